@@ -1,0 +1,37 @@
+"""Errors that a user can mend: one readable line that says what is wrong and what to do.
+
+The command line prints them without a traceback (``--debug`` brings it back) and exits with
+``exit_code``.
+"""
+
+from __future__ import annotations
+
+
+class QaArchError(Exception):
+    """Base of every error whose message is written for the user."""
+
+    exit_code = 1
+
+
+class ConfigError(QaArchError):
+    """A setting is unknown, of the wrong type or out of range."""
+
+    exit_code = 2
+
+
+class DataError(QaArchError):
+    """A data file cannot be used; the message names file, record, field and remedy."""
+
+    exit_code = 4
+
+
+class RunError(QaArchError):
+    """A run folder is missing, half written, of another version or in the way."""
+
+    exit_code = 5
+
+
+class UnavailableError(QaArchError):
+    """Something outside is missing: an encoder, a package, a device, the hub."""
+
+    exit_code = 6

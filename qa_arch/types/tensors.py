@@ -1,0 +1,94 @@
+"""The records that carry tensors. Axes: ``B`` batch, ``T`` tokens of a window, padded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Self
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+class _Movable:
+    """What Lightning and the data loader ask of a batch: move it, pin it."""
+
+    __slots__ = ()
+
+    def _map(self, function) -> Self:
+        changed = {}
+        for f in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, f.name)
+            if isinstance(value, (Tensor, _Movable)):
+                changed[f.name] = function(value)
+        return replace(self, **changed)  # type: ignore[type-var]
+
+    def to(self, *args, **kwargs) -> Self:
+        return self._map(lambda value: value.to(*args, **kwargs))
+
+    def pin_memory(self) -> Self:
+        return self._map(lambda value: value.pin_memory())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpanLabels(_Movable):
+    """Where the gold answer lies in each window; meaningless where ``answerable`` is False."""
+
+    start: Int[Tensor, "B"]
+    """First token of the gold answer, an index on the window's token axis."""
+    end: Int[Tensor, "B"]
+    """Last token of the gold answer (inclusive)."""
+    answerable: Bool[Tensor, "B"]
+    """True where the window holds the whole gold answer."""
+    weight: Float[Tensor, "B"]
+    """1 for a window that counts, 0 for one that only keeps an idle rank in step."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch(_Movable):
+    """Windows, padded to the longest of them. Masks have one meaning: True = yes, real."""
+
+    index: Int[Tensor, "B"]
+    """Row of each window in its feature table."""
+    ids: Int[Tensor, "B T"]
+    mask: Bool[Tensor, "B T"]
+    """True on every token that is not padding."""
+    segments: Int[Tensor, "B T"] | None
+    """Segment ids for encoders that have them (``type_vocab_size > 1``), else None."""
+    question: Bool[Tensor, "B T"]
+    """True on the question's tokens, special tokens excluded."""
+    context: Bool[Tensor, "B T"]
+    """True on context tokens that an answer may begin or end with (those of some width)."""
+    word: Int[Tensor, "B T"]
+    """Number of the word a piece belongs to, counted in its own text; -1 on special tokens and padding."""
+    overlap: Bool[Tensor, "B T"]
+    """True on a context (question) piece whose word, case folded, is in the question (context)."""
+    vector: Int[Tensor, "B T"] | None = None
+    """Row of the word's vector in the word-vector table; 0 = unknown. None without word vectors."""
+    labels: SpanLabels | None = None
+
+    def __len__(self) -> int:
+        return self.ids.shape[0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpanLogits(_Movable):
+    """What a span model says. ``start`` and ``end`` are -inf outside the context.
+
+    No-answer is a field of its own and never an index: the null logits stand beside the tokens in
+    the start and the end softmax of the loss; decoding uses ``null`` alone.
+    """
+
+    start: Float[Tensor, "B T"]
+    end: Float[Tensor, "B T"]
+    null_start: Float[Tensor, "B"]
+    null_end: Float[Tensor, "B"]
+    verifier: Float[Tensor, "B"] | None = None
+    """Log-odds that the window holds no answer, from a head of its own."""
+    verifier_weight: float = 1.0
+
+    @property
+    def null(self) -> Float[Tensor, "B"]:
+        """Score of "no answer", on the scale of ``start + end``."""
+        null = self.null_start + self.null_end
+        return null if self.verifier is None else null + self.verifier_weight * self.verifier
+

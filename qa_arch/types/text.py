@@ -1,0 +1,115 @@
+"""The records that cross stages before and after the tensors: frozen, standard library only.
+
+Offsets are always character (code point) offsets into ``Example.context``, end exclusive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Protocol = Literal["1.1", "2.0"]
+"""Which SQuAD evaluation a set belongs to: 2.0 has unanswerable questions, 1.1 has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gold:
+    """One annotated answer: ``context[start:start + len(text)] == text``."""
+
+    text: str
+    start: int
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One question about one passage.
+
+    Questions of one paragraph share the very same ``context`` string object, so that a passage
+    is tokenised once however many questions it has.
+    """
+
+    id: str
+    question: str
+    context: str
+    title: str = ""
+    answers: tuple[Gold, ...] = ()
+    plausible: tuple[Gold, ...] = ()
+    """Answers that look right and are not (SQuAD 2.0 marks them on unanswerable questions)."""
+    kind: str | None = None
+    """Why the question is hard or unanswerable, where the data says so (``negation``, ...)."""
+
+    @property
+    def answerable(self) -> bool:
+        return bool(self.answers)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A record that was left out, and why: where it is, what is wrong, what to do."""
+
+    file: str
+    where: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.where}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionSet:
+    """The questions of one split, in file order, with what identifies them."""
+
+    name: str
+    examples: tuple[Example, ...]
+    protocol: Protocol
+    fingerprint: str
+    """SHA-256 over the content of the questions (order included), not over file bytes."""
+    skipped: tuple[Problem, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    @property
+    def titles(self) -> frozenset[str]:
+        return frozenset(example.title for example in self.examples)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A possible answer: ``text == context[start:end]``; the empty candidate is "no answer"."""
+
+    text: str
+    start: int
+    end: int
+    score: float
+    """Sum of the start and the end logit (for the empty candidate: the null score)."""
+    probability: float
+    """Softmax of ``score`` over all candidates of the question, the empty one included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a model says about one question, before a null margin is applied."""
+
+    id: str
+    best: Candidate | None
+    """The best non-empty span over all windows; None where no span had a finite score."""
+    null_odds: float
+    """Null score minus the score of ``best``: above the margin, the answer is "no answer"."""
+    windows: int
+    """How many windows the passage was read in."""
+    candidates: tuple[Candidate, ...] = field(default=(), repr=False)
+    """n-best, most probable first; holds the empty candidate once."""
+
+    def at(self, margin: float) -> Candidate | None:
+        """The answer given when "no answer" must win by more than ``margin``; None = no answer."""
+        return None if self.best is None or self.null_odds > margin else self.best
+
+    def text(self, margin: float) -> str:
+        """The official prediction at ``margin``: the empty string is "no answer"."""
+        chosen = self.at(margin)
+        return chosen.text if chosen else ""
