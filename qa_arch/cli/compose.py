@@ -1,0 +1,63 @@
+"""Composing a config with Hydra: the only module that imports it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from qa_arch.config.check import suggest
+from qa_arch.config.find import conf_folder
+from qa_arch.errors import ConfigError
+
+
+def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[str, Any]:
+    """``conf/train.yaml`` with ``overrides`` as a plain, fully resolved dictionary."""
+    folder = config_dir or conf_folder()
+    try:
+        with initialize_config_dir(str(folder), version_base="1.3", job_name="qa_arch"):
+            composed = hydra_compose("train", overrides=list(overrides))
+        plain = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(_explain(error, folder)) from error
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()}
+
+
+def groups(folder: Path | None = None) -> dict[str, list[str]]:
+    """The choices of each config group, from the files themselves."""
+    base = folder or conf_folder()
+    choices: dict[str, list[str]] = {}
+    for path in sorted(base.rglob("*.yaml")):
+        relative = path.relative_to(base)
+        if len(relative.parts) > 1:
+            group = relative.parts[0]
+            choices.setdefault(group, []).append(Path(*relative.parts[1:]).with_suffix("").as_posix())
+    return choices
+
+
+def _explain(error: Exception, folder: Path) -> str:
+    """One line from Hydra's several, with the nearest known name."""
+    text = str(error)
+    if found := re.search(r"Could not find '([^']+)'", text):
+        group, _, choice = found[1].partition("/")
+        known = groups(folder).get(group)
+        return f"{group}={choice} does not exist" + (suggest(choice, known) if known else "")
+    if found := re.search(r"Could not override '([^']+)'", text):
+        section, _, key = found[1].rpartition(".")
+        known = _keys(folder, section)
+        return f"unknown setting '{found[1]}'" + (suggest(key, known) if known else "")
+    return " ".join(line.strip() for line in text.splitlines() if line.strip())
+
+
+def _keys(folder: Path, section: str) -> list[str]:
+    with initialize_config_dir(str(folder), version_base="1.3", job_name="qa_arch"):
+        node = OmegaConf.select(hydra_compose("train"), section) if section else hydra_compose("train")
+    return [str(key) for key in node] if node is not None and hasattr(node, "keys") else []

@@ -1,0 +1,138 @@
+"""From a plain mapping to a typed record: unknown keys, wrong types and ranges are named.
+
+A small reader on purpose: the schema is ordinary dataclasses, a range is an annotation
+(``Annotated[int, Range(1)]``), and each message carries the dotted key, the value and the remedy.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+from qa_arch.errors import ConfigError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Range:
+    """Inclusive bounds of a number; with ``above`` the lower bound is exclusive."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    above: bool = False
+
+    def holds(self, value: float) -> bool:
+        return (value > self.low if self.above else value >= self.low) and value <= self.high
+
+    def __str__(self) -> str:
+        low = "" if self.low == -math.inf else f"{'> ' if self.above else '>= '}{self.low:g}"
+        high = "" if self.high == math.inf else f"<= {self.high:g}"
+        return " and ".join(part for part in (low, high) if part)
+
+
+def suggest(name: str, known: typing.Iterable[str]) -> str:
+    """`` (did you mean 'x'?)`` where a known name is near, else the list of known names."""
+    known = sorted(known)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f" (did you mean '{near[0]}'?)" if near else f" (known: {', '.join(known)})"
+
+
+def read(schema: type[T], value: Any, where: str = "") -> T:
+    """``value`` as an instance of the dataclass ``schema``; ConfigError names the dotted key."""
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{where or 'config'}: expected a mapping, got {value!r}")
+    hints = typing.get_type_hints(schema, include_extras=True)
+    names = {f.name for f in fields(schema)}  # type: ignore[arg-type]
+    for key in value:
+        if key not in names:
+            raise ConfigError(f"unknown setting '{_join(where, str(key))}'{suggest(str(key), names)}")
+    taken = {key: convert(hints[key], item, _join(where, key)) for key, item in value.items()}
+    try:
+        return schema(**taken)
+    except TypeError as error:
+        missing = [
+            f.name
+            for f in fields(schema)  # type: ignore[arg-type]
+            if f.name not in taken and f.default is f.default_factory
+        ]
+        raise ConfigError(f"{where or 'config'}: missing {', '.join(missing) or error}") from error
+
+
+def convert(hint: Any, value: Any, where: str) -> Any:
+    """``value`` as ``hint`` demands; integers pass for floats, nothing else is coerced."""
+    origin = get_origin(hint)
+    if origin is Annotated:
+        base, *notes = get_args(hint)
+        value = convert(base, value, where)
+        for note in notes:
+            if isinstance(note, Range) and value is not None and not note.holds(value):
+                raise ConfigError(f"{where}: {value!r} is out of range, it must be {note}")
+        return value
+    if origin in (Union, types.UnionType):
+        return _one_of(get_args(hint), value, where)
+    if origin is Literal:
+        if value in get_args(hint) and type(value) in {type(choice) for choice in get_args(hint)}:
+            return value
+        choices = [str(choice) for choice in get_args(hint)]
+        raise ConfigError(f"{where}: {value!r} is not a choice{suggest(str(value), choices)}")
+    if origin is list:
+        if not isinstance(value, list):
+            raise ConfigError(f"{where}: expected a list, got {value!r}")
+        return [convert(get_args(hint)[0], item, f"{where}[{i}]") for i, item in enumerate(value)]
+    if origin is dict or hint is dict:
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{where}: expected a mapping, got {value!r}")
+        inner = get_args(hint)[1] if get_args(hint) else Any
+        return {str(key): convert(inner, item, _join(where, str(key))) for key, item in value.items()}
+    if is_dataclass(hint):
+        return read(hint, value, where)  # type: ignore[arg-type]
+    return _scalar(hint, value, where)
+
+
+def _one_of(hints: tuple[Any, ...], value: Any, where: str) -> Any:
+    if value is None and type(None) in hints:
+        return None
+    failures = []
+    for hint in hints:
+        if hint is not type(None):
+            try:
+                return convert(hint, value, where)
+            except ConfigError as error:
+                failures.append(error)
+    if len(failures) == 1:
+        raise failures[0]
+    kinds = " or ".join(_name(hint) for hint in hints)
+    raise ConfigError(f"{where}: {value!r} is not {kinds}")
+
+
+def _scalar(hint: Any, value: Any, where: str) -> Any:
+    if hint is Any:
+        return value
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    fits = isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
+    if not fits or (hint is float and math.isnan(value)):
+        raise ConfigError(f"{where}: expected {_name(hint)}, got {value!r}")
+    return value
+
+
+def _name(hint: Any) -> str:
+    if hint is type(None):
+        return "null"
+    if get_origin(hint) is Annotated:
+        base, *notes = get_args(hint)
+        return " ".join([_name(base), *map(str, notes)])
+    if get_origin(hint) is Literal:
+        return "one of " + "|".join(map(str, get_args(hint)))
+    plain = {int: "an integer", float: "a number", str: "a text", bool: "true or false"}
+    return plain.get(hint, str(hint))
+
+
+def _join(where: str, key: str) -> str:
+    return f"{where}.{key}" if where else key

@@ -1,0 +1,34 @@
+"""What makes two runs the same: a hash over the settings that can change a result."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+NEUTRAL = (
+    "runs_dir",
+    "name",
+    "logger",
+    "features.cache_dir",
+    "trainer.workers",
+    "trainer.progress",
+    "trainer.checkpoint_minutes",
+    "trainer.eval_batch_size",
+)
+"""Settings that say where and how a run is watched, not what it computes."""
+
+
+def config_hash(config: Mapping[str, Any], data_fingerprints: Mapping[str, str] | None = None) -> str:
+    """Hex SHA-256 of the resolved config less ``NEUTRAL``, and of the data where given."""
+    kept = _without(config, "")
+    text = json.dumps([kept, dict(data_fingerprints or {})], sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _without(value: Any, path: str) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    named = ((key, f"{path}.{key}" if path else str(key)) for key in value)
+    return {str(key): _without(value[key], full) for key, full in named if full not in NEUTRAL}

@@ -1,0 +1,173 @@
+"""Every setting of a training run, with type and range. ``conf/`` holds the values.
+
+The one section without a schema here is ``model``: its keys are the arguments of the class that
+its ``_target_`` names, checked against that class (see ``config.target``), so that a new
+architecture needs one Python file and one YAML and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from qa_arch.config.check import Range, read
+from qa_arch.errors import ConfigError
+
+Share = Annotated[float, Range(0, 1)]
+Positive = Annotated[float, Range(0, above=True)]
+Count = Annotated[int, Range(1)]
+Source = str | list[str]
+
+
+@dataclass(frozen=True)
+class Data:
+    """Where the questions come from: SQuAD JSON, ``hub:<id>:<split>`` or ``synthetic:<split>``."""
+
+    name: str
+    train: Source
+    dev: Source | None
+    calibration: Source | None
+    hold_out_articles: Annotated[int, Range(0)]
+    """Articles taken from train for calibration where no calibration set is given."""
+    hold_out_share: Share
+    """The same as a share of the questions (the thesis: 0.2)."""
+    split_seed: int
+    train_questions: Annotated[int, Range(0)]
+    """Train on a seeded sample of whole articles of at most this many questions; 0 = all."""
+    on_error: Literal["raise", "skip"]
+
+
+@dataclass(frozen=True)
+class Features:
+    max_length: Annotated[int, Range(16)]
+    stride: Annotated[int, Range(0)]
+    """Tokens that neighbouring windows share (an overlap, as in fast tokenizers)."""
+    max_question: Count
+    cache_dir: str | None
+
+
+@dataclass(frozen=True)
+class Encoder:
+    name: str | None
+    """A hub id, a local folder, or ``minilm``; None for a randomly initialised one."""
+    family: str | None
+    """Architecture of a random encoder (``bert``, ``albert``, ``roberta``, ``distilbert``)."""
+    init: Literal["pretrained", "random"]
+    layers: Count | None
+    width: Count | None
+    heads: Count | None
+    vocabulary: Count | None
+    """Pieces of the tokenizer that is trained on the training texts for a random encoder."""
+    initializer_range: Positive | None
+    attention_dropout: Share | None
+    hidden_dropout: Share | None
+    freeze: Literal["none", "all"] | Count
+    """``none``, ``all``, or how many top layers are trained."""
+
+
+@dataclass(frozen=True)
+class Glove:
+    use: bool
+    path: str | None
+    dim: Count | None
+    backend: Literal["own", "torchtext"]
+
+
+@dataclass(frozen=True)
+class Optim:
+    lr: Positive
+    head_lr: Positive | None
+    """Learning rate outside the encoder; None = ``lr``."""
+    layer_decay: Annotated[float, Range(0, 1, above=True)]
+    weight_decay: Annotated[float, Range(0)]
+    schedule: Literal["linear", "cosine", "constant"]
+    warmup: Share
+    """Share of the optimizer steps over which the rate rises to its full value."""
+    clip: Annotated[float, Range(0)]
+    """Largest gradient norm; 0 = no clipping."""
+
+
+@dataclass(frozen=True)
+class Trainer:
+    accelerator: Literal["auto", "cpu", "gpu"]
+    devices: Count | Literal["auto"]
+    precision: Literal["fp32", "bf16", "fp16"]
+    epochs: Count
+    max_steps: Annotated[int, Range(-1)]
+    batch_size: Count
+    """Windows in one forward pass of one device (the micro batch)."""
+    accumulate: Count
+    eval_batch_size: Count
+    patience: Annotated[int, Range(0)]
+    """Epochs without a better calibration F1 before training stops; 0 = never."""
+    gradient_checkpointing: bool
+    compile: bool
+    workers: Annotated[int, Range(0)]
+    checkpoint_minutes: Positive
+    """Minutes between two checkpoints inside an epoch; there is one at each epoch's end too."""
+    progress: bool
+
+
+@dataclass(frozen=True)
+class Decode:
+    search: Literal["band", "grid", "greedy"]
+    n_best: Count
+    max_answer_tokens: Count
+
+
+@dataclass(frozen=True)
+class Logger:
+    name: Literal["none", "wandb"]
+    mode: Literal["auto", "offline", "online"]
+    """``auto``: online with a login, else offline."""
+    project: str
+    tags: list[str]
+
+
+@dataclass(frozen=True)
+class Config:
+    name: str
+    """The experiment: the folder under ``runs_dir``."""
+    seed: Annotated[int, Range(0, 2**32 - 1)]
+    runs_dir: str
+    data: Data
+    features: Features
+    encoder: Encoder
+    glove: Glove
+    model: dict[str, Any]
+    optim: Optim
+    trainer: Trainer
+    decode: Decode
+    logger: Logger
+
+
+def validate(raw: Any) -> Config:
+    """The typed config, with the rules that span several settings checked as well."""
+    config = read(Config, raw)
+    if config.features.stride >= config.features.max_length - config.features.max_question:
+        raise ConfigError(
+            f"features.stride: {config.features.stride} leaves no step between windows; it must be below"
+            f" max_length - max_question = {config.features.max_length - config.features.max_question}"
+            " (stride is the overlap of neighbouring windows)"
+        )
+    if config.encoder.init == "pretrained" and not config.encoder.name:
+        raise ConfigError("encoder.name: missing; give a hub id, a folder or 'minilm', or set encoder.init=random")
+    if config.encoder.init == "random":
+        needed = ("family", "layers", "width", "heads", "vocabulary")
+        missing = [key for key in needed if getattr(config.encoder, key) is None]
+        if missing:
+            raise ConfigError(f"encoder.init=random also needs {', '.join(f'encoder.{key}' for key in missing)}")
+        if config.encoder.width % config.encoder.heads:  # type: ignore[operator]
+            raise ConfigError(
+                f"encoder.width: {config.encoder.width} is not a multiple of encoder.heads {config.encoder.heads}"
+            )
+    if config.glove.use and not config.glove.path:
+        raise ConfigError(
+            "glove.path: missing; name a file of word vectors (glove.path=glove.840B.300d.txt, or QA_ARCH_GLOVE"
+            " in the environment), or do without them: glove=none"
+        )
+    if config.model.get("task") != "span":
+        raise ConfigError(f"model.task: {config.model.get('task')!r} is not a choice (known: span)")
+    if config.trainer.precision == "fp16" and config.trainer.accelerator == "cpu":
+        raise ConfigError("trainer.precision: fp16 needs a GPU; use bf16 or fp32 on a CPU")
+    return config
