@@ -1,0 +1,124 @@
+"""The features of a question set as flat arrays: small, memory-mappable, nothing padded.
+
+Every distinct passage and question is stored once, as a slice of the token columns; a window is a
+row that names a question, and a slice of a passage. ``assemble`` puts the two together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+class Special(NamedTuple):
+    """A special token of the template."""
+
+    id: int
+    segment: int
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """What a tokenizer puts around a question and a passage: ``before q between c after``."""
+
+    before: tuple[Special, ...]
+    between: tuple[Special, ...]
+    after: tuple[Special, ...]
+    question_segment: int
+    context_segment: int
+    pad: int
+    segments: bool
+    """False for encoders without segment ids (``type_vocab_size <= 1``)."""
+
+    @property
+    def specials(self) -> int:
+        """How many tokens of every window are special tokens."""
+        return len(self.before) + len(self.between) + len(self.after)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FeatureTable:
+    """All windows of a question set. Axes: ``N`` windows, ``X`` texts, ``K`` tokens, ``V`` words.
+
+    Windows stand in the order of their examples, and of the passage within an example. The token
+    columns end with one row that belongs to no text: no width, no word. It is what -1 points at.
+    """
+
+    template: Template
+    vocabulary: tuple[str, ...]
+    """The V distinct words of all texts, as they are written."""
+    folded: Ints
+    """(V,) number of each word's case-folded form: equal numbers, equal words but for case."""
+
+    text_offsets: Longs
+    """(X + 1,) tokens of text x are ``[text_offsets[x], text_offsets[x + 1])`` of the token columns."""
+    ids: Ints
+    """(K + 1,) vocabulary id of each piece."""
+    char_start: Ints
+    """(K + 1,) first character of each piece in its text, white space at its edges left out."""
+    char_end: Ints
+    """(K + 1,) end of each piece, exclusive; equal to ``char_start`` for a piece of no width."""
+    word_number: Ints
+    """(K + 1,) running number, within the text, of the word that a piece belongs to; -1 for none."""
+    word: Ints
+    """(K + 1,) the same word as an index into ``vocabulary``; -1 for none."""
+
+    example: Ints
+    """(N,) row of the window's question in its set."""
+    question_text: Ints
+    """(N,) text of the question."""
+    context_text: Ints
+    """(N,) text of the passage."""
+    question_length: Ints
+    """(N,) tokens of the question that are used (at most ``max_question``)."""
+    token_start: Longs
+    """(N,) first context token of the window, an index into the token columns."""
+    token_end: Longs
+    """(N,) end of the window's context tokens, exclusive."""
+    label_start: Ints
+    """(N,) first token of the gold answer on the assembled window's axis; 0 if not answerable."""
+    label_end: Ints
+    """(N,) last token of the gold answer (inclusive); 0 if not answerable."""
+    answerable: Bools
+    """(N,) True where the window holds the whole gold answer."""
+
+    truncated_questions: int = 0
+    """Questions that were longer than ``max_question`` tokens and lost their end."""
+    lost_answers: int = 0
+    """Answerable questions whose gold lies whole in none of their windows."""
+
+    def __len__(self) -> int:
+        return len(self.example)
+
+    @property
+    def context_at(self) -> Ints:
+        """(N,) where the context begins on the assembled window's axis.
+
+        Position ``t`` of window ``n`` is token ``token_start[n] + t - context_at[n]`` of the columns.
+        """
+        return self.question_length + np.int32(len(self.template.before) + len(self.template.between))
+
+    @property
+    def lengths(self) -> Ints:
+        """(N,) tokens of each assembled window, special tokens included."""
+        context = (self.token_end - self.token_start).astype(np.int32)
+        return self.question_length + context + np.int32(self.template.specials)
+
+
+def array_names() -> tuple[str, ...]:
+    """The fields of FeatureTable that are arrays, in the order in which they are stored."""
+    other = {"template", "vocabulary", "truncated_questions", "lost_answers"}
+    return tuple(f.name for f in fields(FeatureTable) if f.name not in other)
+
+
+def template_from(record: dict[str, Any]) -> Template:
+    """A Template from ``dataclasses.asdict`` of one, read back from JSON."""
+    parts = {name: tuple(Special(*pair) for pair in record[name]) for name in ("before", "between", "after")}
+    return Template(**{**record, **parts})

@@ -1,0 +1,97 @@
+"""Words of a text, and the word that each piece belongs to.
+
+A word is a run of letters, marks, digits and underscores, or one other visible character. All of it
+is done on arrays of code points, many texts at a time.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qa_arch.errors import DataError
+from qa_arch.features.table import Bools, Longs
+
+_SPACE, _WORD, _SYMBOL = 0, 1, 2
+
+
+def _kind(character: str) -> int:
+    if character.isspace():
+        return _SPACE
+    # Marks count as letters: otherwise a decomposed accent would cut its word in two.
+    return _WORD if character == "_" or unicodedata.category(character)[0] in "LMN" else _SYMBOL
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Words:
+    """The words of several texts on one character axis: text x begins at ``base[x]``."""
+
+    base: Longs
+    """(X + 1,) where each text begins; one line break stands between two texts."""
+    start: Longs
+    """(W,) first character of each word."""
+    end: Longs
+    """(W,) end of each word, exclusive."""
+    first: Longs
+    """(X + 1,) words of text x are ``[first[x], first[x + 1])``."""
+    surface: tuple[str, ...]
+    """The W words as they are written."""
+    space: Bools
+    """True on every white space character of the axis."""
+
+
+def split(texts: Sequence[str]) -> Words:
+    """Cut ``texts`` into words. Raises DataError for text that is not Unicode (a lone surrogate)."""
+    joined = "\n".join(texts) + "\n"
+    try:
+        codes = np.frombuffer(joined.encode("utf-32-le"), np.uint32)
+    except UnicodeEncodeError as error:
+        near = joined[max(0, error.start - 30) : error.start]
+        raise DataError(
+            f"a text holds half a surrogate pair after {near!r}: write the file again as UTF-8"
+        ) from error
+    present = np.zeros(int(codes.max()) + 1, bool)
+    present[codes] = True
+    kinds = np.zeros(len(present), np.uint8)
+    for code in np.flatnonzero(present).tolist():
+        kinds[code] = _kind(chr(code))
+    kind = kinds[codes]
+
+    word, symbol = kind == _WORD, kind == _SYMBOL
+    # The axis ends with a line break, so that every word has a character after it.
+    start = np.flatnonzero(symbol | (word & ~np.r_[False, word[:-1]]))
+    end = np.flatnonzero(symbol | (word & ~np.r_[word[1:], False])) + 1
+    base = np.r_[0, np.cumsum(np.fromiter((len(t) + 1 for t in texts), np.int64, len(texts)))]
+    surface = tuple(joined[a:b] for a, b in zip(start.tolist(), end.tolist(), strict=True))
+    first = np.searchsorted(start, base).astype(np.int64)
+    return Words(base, start, end, first, surface, kind == _SPACE)
+
+
+def trim(start: Longs, end: Longs, space: Bools) -> tuple[Longs, Longs]:
+    """Leave white space out at the edges of each ``[start, end)``; all-space pieces get no width."""
+    start, end = start.copy(), end.copy()
+    while (blank := (start < end) & space[start]).any():
+        start += blank
+    while (blank := (start < end) & space[end - 1]).any():
+        end -= blank
+    return start, end
+
+
+def word_of(start: Longs, end: Longs, text: Longs, words: Words) -> Longs:
+    """Word of each piece ``[start, end)`` of text ``text``: the first that it shares a character with.
+
+    A piece that touches no word (of no width, say) goes to the nearest word of its own text; -1 where
+    the text has no words.
+    """
+    if not len(words.start):
+        return np.full(len(start), -1)
+    first, last = words.first[text], words.first[text + 1] - 1
+    after = np.clip(np.searchsorted(words.end, start, side="right"), first, np.maximum(last, first))
+    after = np.minimum(after, len(words.start) - 1)
+    before = np.maximum(after - 1, first)
+    apart = words.start[after] >= np.maximum(end, start + 1)
+    nearer = apart & (start - words.end[before] < words.start[after] - end) & (before < after)
+    return np.where(last < first, -1, np.where(nearer, before, after))
