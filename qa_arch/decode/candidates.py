@@ -1,0 +1,92 @@
+"""What decoding hands on, as plain arrays: the best spans of each window, then of each question.
+
+Axes: ``N`` windows, ``K`` places in the list of a window, best first; ``Q`` questions, ``M`` candidates
+of all questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Self
+
+import numpy as np
+
+from qa_arch.types.text import Example
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpanCandidates:
+    """The ``K`` best spans of ``N`` windows, best first, and the scores of "no answer".
+
+    A place that no span fills has logits of -inf and stands at token 0; such places come last.
+    """
+
+    start: np.ndarray
+    """(N, K) int32: first token, an index on the window's token axis."""
+    end: np.ndarray
+    """(N, K) int32: last token, inclusive."""
+    start_logit: np.ndarray
+    """(N, K) float32."""
+    end_logit: np.ndarray
+    """(N, K) float32."""
+    null_start: np.ndarray
+    """(N,) float32."""
+    null_end: np.ndarray
+    """(N,) float32: the null's end logit, the weighted verifier added where there is one."""
+
+    def __len__(self) -> int:
+        return self.start.shape[0]
+
+    @property
+    def score(self) -> np.ndarray:
+        """(N, K) float32: start + end; -inf where there is no span."""
+        return self.start_logit + self.end_logit
+
+    @property
+    def null(self) -> np.ndarray:
+        """(N,) float32: the score of "no answer", on the scale of ``score``; +inf where it was NaN."""
+        return self.null_start + self.null_end
+
+    def take(self, rows: np.ndarray) -> Self:
+        """The windows ``rows``, in that order."""
+        return type(self)(*(getattr(self, f.name)[rows] for f in fields(self)))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        """The windows of several batches in one record; all must have been searched with one ``n_best``."""
+        return cls(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranking:
+    """The candidates of every question, most probable first, "no answer" once among them.
+
+    The candidates of question q are rows ``[offsets[q], offsets[q + 1])`` of the M columns. "No answer"
+    is the span without width, 0 to 0.
+    """
+
+    examples: Sequence[Example]
+    offsets: np.ndarray
+    """(Q + 1,) int64."""
+    start: np.ndarray
+    """(M,) int64: first character in the context."""
+    end: np.ndarray
+    """(M,) int64: end in the context, exclusive."""
+    start_logit: np.ndarray
+    """(M,) float32."""
+    end_logit: np.ndarray
+    """(M,) float32."""
+    probability: np.ndarray
+    """(M,) float64: softmax over the candidates of the question."""
+    best: np.ndarray
+    """(Q,) int64: row of the best span with width; -1 where there is none."""
+    null_odds: np.ndarray
+    """(Q,) float64: null score minus the score of ``best``; +inf where there is none."""
+    windows: np.ndarray
+    """(Q,) int64: windows that the context was read in."""
+
+    @property
+    def score(self) -> np.ndarray:
+        """(M,) float32: start + end."""
+        return self.start_logit + self.end_logit

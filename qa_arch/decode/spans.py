@@ -1,0 +1,174 @@
+"""Logits of a batch of windows -> the best spans of each window.
+
+Axes: ``N`` windows, ``T`` tokens, ``K`` spans kept per window, ``L`` longest answer in tokens.
+Every search is vectorised over the batch and runs where the logits are. Equal scores are put in a
+fixed order, so that the same logits give the same spans on every machine and in every batch.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from qa_arch.decode.candidates import SpanCandidates
+from qa_arch.errors import ConfigError
+from qa_arch.types.tensors import SpanLogits
+
+Search = Literal["band", "grid", "greedy"]
+NEVER = -torch.inf
+log = logging.getLogger(__name__)
+
+
+@torch.no_grad()
+def best_spans(
+    logits: SpanLogits, *, search: Search = "band", max_answer_tokens: int = 30, n_best: int = 20
+) -> SpanCandidates:
+    """The ``n_best`` spans of every window with ``0 <= end - start < max_answer_tokens``, best first.
+
+    ``band`` is exact: the best of all pairs; equal scores go to the earlier start, then the shorter
+    span. ``grid`` pairs the ``n_best`` best starts with the ``n_best`` best ends, as the SQuAD script in
+    wide use does; equal scores go to the better start. ``greedy`` takes the best start and then the
+    best end it allows, one span per window. A NaN or +inf counts as -inf and is warned of.
+
+    Raises ConfigError where ``search`` is unknown or a limit is below 1.
+    """
+    if n_best < 1 or max_answer_tokens < 1:
+        raise ConfigError(
+            f"decode: n_best={n_best} and max_answer_tokens={max_answer_tokens} must both be at least 1"
+        )
+    start, end = _usable(logits.start.float()), _usable(logits.end.float())
+    null_start, null_end = _null_halves(logits)
+    if search == "band":
+        found = _band(start, end, max_answer_tokens, n_best)
+    elif search == "grid":
+        found = _grid(start, end, null_start, null_end, max_answer_tokens, n_best)
+    elif search == "greedy":
+        found = _band(*_only_best(start, end), max_answer_tokens, 1)
+    else:
+        raise ConfigError(f"decode: search={search!r} is unknown; choose band, grid or greedy")
+    return _candidates(start, end, *found, null_start, null_end, 1 if search == "greedy" else n_best)
+
+
+def _usable(logits: Tensor) -> Tensor:
+    """The logits with NaN and +inf as -inf; (N, T)."""
+    if logits.numel() == 0 or logits.amax() < torch.inf:  # the maximum of a NaN is NaN
+        return logits
+    usable = logits < torch.inf
+    log.warning("%d span logits are NaN or infinite and are never chosen", int((~usable).sum()))
+    return logits.masked_fill(~usable, NEVER)
+
+
+def _null_halves(logits: SpanLogits) -> tuple[Tensor, Tensor]:
+    """The null's start and end logits, (N,) each; a NaN is +inf, which a minimum over windows ignores."""
+    end = logits.null_end.float()
+    if logits.verifier is not None:
+        end = end + logits.verifier_weight * logits.verifier.float()
+    halves = torch.stack([logits.null_start.float(), end])
+    broken = halves.sum(0).isnan()
+    if broken.any():
+        log.warning("the null score of %d windows is NaN and is left out", int(broken.sum()))
+        halves = halves.masked_fill(broken, torch.inf)
+    return halves[0], halves[1]
+
+
+def _band(start: Tensor, end: Tensor, limit: int, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The exact ``k`` best pairs of the band: first tokens, last tokens, scores, (N, K) each.
+
+    Only the ``k`` starts with the best pairs matter: any other start has ``k`` pairs before it, namely
+    the best pair of each of these. That leaves K × L pairs to rank instead of T × L.
+    """
+    tokens = start.shape[1]
+    limit = min(limit, tokens)
+    reach = start + _sliding_max(end, limit)
+    starts = _stable_topk(reach, k)[1].sort(dim=1).values  # in text order: it settles equal scores
+    lengths = torch.arange(limit, device=start.device)
+    ends = (starts[:, :, None] + lengths).flatten(1)
+    pairs = pad(end, (0, limit - 1), value=NEVER).gather(1, ends).unflatten(1, (-1, limit))
+    pairs = pairs + start.gather(1, starts)[:, :, None]
+    score, place = _stable_topk(pairs.flatten(1), k)
+    first = starts.gather(1, place // limit)
+    return first, first + place % limit, score
+
+
+def _sliding_max(values: Tensor, width: int) -> Tensor:
+    """``out[t] = max(values[t : t + width])`` along the last axis, in log2(width) steps."""
+    reached = 1
+    while reached < width:
+        step = min(reached, width - reached)
+        ahead = pad(values[:, step:], (0, step), value=NEVER)
+        values, reached = torch.maximum(values, ahead), reached + step
+    return values
+
+
+def _grid(
+    start: Tensor, end: Tensor, null_start: Tensor, null_end: Tensor, limit: int, k: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Best pairs among ``k`` starts × ``k`` ends: first tokens, last tokens, scores, (N, K) each.
+
+    In the common script the null's token stands in the same list as the context's, so that it takes
+    one of the ``k`` places whenever its logit is among them; it does so here.
+    """
+    starts, s = _preselect(start, null_start, k)
+    ends, e = _preselect(end, null_end, k)
+    length = e[:, None, :] - s[:, :, None]
+    pairs = starts[:, :, None] + ends[:, None, :]
+    pairs.masked_fill_((length < 0) | (length >= limit), NEVER)
+    score, place = _stable_topk(pairs.flatten(1), k)
+    width = s.shape[1]
+    return s.gather(1, place // width), e.gather(1, place % width), score
+
+
+def _preselect(logits: Tensor, null: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The ``k`` best logits and their tokens, the null competing for the last of ``k`` places."""
+    top, token = _stable_topk(logits, k)
+    if top.shape[1] == k:
+        top[:, -1].masked_fill_(null > top[:, -1], NEVER)
+    return top, token
+
+
+def _only_best(start: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
+    """The start logits with all but the best (the earliest of equals) at -inf; the end logits."""
+    chosen = torch.zeros_like(start, dtype=torch.bool).scatter_(1, _stable_topk(start, 1)[1], True)
+    return start.masked_fill(~chosen, NEVER), end
+
+
+def _stable_topk(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The ``k`` largest of each row and their places; of equals the first place comes first.
+
+    ``topk`` leaves equals in any order. One place more than asked for shows the rows that have some,
+    and only these are sorted in full.
+    """
+    top, place = values.topk(min(k + 1, values.shape[1]))
+    tied = ((top[:, 1:] == top[:, :-1]) & (top[:, 1:] > NEVER)).any(1).nonzero().squeeze(1)
+    top, place = top[:, :k], place[:, :k]
+    if len(tied):
+        ordered = values[tied].sort(dim=1, descending=True, stable=True)
+        top, place = top.clone(), place.clone()
+        top[tied], place[tied] = ordered.values[:, :k], ordered.indices[:, :k]
+    return top, place
+
+
+def _candidates(
+    start: Tensor,
+    end: Tensor,
+    first: Tensor,
+    last: Tensor,
+    score: Tensor,
+    null_start: Tensor,
+    null_end: Tensor,
+    k: int,
+) -> SpanCandidates:
+    """The record of the pairs found, (N, K') each with K' <= ``k``, filled up to ``k`` places."""
+    empty = score == NEVER
+    first, last = first.masked_fill(empty, 0), last.masked_fill(empty, 0)
+    fill = (0, k - score.shape[1])
+    tokens = (pad(x, fill).to(torch.int32) for x in (first, last))
+    logits = (
+        pad(x.gather(1, at).masked_fill(empty, NEVER), fill, value=NEVER)
+        for x, at in ((start, first), (end, last))
+    )
+    return SpanCandidates(*(x.cpu().numpy() for x in (*tokens, *logits, null_start, null_end)))

@@ -1,0 +1,249 @@
+"""Joining the windows of a question, and the margin between its best span and "no answer"."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qa_arch.decode.answers import answers, char_spans, rank
+from qa_arch.decode.candidates import SpanCandidates
+from qa_arch.decode.spans import best_spans
+from qa_arch.errors import RunError
+from qa_arch.types.text import Example, QuestionSet
+
+INF = float("inf")
+CONTEXT = "Ada met  Bob in Rome"
+
+
+def questions(count=1, context=CONTEXT) -> QuestionSet:
+    return QuestionSet("two", tuple(Example(f"id{q}", "who", context) for q in range(count)), "2.0", "0")
+
+
+def spans(*windows, null) -> tuple[SpanCandidates, np.ndarray, np.ndarray]:
+    """Candidates and offsets of windows, each a list of (character start, end, score)."""
+    K = max(map(len, windows))
+    padded = [[*window, *[(0, 0, -INF)] * (K - len(window))] for window in windows]
+    start, end, score = np.moveaxis(np.array(padded, dtype=np.float64), 2, 0)
+    half = (score / 2).astype(np.float32)
+    nulls = np.array(null, dtype=np.float32) / 2
+    tokens = np.zeros(score.shape, np.int32)
+    return SpanCandidates(tokens, tokens, half, half, nulls, nulls), start.astype(int), end.astype(int)
+
+
+def join(asked, example, found, start, end, window=None, expected=None, **options):
+    """The answers of ``rank`` where nothing is said of windows: they come in order, none is missing."""
+    window = np.arange(len(example)) if window is None else window
+    expected = np.bincount(example, minlength=len(asked)) if expected is None else expected
+    where = {"window": window, "example": example, "char_start": start, "char_end": end}
+    return answers(rank(found, asked.examples, **where, expected=expected, **options))
+
+
+def answer_all(world, search="band", order=None, **options):
+    """Search, offsets and join of a made-up world, its windows in ``order``."""
+    asked, table, logits = world
+    windows = np.arange(len(table.example)) if order is None else np.asarray(order)
+    found = best_spans(logits, search=search, **options).take(windows)
+    offsets = char_spans(
+        found, (table.token_start - table.context_at)[windows], table.char_start, table.char_end
+    )
+    options.setdefault("n_best", 20)
+    return join(asked, table.example[windows], found, *offsets, windows, dedupe=search != "grid", **options)
+
+
+def test_by_hand():
+    """Two windows: the second has the better span and the lower null."""
+    found, start, end = spans([(0, 3, 4.0), (16, 20, 1.0)], [(9, 12, 5.0)], null=[3.0, 2.0])
+    (answer,) = join(questions(), np.array([0, 0]), found, start, end)
+    assert answer.id == "id0"
+    assert answer.windows == 2
+    assert answer.null_odds == 2.0 - 5.0
+    assert (answer.best.text, answer.best.start, answer.best.end, answer.best.score) == ("Bob", 9, 12, 5.0)
+    assert [c.text for c in answer.candidates] == ["Bob", "Ada", "", "Rome"]
+    total = sum(math.exp(s) for s in (5, 4, 2, 1))
+    for candidate, score in zip(answer.candidates, (5, 4, 2, 1), strict=True):
+        assert candidate.probability == pytest.approx(math.exp(score) / total)
+    assert answer.text(-3.0) == "Bob"
+    assert answer.text(-3.0001) == ""
+
+
+def test_the_null_is_beyond_the_n_best_where_it_is_not_among_them():
+    found, start, end = spans([(0, 3, 4.0), (4, 7, 3.0), (16, 20, 1.0)], null=[0.0])
+    (answer,) = join(questions(), np.array([0]), found, start, end, n_best=2)
+    assert [c.text for c in answer.candidates] == ["Ada", "met", ""]
+    (answer,) = join(
+        questions(), np.array([0]), replace(found, null_start=np.float32([3.5])), start, end, n_best=2
+    )
+    assert [c.text for c in answer.candidates] == ["Ada", ""]
+    (answer,) = join(
+        questions(), np.array([0]), replace(found, null_start=np.float32([9])), start, end, n_best=1
+    )
+    assert [c.text for c in answer.candidates] == ["", "Ada"]
+    assert answer.best.text == "Ada"
+
+
+def test_a_span_ties_with_the_null():
+    found, start, end = spans([(0, 3, 2.0)], null=[2.0])
+    (answer,) = join(questions(), np.array([0]), found, start, end)
+    assert answer.null_odds == 0.0
+    assert [c.text for c in answer.candidates] == ["Ada", ""]
+    assert answer.text(0.0) == "Ada"  # only odds above the margin mean no answer
+    assert answer.text(-1e-9) == ""
+
+
+def test_spans_shared_by_windows_are_kept_once_at_their_best_score():
+    found, start, end = spans([(0, 3, 1.0), (4, 7, 0.5)], [(0, 3, 2.0)], null=[0.0, 0.0])
+    (once,) = join(questions(), np.array([0, 0]), found, start, end)
+    assert [(c.text, c.score) for c in once.candidates] == [("Ada", 2.0), ("met", 0.5), ("", 0.0)]
+    (twice,) = join(questions(), np.array([0, 0]), found, start, end, dedupe=False)
+    assert [c.text for c in twice.candidates] == ["Ada", "Ada", "met", ""]
+
+
+def test_equal_scores_go_to_the_earlier_window():
+    found, start, end = spans([(9, 12, 1.0)], [(0, 3, 1.0)], null=[0.0, 0.0])
+    for window, texts in (([5, 6], ["Bob", "Ada", ""]), ([6, 5], ["Ada", "Bob", ""])):
+        (answer,) = join(questions(), np.array([0, 0]), found, start, end, np.array(window))
+        assert [c.text for c in answer.candidates] == texts
+
+
+def test_scores_around_zero_are_ranked_by_value():
+    scores = [1e-30, 0.0, -1e-30, -1.0, -700.0]
+    found, start, end = spans(*[[(i, i + 1, score)] for i, score in enumerate(scores)], null=[-900.0] * 5)
+    found, start, end = found.take(np.arange(5)[::-1]), start[::-1], end[::-1]
+    (answer,) = join(questions(), np.zeros(5, int), found, start, end)
+    assert [c.start for c in answer.candidates[:-1]] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("null", [0.0, -INF, INF])
+def test_all_null(null):
+    found, start, end = spans([(0, 0, -INF)], [(3, 3, 7.0)], null=[null, null])
+    (answer,) = join(questions(), np.array([0, 0]), found, start, end)
+    assert answer.best is None
+    assert answer.null_odds == INF
+    assert answer.text(1e30) == ""
+    assert [(c.text, c.probability) for c in answer.candidates] == [("", 1.0)]
+
+
+@pytest.mark.parametrize(("null", "odds", "probability"), [(-INF, -INF, 0.0), (INF, INF, 1.0)])
+def test_a_null_without_bounds(null, odds, probability):
+    """A model that never abstains, and a null that is NaN in every window: abstain."""
+    found, start, end = spans([(0, 3, 1.0)], null=[null])
+    (answer,) = join(questions(), np.array([0]), found, start, end)
+    assert answer.null_odds == odds
+    assert answer.best.text == "Ada"
+    assert {c.text: c.probability for c in answer.candidates} == {"": probability, "Ada": 1 - probability}
+
+
+def test_missing_windows_are_named():
+    found, start, end = spans([(0, 3, 1.0)], null=[0.0])
+    with pytest.raises(RunError, match=r"2 of 3 questions .*\(id0, id2\)"):
+        join(questions(3), np.array([1]), found, start, end, expected=np.array([1, 1, 2]))
+
+
+def test_a_window_read_twice_is_named():
+    found, start, end = spans([(0, 3, 1.0)], [(0, 3, 1.0)], [(0, 3, 1.0)], null=[0.0] * 3)
+    example, window = np.array([0, 1, 1]), np.array([0, 4, 4])
+    with pytest.raises(RunError, match=r"1 of 2 questions .*\(id1\)"):
+        join(questions(2), example, found, start, end, window)
+
+
+def test_a_question_without_windows_has_no_answer():
+    found, start, end = spans([(0, 3, 1.0)], null=[0.0])
+    first, second = join(questions(2), np.array([1]), found, start, end, expected=np.array([0, 1]))
+    assert (first.best, first.null_odds, first.windows, first.text(0.0)) == (None, INF, 0, "")
+    assert [(c.text, c.probability) for c in first.candidates] == [("", 1.0)]
+    assert second.best.text == "Ada"
+
+
+def test_an_empty_set_has_no_answers():
+    found, start, end = spans([(0, 3, 1.0)], null=[0.0])
+    none = np.array([], int)
+    assert join(questions(0), none, found.take(none), start[:0], end[:0]) == []
+
+
+def test_offsets_come_from_the_tokens_of_the_window(make_world):
+    """The third window of question 1 begins at word 12; position 3 is its first context token."""
+    _, table, _ = make_world([1, 3], tokens=12, before=3)
+    found, _, _ = spans([(0, 0, 1.0), (0, 0, -INF)], null=[0.0])
+    found = replace(found, start=np.array([[3, 0]]), end=np.array([[4, 0]]))
+    origin = (table.token_start - table.context_at)[[3]]
+    char_start, char_end = char_spans(found, origin, table.char_start, table.char_end)
+    first = sum(len(f"b{w} ") for w in range(12))
+    assert (char_start[0, 0], char_end[0, 0]) == (first, first + len("b12 b13"))
+    assert char_start[0, 1] == char_end[0, 1]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=5),
+    seed=st.integers(0, 999),
+    search=st.sampled_from(["band", "grid", "greedy"]),
+    n_best=st.integers(1, 300),
+    data=st.data(),
+)
+def test_what_holds_for_all_answers(make_world, sizes, seed, search, n_best, data):
+    made = make_world(sizes, seed=seed)
+    answered = answer_all(made, search, n_best=n_best)
+    order = data.draw(st.permutations(range(sum(sizes))))
+    assert answer_all(made, search, order, n_best=n_best) == answered
+    assert [a.id for a in answered] == [e.id for e in made[0].examples]
+    assert [a.windows for a in answered] == sizes
+    for answer, example in zip(answered, made[0].examples, strict=True):
+        assert sum(c.probability for c in answer.candidates) == pytest.approx(1)
+        scores = [c.score for c in answer.candidates]
+        assert scores == sorted(scores, reverse=True)
+        assert sum(c.text == "" for c in answer.candidates) == 1
+        assert len(answer.candidates) <= n_best + 1
+        for candidate in answer.candidates:
+            assert candidate.text == example.context[candidate.start : candidate.end]
+        real = [c for c in answer.candidates if c.text]
+        assert answer.best == (real[0] if real else None)
+        assert real or search == "grid"  # whose starts and ends need not meet
+        if search != "grid":
+            assert len({(c.start, c.end) for c in real}) == len(real)
+
+
+def test_the_null_is_the_lowest_and_the_best_the_highest_of_all_windows(make_world):
+    _, table, logits = made = make_world([3, 1, 2])
+    for q, answer in enumerate(answer_all(made)):
+        rows = np.flatnonzero(table.example == q)
+        scores = [
+            logits.start[r, s] + logits.end[r, e] for r in rows for s in range(15) for e in range(s, 15)
+        ]
+        assert answer.best.score == max(scores)
+        assert answer.null_odds == pytest.approx(float(min(logits.null[rows]) - max(scores)))
+
+
+def test_the_higher_the_margin_the_fewer_null_answers(make_world):
+    answered = answer_all(make_world([1, 2] * 20))
+    odds = sorted(a.null_odds for a in answered)
+    counts = [sum(a.text(m) == "" for a in answered) for m in (-INF, *odds, INF)]
+    assert counts == sorted(counts, reverse=True)
+    assert counts[0] == 40
+    assert counts[-1] == 0
+    assert len(set(counts)) > 30
+
+
+def test_all_windows_nan_still_answers(make_world):
+    asked, table, logits = make_world([2, 1])
+    broken = replace(
+        logits,
+        **{
+            name: torch.full_like(getattr(logits, name), torch.nan) for name in ("start", "end", "null_start")
+        },
+    )
+    answered = answer_all((asked, table, broken))
+    assert [(a.best, a.null_odds, a.text(0.0)) for a in answered] == [(None, INF, "")] * 2
+
+
+def test_rank_keeps_the_logits_of_the_window_with_the_lowest_null():
+    found, start, end = spans([(0, 3, 1.0)], [(0, 3, 0.5)], null=[5.0, 4.0])
+    found = replace(found, null_start=np.float32([4, 3]), null_end=np.float32([1, 1]))
+    where = {"window": np.arange(2), "example": np.zeros(2, int), "char_start": start, "char_end": end}
+    ranking = rank(found, questions().examples, **where, expected=np.array([2]))
+    assert (ranking.start_logit[0], ranking.end_logit[0], ranking.best[0]) == (3, 1, 1)

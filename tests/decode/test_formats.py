@@ -1,0 +1,154 @@
+"""The official files, and parity of the grid with the common script."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from qa_arch.decode.answers import answers, char_spans, rank
+from qa_arch.decode.formats import FINITE, nbest, null_odds, predictions, spans_record, write
+from qa_arch.decode.spans import best_spans
+from qa_arch.types.text import Answer, Candidate
+
+INF = float("inf")
+
+
+def post_process(contexts, features, starts, ends, n_best, limit, threshold):
+    """(texts, n-best lists, null odds), one each per context.
+
+    What the SQuAD script in wide use does after prediction, in lists and loops, from its published
+    behaviour. ``features[q]`` lists (row of the logits, offsets); offsets hold None outside the context, and
+    the null's logits stand at position 0.
+    """
+    texts, nbests, odds = [], [], []
+    for context, windows in zip(contexts, features, strict=True):
+        found, null = [], None
+        for row, offsets in windows:
+            start, end = starts[row], ends[row]
+            if null is None or start[0] + end[0] < null["score"]:
+                null = _entry((0, 0), start[0], end[0])
+            best_starts = np.argsort(start)[: -n_best - 1 : -1].tolist()
+            best_ends = np.argsort(end)[: -n_best - 1 : -1].tolist()
+            for s in best_starts:
+                for e in best_ends:
+                    if offsets[s] is None or offsets[e] is None or e < s or e - s + 1 > limit:
+                        continue
+                    found.append(_entry((offsets[s][0], offsets[e][1]), start[s], end[e]))
+        found.append(null)
+        kept = sorted(found, key=lambda entry: entry["score"], reverse=True)[:n_best]
+        if not any(entry["offsets"] == (0, 0) for entry in kept):
+            kept.append(null)
+        scores = np.array([entry["score"] for entry in kept])
+        weights = np.exp(scores - scores.max())
+        for entry, probability in zip(kept, weights / weights.sum(), strict=True):
+            begin, stop = entry["offsets"]
+            entry["text"], entry["probability"] = context[begin:stop], float(probability)
+        best = next((entry for entry in kept if entry["text"]), None)
+        gap = null["score"] - best["start_logit"] - best["end_logit"] if best else np.inf
+        texts.append("" if gap > threshold else best["text"])
+        keys = ("text", "probability", "start_logit", "end_logit")
+        nbests.append([{key: _plain(entry[key]) for key in keys} for entry in kept])
+        odds.append(float(gap))
+    return texts, nbests, odds
+
+
+def _entry(offsets, start, end):
+    return {"offsets": offsets, "score": start + end, "start_logit": start, "end_logit": end}
+
+
+def _plain(value):
+    return value if isinstance(value, str) else float(value)
+
+
+def ranked(made, search="grid", n_best=20, limit=30):
+    asked, table, logits = made
+    found = best_spans(logits, search=search, n_best=n_best, max_answer_tokens=limit)
+    origin = table.token_start - table.context_at
+    char_start, char_end = char_spans(found, origin, table.char_start, table.char_end)
+    return rank(
+        found,
+        asked.examples,
+        window=np.arange(len(origin)),
+        example=table.example,
+        char_start=char_start,
+        char_end=char_end,
+        expected=np.bincount(table.example),
+        n_best=n_best,
+        dedupe=search != "grid",
+    )
+
+
+def by_the_script(made, n_best, limit, threshold):
+    asked, table, logits = made
+    start, end = logits.start.numpy().copy(), logits.end.numpy().copy()
+    start[:, 0], end[:, 0] = logits.null_start, logits.null_end
+    features: list[list] = [[] for _ in asked.examples]
+    for row, (q, token, at) in enumerate(
+        zip(table.example, table.token_start, table.context_at, strict=True)
+    ):
+        here = slice(token, token + start.shape[1] - at)
+        pairs = zip(table.char_start[here].tolist(), table.char_end[here].tolist(), strict=True)
+        features[q].append((row, [None] * at + list(pairs)))
+    return post_process([e.context for e in asked.examples], features, start, end, n_best, limit, threshold)
+
+
+@pytest.mark.parametrize(("n_best", "limit"), [(20, 30), (5, 4), (2, 1), (400, 30)])
+def test_the_grid_is_that_of_the_common_script(make_world, n_best, limit):
+    made = make_world([1, 2, 3, 1] * 8, tokens=25, words=60, seed=n_best)
+    ranking = ranked(made, "grid", n_best, limit)
+    answered = answers(ranking, candidates=False)
+    margin = float(np.median(ranking.null_odds[ranking.best >= 0])) + 1e-3
+    texts, lists, odds = by_the_script(made, n_best, limit, margin)
+    assert list(predictions(answered, margin).values()) == texts
+    assert 0 < sum(text == "" for text in texts) < len(texts)
+    np.testing.assert_allclose([a.null_odds for a in answered], odds, atol=1e-5)
+    for ours, theirs in zip(nbest(ranking).values(), lists, strict=True):
+        assert [c["text"] for c in ours] == [c["text"] for c in theirs]
+        for mine, other in zip(ours, theirs, strict=True):
+            assert mine == pytest.approx({**other, "text": mine["text"]}, abs=1e-6)
+
+
+def test_band_finds_at_least_what_the_grid_finds(make_world):
+    made = make_world([1, 2] * 10, tokens=25, words=60)
+    band, grid = (answers(ranked(made, search)) for search in ("band", "grid"))
+    for one, other in zip(band, grid, strict=True):
+        assert one.best.score >= other.best.score
+
+
+def test_the_files(make_world, tmp_path):
+    ranking = ranked(make_world([1, 2, 1]), "band", n_best=3)
+    answered = answers(ranking)
+    margin = sorted(a.null_odds for a in answered)[1]
+    write(tmp_path / "run", ranking, margin)
+    names = ("predictions", "nbest_predictions", "null_odds")
+    texts, lists, odds = (json.loads((tmp_path / "run" / f"{n}.json").read_text()) for n in names)
+    assert texts == {a.id: a.text(margin) for a in answered}
+    assert sum(text == "" for text in texts.values()) == 1
+    assert odds == {a.id: a.null_odds for a in answered}
+    for a in answered:
+        assert [c["text"] for c in lists[a.id]] == [c.text for c in a.candidates]
+        assert [c["probability"] for c in lists[a.id]] == [c.probability for c in a.candidates]
+        assert [c["start_logit"] + c["end_logit"] for c in lists[a.id]] == pytest.approx(
+            [c.score for c in a.candidates]
+        )
+    assert len(list((tmp_path / "run").iterdir())) == 3
+
+
+def test_infinite_odds_are_written_as_numbers():
+    span = Candidate("Ada", 0, 3, 1.0, 1.0)
+    answered = [Answer("a", None, INF, 1), Answer("b", span, -INF, 1), Answer("c", span, -0.5, 1)]
+    assert null_odds(answered) == {"a": FINITE, "b": -FINITE, "c": -0.5}
+    assert predictions(answered, -1.0) == {"a": "", "b": "Ada", "c": ""}
+
+
+def test_the_record_holds_the_best_span_whatever_the_margin():
+    answered = [Answer("a", None, INF, 2), Answer("b", Candidate("Bob", 9, 12, 1.0, 0.1), 7.5, 1)]
+    assert spans_record(answered) == {
+        "id": ["a", "b"],
+        "start": [-1, 9],
+        "end": [-1, 12],
+        "null_odds": [INF, 7.5],
+        "windows": [2, 1],
+    }
