@@ -1,0 +1,26 @@
+"""The standard baseline: an encoder with a linear span head, no-answer at [CLS] (Devlin et al. 2019)."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from qa_arch.nn.encoder import Encoder
+from qa_arch.nn.masking import at_least_float32, fill
+from qa_arch.types.tensors import Batch, SpanLogits
+
+
+class TransformerSpan(nn.Module):
+    """ALBERT, RoBERTa, DistilBERT, BERT or any other encoder; the first token's scores are the null's."""
+
+    def __init__(self, encoder: Encoder, *, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.dropout = nn.Dropout(dropout)
+        self.span = nn.Linear(encoder.out_dim, 2)
+        nn.init.normal_(self.span.weight, std=getattr(encoder.config, "initializer_range", 0.02))
+        nn.init.zeros_(self.span.bias)
+
+    def forward(self, batch: Batch) -> SpanLogits:
+        tokens = self.encoder(batch.ids, batch.mask, batch.segments)
+        start, end = at_least_float32(self.span(self.dropout(tokens))).unbind(-1)
+        return SpanLogits(fill(start, batch.context), fill(end, batch.context), start[:, 0], end[:, 0])

@@ -1,0 +1,40 @@
+"""From a config's ``model`` section to a module: the class it names, given an encoder and vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from qa_arch.config.target import TRUSTED, accepts, arguments, locate
+from qa_arch.errors import ConfigError
+from qa_arch.nn.encoder import Encoder
+
+GIVEN = ("encoder", "vectors")
+"""Constructor arguments that come from other sections of the config."""
+
+
+def check_model(
+    section: Mapping[str, Any], trusted: Sequence[str] = TRUSTED, *, with_vectors: bool = False
+) -> type[nn.Module]:
+    """The class that ``section`` names, after its arguments were checked; loads no weights."""
+    target = locate(section.get("_target_"), trusted)
+    arguments(target, section, GIVEN)
+    if with_vectors and not accepts(target, "vectors"):
+        raise ConfigError(f"glove: {target.__name__} takes no word vectors; use glove=none")
+    return target
+
+
+def build_model(
+    section: Mapping[str, Any],
+    encoder: Encoder,
+    vectors: Tensor | None = None,
+    trusted: Sequence[str] = TRUSTED,
+) -> nn.Module:
+    """The model; ``vectors`` (V, d) are the word vectors, row 0 the unknown word, or None."""
+    target = check_model(section, trusted, with_vectors=vectors is not None)
+    given: dict[str, Any] = {"encoder": encoder}
+    if accepts(target, "vectors"):
+        given["vectors"] = vectors
+    return target(**given, **arguments(target, section, GIVEN))

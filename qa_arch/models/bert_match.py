@@ -1,0 +1,121 @@
+"""The proposed model: encoder, word vectors, match-LSTM, answer pointer, no-answer."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from qa_arch.nn.encoder import Encoder
+from qa_arch.nn.features import WordFeatures
+from qa_arch.nn.match_lstm import MatchLSTM
+from qa_arch.nn.no_answer import Verifier
+from qa_arch.nn.pointer import LinearHead, PointerHead
+from qa_arch.nn.segments import first_pieces, last_pieces, pool_words, put, take
+from qa_arch.nn.sublstm import SuBiLSTM
+from qa_arch.types.tensors import Batch, SpanLogits
+
+
+class BertMatch(nn.Module):
+    """Encoder → word features → match-LSTM of the context over the question → answer pointer.
+
+    ``match=False`` hands the encoder's context straight to the pointer; ``residual`` gives the
+    pointer the encoder's context beside the match states; ``suffix_prefix`` > 0 re-reads question
+    and context by a SuBiLSTM of that window before they are matched; ``matching="words"`` pools the
+    pieces of a word after the encoder, and scores a word's first piece as start, its last as end.
+
+    No-answer: ``sentinel`` is one more row that both pointer steps may choose, the encoder's [CLS]
+    in its residual part and zeros in its match part; ``verifier`` is a head of its own, beside which
+    the null slot is neutral (``qa_arch.nn.pointer.neutral_null``); ``both`` adds their scores.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        *,
+        vectors: Float[Tensor, "V d"] | None = None,
+        train_vectors: bool = False,
+        overlap_flag: bool = False,
+        suffix_prefix: int = 0,
+        matching: Literal["pieces", "words"] = "pieces",
+        match: bool = True,
+        residual: bool = True,
+        pointer: Literal["boundary", "bi_boundary", "linear"] = "boundary",
+        no_answer: Literal["sentinel", "verifier", "both"] = "sentinel",
+        verifier_weight: float = 1.0,
+        hidden: int = 150,
+        dropout: float = 0.2,
+    ) -> None:
+        super().__init__()
+        self.words = matching == "words"
+        self.encoder = encoder
+        self.features = WordFeatures(
+            encoder.out_dim, vectors=vectors, train_vectors=train_vectors, overlap_flag=overlap_flag
+        )
+        width = self.features.out_dim
+        self.reread = SuBiLSTM(width, hidden, window=suffix_prefix) if suffix_prefix else None
+        read = self.reread.out_dim if self.reread else width
+        self.match = MatchLSTM(read, hidden) if match else None
+        last = self.match or self.reread
+        self.matched_dim = last.out_dim if last else 0
+        self.residual = residual or last is None
+        seen = self.matched_dim + (width if self.residual else 0)
+        sentinel = no_answer != "verifier"
+        self.pointer = (
+            LinearHead(seen, sentinel=sentinel)
+            if pointer == "linear"
+            else PointerHead(seen, hidden, sentinel=sentinel, bidirectional=pointer == "bi_boundary")
+        )
+        self.verifier = None if no_answer == "sentinel" else Verifier(seen, width, hidden, dropout=dropout)
+        self.verifier_weight = verifier_weight
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, batch: Batch) -> SpanLogits:
+        tokens = self.encoder(batch.ids, batch.mask, batch.segments)
+        tokens = self.dropout(self.features(tokens, batch.vector, batch.overlap))
+        context, context_mask = self._units(tokens, batch.context, batch.word)
+        states, cls = context, tokens[:, 0]
+        if self.reread or self.match:
+            question, question_mask = self._units(tokens, batch.question, batch.word)
+            if self.reread:
+                states, question = self.reread(states, context_mask), self.reread(question, question_mask)
+            if self.match:
+                states = self.match(states, question, context_mask, question_mask)
+        seen, nothing = self._with_residual(states, context, cls)
+        scores = self.pointer(seen, context_mask, nothing)
+        starts, ends = self._boundaries(batch.context, batch.word)
+        return SpanLogits(
+            start=put(scores.start, starts, -math.inf),
+            end=put(scores.end, ends, -math.inf),
+            null_start=scores.null_start,
+            null_end=scores.null_end,
+            verifier=self.verifier(seen, context_mask, cls) if self.verifier else None,
+            verifier_weight=self.verifier_weight,
+        )
+
+    def _units(
+        self, tokens: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"], word: Int[Tensor, "B T"]
+    ) -> tuple[Float[Tensor, "B K D"], Bool[Tensor, "B K"]]:
+        """One text's pieces or words, at the front of their row."""
+        return pool_words(tokens, mask, word) if self.words else take(tokens, mask)
+
+    def _boundaries(
+        self, context: Bool[Tensor, "B T"], word: Int[Tensor, "B T"]
+    ) -> tuple[Bool[Tensor, "B T"], Bool[Tensor, "B T"]]:
+        """The tokens at which an answer may start, and those at which it may end: one for each unit."""
+        return (first_pieces(context, word), last_pieces(context, word)) if self.words else (context, context)
+
+    def _with_residual(
+        self, states: Float[Tensor, "B C M"], context: Float[Tensor, "B C D"], cls: Float[Tensor, "B D"]
+    ) -> tuple[Float[Tensor, "B C S"], Float[Tensor, "B S"] | None]:
+        """What the pointer reads, and the row of the same width that stands for "nothing"."""
+        if self.matched_dim == 0:
+            return context, cls
+        states = self.dropout(states)
+        if not self.residual:
+            return states, None
+        seen = torch.cat([states, context.to(states.dtype)], dim=-1)
+        return seen, nn.functional.pad(cls.to(states.dtype), (self.matched_dim, 0))

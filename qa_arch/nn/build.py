@@ -1,0 +1,199 @@
+"""Building encoders: pretrained from the hub, a folder or a package, or random at any size."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
+from transformers.utils import logging as hf_logging
+
+from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.nn.encoder import Encoder, Freeze, class_of, new_backbone, without_pooler
+from qa_arch.nn.known import known_config, resolve
+
+_ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout")
+_HIDDEN_DROPOUT = ("hidden_dropout_prob", "dropout", "embedding_dropout", "mlp_dropout")
+_DISTILBERT = {"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
+_POSITIONS_BEHIND_PADDING = {"roberta", "xlm-roberta", "camembert"}
+
+
+def build_encoder(
+    name: str | None = None,
+    *,
+    init: Literal["pretrained", "random"] = "pretrained",
+    family: str | None = None,
+    layers: int | None = None,
+    width: int | None = None,
+    heads: int | None = None,
+    vocab_size: int | None = None,
+    pad_token_id: int | None = None,
+    max_positions: int | None = None,
+    initializer_range: float | None = None,
+    attention_dropout: float | None = None,
+    hidden_dropout: float | None = None,
+    freeze: Freeze = "none",
+    gradient_checkpointing: bool = False,
+) -> Encoder:
+    """The encoder ``name`` (a hub id, a local folder, ``minilm``), or a random one.
+
+    With ``init="random"`` the architecture is that of ``name`` (without a name: of ``family``), with
+    those of ``layers`` ... ``initializer_range`` that are given in place of its own; ``max_positions``
+    is the longest window. A pretrained encoder takes no sizes; its ``vocab_size`` is only checked.
+    Under ``torch.device("meta")`` no weights are read and the hub is not asked about known encoders.
+    Raises UnavailableError where ``name`` cannot be reached, ConfigError where settings do not fit.
+    """
+    sizes = {
+        "num_hidden_layers": layers,
+        "hidden_size": width,
+        "num_attention_heads": heads,
+        "max_position_embeddings": max_positions,
+        "initializer_range": initializer_range,
+    }
+    given = {key: value for key, value in sizes.items() if value is not None}
+    counting = torch.get_default_device().type == "meta"
+    if init == "random":
+        ids = {"vocab_size": vocab_size, "pad_token_id": pad_token_id}
+        config = _random_config(name, family, given | {k: v for k, v in ids.items() if v is not None})
+    elif name is None or given:
+        raise ConfigError(
+            "encoder.init=pretrained needs encoder.name (a hub id, a local folder or minilm) and no sizes:"
+            f" name={name}, sizes={given}"
+        )
+    else:
+        config = _config_of(name, reach=not counting)
+        _check_vocabulary(name, config, vocab_size)
+    _set_dropout(config, "attention_dropout", attention_dropout, _ATTENTION_DROPOUT)
+    _set_dropout(config, "hidden_dropout", hidden_dropout, _HIDDEN_DROPOUT)
+    if name is None or init == "random" or counting:
+        encoder = Encoder(new_backbone(config))
+    else:
+        encoder = Encoder(_load(name, config))
+    if gradient_checkpointing:
+        encoder.checkpoint_activations()
+    return encoder.freeze(freeze).train()
+
+
+def _random_config(name: str | None, family: str | None, given: dict[str, Any]) -> PretrainedConfig:
+    """The configuration of ``name``, or without a name of ``family``, with what is given in place."""
+    if name is not None:
+        values = _config_of(name, reach=False).to_dict()
+    elif family is not None:
+        # The library's default ALBERT is its largest and its RoBERTa has BERT's vocabulary.
+        base = {"albert": "albert-base-v2", "roberta": "roberta-base"}.get(family, "")
+        values = known_config(base) or {"model_type": family}
+    else:
+        raise ConfigError("encoder.init=random needs encoder.family (such as bert) or encoder.name")
+    return _resized(values, given)
+
+
+def _config_of(name: str, *, reach: bool) -> PretrainedConfig:
+    """The configuration in the local cache or folder, else the known one, else the hub's."""
+    known = known_config(name)
+    try:
+        with _quiet():
+            return AutoConfig.from_pretrained(resolve(name), local_files_only=known is not None and not reach)
+    except (OSError, ValueError) as error:
+        if known is not None and not reach:
+            values = dict(known)
+            return AutoConfig.for_model(values.pop("model_type"), **values)
+        raise _unavailable(name, error) from error
+
+
+def _resized(values: dict[str, Any], given: dict[str, Any]) -> PretrainedConfig:
+    """A configuration from ``values`` with ``given`` in place and the dependent sizes in proportion."""
+    family, width = values["model_type"], given.get("hidden_size")
+    small = [key for key, value in given.items() if value <= 0 and key != "pad_token_id"]
+    if small:
+        raise ConfigError(f"encoder sizes must be positive: {small[0]}={given[small[0]]}")
+    rest = {key: value for key, value in values.items() if key != "model_type"} | given
+    if width is not None:
+        rest["hidden_dim" if family == "distilbert" else "intermediate_size"] = 4 * width
+        if family in {"albert", "electra"}:
+            rest["embedding_size"] = min(width, 128)
+    if family == "distilbert":
+        rest = {_DISTILBERT.get(key, key): value for key, value in rest.items()}
+    if family in _POSITIONS_BEHIND_PADDING and "max_position_embeddings" in given:
+        rest["max_position_embeddings"] += rest["pad_token_id"] + 1
+    try:
+        config = AutoConfig.for_model(family, **rest)
+    except ValueError as error:
+        raise ConfigError(f"encoder.family={family}: {_first_line(error)}") from error
+    if config.hidden_size % getattr(config, "num_attention_heads", 1):
+        raise ConfigError(
+            f"encoder.width={config.hidden_size} is no multiple of encoder.heads={config.num_attention_heads}"
+        )
+    return config
+
+
+def _check_vocabulary(name: str, config: PretrainedConfig, vocab_size: int | None) -> None:
+    if vocab_size is not None and vocab_size > config.vocab_size:
+        raise ConfigError(
+            f"encoder {name} has {config.vocab_size} embeddings and the tokenizer {vocab_size} ids:"
+            " use the tokenizer that belongs to the encoder"
+        )
+
+
+def _load(name: str, config: PretrainedConfig) -> PreTrainedModel:
+    """The pretrained backbone in fp32; a checkpoint that leaves weights unset is refused."""
+    backbone_class: Any = class_of(config)
+    try:
+        with _quiet():
+            backbone, report = backbone_class.from_pretrained(
+                resolve(name),
+                config=config,
+                dtype=torch.float32,
+                output_loading_info=True,
+                **without_pooler(backbone_class),
+            )
+    except (OSError, ValueError, RuntimeError) as error:
+        raise _unavailable(name, error) from error
+    if report["missing_keys"]:
+        missing = sorted(report["missing_keys"])
+        raise UnavailableError(
+            f"encoder {name}: its checkpoint lacks {len(missing)} weights of {config.model_type}"
+            f" ({missing[0]}, ...): choose a checkpoint of the bare encoder"
+        )
+    return backbone
+
+
+def _set_dropout(config: PretrainedConfig, setting: str, rate: float | None, names: tuple[str, ...]) -> None:
+    if rate is None:
+        return
+    present = [name for name in names if hasattr(config, name)]
+    if not present:
+        raise ConfigError(f"encoder.{setting}: {config.model_type} has no such dropout; leave it null")
+    for name in present:
+        setattr(config, name, rate)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the libraries' notes on unused heads and retries: our one-line errors say what matters."""
+    hub, before = logging.getLogger("huggingface_hub"), hf_logging.get_verbosity()
+    hub_before, bars = hub.level, hf_logging.is_progress_bar_enabled()
+    hf_logging.set_verbosity_error()
+    hf_logging.disable_progress_bar()
+    hub.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        hf_logging.set_verbosity(before)
+        hub.setLevel(hub_before)
+        if bars:
+            hf_logging.enable_progress_bar()
+
+
+def _unavailable(name: str, error: Exception) -> UnavailableError:
+    return UnavailableError(
+        f"encoder {name} cannot be loaded ({_first_line(error)}): check the spelling and the network,"
+        " or give a local folder with its config and weights"
+    )
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return text if len(text) <= 160 else f"{text[:160]}..."

@@ -1,0 +1,37 @@
+"""Counting parameters by block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from qa_arch.nn.features import WordFeatures
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterCount:
+    """How many parameters a model has; a fixed table of word vectors is none and stands apart."""
+
+    total: int
+    trainable: int
+    blocks: dict[str, int]
+    word_vectors: int
+
+
+def parameter_blocks(model: nn.Module) -> ParameterCount:
+    """Parameters of ``model`` by its direct children, those without any left out; works on meta tensors."""
+    blocks = {name: sum(p.numel() for p in child.parameters()) for name, child in model.named_children()}
+    fixed = {
+        id(module.vectors): module.vectors.numel()
+        for module in model.modules()
+        if isinstance(module, WordFeatures)
+        and module.vectors is not None
+        and not isinstance(module.vectors, nn.Parameter)
+    }
+    return ParameterCount(
+        total=sum(p.numel() for p in model.parameters()),
+        trainable=sum(p.numel() for p in model.parameters() if p.requires_grad),
+        blocks={name: count for name, count in blocks.items() if count},
+        word_vectors=sum(fixed.values()),
+    )

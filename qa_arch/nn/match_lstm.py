@@ -1,0 +1,89 @@
+"""Match-LSTM: the context read with an eye on the question (Wang & Jiang 2016, eqs. 1-6).
+
+Axes: ``B`` windows, ``C`` context units, ``Q`` question units, ``D`` input width, ``l`` hidden width.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from qa_arch.nn.masking import at_least_float32
+from qa_arch.nn.recurrence import recur
+from qa_arch.nn.segments import reverse
+
+
+class MatchLSTM(nn.Module):
+    """At each context unit i, in both directions with the same parameters::
+
+        G_i = tanh(W^q H^q + W^p h^p_i + W^r h^r_{i-1})      attention over the question   (eq. 2)
+        a_i = softmax(w^T G_i + b)                                                         (eq. 2)
+        z_i = [h^p_i ; H^q a_i]                              what the step reads           (eq. 3)
+        h^r_i = LSTM(z_i, h^r_{i-1})                                                       (eq. 4)
+
+    H^q ends in a zero row, a question word "nothing" for units that match none. All maps have
+    biases: 3(l² + l) + (l + 1) parameters attend and 4(3l² + 3l) make the LSTM where D = l.
+    """
+
+    def __init__(self, in_dim: int, hidden: int) -> None:
+        super().__init__()
+        self.question = nn.Linear(in_dim, hidden)  # W^q
+        self.passage = nn.Linear(in_dim, hidden)  # W^p
+        self.state = nn.Linear(hidden, hidden)  # W^r
+        self.score = nn.Linear(hidden, 1)  # w, b
+        self.gates_passage = nn.Linear(in_dim, 4 * hidden)
+        self.gates_attended = nn.Linear(in_dim, 4 * hidden)
+        self.gates_state = nn.Linear(hidden, 4 * hidden)
+        self.out_dim = 2 * hidden
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Glorot for the inputs, orthogonal for the recurrence, forget gates that start open."""
+        for linear in (self.question, self.passage, self.state, self.score):
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
+        for linear in (self.gates_passage, self.gates_attended, self.gates_state):
+            for block in linear.weight.data.chunk(4):
+                (nn.init.orthogonal_ if linear is self.gates_state else nn.init.xavier_uniform_)(block)
+            nn.init.zeros_(linear.bias)
+        nn.init.ones_(self.gates_state.bias.data.chunk(4)[1])  # Jozefowicz et al. 2015
+
+    def forward(
+        self,
+        context: Float[Tensor, "B C D"],
+        question: Float[Tensor, "B Q D"],
+        context_mask: Bool[Tensor, "B C"],
+        question_mask: Bool[Tensor, "B Q"],
+    ) -> Float[Tensor, "B C 2l"]:
+        """States of both directions, forward first; zero where ``context_mask``, a prefix mask, is False."""
+        question, question_mask = _with_nothing(question, question_mask)
+        # Nothing here depends on the state: it is done for all steps at once. As attention sums to
+        # one, the attended row's share of the gates is attention over the rows' shares.
+        keys = self.question(question)
+        values = nn.functional.linear(question, self.gates_attended.weight)
+        queries = self.passage(context) + self.state.bias
+        gates = self.gates_passage(context) + (self.gates_attended.bias + self.gates_state.bias)
+        states = self._run(queries, gates, keys, values, context_mask, question_mask)
+        ahead, back = states.permute(2, 1, 0, 3)
+        both = torch.cat([ahead, reverse(back, context_mask)], dim=-1)
+        return both.masked_fill(~context_mask[..., None], 0.0)
+
+    def _run(self, queries, gates, keys, values, context_mask, question_mask) -> Float[Tensor, "C B 2 l"]:
+        """Both directions as two rows of one recurrence, in fp32 at least.
+
+        Padding stands behind the real units in both, so that no state that counts has seen it.
+        """
+        queries, gates, keys, values = (at_least_float32(x) for x in (queries, gates, keys, values))
+        with torch.autocast(queries.device.type, enabled=False):
+            queries, gates = (
+                torch.stack([x, reverse(x, context_mask)], dim=2).transpose(0, 1) for x in (queries, gates)
+            )
+            state = torch.cat([self.state.weight, self.gates_state.weight])
+            score, bias = self.score.weight[0], self.score.bias
+            return recur(queries, gates, keys, values, question_mask, score, bias, state)
+
+
+def _with_nothing(x: Float[Tensor, "B Q D"], mask: Bool[Tensor, "B Q"]) -> tuple[Tensor, Tensor]:
+    """The zero row behind the question's, real in every window."""
+    return nn.functional.pad(x, (0, 0, 0, 1)), nn.functional.pad(mask, (0, 1), value=True)

@@ -1,0 +1,150 @@
+"""Heads that score where the answer starts and ends, and the null that stands beside.
+
+Axes: ``B`` windows, ``C`` context units, ``D`` width of what they read, ``l`` hidden width.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from qa_arch.nn.masking import at_least_float32, fill, masked_logsumexp, masked_softmax
+
+
+class SpanScores(NamedTuple):
+    """Scores over the context units (-inf on padding) and of "nothing" beside them."""
+
+    start: Float[Tensor, "B C"]
+    end: Float[Tensor, "B C"]
+    null_start: Float[Tensor, B]
+    null_end: Float[Tensor, B]
+
+
+class AnswerPointer(nn.Module):
+    """One boundary pointer: two steps, the second conditioned on the first (Wang & Jiang 2016, eqs. 7-11)::
+
+        F_k = tanh(V H + W^a h_{k-1} + b^a),   scores_k = v^T F_k + c,   b_k = softmax(scores_k)
+        h_k = LSTM(H b_k, h_{k-1}),   h_0 = 0
+
+    (D l + l) + (l² + l) + (l + 1) parameters attend, 4(D l + l² + 2l) make the LSTM.
+    """
+
+    def __init__(self, in_dim: int, hidden: int) -> None:
+        super().__init__()
+        self.memory = nn.Linear(in_dim, hidden)  # V
+        self.state = nn.Linear(hidden, hidden)  # W^a, b^a
+        self.score = nn.Linear(hidden, 1)  # v, c
+        self.cell = nn.LSTMCell(in_dim, hidden)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Glorot for the inputs, orthogonal for the recurrence, forget gates that start open."""
+        for linear in (self.memory, self.state, self.score):
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
+        for name, parameter in self.cell.named_parameters():
+            if name.startswith("bias"):
+                nn.init.zeros_(parameter)
+                continue
+            for block in parameter.data.chunk(4):
+                (nn.init.orthogonal_ if name == "weight_hh" else nn.init.xavier_uniform_)(block)
+        nn.init.ones_(self.cell.bias_hh.data.chunk(4)[1])
+
+    def forward(
+        self, memory: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"]
+    ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"]]:
+        """Scores of the first and of the second boundary, unmasked."""
+        projected = self.memory(memory)
+        first = self._scores(projected, self.state.bias)
+        attended = (masked_softmax(first, mask).to(memory.dtype)[:, None] @ memory)[:, 0]
+        h, _ = self.cell(attended)
+        return first, self._scores(projected, self.state(h)[:, None])
+
+    def _scores(self, projected: Tensor, query: Tensor) -> Float[Tensor, "B N"]:
+        return at_least_float32(self.score(torch.tanh(projected + query))[..., 0])
+
+
+class PointerHead(nn.Module):
+    """The boundary pointer over the context, optionally with a sentinel and a second pointer.
+
+    The sentinel is one more row behind the context: the one that stands for "nothing". With
+    ``bidirectional`` a second pointer chooses the end first and the start on it; the two score
+    sets are averaged. Without the sentinel the null scores are ``neutral_null``.
+    """
+
+    def __init__(
+        self, in_dim: int, hidden: int, *, sentinel: bool = True, bidirectional: bool = False
+    ) -> None:
+        super().__init__()
+        self.sentinel = sentinel
+        self.forwards = AnswerPointer(in_dim, hidden)
+        self.backwards = AnswerPointer(in_dim, hidden) if bidirectional else None
+
+    def forward(
+        self,
+        context: Float[Tensor, "B C D"],
+        mask: Bool[Tensor, "B C"],
+        nothing: Float[Tensor, "B D"] | None = None,
+    ) -> SpanScores:
+        """``nothing`` is the sentinel's row; zeros, as in the paper, where it is not given."""
+        C = context.shape[1]
+        if self.sentinel:
+            context, real = _with_sentinel(context, mask, nothing)
+        else:
+            real = mask
+        start, end = self.forwards(context, real)
+        if self.backwards is not None:
+            end_first, start_second = self.backwards(context, real)
+            start, end = (start + start_second) / 2, (end + end_first) / 2
+        if self.sentinel:
+            null_start, null_end = start[:, C], end[:, C]
+        else:
+            null_start, null_end = neutral_null(start, mask), neutral_null(end, mask)
+        return SpanScores(fill(start[:, :C], mask), fill(end[:, :C], mask), null_start, null_end)
+
+
+class LinearHead(nn.Module):
+    """The standard span head: one linear map to a start and an end score; the pointer's ablation."""
+
+    def __init__(self, in_dim: int, *, sentinel: bool = True) -> None:
+        super().__init__()
+        self.sentinel = sentinel
+        self.score = nn.Linear(in_dim, 2)
+        nn.init.xavier_uniform_(self.score.weight)
+        nn.init.zeros_(self.score.bias)
+
+    def forward(
+        self,
+        context: Float[Tensor, "B C D"],
+        mask: Bool[Tensor, "B C"],
+        nothing: Float[Tensor, "B D"] | None = None,
+    ) -> SpanScores:
+        """``nothing`` is the row whose scores are the null's; zeros where it is not given."""
+        start, end = at_least_float32(self.score(context)).unbind(-1)
+        if self.sentinel:
+            row = torch.zeros_like(context[:, 0]) if nothing is None else nothing
+            null_start, null_end = at_least_float32(self.score(row)).unbind(-1)
+        else:
+            null_start, null_end = neutral_null(start, mask), neutral_null(end, mask)
+        return SpanScores(fill(start, mask), fill(end, mask), null_start, null_end)
+
+
+def neutral_null(scores: Float[Tensor, "B C"], mask: Bool[Tensor, "B C"]) -> Float[Tensor, B]:
+    """A null score that leaves the answering to the verifier: log-sum-exp of the real scores.
+
+    In the softmax of the loss it holds exactly half of the probability: the cross-entropy of an
+    answer is the one without it plus log 2, with the same gradient; that of "nothing" is log 2,
+    with none. In decoding, null minus best span is then the verifier's log-odds minus the log
+    probability of that span.
+    """
+    return masked_logsumexp(scores, mask)
+
+
+def _with_sentinel(
+    context: Float[Tensor, "B C D"], mask: Bool[Tensor, "B C"], nothing: Float[Tensor, "B D"] | None
+) -> tuple[Float[Tensor, "B N D"], Bool[Tensor, "B N"]]:
+    row = torch.zeros_like(context[:, 0]) if nothing is None else nothing
+    return torch.cat([context, row[:, None]], dim=1), nn.functional.pad(mask, (0, 1), value=True)

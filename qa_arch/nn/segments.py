@@ -1,0 +1,76 @@
+"""From a window's token axis to one text's own axis and back, vectorised over the batch.
+
+Axes: ``B`` windows, ``T`` tokens of a window, ``K`` units (pieces or words) of one text of it.
+Packed units stand at the front of their row, so packed masks are prefix masks.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+def take(
+    x: Float[Tensor, "B T H"], mask: Bool[Tensor, "B T"]
+) -> tuple[Float[Tensor, "B K H"], Bool[Tensor, "B K"]]:
+    """The positions where ``mask`` is True, moved to the front in order; zeros behind them.
+
+    ``K`` is the largest number of them in a row, at least 1.
+    """
+    packed_mask = _prefix_mask(mask.sum(1))
+    order = mask.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, : packed_mask.shape[1]]
+    packed = x.flatten(0, 1).index_select(0, _flat(order, x.shape[1]))
+    packed = packed.view(*order.shape, x.shape[2])
+    return packed.masked_fill(~packed_mask[..., None], 0.0), packed_mask
+
+
+def put(packed: Float[Tensor, "B K"], mask: Bool[Tensor, "B T"], value: float) -> Float[Tensor, "B T"]:
+    """The reverse of ``take`` for scores: the k-th unit at the k-th True position, ``value`` elsewhere."""
+    position = (mask.cumsum(1) - 1).clamp(0, packed.shape[1] - 1)
+    return packed.gather(1, position).masked_fill(~mask, value)
+
+
+def pool_words(
+    x: Float[Tensor, "B T H"], mask: Bool[Tensor, "B T"], word: Int[Tensor, "B T"]
+) -> tuple[Float[Tensor, "B K H"], Bool[Tensor, "B K"]]:
+    """The mean over the pieces of each word, the words at the front in order; zeros behind them."""
+    first = first_pieces(mask, word)
+    packed_mask = _prefix_mask(first.sum(1))
+    K = packed_mask.shape[1]
+    unit = _flat((first.cumsum(1) - 1).clamp(0, K - 1), K)
+    weight = mask.flatten().to(x.dtype)
+    pieces = x.new_zeros(len(x) * K).index_add(0, unit, weight)
+    total = x.new_zeros(len(x) * K, x.shape[2]).index_add(0, unit, x.flatten(0, 1) * weight[:, None])
+    return (total / pieces.clamp(min=1)[:, None]).view(len(x), K, -1), packed_mask
+
+
+def first_pieces(mask: Bool[Tensor, "B T"], word: Int[Tensor, "B T"]) -> Bool[Tensor, "B T"]:
+    """True on the first real piece of each word; word numbers rise along a row."""
+    before = word.masked_fill(~mask, -1).cummax(1).values
+    return mask & (word > torch.nn.functional.pad(before, (1, 0), value=-1)[:, :-1])
+
+
+def last_pieces(mask: Bool[Tensor, "B T"], word: Int[Tensor, "B T"]) -> Bool[Tensor, "B T"]:
+    """True on the last real piece of each word; word numbers rise along a row."""
+    highest = torch.iinfo(torch.int32).max
+    after = word.masked_fill(~mask, highest).flip(1).cummin(1).values.flip(1)
+    return mask & (word < torch.nn.functional.pad(after, (0, 1), value=highest)[:, 1:])
+
+
+def reverse(x: Float[Tensor, "B K H"], mask: Bool[Tensor, "B K"]) -> Float[Tensor, "B K H"]:
+    """Each row's real units in reverse order, its padding left where it is; its own inverse."""
+    position = torch.arange(mask.shape[1], device=mask.device)
+    order = torch.where(mask, mask.sum(1, keepdim=True) - 1 - position, position)
+    return x.flatten(0, 1).index_select(0, _flat(order, x.shape[1])).view_as(x)
+
+
+def _prefix_mask(lengths: Int[Tensor, B]) -> Bool[Tensor, "B K"]:
+    longest = max(int(lengths.max()), 1)
+    return torch.arange(longest, device=lengths.device) < lengths[:, None]
+
+
+def _flat(position: Int[Tensor, "B K"], width: int) -> Int[Tensor, N]:
+    """Positions within rows of ``width`` as positions in the flattened rows."""
+    rows = torch.arange(len(position), device=position.device)[:, None]
+    return (position + rows * width).flatten()

@@ -1,0 +1,176 @@
+"""The proposed model in all its options, on batches made by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from qa_arch.models.bert_match import BertMatch
+from qa_arch.nn.count import parameter_blocks
+
+VECTORS = torch.cat([torch.zeros(1, 7), torch.randn(5, 7, generator=torch.Generator().manual_seed(0))])
+
+OPTIONS = {
+    "default": {},
+    "glove": {"vectors": VECTORS, "overlap_flag": True},
+    "trained_glove": {"vectors": VECTORS, "train_vectors": True},
+    "no_match": {"match": False},
+    "no_residual": {"residual": False},
+    "words": {"matching": "words", "vectors": VECTORS},
+    "linear": {"pointer": "linear", "no_answer": "both"},
+    "bi_boundary": {"pointer": "bi_boundary"},
+    "verifier": {"no_answer": "verifier"},
+    "both": {"no_answer": "both", "verifier_weight": 0.5},
+    "suffix_prefix": {"suffix_prefix": 3},
+    "everything": {
+        "vectors": VECTORS,
+        "overlap_flag": True,
+        "suffix_prefix": 2,
+        "matching": "words",
+        "pointer": "bi_boundary",
+        "no_answer": "both",
+    },
+    "no_match_words_linear": {"match": False, "pointer": "linear", "matching": "words", "suffix_prefix": 2},
+}
+# Zero in exact arithmetic: a constant added to all scores of a softmax, and what multiplies h_0 = 0.
+WITHOUT_GRADIENT = ("score.bias", "cell.weight_hh", "key.bias")
+
+
+@pytest.fixture(params=OPTIONS, ids=OPTIONS.keys())
+def options(request):
+    return OPTIONS[request.param]
+
+
+def span_loss(logits, start, end):
+    """Cross-entropy with the null beside the tokens; position T is "no answer"."""
+    scores = [
+        torch.cat([s, null[:, None]], 1)
+        for s, null in ((logits.start, logits.null_start), (logits.end, logits.null_end))
+    ]
+    loss = sum(
+        torch.nn.functional.cross_entropy(s, gold) for s, gold in zip(scores, (start, end), strict=True)
+    )
+    return loss if logits.verifier is None else loss + torch.nn.functional.softplus(logits.verifier).mean()
+
+
+def test_scores_lie_on_the_context_and_nowhere_else(tiny_encoder, make_batch, options):
+    batch = make_batch()
+    logits = BertMatch(tiny_encoder(), hidden=6, **options).eval()(batch)
+    words = options.get("matching") == "words"
+    for scores in (logits.start, logits.end):
+        assert scores.shape == batch.ids.shape
+        assert (scores[~batch.context] == -math.inf).all()
+        assert torch.isfinite(scores).any(1).all()
+        assert words or torch.isfinite(scores[batch.context]).all()
+    assert torch.isfinite(logits.null).all()
+    assert (logits.verifier is None) == (options.get("no_answer", "sentinel") == "sentinel")
+
+
+def test_the_same_alone_and_padded_further(tiny_encoder, make_batch, options):
+    model = BertMatch(tiny_encoder(), hidden=6, **options).eval()
+    together = model(make_batch())
+    for row in range(4):
+        for pad in (0, 5):
+            alone = model(make_batch(rows=slice(row, row + 1), pad=pad))
+            width = min(alone.start.shape[1], together.start.shape[1])
+            for name in ("start", "end"):
+                found, expected = getattr(alone, name)[0, :width], getattr(together, name)[row, :width]
+                torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+            torch.testing.assert_close(alone.null[0], together.null[row], rtol=0, atol=1e-5)
+
+
+def test_a_gradient_reaches_every_trainable_parameter(tiny_encoder, make_batch, options):
+    batch, model = make_batch(), BertMatch(tiny_encoder(), hidden=6, dropout=0.0, **options)
+    logits = model(batch)
+    first = batch.context.int().argmax(1)
+    last = batch.context.shape[1] - 1 - batch.context.flip(1).int().argmax(1)
+    span_loss(logits, first, last).backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert torch.isfinite(parameter.grad).all(), name
+        assert name.endswith(WITHOUT_GRADIENT) or parameter.grad.abs().sum() > 0, name
+
+
+def test_words_score_first_pieces_as_starts_and_last_pieces_as_ends(tiny_encoder, make_batch):
+    batch = make_batch()
+    logits = BertMatch(tiny_encoder(), hidden=6, matching="words").eval()(batch)
+    # Row 1: question 2 pieces, context 4 pieces in two words, on tokens 4-7.
+    assert torch.isfinite(logits.start[1]).nonzero()[:, 0].tolist() == [4, 6]
+    assert torch.isfinite(logits.end[1]).nonzero()[:, 0].tolist() == [5, 7]
+    # Row 0: 9 pieces, so that its last word has one piece.
+    assert torch.isfinite(logits.start[0]).nonzero()[:, 0].tolist() == [5, 7, 9, 11, 13]
+    assert torch.isfinite(logits.end[0]).nonzero()[:, 0].tolist() == [6, 8, 10, 12, 13]
+
+
+def test_the_verifier_alone_leaves_the_null_neutral(tiny_encoder, make_batch):
+    model = BertMatch(tiny_encoder(), hidden=6, no_answer="verifier", verifier_weight=2.0).eval()
+    logits = model(make_batch())
+    torch.testing.assert_close(logits.null_start, logits.start.logsumexp(1))
+    torch.testing.assert_close(logits.null_end, logits.end.logsumexp(1))
+    torch.testing.assert_close(logits.null, logits.null_start + logits.null_end + 2.0 * logits.verifier)
+
+
+def test_the_sentinel_answers_to_the_window(tiny_encoder, make_batch):
+    nulls = BertMatch(tiny_encoder(), hidden=6).eval()(make_batch()).null_start
+    assert nulls.std() > 1e-3
+
+
+def test_word_vectors_overlap_and_question_reach_the_scores(tiny_encoder, make_batch):
+    from dataclasses import replace
+
+    model = BertMatch(tiny_encoder(), hidden=6, vectors=VECTORS, overlap_flag=True).eval()
+    batch = make_batch()
+    before = model(batch).start[batch.context]
+    on_question = torch.where(batch.question, (batch.vector + 1) % 6, batch.vector)
+    for change in ({"vector": on_question}, {"overlap": ~batch.overlap & batch.context}):
+        after = model(replace(batch, **change)).start[batch.context]
+        assert (after - before).abs().max() > 1e-4
+
+
+def test_fixed_vectors_are_counted_apart_and_not_saved(tiny_encoder):
+    fixed = BertMatch(tiny_encoder(), hidden=6, vectors=VECTORS)
+    trained = BertMatch(tiny_encoder(), hidden=6, vectors=VECTORS, train_vectors=True)
+    assert not any("vectors" in name for name in fixed.state_dict())
+    assert "features.vectors" in trained.state_dict()
+    assert (parameter_blocks(fixed).word_vectors, parameter_blocks(trained).word_vectors) == (42, 0)
+    count = parameter_blocks(trained)
+    assert count.total == parameter_blocks(fixed).total + 42 == sum(count.blocks.values())
+    assert count.blocks["features"] == 42
+    assert set(count.blocks) == {"encoder", "features", "match", "pointer"}
+
+
+def test_weights_reload_to_equal_logits(tiny_encoder, make_batch, options):
+    model, batch = BertMatch(tiny_encoder(), hidden=6, **options).eval(), make_batch()
+    torch.manual_seed(99)
+    encoder = type(model.encoder).from_description(model.encoder.describe())
+    copy = BertMatch(encoder, hidden=6, **options).eval()
+    copy.load_state_dict(model.state_dict())
+    assert torch.equal(copy(batch).start, model(batch).start)
+
+
+def test_bf16_autocast_trains(tiny_encoder, make_batch, options):
+    model, batch = BertMatch(tiny_encoder(), hidden=6, **options), make_batch()
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = model(batch)
+    assert logits.start.dtype == logits.null_end.dtype == torch.float32
+    span_loss(logits, *(batch.context.int().argmax(1),) * 2).backward() if options.get(
+        "matching"
+    ) != "words" else logits.null.sum().backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+def test_a_window_without_context_is_safe(tiny_encoder, make_batch, options):
+    from dataclasses import replace
+
+    batch = make_batch()
+    empty = batch.context.clone()
+    empty[2] = False
+    model = BertMatch(tiny_encoder(), hidden=6, **options)
+    logits = model(replace(batch, context=empty))
+    assert (logits.start[2] == -math.inf).all()
+    assert torch.isfinite(logits.null).all()
+    none = torch.full((4,), batch.ids.shape[1])
+    span_loss(logits, none, none).backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)

@@ -1,0 +1,181 @@
+"""Encoders: families, counts, freezing, depth, descriptions and errors; nothing is downloaded."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.nn.build import build_encoder
+from qa_arch.nn.encoder import Encoder
+from qa_arch.nn.known import known_config, resolve
+
+FAMILIES = ["bert", "albert", "roberta", "distilbert", "electra"]
+
+
+def tiny(family="bert", **options):
+    sizes = {"layers": 3, "width": 16, "heads": 2, "vocab_size": 50, "max_positions": 12, "pad_token_id": 0}
+    return build_encoder(init="random", family=family, **sizes | options)
+
+
+def read(encoder, ids, mask=None):
+    mask = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask
+    return encoder(ids, mask, torch.zeros_like(ids) if encoder.has_segments else None)
+
+
+# Published totals; the library's pooler (768² + 768) is taken off where they include it.
+@pytest.mark.parametrize(
+    ("name", "total"),
+    [
+        ("bert-base-uncased", 108_891_648),
+        ("google-bert/bert-base-uncased", 109_482_240 - 590_592),
+        ("albert-base-v2", 11_683_584 - 590_592),
+        ("roberta-base", 124_645_632 - 590_592),
+        ("distilbert-base-uncased", 66_362_880),
+        ("minilm", 22_713_216 - 147_840),
+    ],
+)
+def test_counts_of_known_encoders_without_weights(name, total):
+    with torch.device("meta"):
+        encoder = build_encoder(name)
+    assert sum(p.numel() for p in encoder.parameters()) == total
+    assert encoder.max_tokens == 512
+    assert all(p.is_meta for p in encoder.parameters())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_random_encoders_are_the_librarys_own_without_pooler(family):
+    encoder = tiny(family, initializer_range=0.3).eval()
+    assert encoder.out_dim == 16
+    assert not any("pooler" in name for name, _ in encoder.named_parameters())
+    for name, parameter in encoder.named_parameters():
+        if parameter.dim() == 2 and parameter.numel() > 90:
+            assert 0.2 < parameter.std() < 0.4, name
+    ids = torch.randint(5, 50, (2, 12))
+    assert encoder.max_tokens == 12
+    assert read(encoder, ids).shape == (2, 12, 16)
+
+
+def test_roberta_positions_follow_the_padding_id():
+    encoder = tiny("roberta", pad_token_id=3).eval()
+    assert encoder.config.max_position_embeddings == 12 + 4
+    assert read(encoder, torch.randint(5, 50, (1, 12))).isfinite().all()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_descriptions_survive_json_and_rebuild_the_same_function(family):
+    encoder = tiny(family, initializer_range=0.3).eval()
+    copy = Encoder.from_description(json.loads(json.dumps(encoder.describe()))).eval()
+    copy.load_state_dict(encoder.state_dict())
+    ids = torch.randint(5, 50, (2, 8))
+    assert torch.equal(read(copy, ids), read(encoder, ids))
+
+
+def test_segments_are_asked_for_where_they_mean_something():
+    ids, mask = torch.ones(1, 4, dtype=torch.long), torch.ones(1, 4, dtype=torch.bool)
+    with pytest.raises(ValueError, match="albert needs segment ids"):
+        tiny("albert")(ids, mask)
+    with pytest.raises(ValueError, match="roberta has no segment ids"):
+        tiny("roberta")(ids, mask, torch.zeros_like(ids))
+    encoder = tiny("albert", initializer_range=0.3).eval()
+    assert not torch.allclose(encoder(ids, mask, ids), encoder(ids, mask, 0 * ids))
+
+
+@pytest.mark.parametrize(("family", "depth"), [("bert", 3), ("distilbert", 3), ("roberta", 3), ("albert", 1)])
+def test_depth_rises_from_the_embeddings(family, depth):
+    encoder = tiny(family)
+    depths = {name: encoder.depth_of(name) for name, _ in encoder.named_parameters()}
+    assert set(depths.values()) == set(range(depth + 1))
+    assert all((value == 0) == ("embed" in name) for name, value in depths.items())
+    assert all(
+        value == int(name.split(".layer.")[1][0]) + 1 for name, value in depths.items() if ".layer." in name
+    )
+
+
+def test_freezing():
+    encoder = tiny()
+    frozen = tiny(freeze="all").train()
+    assert not any(p.requires_grad for p in frozen.parameters())
+    assert not frozen.backbone.training
+    top = tiny(freeze=1)
+    assert {encoder.depth_of(n) for n, p in top.named_parameters() if p.requires_grad} == {3}
+    assert top.backbone.training
+    assert all(p.requires_grad for p in tiny(freeze="none").parameters())
+    for wrong in (4, -1, "some"):
+        with pytest.raises(ConfigError, match="encoder.freeze"):
+            tiny(freeze=wrong)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_dropout_settings_reach_the_layers(family):
+    encoder = tiny(family, attention_dropout=0.0, hidden_dropout=0.0).train()
+    ids = torch.randint(5, 50, (2, 8))
+    assert torch.equal(read(encoder, ids), read(encoder, ids))
+    noisy = tiny(family, attention_dropout=0.0, hidden_dropout=0.5).train()
+    assert not torch.equal(read(noisy, ids), read(noisy, ids))
+
+
+def test_gradient_checkpointing_gives_the_same_gradient():
+    gradients = []
+    for checkpointing in (False, True):
+        torch.manual_seed(0)
+        encoder = tiny(gradient_checkpointing=checkpointing, hidden_dropout=0.0, attention_dropout=0.0)
+        read(encoder, torch.arange(5, 13)[None])[..., 0].sum().backward()
+        gradients.append([p.grad for p in encoder.parameters()])
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "needs encoder.name"),
+        ({"name": "bert-base-uncased", "layers": 2}, "no sizes"),
+        ({"init": "random"}, "needs encoder.family"),
+        ({"init": "random", "family": "brt"}, "encoder.family=brt"),
+        ({"init": "random", "family": "bert", "width": 10, "heads": 3}, "no multiple"),
+        ({"init": "random", "family": "t5", "layers": 1, "width": 8}, "not an encoder"),
+        ({"init": "random", "family": "bert", "layers": 0}, "num_hidden_layers=0"),
+        ({"init": "random", "family": "albert", "layers": 1, "gradient_checkpointing": True}, "no gradient"),
+        (
+            {"init": "random", "family": "mamba", "layers": 1, "hidden_dropout": 0.1},
+            "mamba has no such dropout",
+        ),
+    ],
+)
+def test_settings_that_do_not_fit(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        build_encoder(**settings)
+
+
+def test_a_tokenizer_too_large_for_the_encoder_is_refused():
+    with pytest.raises(ConfigError, match="30522 embeddings and the tokenizer 40000"), torch.device("meta"):
+        build_encoder("minilm", vocab_size=40_000)
+
+
+def test_what_cannot_be_reached_is_one_line_with_a_remedy(tmp_path):
+    for name in ("no/such-encoder", str(tmp_path)):
+        with pytest.raises(UnavailableError, match="cannot be loaded") as caught:
+            build_encoder(name)
+        assert "\n" not in str(caught.value)
+        assert "local folder" in str(caught.value)
+
+
+def test_saved_folders_load_and_gaps_are_refused(tmp_path):
+    encoder = tiny().eval()
+    encoder.backbone.save_pretrained(tmp_path / "whole")
+    loaded = build_encoder(str(tmp_path / "whole")).eval()
+    ids = torch.randint(5, 50, (1, 6))
+    assert torch.equal(read(loaded, ids), read(encoder, ids))
+    del encoder.backbone.encoder.layer[1].output.dense
+    encoder.backbone.save_pretrained(tmp_path / "gap")
+    with pytest.raises(UnavailableError, match=r"lacks 2 weights of bert \(encoder.layer.1.output.dense"):
+        build_encoder(str(tmp_path / "gap"))
+
+
+def test_names_resolve_to_what_the_library_loads():
+    assert resolve("roberta-base") == "roberta-base"
+    assert resolve("minilm").endswith(("all-MiniLM-L6-v2", "model"))
+    assert known_config("someone/bert-base-uncased") is None
+    assert known_config("sentence-transformers/all-MiniLM-L6-v2")["hidden_size"] == 384

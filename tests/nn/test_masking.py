@@ -1,0 +1,77 @@
+"""Masks: the softmax family against plain arithmetic, and rows in which nothing is real."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qa_arch.nn.masking import fill, masked_log_softmax, masked_logsumexp, masked_softmax
+
+MASK = torch.tensor([[True, False, True, True], [False] * 4, [True] * 4])
+
+
+def plain_softmax(row: list[float]) -> list[float]:
+    total = math.fsum(math.exp(x) for x in row)
+    return [math.exp(x) / total for x in row]
+
+
+def test_softmax_equals_plain_arithmetic_over_the_real_entries():
+    scores = torch.randn(3, 4, dtype=torch.float64) * 3
+    weights, logs = masked_softmax(scores, MASK), masked_log_softmax(scores, MASK)
+    total = masked_logsumexp(scores, MASK)
+    for row in (0, 2):
+        expected = torch.tensor(plain_softmax(scores[row][MASK[row]].tolist()), dtype=torch.float64)
+        torch.testing.assert_close(weights[row][MASK[row]], expected)
+        torch.testing.assert_close(logs[row][MASK[row]], expected.log())
+        assert total[row].item() == pytest.approx(
+            math.log(sum(map(math.exp, scores[row][MASK[row]].tolist())))
+        )
+    assert not weights[~MASK].any()
+    assert (logs[~MASK] == -math.inf).all()
+    assert total[1] == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("function", [masked_softmax, masked_logsumexp])
+def test_a_row_of_padding_is_zero_with_finite_gradient(function, dtype):
+    scores = torch.randn(3, 4).to(dtype).requires_grad_()
+    out = function(scores, MASK)
+    assert not out[1].any()
+    (out * torch.randn(out.shape)).sum().backward()
+    assert torch.isfinite(scores.grad).all()
+    assert not scores.grad[~MASK].any()
+
+
+def test_log_softmax_of_a_row_of_padding_gives_no_nan_gradient():
+    scores = torch.randn(3, 4, requires_grad=True)
+    logs = masked_log_softmax(scores, MASK)
+    logs[MASK].sum().backward()
+    assert torch.isfinite(scores.grad).all()
+
+
+def test_hostile_values_on_padding_do_not_leak():
+    scores = torch.tensor([[1.0, math.nan, 2.0, -math.inf]], requires_grad=True)
+    mask = torch.tensor([[True, False, True, False]])
+    weights = masked_softmax(scores, mask)
+    torch.testing.assert_close(weights, torch.tensor([[1 / (1 + math.e), 0, math.e / (1 + math.e), 0]]))
+    weights[0, 0].backward()
+    assert torch.isfinite(scores.grad).all()
+
+
+def test_fill_keeps_the_real():
+    assert fill(torch.ones(2, 2), torch.eye(2, dtype=torch.bool), 5.0).tolist() == [[1, 5], [5, 1]]
+    assert fill(torch.ones(2), torch.tensor([True, False]))[1] == -math.inf
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.booleans(), min_size=1, max_size=8), st.floats(-80, 80))
+def test_softmax_sums_to_one_or_nothing_and_ignores_a_shift(mask, shift):
+    real = torch.tensor([mask])
+    scores = torch.linspace(-3, 3, len(mask), dtype=torch.float64)[None]
+    weights = masked_softmax(scores, real)
+    assert weights.sum().item() == pytest.approx(1.0 if any(mask) else 0.0)
+    torch.testing.assert_close(masked_softmax(scores + shift, real), weights)

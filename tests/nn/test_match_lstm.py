@@ -1,0 +1,128 @@
+"""The match-LSTM against Wang & Jiang's equations written out, one token of one example at a time."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from qa_arch.nn.match_lstm import MatchLSTM
+
+LENGTHS = [(7, 3), (4, 5), (1, 1)]  # (context, question) units of each example
+
+
+def example(dtype=torch.float64, in_dim=6, hidden=5):
+    torch.manual_seed(0)
+    model = MatchLSTM(in_dim, hidden).to(dtype)
+    for parameter in model.parameters():  # biases included
+        parameter.data.normal_(0.0, 0.5)
+    C, Q = (max(lengths) for lengths in zip(*LENGTHS, strict=True))
+    context, question = torch.randn(3, C, in_dim, dtype=dtype), torch.randn(3, Q, in_dim, dtype=dtype)
+    context_mask = torch.arange(C) < torch.tensor([c for c, _ in LENGTHS])[:, None]
+    question_mask = torch.arange(Q) < torch.tensor([q for _, q in LENGTHS])[:, None]
+    return model, context, question, context_mask, question_mask
+
+
+def reference(model: MatchLSTM, passage: list[Tensor], question: list[Tensor]) -> list[Tensor]:
+    """One direction of one example, by the equations."""
+    question = [*question, torch.zeros_like(question[0])]  # the word "nothing"
+    h = c = torch.zeros(model.state.in_features, dtype=torch.float64)
+    states = []
+    for p in passage:
+        energies = [
+            model.score(torch.tanh(model.question(q) + model.passage(p) + model.state(h))) for q in question
+        ]
+        weights = [energy.exp() / sum(e.exp() for e in energies) for energy in energies]
+        attended = sum(weight * q for weight, q in zip(weights, question, strict=True))
+        z = model.gates_passage(p) + model.gates_attended(attended) + model.gates_state(h)
+        i, f, g, o = z.chunk(4)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        h = torch.sigmoid(o) * torch.tanh(c)
+        states.append(h)
+    return states
+
+
+def test_both_directions_follow_the_equations_at_every_length():
+    model, context, question, context_mask, question_mask = example()
+    # What stands on padding must not matter at all.
+    context = context.masked_fill(~context_mask[..., None], 1e3)
+    question = question.masked_fill(~question_mask[..., None], 1e3)
+    states = model(context, question, context_mask, question_mask)
+    for row, (c, q) in enumerate(LENGTHS):
+        passage, words = list(context[row, :c]), list(question[row, :q])
+        ahead = torch.stack(reference(model, passage, words))
+        back = torch.stack(reference(model, passage[::-1], words)[::-1])
+        torch.testing.assert_close(states[row, :c], torch.cat([ahead, back], dim=-1), rtol=0, atol=1e-10)
+        assert not states[row, c:].any()
+
+
+@pytest.mark.parametrize("width", [150, 300])
+def test_parameters_are_those_of_the_paper(width):
+    model = MatchLSTM(width, width)
+    count = {name: sum(p.numel() for p in part.parameters()) for name, part in model.named_children()}
+    attention = sum(count[name] for name in ("question", "passage", "state", "score"))
+    assert attention == 3 * (width**2 + width) + (width + 1)
+    assert sum(count.values()) - attention == 4 * (3 * width**2 + 3 * width)
+    if width == 150:
+        assert (attention, sum(count.values()) - attention) == (68_101, 271_800)
+
+
+def test_the_answer_does_not_depend_on_company_or_padding():
+    model, context, question, context_mask, question_mask = example(torch.float32)
+    together = model(context, question, context_mask, question_mask)
+
+    def grow(x, n):
+        return torch.nn.functional.pad(x, (0, 0) * (x.dim() - 2) + (0, n))
+
+    for row, (c, q) in enumerate(LENGTHS):
+        one = slice(row, row + 1)
+        alone = model(context[one, :c], question[one, :q], context_mask[one, :c], question_mask[one, :q])
+        padded = model(
+            grow(context[one], 4),
+            grow(question[one], 2),
+            grow(context_mask[one], 4),
+            grow(question_mask[one], 2),
+        )
+        torch.testing.assert_close(alone[0], together[row, :c], rtol=0, atol=1e-5)
+        torch.testing.assert_close(padded[0, :c], together[row, :c], rtol=0, atol=1e-5)
+
+
+def test_every_parameter_and_input_receives_a_finite_gradient():
+    model, context, question, context_mask, question_mask = example()
+    context.requires_grad_()
+    question.requires_grad_()
+    weights = torch.randn(3, 7, 10, dtype=torch.float64)
+    (model(context, question, context_mask, question_mask) * weights).sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert torch.isfinite(parameter.grad).all(), name
+        # b shifts all scores of a softmax alike: its gradient is zero in exact arithmetic.
+        assert name == "score.bias" or parameter.grad.abs().sum() > 0, name
+    assert not context.grad[~context_mask].any()
+    assert not question.grad[~question_mask].any()
+    assert (context.grad[context_mask].abs().sum(-1) > 0).all()
+
+
+def test_a_question_without_units_reads_nothing_and_stays_finite():
+    model, context, question, context_mask, question_mask = example()
+    states = model(context, question, context_mask, torch.zeros_like(question_mask))
+    nothing = model(context, torch.zeros_like(question), context_mask, question_mask)
+    torch.testing.assert_close(states, nothing)
+    empty = model(context, question, torch.zeros_like(context_mask), question_mask)
+    assert not empty.any()
+
+
+def test_bf16_autocast_runs_the_recurrence_in_fp32():
+    model, context, question, context_mask, question_mask = example(torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        states = model(context, question, context_mask, question_mask)
+    assert states.dtype == torch.float32
+    exact = model(context, question, context_mask, question_mask)
+    torch.testing.assert_close(states, exact, rtol=0, atol=0.1)
+
+
+def test_initial_recurrence_is_orthogonal_and_forget_gates_are_open():
+    model = MatchLSTM(6, 5)
+    for block in model.gates_state.weight.chunk(4):
+        torch.testing.assert_close(block @ block.T, torch.eye(5), rtol=0, atol=1e-5)
+    assert model.gates_state.bias.tolist() == [0.0] * 5 + [1.0] * 5 + [0.0] * 10

@@ -1,0 +1,141 @@
+"""The answer pointer against Wang & Jiang's equations 7-11 written out, one example at a time."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from qa_arch.nn.pointer import AnswerPointer, LinearHead, PointerHead, neutral_null
+
+LENGTHS = [6, 2, 4]
+
+
+def example(**options):
+    torch.manual_seed(1)
+    head = PointerHead(8, 5, **options).double()
+    for parameter in head.parameters():
+        parameter.data.normal_(0.0, 0.5)
+    context = torch.randn(3, 6, 8, dtype=torch.float64)
+    mask = torch.arange(6) < torch.tensor(LENGTHS)[:, None]
+    return head, context, mask
+
+
+def reference(pointer: AnswerPointer, rows: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Scores of the two boundaries over ``rows``, by the equations."""
+    width = pointer.state.in_features
+    h = c = torch.zeros(width, dtype=torch.float64)
+    scores = []
+    for _ in range(2):
+        step = [pointer.score(torch.tanh(pointer.memory(row) + pointer.state(h))) for row in rows]
+        scores.append(torch.cat(step))
+        weights = [score.exp() / sum(s.exp() for s in step) for score in step]
+        read = sum(weight * row for weight, row in zip(weights, rows, strict=True))
+        cell = pointer.cell
+        gates = cell.weight_ih @ read + cell.bias_ih + cell.weight_hh @ h + cell.bias_hh
+        i, f, g, o = gates.chunk(4)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        h = torch.sigmoid(o) * torch.tanh(c)
+    return scores[0], scores[1]
+
+
+@pytest.mark.parametrize("row", ["zeros", "given"])
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_scores_and_sentinel_follow_the_equations(bidirectional, row):
+    head, context, mask = example(sentinel=True, bidirectional=bidirectional)
+    nothing = torch.randn(3, 8, dtype=torch.float64) if row == "given" else None
+    scores = head(context.masked_fill(~mask[..., None], 1e3), mask, nothing)
+    for i, length in enumerate(LENGTHS):
+        last = torch.zeros(8, dtype=torch.float64) if nothing is None else nothing[i]
+        rows = [*context[i, :length], last]
+        start, end = reference(head.forwards, rows)
+        if bidirectional:
+            end_first, start_second = reference(head.backwards, rows)
+            start, end = (start + start_second) / 2, (end + end_first) / 2
+        expected = torch.stack([start, end])
+        found = torch.stack([scores.start[i, :length], scores.end[i, :length]])
+        torch.testing.assert_close(found, expected[:, :-1], rtol=0, atol=1e-10)
+        torch.testing.assert_close(
+            torch.stack([scores.null_start[i], scores.null_end[i]]), expected[:, -1], rtol=0, atol=1e-10
+        )
+        assert (scores.start[i, length:] == -math.inf).all()
+        assert (scores.end[i, length:] == -math.inf).all()
+
+
+def test_without_sentinel_the_context_alone_is_read_and_the_null_is_neutral():
+    head, context, mask = example(sentinel=False)
+    scores = head(context, mask)
+    for i, length in enumerate(LENGTHS):
+        start, end = reference(head.forwards, list(context[i, :length]))
+        torch.testing.assert_close(scores.start[i, :length], start, rtol=0, atol=1e-10)
+        torch.testing.assert_close(scores.end[i, :length], end, rtol=0, atol=1e-10)
+        torch.testing.assert_close(scores.null_end[i], end.logsumexp(0), rtol=0, atol=1e-10)
+
+
+def test_the_neutral_null_changes_no_gradient():
+    scores = torch.randn(2, 5, requires_grad=True)
+    mask = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
+    real = scores.masked_fill(~mask, -math.inf)
+    with_null = torch.cat([real, neutral_null(scores, mask)[:, None]], dim=1)
+    gold = torch.tensor([4, 1])
+    plain = torch.nn.functional.cross_entropy(real, gold)
+    slotted = torch.nn.functional.cross_entropy(with_null, gold)
+    torch.testing.assert_close(slotted, plain + math.log(2))
+    expected, found = (torch.autograd.grad(x, scores, retain_graph=True)[0] for x in (plain, slotted))
+    torch.testing.assert_close(found, expected)
+    nothing = torch.nn.functional.cross_entropy(with_null, torch.tensor([5, 5]))
+    torch.testing.assert_close(nothing, torch.tensor(math.log(2)))
+    assert torch.autograd.grad(nothing, scores)[0].abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("width", [150, 300])
+def test_parameters_are_those_of_the_paper(width):
+    pointer = AnswerPointer(2 * width, width)
+    cell = sum(p.numel() for p in pointer.cell.parameters())
+    attention = sum(p.numel() for p in pointer.parameters()) - cell
+    # Two biases per gate in the cell of the library, one map with one bias each for input and state.
+    assert cell == 4 * (3 * width**2 + 2 * width)
+    assert attention == (2 * width**2 + width) + (width**2 + width) + (width + 1)
+
+
+def test_bidirectional_doubles_the_parameters():
+    one, two = (PointerHead(300, 150, bidirectional=both) for both in (False, True))
+    assert sum(p.numel() for p in one.parameters()) == 67_951 + 271_200
+    assert sum(p.numel() for p in two.parameters()) == 2 * 339_151
+
+
+def test_the_end_depends_on_the_start():
+    head, context, mask = example(sentinel=True)
+    before = head(context, mask)
+    head.forwards.cell.weight_hh.data.zero_()  # multiplies h_0 = 0: must not matter
+    torch.testing.assert_close(head(context, mask).end, before.end)
+    head.forwards.cell.weight_ih.data.mul_(-1)
+    after = head(context, mask)
+    torch.testing.assert_close(after.start, before.start)
+    assert (after.end[mask] - before.end[mask]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    "head", [PointerHead(8, 5, sentinel=False), LinearHead(8, sentinel=False), PointerHead(8, 5)]
+)
+def test_a_window_without_context_stays_finite(head):
+    context = torch.randn(2, 4, 8, requires_grad=True)
+    mask = torch.tensor([[True] * 4, [False] * 4])
+    scores = head(context, mask)
+    assert torch.isfinite(scores.null_start).all()
+    assert (scores.start[1] == -math.inf).all()
+    (scores.start[0].sum() + scores.end[0].sum() + scores.null_start.sum() + scores.null_end.sum()).backward()
+    assert torch.isfinite(context.grad).all()
+    assert all(torch.isfinite(p.grad).all() for p in head.parameters())
+
+
+def test_the_linear_head_scores_the_row_of_nothing_like_a_token():
+    head = LinearHead(8)
+    context, mask = torch.randn(2, 4, 8), torch.tensor([[True] * 4, [True, True, False, False]])
+    nothing = torch.randn(2, 8)
+    scores = head(context, mask, nothing)
+    torch.testing.assert_close(torch.stack([scores.null_start, scores.null_end], -1), head.score(nothing))
+    torch.testing.assert_close(scores.end[0], head.score(context[0])[:, 1])
+    assert (scores.end[1, 2:] == -math.inf).all()
