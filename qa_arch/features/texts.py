@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -33,7 +34,8 @@ class TokenColumns:
 
 def tokenize(texts: Sequence[str], backend: Tokenizer) -> TokenColumns:
     """Encode ``texts`` without special tokens and find the word of every piece."""
-    vocabulary: dict[str, int] = {}
+    vocabulary: defaultdict[str, int] = defaultdict()
+    vocabulary.default_factory = vocabulary.__len__  # a new word gets the next number
     counts: list[Longs] = [np.zeros(1, np.int64)]
     chunks: list[tuple[Ints, ...]] = []
     with unlimited(backend):
@@ -53,7 +55,7 @@ def tokenize(texts: Sequence[str], backend: Tokenizer) -> TokenColumns:
 
 
 def _encode(
-    texts: Sequence[str], backend: Tokenizer, vocabulary: dict[str, int]
+    texts: Sequence[str], backend: Tokenizer, vocabulary: defaultdict[str, int]
 ) -> tuple[Longs, tuple[Ints, ...]]:
     """Tokens per text, and (ids, char_start, char_end, word_number, word) of all their tokens."""
     words = word_module.split(texts)
@@ -68,7 +70,7 @@ def _encode(
     base = words.base[text]
     start, end = word_module.trim(base + offsets[:, 0], base + offsets[:, 1], words.space)
     word = word_module.word_of(start, end, text, words)
-    known = np.array([vocabulary.setdefault(w, len(vocabulary)) for w in words.surface] + [-1], np.int32)
+    known = np.fromiter(map(vocabulary.__getitem__, words.surface), np.int32, len(words.surface))
     number = np.where(word < 0, -1, word - words.first[text])
     narrow = (column.astype(np.int32) for column in (start - base, end - base, number))
-    return count, (ids, *narrow, known[word])
+    return count, (ids, *narrow, np.append(known, np.int32(-1))[word])

@@ -37,7 +37,7 @@ class Words:
     """(W,) end of each word, exclusive."""
     first: Longs
     """(X + 1,) words of text x are ``[first[x], first[x + 1])``."""
-    surface: tuple[str, ...]
+    surface: list[str]
     """The W words as they are written."""
     space: Bools
     """True on every white space character of the axis."""
@@ -65,8 +65,8 @@ def split(texts: Sequence[str]) -> Words:
     start = np.flatnonzero(symbol | (word & ~np.r_[False, word[:-1]]))
     end = np.flatnonzero(symbol | (word & ~np.r_[word[1:], False])) + 1
     base = np.r_[0, np.cumsum(np.fromiter((len(t) + 1 for t in texts), np.int64, len(texts)))]
-    surface = tuple(joined[a:b] for a, b in zip(start.tolist(), end.tolist(), strict=True))
-    first = np.searchsorted(start, base).astype(np.int64)
+    surface = list(map(joined.__getitem__, map(slice, start.tolist(), end.tolist())))
+    first = np.array(np.searchsorted(start, base), np.int64)
     return Words(base, start, end, first, surface, kind == _SPACE)
 
 

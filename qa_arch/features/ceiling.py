@@ -1,0 +1,50 @@
+"""How well a perfect model could score with a tokenizer: gold answers sent through it and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from qa_arch.features.table import FeatureTable
+from qa_arch.metrics.text import best_overlap
+from qa_arch.types.text import QuestionSet
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """Means over the answerable questions, in percent, and what stands in the way of 100."""
+
+    exact: float
+    f1: float
+    lost: tuple[str, ...]
+    """Ids of questions whose gold lies whole in no window; they count as answered with nothing."""
+    inexact: tuple[str, ...]
+    """Ids of questions whose gold, widened to whole tokens, is no exact match any more."""
+
+
+def ceiling(questions: QuestionSet, table: FeatureTable) -> Ceiling:
+    """Score every first gold answer, widened to the tokens that ``table`` labels, as a prediction."""
+    window = np.full(len(questions), -1)
+    rows = np.flatnonzero(table.answerable)[::-1]
+    window[table.example[rows]] = rows  # the first window that holds the gold
+    lost, inexact, exact, f1 = [], [], 0, 0.0
+    answerable = [number for number, example in enumerate(questions.examples) if example.answerable]
+    for number in answerable:
+        example, row = questions.examples[number], int(window[number])
+        if row < 0:
+            lost.append(example.id)
+            continue
+        best = best_overlap(snapped(table, row, example.context), [g.text for g in example.answers], "2.0")
+        exact, f1 = exact + best.exact, f1 + best.f1
+        if not best.exact:
+            inexact.append(example.id)
+    count = len(answerable) or 1
+    return Ceiling(100 * exact / count, 100 * f1 / count, tuple(lost), tuple(inexact))
+
+
+def snapped(table: FeatureTable, row: int, context: str) -> str:
+    """Text of the tokens that are labelled as the answer of window ``row``; it must be answerable."""
+    shift = int(table.token_start[row]) - int(table.context_at[row])
+    first, last = shift + int(table.label_start[row]), shift + int(table.label_end[row])
+    return context[table.char_start[first] : table.char_end[last]]

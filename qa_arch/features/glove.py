@@ -1,0 +1,223 @@
+"""Word vectors from text files (GloVe, fastText, word2vec's text form).
+
+A line is a word and D numbers, parted by single spaces. The word may hold spaces itself (GloVe 840B
+has such words), so the last D fields are the vector and whatever stands before them is the word.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import tempfile
+import warnings
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
+
+from qa_arch.config.files import write_atomic
+from qa_arch.errors import DataError, UnavailableError
+from qa_arch.features.table import FeatureTable, Ints, Longs
+
+_LINES = 4096  # parsed at once
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WordVectors:
+    """Vectors of words. Axes: ``W`` words, ``D`` width."""
+
+    words: tuple[str, ...]
+    matrix: NDArray[np.float32]
+    """(W + 1, D): row 0 is zero, for words without a vector; row i + 1 belongs to ``words[i]``."""
+
+    @property
+    def dim(self) -> int:
+        return self.matrix.shape[1]
+
+    def rows(self, vocabulary: Sequence[str]) -> Longs:
+        """(V,) row of each word: as it is written, else in lower case, else 0."""
+        known: dict[str, int] = {}
+        for row, word in enumerate(self.words, 1):
+            known.setdefault(word, row)
+        found = (known.get(word) or known.get(word.lower(), 0) for word in vocabulary)
+        return np.fromiter(found, np.int64, len(vocabulary))
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write ``words.txt`` and ``vectors.safetensors`` into ``folder``, each atomically."""
+        write_atomic(Path(folder) / "words.txt", "".join(f"{word}\n" for word in self.words))
+        write_atomic(Path(folder) / "vectors.safetensors", save({"vectors": self.matrix}))
+
+    def only(self, words: Collection[str]) -> WordVectors:
+        """The vectors that ``rows(words)`` can find, in the order of this table."""
+        wanted = {form for word in words for form in (word, word.lower())}
+        kept = [i for i, word in enumerate(self.words) if word in wanted]
+        return WordVectors(tuple(self.words[i] for i in kept), self.matrix[[0, *(i + 1 for i in kept)]])
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> WordVectors:
+        """What ``save`` wrote. Raises DataError where a file is missing or the two do not fit."""
+        try:
+            words = (Path(folder) / "words.txt").read_bytes().decode().split("\n")[:-1]
+            matrix = load_file(Path(folder) / "vectors.safetensors")["vectors"]
+        except (OSError, UnicodeDecodeError, SafetensorError, KeyError) as error:
+            raise DataError(f"{folder}: no saved word vectors ({error}): give the text file again") from error
+        if len(matrix) != len(words) + 1:
+            raise DataError(
+                f"{folder}: {len(words)} words but {len(matrix) - 1} vectors: give the text file again"
+            )
+        return cls(tuple(words), matrix)
+
+
+@dataclass(frozen=True, slots=True)
+class OovRate:
+    """Share of running words without a vector; each distinct text counts once."""
+
+    question: float
+    context: float
+
+
+def oov_rate(table: FeatureTable, rows: Longs) -> OovRate:
+    """How many words of a table lack a vector; ``rows`` is ``WordVectors.rows(table.vocabulary)``."""
+    text = np.repeat(np.arange(len(table.text_offsets) - 1), np.diff(table.text_offsets))
+    number, word = table.word_number[:-1], table.word[:-1]
+    begins = (word >= 0) & np.r_[True, (text[1:] != text[:-1]) | (number[1:] != number[:-1])][: len(text)]
+    missing = np.append(rows, 0)[word] == 0
+
+    def share(texts: Ints) -> float:
+        chosen = begins & np.isin(text, texts)
+        return float(missing[chosen].mean()) if chosen.any() else 0.0
+
+    return OovRate(question=share(table.question_text), context=share(table.context_text))
+
+
+def read_vectors(
+    path: str | os.PathLike[str],
+    dim: int | None = None,
+    words: Collection[str] | None = None,
+    backend: Literal["own", "torchtext"] = "own",
+) -> WordVectors:
+    """Vectors from the text file ``path``, or from a folder that ``WordVectors.save`` wrote.
+
+    ``dim`` is the width expected (default: the file's own); ``words`` keeps only those words and
+    their lower-case forms. Of a word that occurs twice the first counts. A word2vec header line is
+    passed over. ``backend="torchtext"`` reads with ``torchtext.vocab.Vectors`` (local files only).
+    Raises DataError, with the line, for a missing or empty file, a wrong width, a field that is no
+    finite number or a word that is not UTF-8.
+    """
+    source = Path(path)
+    if source.is_file() and backend == "own":
+        vectors = _from_text(source, dim, words)
+    elif source.is_file() or source.is_dir():
+        vectors = WordVectors.load(source) if source.is_dir() else _from_torchtext(source)
+        vectors = vectors if words is None else vectors.only(words)
+    else:
+        raise DataError(f"{source}: no such file of word vectors: set glove.path to a GloVe .txt file")
+    if dim is not None and vectors.dim != dim:
+        raise DataError(
+            f"{source}: its vectors have {vectors.dim} numbers, glove.dim says {dim}: make them equal"
+        )
+    return vectors
+
+
+def _from_text(path: Path, dim: int | None, words: Collection[str] | None) -> WordVectors:
+    wanted = None if words is None else {form.encode() for word in words for form in (word, word.lower())}
+    header, width = _shape(path)
+    width = dim or width
+    seen: dict[bytes, int] = {}
+    blocks: list[NDArray[np.float32]] = [np.zeros((1, width), np.float32)]
+    for block in _blocks(path, header, width):
+        fresh = []
+        for number, word, numbers in block:
+            if word not in seen and (wanted is None or word in wanted):
+                seen[word] = number
+                fresh.append((number, numbers))
+        if fresh:
+            blocks.append(_parse(path, fresh, width))
+    return WordVectors(tuple(_decode(path, seen)), np.concatenate(blocks))
+
+
+def _shape(path: Path) -> tuple[int, int]:
+    """(header lines, width) as the first lines of a file tell them."""
+    with path.open("rb") as file:
+        lines = [line for _, line in zip(range(100), file, strict=False)]
+    header = int(bool(lines) and len(fields := lines[0].split()) == 2 and all(f.isdigit() for f in fields))
+    widths = [len(line.rstrip(b" \r\n").split(b" ")) - 1 for line in lines[header:] if line.strip()]
+    if not widths or min(widths) < 1:
+        raise DataError(f"{path}: holds no word vectors: each line must be a word and its numbers")
+    return header, min(widths)  # the least: a word may hold spaces
+
+
+def _blocks(path: Path, header: int, width: int) -> Iterator[list[tuple[int, bytes, bytes]]]:
+    """(line number, word, its numbers as they are written), some thousand lines at a time."""
+    block: list[tuple[int, bytes, bytes]] = []
+    with path.open("rb") as file:
+        for number, raw in enumerate(file, 1):
+            line = raw.rstrip(b" \r\n")
+            if number <= header or not line:
+                continue
+            word, _, numbers = line.partition(b" ")
+            if numbers.count(b" ") != width - 1:
+                fields = line.rsplit(b" ", width)
+                if len(fields) != width + 1:
+                    raise DataError(
+                        f"{path}: line {number}: {len(fields) - 1} numbers where {width} are wanted: "
+                        "the file is cut off or glove.dim is not its width"
+                    )
+                word, numbers = fields[0], b" ".join(fields[1:])
+            block.append((number, word, numbers))
+            if len(block) == _LINES:
+                yield block
+                block = []
+    yield block
+
+
+def _parse(path: Path, lines: list[tuple[int, bytes]], width: int) -> NDArray[np.float32]:
+    """(lines, width) numbers; looks for the line at fault only where a block does not parse."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # numpy's word for text that ends early
+        block = np.fromstring(b" ".join(numbers for _, numbers in lines), np.float32, sep=" ")
+    if block.size == len(lines) * width and np.isfinite(block).all():
+        return block.reshape(len(lines), width)
+    for number, numbers in lines:
+        for field in numbers.split(b" "):
+            try:
+                finite = np.isfinite(np.float32(field))
+            except ValueError:
+                finite = False
+            if not finite:
+                raise DataError(
+                    f"{path}: line {number}: {field.decode(errors='replace')!r} is not a finite number: "
+                    "mend the line, or glove.dim if it is part of the word"
+                )
+    raise DataError(f"{path}: lines {lines[0][0]} to {lines[-1][0]} cannot be read as numbers")
+
+
+def _decode(path: Path, seen: dict[bytes, int]) -> Iterator[str]:
+    for word, number in seen.items():
+        try:
+            yield word.decode()
+        except UnicodeDecodeError as error:
+            raise DataError(f"{path}: line {number}: the word is not UTF-8: convert the file") from error
+
+
+def _from_torchtext(path: Path) -> WordVectors:
+    try:
+        from torchtext.vocab import Vectors
+    except ImportError as error:
+        raise UnavailableError(f"torchtext cannot be imported ({error}): set glove.backend=own") from error
+    https = ssl._create_default_https_context
+    try:
+        # torchtext names its cache by the file's name alone, so one that is kept may be another file's.
+        with tempfile.TemporaryDirectory() as cache:
+            read = Vectors(str(path), cache=cache)
+    except (RuntimeError, OSError, ValueError, TypeError) as error:
+        raise DataError(f"{path}: torchtext cannot read it ({error}): set glove.backend=own") from error
+    finally:
+        ssl._create_default_https_context = https  # torchtext turns certificate checks off, for all
+    zero = np.zeros((1, read.dim), np.float32)
+    return WordVectors(tuple(read.itos), np.concatenate([zero, read.vectors.numpy()]))

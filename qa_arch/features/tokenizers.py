@@ -1,0 +1,100 @@
+"""Tokenizers of the real kinds, trained on the spot: for tiny encoders with random weights and for tests.
+
+The library's WordPiece and Unigram trainers give another vocabulary in every process, its BPE trainer
+does not. So all three families take their pieces from BPE; they differ, as the real ones do, in
+how text is prepared and cut with them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers import AlbertTokenizer, BertTokenizer, PreTrainedTokenizerFast, RobertaTokenizer
+
+from qa_arch.errors import ConfigError
+
+Family = Literal["wordpiece", "byte_bpe", "unigram"]
+
+
+def build(family: Family, texts: Iterable[str], vocab_size: int = 1000) -> PreTrainedTokenizerFast:
+    """Train a tokenizer of ``family`` with about ``vocab_size`` pieces; the same texts give the same one.
+
+    ``wordpiece`` is BERT's (uncased; also DistilBERT's), ``byte_bpe`` RoBERTa's, ``unigram``
+    ALBERT's, each with its own special tokens and pair template.
+    """
+    makers = {"wordpiece": _wordpiece, "byte_bpe": _byte_bpe, "unigram": _unigram}
+    if family not in makers:
+        raise ConfigError(f"tokenizer family {family!r} is unknown: choose one of {', '.join(makers)}")
+    return makers[family](list(texts), vocab_size)
+
+
+def _wordpiece(texts: list[str], size: int) -> PreTrainedTokenizerFast:
+    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    counts = _count_pieces(BertTokenizer().backend_tokenizer, texts, size)
+    # Every character in both forms, so that no word of the training texts is unknown.
+    for character in {c for piece, _ in counts for c in piece}:
+        counts[character, True] += 0
+        counts[character, False] += 0
+    marked = Counter({piece if first else f"##{piece}": n for (piece, first), n in counts.items()})
+    pieces = _most_used(marked, size - len(specials), alone=lambda piece: len(piece.removeprefix("##")) == 1)
+    return BertTokenizer(vocab={piece: number for number, piece in enumerate(specials + pieces)})
+
+
+def _byte_bpe(texts: list[str], size: int) -> PreTrainedTokenizerFast:
+    specials = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    plain = Tokenizer(models.BPE())
+    plain.pre_tokenizer = RobertaTokenizer().backend_tokenizer.pre_tokenizer
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    plain.train_from_iterator(texts, _trainer(size, alphabet, specials))
+    model = json.loads(plain.to_str())["model"]
+    merges: list = [tuple(pair) for pair in model["merges"]]
+    return RobertaTokenizer(vocab=model["vocab"], merges=merges)
+
+
+def _unigram(texts: list[str], size: int) -> PreTrainedTokenizerFast:
+    specials = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+    counts: Counter[str] = Counter()
+    for (piece, _), n in _count_pieces(AlbertTokenizer().backend_tokenizer, texts, size).items():
+        counts[piece] += n
+    for character in {c for piece in counts for c in piece}:
+        counts[character] += 0
+    pieces = _most_used(counts, size - len(specials), alone=lambda piece: len(piece) == 1)
+    total = sum(counts.values()) + len(pieces)
+    scored = [(piece, math.log((counts[piece] + 1) / total)) for piece in pieces]
+    return AlbertTokenizer(vocab=[(special, 0.0) for special in specials] + scored)
+
+
+def _trainer(size: int, alphabet: list[str], specials: list[str]) -> trainers.BpeTrainer:
+    return trainers.BpeTrainer(
+        vocab_size=size, initial_alphabet=alphabet, special_tokens=specials, show_progress=False
+    )
+
+
+def _count_pieces(real: Tokenizer, texts: list[str], size: int) -> Counter[tuple[str, bool]]:
+    """How often BPE, on words prepared as ``real`` does, uses each (piece, at the word's beginning)."""
+    plain = Tokenizer(models.BPE())
+    plain.normalizer = real.normalizer
+    # No piece joins a word to its punctuation, as in the vocabularies of the published tokenizers.
+    plain.pre_tokenizer = pre_tokenizers.Sequence([real.pre_tokenizer, pre_tokenizers.Punctuation()])
+    plain.train_from_iterator(texts, _trainer(size, [], []))
+    words: Counter[str] = Counter()
+    for text in texts:
+        ready = plain.normalizer.normalize_str(text)
+        words.update(word for word, _ in plain.pre_tokenizer.pre_tokenize_str(ready))
+    counts: Counter[tuple[str, bool]] = Counter()
+    for word, n in words.items():
+        for token in plain.model.tokenize(word):
+            counts[token.value, token.offsets[0] == 0] += n
+    return counts
+
+
+def _most_used(counts: Counter[str], room: int, alone: Callable[[str], bool]) -> list[str]:
+    """All single characters and the most used of the other pieces, ``room`` in all, in a fixed order."""
+    characters = sorted(piece for piece in counts if alone(piece))
+    others = sorted((p for p in counts if not alone(p)), key=lambda piece: (-counts[piece], piece))
+    return characters + others[: max(0, room - len(characters))]
