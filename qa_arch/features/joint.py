@@ -177,8 +177,9 @@ def _check_against(
         example: Example = questions.examples[number]
         rows = np.flatnonzero(table.example == number)
         text = table.question_text[rows[0]]
-        if np.diff(table.text_offsets)[text] > table.question_length[rows[0]]:
-            continue  # the tokenizer does not shorten questions
+        asked = int(table.text_offsets[text + 1] - table.text_offsets[text])
+        if asked > table.question_length[rows[0]] or not (example.question.strip() and example.context):
+            continue  # the tokenizer shortens no question and makes no pair with an empty text
         wanted = tokenizer(
             example.question.lstrip(),
             example.context,

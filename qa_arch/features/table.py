@@ -62,7 +62,7 @@ class FeatureTable:
     ids: Ints
     """(K + 1,) vocabulary id of each piece."""
     char_start: Ints
-    """(K + 1,) first character of each piece in its text, white space at its edges left out."""
+    """(K + 1,) first character of each piece in its text; white space at its edges is left out."""
     char_end: Ints
     """(K + 1,) end of each piece, exclusive; equal to ``char_start`` for a piece of no width."""
     word_number: Ints

