@@ -1,0 +1,146 @@
+"""From paths to decoded JSON: which files are meant, and what is wrong with one that cannot be read.
+
+Every fault found here concerns a whole file, so it is raised whatever ``on_error`` says.
+"""
+
+from __future__ import annotations
+
+import codecs
+import glob
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qa_arch.errors import DataError
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+_PACKED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"PAR1": "Parquet"}
+_UTF32 = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """The records of a JSON Lines file, each with its line number (counted from 1)."""
+
+    records: tuple[tuple[int, Any], ...]
+
+
+def as_list(paths: Paths) -> list[str]:
+    """The given paths, one or several, as a list of strings in the order given."""
+    several = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+    return [os.fspath(path) for path in several]
+
+
+def expand(paths: Paths) -> tuple[Path, ...]:
+    """The files that ``paths`` name, in the order given; folders and globs in sorted order.
+
+    A name that exists is never taken for a pattern. Raises DataError where one names no file.
+    """
+    found = [file for path in as_list(paths) for file in _expand_one(path)]
+    if not found:
+        raise DataError("no data file was named; give a SQuAD JSON file, a folder or a glob")
+    return tuple(found)
+
+
+def _expand_one(path: str) -> list[Path]:
+    target = Path(path).expanduser()
+    if target.is_dir():
+        files = sorted(file for file in target.glob("*.json") if file.is_file())
+        if not files:
+            raise DataError(f"{path}: the folder holds no *.json file; name the files or another folder")
+        return files
+    if target.exists():
+        return [target]
+    if glob.has_magic(path):
+        matches = glob.glob(str(target), recursive=True)  # noqa: PTH207 (Path.glob refuses absolute patterns)
+        files = sorted(match for match in map(Path, matches) if match.is_file())
+        if not files:
+            raise DataError(f"{path}: the pattern matches no file; check the folder and quote the pattern")
+        return files
+    raise DataError(f"{path}: no such file or folder (looked in {Path.cwd()}); check the path")
+
+
+def load(path: Path) -> Any:
+    """The JSON value in ``path``; ``Lines`` where it holds one JSON value a line.
+
+    Raises DataError naming the byte of a wrong encoding, or line and column of broken JSON.
+    """
+    text = _decode(path)
+    if not text.strip():
+        raise DataError(f"{path}: the file is empty; fetch or write it again")
+    if path.suffix in (".jsonl", ".ndjson"):
+        return _lines(path, text)
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data" and _is_whole(text.partition("\n")[0]):
+            return _lines(path, text)
+        raise _broken(path, error, error.lineno) from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: the JSON cannot be read ({error}); write the file again") from None
+
+
+def _decode(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
+    for signature, name in _PACKED.items():
+        if data.startswith(signature):
+            raise DataError(f"{path}: is a {name} file, not JSON; unpack or convert it to JSON first")
+    wide = _wide_encoding(data)
+    if wide:
+        raise DataError(f"{path}: is {wide}, not UTF-8; convert it (iconv -f {wide} -t UTF-8)")
+    body = data.removeprefix(codecs.BOM_UTF8)
+    try:
+        return body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        position = error.start + len(data) - len(body)
+        line = data.count(b"\n", 0, position) + 1
+        raise DataError(
+            f"{path}: byte {position} (0x{data[position]:02x}, line {line}) "
+            "is not UTF-8; save the file as UTF-8 (from Latin-1: iconv -f ISO-8859-1 -t UTF-8)"
+        ) from None
+
+
+def _wide_encoding(data: bytes) -> str | None:
+    """UTF-32 or UTF-16, told by the byte order mark or by the zero bytes around the first character."""
+    if data.startswith(_UTF32):  # first: its little-endian mark begins with that of UTF-16
+        return "UTF-32"
+    zeros = [byte == 0 for byte in data[:4]]
+    if data.startswith(_UTF16) or zeros in ([False, True, False, True], [True, False, True, False]):
+        return "UTF-16"
+    return None
+
+
+def _lines(path: Path, text: str) -> Lines:
+    records = []
+    # Only a line feed ends a record: str.splitlines would also cut at U+2028 or U+0085 inside a text.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            try:
+                records.append((number, json.loads(line)))
+            except json.JSONDecodeError as error:
+                raise _broken(path, error, number) from None
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"{path}: line {number} cannot be read ({error}); write it again") from None
+    return Lines(tuple(records))
+
+
+def _is_whole(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
+
+
+def _broken(path: Path, error: json.JSONDecodeError, line: int) -> DataError:
+    return DataError(
+        f"{path}: broken JSON at line {line}, column {error.colno}: {error.msg}; "
+        "mend that place or fetch the file again"
+    )

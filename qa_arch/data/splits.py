@@ -1,0 +1,142 @@
+"""Splits by article: what shares an article never stands on two sides.
+
+All choices follow a hash of seed and title, so they do not depend on the order of the articles
+in the file, and adding an article does not reorder the others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import combinations, permutations
+from math import isclose
+
+from qa_arch.data.squad import question_set
+from qa_arch.errors import ConfigError, DataError
+from qa_arch.types.text import QuestionSet
+
+
+def by_article(questions: QuestionSet, fractions: Mapping[str, float], seed: int) -> dict[str, QuestionSet]:
+    """Whole articles dealt to the parts named in ``fractions`` (positive, summing to 1).
+
+    Sizes count questions: from a seeded deal, articles are moved and exchanged until no single
+    move or exchange brings the sizes nearer to the fractions (least squares). Every part gets an
+    article. Raises ConfigError for bad fractions, DataError for fewer articles than parts.
+    """
+    if any(value <= 0 for value in fractions.values()) or not isclose(
+        sum(fractions.values()), 1, abs_tol=1e-6
+    ):
+        raise ConfigError(f"split fractions {dict(fractions)} must be positive and sum to 1")
+    sizes = Counter(example.title for example in questions.examples)
+    if len(sizes) < len(fractions):
+        raise DataError(
+            f"{questions.name}: {len(sizes)} articles cannot be split into {len(fractions)} parts; "
+            "use more articles or fewer parts"
+        )
+    parts = _deal(sizes, fractions, seed)
+    _settle(parts, sizes, fractions)
+    return {name: _pick(questions, titles, f"{questions.name}.{name}") for name, titles in parts.items()}
+
+
+def hold_out(questions: QuestionSet, articles: int, seed: int) -> tuple[QuestionSet, QuestionSet]:
+    """(the rest, the held-out part): ``articles`` whole articles, drawn by ``seed``, are held out."""
+    titles = _shuffled(questions.titles, seed)
+    if not 0 < articles < len(titles):
+        raise ConfigError(
+            f"cannot hold out {articles} of the {len(titles)} articles of {questions.name}; "
+            f"ask for 1 to {len(titles) - 1}"
+        )
+    held = titles[:articles]
+    rest = titles[articles:]
+    return _pick(questions, rest, f"{questions.name}.rest"), _pick(questions, held, f"{questions.name}.held")
+
+
+def subset(questions: QuestionSet, n: int, seed: int) -> QuestionSet:
+    """At most ``n`` questions, in file order: whole articles as ``seed`` draws them, the last one cut."""
+    if n < 1:
+        raise ConfigError(f"a subset of {n} questions was asked for; ask for at least 1")
+    if n >= len(questions):
+        return questions
+    rank = {title: place for place, title in enumerate(_shuffled(questions.titles, seed))}
+    drawn = sorted(range(len(questions)), key=lambda index: (rank[questions.examples[index].title], index))[
+        :n
+    ]
+    examples = (questions.examples[index] for index in sorted(drawn))
+    return question_set(f"{questions.name}.{n}", examples, questions.protocol)
+
+
+def shared_articles(**sets: QuestionSet | Collection[str]) -> dict[tuple[str, str], tuple[str, ...]]:
+    """The titles, sorted, that each two of the named sets (or collections of titles) have in common."""
+    titles = {name: frozenset(s.titles if isinstance(s, QuestionSet) else s) for name, s in sets.items()}
+    pairs = {(a, b): tuple(sorted(titles[a] & titles[b])) for a, b in combinations(titles, 2)}
+    return {pair: shared for pair, shared in pairs.items() if shared}
+
+
+def require_disjoint(**sets: QuestionSet | Collection[str]) -> None:
+    """Raise DataError, naming sets and titles, where two of the sets share an article."""
+    faults = [
+        f"{a} and {b} share {len(titles)} article{'s'[: len(titles) > 1]} ({_listed(titles)})"
+        for (a, b), titles in shared_articles(**sets).items()
+    ]
+    if faults:
+        raise DataError(f"{'; '.join(faults)}; remove them from one side or split by article")
+
+
+def _listed(titles: tuple[str, ...], most: int = 5) -> str:
+    return ", ".join(map(repr, titles[:most])) + (", ..." if len(titles) > most else "")
+
+
+def _shuffled(titles: Iterable[str], seed: int) -> list[str]:
+    return sorted(titles, key=lambda title: (hashlib.sha256(f"{seed}\0{title}".encode()).digest(), title))
+
+
+def _pick(questions: QuestionSet, titles: Iterable[str], name: str) -> QuestionSet:
+    wanted = frozenset(titles)
+    examples = (example for example in questions.examples if example.title in wanted)
+    return question_set(name, examples, questions.protocol)
+
+
+def _deal(sizes: Mapping[str, int], fractions: Mapping[str, float], seed: int) -> dict[str, list[str]]:
+    """One article to every part, then each to the part that lacks most questions."""
+    titles = _shuffled(sizes, seed)
+    parts = {name: [title] for name, title in zip(fractions, titles, strict=False)}
+    lacking = {name: share * sum(sizes.values()) - sizes[parts[name][0]] for name, share in fractions.items()}
+    for title in titles[len(parts) :]:
+        name = max(lacking, key=lacking.__getitem__)
+        parts[name].append(title)
+        lacking[name] -= sizes[title]
+    return parts
+
+
+def _settle(parts: dict[str, list[str]], sizes: Mapping[str, int], fractions: Mapping[str, float]) -> None:
+    """Move or exchange articles between two parts, the best step first, while it helps.
+
+    With surpluses u > v of two parts, handing s questions over lowers u² + v² by 2s(u - v - s).
+    """
+    total = sum(sizes.values())
+    while True:
+        surplus = {name: sum(map(sizes.__getitem__, parts[name])) - fractions[name] * total for name in parts}
+        best, step = 1e-6, None
+        for source, target in permutations(parts, 2):
+            gap = surplus[source] - surplus[target]
+            for given, taken in _steps(parts[source], parts[target]) if gap > 0 else ():
+                handed = sizes[given] - (sizes[taken] if taken is not None else 0)
+                if handed * (gap - handed) > best:
+                    best, step = handed * (gap - handed), (source, target, given, taken)
+        if step is None:
+            return
+        source, target, given, taken = step
+        parts[source].remove(given)
+        parts[target].append(given)
+        if taken is not None:
+            parts[target].remove(taken)
+            parts[source].append(taken)
+
+
+def _steps(source: list[str], target: list[str]) -> Iterator[tuple[str, str | None]]:
+    for given in source:
+        if len(source) > 1:
+            yield given, None
+        for taken in target:
+            yield given, taken

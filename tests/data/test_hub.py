@@ -1,0 +1,116 @@
+"""The hub's data sets: names, the flat columns, and what is said when it cannot be reached."""
+
+from __future__ import annotations
+
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from qa_arch.data.squad import open_set, read, read_hub
+from qa_arch.errors import DataError, UnavailableError
+
+CONTEXT = "Café Lune opened in Lyon. It closes at 10½."
+ROWS = [
+    {"id": "a", "title": "Lune", "context": CONTEXT, "question": "Where?",
+     "answers": {"text": ["Lyon", "in Lyon"], "answer_start": [20, 17]}},
+    {"id": "b", "title": "Lune", "context": "".join(list(CONTEXT)), "question": "Who owns it?",
+     "answers": {"text": [], "answer_start": []}},
+]  # fmt: skip
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """A stand-in for ``datasets`` that notes what is asked for; ``hub.result`` is returned or raised."""
+    seen = SimpleNamespace(calls=[], result=ROWS)
+
+    def load_dataset(name, *, split, revision):
+        seen.calls.append((name, split, revision))
+        if isinstance(seen.result, Exception):
+            raise seen.result
+        return seen.result
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    return seen
+
+
+def test_rows_become_the_same_set_as_a_flat_file(hub, tmp_path):
+    file = tmp_path / "rows.json"
+    file.write_text(json.dumps(ROWS), encoding="utf-8")
+    questions = read_hub("rajpurkar/squad_v2", "validation")
+    assert questions.name == "rajpurkar/squad_v2:validation"
+    assert questions.protocol == "2.0"
+    assert questions.examples == read(file).examples
+    assert questions.fingerprint == read(file).fingerprint
+    assert questions.examples[0].context is questions.examples[1].context
+
+
+@pytest.mark.parametrize(
+    ("source", "call"),
+    [
+        ("hub:squad:train", ("rajpurkar/squad", "train", None)),
+        ("hub:squad_v2:validation", ("rajpurkar/squad_v2", "validation", None)),
+        ("hub:rajpurkar/squad_v2:train[:10%]", ("rajpurkar/squad_v2", "train[:10%]", None)),
+        ("hub:some/set@v3:test", ("some/set", "test", "v3")),
+        (["hub:some/set:test"], ("some/set", "test", None)),
+    ],
+)
+def test_names(hub, source, call):
+    assert len(open_set(source)) == 2
+    assert hub.calls == [call]
+
+
+def test_a_faulty_row_is_named_and_can_be_left_out(hub):
+    hub.result = [{**ROWS[0], "answers": {"text": ["Lyon"], "answer_start": [21]}}, ROWS[1]]
+    with pytest.raises(
+        DataError, match=r"hub:some/set:test: article 'Lune', question 'a', answers\[0\].*occurs at 20"
+    ):
+        open_set("hub:some/set:test")
+    kept = open_set("hub:some/set:test", on_error="skip", name="kept")
+    assert (kept.name, len(kept), len(kept.skipped)) == ("kept", 1, 1)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionError("no route\nto host"),
+        FileNotFoundError("no such set"),
+        ValueError("no cache"),
+        KeyError(),
+    ],
+)
+def test_out_of_reach(hub, error):
+    hub.result = error
+    with pytest.raises(
+        UnavailableError, match=r"hub:some/set:test: cannot be loaded .*give SQuAD JSON files by path"
+    ) as e:
+        read_hub("some/set", "test")
+    assert "\n" not in str(e.value)
+
+
+def test_an_unknown_split_is_the_callers_fault(hub):
+    hub.result = ValueError('Unknown split "dev". Should be one of [train, validation].')
+    with pytest.raises(DataError, match=r"Should be one of .*name a split that it has"):
+        read_hub("squad", "dev")
+
+
+def test_without_the_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(UnavailableError, match="pip install datasets"):
+        read_hub("squad", "train")
+
+
+def test_a_local_folder_through_the_real_package(tmp_path, monkeypatch):
+    """The columns as ``datasets`` itself hands them out, from Parquet and from JSON Lines."""
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    parquet, lines = tmp_path / "parquet", tmp_path / "lines"
+    parquet.mkdir()
+    lines.mkdir()
+    datasets.Dataset.from_list(ROWS).to_parquet(parquet / "train.parquet")
+    (lines / "train.jsonl").write_text("\n".join(json.dumps(row) for row in ROWS), encoding="utf-8")
+    one, two = read_hub(str(parquet), "train", name="x"), read_hub(str(lines), "train", name="x")
+    assert one == two == read(lines / "train.jsonl", name="x")
+    with pytest.raises(DataError, match="name a split that it has"):
+        read_hub(str(lines), "dev")

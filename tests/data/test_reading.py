@@ -1,0 +1,315 @@
+"""What is read is what was written: shapes, protocols, characters, round trips, fingerprints."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qa_arch.data.files import expand
+from qa_arch.data.squad import fingerprint, open_set, question_set, read, write
+from qa_arch.errors import ConfigError
+from qa_arch.types.text import Example, Gold, QuestionSet
+
+TOWER = "The north tower was raised in 1204 by masons from the coast."
+RIVER = "A river runs below; the river floods in March."
+
+
+def saved(path: Path, value) -> Path:
+    path.write_text(json.dumps(value, ensure_ascii=False), encoding="utf-8")
+    return path
+
+
+def flat(identity: str, answers: dict[str, int] | None = None, context: str = TOWER, title: str = "Tower"):
+    answers = answers or {}
+    return {
+        "id": identity,
+        "title": title,
+        "context": context,
+        "question": f"What of {identity}?",
+        "answers": {"text": list(answers), "answer_start": list(answers.values())},
+    }
+
+
+def nested(*qas: dict, version: str | None = "v2.0", context: str = TOWER) -> dict:
+    data = [{"title": "Tower", "paragraphs": [{"context": context, "qas": list(qas)}]}]
+    return {"data": data} if version is None else {"version": version, "data": data}
+
+
+def qa(identity: str, text: str = "", start: int = 0, **more) -> dict:
+    answers = [{"text": text, "answer_start": start}] if text else []
+    return {"id": identity, "question": f"What of {identity}?", "answers": answers, **more}
+
+
+def test_squad_two(tmp_path):
+    plausible = [{"text": "masons", "answer_start": 38}]
+    value = nested(
+        qa("a", "1204", 30, is_impossible=False),
+        qa("b", is_impossible=True, plausible_answers=plausible, kind="entity_swap"),
+    )
+    questions = read(saved(tmp_path / "tower-v2.0.json", value))
+    assert questions.name == "tower-v2.0"
+    assert questions.protocol == "2.0"
+    assert questions.skipped == ()
+    assert questions.examples == (
+        Example("a", "What of a?", TOWER, "Tower", (Gold("1204", 30),)),
+        Example("b", "What of b?", TOWER, "Tower", (), (Gold("masons", 38),), "entity_swap"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "flag", "protocol"),
+    [
+        ("1.1", {}, "1.1"),
+        ("v1.1", {}, "1.1"),
+        (None, {}, "1.1"),
+        ("2.0", {}, "2.0"),
+        ("v2.0", {}, "2.0"),
+        (None, {"is_impossible": False}, "2.0"),
+        ("1.1", {"is_impossible": False}, "2.0"),
+    ],
+)
+def test_the_protocol_follows_version_and_questions(tmp_path, version, flag, protocol):
+    file = saved(tmp_path / "a.json", nested(qa("a", "1204", 30, **flag), version=version))
+    assert read(file).protocol == protocol
+
+
+def test_one_file_of_two_makes_the_set_two(tmp_path):
+    saved(tmp_path / "a.json", nested(qa("a", "1204", 30)))
+    saved(tmp_path / "b.json", nested(qa("b", "1204", 30), version="1.1"))
+    assert read(tmp_path).protocol == "2.0"
+
+
+@pytest.mark.parametrize("shape", ["list", "data", "lines", "lines_in_json", "crlf"])
+def test_the_flat_shapes_are_one(tmp_path, shape):
+    records = [flat("a", {"1204": 30, "in 1204": 27}), flat("b"), flat("c", {"river": 2}, RIVER, "River")]
+    lines = "\n".join(json.dumps(record) for record in records)
+    content = {
+        "list": json.dumps(records),
+        "data": json.dumps({"data": records}),
+        "lines": lines + "\n",
+        "lines_in_json": lines,
+        "crlf": lines.replace("\n", "\r\n"),
+    }[shape]
+    file = tmp_path / ("set.jsonl" if shape in ("lines", "crlf") else "set.json")
+    file.write_bytes(content.encode())
+    questions = read(file, name="set")
+    assert [example.answers for example in questions.examples] == [
+        (Gold("1204", 30), Gold("in 1204", 27)),
+        (),
+        (Gold("river", 2),),
+    ]
+    assert [example.title for example in questions.examples] == ["Tower", "Tower", "River"]
+    assert questions.protocol == "2.0"
+
+
+def test_a_flat_set_without_negatives_is_one_point_one(tmp_path):
+    assert read(saved(tmp_path / "a.json", [flat("a", {"1204": 30})])).protocol == "1.1"
+    assert read(saved(tmp_path / "b.json", flat("b", {"1204": 30}))).protocol == "1.1"
+
+
+def test_flat_and_nested_give_the_same_set(tmp_path):
+    one = read(saved(tmp_path / "a.json", nested(qa("a", "1204", 30), qa("b", is_impossible=True))), name="x")
+    two = read(saved(tmp_path / "b.json", [flat("a", {"1204": 30}), flat("b")]), name="x")
+    assert one == two
+
+
+def test_questions_of_a_passage_share_one_string(tmp_path):
+    file = saved(tmp_path / "a.json", [flat("a", {"1204": 30}), flat("b", None, RIVER), flat("c")])
+    one, other, again = read(file).examples
+    assert one.context is again.context
+    assert other.context == RIVER
+
+
+def test_folders_globs_and_lists_keep_their_order(tmp_path):
+    for name in ("b", "a", "c"):
+        saved(tmp_path / f"{name}.json", [flat(name, {"1204": 30})])
+    (tmp_path / "notes.txt").write_text("no data", encoding="utf-8")
+
+    def ids(source) -> str:
+        return "".join(example.id for example in read(source).examples)
+
+    assert ids(tmp_path) == "abc"
+    assert ids(str(tmp_path / "[bc].json")) == "bc"
+    assert ids([tmp_path / "c.json", tmp_path / "a.json"]) == "ca"
+    assert read([tmp_path / "c.json", tmp_path / "a.json"]).name == "c+a"
+    assert read(tmp_path).name == tmp_path.name
+    assert open_set(str(tmp_path / "a.json"), name="mine").name == "mine"
+
+
+def test_an_existing_name_is_no_pattern(tmp_path):
+    file = saved(tmp_path / "set[1].json", [flat("a", {"1204": 30})])
+    saved(tmp_path / "set1.json", [flat("b", {"1204": 30})])
+    assert expand(file) == (file,)
+
+
+def test_on_error_takes_two_words(tmp_path):
+    with pytest.raises(ConfigError, match="must be raise or skip"):
+        read(saved(tmp_path / "a.json", [flat("a", {"1204": 30})]), on_error="ignore")  # type: ignore[arg-type]
+
+
+ODD_TEXTS = {
+    "accents": "Zoë dined at the Café Brûlé.",
+    "combining": "Zoe\u0308 dined at the Cafe\u0301.",
+    "half": "It takes 10½ hours, or 1⁄3 of a day…",
+    "emoji": "A 👩\u200d🚀 waved 🇫🇮 flags at 𝔛.",
+    "right_to_left": "הספינה יצאה בשנת 1887 مع البحارة.",
+    "spaces": "  two\u00a0 spaces\u2009here\t\tand\n there  ",
+    "zero_width": "zero\u200bwidth\ufeffmark\u00adsoft",
+    "separators": "one\u2028two\u2029three\u0085four\x0bfive\x1csix",
+    "fullwidth": "ｆｕｌｌ ﬁne ① №",
+    "null": "before\x00after",
+}
+
+
+@pytest.mark.parametrize("context", ODD_TEXTS.values(), ids=ODD_TEXTS.keys())
+@pytest.mark.parametrize("shape", ["escaped", "plain", "bom", "lines"])
+def test_unicode_survives(tmp_path, context, shape):
+    """Each place of the odd text is an answer, so an offset in bytes or UTF-16 units cannot pass."""
+    spans = [
+        (s, e) for s in range(len(context)) for e in (s + 1, s + 3, len(context)) if context[s:e].strip()
+    ]
+    record = flat("a", None, context, context)
+    record["answers"] = {"text": [context[s:e] for s, e in spans], "answer_start": [s for s, _ in spans]}
+    record |= {"question": context, "id": context}
+    file = tmp_path / ("set.jsonl" if shape == "lines" else "set.json")
+    text = json.dumps(record if shape == "lines" else [record], ensure_ascii=shape == "escaped")
+    file.write_bytes(text.encode("utf-8-sig" if shape == "bom" else "utf-8"))
+    (example,) = read(file).examples
+    assert {example.id, example.title, example.question, example.context} == {context}
+    assert all(example.context[gold.start : gold.end] == gold.text for gold in example.answers)
+    assert [gold.text for gold in example.answers] == [context[s:e] for s, e in spans]
+
+
+TEXTS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12).filter(lambda text: text.strip())
+
+
+@st.composite
+def examples(draw, identity: str, two: bool) -> Example:
+    context = draw(st.sampled_from([TOWER, RIVER, "½ é\u0301 👩\u200d🚀 \u2028 x"]) | TEXTS)
+    spans = st.tuples(st.integers(0, len(context)), st.integers(0, len(context))).filter(
+        lambda span: context[span[0] : span[1]].strip()
+    )
+    golds = st.lists(
+        spans.map(lambda span: Gold(context[span[0] : span[1]], span[0])), min_size=1, max_size=3
+    )
+    answerable = not two or draw(st.booleans())
+    return Example(
+        id=identity,
+        question=draw(TEXTS),
+        context=context,
+        title=draw(st.sampled_from(["A", "B"]) | TEXTS),
+        answers=tuple(draw(golds)) if answerable else (),
+        plausible=() if answerable else tuple(draw(golds | st.just([]))),
+        kind=draw(st.none() | TEXTS),
+    )
+
+
+@st.composite
+def question_sets(draw) -> QuestionSet:
+    two = draw(st.booleans())
+    made = [draw(examples(f"q{index}", two)) for index in range(draw(st.integers(1, 6)))]
+    return question_set("set", made, "2.0" if two else "1.1")
+
+
+@settings(max_examples=60, deadline=None)
+@given(questions=question_sets())
+def test_write_and_read_are_inverse(tmp_path_factory, questions):
+    file = tmp_path_factory.mktemp("set") / "set.json"
+    assert read(saved(file, write(questions))) == questions
+
+
+def test_write_groups_neighbours_and_marks_negatives(tmp_path):
+    made = [
+        Example("a", "Q?", TOWER, "Tower", (Gold("1204", 30),)),
+        Example("b", "Q?", TOWER, "Tower"),
+        Example("c", "Q?", RIVER, "Tower", (Gold("river", 2),)),
+        Example("d", "Q?", TOWER, "Other", (Gold("1204", 30),)),
+    ]
+    value = write(question_set("set", made, "2.0"))
+    assert value["version"] == "v2.0"
+    assert [(article["title"], len(article["paragraphs"])) for article in value["data"]] == [
+        ("Tower", 2),
+        ("Other", 1),
+    ]
+    first = value["data"][0]["paragraphs"][0]["qas"]
+    assert first == [
+        {
+            "id": "a",
+            "question": "Q?",
+            "answers": [{"text": "1204", "answer_start": 30}],
+            "is_impossible": False,
+        },
+        {"id": "b", "question": "Q?", "answers": [], "is_impossible": True},
+    ]
+    one = write(question_set("set", made[:1], "1.1"))
+    assert one["version"] == "1.1"
+    assert "is_impossible" not in one["data"][0]["paragraphs"][0]["qas"][0]
+
+
+BASE = Example("a", "Q?", TOWER, "Tower", (Gold("1204", 30),), (Gold("coast", 54),), "negation")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"id": "b"},
+        {"question": "Q? "},
+        {"context": TOWER + " "},
+        {"title": "tower"},
+        {"answers": ()},
+        {"answers": (Gold("1204", 31),)},
+        {"answers": (Gold("1204", 30), Gold("1204", 30))},
+        {"answers": (), "plausible": (Gold("1204", 30),)},
+        {"plausible": ()},
+        {"kind": None},
+    ],
+    ids=str,
+)
+def test_the_fingerprint_sees_every_field(change):
+    assert fingerprint([replace(BASE, **change)]) != fingerprint([BASE])
+
+
+def test_the_fingerprint_sees_order_and_context_but_not_objects():
+    other, copy = replace(BASE, id="b", context=RIVER), replace(BASE, id="c", context="".join(list(TOWER)))
+    assert fingerprint([BASE, other]) != fingerprint([other, BASE])
+    assert fingerprint([BASE, other, copy]) != fingerprint([BASE, other, replace(copy, context=RIVER)])
+    assert fingerprint([BASE, copy]) == fingerprint([BASE, replace(copy, context=BASE.context)])
+    assert fingerprint(iter([BASE])) == fingerprint((BASE,))
+    assert len(fingerprint([BASE])) == 64
+
+
+def test_the_fingerprint_is_fixed():
+    """Recorded runs carry it: a changed value would make every old record look like other data."""
+    text = f'["a", "Tower", "Q?", "{TOWER}", [["1204", 30]], [["coast", 54]], "negation"]'
+    assert fingerprint([BASE]) == sha256(text.encode()).hexdigest()
+
+
+def test_file_bytes_do_not_matter(tmp_path):
+    value = nested(qa("a", "1204", 30))
+    one = saved(tmp_path / "a.json", value)
+    two = tmp_path / "b.json"
+    two.write_text(json.dumps(value, indent=4, sort_keys=True), encoding="utf-8")
+    assert read(one).fingerprint == read(two).fingerprint
+
+
+@pytest.mark.data
+def test_twelve_thousand_questions_are_read_within_a_second(real_data):
+    start = time.process_time()
+    questions = read(real_data / "squad" / "dev-v2.0.json")
+    assert time.process_time() - start < 1.0
+    assert len(questions) == 11_873
+    assert len({id(example.context) for example in questions.examples}) == 1_204
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["dev-v2.0", "dev-v1.1", "train-v2.0.part", "calibration-v2.0"])
+def test_the_real_sets_survive_a_round_trip(real_data, tmp_path, name):
+    questions = read(real_data / "squad" / f"{name}.json")
+    assert read(saved(tmp_path / f"{name}.json", write(questions))) == questions

@@ -1,0 +1,197 @@
+"""Splits: no shared article, nothing lost, stable under a seed, as near to the fractions as moves allow."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import product
+from math import inf
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qa_arch.data.splits import by_article, hold_out, require_disjoint, shared_articles, subset
+from qa_arch.data.squad import fingerprint, question_set, read
+from qa_arch.errors import ConfigError, DataError
+from qa_arch.types.text import Example, Gold, QuestionSet
+
+THIRDS = {"train": 0.6, "calibration": 0.2, "dev": 0.2}
+
+
+def made(sizes: list[int], order: list[int] | None = None) -> QuestionSet:
+    """Article i ("A0", "A1", ...) with ``sizes[i]`` questions, the articles in the given order."""
+    examples = [
+        Example(f"{article}-{index}", "Q?", f"Text of {article}.", f"A{article}", (Gold("Text", 0),))
+        for article in (order or range(len(sizes)))
+        for index in range(sizes[article])
+    ]
+    return question_set("set", examples, "2.0")
+
+
+def distance(parts: dict[str, QuestionSet], fractions: dict[str, float]) -> float:
+    total = sum(map(len, parts.values()))
+    return sum((len(parts[name]) - share * total) ** 2 for name, share in fractions.items())
+
+
+SIZES = st.lists(st.integers(1, 40), min_size=3, max_size=12)
+
+
+@settings(max_examples=80, deadline=None)
+@given(sizes=SIZES, seed=st.integers(0, 99))
+def test_a_split_loses_and_shares_nothing(sizes, seed):
+    questions = made(sizes)
+    parts = by_article(questions, THIRDS, seed)
+    assert list(parts) == list(THIRDS)
+    assert all(parts.values())
+    require_disjoint(**parts)
+    assert Counter(e.id for part in parts.values() for e in part.examples) == Counter(
+        e.id for e in questions.examples
+    )
+    for name, part in parts.items():
+        titles = part.titles
+        assert part.examples == tuple(e for e in questions.examples if e.title in titles)
+        assert (part.name, part.protocol) == (f"set.{name}", "2.0")
+        assert part.fingerprint == fingerprint(part.examples)
+        assert all(part is not other for other in parts.values() if other.name != part.name)
+
+
+@settings(max_examples=40, deadline=None)
+@given(sizes=SIZES, seed=st.integers(0, 99), data=st.data())
+def test_the_order_of_the_file_does_not_matter(sizes, seed, data):
+    order = data.draw(st.permutations(range(len(sizes))))
+    one, two = by_article(made(sizes), THIRDS, seed), by_article(made(sizes, order), THIRDS, seed)
+    assert {name: part.titles for name, part in one.items()} == {
+        name: part.titles for name, part in two.items()
+    }
+    assert hold_out(made(sizes), 2, seed)[1].titles == hold_out(made(sizes, order), 2, seed)[1].titles
+
+
+@settings(max_examples=40, deadline=None)
+@given(sizes=st.lists(st.integers(1, 30), min_size=3, max_size=7), seed=st.integers(0, 9))
+def test_no_single_move_or_exchange_comes_nearer(sizes, seed):
+    parts = by_article(made(sizes), THIRDS, seed)
+    reached = distance(parts, THIRDS)
+    place = {title: name for name, part in parts.items() for title in part.titles}
+    for a, b in product(place, repeat=2):
+        for changed in ({**place, a: place[b]}, {**place, a: place[b], b: place[a]}):
+            if set(changed.values()) == set(THIRDS):
+                total = Counter(dict.fromkeys(THIRDS, 0))
+                for title, name in changed.items():
+                    total[name] += sizes[int(title[1:])]
+                near = sum((total[name] - share * sum(sizes)) ** 2 for name, share in THIRDS.items())
+                assert near > reached - 1e-5
+
+
+def test_equal_articles_split_exactly():
+    parts = by_article(made([10] * 20), {"train": 0.8, "dev": 0.2}, seed=3)
+    assert (len(parts["train"]), len(parts["dev"])) == (160, 40)
+
+
+def test_sizes_count_questions_not_articles():
+    parts = by_article(made([100, 5, 5, 5, 5, 5]), {"train": 0.8, "dev": 0.2}, seed=0)
+    assert parts["train"].titles == {"A0"}
+
+
+def test_seeds_differ_and_repeat():
+    questions = made(list(range(5, 45)))
+    splits = [by_article(questions, {"train": 0.8, "dev": 0.2}, seed)["dev"].titles for seed in range(6)]
+    assert len(set(splits)) == 6
+    assert by_article(questions, {"train": 0.8, "dev": 0.2}, 0)["dev"].titles == splits[0]
+
+
+def test_the_draw_is_fixed():
+    """Recorded experiments list these articles: another draw for the same seed would break them."""
+    assert hold_out(made([2] * 10), 3, seed=13)[1].titles == {"A6", "A2", "A3"}
+
+
+@pytest.mark.parametrize("fractions", [{"a": 0.5, "b": 0.4}, {"a": 1.2, "b": -0.2}, {"a": 1.0, "b": 0.0}, {}])
+def test_fractions_must_be_a_partition(fractions):
+    with pytest.raises(ConfigError, match="positive and sum to 1"):
+        by_article(made([1, 1]), fractions, 0)
+
+
+def test_nan_is_no_fraction():
+    with pytest.raises(ConfigError, match="positive and sum to 1"):
+        by_article(made([1, 1]), {"a": inf - inf, "b": 1.0}, 0)
+
+
+def test_too_few_articles():
+    with pytest.raises(DataError, match="set: 2 articles cannot be split into 3 parts"):
+        by_article(made([5, 5]), THIRDS, 0)
+
+
+@pytest.mark.parametrize("count", [1, 4, 9])
+def test_hold_out_takes_whole_articles(count):
+    questions = made([3, 1, 4, 1, 5, 9, 2, 6, 5, 3])
+    rest, held = hold_out(questions, count, seed=1)
+    assert len(held.titles) == count
+    assert (rest.name, held.name) == ("set.rest", "set.held")
+    assert not rest.titles & held.titles
+    assert len(rest) + len(held) == len(questions)
+    assert rest.titles | held.titles == questions.titles
+
+
+def test_more_held_out_articles_contain_fewer():
+    questions = made([3] * 10)
+    assert hold_out(questions, 2, seed=1)[1].titles < hold_out(questions, 5, seed=1)[1].titles
+
+
+@pytest.mark.parametrize("count", [-1, 0, 10, 11])
+def test_hold_out_leaves_something(count):
+    with pytest.raises(ConfigError, match="ask for 1 to 9"):
+        hold_out(made([1] * 10), count, seed=0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(sizes=SIZES, n=st.integers(1, 200), seed=st.integers(0, 9))
+def test_a_subset_is_whole_articles_but_for_one(sizes, n, seed):
+    questions = made(sizes)
+    part = subset(questions, n, seed)
+    assert len(part) == min(n, len(questions))
+    order = [example.id for example in questions.examples]
+    places = [order.index(example.id) for example in part.examples]
+    assert places == sorted(set(places))
+    counts = Counter(example.title for example in part.examples)
+    assert sum(count < sizes[int(title[1:])] for title, count in counts.items()) <= 1
+    assert part.fingerprint == fingerprint(part.examples)
+
+
+def test_a_subset_depends_on_the_seed_and_grows():
+    questions = made([4] * 12)
+    assert len({subset(questions, 8, seed).titles for seed in range(6)}) > 3
+    assert set(subset(questions, 7, 2).examples) < set(subset(questions, 19, 2).examples)
+    with pytest.raises(ConfigError, match="at least 1"):
+        subset(questions, 0, 0)
+
+
+def test_shared_articles_are_named():
+    one, two = made([2, 2, 2]), made([1, 1])
+    other = frozenset({"A2", "Z"})
+    assert shared_articles(train=one, dev=two, past=other) == {
+        ("train", "dev"): ("A0", "A1"),
+        ("train", "past"): ("A2",),
+    }
+    with pytest.raises(DataError) as caught:
+        require_disjoint(train=one, dev=two, past=other)
+    assert "train and dev share 2 articles ('A0', 'A1'); train and past share 1 article ('A2');" in str(
+        caught.value
+    )
+    require_disjoint(dev=two, past=other)
+    assert shared_articles(dev=two) == {}
+
+
+def test_a_long_list_of_shared_articles_is_cut():
+    many = made([1] * 30)
+    with pytest.raises(DataError, match=r"share 30 articles \('A0', 'A1', 'A10', 'A11', 'A12', \.\.\.\)"):
+        require_disjoint(a=many, b=many)
+
+
+@pytest.mark.data
+def test_the_real_parts_share_nothing_and_an_eighty_twenty_split_is_near(real_data):
+    folder = real_data / "squad"
+    train, dev = read(folder / "train-v2.0.part.json"), read(folder / "dev-v2.0.fold_a.json")
+    require_disjoint(train=train, calibration=read(folder / "calibration-v2.0.json"), dev=dev)
+    parts = by_article(train, {"train": 0.8, "dev": 0.2}, seed=13)
+    assert abs(len(parts["train"]) / len(train) - 0.8) < 0.001
+    with pytest.raises(DataError, match="share 16 articles"):
+        require_disjoint(fold=dev, whole=read(folder / "dev-v2.0.json"))

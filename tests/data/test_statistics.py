@@ -1,0 +1,130 @@
+"""The statistics, counted by hand and on the published sets, and the command that prints them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import pytest
+
+from qa_arch.cli import stats as command
+from qa_arch.data.squad import question_set, read, write
+from qa_arch.data.stats import Lengths, statistics
+from qa_arch.errors import DataError
+from qa_arch.types.text import Example, Gold, QuestionSet
+
+ONE, TWO = "a b c d e", "one  two\u00a0three\nfour"
+
+
+def small() -> QuestionSet:
+    examples = [
+        Example("1", "who is it", ONE, "X", (Gold("a", 0), Gold("b c d", 2))),
+        Example("2", "what", ONE, "X", kind="negation"),
+        Example("3", "where now ?", TWO, "X", (Gold("four", 15),), kind="plain"),
+        Example("4", "why", ONE, "Y", (Gold("e", 8),), kind="plain"),
+        Example("5", "when", TWO, "Z", kind="negation"),
+        Example("6", "when else", TWO, "Z", kind="antonym"),
+    ]
+    return question_set("small", examples, "2.0")
+
+
+def test_counts():
+    found = statistics(small())
+    assert (found.examples, found.negatives, found.articles, found.articles_with_negatives) == (6, 3, 3, 2)
+    assert found.paragraphs == 4
+    assert found.answers_per_question == pytest.approx(4 / 3)
+    assert found.context_words == Lengths(4.5, 4.5, 5, 5)
+    assert found.question_words == Lengths(11 / 6, 1.5, 3, 3)
+    assert found.answer_words == Lengths(1.5, 1.0, 3, 3)
+    assert found.kinds == (("antonym", 1), ("negation", 2), ("plain", 2))
+    assert (found.protocol, found.skipped, found.fingerprint) == ("2.0", 0, small().fingerprint)
+
+
+def test_the_percentile_is_the_nearest_rank():
+    texts = ["w " * count for count in range(1, 101)]
+    assert Lengths.of(reversed(texts)) == Lengths(50.5, 50.5, 95, 100)
+    assert Lengths.of(texts[:20]).p95 == 19
+    assert Lengths.of(texts[:1]) == Lengths(1.0, 1.0, 1, 1)
+
+
+def test_a_set_without_answers():
+    found = statistics(question_set("none", [Example("1", "who", ONE, "X")], "2.0"))
+    assert found.answers_per_question == 0
+    assert found.answer_words == Lengths(0.0, 0.0, 0, 0)
+
+
+def run(*arguments: str) -> int:
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    return command.run(parser.parse_args([*arguments]))
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "small.json"
+    path.write_text(json.dumps(write(small())), encoding="utf-8")
+    return path
+
+
+def test_json_for_one_set(file, capsys):
+    assert run("--data", str(file), "--json") == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads(json.dumps(statistics(small()).as_dict()))
+    assert list(printed)[:4] == ["examples", "negatives", "articles", "articles_with_negatives"]
+    assert printed["kinds"] == {"antonym": 1, "negation": 2, "plain": 2}
+    assert printed["context_words"] == {"mean": 4.5, "median": 4.5, "p95": 5, "max": 5}
+
+
+def test_json_for_several_sets(file, capsys):
+    other = file.with_name("other.json")
+    other.write_bytes(file.read_bytes())
+    assert run("--json", "--data", str(file), str(other)) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert {name: figures["examples"] for name, figures in printed.items()} == {str(file): 6, str(other): 6}
+
+
+def test_a_folder_is_one_set(file, capsys):
+    again = write(question_set("more", [Example("7", "who", ONE, "W", (Gold("a", 0),))], "1.1"))
+    file.with_name("more.json").write_text(json.dumps(again), encoding="utf-8")
+    run("--json", "--data", str(file.parent))
+    assert json.loads(capsys.readouterr().out)["examples"] == 7
+
+
+def test_the_table(file, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    assert run("--data", str(file)) == 0
+    out = capsys.readouterr().out
+    rows = {
+        cells[0].strip(): cells[1].strip()
+        for line in out.splitlines()
+        if len(cells := line.split("│")[1:-1]) == 2
+    }
+    assert rows["examples"] == "6"
+    assert rows["negatives"] == "3"
+    assert rows["articles with negatives"] == "2"
+    assert rows["kind: antonym"] == "1"
+    assert rows["context words"] == "4.5 / 4.5 / 5 / 5"
+    assert "left out" not in rows
+
+
+def test_faulty_records(file, capsys):
+    value = write(small())
+    value["data"][1]["paragraphs"][0]["qas"][0]["answers"][0]["answer_start"] = 3
+    file.write_text(json.dumps(value), encoding="utf-8")
+    with pytest.raises(DataError, match="question '4'"):
+        run("--data", str(file))
+    assert run("--data", str(file), "--on-error", "skip", "--json") == 0
+    captured = capsys.readouterr()
+    assert (json.loads(captured.out)["examples"], json.loads(captured.out)["skipped"]) == (5, 1)
+    assert captured.err.startswith(f"left out: {file}: article 'Y', question '4', answers[0].answer_start")
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [("dev-v2.0", (11_873, 5_945, 35, 35)), ("dev-v1.1", (10_570, 0, 48, 0))],
+    ids=["2.0", "1.1"],
+)
+def test_the_published_dev_rows(real_data, name, row):
+    found = statistics(read(real_data / "squad" / f"{name}.json"))
+    assert (found.examples, found.negatives, found.articles, found.articles_with_negatives) == row
