@@ -104,7 +104,7 @@ def test_freezing():
     assert top.backbone.training
     assert all(p.requires_grad for p in tiny(freeze="none").parameters())
     for wrong in (4, -1, "some"):
-        with pytest.raises(ConfigError, match="encoder.freeze"):
+        with pytest.raises(ConfigError, match=r"encoder\.freeze"):
             tiny(freeze=wrong)
 
 
