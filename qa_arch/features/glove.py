@@ -127,6 +127,8 @@ def read_vectors(
 def _from_text(path: Path, dim: int | None, words: Collection[str] | None) -> WordVectors:
     wanted = None if words is None else {form.encode() for word in words for form in (word, word.lower())}
     header, width = _shape(path)
+    if dim is not None and width > dim:  # else the first numbers would count as part of the word
+        raise DataError(f"{path}: line {header + 1}: {width} numbers where {dim} are wanted: mend glove.dim")
     width = dim or width
     seen: dict[bytes, int] = {}
     blocks: list[NDArray[np.float32]] = [np.zeros((1, width), np.float32)]
@@ -178,9 +180,14 @@ def _blocks(path: Path, header: int, width: int) -> Iterator[list[tuple[int, byt
 
 def _parse(path: Path, lines: list[tuple[int, bytes]], width: int) -> NDArray[np.float32]:
     """(lines, width) numbers; looks for the line at fault only where a block does not parse."""
+    text = b" ".join(numbers for _, numbers in lines)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # numpy's word for text that ends early
-        block = np.fromstring(b" ".join(numbers for _, numbers in lines), np.float32, sep=" ")
+        # Of text that is no number, older numpy warns and gives what stands before it.
+        warnings.simplefilter("error", DeprecationWarning)
+        try:
+            block = np.fromstring(text, np.float32, sep=" ")
+        except (ValueError, DeprecationWarning):
+            block = np.zeros(0, np.float32)
     if block.size == len(lines) * width and np.isfinite(block).all():
         return block.reshape(len(lines), width)
     for number, numbers in lines:

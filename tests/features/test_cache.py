@@ -1,0 +1,126 @@
+"""Feature tables on disk: what comes back, what misses, what is left behind."""
+
+from __future__ import annotations
+
+import dataclasses
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from qa_arch.features import cache, tokenizers
+from qa_arch.features.cache import cached, prepare_cached
+from qa_arch.features.collate import Collator
+from qa_arch.features.joint import prepare
+from qa_arch.features.table import FeatureTable, array_names
+
+LENGTHS = {"max_length": 64, "stride": 16, "max_question": 20, "segments": True}
+
+
+@pytest.fixture
+def questions(make_set, passage):
+    return make_set(("Who dug it?", passage, "by hand"), ("What  is – naïve?", passage, None))
+
+
+def assert_equal(one: FeatureTable, other: FeatureTable) -> None:
+    for field in dataclasses.fields(FeatureTable):
+        a, b = getattr(one, field.name), getattr(other, field.name)
+        if field.name in array_names():
+            assert a.dtype == b.dtype, field.name
+            assert np.array_equal(a, b), field.name
+        else:
+            assert a == b, field.name
+
+
+def test_what_is_read_back_is_what_was_built(tmp_path, questions, bert):
+    built = prepare_cached(questions, bert, tmp_path, **LENGTHS)
+    read = prepare_cached(questions, bert, tmp_path, **LENGTHS)
+    assert_equal(built, read)
+    assert_equal(read, prepare(questions, bert, **LENGTHS))
+    assert Collator(read)([0, 3]).ids.equal(Collator(built)([0, 3]).ids)
+
+
+def test_it_is_mapped_and_not_copied(tmp_path, questions, bert):
+    prepare_cached(questions, bert, tmp_path, **LENGTHS)
+    read = prepare_cached(questions, bert, tmp_path, **LENGTHS)
+    for name in array_names():
+        assert not getattr(read, name).flags.owndata, name
+        assert not getattr(read, name).flags.writeable, name
+
+
+def test_a_hit_builds_nothing(tmp_path, questions, bert, monkeypatch):
+    prepare_cached(questions, bert, tmp_path, **LENGTHS)
+    bert.backend_tokenizer.enable_truncation(9)  # as calling the tokenizer does: no reason to miss
+    monkeypatch.setattr(cache, "prepare", lambda *_, **__: pytest.fail("built again"))
+    prepare_cached(questions, bert, tmp_path, **LENGTHS)
+    bert.backend_tokenizer.no_truncation()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    ["max_length", "stride", "max_question", "segments", "questions", "tokenizer", "version"],
+)
+def test_a_changed_setting_misses(tmp_path, questions, bert, monkeypatch, changed):
+    prepare_cached(questions, bert, tmp_path, **LENGTHS)
+    settings, asked, tokenizer = dict(LENGTHS), questions, bert
+    if changed == "questions":
+        asked = dataclasses.replace(questions, fingerprint="other")
+    elif changed == "tokenizer":
+        tokenizer = tokenizers.build("wordpiece", ["other texts than before"], 90)
+    elif changed == "version":
+        monkeypatch.setattr(cache, "FEATURES_VERSION", 10**6)
+    else:
+        settings[changed] = False if changed == "segments" else settings[changed] - 1
+    fresh = prepare_cached(asked, tokenizer, tmp_path, **settings)
+    assert len(list(tmp_path.iterdir())) == 2
+    assert_equal(fresh, prepare(asked, tokenizer, **settings))
+
+
+def test_an_interrupted_build_leaves_nothing(tmp_path, questions, bert, monkeypatch):
+    def interrupt(path, table):
+        path.write_bytes(b"half a file")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cache, "write", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            prepare_cached(questions, bert, tmp_path, **LENGTHS)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "other"])
+def test_a_damaged_file_is_built_again(tmp_path, questions, bert, caplog, damage):
+    built = prepare_cached(questions, bert, tmp_path, **LENGTHS)
+    (path,) = tmp_path.iterdir()
+    content = bytearray(path.read_bytes())
+    at = content.index(np.ascontiguousarray(built.ids).tobytes())
+    content[at] ^= 1
+    damaged = {"empty": b"", "cut": content[: len(content) // 2], "flipped": content, "other": b"x" * 5000}
+    path.write_bytes(damaged[damage])
+    assert_equal(prepare_cached(questions, bert, tmp_path, **LENGTHS), built)
+    assert "damaged" in caplog.text
+    caplog.clear()
+    assert_equal(prepare_cached(questions, bert, tmp_path, **LENGTHS), built)
+    assert not caplog.text
+
+
+def test_several_builders_do_not_disturb_each_other(tmp_path, questions, bert):
+    table = prepare(questions, bert, **LENGTHS)
+    with ThreadPoolExecutor(4) as pool:
+        tables = list(pool.map(lambda _: cached(tmp_path, {"a": 1}, lambda: table), range(12)))
+    assert len(list(tmp_path.iterdir())) == 1
+    for other in tables:
+        assert_equal(table, other)
+
+
+def test_a_folder_that_cannot_be_written_costs_no_run(tmp_path, questions, bert, caplog):
+    (tmp_path / "file").write_text("in the way")
+    table = prepare_cached(questions, bert, tmp_path / "file", **LENGTHS)
+    assert len(table) == len(prepare(questions, bert, **LENGTHS))
+    assert "not kept" in caplog.text
+
+
+def test_without_a_folder_nothing_is_kept(tmp_path, questions, bert, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    prepare_cached(questions, bert, None, **LENGTHS)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,177 @@
+"""Word vectors: reading, refusing, looking up, keeping."""
+
+from __future__ import annotations
+
+import ssl
+
+import numpy as np
+import pytest
+
+from qa_arch.errors import DataError
+from qa_arch.features.glove import WordVectors, oov_rate, read_vectors
+from qa_arch.features.joint import prepare
+
+PLAIN = "the 0.1 -0.2 0.3\nLock 1 2 3\nlock 4 5 6\nnaïve 7e-3 8 9\n"
+
+
+def write(folder, content, name="vectors.txt"):
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def vector(vectors, word):
+    return vectors.matrix[vectors.rows([word])[0]].tolist()
+
+
+def test_words_and_numbers_are_read(tmp_path):
+    vectors = read_vectors(write(tmp_path, PLAIN), 3)
+    assert vectors.words == ("the", "Lock", "lock", "naïve")
+    assert vectors.matrix.dtype == np.float32
+    assert vectors.matrix.shape == (5, 3)
+    assert vectors.matrix[0].tolist() == [0, 0, 0]
+    assert np.array_equal(vectors.matrix[1], np.float32([0.1, -0.2, 0.3]))
+    assert np.array_equal(vectors.matrix[4], np.float32([7e-3, 8, 9]))
+
+
+def test_a_word_may_hold_spaces_and_be_a_number(tmp_path):
+    text = "the 1 2 3\n. . . 4 5 6\nat name@domain.com 7 8 9\n1804 1 1 1\n\u00a0 2 2 2\n"
+    vectors = read_vectors(write(tmp_path, text))
+    assert vectors.words == ("the", ". . .", "at name@domain.com", "1804", "\u00a0")
+    assert vector(vectors, ". . .") == [4, 5, 6]
+    assert read_vectors(write(tmp_path, ". . . 4 5 6\nthe 1 2 3\n")).dim == 3
+
+
+def test_of_two_equal_words_the_first_counts(tmp_path):
+    vectors = read_vectors(write(tmp_path, "a 1 2\nb 3 4\na 5 6\n"))
+    assert vectors.words == ("a", "b")
+    assert vector(vectors, "a") == [1, 2]
+    assert WordVectors(("a", "a"), np.float32([[0], [1], [2]])).rows(["a"]).tolist() == [1]
+
+
+def test_headers_trailing_spaces_and_line_ends_of_other_programs(tmp_path):
+    plain = read_vectors(write(tmp_path, "a 1 2\nb 3 4\n"))
+    for text in ("2 2\na 1 2\nb 3 4\n", "a 1 2 \nb 3 4 \n", "a 1 2\r\nb 3 4\r\n", "a 1 2\n\nb 3 4"):
+        other = read_vectors(write(tmp_path, text))
+        assert other.words == plain.words
+        assert np.array_equal(other.matrix, plain.matrix)
+
+
+def test_many_lines_are_read_in_blocks(tmp_path):
+    count = 10_000
+    text = "".join(f"w{i} {i}.5 {-i}\n" for i in range(count))
+    vectors = read_vectors(write(tmp_path, text))
+    assert len(vectors.words) == count
+    assert np.array_equal(vectors.matrix[1:, 0], np.arange(count, dtype=np.float32) + 0.5)
+    assert vector(vectors, "w9999") == [9999.5, -9999]
+
+
+def test_only_wanted_words_are_kept(tmp_path):
+    vectors = read_vectors(write(tmp_path, PLAIN), words={"LOCK", "naïve", "absent"})
+    assert vectors.words == ("lock", "naïve")
+    assert vector(vectors, "LOCK") == [4, 5, 6]
+    everything = read_vectors(write(tmp_path, PLAIN))
+    assert everything.only(["LOCK", "naïve"]).words == vectors.words
+    assert np.array_equal(everything.only(["LOCK", "naïve"]).matrix, vectors.matrix)
+
+
+def test_lookup_takes_the_word_then_lower_case_then_zero(tmp_path):
+    vectors = read_vectors(write(tmp_path, PLAIN))
+    assert vectors.rows(["Lock", "LOCK", "The", "unheard", "the"]).tolist() == [2, 3, 1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "dim", "says"),
+    [
+        (b"", None, "no word vectors"),
+        (b"\n\n", None, "no word vectors"),
+        (b"word\n", None, "no word vectors"),
+        (b"a 1 2\nb 3\n", 2, "line 2: 1 numbers where 2"),
+        (b"a 1 2 3\n", 4, "line 1: 3 numbers where 4"),
+        (b"a 1 2\nb 3 x\n", 2, "line 2: 'x' is not a finite number"),
+        (b"a 1 2\nb nan 1\n", 2, "line 2: 'nan'"),
+        (b"a 1 2\nb 3 inf\n", 2, "line 2: 'inf'"),
+        (b"a 1 2\nb 3  \n", 2, "line 2"),
+        (b"a 1  2\nb 3  4\n", 2, "line 1"),
+        (b"a 1 2\n\xff\xfe 3 4\n", 2, "line 2: the word is not UTF-8"),
+        (b"a 1 2 3\nb 4 5 6\n", 2, "line 1: 3 numbers where 2"),
+    ],
+)
+def test_broken_files_are_refused_with_their_line(tmp_path, text, dim, says):
+    path = write(tmp_path, text)
+    with pytest.raises(DataError, match=says) as caught:
+        read_vectors(path, dim)
+    assert str(path) in str(caught.value)
+
+
+def test_a_missing_file_and_another_width_say_what_to_set(tmp_path):
+    with pytest.raises(DataError, match=r"glove\.path"):
+        read_vectors(tmp_path / "absent.txt")
+    write(tmp_path, PLAIN)
+    read_vectors(tmp_path / "vectors.txt").save(tmp_path / "kept")
+    with pytest.raises(DataError, match=r"3 numbers, glove\.dim says 50"):
+        read_vectors(tmp_path / "kept", 50)
+
+
+def test_kept_vectors_are_read_back_equal(tmp_path):
+    vectors = read_vectors(write(tmp_path, PLAIN + "\u2028odd\x85 1 2 3\n"))
+    vectors.save(tmp_path / "run")
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["vectors.safetensors", "words.txt"]
+    for again in (WordVectors.load(tmp_path / "run"), read_vectors(tmp_path / "run", 3)):
+        assert again.words == vectors.words
+        assert np.array_equal(again.matrix, vectors.matrix)
+
+
+def test_kept_vectors_that_do_not_fit_are_refused(tmp_path):
+    with pytest.raises(DataError, match="no saved word vectors"):
+        WordVectors.load(tmp_path)
+    read_vectors(write(tmp_path, PLAIN)).save(tmp_path)
+    (tmp_path / "words.txt").write_text("one\ntwo\n")
+    with pytest.raises(DataError, match="2 words but 4 vectors"):
+        WordVectors.load(tmp_path)
+    (tmp_path / "vectors.safetensors").write_bytes(b"junk")
+    with pytest.raises(DataError, match="no saved word vectors"):
+        WordVectors.load(tmp_path)
+
+
+def test_torchtext_gives_the_same_vectors(tmp_path):
+    draw = np.random.default_rng(0)
+    numbers = draw.normal(size=(200, 7)).round(5)
+    text = "".join(f"w{i} {' '.join(map(str, row))}\n" for i, row in enumerate(numbers))
+    path = write(tmp_path, text)
+    checks = ssl._create_default_https_context
+    other = read_vectors(path, backend="torchtext")
+    ours = read_vectors(path)
+    assert other.words == ours.words
+    assert np.array_equal(other.matrix, ours.matrix)
+    assert ssl._create_default_https_context is checks
+    assert [p.name for p in tmp_path.iterdir()] == ["vectors.txt"]
+    assert read_vectors(path, words=["w3"], backend="torchtext").words == ("w3",)
+
+
+def test_torchtext_reads_a_changed_file_anew_and_fails_readably(tmp_path):
+    path = write(tmp_path, "a 1 2 3\nb 3 4 5\n")
+    read_vectors(path, backend="torchtext")
+    write(tmp_path, "a 9 9 9\nb 3 4 5\n")
+    assert vector(read_vectors(path, backend="torchtext"), "a") == [9, 9, 9]
+    write(tmp_path, "a 1 2 3\nb c 3 4 5\n")
+    with pytest.raises(DataError, match=r"glove\.backend=own"):
+        read_vectors(path, backend="torchtext")
+
+
+def test_oov_rate_counts_running_words_of_each_text_once(bert, make_set):
+    context = "The lock, the lock!"
+    questions = make_set(("Which lock?", context, None), ("Why?", context, None))
+    table = prepare(questions, bert, segments=True)
+    vectors = WordVectors(("the", "lock", "?"), np.zeros((4, 2), np.float32))
+    rate = oov_rate(table, vectors.rows(table.vocabulary))
+    assert rate.context == pytest.approx(2 / 6)
+    assert rate.question == pytest.approx(2 / 5)
+
+
+@pytest.mark.data
+def test_the_real_file_is_read_as_torchtext_reads_it(real_data):
+    path = real_data / "glove" / "glove.6B.50d.10k.txt"
+    ours, other = read_vectors(path, 50), read_vectors(path, 50, backend="torchtext")
+    assert ours.words == other.words
+    assert np.array_equal(ours.matrix, other.matrix)

@@ -1,0 +1,145 @@
+"""The epoch plan: nothing dropped, nothing doubled, the same work however it is split."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qa_arch.errors import ConfigError
+from qa_arch.features.sampler import BucketBatchSampler, pad_share, plan
+
+lengths_of = st.lists(st.integers(3, 384), min_size=1, max_size=200)
+sizes = st.one_of(
+    st.fixed_dictionaries({"batch_size": st.integers(1, 40)}),
+    st.fixed_dictionaries({"token_budget": st.integers(384, 4000)}),
+)
+
+
+def real(rows):
+    return [row for row in rows if row >= 0]
+
+
+@settings(max_examples=150, deadline=None)
+@given(lengths_of, sizes, st.integers(1, 4), st.integers(1, 4), st.booleans(), st.integers(0, 9))
+def test_every_row_once_and_every_rank_in_step(lengths, size, world, accumulate, shuffle, epoch):
+    ranks = [
+        BucketBatchSampler(
+            lengths, **size, seed=7, shuffle=shuffle, rank=r, world=world, accumulate=accumulate
+        )
+        for r in range(world)
+    ]
+    for sampler in ranks:
+        sampler.set_epoch(epoch)
+    batches = [list(sampler) for sampler in ranks]
+    assert sorted(row for rank in batches for rows in rank for row in real(rows)) == list(range(len(lengths)))
+    assert len({len(rank) for rank in batches}) == 1
+    assert all(len(sampler) == len(batches[0]) for sampler in ranks)
+    for rows in (rows for rank in batches for rows in rank):
+        assert rows
+        assert len(real(rows)) in (0, len(rows))
+        longest = max(lengths[row if row >= 0 else -1 - row] for row in rows)
+        assert len(rows) <= size.get("batch_size", 10**9)
+        assert len(rows) == 1 or longest * len(rows) <= size.get("token_budget", 10**9)
+    for start in range(0, len(ranks[0]), accumulate):
+        window = range(start, min(start + accumulate, len(ranks[0])))
+        count = sum(len(real(rank[step])) for rank in batches for step in window)
+        assert {sampler.window_total(step) for sampler in ranks for step in window} == {count}
+
+
+def work(lengths, **settings):
+    """Rows of each optimizer step."""
+    made = plan(lengths, seed=3, epoch=2, **settings)
+    every = settings.get("accumulate", 1)
+    steps = [made.batches[i : i + every] for i in range(0, len(made.batches), every)]
+    return [sorted(row for step in window for rows in step for row in real(rows)) for window in steps]
+
+
+@pytest.mark.parametrize("count", [5, 32, 33, 1000])
+def test_optimizer_steps_do_not_depend_on_how_they_are_split(count):
+    lengths = np.random.default_rng(0).integers(20, 384, count)
+    whole = work(lengths, batch_size=32)
+    assert work(lengths, batch_size=8, accumulate=4) == whole
+    assert work(lengths, batch_size=8, accumulate=2, world=2) == whole
+    assert work(lengths, batch_size=8, world=4) == whole
+
+
+def test_the_plan_follows_seed_and_epoch_and_nothing_else():
+    lengths = np.random.default_rng(1).integers(20, 384, 300)
+
+    def order(**settings):
+        return [rows.tolist() for step in plan(lengths, batch_size=8, **settings).batches for rows in step]
+
+    assert order(seed=1, epoch=4) == order(seed=1, epoch=4)
+    assert order(seed=1, epoch=4) != order(seed=1, epoch=5)
+    assert order(seed=1, epoch=4) != order(seed=2, epoch=4)
+    assert order(seed=1, epoch=2) != order(seed=2, epoch=1)
+
+
+def test_batches_of_one_epoch_are_shuffled_and_not_in_order_of_length():
+    lengths = np.arange(10, 2010)
+    means = [lengths[rows].mean() for step in plan(lengths, batch_size=10).batches for rows in step]
+    descents = sum(a > b for a, b in pairwise(means))
+    assert 60 < descents < 140
+
+
+def test_a_stopped_epoch_goes_on_where_it_was():
+    sampler = BucketBatchSampler(np.arange(5, 105), batch_size=7, seed=1)
+    sampler.set_epoch(3)
+    whole = list(sampler)
+    sampler.start_at(4)
+    assert list(sampler) == whole[4:]
+    assert len(sampler) == len(whole)
+    sampler.set_epoch(3)
+    assert list(sampler) == whole[4:]
+    sampler.set_epoch(4)
+    assert len(list(sampler)) == len(sampler)
+
+
+def test_scoring_reads_the_longest_first():
+    lengths = np.random.default_rng(2).integers(20, 384, 101)
+    rows = np.concatenate(list(BucketBatchSampler(lengths, batch_size=8, shuffle=False)))
+    assert (np.diff(lengths[rows]) <= 0).all()
+
+
+def test_a_rank_without_a_row_gets_a_ghost_of_weight_zero():
+    batches = [list(BucketBatchSampler([9], batch_size=8, rank=r, world=3)) for r in range(3)]
+    assert batches == [[[0]], [[-1]], [[-1]]]
+    assert BucketBatchSampler([9], batch_size=8, rank=1, world=3).window_total(0) == 1
+
+
+def test_an_empty_set_has_no_batches():
+    assert list(BucketBatchSampler([], batch_size=8)) == []
+
+
+def test_padding_is_below_three_percent_at_batch_32():
+    # Lengths as those of SQuAD windows: a median of 165, a ninth decile of 289, cut at 384.
+    draw = np.random.default_rng(5)
+    lengths = np.minimum(draw.lognormal(np.log(165), 0.44, 16_000), 384).astype(int)
+    sampler = BucketBatchSampler(lengths, batch_size=32)
+    assert 1 / (1 - sampler.pad_share) < 1.03
+    assert sampler.pad_share < pad_share(lengths, np.split(np.arange(16_000), 500)) / 5
+
+
+def test_pad_share_counts_padding_and_ghosts():
+    assert pad_share([10, 5, 8], [[0, 1], [2]]) == pytest.approx(1 - 23 / 28)
+    assert pad_share([10], [[0], [-1]]) == 0.5
+    assert pad_share([], []) == 0
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"batch_size": 8, "token_budget": 100},
+        {"batch_size": 0},
+        {"token_budget": -5},
+        {"batch_size": 1, "rank": 2, "world": 2},
+    ],
+)
+def test_settings_that_make_no_batches_are_refused(settings):
+    with pytest.raises(ConfigError):
+        BucketBatchSampler([1, 2, 3], **settings)

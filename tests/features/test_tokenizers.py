@@ -1,0 +1,80 @@
+"""Tokenizers trained on the spot are of their kind, the same every time, and survive the disk."""
+
+from __future__ import annotations
+
+import pytest
+from transformers import AutoTokenizer
+
+from qa_arch.errors import ConfigError
+from qa_arch.features.tokenizers import build
+
+TEXTS = [f"Keeper {n} of lock {n * 7} paid {n % 13}½ crowns, naïvely, at the quay." for n in range(200)]
+QUESTION, CONTEXT = "Who paid?", "The keeper paid 12 crowns at the lock's quay."
+FAMILIES = ("wordpiece", "byte_bpe", "unigram")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_same_texts_give_the_same_tokenizer(family):
+    first = build(family, TEXTS, 300).backend_tokenizer.to_str()
+    assert all(build(family, TEXTS, 300).backend_tokenizer.to_str() == first for _ in range(3))
+    assert build(family, TEXTS[:50], 300).backend_tokenizer.to_str() != first
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_it_survives_save_and_load(family, tmp_path):
+    tokenizer = build(family, TEXTS, 300)
+    tokenizer.save_pretrained(tmp_path)
+    again = AutoTokenizer.from_pretrained(tmp_path)
+    assert again.is_fast
+    assert again(QUESTION, CONTEXT)["input_ids"] == tokenizer(QUESTION, CONTEXT)["input_ids"]
+    assert again.pad_token_id == tokenizer.pad_token_id
+    assert again.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
+
+
+@pytest.mark.parametrize(
+    ("family", "template"),
+    [
+        ("wordpiece", "[CLS] q [SEP] c [SEP]"),
+        ("byte_bpe", "<s> q </s> </s> c </s>"),
+        ("unigram", "[CLS] q [SEP] c [SEP]"),
+    ],
+)
+def test_pairs_have_the_familys_template(family, template):
+    tokenizer = build(family, [*TEXTS, "q c"], 300)
+    pair = tokenizer("q", "c")
+    tokens = tokenizer.convert_ids_to_tokens(pair["input_ids"])
+    shown = [
+        token if part is None else "qc"[part]
+        for part, token in zip(pair.sequence_ids(0), tokens, strict=True)
+    ]
+    assert " ".join(_squeeze(shown)) == template
+
+
+def _squeeze(tokens):
+    """A text of several pieces counts once; separators are kept as they are."""
+    return [t for i, t in enumerate(tokens) if t not in "qc" or i == 0 or tokens[i - 1] != t]
+
+
+def test_pieces_look_like_their_kind():
+    text = "The keeper paid"
+    wordpiece = build("wordpiece", TEXTS, 120).tokenize("keepers naïvely")
+    assert wordpiece[0].startswith("keep")
+    assert any(piece.startswith("##") for piece in wordpiece)
+    assert "naively" in build("wordpiece", TEXTS, 300).tokenize("NAÏVELY")
+    assert build("byte_bpe", TEXTS, 400).tokenize(text)[-1] == "Ġpaid"
+    assert build("unigram", TEXTS, 300).tokenize(text)[-1] == "▁paid"
+    assert build("byte_bpe", TEXTS, 400).unk_token_id not in build("byte_bpe", TEXTS, 400)("🦀")["input_ids"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_training_text_has_no_unknown_token_and_the_size_is_kept(family):
+    tokenizer = build(family, TEXTS, 400)
+    assert 200 < len(tokenizer) <= 400
+    unknown = tokenizer.unk_token_id
+    assert all(unknown not in ids for ids in tokenizer(TEXTS)["input_ids"])
+    assert len(tokenizer(TEXTS[3])["input_ids"]) < 40
+
+
+def test_an_unknown_family_is_refused():
+    with pytest.raises(ConfigError, match="choose one of wordpiece, byte_bpe, unigram"):
+        build("sentencepiece", TEXTS)
