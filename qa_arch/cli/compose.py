@@ -12,6 +12,7 @@ from hydra import initialize_config_dir
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from qa_arch.config.check import suggest
 from qa_arch.config.find import conf_folder
@@ -29,6 +30,25 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[st
         raise ConfigError(_explain(error, folder)) from error
     assert isinstance(plain, dict)
     return {str(key): value for key, value in plain.items()}
+
+
+def merge(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
+    """The config in ``path`` with ``overrides`` of single settings on top."""
+    try:
+        base = OmegaConf.load(path)
+        OmegaConf.set_struct(base, True)
+        merged = OmegaConf.merge(base, OmegaConf.from_dotlist(list(overrides)))
+    except (OmegaConfBaseException, YAMLError) as error:
+        raise ConfigError(f"{path}: {' '.join(str(error).split())}") from error
+    plain = OmegaConf.to_container(merged, resolve=True)
+    if not isinstance(plain, dict):
+        raise ConfigError(f"{path}: holds no settings")
+    return {str(key): value for key, value in plain.items()}
+
+
+def to_yaml(plain: dict[str, Any]) -> str:
+    """Plain YAML, without Hydra's or OmegaConf's marks."""
+    return OmegaConf.to_yaml(OmegaConf.create(plain))
 
 
 def groups(folder: Path | None = None) -> dict[str, list[str]]:

@@ -39,7 +39,9 @@ def write_with(path: str | os.PathLike[str], writer: Callable[[Path], Any]) -> P
         temporary.chmod(0o644)
         temporary.replace(target)
     except OSError as error:
-        raise QaArchError(f"{target}: cannot be written ({error.strerror or error}); nothing was changed") from error
+        raise QaArchError(
+            f"{target}: cannot be written ({error.strerror or error}); nothing was changed"
+        ) from error
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)

@@ -13,4 +13,6 @@ def conf_folder() -> Path:
     for folder in (package.parent / "conf", package / "conf"):
         if (folder / "train.yaml").is_file():
             return folder
-    raise ConfigError(f"no conf/train.yaml beside {package}: the installation is incomplete, install it again")
+    raise ConfigError(
+        f"no conf/train.yaml beside {package}: the installation is incomplete, install it again"
+    )

@@ -35,6 +35,8 @@ class Data:
     train_questions: Annotated[int, Range(0)]
     """Train on a seeded sample of whole articles of at most this many questions; 0 = all."""
     on_error: Literal["raise", "skip"]
+    open_dev: bool
+    """Score dev when training ends. If false, only ``qa-arch evaluate --final`` does, and logs it."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,8 @@ class Glove:
     path: str | None
     dim: Count | None
     backend: Literal["own", "torchtext"]
+    keep: Count
+    """Words kept from the front of the file (the most frequent) beside those of the data sets."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +143,8 @@ class Config:
     trainer: Trainer
     decode: Decode
     logger: Logger
+    references: dict[str, dict[str, Any]]
+    """Heuristics that stand beside the models in every table, by name: a ``_target_`` and its arguments."""
 
 
 def validate(raw: Any) -> Config:
@@ -151,23 +157,31 @@ def validate(raw: Any) -> Config:
             " (stride is the overlap of neighbouring windows)"
         )
     if config.encoder.init == "pretrained" and not config.encoder.name:
-        raise ConfigError("encoder.name: missing; give a hub id, a folder or 'minilm', or set encoder.init=random")
+        raise ConfigError(
+            "encoder.name: missing; give a hub id, a folder or 'minilm', or set encoder.init=random"
+        )
     if config.encoder.init == "random":
         needed = ("family", "layers", "width", "heads", "vocabulary")
         missing = [key for key in needed if getattr(config.encoder, key) is None]
         if missing:
-            raise ConfigError(f"encoder.init=random also needs {', '.join(f'encoder.{key}' for key in missing)}")
+            raise ConfigError(
+                f"encoder.init=random also needs {', '.join(f'encoder.{key}' for key in missing)}"
+            )
         if config.encoder.width % config.encoder.heads:  # type: ignore[operator]
             raise ConfigError(
                 f"encoder.width: {config.encoder.width} is not a multiple of encoder.heads {config.encoder.heads}"
             )
-    if config.glove.use and not config.glove.path:
-        raise ConfigError(
-            "glove.path: missing; name a file of word vectors (glove.path=glove.840B.300d.txt, or QA_ARCH_GLOVE"
-            " in the environment), or do without them: glove=none"
-        )
     if config.model.get("task") != "span":
         raise ConfigError(f"model.task: {config.model.get('task')!r} is not a choice (known: span)")
     if config.trainer.precision == "fp16" and config.trainer.accelerator == "cpu":
         raise ConfigError("trainer.precision: fp16 needs a GPU; use bf16 or fp32 on a CPU")
     return config
+
+
+def require_vectors(config: Config) -> None:
+    """Raise ConfigError where word vectors are wanted and no file of them is named."""
+    if config.glove.use and not config.glove.path:
+        raise ConfigError(
+            "glove.path: missing; name a file of word vectors (glove.path=glove.840B.300d.txt, or QA_ARCH_GLOVE"
+            " in the environment), or do without them: glove=none"
+        )

@@ -1,0 +1,1 @@
+"""Scores of predictions: the SQuAD evaluations, null margins, ranking; no torch, no numpy."""

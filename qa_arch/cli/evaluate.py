@@ -1,0 +1,130 @@
+"""``qa-arch evaluate``: score any system's official prediction files with the official arithmetic."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Collection
+from pathlib import Path
+
+from qa_arch.config.files import write_json
+from qa_arch.data.squad import open_set
+from qa_arch.errors import ConfigError
+from qa_arch.metrics.files import PredictionFile, read_null_scores, read_predictions
+from qa_arch.metrics.scores import Scores
+from qa_arch.metrics.squad import OFFICIAL_THRESHOLD, aggregate, extra_ids, missing_ids, score_questions
+from qa_arch.types.text import Protocol, QuestionSet
+
+EXIT_MISSING = 3
+"""Exit code where questions have no prediction."""
+
+_NAMED = 20
+"""How many extra ids are named: predictions for a whole set, scored on a part, have thousands."""
+
+_NEARLY_ALL = 98.0
+"""Percent of answers abstained from above which a system has probably not learned to answer."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--data", nargs="+", required=True, metavar="D", help="SQuAD JSON with the gold answers")
+    add(
+        "--predictions", required=True, metavar="P", help='JSON object: question id -> answer, "" = no answer'
+    )
+    add("--na-prob", metavar="N", help="JSON object: question id -> no-answer probability or null odds (2.0)")
+    add(
+        "--null-threshold",
+        type=float,
+        metavar="T",
+        help=f"a no-answer score above T makes the answer empty (official default: {OFFICIAL_THRESHOLD})",
+    )
+    add("--protocol", choices=("auto", "1.1", "2.0"), default="auto", help="default: what the data file says")
+    add("--out", metavar="O", help="also write the scores to this file")
+    add("--strict", action="store_true", help="write no scores where a question has no prediction")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the scores as JSON on stdout and everything else on stderr.
+
+    Exit code 3 where predictions are missing: with the official arithmetic for them, or, with
+    ``--strict``, without any scores.
+    """
+    questions = open_set(args.data if len(args.data) > 1 else args.data[0])
+    protocol: Protocol = questions.protocol if args.protocol == "auto" else args.protocol
+    _say(f"protocol: SQuAD {protocol} ({'from the data' if args.protocol == 'auto' else 'as asked'})")
+    _check_options(args, protocol)
+    predictions = read_predictions(args.predictions)
+    null_scores = read_null_scores(args.na_prob) if args.na_prob else None
+    missing = _report_ids(questions, predictions, null_scores)
+    if missing and args.strict:
+        _say("no scores are written (--strict)")
+        return EXIT_MISSING
+    threshold = OFFICIAL_THRESHOLD if args.null_threshold is None else args.null_threshold
+    if null_scores and args.null_threshold is None:
+        _warn_of_odds(null_scores)
+    scores = aggregate(
+        score_questions(questions, predictions.values, protocol),
+        protocol,
+        null_scores=null_scores.values if null_scores else None,
+        threshold=threshold,
+        missing=missing,
+    )
+    publish(scores, args.out)
+    return EXIT_MISSING if missing else 0
+
+
+def publish(scores: Scores, out: str | Path | None) -> None:
+    """Official keys first, then ours, as JSON on stdout and, written atomically, in ``out``."""
+    answering = scores.answering
+    silent = 100.0 * (answering.total - answering.answered) / answering.total
+    if silent > _NEARLY_ALL and scores.has_answer:
+        _say(f'warning: {silent:.1f}% of the answers are "no answer"; has the system learned to answer?')
+    if out:
+        write_json(out, scores.flat())
+    print(json.dumps(scores.flat(), indent=2))
+
+
+def _check_options(args: argparse.Namespace, protocol: Protocol) -> None:
+    if protocol == "1.1" and (args.na_prob or args.null_threshold is not None):
+        raise ConfigError("protocol 1.1 has no no-answer: leave out --na-prob and --null-threshold")
+    if args.null_threshold is not None and not args.na_prob:
+        raise ConfigError("--null-threshold decides nothing without --na-prob; give both")
+    if args.null_threshold is not None and args.null_threshold != args.null_threshold:
+        raise ConfigError("--null-threshold is not a number")
+
+
+def _report_ids(
+    questions: QuestionSet, predictions: PredictionFile, null_scores: PredictionFile | None
+) -> int:
+    """Name missing, extra and duplicate ids on stderr; the number of missing predictions."""
+    for file in (predictions, null_scores):
+        if file:
+            _name(f"{file.path}: duplicate ids, the last value counts", file.duplicates)
+            _name(
+                f"{file.path}: extra ids, of no question, ignored",
+                extra_ids(questions, file.values),
+                limit=_NAMED,
+            )
+    missing = missing_ids(questions, predictions.values)
+    _name(f"{predictions.path}: questions without a prediction (of {len(questions)})", missing)
+    return len(missing)
+
+
+def _warn_of_odds(null_scores: PredictionFile) -> None:
+    if any(not 0 <= value <= 1 for value in null_scores.values.values()):
+        _say(
+            f"warning: {null_scores.path}: values outside 0..1 look like odds, and the official threshold "
+            f"{OFFICIAL_THRESHOLD} is applied to them; give --null-threshold (0 is neutral for odds)"
+        )
+
+
+def _name(what: str, ids: Collection[str], limit: int | None = None) -> None:
+    if ids:
+        shown = list(ids)[:limit]
+        rest = f" and {len(ids) - len(shown)} more" if len(shown) < len(ids) else ""
+        _say(f"{what}: {len(ids)}: {' '.join(shown)}{rest}")
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)

@@ -1,0 +1,43 @@
+"""``qa-arch params``: parameters by block, counted without loading or making any weights."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example: qa-arch params model=proposed model.hidden=300 glove=none --json"
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings, as for train")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object: total, trainable, blocks, word_vectors"
+    )
+    parser.add_argument(
+        "--trust",
+        action="append",
+        default=[],
+        metavar="PREFIX",
+        help="a package whose classes a config may name",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from qa_arch.cli.compose import compose
+    from qa_arch.config.schema import validate
+    from qa_arch.config.target import TRUSTED
+
+    config = validate(compose(args.overrides))
+    from qa_arch.training.counting import count
+
+    counts = count(config, (*TRUSTED, *args.trust))
+    if args.json:
+        print(json.dumps(counts, indent=2))
+        return 0
+    from qa_arch.results.comparison import Table
+    from qa_arch.results.render import print_table
+
+    rows = [{"model": name, "parameters": n} for name, n in counts["blocks"].items()]
+    rows += [{"model": name, "parameters": counts[name]} for name in ("total", "trainable", "word_vectors")]
+    title = f"{config.model.get('name')} on {config.encoder.name or config.encoder.family}"
+    print_table(Table(title, {"model": "block", "parameters": "parameters"}, rows))
+    return 0

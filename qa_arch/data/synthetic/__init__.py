@@ -1,0 +1,98 @@
+"""The embedded data: a seeded generator of SQuAD-2.0-shaped questions about invented things.
+
+Level 1: one fact to find, the relation word shared by question and passage.
+Level 2: the question words the relation differently.
+Level 3: two subjects with the same relations, so that entity and relation must be joined, and all
+six kinds of unanswerable question. The level stands in the question id (``syn-7-dev-00012-L1-...``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+
+from qa_arch.data.squad import question_set
+from qa_arch.data.synthetic.names import SPLITS, Names, Split
+from qa_arch.data.synthetic.passages import single_subject, two_subjects
+from qa_arch.data.synthetic.questions import KINDS, Asker
+from qa_arch.errors import ConfigError
+from qa_arch.types.text import Example, QuestionSet
+
+__all__ = ["DEMO_LEVELS", "KINDS", "LEVELS", "SPLITS", "Split", "demo_sets", "generate"]
+
+LEVELS = (1, 2, 3)
+DEMO_LEVELS: Mapping[int, float] = {1: 0.8, 2: 0.2}
+_PARAGRAPHS = 3
+_ANSWERABLE, _UNANSWERABLE = 3, 2
+"""Questions per paragraph: 40% are unanswerable."""
+
+
+def generate(
+    articles: int,
+    seed: int,
+    levels: Mapping[int, float] | int = 1,
+    split: Split = "train",
+) -> QuestionSet:
+    """``articles`` articles of 3 paragraphs with up to 5 questions each; the same arguments, the same set.
+
+    ``levels`` is a level or the share of paragraphs of each level. No name word of one ``split``
+    occurs in another, whatever the seeds. Raises ConfigError for counts or levels out of range.
+    """
+    shares = {levels: 1.0} if isinstance(levels, int) else dict(levels)
+    if articles < 1:
+        raise ConfigError(f"articles={articles}: at least 1 is needed")
+    if not shares or not set(shares) <= set(LEVELS) or min(shares.values()) < 0 or sum(shares.values()) <= 0:
+        raise ConfigError(f"levels={levels}: give 1, 2 or 3, or positive shares of them")
+    rng = Random(f"{seed}/{split}")
+    names = Names(rng, split)
+    examples: list[Example] = []
+    titles: set[str] = set()
+    for article in range(articles):
+        examples += _article(rng, names, shares, f"syn-{seed}-{split}-{article:05d}", titles)
+    return question_set(f"synthetic-{split}", examples, "2.0")
+
+
+def demo_sets(
+    train: int = 1200,
+    calibration: int = 40,
+    dev: int = 40,
+    seed: int = 7,
+    levels: Mapping[int, float] | int = DEMO_LEVELS,
+) -> tuple[QuestionSet, QuestionSet, QuestionSet]:
+    """The demo's train, calibration and dev sets (sizes in articles), of equal difficulty, no name shared."""
+    return (
+        generate(train, seed, levels, "train"),
+        generate(calibration, seed, levels, "calibration"),
+        generate(dev, seed, levels, "dev"),
+    )
+
+
+def _article(rng: Random, names: Names, shares: Mapping[int, float], prefix: str, titles: set[str]) -> list[Example]:
+    """The questions of one article, titled after its first subject; ``titles`` holds those taken."""
+    examples: list[Example] = []
+    title = ""
+    for paragraph in range(_PARAGRAPHS):
+        level = rng.choices(tuple(shares), tuple(shares.values()))[0]
+        write = two_subjects if level == 3 else single_subject
+        passage = write(rng, names)
+        while not title and passage.subjects[0].name in titles:
+            passage = write(rng, names)
+        title = title or passage.subjects[0].name
+        asker = Asker(rng, passage, level)
+        asked = asker.answerable(_ANSWERABLE) + asker.unanswerable(_UNANSWERABLE)
+        rng.shuffle(asked)
+        for number, question in enumerate(asked):
+            golds = question.fact.golds if question.fact else ()
+            examples.append(
+                Example(
+                    id=f"{prefix}-L{level}-{paragraph}{number}",
+                    question=question.text,
+                    context=passage.context,
+                    title=title,
+                    answers=() if question.kind else golds,
+                    plausible=golds if question.kind else (),
+                    kind=question.kind,
+                )
+            )
+    titles.add(title)
+    return examples

@@ -1,0 +1,157 @@
+"""Invented names and values, from inventories that never meet between splits."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Literal, get_args
+
+Split = Literal["train", "calibration", "dev"]
+SPLITS: tuple[Split, ...] = get_args(Split)
+
+Parts = tuple[tuple[str, ...], tuple[str, ...]]
+_PARTS: dict[str, Parts] = {
+    kind: (tuple(starts.split()), tuple(ends.split()))
+    for kind, starts, ends in (
+        (
+            "given",
+            "al be bi co da do ed el fi fu ga gu hu is jo ka ko le li mi mo ni os pe",
+            "bin cas dra jin lia mon phie rik tja zel",
+        ),
+        (
+            "family",
+            "ab bru cho cro dre fli fro gri gru hol jep kin kno lun mur nor pla pra sno sti tru vlo wro zwe",
+            "berd dovan galt hurst lotti mbert nsky quin rsen zetti",
+        ),
+        (
+            "place",
+            "arn bam cald dunn essel farr glan hask ilm karl lamb marn nett oss pell quor rast samb tarn umb veld wex yarn",
+            "bury chester combe dale field ford ham port stead wick",
+        ),
+        (
+            "province",
+            "ac bel car dur ere fal gar hes jul kel lor mar nov om per rav sil tol urs vel wal zar",
+            "dria mark land lund nia shire stan via",
+        ),
+        (
+            "river",
+            "aw bor cly dov esk fow gad hod isk jor kem lyn mod nid ock pid rul sev tay usk wey",
+            "beck brook burn creek flow mere stream water",
+        ),
+        (
+            "clan",
+            "agr brok chur drog eth ghor hrim ing krag morl nazg okh rhod skor thur ulf vorg zhar",
+            "goth grim nak rak thar vul zog",
+        ),
+        (
+            "guild",
+            "aqu bald cent delph equ fort gal herm imp jov lib magn nept opt pal regn silv terr",
+            "alis anum arium ensis icus inum orum",
+        ),
+        (
+            "book",
+            "amber ash bone brass candle cloud copper dawn ember feather frost ghost honey iron lily moon",
+            "cloak dream fire flute harp rose song wheel",
+        ),
+    )
+}
+"""Beginnings and ends of the names of each kind: as in life, a town does not sound like a person."""
+_MIDDLES = "ba de fo gi la lo me na nu pi ra ro se ti vo".split()
+_MIDDLE_SHARE = 0.25
+_SPLIT_OF_BUCKET: tuple[Split, ...] = ("train", "train", "calibration", "dev")
+
+_RANKS = ("Captain", "Doctor", "Judge", "Lady", "Sister")
+_UNITS = {"people": "people", "metres": "metres", "crowns": "crowns"}
+_COUNTS = range(200, 2_000, 20)
+_YEARS = range(1600, 1800, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What a passage says in one place, and the parts of it that count as the answer.
+
+    ``golds`` holds (offset in ``text``, part), the shortest acceptable answer first.
+    """
+
+    text: str
+    golds: tuple[tuple[int, str], ...]
+
+
+def _value(text: str, *parts: str) -> Value:
+    return Value(text, tuple((text.index(part), part) for part in dict.fromkeys((*parts, text))))
+
+
+def split_of(word: str) -> Split:
+    """The one split in which a name word may be used: a checksum decides, so inventories are disjoint."""
+    return _SPLIT_OF_BUCKET[zlib.crc32(word.encode()) % len(_SPLIT_OF_BUCKET)]
+
+
+class Names:
+    """Draws names of one split; within one instance's ``fresh`` scope no name word comes twice."""
+
+    def __init__(self, rng: Random, split: Split) -> None:
+        self._rng = rng
+        self._split = split
+        self._used: set[str] = set()
+
+    def fresh(self) -> None:
+        """Forget which names were given out: called at the start of a passage."""
+        self._used.clear()
+
+    def word(self, kind: str) -> str:
+        """A capitalised name word of this split that was not used in this passage."""
+        starts, ends = _PARTS[kind]
+        pick = self._rng.choice
+        while True:
+            middle = pick(_MIDDLES) if self._rng.random() < _MIDDLE_SHARE else ""
+            word = (pick(starts) + middle + pick(ends)).capitalize()
+            if word not in self._used and split_of(word) == self._split:
+                self._used.add(word)
+                return word
+
+    def person(self) -> str:
+        return f"{self.word('given')} {self.word('family')}"
+
+    def place(self) -> str:
+        return self.word("place")
+
+    def subject(self, pattern: str) -> str:
+        """``pattern`` with its ``{person}`` or ``{place}`` filled in."""
+        return pattern.format(person=self.person(), place=self.place())
+
+    def choice(self, options: Sequence[str]) -> str:
+        return self._rng.choice(options)
+
+    def year(self) -> str:
+        return str(self._rng.choice(_YEARS))
+
+    def number(self) -> str:
+        return str(self._rng.choice(_COUNTS))
+
+    def value(self, kind: str) -> Value:
+        """A value of the type that a relation asks for: a kind of name, a year or a unit."""
+        decorated = self._rng.random() < 0.3
+        if kind == "person":
+            name = self.person()
+            return _value(f"{self.choice(_RANKS)} {name}", name) if decorated else _value(name)
+        if kind == "place":
+            name = self.place()
+            return _value(f"the village of {name}", name) if decorated else _value(name)
+        if kind == "province":
+            return _value(self.word("province"))
+        if kind == "river":
+            name = self.word("river")
+            return _value(f"the river {name}", name, f"river {name}")
+        if kind == "book":
+            title = self.word("book")
+            return _value(f"The {title}", title)
+        if kind in ("clan", "guild"):
+            name = f"{self.word(kind)} {kind.capitalize()}"
+            return _value(f"the {name}", name)
+        if kind == "year":
+            year = self.year()
+            return _value(f"the year {year}", year) if decorated else _value(year)
+        number = self.number()
+        return _value(f"{number} {_UNITS[kind]}", number)

@@ -1,0 +1,74 @@
+"""Reading the official prediction and no-answer-probability files, with errors one can act on."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qa_arch.errors import DataError
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionFile:
+    """The contents of an official file: one value per question id."""
+
+    path: Path
+    values: dict[str, Any]
+    duplicates: tuple[str, ...]
+    """Ids that occur more than once; the last value counts, as in the official script."""
+
+
+def read_predictions(path: str | Path) -> PredictionFile:
+    """Question id -> answer text ("" = no answer).
+
+    Raises DataError naming the file, and the id where one value is at fault.
+    """
+    file = _read(path, 'an object {"question id": "answer text"}')
+    for id_, value in file.values.items():
+        if type(value) is not str:
+            raise DataError(
+                f'{path}: {id_}: the prediction is {_kind(value)}; give a string ("" = no answer)'
+            )
+    return file
+
+
+def read_null_scores(path: str | Path) -> PredictionFile:
+    """Question id -> no-answer probability or null odds. Raises DataError as above, also for NaN."""
+    file = _read(path, 'an object {"question id": number}')
+    for id_, value in file.values.items():
+        if type(value) not in (float, int) or value != value:
+            raise DataError(f"{path}: {id_}: the no-answer score is {_kind(value)}; give a number")
+    return file
+
+
+def _read(path: str | Path, expected: str) -> PredictionFile:
+    duplicates: list[str] = []
+
+    def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        values = dict(pairs)
+        if len(values) < len(pairs):
+            counts = Counter(key for key, _ in pairs)
+            duplicates.extend(key for key, count in counts.items() if count > 1)
+        return values
+
+    try:
+        content = json.loads(Path(path).read_bytes().decode("utf-8-sig"), object_pairs_hook=build)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: is not UTF-8 (byte {error.start}); save it as UTF-8") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: is not JSON ({error}); expected {expected}") from error
+    if not isinstance(content, dict):
+        raise DataError(f"{path}: holds {_kind(content)}; expected {expected}")
+    return PredictionFile(Path(path), content, tuple(duplicates))
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
+    if type(value) in (int, float):
+        return f"the number {value}"
+    return names[type(value)]

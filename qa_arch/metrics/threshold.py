@@ -1,0 +1,114 @@
+"""The null margin: how much the null score must exceed the best span to mean "no answer".
+
+Three operating points are reported, each by its name, because figures at different ones do not
+compare: ``margin_0`` (nothing fitted), ``calibrated`` (fitted on a calibration set that shares no
+article with the scored one) and ``oracle`` (fitted on the scored set itself: a bound, no result).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, isfinite, nextafter
+
+from qa_arch.errors import DataError
+from qa_arch.metrics.scores import Scores
+from qa_arch.metrics.squad import QuestionScore, aggregate, missing_ids, score_questions
+from qa_arch.types.text import Answer, QuestionSet
+
+_TIE = 1e-9
+"""Sums of F1 that differ by less are the same sum, added in another order."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtMargins:
+    """Scores of the same answers at the three operating points."""
+
+    margin_0: Scores
+    calibrated: Scores
+    oracle: Scores
+    """``threshold`` of each is its margin."""
+
+
+def fit_margin(null_odds: Sequence[float], f1: Sequence[float], answerable: Sequence[bool]) -> float:
+    """The margin of highest mean F1, for answers abstained from where ``null_odds > margin``.
+
+    Args:
+        null_odds: null score minus best span score, by question.
+        f1: F1 of the best span when it is given as the answer, in 0..1.
+        answerable: whether the question has an answer; abstaining is right where it has none.
+
+    Only cuts between different odds are considered. The margin lies midway between the odds on its
+    two sides, or 1 beyond the outermost. Of cuts that score the same, the one whose margin is
+    nearest 0 is taken, and of two as near the negative one. Questions with NaN or infinite odds do
+    the same at every margin and are left out; where none is left, the margin is 0.
+    """
+    rows = zip(null_odds, f1, answerable, strict=True)
+    ranked = sorted((odds, value - (not has_answer)) for odds, value, has_answer in rows if isfinite(odds))
+    if not ranked:
+        return 0.0
+    gain = best_gain = 0.0  # of answering the questions so far over abstaining from all
+    lowest = ranked[0][0]
+    best = min(lowest - 1, nextafter(lowest, -inf))
+    following = [odds for odds, _ in ranked[1:]] + [None]
+    for (odds, change), above in zip(ranked, following, strict=True):
+        gain += change
+        if above == odds:
+            continue
+        margin = odds + 1 if above is None else _between(odds, above)
+        nearer = (abs(margin), margin) < (abs(best), best)
+        if gain > best_gain + _TIE or (gain > best_gain - _TIE and nearer):
+            best, best_gain = margin, max(gain, best_gain)
+    return best
+
+
+def calibrate(questions: QuestionSet, answers: Sequence[Answer]) -> float:
+    """The margin of highest F1 for ``answers`` to ``questions``, a set that is not to be scored.
+
+    Raises DataError where a question has no answer record or several.
+    """
+    return _fit(*_score(questions, answers))
+
+
+def at_margins(questions: QuestionSet, answers: Sequence[Answer], calibrated: float) -> AtMargins:
+    """Score ``answers`` at margin 0, at ``calibrated`` and at the margin fitted on themselves.
+
+    The texts are scored once. Raises DataError where a question has no answer record or several.
+    """
+    scored, odds = _score(questions, answers)
+    margins = (0.0, calibrated, _fit(scored, odds))
+    return AtMargins(*(aggregate(scored, "2.0", null_scores=odds, threshold=margin) for margin in margins))
+
+
+def best_texts(answers: Sequence[Answer]) -> dict[str, str]:
+    """Id -> best span whatever the null score says; "" where no span had a finite score.
+
+    Raises DataError where two answers have the same id.
+    """
+    texts = {answer.id: answer.best.text if answer.best else "" for answer in answers}
+    if len(texts) < len(answers):
+        raise DataError(f"{len(answers)} answers to {len(texts)} questions: each question is answered once")
+    return texts
+
+
+def _score(
+    questions: QuestionSet, answers: Sequence[Answer]
+) -> tuple[tuple[QuestionScore, ...], dict[str, float]]:
+    """The scores of the best spans, and the null odds by id."""
+    texts = best_texts(answers)
+    if absent := missing_ids(questions, texts):
+        named = ", ".join(absent[:5])
+        raise DataError(f"{len(absent)} of {len(questions)} questions were not predicted: {named}")
+    return score_questions(questions, texts, "2.0"), {answer.id: answer.null_odds for answer in answers}
+
+
+def _fit(scored: Sequence[QuestionScore], odds: Mapping[str, float]) -> float:
+    return fit_margin([odds[s.id] for s in scored], [s.f1 for s in scored], [s.answerable for s in scored])
+
+
+def _between(low: float, high: float) -> float:
+    """A float in ``[low, high)``, midway where there is one."""
+    middle = low + (high - low) / 2
+    if not isfinite(middle):
+        middle = low / 2 + high / 2
+    return middle if low <= middle < high else nextafter(high, low)

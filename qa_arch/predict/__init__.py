@@ -1,0 +1,6 @@
+"""A trained run as a callable: shared by evaluation, the command line and everything that serves."""
+
+from qa_arch.predict.predictor import Predictor, load
+from qa_arch.predict.reading import read_out
+
+__all__ = ["Predictor", "load", "read_out"]

@@ -1,0 +1,122 @@
+"""``qa_arch.load(run)``: a trained run that answers questions."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+from transformers import PreTrainedTokenizerBase
+
+from qa_arch.config.schema import Config, validate
+from qa_arch.config.target import TRUSTED
+from qa_arch.decode.answers import Ranking, answers
+from qa_arch.features.cache import prepare_cached
+from qa_arch.features.glove import WordVectors
+from qa_arch.features.table import FeatureTable
+from qa_arch.models.assemble import build_model
+from qa_arch.predict import store
+from qa_arch.predict.reading import Precision, read_out
+from qa_arch.results.record import RunRecord, read_record
+from qa_arch.types.text import Answer, Example, QuestionSet
+
+MODEL = "model"
+
+
+class Predictor:
+    """Answers questions about texts of any length.
+
+    ``margin`` is the null margin fitted on the run's calibration split: an answer is given unless
+    "no answer" scores higher by more than that (``Answer.at(margin)``).
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        tokenizer: PreTrainedTokenizerBase,
+        vectors: WordVectors | None,
+        config: Config,
+        *,
+        margin: float,
+        record: RunRecord | None = None,
+        precision: Precision = "fp32",
+    ) -> None:
+        self.model, self.tokenizer, self.vectors = model.eval(), tokenizer, vectors
+        self.config, self.margin, self.record = config, margin, record
+        self.precision: Precision = precision
+
+    def __call__(self, question: str, context: str) -> Answer:
+        """The answer to one question; a blank question or text has none (``best`` is None)."""
+        if not question.strip() or not context.strip():
+            return Answer(id="0", best=None, null_odds=float("inf"), windows=0)
+        example = Example(id="0", question=question, context=context)
+        text = repr((question, context)).encode()
+        single = QuestionSet("asked", (example,), "2.0", hashlib.sha256(text).hexdigest())
+        return answers(self.read(single, cache=False))[0]
+
+    def read(
+        self,
+        questions: QuestionSet,
+        *,
+        cache: bool = True,
+        batch_size: int | None = None,
+        watch: Callable[[int, int], None] | None = None,
+    ) -> Ranking:
+        """The ranked answers to each question of a set, in order; ``decode.answers`` makes them objects."""
+        table = self.features(questions, cache=cache)
+        return read_out(
+            self.model,
+            questions,
+            table,
+            self.config.decode,
+            vectors=None if self.vectors is None else self.vectors.rows(table.vocabulary),
+            batch_size=batch_size or self.config.trainer.eval_batch_size,
+            precision=self.precision,
+            watch=watch,
+        )
+
+    def features(self, questions: QuestionSet, *, cache: bool = True) -> FeatureTable:
+        """The windows of a set under the settings that the model was trained with."""
+        settings = self.config.features
+        return prepare_cached(
+            questions,
+            self.tokenizer,
+            cache_dir=settings.cache_dir if cache else None,
+            max_length=settings.max_length,
+            stride=settings.stride,
+            max_question=settings.max_question,
+            segments=self.model.encoder.has_segments,  # type: ignore[union-attr]
+        )
+
+
+def load(
+    run: str | Path,
+    *,
+    device: str | torch.device | None = None,
+    precision: Precision = "fp32",
+    trust: Sequence[str] = (),
+) -> Predictor:
+    """The best model of a run folder, ready to answer.
+
+    Weights come from safetensors and classes from trusted packages only (``trust`` adds prefixes).
+    Raises RunError where the folder is not a finished run, ConfigError for an untrusted target.
+    """
+    folder = Path(run)
+    record = read_record(folder)
+    config = validate(record.config)
+    encoder = store.load_encoder(folder / MODEL)
+    vectors = store.load_vectors(folder / MODEL)
+    model = build_model(config.model, encoder, store.vector_tensor(vectors), (*TRUSTED, *trust))
+    store.load_weights(folder / MODEL, model)
+    where = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    return Predictor(
+        model.to(where),
+        store.load_tokenizer(folder / MODEL),
+        vectors,
+        config,
+        margin=float(record.margin.get("value", 0.0)),
+        record=record,
+        precision=precision,
+    )

@@ -1,0 +1,61 @@
+"""What a record says about a scored split: every operating point by its name, and one row a question."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from qa_arch.decode.formats import spans_record
+from qa_arch.metrics.squad import METRIC_VERSION, QuestionScore, aggregate, score_questions
+from qa_arch.metrics.threshold import at_margins, best_texts, calibrate
+from qa_arch.types.text import Answer, QuestionSet
+
+NEVER_NULL = math.inf
+"""The margin at which "no answer" is never given."""
+
+
+def fit_null_margin(questions: QuestionSet, answers: Sequence[Answer]) -> float:
+    """The margin of highest F1 on ``questions``; never null where every question has an answer."""
+    return NEVER_NULL if questions.protocol == "1.1" else calibrate(questions, answers)
+
+
+def operating_points(
+    questions: QuestionSet, answers: Sequence[Answer], margin: float
+) -> dict[str, dict[str, Any]]:
+    """Scores by the name of the operating point, each with its threshold, protocol and metric version.
+
+    ``margin_0``, ``calibrated`` (at ``margin``) and ``oracle`` (fitted on this very set: a bound)
+    for SQuAD 2.0, and ``never_null`` for both protocols: what the spans alone are worth.
+    """
+    points = {}
+    if questions.protocol == "2.0":
+        scores = at_margins(questions, answers, margin)
+        points = {name: getattr(scores, name) for name in ("margin_0", "calibrated", "oracle")}
+    texts = best_texts(answers)
+    points["never_null"] = aggregate(score_questions(questions, texts), questions.protocol)
+    return {
+        name: {
+            **scores.flat(),
+            "threshold": scores.threshold
+            if math.isfinite(scores.threshold) and name != "never_null"
+            else None,
+            "protocol": scores.protocol,
+            "metric_version": METRIC_VERSION,
+        }
+        for name, scores in points.items()
+    }
+
+
+def question_rows(questions: QuestionSet, answers: Sequence[Answer], margin: float) -> dict[str, list[Any]]:
+    """Columns of ``questions.parquet``: scores at ``margin``, offsets, null odds; no text."""
+    texts = {answer.id: answer.text(margin) for answer in answers}
+    scored: dict[str, QuestionScore] = {s.id: s for s in score_questions(questions, texts)}
+    rows = spans_record(answers)
+    in_order = [scored[id_] for id_ in rows["id"]]
+    rows["kind"] = [s.kind for s in in_order]
+    rows["answerable"] = [s.answerable for s in in_order]
+    rows["abstained"] = [s.abstained for s in in_order]
+    rows["exact"] = [s.exact for s in in_order]
+    rows["f1"] = [s.f1 for s in in_order]
+    return rows

@@ -1,0 +1,96 @@
+"""The model folder of a run: safetensors, plain JSON and the tokenizer's own files; no pickle."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from qa_arch.config.files import write_json, write_with
+from qa_arch.errors import RunError
+from qa_arch.features.glove import WordVectors
+from qa_arch.nn.encoder import Encoder
+
+WEIGHTS, ENCODER, TOKENIZER, VECTORS = "model.safetensors", "encoder.json", "tokenizer", "vectors"
+
+
+def save_surroundings(
+    folder: Path, encoder: Encoder, tokenizer: PreTrainedTokenizerBase, vectors: WordVectors | None
+) -> None:
+    """What a model is loaded into: its encoder's architecture, its tokenizer, its word vectors."""
+    write_json(folder / ENCODER, encoder.describe())
+    _save_folder(folder / TOKENIZER, lambda path: tokenizer.save_pretrained(path))
+    if vectors is not None:
+        _save_folder(folder / VECTORS, vectors.save)
+
+
+def save_weights(folder: Path, model: nn.Module) -> None:
+    """The weights alone, written whole or not at all."""
+    tensors = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    write_with(folder / WEIGHTS, lambda path: save_file(tensors, path))
+
+
+def load_weights(folder: Path, model: nn.Module) -> None:
+    """Load what ``save_weights`` wrote into ``model``; RunError where it does not fit."""
+    path = folder / WEIGHTS
+    try:
+        model.load_state_dict(load_file(path))
+    except (OSError, SafetensorError) as error:
+        raise RunError(
+            f"{path}: cannot be read ({error}); the run has no saved model, train it again"
+        ) from error
+    except RuntimeError as error:
+        raise RunError(
+            f"{path}: does not fit the run's config: {str(error).splitlines()[-1].strip()}"
+        ) from error
+
+
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer as it was when the run was made; nothing is downloaded or executed."""
+    path = folder / TOKENIZER
+    if not (path / "tokenizer.json").is_file():
+        raise RunError(f"{path}: holds no tokenizer.json; the run is incomplete, train it again")
+    return PreTrainedTokenizerFast.from_pretrained(path, local_files_only=True)
+
+
+def load_encoder(folder: Path) -> Encoder:
+    """The encoder's architecture with random weights."""
+    return Encoder.from_description(_json(folder / ENCODER))
+
+
+def load_vectors(folder: Path) -> WordVectors | None:
+    path = folder / VECTORS
+    return WordVectors.load(path) if path.is_dir() else None
+
+
+def vector_tensor(vectors: WordVectors | None) -> torch.Tensor | None:
+    """(V, d): row 0 is zero, for unknown words; None without word vectors."""
+    return None if vectors is None else torch.from_numpy(vectors.matrix)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path}: cannot be read ({error}); the run is incomplete, train it again") from error
+
+
+def _save_folder(target: Path, save: Any) -> None:
+    """Fill a temporary folder, then rename it into place."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        save(temporary)
+        if target.exists():
+            shutil.rmtree(target)
+        temporary.replace(target)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

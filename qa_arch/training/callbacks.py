@@ -1,0 +1,139 @@
+"""What happens around training: the best weights kept, random states saved, history written."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+
+from qa_arch.training.module import SpanTask
+
+MONITOR = "calibration_f1"
+
+
+class KeepBest(pl.Callback):
+    """Calls ``save`` after each epoch whose calibration F1 is the best so far (rank 0 only).
+
+    Without a calibration split the last epoch is the one that is kept.
+    """
+
+    def __init__(self, save: Callable[[torch.nn.Module], Any]) -> None:
+        self.save = save
+        self.best: float = float("-inf")
+        self.epoch: int | None = None
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if not trainer.sanity_checking:
+            self._consider(trainer, pl_module, float(trainer.callback_metrics[MONITOR]))
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if not trainer.val_dataloaders:
+            self._consider(trainer, pl_module, float(trainer.current_epoch))
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.epoch is None:  # stopped by max_steps inside the first epoch
+            self._consider(trainer, pl_module, 0.0)
+
+    def _consider(self, trainer: pl.Trainer, pl_module: pl.LightningModule, value: float) -> None:
+        if value > self.best:
+            self.best, self.epoch = value, trainer.current_epoch
+            if trainer.is_global_zero:
+                assert isinstance(pl_module, SpanTask)
+                self.save(pl_module.model)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best, "epoch": self.epoch}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.best, self.epoch = state_dict["best"], state_dict["epoch"]
+
+
+class RandomState(pl.Callback):
+    """Saves and restores the random generators, which Lightning's checkpoints leave out.
+
+    The states are plain lists and tensors, so that a checkpoint loads with ``weights_only=True``.
+    """
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict
+    ) -> None:
+        version, internal, gauss = random.getstate()
+        kind, keys, position, has_gauss, cached = np.random.get_state()
+        checkpoint["random"] = {
+            "python": [version, list(internal), gauss],
+            "numpy": [str(kind), [int(key) for key in keys], int(position), int(has_gauss), float(cached)],
+            "torch": torch.get_rng_state(),
+            "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        }
+
+    def __init__(self) -> None:
+        self.pending: dict[str, Any] | None = None
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if (state := self.pending) is None:
+            return
+        version, internal, gauss = state["python"]
+        random.setstate((version, tuple(internal), gauss))
+        kind, keys, *rest = state["numpy"]
+        np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
+        torch.set_rng_state(state["torch"].cpu())
+        if state["cuda"] and torch.cuda.is_available():
+            torch.cuda.set_rng_state_all([part.cpu() for part in state["cuda"]])
+        self.pending = None
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict
+    ) -> None:
+        self.pending = checkpoint.get("random")
+
+
+class History(pl.Callback):
+    """One plain record an epoch: losses, calibration scores, seconds, learning rate, windows a second."""
+
+    def __init__(self, publish: Callable[[list[dict[str, Any]]], Any]) -> None:
+        self.publish = publish
+        self.epochs: list[dict[str, Any]] = []
+        self.seconds = 0.0
+        """Training time of the current epoch, whatever interruptions it had."""
+        self.since = 0.0
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.since = time.perf_counter()
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        now = time.perf_counter()
+        self.seconds += now - self.since
+        self.since = now
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        assert isinstance(pl_module, SpanTask)
+        windows = float(pl_module.train_sums[1]) * trainer.world_size
+        entry: dict[str, Any] = {
+            "epoch": trainer.current_epoch,
+            "step": trainer.global_step,
+            "train_loss": pl_module.mean_loss(pl_module.train_sums),
+            "train_seconds": round(self.seconds, 3),
+            "windows": round(windows),
+            "windows_per_second": round(windows / self.seconds, 3) if self.seconds else None,
+            "lr": max(group["lr"] for group in trainer.optimizers[0].param_groups),
+        }
+        entry |= {k: float(v) for k, v in trainer.callback_metrics.items() if k.startswith("calibration")}
+        self.epochs.append(entry)
+        self.seconds = 0.0
+        if trainer.logger is not None:
+            trainer.logger.log_metrics(
+                {k: v for k, v in entry.items() if v is not None}, step=trainer.global_step
+            )
+        if trainer.is_global_zero:
+            self.publish(self.epochs)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"epochs": self.epochs, "seconds": self.seconds}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.epochs, self.seconds = list(state_dict["epochs"]), state_dict["seconds"]

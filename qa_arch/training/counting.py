@@ -1,0 +1,43 @@
+"""Counting the parameters of a configured model on the meta device: no weights anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from qa_arch.config.schema import Config
+from qa_arch.config.target import TRUSTED
+from qa_arch.features.glove import read_vectors
+from qa_arch.models.assemble import build_model
+from qa_arch.nn.count import parameter_blocks
+from qa_arch.training.assemble import load_sets, make_encoder, make_tokenizer
+
+GLOVE_DIM = 300
+"""Width assumed where word vectors are wanted and no file is named: GloVe 840B 300d, the thesis's."""
+
+
+def count(config: Config, trusted: Sequence[str] = TRUSTED) -> dict[str, Any]:
+    """total, trainable, blocks and (apart) word_vectors of the model that ``config`` describes."""
+    tokenizer = None
+    if config.encoder.init == "random":  # its vocabulary is learned from the training texts
+        tokenizer = make_tokenizer(config.encoder, load_sets(config.data)["train"])
+    shape = _vector_shape(config)
+    with torch.device("meta"):
+        encoder = make_encoder(config, tokenizer)
+        vectors = None if shape is None else torch.empty(shape)
+        model = build_model(config.model, encoder, vectors, trusted)
+    return asdict(parameter_blocks(model))
+
+
+def _vector_shape(config: Config) -> tuple[int, int] | None:
+    if not config.glove.use:
+        return None
+    path = config.glove.path
+    if path and Path(path).is_file():
+        matrix = read_vectors(path, dim=config.glove.dim, backend=config.glove.backend).matrix
+        return matrix.shape[0], matrix.shape[1]
+    return 1, config.glove.dim or GLOVE_DIM

@@ -1,0 +1,90 @@
+"""The one DataModule: feature tables in, batches out."""
+
+from __future__ import annotations
+
+import pytorch_lightning as pl
+from torch.utils.data import DataLoader, Dataset
+
+from qa_arch.features.collate import Collator
+from qa_arch.features.sampler import BucketBatchSampler
+from qa_arch.types.tensors import Batch
+
+
+class Windows(Dataset):
+    """A feature table whose items are whole batches: the sampler yields lists of rows."""
+
+    def __init__(self, collator: Collator) -> None:
+        self.collator = collator
+
+    def __getitem__(self, rows: list[int]) -> Batch:
+        return self.collator(rows)
+
+
+class SpanData(pl.LightningDataModule):
+    """Length-bucketed training batches and sorted calibration batches, each window once an epoch.
+
+    With ``batch_size=None`` the loader takes its batches ready made, and Lightning sets the epoch
+    on our own sampler, which is also what makes a resumed epoch continue where it stopped.
+    """
+
+    def __init__(
+        self,
+        train: Collator,
+        calibration: Collator | None,
+        *,
+        batch_size: int,
+        eval_batch_size: int,
+        accumulate: int,
+        seed: int,
+        workers: int,
+        pin: bool,
+    ) -> None:
+        super().__init__()
+        self.train, self.calibration = train, calibration
+        self.batch_size, self.eval_batch_size, self.accumulate = batch_size, eval_batch_size, accumulate
+        self.seed, self.workers, self.pin = seed, workers, pin
+        self.resume_at = 0
+
+    def sampler(self, *, rank: int = 0, world: int = 1) -> BucketBatchSampler:
+        """The training sampler of one rank."""
+        return BucketBatchSampler(
+            self.train.table.lengths,
+            batch_size=self.batch_size,
+            seed=self.seed,
+            shuffle=True,
+            rank=rank,
+            world=world,
+            accumulate=self.accumulate,
+        )
+
+    def train_dataloader(self) -> DataLoader:
+        assert self.trainer is not None
+        sampler = self.sampler(rank=self.trainer.global_rank, world=self.trainer.world_size)
+        sampler.set_epoch(self.trainer.current_epoch)
+        sampler.start_at(self.resume_at)
+        self.resume_at = 0
+        return self._loader(self.train, sampler)
+
+    def val_dataloader(self) -> DataLoader | list:
+        if self.calibration is None:
+            return []
+        assert self.trainer is not None
+        sampler = BucketBatchSampler(
+            self.calibration.table.lengths,
+            batch_size=self.eval_batch_size,
+            seed=0,
+            shuffle=False,
+            rank=self.trainer.global_rank,
+            world=self.trainer.world_size,
+        )
+        return self._loader(self.calibration, sampler)
+
+    def _loader(self, collator: Collator, sampler: BucketBatchSampler) -> DataLoader:
+        return DataLoader(
+            Windows(collator),
+            batch_size=None,
+            sampler=sampler,
+            num_workers=self.workers,
+            pin_memory=self.pin,
+            persistent_workers=False,
+        )

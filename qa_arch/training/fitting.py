@@ -1,0 +1,166 @@
+"""The fit itself: Lightning's trainer around our module, data and callbacks."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import EarlyStopping
+
+from qa_arch.config.schema import Config
+from qa_arch.decode.readout import Readout
+from qa_arch.features.collate import Collator
+from qa_arch.predict import store
+from qa_arch.predict.predictor import MODEL
+from qa_arch.training.assemble import Parts
+from qa_arch.training.callbacks import MONITOR, History, KeepBest, RandomState
+from qa_arch.training.checkpoint import LAST, KeepLast
+from qa_arch.training.datamodule import SpanData
+from qa_arch.training.machine import PRECISIONS
+from qa_arch.training.module import SpanTask
+from qa_arch.training.progress import TrainingProgress
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What training left behind, beside the weights in the run folder."""
+
+    epochs: list[dict[str, Any]]
+    best_epoch: int | None
+    batch: dict[str, int]
+    examples_per_second: float | None
+
+
+def fit(
+    config: Config,
+    parts: Parts,
+    folder: Path,
+    *,
+    gpu: bool,
+    resume: bool,
+    publish: Callable[[list[dict[str, Any]]], Any],
+) -> Fit:
+    """Train ``parts.model``; the best weights on calibration lie in the run folder afterwards."""
+    _quiet()
+    settings = config.trainer
+    checkpoint = folder / LAST
+    if resume and not checkpoint.is_file():
+        log.info("no checkpoint in %s yet: training starts from the beginning", folder)
+    data = _data(config, parts, pin=gpu)
+    history, best = History(publish), KeepBest(partial(store.save_weights, folder / MODEL))
+    with ExitStack() as stack:
+        trainer = pl.Trainer(
+            accelerator="gpu" if gpu else "cpu",
+            devices=settings.devices,
+            precision=PRECISIONS[settings.precision],  # type: ignore[arg-type]
+            max_epochs=settings.epochs,
+            max_steps=settings.max_steps,
+            accumulate_grad_batches=settings.accumulate,
+            gradient_clip_val=config.optim.clip or None,
+            logger=_logger(config, folder, stack),
+            callbacks=_callbacks(config, folder, history, best),
+            num_sanity_val_steps=0,
+            use_distributed_sampler=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            enable_checkpointing=False,
+            default_root_dir=folder,
+        )
+        steps = -(-len(data.sampler(world=trainer.world_size)) // settings.accumulate) * settings.epochs
+        task = _task(
+            config, parts, total_steps=steps if settings.max_steps < 0 else min(steps, settings.max_steps)
+        )
+        path = checkpoint if resume and checkpoint.is_file() else None
+        trainer.fit(task, datamodule=data, ckpt_path=path, weights_only=True)
+        if trainer.interrupted:
+            raise KeyboardInterrupt
+    seconds = sum(epoch["train_seconds"] for epoch in history.epochs)
+    windows = sum(epoch["windows"] for epoch in history.epochs)
+    world = trainer.world_size
+    return Fit(
+        epochs=history.epochs,
+        best_epoch=best.epoch,
+        batch={
+            "micro": settings.batch_size,
+            "accumulate": settings.accumulate,
+            "devices": world,
+            "global": settings.batch_size * settings.accumulate * world,
+        },
+        examples_per_second=round(windows / seconds, 3) if seconds else None,
+    )
+
+
+def _task(config: Config, parts: Parts, *, total_steps: int) -> SpanTask:
+    model = torch.compile(parts.model) if config.trainer.compile else parts.model
+    calibration = parts.sets.get("calibration")
+    readout = None
+    if calibration is not None:
+        readout = partial(Readout, calibration, parts.tables["calibration"], config.decode)
+    return SpanTask(
+        model,  # type: ignore[arg-type]
+        config.optim,
+        total_steps=total_steps,
+        accumulate=config.trainer.accumulate,
+        calibration=calibration,
+        readout=readout,
+    )
+
+
+def _data(config: Config, parts: Parts, *, pin: bool) -> SpanData:
+    settings = config.trainer
+    collators = {
+        split: Collator(table, None if parts.vectors is None else parts.vectors.rows(table.vocabulary))
+        for split, table in parts.tables.items()
+    }
+    data = SpanData(
+        collators["train"],
+        collators.get("calibration"),
+        batch_size=settings.batch_size,
+        eval_batch_size=settings.eval_batch_size,
+        accumulate=settings.accumulate,
+        seed=config.seed,
+        workers=settings.workers,
+        pin=pin,
+    )
+    log.info("padding: %.1f%% of the tokens computed", 100 * data.sampler().pad_share)
+    return data
+
+
+def _callbacks(config: Config, folder: Path, history: History, best: KeepBest) -> list[pl.Callback]:
+    settings = config.trainer
+    callbacks: list[pl.Callback] = [best, history, RandomState()]
+    label = f"{config.model.get('name', 'model')} seed {config.seed}"
+    callbacks.append(TrainingProgress(label, live=settings.progress))
+    if settings.patience:
+        callbacks.append(EarlyStopping(MONITOR, mode="max", patience=settings.patience))
+    callbacks.append(KeepLast(folder, settings.checkpoint_minutes, settings.accumulate))
+    return callbacks
+
+
+def _logger(config: Config, folder: Path, stack: ExitStack) -> Any:
+    if config.logger.name == "none":
+        return False
+    from qa_arch.training.loggers import wandb_logger
+
+    name = f"{config.model.get('name')}-s{config.seed}"
+    return stack.enter_context(
+        wandb_logger(config.logger, folder, name=name, group=config.name, config=asdict(config))
+    )
+
+
+def _quiet() -> None:
+    """Lightning's own announcements say what ours say, or advise what the batches here do not need."""
+    for name in ("pytorch_lightning.utilities.rank_zero", "pytorch_lightning.accelerators.cuda"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    for message in (".*does not have many workers.*", ".*litlogger.*", ".*isinstance.treespec.*"):
+        warnings.filterwarnings("ignore", message)

@@ -1,0 +1,60 @@
+"""Mirrors of a run outside: wandb. The run's own record is the truth; this may be off or fail."""
+
+from __future__ import annotations
+
+import netrc
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import wandb
+from pytorch_lightning.loggers import WandbLogger
+from pytorch_lightning.utilities import rank_zero_only
+
+from qa_arch.config.schema import Logger
+
+
+@contextmanager
+def wandb_logger(
+    settings: Logger, folder: Path, *, name: str, group: str, config: dict[str, Any]
+) -> Iterator[WandbLogger]:
+    """A Lightning logger whose run is finished in every case, as failed where an error passes through.
+
+    Only rank 0 starts a run. Offline is asked for by the run's own mode: Lightning's ``offline=True``
+    would set the mode of the whole process and so of every later run.
+    """
+    mode = settings.mode
+    if mode == "auto":
+        mode = "online" if logged_in() else "offline"
+    run = None
+    if rank_zero_only.rank == 0:
+        run = wandb.init(
+            project=settings.project,
+            name=name,
+            group=group,
+            tags=settings.tags,
+            config=config,
+            dir=folder,
+            mode=os.environ.get("WANDB_MODE", mode),
+            reinit="create_new",
+        )
+    try:
+        yield WandbLogger(experiment=run)
+    except BaseException:
+        if run is not None:
+            run.finish(exit_code=1)
+        raise
+    if run is not None:
+        run.finish()
+
+
+def logged_in() -> bool:
+    """Whether a wandb key is at hand, in the environment or in the netrc file, without asking for one."""
+    if os.environ.get("WANDB_API_KEY"):
+        return True
+    try:
+        return netrc.netrc().authenticators("api.wandb.ai") is not None
+    except (OSError, netrc.NetrcParseError):
+        return False

@@ -1,0 +1,59 @@
+"""The loss of span models, outside the models. Axes: ``B`` windows, ``T`` tokens."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from qa_arch.types.tensors import SpanLabels, SpanLogits
+
+
+def span_loss(logits: SpanLogits, labels: SpanLabels) -> Float[Tensor, "B"]:
+    """Cross-entropy of each window: the mean of start and end, plus the verifier's where there is one.
+
+    "No answer" is one more class beside the tokens (the null logits), right for every window that
+    does not hold the gold answer (Devlin et al. 2019, section 4.3). The result is not yet weighted.
+    """
+    start = _cross_entropy(logits.start, logits.null_start, labels.start, labels.answerable, before=True)
+    end = _cross_entropy(logits.end, logits.null_end, labels.end, labels.answerable, before=False)
+    loss = (start + end) / 2
+    if logits.verifier is not None:
+        empty = (~labels.answerable).float()
+        loss = loss + F.binary_cross_entropy_with_logits(logits.verifier.float(), empty, reduction="none")
+    return loss
+
+
+def _cross_entropy(
+    scores: Float[Tensor, "B T"],
+    null: Float[Tensor, "B"],
+    gold: Int[Tensor, "B"],
+    answerable: Bool[Tensor, "B"],
+    *,
+    before: bool,
+) -> Float[Tensor, "B"]:
+    classes = torch.cat([scores, null[:, None]], dim=1).float()
+    position, found = snap_outward(gold, classes[:, :-1].isfinite(), before=before)
+    target = torch.where(answerable & found, position, scores.shape[1])
+    return F.cross_entropy(classes, target, reduction="none")
+
+
+def snap_outward(
+    gold: Int[Tensor, "B"], open_positions: Bool[Tensor, "B T"], *, before: bool
+) -> tuple[Int[Tensor, "B"], Bool[Tensor, "B"]]:
+    """The nearest open position at or before (``before``), else at or after, each gold position.
+
+    A model that scores words opens only the first piece of each word for a start and the last for
+    an end; a gold answer that begins inside a word is widened to the whole word. The second result
+    is False where there is no open position on that side.
+    """
+    steps = torch.arange(open_positions.shape[1], device=gold.device)
+    if before:
+        usable = open_positions & (steps <= gold[:, None])
+        position = torch.where(usable, steps, -1).amax(dim=1)
+    else:
+        usable = open_positions & (steps >= gold[:, None])
+        position = torch.where(usable, steps, len(steps)).amin(dim=1)
+    found = usable.any(dim=1)
+    return torch.where(found, position, 0), found

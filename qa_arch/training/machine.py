@@ -1,0 +1,70 @@
+"""The machine a run uses: device, precision, peak memory, seeds."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import sys
+from typing import Any
+
+import numpy as np
+import torch
+
+from qa_arch.config.schema import Trainer
+from qa_arch.errors import ConfigError
+from qa_arch.results.provenance import processor
+
+PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
+
+
+def uses_gpu(settings: Trainer) -> bool:
+    """Whether the run computes on a GPU; ConfigError where one is demanded and there is none."""
+    found = torch.cuda.is_available()
+    if settings.accelerator == "gpu" and not found:
+        raise ConfigError("trainer.accelerator: gpu, but torch sees no CUDA device; use trainer=cpu")
+    if settings.precision == "fp16" and not found:
+        raise ConfigError("trainer.precision: fp16 needs a GPU; use bf16 or fp32 on a CPU")
+    return found and settings.accelerator != "cpu"
+
+
+def describe(gpu: bool) -> dict[str, Any]:
+    """The device in words and the cores and threads beside it."""
+    about: dict[str, Any] = {
+        "kind": "cuda" if gpu else "cpu",
+        "name": torch.cuda.get_device_name() if gpu else processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }
+    if gpu:
+        about["memory_gb"] = round(torch.cuda.get_device_properties(0).total_memory / 2**30, 1)
+    return about
+
+
+def reset_peak(gpu: bool) -> None:
+    """Forget the GPU's peak, which would otherwise be an earlier run's in the same process."""
+    if gpu:
+        torch.cuda.reset_peak_memory_stats()
+
+
+def peak_memory_mb(gpu: bool) -> float:
+    """Peak of allocated GPU memory, else of the process's resident memory, in MiB."""
+    if gpu:
+        return round(torch.cuda.max_memory_allocated() / 2**20, 1)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)
+
+
+def seed_everything(seed: int) -> None:
+    """Seed Python, NumPy and torch, without Lightning's variable that leaks into later runs."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error means that the device or the machine had no memory left."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    text = str(error)
+    return isinstance(error, RuntimeError) and ("out of memory" in text or "can't allocate memory" in text)

@@ -1,0 +1,101 @@
+"""The one LightningModule: a span model, its loss and its reading of the calibration split."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import nn
+
+from qa_arch.config.schema import Optim
+from qa_arch.decode.readout import Readout
+from qa_arch.training.losses import span_loss
+from qa_arch.training.optim import parameter_groups, schedule
+from qa_arch.training.scoring import calibration_metrics, gather
+from qa_arch.types.tensors import Batch
+from qa_arch.types.text import QuestionSet
+
+
+class SpanTask(pl.LightningModule):
+    """Trains ``model``; validates by answering every calibration question once.
+
+    The loss of one optimizer step is the sum over its windows divided by their number over all
+    ranks and accumulated batches, whatever the sizes of the parts: ``window_total`` of the sampler
+    knows that number beforehand. Lightning divides by ``accumulate`` and DDP averages over ranks,
+    so both are multiplied in first.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optim: Optim,
+        *,
+        total_steps: int,
+        accumulate: int,
+        calibration: QuestionSet | None,
+        readout: Callable[[], Readout] | None,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.optim = optim
+        self.total_steps = total_steps
+        self.accumulate = accumulate
+        self.calibration = calibration
+        self.new_readout = readout
+        self.register_buffer("train_sums", torch.zeros(2, dtype=torch.float64), persistent=True)
+        self.register_buffer("eval_sums", torch.zeros(2, dtype=torch.float64), persistent=False)
+
+    def configure_optimizers(self) -> dict[str, Any]:
+        groups = parameter_groups(
+            self.model,
+            lr=self.optim.lr,
+            head_lr=self.optim.head_lr,
+            weight_decay=self.optim.weight_decay,
+            layer_decay=self.optim.layer_decay,
+        )
+        optimizer = torch.optim.AdamW(groups, fused=self.device.type == "cuda")
+        scheduler = schedule(optimizer, self.optim.schedule, steps=self.total_steps, warmup=self.optim.warmup)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
+        if not progress["is_last_batch"]:
+            self.trainer.datamodule.resume_at = progress["current"]["completed"]  # type: ignore[attr-defined]
+
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        if batch_idx == 0:
+            self.train_sums.zero_()
+
+    def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
+        labels = batch.labels
+        assert labels is not None
+        total = (span_loss(self.model(batch), labels) * labels.weight).sum()
+        self.train_sums += torch.stack([total.detach(), labels.weight.sum()]).double()
+        windows = self.trainer.train_dataloader.sampler.window_total(batch_idx)  # type: ignore[union-attr]
+        return total * (self.accumulate * self.trainer.world_size / windows)
+
+    def on_validation_epoch_start(self) -> None:
+        self.eval_sums.zero_()
+        assert self.new_readout is not None
+        self.reading = self.new_readout()
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        logits = self.model(batch)
+        if batch.labels is not None:
+            losses = span_loss(logits, batch.labels) * batch.labels.weight
+            self.eval_sums += torch.stack([losses.sum(), batch.labels.weight.sum()]).double()
+        self.reading.add(batch.index, logits)
+
+    def on_validation_epoch_end(self) -> None:
+        assert self.calibration is not None
+        metrics = calibration_metrics(self.calibration, gather(self.reading))
+        metrics["calibration_loss"] = self.mean_loss(self.eval_sums)
+        if not self.trainer.sanity_checking:
+            self.log_dict(metrics, sync_dist=False, rank_zero_only=False, batch_size=1)
+
+    def mean_loss(self, sums: torch.Tensor) -> float:
+        """Loss a window over all ranks, from (sum of losses, number of windows)."""
+        total = self.trainer.strategy.reduce(sums.clone(), reduce_op="sum")
+        return float(total[0] / total[1].clamp(min=1))

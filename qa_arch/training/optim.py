@@ -1,0 +1,65 @@
+"""Parameter groups and learning-rate schedules."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, Protocol
+
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
+
+
+class HasDepth(Protocol):
+    """An encoder that can say how deep a parameter lies: 0 = embeddings, then the layers."""
+
+    def depth_of(self, name: str) -> int: ...
+
+
+def parameter_groups(
+    model: nn.Module,
+    *,
+    lr: float,
+    head_lr: float | None,
+    weight_decay: float,
+    layer_decay: float,
+) -> list[dict]:
+    """One group for each (learning rate, decay) pair of the trainable parameters.
+
+    Encoder layers get ``lr * layer_decay ** (layers above)`` (Howard & Ruder 2018), everything else
+    ``head_lr``; biases and norms (one axis) are not decayed.
+    """
+    encoder = getattr(model, "encoder", None)
+    inside = {id(p): name for name, p in encoder.named_parameters()} if encoder is not None else {}
+    depths = {key: encoder.depth_of(name) for key, name in inside.items()} if encoder is not None else {}
+    top = max(depths.values(), default=0)
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for parameter in model.parameters():
+        if not parameter.requires_grad:
+            continue
+        key = id(parameter)
+        rate = lr * layer_decay ** (top - depths[key]) if key in depths else (head_lr or lr)
+        decay = weight_decay if parameter.ndim > 1 else 0.0
+        groups.setdefault((rate, decay), []).append(parameter)
+    return [{"params": params, "lr": rate, "weight_decay": decay} for (rate, decay), params in groups.items()]
+
+
+def schedule(
+    optimizer: torch.optim.Optimizer,
+    kind: Literal["linear", "cosine", "constant"],
+    *,
+    steps: int,
+    warmup: float,
+) -> LambdaLR:
+    """A factor that rises over the first ``warmup`` share of ``steps`` and then falls to 0 as ``kind`` says."""
+    rising = round(steps * warmup)
+
+    def factor(step: int) -> float:
+        if step < rising:
+            return (step + 1) / rising
+        progress = min(1.0, (step - rising) / max(1, steps - rising))
+        if kind == "linear":
+            return 1.0 - progress
+        return 0.5 * (1.0 + math.cos(math.pi * progress)) if kind == "cosine" else 1.0
+
+    return LambdaLR(optimizer, factor)

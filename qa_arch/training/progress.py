@@ -1,0 +1,113 @@
+"""Progress that a person can follow: a live bar on a terminal, a line now and then in a log."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+import pytorch_lightning as pl
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+log = logging.getLogger(__name__)
+EVERY_SECONDS = 30.0
+
+
+class TrainingProgress(pl.Callback):
+    """Steps done, rate, time left, loss and the last calibration F1; on rank 0 only."""
+
+    def __init__(self, label: str, live: bool) -> None:
+        console = Console(stderr=True)
+        self.label = label
+        self.bar = _bar(console) if live and console.is_terminal else None
+        self.logged = 0.0
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.begun, self.logged = time.perf_counter(), time.perf_counter()
+        self.offset: int | None = None
+        if self.bar is not None and trainer.is_global_zero:
+            self.bar.start()
+            self.task = self.bar.add_task(self._title(trainer), total=trainer.num_training_batches, status="")
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if not trainer.is_global_zero:
+            return
+        self.offset = batch_idx if self.offset is None else self.offset
+        now, done = time.perf_counter(), batch_idx + 1
+        rate = (done - self.offset) / max(1e-9, now - self.begun)
+        if self.bar is not None:
+            self.bar.update(self.task, completed=done, status=self._status(pl_module, rate))
+        elif now - self.logged >= EVERY_SECONDS:
+            self.logged = now
+            left = (trainer.num_training_batches - done) / rate
+            status = self._status(pl_module, rate)
+            log.info(
+                "%s: batch %d of %d, %s, %s left",
+                self._title(trainer),
+                done,
+                trainer.num_training_batches,
+                status,
+                _clock(left),
+            )
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if trainer.is_global_zero:
+            scores = {k: float(v) for k, v in trainer.callback_metrics.items() if k.startswith("calibration")}
+            said = ", ".join(
+                f"{key.removeprefix('calibration_')} {value:.2f}" for key, value in scores.items()
+            )
+            log.info(
+                "%s done in %s; calibration: %s",
+                self._title(trainer),
+                _clock(time.perf_counter() - self.begun),
+                said or "none",
+            )
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._stop()
+
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+    def _title(self, trainer: pl.Trainer) -> str:
+        return f"{self.label} epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
+
+    @staticmethod
+    def _status(pl_module: pl.LightningModule, rate: float) -> str:
+        sums = pl_module.train_sums
+        return f"loss {float(sums[0] / sums[1].clamp(min=1)):.3f}, {rate:.1f} batches/s"  # type: ignore[operator,index,union-attr]
+
+
+def _bar(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[status]}"),
+        console=console,
+        transient=True,
+    )
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

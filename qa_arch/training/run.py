@@ -1,0 +1,147 @@
+"""One training run from config to record. The run folder tells at every moment how far it came."""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+
+from qa_arch.config.files import write_atomic
+from qa_arch.config.identity import config_hash
+from qa_arch.config.schema import Config
+from qa_arch.config.target import TRUSTED
+from qa_arch.nn.count import parameter_blocks
+from qa_arch.predict import store
+from qa_arch.predict.predictor import MODEL
+from qa_arch.results import provenance
+from qa_arch.results.record import RunRecord
+from qa_arch.training import machine
+from qa_arch.training.assemble import Parts, assemble
+from qa_arch.training.final import score_splits
+from qa_arch.training.fitting import Fit, fit
+from qa_arch.training.references import reference_scores
+from qa_arch.types.text import QuestionSet
+
+log = logging.getLogger(__name__)
+TRACEBACK = "traceback.txt"
+
+
+@dataclass
+class Run:
+    """A run folder and the record in it, which is written anew after every step."""
+
+    folder: Path
+    record: RunRecord
+
+    def note(self, **changes: Any) -> None:
+        """Change fields of the record and write it."""
+        self.record = replace(self.record, **changes)
+        self.record.write(self.folder)
+
+
+def train(
+    config: Config, *, folder: Path, resume: bool = False, trusted: Sequence[str] = TRUSTED
+) -> RunRecord:
+    """Train, choose the epoch and the null margin on calibration, score, and record all of it.
+
+    The folder is left with a record that says ``ok``, ``oom``, ``failed`` or ``killed``; an
+    out-of-memory is a result and returns, other errors are recorded and raised.
+    """
+    run = Run(folder, _new_record(config))
+    run.note()
+    try:
+        _train(config, run, resume, trusted)
+    except BaseException as error:
+        oom = machine.out_of_memory(error)
+        status = "oom" if oom else "failed" if isinstance(error, Exception) else "killed"
+        write_atomic(folder / TRACEBACK, traceback.format_exc())
+        run.note(status=status, error=f"{type(error).__name__}: {error}".strip().splitlines()[0])
+        if not oom:
+            raise
+        log.error(
+            "out of memory; a smaller trainer.batch_size with trainer.accumulate keeps the global batch"
+        )
+    return run.record
+
+
+def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str]) -> None:
+    gpu = machine.uses_gpu(config.trainer)
+    machine.reset_peak(gpu)
+    machine.seed_everything(config.seed)
+    begun = time.perf_counter()
+    parts = assemble(config, trusted)
+    hashes = {split: questions.fingerprint for split, questions in parts.sets.items()}
+    run.note(
+        config_hash=config_hash(asdict(config), hashes),
+        data={split: _about(parts, split) for split in parts.sets},
+        device=machine.describe(gpu),
+        parameters=asdict(parameter_blocks(parts.model)),
+    )
+    store.save_surroundings(run.folder / MODEL, parts.encoder, parts.tokenizer, parts.vectors)
+    prepared = time.perf_counter()
+    done: Fit = fit(
+        config, parts, run.folder, gpu=gpu, resume=resume, publish=lambda epochs: run.note(epochs=epochs)
+    )
+    fitted = time.perf_counter()
+    store.load_weights(run.folder / MODEL, parts.model)
+    scored = score_splits(config, parts, run.folder, gpu=gpu)
+    calibration = parts.sets.get("calibration")
+    run.note(
+        references={
+            split: reference_scores(config.references, calibration, parts.sets[split], trusted)
+            for split in scored.scores
+        },
+        status="ok",
+        batch=done.batch,
+        epochs=done.epochs,
+        best_epoch=done.best_epoch,
+        examples_per_second=done.examples_per_second,
+        peak_memory_mb=machine.peak_memory_mb(gpu),
+        seconds={
+            "prepare": round(prepared - begun, 3),
+            "fit": round(sum(epoch["train_seconds"] for epoch in done.epochs), 3),
+            "fit_with_validation": round(fitted - prepared, 3),
+            "predict": round(scored.seconds, 3),
+        },
+        margin=scored.margin,
+        scores=scored.scores,
+    )
+
+
+def _new_record(config: Config) -> RunRecord:
+    commit, dirty = provenance.commit()
+    return RunRecord(
+        status="running",
+        name=config.name,
+        model=str(config.model.get("name", config.model["_target_"])),
+        seed=config.seed,
+        config=asdict(config),
+        config_hash=config_hash(asdict(config)),
+        commit=commit,
+        dirty=dirty,
+        created=provenance.now(),
+        versions=provenance.versions(),
+    )
+
+
+def _about(parts: Parts, split: str) -> dict[str, Any]:
+    """What the record says of a split; article titles tell later whether a scored set was trained on."""
+    questions: QuestionSet = parts.sets[split]
+    table = parts.tables[split]
+    return {
+        "name": questions.name,
+        "fingerprint": questions.fingerprint,
+        "protocol": questions.protocol,
+        "questions": len(questions),
+        "unanswerable": sum(not example.answerable for example in questions.examples),
+        "titles": sorted(questions.titles) if split != "dev" else [],
+        "skipped": len(questions.skipped),
+        "windows": len(table),
+        "truncated_questions": table.truncated_questions,
+        "lost_answers": table.lost_answers,
+    }

@@ -1,0 +1,103 @@
+"""The rows that learn nothing: what each answers, and that the demo set does not fall to them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from baselines.heuristics import HEURISTICS, AlwaysNoAnswer, RandomSpan, WordOverlap
+from qa_arch.data.squad import question_set
+from qa_arch.data.synthetic import demo_sets
+from qa_arch.metrics.squad import score
+from qa_arch.types.text import Example, Gold, QuestionSet
+
+PASSAGE = "Ostrel is a port. The old bridge was painted by Ilva Morn in spring. Its keeper sells 40 lamps."
+
+
+def asks(*pairs: tuple[str, str | None]) -> QuestionSet:
+    """Questions about PASSAGE with their answers; None where there is none."""
+    examples = [
+        Example(f"q{i}", question, PASSAGE, "t", (Gold(text, PASSAGE.index(text)),) if text else ())
+        for i, (question, text) in enumerate(pairs)
+    ]
+    return question_set("made", examples, "2.0")
+
+
+def test_always_no_answer_scores_the_share_of_unanswerable_questions() -> None:
+    questions = asks(("Who painted the bridge?", "Ilva Morn"), ("Who sold it?", None), ("Why?", None))
+    predictions = AlwaysNoAnswer().fit(questions).predict(questions)
+    assert predictions == {"q0": "", "q1": "", "q2": ""}
+    assert score(questions, predictions).f1 == pytest.approx(200 / 3)
+
+
+def test_word_overlap_takes_the_name_from_the_sentence_of_most_shared_words() -> None:
+    questions = asks(("Who painted the old bridge?", None), ("What is Ostrel?", None), ("How many lamps?", None))
+    assert WordOverlap(threshold=0.5).predict(questions) == {"q0": "Ilva Morn", "q1": "port", "q2": "40"}
+
+
+def test_word_overlap_abstains_below_its_threshold_and_not_at_it() -> None:
+    questions = asks(("Who painted the new bridge?", None))
+    assert WordOverlap(threshold=2 / 3).predict(questions) == {"q0": "Ilva Morn"}
+    assert WordOverlap(threshold=0.67).predict(questions) == {"q0": ""}
+
+
+def test_word_overlap_fits_the_threshold_that_parts_answerable_from_not() -> None:
+    questions = asks(
+        ("Who painted the old bridge?", "Ilva Morn"), ("Who drowned near the silver bridge?", None), ("Who ran?", None)
+    )
+    fitted = WordOverlap(threshold=0.0).fit(questions)
+    assert fitted.threshold == 1.0
+    assert score(questions, fitted.predict(questions)).f1 == 100.0
+
+
+def test_word_overlap_fitted_where_nothing_has_an_answer_never_answers() -> None:
+    questions = asks(("Who painted the old bridge?", None))
+    assert WordOverlap().fit(questions).predict(questions) == {"q0": ""}
+
+
+def test_random_span_draws_every_span_alike() -> None:
+    context = "one two three"
+    examples = [Example(f"q{i}", "?", context, "t") for i in range(5000)]
+    drawn = Counter(RandomSpan(max_words=2, abstain_rate=0.0).predict(question_set("m", examples, "2.0")).values())
+    assert set(drawn) == {"one", "two", "three", "one two", "two three"}
+    assert max(drawn.values()) < 1.2 * min(drawn.values())
+
+
+def test_random_span_abstains_at_the_fitted_rate() -> None:
+    _, calibration, dev = demo_sets(train=1, dev=60)
+    fitted = RandomSpan(seed=3).fit(calibration)
+    assert fitted.abstain_rate == pytest.approx(0.4, abs=0.02)
+    texts = list(fitted.predict(dev).values())
+    assert texts.count("") / len(texts) == pytest.approx(0.4, abs=0.06)
+
+
+def test_random_span_depends_on_seed_and_id_alone() -> None:
+    _, _, dev = demo_sets(train=1, calibration=1, dev=5)
+    whole = RandomSpan(seed=1).predict(dev)
+    part = question_set("part", dev.examples[::-3], "2.0")
+    assert all(whole[id_] == text for id_, text in RandomSpan(seed=1).predict(part).items())
+    assert whole != RandomSpan(seed=2).predict(dev)
+
+
+def test_every_answer_is_a_piece_of_its_passage() -> None:
+    _, calibration, dev = demo_sets(train=1, dev=10)
+    for heuristic in HEURISTICS.values():
+        predictions = heuristic.fit(calibration).predict(dev)
+        assert set(predictions) == {example.id for example in dev.examples}
+        assert all(predictions[example.id] in example.context for example in dev.examples)
+
+
+def test_an_empty_passage_gets_no_answer() -> None:
+    questions = question_set("empty", [Example("q", "Who?", "", "t")], "2.0")
+    assert all(heuristic.predict(questions) == {"q": ""} for heuristic in HEURISTICS.values())
+
+
+def test_the_demo_set_does_not_fall_to_them() -> None:
+    """Every model is asked for 15 points above never answering; these must stay below that."""
+    _, calibration, dev = demo_sets(train=1, calibration=40, dev=60)
+    scores = {name: score(dev, row.fit(calibration).predict(dev)) for name, row in HEURISTICS.items()}
+    floor = scores["always_no_answer"].f1
+    assert floor == pytest.approx(40, abs=2)
+    assert scores["random_span"].f1 < floor
+    assert scores["word_overlap"].f1 < floor + 12

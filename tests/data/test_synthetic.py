@@ -1,0 +1,200 @@
+"""The generated questions: true offsets, sealed splits, all kinds, and no shortcut."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from qa_arch.cli import data as cli
+from qa_arch.data.squad import read
+from qa_arch.data.synthetic import DEMO_LEVELS, KINDS, LEVELS, SPLITS, demo_sets, generate
+from qa_arch.data.synthetic.names import split_of
+from qa_arch.data.synthetic.passages import EVENTS
+from qa_arch.data.synthetic.relations import RELATIONS, SUBJECTS
+from qa_arch.errors import ConfigError
+from qa_arch.types.text import Example, QuestionSet
+
+SETS = {level: generate(60, seed=5, levels=level) for level in LEVELS}
+TEMPLATE_WORD = re.compile(r"[A-Z]\w+")
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_every_offset_points_at_its_text(level: int) -> None:
+    for example in SETS[level].examples:
+        for gold in example.answers + example.plausible:
+            assert example.context[gold.start : gold.end] == gold.text != ""
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_two_fifths_are_unanswerable_and_exactly_those_have_a_kind(level: int) -> None:
+    examples = SETS[level].examples
+    assert 0.37 < sum(not example.answerable for example in examples) / len(examples) < 0.43
+    assert all(example.answerable == (example.kind is None) for example in examples)
+
+
+def test_level_3_has_all_six_kinds_in_comparable_shares() -> None:
+    counts = Counter(example.kind for example in SETS[3].examples if example.kind)
+    assert set(counts) == set(KINDS)
+    assert min(counts.values()) > 0.1 * sum(counts.values())
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_single_subject_levels_have_the_kinds_that_need_one_subject(level: int) -> None:
+    assert {example.kind for example in SETS[level].examples} == {None, "negation", "antonym", "other_neutral"}
+
+
+def test_the_same_arguments_give_the_same_set_in_another_process() -> None:
+    program = "from qa_arch.data.synthetic import generate; print(generate(5, 3, {1: 0.5, 3: 0.5}, 'dev').fingerprint)"
+    environment = {**os.environ, "PYTHONHASHSEED": "123"}
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
+    assert told.stdout.strip() == generate(5, 3, {1: 0.5, 3: 0.5}, "dev").fingerprint
+    assert generate(5, 4, {1: 0.5, 3: 0.5}, "dev").fingerprint != told.stdout.strip()
+
+
+def test_ids_are_unique_and_paragraphs_share_one_string() -> None:
+    examples = SETS[1].examples
+    assert len({example.id for example in examples}) == len(examples)
+    assert len({id(example.context) for example in examples}) == len({example.context for example in examples}) == 180
+
+
+def test_titles_are_of_one_article_each() -> None:
+    articles = {(example.title, example.id.split("-")[3]) for example in SETS[1].examples}
+    assert len(articles) == len({title for title, _ in articles}) == 60
+
+
+def test_no_name_word_of_one_split_occurs_in_another() -> None:
+    words = {}
+    for split in SPLITS:
+        text = " ".join(f"{e.title} {e.question} {e.context}" for e in generate(40, 1, 1, split).examples)
+        words[split] = set(TEMPLATE_WORD.findall(text))
+    shared = set.union(*(words[a] & words[b] for a in SPLITS for b in SPLITS if a != b))
+    inventory = words["train"] - shared
+    assert len(inventory) > 200
+    assert all(split_of(word) == "train" for word in inventory)
+    assert shared <= _fixed_words()
+
+
+def _fixed_words() -> set[str]:
+    """Capitalised words that come from sentence patterns, not from name inventories."""
+    patterns = [word.question + word.before + word.after for r in RELATIONS.values() for word in r.wordings]
+    fixed = set(TEMPLATE_WORD.findall(" ".join(patterns) + " ".join(kind.name for kind in SUBJECTS)))
+    return fixed | set("After According As Captain Doctor In Judge Lady Sister Songs The Travellers".split())
+
+
+def test_answers_come_in_several_acceptable_forms() -> None:
+    answerable = [example for example in SETS[1].examples if example.answerable]
+    several = [example for example in answerable if len({gold.text for gold in example.answers}) > 1]
+    assert 0.2 < len(several) / len(answerable) < 0.8
+    assert all(gold.text in max((g.text for g in e.answers), key=len) for e in several for gold in e.answers)
+    assert all(len(e.answers[0].text) == min(len(gold.text) for gold in e.answers) for e in several)
+
+
+def test_level_1_shares_the_relation_word_and_level_2_does_not() -> None:
+    """The relation word is what a question has besides the subject's name and function words."""
+    assert all(_relation_word(e) in _sentence(e) for e in SETS[1].examples if e.answerable)
+    assert not any(_relation_word(e) in _sentence(e) for e in SETS[2].examples if e.answerable)
+
+
+def test_below_level_3_each_relation_word_stands_once() -> None:
+    for level in (1, 2):
+        for example in SETS[level].examples:
+            assert example.context.split().count(_relation_word(example)) <= 1
+
+
+def _relation_word(example: Example) -> str:
+    """The word of the one wording whose question pattern the question follows."""
+    for relation in RELATIONS.values():
+        for wording in relation.wordings:
+            pattern = re.escape(wording.question).replace(r"\{s\}", ".+").replace(r"\{n\}", "")
+            if re.fullmatch(pattern, example.question):
+                stated = set(re.findall(r"\w+", wording.before + wording.after))
+                shared = [word for word in re.findall(r"\w+", wording.question) if word in stated]
+                return next(w for w in shared if len(w) > 1 and w not in ("was", "had", "by", "of", "the"))
+    raise AssertionError(example.question)
+
+
+def _sentence(example: Example) -> str:
+    start = example.context.rfind(". ", 0, example.answers[0].start) + 1
+    return example.context[start : example.context.index(".", example.answers[0].start)]
+
+
+def test_unanswerable_questions_of_level_3_rest_on_what_the_passage_says() -> None:
+    for example in SETS[3].examples:
+        if example.kind == "impossible_condition":
+            event = next(event for event in EVENTS if example.question.endswith(f" after {event}?"))
+            assert event not in example.context
+        if example.kind == "mutual_exclusion":
+            trait = re.search(r"the (\S+) \w+ ", example.question)
+            assert trait
+            assert f"{example.question.split(trait[0])[1].rstrip('?').split(' ')[0]}" in example.context
+        assert bool(example.plausible) == (example.kind not in (None, "other_neutral"))
+
+
+def test_true_conditions_and_denials_are_asked_of_answerable_questions_too() -> None:
+    """Else a model could tell trick questions by their form alone."""
+    answerable = [example.question for example in SETS[3].examples if example.answerable]
+    traits = {trait for kind in SUBJECTS for pair in kind.traits for trait in pair}
+    assert sum(" never " in question for question in answerable) > 20
+    assert sum(" after the " in question for question in answerable) > 20
+    assert sum(not traits.isdisjoint(question.split()) for question in answerable) > 20
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_position_tells_nothing(level: int) -> None:
+    """Always answering with the n-th sentence, or from a fixed place, is rarely right."""
+    answerable = [example for example in SETS[level].examples if example.answerable]
+    sentences = Counter(example.context[: example.answers[0].start].count(". ") for example in answerable)
+    tenths = Counter(10 * example.answers[0].start // len(example.context) for example in answerable)
+    assert max(sentences.values()) < 0.5 * len(answerable)
+    assert max(tenths.values()) < 0.3 * len(answerable)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_passages_have_several_sentences_and_fit_short_windows(level: int) -> None:
+    contexts = {example.context for example in SETS[level].examples}
+    words = [len(context.split()) for context in contexts]
+    assert min(context.count(".") for context in contexts) >= 3
+    assert max(context.count(".") for context in contexts) <= 9
+    assert max(words) <= 120
+
+
+def test_demo_sets_are_of_one_difficulty_and_share_no_article() -> None:
+    train, calibration, dev = demo_sets(train=100, calibration=100, dev=100)
+    assert not train.titles & calibration.titles
+    assert not train.titles & dev.titles
+    assert not calibration.titles & dev.titles
+    for questions in (train, calibration, dev):
+        assert _share(questions, "-L1-") == pytest.approx(DEMO_LEVELS[1], abs=0.08)
+        assert _share(questions, "-L3-") == 0
+
+
+def _share(questions: QuestionSet, part: str) -> float:
+    return sum(part in example.id for example in questions.examples) / len(questions)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [((0, 1), "articles=0"), ((1, 1, 4), "levels=4"), ((1, 1, {}), "levels"), ((1, 1, {1: -1.0}), "levels")],
+)
+def test_arguments_out_of_range_are_named(arguments: tuple, named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        generate(*arguments)
+
+
+def test_the_command_writes_a_file_that_reads_back_unchanged(tmp_path, capsys) -> None:
+    parser = argparse.ArgumentParser()
+    cli.add_arguments(parser)
+    out = tmp_path / "deep" / "set.json"
+    args = parser.parse_args(f"synthetic --articles 4 --seed 9 --level 3 --split dev --out {out}".split())
+    assert cli.run(args) == 0
+    questions = generate(4, 9, 3, "dev")
+    assert f"{len(questions)} questions in 4 articles" in capsys.readouterr().out
+    assert read(out).fingerprint == questions.fingerprint
+    assert json.loads(out.read_text())["version"] == "v2.0"

@@ -1,0 +1,219 @@
+"""``qa-arch evaluate``: official JSON on stdout, all else on stderr, exit codes that mean something."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from qa_arch.cli.main import main
+
+CONTEXT = "The red mill stands by the ferry. Théodore keeps a lamp in it."
+
+
+def gold(text: str) -> dict:
+    return {"text": text, "answer_start": CONTEXT.index(text)}
+
+
+ANSWERS = {"q1": [gold("red mill"), gold("The red mill")], "q2": [gold("Théodore")], "q3": [], "q4": []}
+TEXTS = {"q1": "mill", "q2": "théodore", "q3": "", "q4": "lamp"}
+
+
+def write(path, value) -> str:
+    path.write_text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), "utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def data(tmp_path):
+    qas = [{"id": k, "question": "?", "answers": v, "is_impossible": not v} for k, v in ANSWERS.items()]
+    article = {"title": "Mill", "paragraphs": [{"context": CONTEXT, "qas": qas}]}
+    return write(tmp_path / "data.json", {"version": "v2.0", "data": [article]})
+
+
+@pytest.fixture
+def data_11(tmp_path):
+    qas = [{"id": k, "question": "?", "answers": v} for k, v in ANSWERS.items() if v]
+    article = {"title": "Mill", "paragraphs": [{"context": CONTEXT, "qas": qas}]}
+    return write(tmp_path / "data11.json", {"version": "1.1", "data": [article]})
+
+
+@pytest.fixture
+def evaluate(tmp_path, capsys):
+    """``evaluate(data, predictions, *options)`` -> exit code, stdout, stderr."""
+
+    def call(data, predictions, *options):
+        path = write(tmp_path / "predictions.json", predictions)
+        code = main(["evaluate", "--data", data, "--predictions", path, *map(str, options)])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def test_official_json(evaluate, data):
+    code, out, err = evaluate(data, TEXTS)
+    scores = json.loads(out)
+    # exact: q2, q3. F1: q1 against "red mill" 2 * 1 * .5 / 1.5 = 2/3, q2 1, q3 1, q4 0
+    assert code == 0
+    assert list(scores)[:3] == ["exact", "f1", "total"]
+    assert (scores["exact"], scores["f1"], scores["total"]) == (50.0, pytest.approx(200 / 3), 4)
+    assert (scores["HasAns_total"], scores["NoAns_total"]) == (2, 2)
+    assert scores["answerable_accuracy"] == 75.0
+    assert err == "protocol: SQuAD 2.0 (from the data)\n"
+
+
+def test_protocol_11_by_the_data_and_as_asked(evaluate, data, data_11):
+    code, out, err = evaluate(data_11, {"q1": "mill", "q2": "Théodore"})
+    assert (code, json.loads(out)["exact_match"], json.loads(out)["f1"]) == (0, 50.0, pytest.approx(500 / 6))
+    assert "SQuAD 1.1 (from the data)" in err
+    code, out, err = evaluate(data_11, {"q1": "mill", "q2": "Théodore"}, "--protocol", "2.0")
+    assert (json.loads(out)["HasAns_total"], "SQuAD 2.0 (as asked)" in err) == (2, True)
+    code, out, err = evaluate(data, TEXTS, "--protocol", "1.1")
+    assert (code, out) == (4, "")
+    assert "q3: has no answer" in err
+
+
+def test_null_threshold_and_out(evaluate, data, tmp_path):
+    na = write(tmp_path / "na.json", {"q1": 0.1, "q2": 0.8, "q3": 0.9, "q4": 0.7})
+    out_path = tmp_path / "deep" / "scores.json"
+    code, out, _ = evaluate(data, TEXTS, "--na-prob", na, "--null-threshold", 0.5, "--out", out_path)
+    scores = json.loads(out)
+    assert (code, scores["exact"], scores["NoAns_exact"]) == (0, 50.0, 100.0)
+    assert {"best_f1", "best_f1_thresh", "pr_oracle_ap"} <= set(scores)
+    assert json.loads(out_path.read_text("utf-8")) == scores
+    # The official default threshold is 1.0, and nothing lies above it.
+    _, out, _ = evaluate(data, TEXTS, "--na-prob", na)
+    assert json.loads(out)["NoAns_exact"] == 50.0
+
+
+def test_missing_ids_20(evaluate, data):
+    code, out, err = evaluate(data, {"q1": "red mill", "q3": ""})
+    scores = json.loads(out)
+    assert code == 3
+    assert (scores["exact"], scores["total"], scores["HasAns_total"], scores["NoAns_total"]) == (
+        100.0,
+        2,
+        1,
+        1,
+    )
+    assert "questions without a prediction (of 4): 2: q2 q4" in err
+
+
+def test_missing_ids_11(evaluate, data_11):
+    code, out, err = evaluate(data_11, {"q1": "red mill"})
+    assert (code, json.loads(out)["exact_match"], json.loads(out)["f1"]) == (3, 50.0, 50.0)
+    assert "q2" in err
+
+
+def test_strict_writes_nothing(evaluate, data, tmp_path):
+    target = tmp_path / "scores.json"
+    code, out, err = evaluate(data, {"q1": "red mill"}, "--strict", "--out", target)
+    assert (code, out, target.exists()) == (3, "", False)
+    assert "q2 q3 q4" in err
+    code, out, _ = evaluate(data, TEXTS, "--strict", "--out", target)
+    assert (code, target.exists(), json.loads(out)["total"]) == (0, True, 4)
+
+
+def test_extra_and_duplicate_ids_are_named(evaluate, data, tmp_path):
+    text = '{"q1": "x", "q2": "", "q1": "red mill", "q3": "", "q4": "", "z9": "lamp", "z8": ""}'
+    code, out, err = evaluate(data, text)
+    assert (code, json.loads(out)["exact"], json.loads(out)["total"]) == (0, 75.0, 4)
+    assert "duplicate ids, the last value counts: 1: q1\n" in err
+    assert "extra ids, of no question, ignored: 2: z9 z8\n" in err
+    na = write(tmp_path / "na.json", '{"q1": 1, "q1": 0, "q2": 0, "q3": 0, "q4": 0, "y7": 0}')
+    _, _, err = evaluate(data, TEXTS, "--na-prob", na)
+    assert "na.json: duplicate ids, the last value counts: 1: q1" in err
+    assert "y7" in err
+
+
+def test_many_extra_ids_are_counted(evaluate, data):
+    _, _, err = evaluate(data, TEXTS | {f"extra{i}": "" for i in range(500)})
+    assert "500: extra0 extra1" in err
+    assert "and 480 more" in err
+
+
+@pytest.mark.parametrize(
+    ("predictions", "message"),
+    [
+        ("[]", "holds a list; expected an object"),
+        ('"q1"', "holds a string; expected an object"),
+        ("3", "holds the number 3; expected an object"),
+        ("null", "holds null; expected an object"),
+        ("", "is not JSON"),
+        ('{"q1": "mill"', "is not JSON"),
+        ("{'q1': 'mill'}", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ('{"q1": 3}', "q1: the prediction is the number 3; give a string"),
+        ('{"q1": null}', "q1: the prediction is null; give a string"),
+        ('{"q1": ["mill"]}', "q1: the prediction is a list; give a string"),
+        ('{"q1": {"text": "mill"}}', "q1: the prediction is an object; give a string"),
+        ('{"q1": true}', "q1: the prediction is true or false; give a string"),
+        ('{"z": "mill"}', "no prediction belongs to any of the questions"),
+        ("{}", "no prediction belongs to any of the questions"),
+    ],
+)
+def test_malformed_predictions(predictions, message, evaluate, data):
+    code, out, err = evaluate(data, predictions)
+    assert (code, out) == (4, "")
+    assert message in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("null_scores", "message"),
+    [
+        ('{"q1": "0.5"}', "q1: the no-answer score is a string; give a number"),
+        ('{"q1": true}', "q1: the no-answer score is true or false; give a number"),
+        ('{"q1": NaN}', "q1: the no-answer score is the number nan; give a number"),
+        ('{"q1": 0, "q2": 0, "q3": 0}', "question q4: has a prediction and no no-answer score"),
+        ("[0.5]", "holds a list; expected an object"),
+    ],
+)
+def test_malformed_null_scores(null_scores, message, evaluate, data, tmp_path):
+    code, out, err = evaluate(data, TEXTS, "--na-prob", write(tmp_path / "na.json", null_scores))
+    assert (code, out) == (4, "")
+    assert message in err
+
+
+def test_files_that_cannot_be_read(evaluate, data, tmp_path, capsys):
+    assert main(["evaluate", "--data", data, "--predictions", str(tmp_path / "none.json")]) == 4
+    assert "none.json: cannot be read (No such file or directory)" in capsys.readouterr().err
+    assert main(["evaluate", "--data", data, "--predictions", str(tmp_path)]) == 4
+    assert "Is a directory" in capsys.readouterr().err
+    (tmp_path / "latin.json").write_bytes('{"q1": "Théodore"}'.encode("latin-1"))
+    assert main(["evaluate", "--data", data, "--predictions", str(tmp_path / "latin.json")]) == 4
+    assert "latin.json: is not UTF-8 (byte 10)" in capsys.readouterr().err
+    (tmp_path / "bom.json").write_bytes(b"\xef\xbb\xbf" + json.dumps(TEXTS).encode())
+    assert main(["evaluate", "--data", data, "--predictions", str(tmp_path / "bom.json")]) == 0
+
+
+def test_options_that_decide_nothing_are_refused(evaluate, data, data_11, tmp_path):
+    code, out, err = evaluate(data, TEXTS, "--null-threshold", 0.5)
+    assert (code, out, "--na-prob" in err) == (2, "", True)
+    na = write(tmp_path / "na.json", {"q1": 0.0, "q2": 0.0})
+    code, out, err = evaluate(data_11, {"q1": "", "q2": ""}, "--na-prob", na)
+    assert (code, out, "protocol 1.1" in err) == (2, "", True)
+
+
+def test_warnings(evaluate, data, tmp_path):
+    na = write(tmp_path / "na.json", {"q1": -3.5, "q2": 2.0, "q3": 0, "q4": 0})
+    assert "look like odds" in evaluate(data, TEXTS, "--na-prob", na)[2]
+    assert "look like odds" not in evaluate(data, TEXTS, "--na-prob", na, "--null-threshold", 0)[2]
+    silent = dict.fromkeys(TEXTS, "")
+    assert '100.0% of the answers are "no answer"' in evaluate(data, silent)[2]
+    assert "warning" not in evaluate(data, TEXTS)[2]
+
+
+def test_the_process_loads_nothing_heavy(data, tmp_path):
+    predictions = write(tmp_path / "predictions.json", TEXTS)
+    code = (
+        "import sys; from qa_arch.cli.main import main\n"
+        f"assert main(['evaluate', '--data', {data!r}, '--predictions', {predictions!r}]) == 0\n"
+        "heavy = {'torch', 'numpy', 'transformers', 'pytorch_lightning', 'evaluate', 'datasets', 'wandb'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["total"] == 4

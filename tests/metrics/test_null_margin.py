@@ -1,0 +1,155 @@
+"""Fitting the null margin and reporting at three operating points."""
+
+from __future__ import annotations
+
+import math
+import random
+from itertools import pairwise
+
+import pytest
+
+from qa_arch.errors import DataError
+from qa_arch.metrics.squad import score
+from qa_arch.metrics.threshold import at_margins, best_texts, calibrate, fit_margin
+from qa_arch.types.text import Answer, Candidate
+
+INF, NAN = math.inf, math.nan
+
+
+def mean_f1(odds, f1, answerable, margin):
+    """F1 at ``margin``, question by question, as the answers would be scored."""
+    return sum(float(not a) if o > margin else v for o, v, a in zip(odds, f1, answerable, strict=True))
+
+
+def answer(id_: str, text: str | None, odds: float) -> Answer:
+    best = None if text is None else Candidate(text, 0, len(text), 0.0, 1.0)
+    return Answer(id_, best, odds, windows=1)
+
+
+def test_margin_by_hand():
+    # answerable at -3 and 1, unanswerable at 2 and 5: the cut between 1 and 2 gets all four right
+    assert fit_margin([-3, 1, 2, 5], [1, 1, 0, 0], [True, True, False, False]) == 1.5
+    # the same with the sign of the odds turned can do no better than answering all or none: 2 of 4;
+    # cuts: none answered 2, then 1, 0, 1, 2. None answered lies at -5 - 1, all answered at 3 + 1.
+    assert fit_margin([3, -1, -2, -5], [1, 1, 0, 0], [True, True, False, False]) == 4
+
+
+def test_all_answerable_answers_all_and_all_unanswerable_answers_none():
+    odds = [-1.0, 0.5, 7.0]
+    assert fit_margin(odds, [0.5, 0.5, 0.5], [True] * 3) >= 7.0
+    assert fit_margin(odds, [0.0, 0.0, 0.0], [False] * 3) < -1.0
+
+
+def test_equal_odds_fall_together():
+    # at 1.0 one answerable and two unanswerable questions: together they are better not answered
+    margin = fit_margin([0, 1, 1, 1], [1, 1, 0, 0], [True, True, False, False])
+    assert margin == 0.5
+
+
+def test_ties_take_the_margin_nearest_zero():
+    # F1 0 on an answerable question: whether it is answered makes no difference
+    assert fit_margin([-4.0, 0.5, 3.0], [1.0, 0.0, 0.0], [True, True, False]) == pytest.approx(-1.75)
+    assert fit_margin([-4.0, -0.5, 3.0], [1.0, 0.0, 0.0], [True, True, False]) == pytest.approx(1.25)
+    # two cuts as near: the negative one
+    assert fit_margin([-2.0, 0.0, 2.0], [1.0, 0.0, 0.0], [True, True, False]) == -1.0
+
+
+@pytest.mark.parametrize("odds", [[], [NAN], [INF, -INF], [NAN, INF]])
+def test_nothing_to_fit_gives_zero(odds):
+    assert fit_margin(odds, [1.0] * len(odds), [True] * len(odds)) == 0.0
+
+
+def test_nan_and_infinite_odds_change_nothing():
+    odds, f1, answerable = [-3, 1, 2, 5], [1, 1, 0, 0], [True, True, False, False]
+    more = fit_margin([NAN, INF, *odds, -INF], [1, 1, *f1, 0], [False, True, *answerable, True])
+    assert more == fit_margin(odds, f1, answerable)
+
+
+def test_the_margin_separates_neighbouring_and_huge_floats():
+    low = 1.0
+    high = math.nextafter(low, INF)
+    margin = fit_margin([low, high], [1, 0], [True, False])
+    assert low <= margin < high
+    for odds in ([-1.7e308, 1.7e308], [1e300, 1.7e308]):
+        margin = fit_margin(odds, [1, 0], [True, False])
+        assert odds[0] <= margin < odds[1]
+        assert fit_margin(odds, [0, 0], [False, False]) < odds[0]
+        assert fit_margin(odds, [1, 1], [True, True]) >= odds[1]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_margin_does_better(seed):
+    rng = random.Random(seed)
+    n = rng.randint(1, 25)
+    odds = [round(rng.gauss(0, 3), rng.choice((0, 1, 6))) for _ in range(n)]
+    answerable = [rng.random() < 0.6 for _ in odds]
+    f1 = [rng.choice((0.0, 1.0, 0.4, rng.random())) if a else 0.0 for a in answerable]
+    margin = fit_margin(odds, f1, answerable)
+    cuts = [-100.0, *odds, 100.0]
+    best = max(mean_f1(odds, f1, answerable, cut) for cut in cuts)
+    assert mean_f1(odds, f1, answerable, margin) == pytest.approx(best)
+    order = list(range(n))
+    rng.shuffle(order)
+    shuffled = fit_margin(*([values[i] for i in order] for values in (odds, f1, answerable)))
+    assert shuffled == margin, "depends on the order of the questions"
+
+
+def test_the_number_of_null_answers_falls_as_the_margin_rises(gold_set):
+    rng = random.Random(2)
+    odds = [*(rng.gauss(0, 4) for _ in range(60)), NAN, INF, -INF, 0.0, 0.0]
+    answers = [answer(f"q{i}", "mill" if i % 7 else None, value) for i, value in enumerate(odds)]
+    questions = gold_set({a.id: ["mill"] if i % 2 else [] for i, a in enumerate(answers)})
+    null = {a.id: a.null_odds for a in answers}
+    counts = []
+    for margin in (-INF, *sorted(value for value in odds if math.isfinite(value)), INF):
+        scores = score(questions, best_texts(answers), null_scores=null, threshold=margin)
+        counts.append(scores.total - scores.answering.answered)
+        assert counts[-1] == sum(a.text(margin) == "" for a in answers), "disagrees with Answer.text"
+    assert all(a >= b for a, b in pairwise(counts))
+    assert counts[0] > counts[-1] == sum(a.best is None for a in answers)
+
+
+def test_three_operating_points(gold_set):
+    golds = {"a": ["mill"], "b": ["ferry"], "c": [], "d": []}
+    answers = [
+        answer("a", "mill", -2.0),
+        answer("b", "ferry", 1.0),
+        answer("c", "oar", 3.0),
+        answer("d", "oar", -1),
+    ]
+    got = at_margins(gold_set(golds), answers, calibrated=5.0)
+    # Margin 0 answers a (right) and d (wrong): a, c right. 5 answers all: a, b right. Three are right
+    # for a cut between -2 and -1 (a, c, d) and between 1 and 3 (a, b, c); the former is nearer 0.
+    assert (got.margin_0.exact, got.margin_0.threshold) == (50.0, 0.0)
+    assert (got.calibrated.exact, got.calibrated.threshold) == (50.0, 5.0)
+    assert (got.oracle.exact, got.oracle.threshold) == (75.0, -1.5)
+    assert got.calibrated.no_answer.exact == 0.0
+    assert calibrate(gold_set(golds), answers) == -1.5
+    for scores in (got.margin_0, got.calibrated, got.oracle):
+        texts = {a.id: a.text(scores.threshold) for a in answers}
+        assert score(gold_set(golds), texts).f1 == scores.f1, "not what the answers at that margin score"
+
+
+def test_oracle_is_never_below_the_others(make):
+    for seed in range(8):
+        rng = random.Random(seed)
+        _, questions, texts = make(seed)
+        answers = [
+            answer(id_, text or None, rng.choice((rng.gauss(0, 2), NAN, 0.0))) for id_, text in texts.items()
+        ]
+        got = at_margins(questions, answers, calibrated=rng.gauss(0, 2))
+        assert got.oracle.f1 >= max(got.margin_0.f1, got.calibrated.f1) - 1e-6
+
+
+def test_all_null(gold_set):
+    answers = [answer("a", None, INF), answer("b", None, INF)]
+    got = at_margins(gold_set({"a": ["mill"], "b": []}), answers, calibrated=1.0)
+    assert (got.oracle.exact, got.oracle.threshold, got.margin_0.answering.answered) == (50.0, 0.0, 0)
+
+
+def test_every_question_is_answered_once(gold_set):
+    questions = gold_set({"a": [], "b": []})
+    with pytest.raises(DataError, match="not predicted: b"):
+        at_margins(questions, [answer("a", "x", 0.0)], 0.0)
+    with pytest.raises(DataError, match="2 answers to 1 questions"):
+        best_texts([answer("a", "x", 0.0), answer("a", "y", 0.0)])
