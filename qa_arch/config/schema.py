@@ -169,7 +169,7 @@ def validate(raw: Any) -> Config:
             )
         if config.encoder.width % config.encoder.heads:  # type: ignore[operator]
             raise ConfigError(
-                f"encoder.width: {config.encoder.width} is not a multiple of encoder.heads {config.encoder.heads}"
+                f"encoder.width: {config.encoder.width} is no multiple of encoder.heads {config.encoder.heads}"
             )
     if config.model.get("task") != "span":
         raise ConfigError(f"model.task: {config.model.get('task')!r} is not a choice (known: span)")
@@ -182,6 +182,6 @@ def require_vectors(config: Config) -> None:
     """Raise ConfigError where word vectors are wanted and no file of them is named."""
     if config.glove.use and not config.glove.path:
         raise ConfigError(
-            "glove.path: missing; name a file of word vectors (glove.path=glove.840B.300d.txt, or QA_ARCH_GLOVE"
-            " in the environment), or do without them: glove=none"
+            "glove.path: missing; name a file of word vectors (glove.path=glove.840B.300d.txt, or"
+            " QA_ARCH_GLOVE in the environment), or do without them: glove=none"
         )

@@ -51,7 +51,7 @@ def arguments(target: type, section: Mapping[str, Any], given: typing.Collection
     ``given`` are the parameters that the caller supplies and a config may not name.
     """
     parameters = inspect.signature(target).parameters
-    hints = typing.get_type_hints(target.__init__, include_extras=True)
+    hints = typing.get_type_hints(inspect.unwrap(target.__init__), include_extras=True)  # type: ignore[misc]
     settable = [name for name in parameters if name not in given]
     taken: dict[str, Any] = {}
     for key, value in section.items():

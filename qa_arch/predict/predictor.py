@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -39,11 +40,13 @@ class Predictor:
         vectors: WordVectors | None,
         config: Config,
         *,
+        segments: bool,
         margin: float,
         record: RunRecord | None = None,
         precision: Precision = "fp32",
     ) -> None:
         self.model, self.tokenizer, self.vectors = model.eval(), tokenizer, vectors
+        self.segments = segments
         self.config, self.margin, self.record = config, margin, record
         self.precision: Precision = precision
 
@@ -87,7 +90,7 @@ class Predictor:
             max_length=settings.max_length,
             stride=settings.stride,
             max_question=settings.max_question,
-            segments=self.model.encoder.has_segments,  # type: ignore[union-attr]
+            segments=self.segments,
         )
 
 
@@ -116,7 +119,14 @@ def load(
         store.load_tokenizer(folder / MODEL),
         vectors,
         config,
-        margin=float(record.margin.get("value", 0.0)),
+        segments=encoder.has_segments,
+        margin=_margin(record),
         record=record,
         precision=precision,
     )
+
+
+def _margin(record: RunRecord) -> float:
+    """The fitted margin; None in the record means that "no answer" is never given."""
+    value = record.margin.get("value", 0.0)
+    return math.inf if value is None else float(value)

@@ -116,7 +116,8 @@ def make_tokenizer(settings: EncoderSettings, train: QuestionSet) -> PreTrainedT
     except (OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
         raise UnavailableError(
-            f"encoder.name: no tokenizer for '{name}' ({first}); check the name and the connection, or give a local folder"
+            f"encoder.name: no tokenizer for '{name}' ({first});"
+            " check the name and the connection, or give a local folder"
         ) from error
 
 

@@ -25,11 +25,11 @@ def wandb_logger(
     Only rank 0 starts a run. Offline is asked for by the run's own mode: Lightning's ``offline=True``
     would set the mode of the whole process and so of every later run.
     """
-    mode = settings.mode
+    mode = os.environ.get("WANDB_MODE") or settings.mode
     if mode == "auto":
         mode = "online" if logged_in() else "offline"
     run = None
-    if rank_zero_only.rank == 0:
+    if getattr(rank_zero_only, "rank", 0) == 0:
         run = wandb.init(
             project=settings.project,
             name=name,
@@ -37,7 +37,7 @@ def wandb_logger(
             tags=settings.tags,
             config=config,
             dir=folder,
-            mode=os.environ.get("WANDB_MODE", mode),
+            mode=mode,  # type: ignore[arg-type]
             reinit="create_new",
         )
     try:

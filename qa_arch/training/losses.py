@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional
 
 from qa_arch.types.tensors import SpanLabels, SpanLogits
 
 
 def span_loss(logits: SpanLogits, labels: SpanLabels) -> Float[Tensor, "B"]:
-    """Cross-entropy of each window: the mean of start and end, plus the verifier's where there is one.
+    """Cross-entropy of each window: the mean of start and end, plus the verifier's if there is one.
 
     "No answer" is one more class beside the tokens (the null logits), right for every window that
     does not hold the gold answer (Devlin et al. 2019, section 4.3). The result is not yet weighted.
@@ -21,7 +21,9 @@ def span_loss(logits: SpanLogits, labels: SpanLabels) -> Float[Tensor, "B"]:
     loss = (start + end) / 2
     if logits.verifier is not None:
         empty = (~labels.answerable).float()
-        loss = loss + F.binary_cross_entropy_with_logits(logits.verifier.float(), empty, reduction="none")
+        loss = loss + functional.binary_cross_entropy_with_logits(
+            logits.verifier.float(), empty, reduction="none"
+        )
     return loss
 
 
@@ -36,7 +38,7 @@ def _cross_entropy(
     classes = torch.cat([scores, null[:, None]], dim=1).float()
     position, found = snap_outward(gold, classes[:, :-1].isfinite(), before=before)
     target = torch.where(answerable & found, position, scores.shape[1])
-    return F.cross_entropy(classes, target, reduction="none")
+    return functional.cross_entropy(classes, target, reduction="none")
 
 
 def snap_outward(

@@ -27,6 +27,10 @@ class SpanTask(pl.LightningModule):
     so both are multiplied in first.
     """
 
+    train_sums: torch.Tensor
+    """Sum of losses and number of windows of this epoch so far, on this rank."""
+    eval_sums: torch.Tensor
+
     def __init__(
         self,
         model: nn.Module,
@@ -47,7 +51,7 @@ class SpanTask(pl.LightningModule):
         self.register_buffer("train_sums", torch.zeros(2, dtype=torch.float64), persistent=True)
         self.register_buffer("eval_sums", torch.zeros(2, dtype=torch.float64), persistent=False)
 
-    def configure_optimizers(self) -> dict[str, Any]:
+    def configure_optimizers(self) -> Any:
         groups = parameter_groups(
             self.model,
             lr=self.optim.lr,

@@ -51,7 +51,7 @@ def schedule(
     steps: int,
     warmup: float,
 ) -> LambdaLR:
-    """A factor that rises over the first ``warmup`` share of ``steps`` and then falls to 0 as ``kind`` says."""
+    """A factor that rises over the first ``warmup`` share of ``steps``, then falls to 0 as ``kind`` says."""
     rising = round(steps * warmup)
 
     def factor(step: int) -> float:
