@@ -18,11 +18,12 @@ from qa_arch.types.text import Example, QuestionSet
 
 _WORD = re.compile(r"\w+(?:[-'’]\w+)*")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=\S)")
-_FUNCTION_WORDS = frozenset(
-    "a about after an and are as at be been before by did do does for from had has have he her his how if in "
-    "into is it its many much of on or she that the their them they this to under was were what when where "
-    "which while who whom whose why will with would year".split()
-)
+_LISTED = """
+    a about after an and are as at be been before by did do does for from had has have he her his how if in
+    into is it its many much of on or she that the their them they this to under was were what when where
+    which while who whom whose why will with would year
+"""
+_FUNCTION_WORDS = frozenset(_LISTED.split())
 
 
 class Heuristic(Protocol):
@@ -90,7 +91,7 @@ class WordOverlap:
     def fit(self, calibration: QuestionSet) -> WordOverlap:
         """Choose the threshold of best F1; the lowest of equals."""
         found = {example.id: _best_sentence(example) for example in calibration.examples}
-        steps = sorted({share for share, _ in found.values()}) + [float("inf")]
+        steps = [*sorted({share for share, _ in found.values()}), float("inf")]
         return replace(self, threshold=max(steps, key=lambda step: score(calibration, _cut(found, step)).f1))
 
     def predict(self, questions: QuestionSet) -> dict[str, str]:

@@ -32,7 +32,9 @@ def test_always_no_answer_scores_the_share_of_unanswerable_questions() -> None:
 
 
 def test_word_overlap_takes_the_name_from_the_sentence_of_most_shared_words() -> None:
-    questions = asks(("Who painted the old bridge?", None), ("What is Ostrel?", None), ("How many lamps?", None))
+    questions = asks(
+        ("Who painted the old bridge?", None), ("What is Ostrel?", None), ("How many lamps?", None)
+    )
     assert WordOverlap(threshold=0.5).predict(questions) == {"q0": "Ilva Morn", "q1": "port", "q2": "40"}
 
 
@@ -44,7 +46,9 @@ def test_word_overlap_abstains_below_its_threshold_and_not_at_it() -> None:
 
 def test_word_overlap_fits_the_threshold_that_parts_answerable_from_not() -> None:
     questions = asks(
-        ("Who painted the old bridge?", "Ilva Morn"), ("Who drowned near the silver bridge?", None), ("Who ran?", None)
+        ("Who painted the old bridge?", "Ilva Morn"),
+        ("Who drowned near the silver bridge?", None),
+        ("Who ran?", None),
     )
     fitted = WordOverlap(threshold=0.0).fit(questions)
     assert fitted.threshold == 1.0
@@ -59,7 +63,9 @@ def test_word_overlap_fitted_where_nothing_has_an_answer_never_answers() -> None
 def test_random_span_draws_every_span_alike() -> None:
     context = "one two three"
     examples = [Example(f"q{i}", "?", context, "t") for i in range(5000)]
-    drawn = Counter(RandomSpan(max_words=2, abstain_rate=0.0).predict(question_set("m", examples, "2.0")).values())
+    drawn = Counter(
+        RandomSpan(max_words=2, abstain_rate=0.0).predict(question_set("m", examples, "2.0")).values()
+    )
     assert set(drawn) == {"one", "two", "three", "one two", "two three"}
     assert max(drawn.values()) < 1.2 * min(drawn.values())
 

@@ -22,6 +22,7 @@ from qa_arch.errors import ConfigError
 from qa_arch.types.text import Example, QuestionSet
 
 SETS = {level: generate(60, seed=5, levels=level) for level in LEVELS}
+FRAMES = "After According As Captain Clan Doctor Each Guild In Judge Lady Sister Songs The Travellers"
 TEMPLATE_WORD = re.compile(r"[A-Z]\w+")
 
 
@@ -47,21 +48,28 @@ def test_level_3_has_all_six_kinds_in_comparable_shares() -> None:
 
 @pytest.mark.parametrize("level", [1, 2])
 def test_single_subject_levels_have_the_kinds_that_need_one_subject(level: int) -> None:
-    assert {example.kind for example in SETS[level].examples} == {None, "negation", "antonym", "other_neutral"}
+    assert {example.kind for example in SETS[level].examples} == {
+        None,
+        "negation",
+        "antonym",
+        "other_neutral",
+    }
 
 
 def test_the_same_arguments_give_the_same_set_in_another_process() -> None:
-    program = "from qa_arch.data.synthetic import generate; print(generate(5, 3, {1: 0.5, 3: 0.5}, 'dev').fingerprint)"
+    call = "generate(5, 3, {1: 0.5, 3: 0.5}, 'dev').fingerprint"
+    program = [sys.executable, "-c", f"from qa_arch.data.synthetic import generate; print({call})"]
     environment = {**os.environ, "PYTHONHASHSEED": "123"}
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
-    assert told.stdout.strip() == generate(5, 3, {1: 0.5, 3: 0.5}, "dev").fingerprint
-    assert generate(5, 4, {1: 0.5, 3: 0.5}, "dev").fingerprint != told.stdout.strip()
+    told = subprocess.run(program, capture_output=True, text=True, check=True, env=environment).stdout.strip()
+    assert told == generate(5, 3, {1: 0.5, 3: 0.5}, "dev").fingerprint
+    assert told != generate(5, 4, {1: 0.5, 3: 0.5}, "dev").fingerprint
 
 
 def test_ids_are_unique_and_paragraphs_share_one_string() -> None:
     examples = SETS[1].examples
     assert len({example.id for example in examples}) == len(examples)
-    assert len({id(example.context) for example in examples}) == len({example.context for example in examples}) == 180
+    strings = {id(example.context) for example in examples}
+    assert len(strings) == len({example.context for example in examples}) == 180
 
 
 def test_titles_are_of_one_article_each() -> None:
@@ -85,7 +93,7 @@ def _fixed_words() -> set[str]:
     """Capitalised words that come from sentence patterns, not from name inventories."""
     patterns = [word.question + word.before + word.after for r in RELATIONS.values() for word in r.wordings]
     fixed = set(TEMPLATE_WORD.findall(" ".join(patterns) + " ".join(kind.name for kind in SUBJECTS)))
-    return fixed | set("After According As Captain Doctor In Judge Lady Sister Songs The Travellers".split())
+    return fixed | set(FRAMES.split())
 
 
 def test_answers_come_in_several_acceptable_forms() -> None:

@@ -14,7 +14,7 @@ from random import Random
 from qa_arch.data.squad import question_set
 from qa_arch.data.synthetic.names import SPLITS, Names, Split
 from qa_arch.data.synthetic.passages import single_subject, two_subjects
-from qa_arch.data.synthetic.questions import KINDS, Asker
+from qa_arch.data.synthetic.questions import KINDS, Asked, Asker
 from qa_arch.errors import ConfigError
 from qa_arch.types.text import Example, QuestionSet
 
@@ -67,7 +67,9 @@ def demo_sets(
     )
 
 
-def _article(rng: Random, names: Names, shares: Mapping[int, float], prefix: str, titles: set[str]) -> list[Example]:
+def _article(
+    rng: Random, names: Names, shares: Mapping[int, float], prefix: str, titles: set[str]
+) -> list[Example]:
     """The questions of one article, titled after its first subject; ``titles`` holds those taken."""
     examples: list[Example] = []
     title = ""
@@ -82,17 +84,13 @@ def _article(rng: Random, names: Names, shares: Mapping[int, float], prefix: str
         asked = asker.answerable(_ANSWERABLE) + asker.unanswerable(_UNANSWERABLE)
         rng.shuffle(asked)
         for number, question in enumerate(asked):
-            golds = question.fact.golds if question.fact else ()
-            examples.append(
-                Example(
-                    id=f"{prefix}-L{level}-{paragraph}{number}",
-                    question=question.text,
-                    context=passage.context,
-                    title=title,
-                    answers=() if question.kind else golds,
-                    plausible=golds if question.kind else (),
-                    kind=question.kind,
-                )
-            )
+            id_ = f"{prefix}-L{level}-{paragraph}{number}"
+            examples.append(_example(id_, title, passage.context, question))
     titles.add(title)
     return examples
+
+
+def _example(id_: str, title: str, context: str, asked: Asked) -> Example:
+    golds = asked.fact.golds if asked.fact else ()
+    answers, plausible = ((), golds) if asked.kind else (golds, ())
+    return Example(id_, asked.text, context, title, answers, plausible, asked.kind)

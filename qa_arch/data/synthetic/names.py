@@ -27,7 +27,7 @@ _PARTS: dict[str, Parts] = {
         ),
         (
             "place",
-            "arn bam cald dunn essel farr glan hask ilm karl lamb marn nett oss pell quor rast samb tarn umb veld wex yarn",
+            "arn bam cald dunn essel farr hask ilm karl lamb marn nett oss pell quor rast samb tarn umb yarn",
             "bury chester combe dale field ford ham port stead wick",
         ),
         (
@@ -58,7 +58,7 @@ _PARTS: dict[str, Parts] = {
     )
 }
 """Beginnings and ends of the names of each kind: as in life, a town does not sound like a person."""
-_MIDDLES = "ba de fo gi la lo me na nu pi ra ro se ti vo".split()
+_MIDDLES = ("ba", "de", "fo", "gi", "la", "lo", "me", "na", "nu", "pi", "ra", "ro", "se", "ti", "vo")
 _MIDDLE_SHARE = 0.25
 _SPLIT_OF_BUCKET: tuple[Split, ...] = ("train", "train", "calibration", "dev")
 

@@ -22,8 +22,10 @@ _DENIED_SHARE = 0.5
 """Share of single-subject passages that deny one of their facts."""
 _SHORT_MENTION_SHARE = 0.85
 """How often a single-subject passage says "the town" and not its name."""
-_ASIDE_SHARE = 0.2
-_FILLER_SHARE = 0.6
+_ASIDE_SHARE = 0.15
+"""How often names that are no answers stand before a fact, and behind one."""
+_FILLER_SHARE = 0.5
+"""How often a passage has a sentence that states no fact."""
 
 
 @dataclass(frozen=True, slots=True)

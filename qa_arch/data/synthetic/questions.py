@@ -14,15 +14,27 @@ from qa_arch.data.synthetic.passages import EVENTS, Fact, Passage, Subject
 from qa_arch.data.synthetic.relations import RELATIONS, Relation
 
 KINDS = ("negation", "antonym", "entity_swap", "mutual_exclusion", "impossible_condition", "other_neutral")
-_KINDS_BELOW_3 = ("negation", "antonym", "other_neutral", "other_neutral")
-"""With one subject and no conditions three kinds are left; listed twice is drawn twice as often."""
+_KINDS_BELOW_3 = ("negation", "antonym", *["other_neutral"] * 4)
+"""With one subject and no conditions three kinds are left; listed more often is drawn more often."""
 _TRAIT_SHARE = 0.3
 _CONDITION_SHARE = 0.7
 
 
 @dataclass(frozen=True, slots=True)
+class Request:
+    """What to ask for, before it has words; ``fact`` is what answers it, or only seems to."""
+
+    subject: Subject
+    relation: Relation
+    fact: Fact | None
+    never: bool = False
+    trait: str | None = None
+    event: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Asked:
-    """A question and what it rests on: the fact that answers it, or that only seems to."""
+    """A question, the fact it rests on, and why that does not answer it (None: it does)."""
 
     text: str
     fact: Fact | None
@@ -38,9 +50,10 @@ class Asker:
     level: int
 
     def answerable(self, count: int) -> list[Asked]:
-        """Questions on ``count`` different facts; below level 3 none about a denied fact."""
+        """Questions on ``count`` different facts (or all); below level 3 none about a denied fact."""
         facts = [fact for fact in self.passage.facts if self.level == 3 or not fact.denied]
-        return [self._about(fact) for fact in self.rng.sample(facts, min(count, len(facts)))]
+        chosen = self.rng.sample(facts, min(count, len(facts)))
+        return [Asked(self._word(self._request(fact)), fact) for fact in chosen]
 
     def unanswerable(self, count: int) -> list[Asked]:
         """Up to ``count`` different questions that the passage does not answer."""
@@ -49,38 +62,28 @@ class Asker:
         for kind in self.rng.sample(kinds, len(kinds)) * 2:
             if len(asked) == count:
                 break
-            options = list(_MAKERS[kind](self))
-            if options:
-                subject, relation, fact, extra = self.rng.choice(options)
-                question = self._ask(subject, relation, fact, **extra)
-                asked.setdefault(question, Asked(question, fact, kind))
+            if options := list(_MAKERS[kind](self)):
+                request = self.rng.choice(options)
+                question = self._word(request)
+                asked.setdefault(question, Asked(question, request.fact, kind))
         return list(asked.values())
 
-    def _about(self, fact: Fact) -> Asked:
+    def _request(self, fact: Fact) -> Request:
         """At level 3 a true trait or a true condition may be named: neither gives a trick question away."""
         trait = event = None
         if self.level == 3 and self.rng.random() < _TRAIT_SHARE:
             trait = fact.subject.trait
         if self.level == 3 and fact.event and self.rng.random() < _CONDITION_SHARE:
             event = fact.event
-        question = self._ask(
-            fact.subject, fact.relation, fact, never=fact.denied, trait=trait, event=event
-        )
-        return Asked(question, fact)
+        return Request(fact.subject, fact.relation, fact, fact.denied, trait, event)
 
-    def _ask(
-        self,
-        subject: Subject,
-        relation: Relation,
-        fact: Fact | None,
-        never: bool = False,
-        trait: str | None = None,
-        event: str | None = None,
-    ) -> str:
+    def _word(self, request: Request) -> str:
+        """The question in words."""
+        subject, trait = request.subject, request.trait
         name = f"the {trait} {subject.noun} {subject.name}" if trait else subject.name
-        wording = relation.wordings[self._wording(relation, fact)]
-        question = wording.question.format(s=name, n="never " if never else "")
-        return f"{question[:-1]} after {event}?" if event else question
+        wording = request.relation.wordings[self._wording(request.relation, request.fact)]
+        question = wording.question.format(s=name, n="never " if request.never else "")
+        return f"{question[:-1]} after {request.event}?" if request.event else question
 
     def _wording(self, relation: Relation, fact: Fact | None) -> int:
         """Level 1 asks in the passage's words, level 2 in others, level 3 in any."""
@@ -91,61 +94,60 @@ class Asker:
             return fact.wording
         return (fact.wording + self.rng.randrange(1, count)) % count
 
-    def _states(self, subject: Subject, relation: str) -> bool:
-        return any(fact.subject is subject and fact.relation.name == relation for fact in self.passage.facts)
+
+def _states(passage: Passage, subject: Subject, relation: str) -> bool:
+    return any(fact.subject is subject and fact.relation.name == relation for fact in passage.facts)
 
 
-_Option = tuple[Subject, Relation, Fact | None, dict[str, object]]
-
-
-def _negation(asker: Asker) -> Iterator[_Option]:
+def _negation(asker: Asker) -> Iterator[Request]:
     """The passage denies what is asked or, at level 3, asserts what the question denies."""
     for fact in asker.passage.facts:
         if fact.denied or asker.level == 3:
-            yield fact.subject, fact.relation, fact, {"never": not fact.denied}
+            yield Request(fact.subject, fact.relation, fact, never=not fact.denied)
 
 
-def _antonym(asker: Asker) -> Iterator[_Option]:
+def _antonym(asker: Asker) -> Iterator[Request]:
     """Asks for the opposite of what is stated."""
     for fact in asker.passage.facts:
         opposite = fact.relation.opposite
-        if opposite and not fact.denied and not asker._states(fact.subject, opposite):
-            yield fact.subject, RELATIONS[opposite], fact, {}
+        if opposite and not fact.denied and not _states(asker.passage, fact.subject, opposite):
+            yield Request(fact.subject, RELATIONS[opposite], fact)
 
 
-def _entity_swap(asker: Asker) -> Iterator[_Option]:
+def _entity_swap(asker: Asker) -> Iterator[Request]:
     """Asks of one subject what is stated of the other alone."""
     for fact in asker.passage.facts:
         for subject in asker.passage.subjects:
-            if not fact.denied and not asker._states(subject, fact.relation.name):
-                yield subject, fact.relation, fact, {}
+            if not fact.denied and not _states(asker.passage, subject, fact.relation.name):
+                yield Request(subject, fact.relation, fact)
 
 
-def _mutual_exclusion(asker: Asker) -> Iterator[_Option]:
+def _mutual_exclusion(asker: Asker) -> Iterator[Request]:
     """Gives the subject a trait that its stated trait excludes."""
     for fact in asker.passage.facts:
-        yield fact.subject, fact.relation, fact, {"trait": fact.subject.excluded, "never": fact.denied}
+        trait = fact.subject.excluded
+        yield Request(fact.subject, fact.relation, fact, never=fact.denied, trait=trait)
 
 
-def _impossible_condition(asker: Asker) -> Iterator[_Option]:
+def _impossible_condition(asker: Asker) -> Iterator[Request]:
     """Adds a condition that nothing in the passage meets."""
     named = {fact.event for fact in asker.passage.facts}
     for fact in asker.passage.facts:
         for event in EVENTS:
             if event not in named and not fact.denied:
-                yield fact.subject, fact.relation, fact, {"event": event}
+                yield Request(fact.subject, fact.relation, fact, event=event)
 
 
-def _other_neutral(asker: Asker) -> Iterator[_Option]:
-    """Asks for a relation that neither the passage nor its opposite speaks of."""
+def _other_neutral(asker: Asker) -> Iterator[Request]:
+    """Asks for a relation of which, as of its opposite, the passage says nothing."""
     stated = {fact.relation.name for fact in asker.passage.facts}
     for subject in asker.passage.subjects:
         for name in subject.type.relations:
             if name not in stated and RELATIONS[name].opposite not in stated:
-                yield subject, RELATIONS[name], None, {}
+                yield Request(subject, RELATIONS[name], None)
 
 
-_MAKERS: dict[str, Callable[[Asker], Iterator[_Option]]] = {
+_MAKERS: dict[str, Callable[[Asker], Iterator[Request]]] = {
     "negation": _negation,
     "antonym": _antonym,
     "entity_swap": _entity_swap,

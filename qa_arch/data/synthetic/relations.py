@@ -54,7 +54,9 @@ def _passive(*verbs: str) -> tuple[tuple[str, str], ...]:
 
 def _dated(*verbs: str) -> tuple[tuple[str, str], ...]:
     """Wordings for "{s} was VERB in {o}" with the year asked for."""
-    return tuple((f"{{s}} was {{n}}{verb} in {{o}}", f"In which year was {{s}} {{n}}{verb}?") for verb in verbs)
+    return tuple(
+        (f"{{s}} was {{n}}{verb} in {{o}}", f"In which year was {{s}} {{n}}{verb}?") for verb in verbs
+    )
 
 
 def _placed(*verbs: str) -> tuple[tuple[str, str], ...]:
