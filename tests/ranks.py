@@ -1,0 +1,69 @@
+"""What one rank of several does, as a program of its own: ``python ranks.py TASK RANK WORLD FOLDER``.
+
+The tests start it once for each rank; ``FOLDER`` holds what the task works on and takes the results.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from qa_arch.training.losses import span_loss
+from qa_arch.training.scoring import gather
+
+
+def step(rank: int, world: int, folder: Path) -> dict[str, float]:
+    """Two steps of every model (DDP looks for unused parameters at the second); a checksum of the weights."""
+    checksums = {}
+    for name, model, batches in torch.load(folder / "models.pt", weights_only=False):
+        wrapped = DistributedDataParallel(model.train(), find_unused_parameters=False)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            batch = batches[rank % len(batches)]
+            optimizer.zero_grad()
+            try:
+                span_loss(wrapped(batch), batch.labels).mean().backward()
+            except RuntimeError as error:
+                raise RuntimeError(f"{name}: {error}") from error
+            optimizer.step()
+        checksums[name] = sum(float(p.detach().double().sum()) for p in model.parameters())
+    return checksums
+
+
+def join(rank: int, world: int, folder: Path) -> list[dict[str, list]]:
+    """The rankings that this rank has of each reading after ``gather``."""
+    found = []
+    for readout, logits in torch.load(folder / "readings.pt", weights_only=False):
+        for row in range(rank, len(logits.start), world):
+            readout.add(torch.tensor([row]), logits.to("cpu")[row : row + 1])
+        found.append(readout)
+    return [_columns(gather(readout)) for readout in found]
+
+
+def _columns(ranking) -> dict[str, list]:
+    return {name: getattr(ranking, name).tolist() for name in ("offsets", "start", "end", "probability")}
+
+
+def main() -> None:
+    task, rank, world, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{folder}/meeting-{task}-{world}",
+        rank=rank,
+        world_size=world,
+        timeout=timedelta(seconds=120),
+    )
+    found = {"step": step, "join": join}[task](rank, world, folder)
+    (folder / f"{task}-{world}-{rank}.json").write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,264 @@
+"""What every model must keep to: each ``conf/model/**/*.yaml``, and the proposed model in its variants.
+
+Each is composed as a user would, with a tiny random encoder of its own family and a tokenizer trained
+on the spot. A new architecture is tested by its YAML alone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+import qa_arch
+from qa_arch.cli.compose import compose
+from qa_arch.config.find import conf_folder
+from qa_arch.config.schema import Config, validate
+from qa_arch.decode.answers import answers
+from qa_arch.features.collate import Collator
+from qa_arch.models.assemble import build_model
+from qa_arch.predict import read_out, store
+from qa_arch.training.assemble import Parts, assemble
+from qa_arch.training.losses import span_loss
+from qa_arch.training.run import train
+from qa_arch.types.tensors import Batch
+
+TASKS = {"span"}
+FOLDER = conf_folder() / "model"
+MODELS = {p.relative_to(FOLDER).with_suffix("").as_posix(): p for p in sorted(FOLDER.rglob("*.yaml"))}
+VARIANTS = {
+    "verifier": ["model.no_answer=verifier"],
+    "both": ["model.no_answer=both"],
+    "words": ["model.matching=words"],
+    "linear": ["model.pointer=linear"],
+    "bi_boundary": ["model.pointer=bi_boundary"],
+    "no_match": ["model.match=false"],
+    "suffix_prefix": ["model.suffix_prefix=4"],
+    "glove": ["glove=file"],
+}
+CASES = {name: (name, []) for name in MODELS} | {
+    f"proposed-{name}": ("proposed", overrides) for name, overrides in VARIANTS.items()
+}
+
+SHORT = [
+    ("Mira paints red boats.", "What does Mira paint?", "red boats"),
+    ("Mira paints red boats.", "Who drives the tram?", None),
+    ("Old Tarn keeps nine bees.", "How many bees does Tarn keep?", "nine"),
+    ("Old Tarn keeps nine bees.", "Where does Mira sleep?", None),
+]
+LONG = " ".join(f"On day {n} the ferry of Lomm carried {n + 20} goats to the isle." for n in range(12))
+
+
+def squad(title: str, rows: list[tuple[str, str, str | None]]) -> str:
+    paragraphs = []
+    for number, (context, question, text) in enumerate(rows):
+        golds = [] if text is None else [{"text": text, "answer_start": context.index(text)}]
+        qa = {"id": f"{title}-{number}", "question": question, "answers": golds, "is_impossible": not golds}
+        paragraphs.append({"context": context, "qas": [qa]})
+    return json.dumps({"version": "v2.0", "data": [{"title": title, "paragraphs": paragraphs}]})
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory) -> list[str]:
+    """Overrides that give every model the same small questions: four short ones, and some in many windows."""
+    folder = tmp_path_factory.mktemp("contract")
+    wide = [(LONG, "How many goats crossed on day 9?", "29"), (LONG, "Who built the isle?", None)]
+    (folder / "train.json").write_text(squad("ferry", [*SHORT, *wide]))
+    (folder / "four.json").write_text(squad("four", SHORT))
+    (folder / "dev.json").write_text(
+        squad("dev", [*SHORT[:2], (LONG, "What was carried on day 3?", "23 goats")])
+    )
+    known = {word for text in (LONG, *(row[0] for row in SHORT)) for word in text.split()}
+    rows = np.random.default_rng(0).normal(size=(len(known), 5)).round(3)
+    lines = (f"{word} {' '.join(map(str, row))}\n" for word, row in zip(sorted(known), rows, strict=True))
+    (folder / "vectors.txt").write_text("".join(lines))
+    return [
+        "debug=fast",
+        "encoder.initializer_range=0.15",
+        "features.max_length=64",
+        "features.max_question=16",
+        "features.stride=8",
+        "features.cache_dir=null",
+        f"data.train={folder}/train.json",
+        f"data.calibration={folder}/four.json",
+        f"data.dev={folder}/dev.json",
+        f"glove.path={folder}/vectors.txt",
+    ]
+
+
+def configure(name: str, overrides: list[str], settings: list[str]) -> Config:
+    section = OmegaConf.load(MODELS[name])
+    small = [f"model.{key}={value}" for key, value in (("hidden", 12), ("dropout", 0.0)) if key in section]
+    return validate(compose([f"model={name}", *settings, *small, *overrides]))
+
+
+@dataclass(frozen=True)
+class Contender:
+    config: Config
+    parts: Parts
+
+    def collator(self, split: str, multiple: int = 1) -> Collator:
+        table, vectors = self.parts.tables[split], self.parts.vectors
+        known = None if vectors is None else vectors.rows(table.vocabulary)
+        return Collator(table, known, multiple=multiple)
+
+    def batch(self, split: str = "train", rows: list[int] | None = None, multiple: int = 1) -> Batch:
+        return self.collator(split, multiple)(rows or list(range(len(self.parts.tables[split]))))
+
+
+@pytest.fixture(scope="module")
+def fleet(settings) -> dict[str, Contender]:
+    """Every case, assembled on first use."""
+
+    class Fleet(dict):
+        def __missing__(self, case: str) -> Contender:
+            name, overrides = CASES[case]
+            config = configure(name, overrides, settings)
+            torch.manual_seed(0)
+            self[case] = Contender(config, assemble(config))
+            return self[case]
+
+    return Fleet()
+
+
+@pytest.fixture(params=CASES)
+def contender(request, fleet) -> Contender:
+    return fleet[request.param]
+
+
+def logits_of(model: torch.nn.Module, batch: Batch):
+    with torch.inference_mode():
+        return model.eval()(batch)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_task_is_known(name):
+    assert OmegaConf.load(MODELS[name]).get("task") in TASKS
+
+
+def test_scores_lie_on_the_context_and_are_numbers(contender):
+    batch = contender.batch()
+    logits = logits_of(contender.parts.model, batch)
+    words = contender.config.model.get("matching") == "words"
+    for scores in (logits.start, logits.end):
+        assert scores.shape == batch.ids.shape
+        assert (scores[~batch.context] == -math.inf).all()
+        assert not scores.isnan().any()
+        assert not (scores == math.inf).any()
+        finite = scores.isfinite()
+        assert finite.any(1).all() if words else torch.equal(finite, batch.context)
+    assert logits.null.shape == (len(batch),)
+    assert torch.isfinite(logits.null).all()
+
+
+def test_the_same_answer_batched_alone_and_padded_further(contender):
+    table = contender.parts.tables["train"]
+    assert len(set(table.lengths.tolist())) > 2  # else nothing is padded
+    together = logits_of(contender.parts.model, contender.batch())
+    for row in range(len(table)):
+        for multiple in (1, 64):
+            alone = logits_of(contender.parts.model, contender.batch(rows=[row], multiple=multiple))
+            width = table.lengths[row]
+            for found, expected in ((alone.start, together.start), (alone.end, together.end)):
+                torch.testing.assert_close(found[0, :width], expected[row, :width], rtol=0, atol=1e-5)
+            torch.testing.assert_close(alone.null[0], together.null[row], rtol=0, atol=1e-5)
+
+
+def test_a_gradient_reaches_every_trainable_parameter(contender):
+    batch, model = contender.batch(), contender.parts.model.train()
+    model.zero_grad()
+    assert batch.labels.answerable.any()
+    assert not batch.labels.answerable.all()
+    span_loss(model(batch), batch.labels).mean().backward()
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            assert parameter.grad is not None, name
+            assert torch.isfinite(parameter.grad).all(), name
+            assert parameter.grad.any() or _without_effect(name), name
+
+
+def _without_effect(name: str) -> bool:
+    """Zero in exact arithmetic: a shift of all scores of one softmax, and what multiplies h_0 = 0."""
+    return name.endswith(("score.bias", "span.bias", "key.bias", "cell.weight_hh"))
+
+
+def test_saved_weights_load_to_equal_logits(contender, tmp_path):
+    parts = contender.parts
+    store.save_surroundings(tmp_path, parts.encoder, parts.tokenizer, parts.vectors)
+    store.save_weights(tmp_path, parts.model)
+    torch.manual_seed(99)
+    vectors = store.vector_tensor(store.load_vectors(tmp_path))
+    copy = build_model(contender.config.model, store.load_encoder(tmp_path), vectors)
+    before = logits_of(copy, contender.batch()).start
+    store.load_weights(tmp_path, copy)
+    found, expected = (logits_of(model, contender.batch()) for model in (copy, parts.model))
+    assert not torch.equal(before, expected.start)
+    for name in ("start", "end", "null_start", "null_end", "null"):
+        assert torch.equal(getattr(found, name), getattr(expected, name)), name
+
+
+def test_it_learns_four_questions_by_heart(contender):
+    """Two of them without an answer; what it says is read out as in every scoring."""
+    config, parts = contender.config, contender.parts
+    batch, questions = contender.batch("calibration"), parts.sets["calibration"]
+    kept = {name: value.clone() for name, value in parts.model.state_dict().items()}
+    optimizer = torch.optim.AdamW(parts.model.parameters(), lr=5e-3, weight_decay=0.0)
+    try:
+        for _ in range(150):
+            loss = span_loss(parts.model.train()(batch), batch.labels).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(parts.model.parameters(), 1.0)
+            optimizer.step()
+        vectors = contender.collator("calibration").vectors
+        found = answers(
+            read_out(parts.model, questions, parts.tables["calibration"], config.decode, vectors=vectors)
+        )
+    finally:
+        parts.model.load_state_dict(kept)
+    for example, answer in zip(questions.examples, found, strict=True):
+        chosen = answer.at(0.0)
+        assert (chosen.text if chosen else None) == (example.answers[0].text if example.answers else None)
+        assert chosen is None or chosen.text == example.context[chosen.start : chosen.end]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_trained_run_loads_and_answers_as_it_did(name, settings, tmp_path):
+    config = configure(name, [], settings)
+    record = train(config, folder=tmp_path)
+    assert record.status == "ok"
+    predictor = qa_arch.load(tmp_path, device="cpu")
+    torch.manual_seed(5)
+    said = json.loads((tmp_path / "null_odds.json").read_text())
+    dev = assemble(config).sets["dev"]
+    assert {a.id: a.null_odds for a in answers(predictor.read(dev, cache=False))} == said
+
+
+def test_all_models_step_together_on_two_ranks(fleet, tmp_path):
+    everyone = []
+    for case in CASES:
+        contender = fleet[case]
+        rows = list(range(len(contender.parts.tables["train"])))
+        batches = [contender.batch(rows=rows[rank::2]) for rank in range(2)]
+        everyone.append((case, contender.parts.model, batches))
+    torch.save(everyone, tmp_path / "models.pt")
+    program = Path(__file__).parent / "ranks.py"
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, program, "step", str(rank), "2", tmp_path], stderr=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
+    ]
+    said = [rank.communicate(timeout=240)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], said
+    first, second = (json.loads((tmp_path / f"step-2-{rank}.json").read_text()) for rank in range(2))
+    assert first == second
+    assert set(first) == set(CASES)
