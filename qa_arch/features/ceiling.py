@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qa_arch.features.table import FeatureTable
-from qa_arch.metrics.text import best_overlap
+from qa_arch.metrics.text import best_overlap, normalise
 from qa_arch.types.text import QuestionSet
 
 
@@ -26,8 +26,8 @@ class Ceiling:
 def ceiling(questions: QuestionSet, table: FeatureTable) -> Ceiling:
     """Score every first gold answer, widened to the tokens that ``table`` labels, as a prediction."""
     window = np.full(len(questions), -1)
-    rows = np.flatnonzero(table.answerable)[::-1]
-    window[table.example[rows]] = rows  # the first window that holds the gold
+    rows = np.flatnonzero(table.answerable)
+    window[table.example[rows]] = rows  # which one is all the same: each holds the same gold tokens
     lost, inexact, exact, f1 = [], [], 0, 0.0
     answerable = [number for number, example in enumerate(questions.examples) if example.answerable]
     for number in answerable:
@@ -35,7 +35,11 @@ def ceiling(questions: QuestionSet, table: FeatureTable) -> Ceiling:
         if row < 0:
             lost.append(example.id)
             continue
-        best = best_overlap(snapped(table, row, example.context), [g.text for g in example.answers], "2.0")
+        best = best_overlap(
+            normalise(snapped(table, row, example.context)),
+            [normalise(g.text) for g in example.answers],
+            "2.0",
+        )
         exact, f1 = exact + best.exact, f1 + best.f1
         if not best.exact:
             inexact.append(example.id)

@@ -43,9 +43,9 @@ def test_a_word_may_hold_spaces_and_be_a_number(tmp_path):
 
 
 def test_of_two_equal_words_the_first_counts(tmp_path):
-    vectors = read_vectors(write(tmp_path, "a 1 2\nb 3 4\na 5 6\n"))
-    assert vectors.words == ("a", "b")
-    assert vector(vectors, "a") == [1, 2]
+    vectors = read_vectors(write(tmp_path, "a 1 2\nb 3 4\na 5 6\nc 7 8\n"))
+    assert vectors.words == ("a", "b", "c")
+    assert vectors.matrix[1:].tolist() == [[1, 2], [3, 4], [7, 8]]
     assert WordVectors(("a", "a"), np.float32([[0], [1], [2]])).rows(["a"]).tolist() == [1]
 
 

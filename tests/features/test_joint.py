@@ -14,7 +14,8 @@ from qa_arch.errors import ConfigError, DataError
 from qa_arch.features import template, tokenizers
 from qa_arch.features.assemble import assemble
 from qa_arch.features.ceiling import ceiling, snapped
-from qa_arch.features.joint import check_lengths, prepare
+from qa_arch.features.joint import _gold_tokens, check_lengths, prepare
+from qa_arch.features.texts import TokenColumns
 from qa_arch.types.text import Example, Gold, QuestionSet
 
 
@@ -91,6 +92,28 @@ def test_segments_are_zero_then_one_and_absent_where_the_encoder_has_none(family
     else:
         at = int(table.context_at[0])
         assert window.segments[0].tolist() == [0] * at + [1] * (int(table.lengths[0]) - at)
+
+
+def test_segments_are_made_where_the_template_has_only_zeros(make_set):
+    """An encoder with segment ids behind a tokenizer that knows of none (RoBERTa's template)."""
+    tokenizer = tokenizers.build("byte_bpe", ["A mayor. Who?"], 300)
+    table = prepare(make_set(("Who?", "A mayor.", None)), tokenizer, segments=True)
+    at = int(table.context_at[0])
+    assert assemble(table, np.array([0])).segments[0].tolist() == [0] * at + [1] * (table.lengths[0] - at)
+
+
+def test_gold_tokens_are_found_where_offsets_overlap_and_run_backwards():
+    """Pieces of one passage: [0,6) [2,4) [6,9) [5,9) [9,9) [9,11)."""
+    start, end = (np.array(column, np.int32) for column in ([0, 2, 6, 5, 9, 9, 0], [6, 4, 9, 9, 9, 11, 0]))
+    columns = TokenColumns((), start[:0], np.array([0, 6]), start, start, end, start, start)
+    cases = {(4, 5): (0, 1), (3, 4): (0, 1), (6, 7): (2, 3), (5, 6): (0, 3), (8, 10): (2, 5), (9, 11): (5, 5)}
+    for (begin, stop), wanted in cases.items():
+        example = Example("q", "", "x" * 11, "", (Gold("x" * (stop - begin), begin),))
+        first, last = _gold_tokens(QuestionSet("s", (example,), "2.0", ""), columns, np.array([0]))
+        assert (first[0], last[0]) == wanted
+        solid = [i for i in range(6) if end[i] > start[i]]
+        assert wanted[0] == min(i for i in solid if end[i] > begin)
+        assert wanted[1] == max(i for i in solid if start[i] < stop)
 
 
 def test_the_template_is_the_tokenizers_own(family, make_set):
