@@ -8,10 +8,11 @@ from __future__ import annotations
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.nn.functional import linear, pad
 
 from qa_arch.nn.masking import at_least_float32
 from qa_arch.nn.recurrence import recur
-from qa_arch.nn.segments import reverse
+from qa_arch.nn.segments import mirror, reverse
 
 
 class MatchLSTM(nn.Module):
@@ -40,13 +41,13 @@ class MatchLSTM(nn.Module):
 
     def reset_parameters(self) -> None:
         """Glorot for the inputs, orthogonal for the recurrence, forget gates that start open."""
-        for linear in (self.question, self.passage, self.state, self.score):
-            nn.init.xavier_uniform_(linear.weight)
-            nn.init.zeros_(linear.bias)
-        for linear in (self.gates_passage, self.gates_attended, self.gates_state):
-            for block in linear.weight.data.chunk(4):
-                (nn.init.orthogonal_ if linear is self.gates_state else nn.init.xavier_uniform_)(block)
-            nn.init.zeros_(linear.bias)
+        for part in (self.question, self.passage, self.state, self.score):
+            nn.init.xavier_uniform_(part.weight)
+            nn.init.zeros_(part.bias)
+        for part in (self.gates_passage, self.gates_attended, self.gates_state):
+            for block in part.weight.data.chunk(4):
+                (nn.init.orthogonal_ if part is self.gates_state else nn.init.xavier_uniform_)(block)
+            nn.init.zeros_(part.bias)
         nn.init.ones_(self.gates_state.bias.data.chunk(4)[2])  # Jozefowicz et al. 2015
 
     def forward(
@@ -61,27 +62,29 @@ class MatchLSTM(nn.Module):
         # Nothing here depends on the state: it is done for all steps at once. As attention sums to
         # one, the attended row's share of the gates is attention over the rows' shares.
         keys = self.question(question)
-        values = nn.functional.linear(question, self.gates_attended.weight)
-        biases = torch.cat([self.state.bias, self.gates_attended.bias + self.gates_state.bias])
-        inputs = torch.cat([self.passage(context), self.gates_passage(context)], dim=-1) + biases
-        states = self._run(inputs, keys, values, context_mask, question_mask)
+        values = linear(question, self.gates_attended.weight)
+        weight = torch.cat([self.passage.weight, self.gates_passage.weight])
+        gates_bias = self.gates_passage.bias + self.gates_attended.bias + self.gates_state.bias
+        bias = torch.cat([self.passage.bias + self.state.bias, gates_bias])
+        inputs = linear(context.transpose(0, 1), weight, bias)
+        states = self._run(inputs, mirror(context_mask).T, keys, values, question_mask)
         ahead, back = states.permute(2, 1, 0, 3)
         both = torch.cat([ahead, reverse(back, context_mask)], dim=-1)
         return both.masked_fill(~context_mask[..., None], 0.0)
 
-    def _run(self, inputs, keys, values, context_mask, question_mask) -> Float[Tensor, "C B 2 l"]:
-        """Both directions as two rows of one recurrence, in fp32 at least.
+    def _run(self, inputs, order, keys, values, question_mask) -> Float[Tensor, "C B 2 l"]:
+        """Both directions in one recurrence, in fp32 at least.
 
         Padding stands behind the real units in both, so that no state that counts has seen it.
         """
         inputs, keys, values = (at_least_float32(x) for x in (inputs, keys, values))
         with torch.autocast(inputs.device.type, enabled=False):
-            inputs = torch.stack([inputs, reverse(inputs, context_mask)], dim=2).transpose(0, 1)
             state = torch.cat([self.state.weight, self.gates_state.weight])
-            score, bias = self.score.weight[0], self.score.bias
-            return recur(inputs.contiguous(), keys, values, question_mask, score, bias, state)
+            return recur(
+                inputs, order, keys, values, question_mask, self.score.weight[0], self.score.bias, state
+            )
 
 
 def _with_nothing(x: Float[Tensor, "B Q D"], mask: Bool[Tensor, "B Q"]) -> tuple[Tensor, Tensor]:
     """The zero row behind the question's, real in every window."""
-    return nn.functional.pad(x, (0, 0, 0, 1)), nn.functional.pad(mask, (0, 1), value=True)
+    return pad(x, (0, 0, 0, 1)), pad(mask, (0, 1), value=True)

@@ -1,56 +1,62 @@
 """The recurrence of the match-LSTM with everything that does not depend on the previous state hoisted.
 
-Axes: ``C`` steps (context units), ``B`` windows, ``R`` rows that read one question (its two
-directions), ``Q`` question units, ``l`` hidden width. The five blocks of a step's width are the
-attention's query and the gates o, i, f, g: in this order the three sigmoids are neighbours, and so
-are the three gates that act through the cell.
+Axes: ``C`` steps (context units), ``B`` windows, ``Q`` question units, ``l`` hidden width; an axis
+of 2 holds the directions, which share their parameters and run as one batch. The five blocks of a
+step's width are the attention's query and the gates o, i, f, g: in this order the three sigmoids
+are neighbours, and so are the three gates that act through the cell.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 SAFE = 20.0
 """Up to this size of keys and queries exp(2 key) exp(2 query) stays far from overflow in fp32."""
+CHUNK = 32
+"""Steps whose local derivatives are taken together: enough to amortise calls, few enough for the cache."""
 
 
 def recur(
-    inputs: Float[Tensor, "C B R 5*l"],
+    inputs: Float[Tensor, "C B 5*l"],
+    mirror: Int[Tensor, "C B"],
     keys: Float[Tensor, "B Q l"],
     values: Float[Tensor, "B Q 4*l"],
     mask: Bool[Tensor, "B Q"],
     score: Float[Tensor, "l"],
     bias: Float[Tensor, "1"],
     state: Float[Tensor, "5*l l"],
-) -> Float[Tensor, "C B R l"]:
-    """Hidden states of all steps, from zero; equal to ``recur_plain``, with a gradient by hand.
+) -> Float[Tensor, "C B 2 l"]:
+    """Hidden states in the order of reading, from zero; ``recur_plain`` with a gradient by hand.
 
-    ``inputs`` is what a context unit adds to query and gates (all biases included), ``keys`` and
-    ``values`` what the question adds to attention and gates, ``state`` is [W^r; W^hh]. ``mask``
-    has a real unit in every row.
+    ``inputs`` is what a context unit adds to query and gates (all biases included); the second
+    direction reads unit ``mirror[t]`` at step t (its own inverse). ``keys`` and ``values`` are what
+    the question adds to attention and gates, ``state`` is [W^r; W^hh]. ``mask`` has a real unit in
+    every row.
     """
-    return _Recurrence.apply(inputs, keys.masked_fill(~mask[..., None], 0.0), values, mask, score, bias, state)
+    keys = keys.masked_fill(~mask[..., None], 0.0)  # so that padding cannot trip the guard
+    return _Recurrence.apply(inputs, _flat(mirror), keys, values, mask, score, bias, state)
 
 
 def recur_plain(
-    inputs: Float[Tensor, "C B R 5*l"],
+    inputs: Float[Tensor, "C B 5*l"],
+    mirror: Int[Tensor, "C B"],
     keys: Float[Tensor, "B Q l"],
     values: Float[Tensor, "B Q 4*l"],
     mask: Bool[Tensor, "B Q"],
     score: Float[Tensor, "l"],
     bias: Float[Tensor, "1"],
     state: Float[Tensor, "5*l l"],
-) -> Float[Tensor, "C B R l"]:
+) -> Float[Tensor, "C B 2 l"]:
     """What ``recur`` computes, in the plainest form; the gradient is autograd's."""
-    _, B, R, _ = inputs.shape
-    h = c = inputs.new_zeros(B, R, score.shape[0])
+    back = inputs.flatten(0, 1)[_flat(mirror)].view_as(inputs)
+    h = c = inputs.new_zeros(inputs.shape[1], 2, score.shape[0])
     states = []
-    for step in inputs:
+    for step in torch.stack([inputs, back], dim=2):
         query, *gates = (step + h @ state.T).chunk(5, dim=-1)
         scores = torch.tanh(keys[:, None] + query[:, :, None]) @ score + bias
         attention = scores.masked_fill(~mask[:, None], -torch.inf).softmax(-1)
@@ -69,89 +75,130 @@ class _Recurrence(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, inputs, keys, values, mask, score, bias, state) -> Tensor:
+    def forward(ctx: Any, inputs, mirror, keys, values, mask, score, bias, state) -> Tensor:
         exponential = bool(keys.abs().amax() <= SAFE)
-        saved = _run(inputs, keys, values, mask, score, state, exponential)
-        queries = saved[0][..., : score.shape[0]]
+        tape = _run(inputs, mirror, keys, values, mask, score, state, exponential)
+        queries = tape.steps[..., : score.shape[0]]
         if exponential and not bool(torch.stack(queries.aminmax()).abs().amax() <= SAFE):
             exponential = False
-            saved = _run(inputs, keys, values, mask, score, state, exponential)
+            tape = _run(inputs, mirror, keys, values, mask, score, state, exponential)
         ctx.exponential = exponential
-        ctx.save_for_backward(*saved, keys, values, score, bias, state)
-        return saved[1]
+        ctx.save_for_backward(*tape, mirror, keys, values, score, bias, state)
+        return tape.states
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        steps, states, cells, attention, keys, values, score, bias, state = ctx.saved_tensors
-        C, B, R, width = states.shape
-        response = _Response(keys, R, ctx.exponential)
-        gradient, through_cell = _local_derivatives(steps, cells)
-        forget = steps[..., 3 * width : 4 * width]
-        squash = torch.empty_like(response.out)
-        into_keys, into_score = torch.zeros_like(squash), score.new_zeros(B * R, 1, width)
-        transposed = values.transpose(1, 2)
-        dh, dc = torch.zeros_like(cells[0]), torch.zeros_like(cells[0])
-        for t in range(C - 1, -1, -1):
-            step = gradient[t]
-            dh += grad[t]
-            dc.addcmul_(dh, through_cell[t])
-            step[..., width : 2 * width] *= dh
-            step[..., 2 * width :].unflatten(-1, (3, width)).mul_(dc[:, :, None])
-            dattention = step[..., width:] @ transposed
-            dscores = torch._softmax_backward_data(dattention, attention[t], -1, dattention.dtype)
-            row = dscores.view(B * R, 1, -1)
-            r = response(steps[t, ..., :width])
-            into_score.baddbmm_(row, r.flatten(0, 1))
-            torch.addcmul(r, r, r, value=-1, out=squash)  # r(1 - r), a quarter of tanh's derivative
-            into_keys.addcmul_(dscores[..., None], squash)
-            step[..., :width] = torch.bmm(row, squash.flatten(0, 1)).view(B, R, width) * (4 * score)
-            dh = (step.view(B * R, -1) @ state).view(B, R, width)
-            dc *= forget[t]
-        before = states[:-1].reshape(-1, width)
-        dstate = gradient[1:].reshape(-1, 5 * width).T @ before
-        dvalues = torch.einsum("cbrq,cbrw->bqw", attention, gradient[..., width:])
-        dscore = -2 * into_score.sum((0, 1))
-        return gradient, into_keys.sum(1) * (4 * score), dvalues, None, dscore, torch.zeros_like(bias), dstate
+        *tape, mirror, keys, values, score, bias, state = ctx.saved_tensors
+        with torch.autocast(grad.device.type, enabled=False):
+            back = _Backwards(_Tape(*tape), keys, values, score, state, ctx.exponential)
+            for first in range((len(grad) - 1) // CHUNK * CHUNK, -1, -CHUNK):
+                back.chunk(grad, first, min(first + CHUNK, len(grad)))
+            dinputs, dstate = back.gradient_of_inputs(mirror), back.gradient_of_state()
+        dkeys, dscore = back.into_keys.sum(1) * (4 * score), -2 * back.into_score.sum((0, 1))
+        return dinputs, None, dkeys, back.dvalues, None, dscore, torch.zeros_like(bias), dstate
 
 
-def _run(inputs, keys, values, mask, score, state, exponential) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The loop: for each step [query, o, i, f, g], the hidden state, the cell and the attention."""
-    C, B, R, _ = inputs.shape
+class _Tape(NamedTuple):
+    """What each step leaves behind: [query, o, i, f, g], the hidden state, the cell, the attention."""
+
+    steps: Float[Tensor, "C B 2 5*l"]
+    states: Float[Tensor, "C B 2 l"]
+    cells: Float[Tensor, "C B 2 l"]
+    attention: Float[Tensor, "C B 2 Q"]
+
+
+def _run(inputs, mirror, keys, values, mask, score, state, exponential) -> _Tape:
+    """The loop, in place on the tape."""
+    C, B, _ = inputs.shape
     width, Q = score.shape[0], keys.shape[1]
-    response = _Response(keys, R, exponential)
-    steps, attention = torch.empty_like(inputs), inputs.new_empty(C, B, R, Q)
-    states, cells = inputs.new_empty(C, B, R, width), inputs.new_empty(C, B, R, width)
-    h, c, energy, padding = inputs.new_zeros(B * R, width), inputs.new_zeros(B, R, width), -2 * score, ~mask[:, None]
-    for t in range(C):
-        torch.addmm(inputs[t].view(B * R, -1), h, state.T, out=steps[t].view(B * R, -1))
-        query, gates = steps[t, ..., :width], steps[t, ..., width:]
-        scores = (response(query).view(-1, width) @ energy).view(B, R, Q)
-        torch.softmax(scores.masked_fill_(padding, torch.finfo(scores.dtype).min), -1, out=attention[t])
-        gates += attention[t] @ values
+    response, units, state = _Response(keys, exponential), inputs.flatten(0, 1), state.T.contiguous()
+    tape = _Tape(*(inputs.new_empty(C, B, 2, size) for size in (5 * width, width, width, Q)))
+    h, c = inputs.new_zeros(2 * B, width), inputs.new_zeros(B, 2, width)
+    energy, padding, lowest = -2 * score, ~mask[:, None], torch.finfo(inputs.dtype).min
+    for t, (step, states, cells, attention) in enumerate(zip(*tape, strict=True)):
+        step[:, 0] = inputs[t]
+        step[:, 1] = units.index_select(0, mirror[t * B : t * B + B])
+        step.view(2 * B, -1).addmm_(h, state)
+        gates = step[..., width:]
+        scores = (response(step[..., :width]).view(-1, width) @ energy).view(B, 2, Q)
+        torch.softmax(scores.masked_fill_(padding, lowest), -1, out=attention)
+        gates += attention @ values
         gates[..., : 3 * width].sigmoid_()
         gates[..., 3 * width :].tanh_()
         o, i, f, g = gates.chunk(4, dim=-1)
-        c = torch.mul(f, c, out=cells[t]).addcmul_(i, g)
-        h = torch.mul(c.tanh(), o, out=states[t]).view(B * R, width)
-    return steps, states, cells, attention
+        c = torch.mul(f, c, out=cells).addcmul_(i, g)
+        h = torch.mul(c.tanh(), o, out=states).view(2 * B, width)
+    return tape
+
+
+class _Backwards:
+    """The backward loop: what it carries from step to step, and what it sums up on the way."""
+
+    def __init__(self, tape: _Tape, keys, values, score, state, exponential) -> None:
+        self.tape, self.values, self.state, self.slope = tape, values.transpose(1, 2), state, 4 * score
+        self.width = score.shape[0]
+        self.response = _Response(keys, exponential)
+        self.gradient = torch.empty_like(tape.steps)
+        self.dh, self.dc = torch.zeros_like(tape.cells[0]), torch.zeros_like(tape.cells[0])
+        self.dvalues, self.into_keys = torch.zeros_like(values), torch.zeros_like(self.response.out)
+        self.into_score = score.new_zeros(2 * keys.shape[0], 1, self.width)
+
+    def chunk(self, grad: Float[Tensor, "C B 2 l"], first: int, last: int) -> None:
+        """Steps ``last - 1`` down to ``first``."""
+        part, cells = slice(first, last), self.tape.cells
+        before = cells[first - 1 : first] if first else torch.zeros_like(cells[:1])
+        through_cell = _local_derivatives(
+            self.tape.steps[part], torch.cat([before, cells[part]]), self.gradient[part]
+        )
+        for t in range(last - 1, first - 1, -1):
+            self._step(t, grad[t], through_cell[t - first])
+        gates = self.gradient[part][..., self.width :].transpose(0, 1).flatten(1, 2)
+        self.dvalues.baddbmm_(self.tape.attention[part].permute(1, 3, 0, 2).flatten(2), gates)
+
+    def _step(self, t: int, grad: Float[Tensor, "B 2 l"], through_cell: Float[Tensor, "B 2 l"]) -> None:
+        """Turns the local derivatives of step ``t`` into its gradient, in place."""
+        width, step, gradient = self.width, self.tape.steps[t], self.gradient[t]
+        B, _, Q = self.tape.attention[t].shape
+        self.dh += grad
+        self.dc.addcmul_(self.dh, through_cell)
+        gradient[..., width : 2 * width] *= self.dh
+        gradient[..., 2 * width :].unflatten(-1, (3, width)).mul_(self.dc[:, :, None])
+        dattention = gradient[..., width:] @ self.values
+        dscores = torch._softmax_backward_data(dattention, self.tape.attention[t], -1, dattention.dtype)
+        row = dscores.view(2 * B, 1, Q)
+        r = self.response(step[..., :width])
+        self.into_score.baddbmm_(row, r.flatten(0, 1))
+        r.addcmul_(r, r, value=-1)  # r(1 - r), a quarter of tanh's derivative
+        self.into_keys.addcmul_(dscores[..., None], r)
+        gradient[..., :width] = (row @ r.flatten(0, 1)).view(B, 2, width) * self.slope
+        self.dh = (gradient.view(2 * B, -1) @ self.state).view(B, 2, width)
+        self.dc *= step[..., 3 * width : 4 * width]
+
+    def gradient_of_inputs(self, mirror: Int[Tensor, "C*B"]) -> Float[Tensor, "C B 5*l"]:
+        """Each unit is read twice: at its own step, and by the second direction at its mirror."""
+        back = self.gradient.view(-1, 5 * self.width).index_select(0, 2 * mirror + 1)
+        return back.view_as(self.gradient[:, :, 0]).add_(self.gradient[:, :, 0])
+
+    def gradient_of_state(self) -> Float[Tensor, "5*l l"]:
+        return self.gradient[1:].view(-1, 5 * self.width).T @ self.tape.states[:-1].view(-1, self.width)
 
 
 class _Response:
-    """r = 1 / (1 + exp(2(key + query))) for all question units, into one buffer ``(B, R, Q, l)``.
+    """r = 1 / (1 + exp(2(key + query))) for all question units, into one buffer ``(B, 2, Q, l)``.
 
     The exponential form multiplies exp(2 key), computed once, by exp(2 query): no exponential per
     pair. It overflows where keys or queries are large; the sigmoid then does the same in one piece.
     """
 
-    def __init__(self, keys: Float[Tensor, "B Q l"], rows: int, exponential: bool) -> None:
+    def __init__(self, keys: Float[Tensor, "B Q l"], exponential: bool) -> None:
         B, Q, width = keys.shape
         self.exponential = exponential
         self.keys = ((2 * keys).exp() if exponential else -2 * keys)[:, None]
         self.one = keys.new_ones(())
-        self.out = keys.new_empty(B, rows, Q, width)
+        self.out = keys.new_empty(B, 2, Q, width)
 
-    def __call__(self, query: Float[Tensor, "B R l"]) -> Float[Tensor, "B R Q l"]:
+    def __call__(self, query: Float[Tensor, "B 2 l"]) -> Float[Tensor, "B 2 Q l"]:
         if self.exponential:
             factor = query.mul(2).exp_()[:, :, None]
             return torch.addcmul(self.one, self.keys, factor, out=self.out).reciprocal_()
@@ -159,16 +206,23 @@ class _Response:
 
 
 def _local_derivatives(
-    steps: Float[Tensor, "C B R 5*l"], cells: Float[Tensor, "C B R l"]
-) -> tuple[Float[Tensor, "C B R 5*l"], Float[Tensor, "C B R l"]]:
-    """What the gradient of each gate is per unit of h (for o) or of c (for i, f, g), and of c per h."""
+    steps: Float[Tensor, "P B 2 5*l"], cells: Float[Tensor, "P+1 B 2 l"], out: Float[Tensor, "P B 2 5*l"]
+) -> Float[Tensor, "P B 2 l"]:
+    """The derivative of h by the gate o and of c by the gates i, f, g, into ``out``; and of h by c.
+
+    ``cells`` begins with the one before the first step.
+    """
     o, i, f, g = steps.chunk(5, dim=-1)[1:]
-    before = torch.cat([torch.zeros_like(cells[:1]), cells[:-1]])
-    tanh = cells.tanh()
-    factors = torch.empty_like(steps)
-    _, by_o, by_i, by_f, by_g = factors.chunk(5, dim=-1)
+    by_o, by_i, by_f, by_g = out.chunk(5, dim=-1)[1:]
+    tanh = cells[1:].tanh()
     torch.mul(tanh, o - o * o, out=by_o)
     torch.mul(g, i - i * i, out=by_i)
-    torch.mul(before, f - f * f, out=by_f)
+    torch.mul(cells[:-1], f - f * f, out=by_f)
     torch.mul(i, 1 - g * g, out=by_g)
-    return factors, o * (1 - tanh * tanh)
+    return o * (1 - tanh * tanh)
+
+
+def _flat(mirror: Int[Tensor, "C B"]) -> Int[Tensor, "C*B"]:
+    """Unit numbers within a window as rows of the flattened ``(C, B)``."""
+    B = mirror.shape[1]
+    return (mirror * B + torch.arange(B, device=mirror.device)).flatten()

@@ -116,6 +116,7 @@ def test_bf16_autocast_runs_the_recurrence_in_fp32():
     model, context, question, context_mask, question_mask = example(torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
         states = model(context, question, context_mask, question_mask)
+        states.sum().backward()
     assert states.dtype == torch.float32
     exact = model(context, question, context_mask, question_mask)
     torch.testing.assert_close(states, exact, rtol=0, atol=0.1)

@@ -7,6 +7,7 @@ import torch
 
 from qa_arch.nn import recurrence
 from qa_arch.nn.recurrence import recur, recur_plain
+from qa_arch.nn.segments import mirror
 
 
 def example(dtype=torch.float64, steps=5, width=4, scale=1.0, seed=0):
@@ -15,10 +16,11 @@ def example(dtype=torch.float64, steps=5, width=4, scale=1.0, seed=0):
     def draw(*shape, by=1.0):
         return (by * torch.randn(*shape, dtype=dtype, generator=generator)).requires_grad_()
 
-    B, R, Q = 3, 2, 6
+    B, Q = 3, 6
     mask = torch.tensor([[True] * 6, [True, False, True, False, False, True], [False] * 5 + [True]])
     return (
-        draw(steps, B, R, 5 * width, by=scale),
+        draw(steps, B, 5 * width, by=scale),
+        mirror(torch.arange(steps) < torch.tensor([[steps], [2], [1]])).T,
         draw(B, Q, width, by=scale),
         draw(B, Q, 4 * width),
         mask,
@@ -34,9 +36,11 @@ def values_and_gradients(function, arguments, weights):
     return out, torch.autograd.grad((out * weights).sum(), wanted)
 
 
+@pytest.mark.parametrize("chunk", [32, 5])
 @pytest.mark.parametrize("scale", [1.0, 30.0, 1e4])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
-def test_equal_to_the_plain_loop_with_gradients(dtype, tolerance, scale):
+def test_equal_to_the_plain_loop_with_gradients(dtype, tolerance, scale, chunk, monkeypatch):
+    monkeypatch.setattr(recurrence, "CHUNK", chunk)
     arguments = example(dtype, steps=12, width=8, scale=scale)
     weights = torch.randn(12, 3, 2, 8, dtype=dtype, generator=torch.Generator().manual_seed(7))
     found, gradients = values_and_gradients(recur, arguments, weights)
@@ -50,27 +54,27 @@ def test_equal_to_the_plain_loop_with_gradients(dtype, tolerance, scale):
 @pytest.mark.parametrize("safe", [20.0, 0.0])
 def test_gradcheck_of_both_forms(safe, monkeypatch):
     monkeypatch.setattr(recurrence, "SAFE", safe)
-    inputs, keys, values, mask, score, bias, state = example(steps=3, width=2)
+    inputs, order, keys, values, mask, score, bias, state = example(steps=3, width=2)
     assert torch.autograd.gradcheck(
-        lambda *given: recur(given[0], given[1], given[2], mask, *given[3:]),
+        lambda *given: recur(given[0], order, *given[1:3], mask, *given[3:]),
         (inputs, keys, values, score, bias, state),
     )
 
 
 def test_large_keys_and_queries_that_cancel_are_exact():
-    inputs, keys, values, mask, score, bias, state = (x.detach() for x in example(torch.float32))
+    inputs, order, keys, values, mask, score, bias, state = (x.detach() for x in example(torch.float32))
     keys, inputs = torch.full_like(keys, 60.0), inputs.clone()
     keys[:, 0] += 0.5
     inputs[..., :4] -= 60.0  # exp(120) is infinite, and the sum of the two is about zero
-    arguments = (inputs, keys, values, mask, score, bias, state)
+    arguments = (inputs, order, keys, values, mask, score, bias, state)
     torch.testing.assert_close(recur(*arguments), recur_plain(*arguments), rtol=0, atol=1e-5)
 
 
 def test_queries_that_grow_within_the_loop_are_caught():
-    inputs, keys, values, mask, score, bias, state = (x.detach() for x in example(torch.float32))
+    inputs, order, keys, values, mask, score, bias, state = (x.detach() for x in example(torch.float32))
     state = state.clone()
     state[:4] *= 1e3  # queries are small at the first step only
-    arguments = (inputs, keys, values, mask, score, bias, state)
+    arguments = (inputs, order, keys, values, mask, score, bias, state)
     found = recur(*arguments)
     assert torch.isfinite(found).all()
     torch.testing.assert_close(found, recur_plain(*arguments), rtol=0, atol=1e-3)
