@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from qa_arch.errors import DataError
+from qa_arch.cli.runs import add_run_options, open_run
+from qa_arch.errors import ConfigError, DataError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,27 +20,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--context", metavar="TEXT", help="the text to read (default: standard input)")
     source.add_argument("--file", metavar="FILE", help="a UTF-8 text file to read")
     parser.add_argument(
-        "--margin", type=float, help="null margin (default: the run's, fitted on calibration)"
-    )
-    parser.add_argument(
         "--n-best", type=int, default=3, metavar="N", help="how many candidates to show (default: 3)"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--device", help="cpu, cuda, cuda:1 (default: a GPU where there is one)")
-    parser.add_argument(
-        "--trust",
-        action="append",
-        default=[],
-        metavar="PREFIX",
-        help="a package whose classes the run may name",
-    )
+    add_run_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    """Print the answer and the best candidates; ``null_odds`` above ``margin`` mean "no answer"."""
+    if args.n_best < 0:
+        raise ConfigError(f"--n-best: {args.n_best} is out of range, it must be >= 0")
     context = _context(args)
-    from qa_arch.predict import load
-
-    predictor = load(args.run_folder, device=args.device, trust=args.trust)
+    predictor = open_run(args.run_folder, args)
     answer = predictor(args.question, context)
     margin = predictor.margin if args.margin is None else args.margin
     chosen = answer.at(margin)
@@ -65,11 +57,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _context(args: argparse.Namespace) -> str:
+    """The text, byte for byte: line ends are kept, or the offsets would not be those of the file."""
     if args.context is not None:
         return args.context
-    if args.file is None:
-        return sys.stdin.read()
+    source = args.file or "standard input"
     try:
-        return Path(args.file).read_text(encoding="utf-8")
+        raw = Path(args.file).read_bytes() if args.file else sys.stdin.buffer.read()
+        return raw.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{args.file}: cannot be read as UTF-8 text ({error})") from error
+        raise DataError(f"{source}: cannot be read as UTF-8 text ({error})") from error

@@ -9,19 +9,21 @@ from typing import Any
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
+from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError  # type: ignore[import-untyped]
 
 from qa_arch.config.check import suggest
 from qa_arch.config.find import conf_folder
-from qa_arch.errors import ConfigError
+from qa_arch.errors import ConfigError, UnavailableError
 
 
 def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[str, Any]:
     """``conf/train.yaml`` with ``overrides`` as a plain, fully resolved dictionary."""
     folder = config_dir or conf_folder()
+    _load_plugins()
     try:
         with initialize_config_dir(str(folder), version_base="1.3", job_name="qa_arch"):
             composed = hydra_compose("train", overrides=list(overrides))
@@ -33,22 +35,37 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[st
 
 
 def merge(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
-    """The config in ``path`` with ``overrides`` of single settings on top."""
+    """The config in ``path`` with ``overrides`` of single settings on top; ``validate`` finds typos."""
     try:
         base = OmegaConf.load(path)
-        OmegaConf.set_struct(base, True)
-        merged = OmegaConf.merge(base, OmegaConf.from_dotlist(list(overrides)))
-    except (OmegaConfBaseException, YAMLError) as error:
+        if not isinstance(base, DictConfig):
+            raise ConfigError(f"{path}: holds no settings")
+        changes = OmegaConf.from_dotlist(list(overrides))
+        for key, value in changes.items():
+            if isinstance(base.get(key), DictConfig) and not isinstance(value, DictConfig):
+                raise ConfigError(f"{key}={value}: a repeated config takes single settings ({key}.KEY=VALUE)")
+        plain = OmegaConf.to_container(OmegaConf.merge(base, changes), resolve=True)
+    except (OSError, UnicodeDecodeError, OmegaConfBaseException, YAMLError) as error:
         raise ConfigError(f"{path}: {' '.join(str(error).split())}") from error
-    plain = OmegaConf.to_container(merged, resolve=True)
-    if not isinstance(plain, dict):
-        raise ConfigError(f"{path}: holds no settings")
+    assert isinstance(plain, dict)
     return {str(key): value for key, value in plain.items()}
 
 
 def to_yaml(plain: dict[str, Any]) -> str:
     """Plain YAML, without Hydra's or OmegaConf's marks."""
     return OmegaConf.to_yaml(OmegaConf.create(plain))
+
+
+def _load_plugins() -> None:
+    """Import Hydra's plugins: one that is broken, used or not, stops every Hydra program."""
+    try:
+        Plugins.instance()
+    except Exception as error:
+        said = " ".join(str(error).split())[:200]
+        raise UnavailableError(
+            f"an installed Hydra plugin cannot be imported ({type(error).__name__}: {said});"
+            " qa-arch doctor names it; uninstall it"
+        ) from error
 
 
 def groups(folder: Path | None = None) -> dict[str, list[str]]:
@@ -74,7 +91,13 @@ def _explain(error: Exception, folder: Path) -> str:
         section, _, key = found[1].rpartition(".")
         known = _keys(folder, section)
         return f"unknown setting '{found[1]}'" + (suggest(key, known) if known else "")
-    return " ".join(line.strip() for line in text.splitlines() if line.strip())
+    if found := re.search(r"full_key: (\S+)", text) if "Missing mandatory value" in text else None:
+        return f"setting '{found[1]}' has no value; give {found[1]}=..."
+    if found := re.search(r"Error parsing override '([^']*)'", text):
+        return f"'{found[1]}' is not KEY=VALUE; a value that holds = , or spaces needs quotes: \"KEY='a=b'\""
+    if "override_grammar" in text:
+        return f"{text.splitlines()[0]}; a value that holds = , or spaces needs quotes: \"KEY='a=b'\""
+    return " ".join(text.split())
 
 
 def _keys(folder: Path, section: str) -> list[str]:

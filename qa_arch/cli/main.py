@@ -7,7 +7,9 @@ import importlib
 import logging
 import os
 import sys
+from collections.abc import Callable
 
+from qa_arch import __version__
 from qa_arch.errors import QaArchError
 
 COMMANDS = {
@@ -18,48 +20,74 @@ COMMANDS = {
     "data": "write data sets (the embedded synthetic one)",
     "stats": "describe data sets: examples, negatives, articles, lengths",
     "params": "count a model's parameters by block, without loading weights",
-    "tables": "print a table of recorded runs",
+    "tables": "compare recorded runs, or write the tables of experiments/ again",
     "doctor": "say what is installed, what can be reached, and how to mend the rest",
 }
-INTERRUPTED = 130
+EXIT_CODES = """\
+exit codes: 0 success, 1 a run failed or a file cannot be written, 2 wrong usage or settings,
+3 questions without a prediction, 4 unusable data, 5 unusable run folder, 6 something outside is
+missing (an encoder, a package, a device, the hub), 70 a fault of qa-arch itself, 130 interrupted"""
+INTERNAL, INTERRUPTED = 70, 130
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one subcommand; the exit code is 0 for success, 2 for wrong usage or settings."""
+    """Run one subcommand and return its exit code; argparse exits with 2 for wrong usage."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = next((word for word in arguments if not word.startswith("-")), None)
+    if command is not None and command not in COMMANDS:
+        return _unknown(command)
     parser = _parser(command)
     args = parser.parse_args(arguments)
     if args.command is None:
         parser.print_help()
         return 0
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    _speak()
+    return _guarded(lambda: int(args.run(args)), debug=args.debug)
+
+
+def _guarded(work: Callable[[], int], *, debug: bool) -> int:
+    """The exit code of ``work``; what it raises becomes one line, or with ``debug`` a traceback."""
     try:
-        return int(args.run(args))
+        return work()
     except QaArchError as error:
-        if args.debug:
+        if debug:
             raise
-        print(f"qa-arch: {error}", file=sys.stderr)
-        return error.exit_code
+        return _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
-        print("qa-arch: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return _fail("interrupted", INTERRUPTED)
     except BrokenPipeError:
         # The reader of our output went away (`| head`); Python must not complain at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except Exception as error:
+        if debug:
+            raise
+        said = " ".join(str(error).split())[:300]
+        return _fail(
+            f"unexpected {type(error).__name__}: {said}; --debug shows where, please report it", INTERNAL
+        )
 
 
 def _parser(command: str | None) -> argparse.ArgumentParser:
     """The parser; only the subcommand that was named is imported and fills in its arguments."""
     parser = argparse.ArgumentParser(
-        prog="qa-arch", description="Train, score and compare span-extraction models."
+        prog="qa-arch",
+        description="Train, score and compare span-extraction models.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=_version())
+    parser.add_argument("--version", action="version", version=f"qa-arch {__version__}")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     choices = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, summary in COMMANDS.items():
-        sub = choices.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
-        sub.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        sub = choices.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+        # Suppressed where absent, or it would overwrite a --debug in front of the subcommand.
+        sub.add_argument(
+            "--debug",
+            action="store_true",
+            default=argparse.SUPPRESS,
+            help="show the traceback of an error",
+        )
         if name == command:
             module = importlib.import_module(f"qa_arch.cli.{name}")
             module.add_arguments(sub)
@@ -67,10 +95,22 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def _version() -> str:
-    from qa_arch import __version__
+def _speak() -> None:
+    """Our own notes on stderr; of other libraries only their warnings."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    for ours in ("qa_arch", "baselines"):
+        logging.getLogger(ours).setLevel(logging.INFO)
 
-    return f"qa-arch {__version__}"
+
+def _unknown(command: str) -> int:
+    from qa_arch.config.check import suggest
+
+    return _fail(f"unknown command '{command}'{suggest(command, COMMANDS)}", 2)
+
+
+def _fail(line: str, code: int) -> int:
+    print(f"qa-arch: {line}", file=sys.stderr)
+    return code
 
 
 if __name__ == "__main__":

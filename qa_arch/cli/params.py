@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 
+from qa_arch.cli.runs import add_trust
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: qa-arch params model=proposed model.hidden=300 glove=none --json"
@@ -12,16 +14,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object: total, trainable, blocks, word_vectors"
     )
-    parser.add_argument(
-        "--trust",
-        action="append",
-        default=[],
-        metavar="PREFIX",
-        help="a package whose classes a config may name",
-    )
+    add_trust(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    """Print the counts; fixed word vectors are no parameters and stand apart."""
     from qa_arch.cli.compose import compose
     from qa_arch.config.schema import validate
     from qa_arch.config.target import TRUSTED

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
+
+from qa_arch.cli.runs import add_run_options, open_run
+from qa_arch.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,36 +23,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", required=True, metavar="DIR", help="folder for predictions, n-best and null odds"
     )
     parser.add_argument(
-        "--margin", type=float, help="null margin (default: the run's, fitted on calibration)"
-    )
-    parser.add_argument("--precision", choices=("fp32", "bf16", "fp16"), default="fp32")
-    parser.add_argument("--device", help="cpu, cuda, cuda:1 (default: a GPU where there is one)")
-    parser.add_argument("--batch-size", type=int, help="windows in one forward pass")
-    parser.add_argument(
-        "--on-error", choices=("raise", "skip"), default="raise", help="what to do with faulty records"
+        "--batch-size", type=int, metavar="N", help="windows in one forward pass (default: the run's)"
     )
     parser.add_argument(
-        "--trust",
-        action="append",
-        default=[],
-        metavar="PREFIX",
-        help="a package whose classes the run may name",
+        "--on-error",
+        choices=("raise", "skip"),
+        default="raise",
+        help="stop at the first faulty record, or leave such records out and list them (default: raise)",
     )
+    add_run_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    """Write predictions.json, nbest_predictions.json and null_odds.json into the folder ``--out``."""
+    if args.batch_size is not None and args.batch_size < 1:
+        raise ConfigError(f"--batch-size: {args.batch_size} is out of range, it must be >= 1")
     from qa_arch.cli.watch import watching
     from qa_arch.data.squad import open_set
     from qa_arch.decode import formats
-    from qa_arch.predict import load
 
     questions = open_set(args.data, on_error=args.on_error)
     for problem in questions.skipped:
         print(f"left out: {problem}", file=sys.stderr)
-    predictor = load(args.run_folder, device=args.device, precision=args.precision, trust=args.trust)
+    predictor = open_run(args.run_folder, args)
     with watching("predicting", "windows") as watch:
         ranking = predictor.read(questions, batch_size=args.batch_size, watch=watch)
     margin = predictor.margin if args.margin is None else args.margin
     formats.write(args.out, ranking, margin)
-    print(f"{len(questions)} questions answered at null margin {margin:g}: {args.out}/predictions.json")
+    written = Path(args.out) / "predictions.json"
+    print(f"{written}: {len(questions)} questions answered at null margin {margin:g}")
     return 0

@@ -3,108 +3,109 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import shutil
-import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from qa_arch.cli.runs import add_trust
 from qa_arch.config.files import write_atomic, write_json
 from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import Config, require_vectors, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, RunError
+from qa_arch.results.record import RECORD, read_record
 
+log = logging.getLogger(__name__)
 CONFIG = "config.yaml"
 CONTENDERS = ("albert", "roberta", "distilbert", "bert", "proposed")
 
 
+@dataclass(frozen=True)
+class Job:
+    """One run to be made: its checked config, the same as it is written down, and its folder."""
+
+    config: Config
+    raw: dict[str, Any]
+    folder: Path
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: qa-arch train model=proposed experiment=squad2 glove.path=glove.840B.300d.txt"
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings, as Hydra takes them")
-    parser.add_argument(
+    add = parser.add_argument
+    add("overrides", nargs="*", metavar="KEY=VALUE", help="settings, as Hydra takes them")
+    add(
         "--models",
         metavar="A,B,...",
         help=f"train several side by side and compare; 'all' is {','.join(CONTENDERS)}",
     )
-    parser.add_argument(
-        "--config-from", metavar="RUN", help="repeat the config of a run (overrides still apply)"
-    )
-    parser.add_argument(
+    add("--config-from", metavar="RUN", help="repeat the config of a run (overrides still apply)")
+    add(
         "--if-exists",
         choices=("fail", "replace", "resume"),
         default="fail",
         help="when the run folder is there already (default: fail)",
     )
-    parser.add_argument(
-        "--folder", metavar="DIR", help="the run folder (default: RUNS_DIR/NAME/MODEL-sSEED-HASH)"
-    )
-    parser.add_argument(
-        "--trust",
-        action="append",
-        default=[],
-        metavar="PREFIX",
-        help="a package whose classes a config may name",
-    )
-    parser.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="check everything that loads no weights, print the config, stop",
-    )
+    add("--folder", metavar="DIR", help="the run folder (default: RUNS_DIR/NAME/MODEL-sSEED-HASH)")
+    add_trust(parser)
+    add("--dry-run", action="store_true", help="check everything that loads no weights, print the config")
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.models and args.folder:
-        raise ConfigError("--folder names one run; it does not go with --models")
+    """Train what was asked for; exit code 1 where a run did not end well."""
     trusted = (*TRUSTED, *args.trust)
-    configs = [_config(args, model, trusted) for model in _models(args.models)]
+    jobs = _plan(args)
+    _check_models(jobs, trusted)
     if args.dry_run:
-        for _, raw in configs:
-            print(_yaml(raw), end="")
+        print("---\n".join(_yaml(job.raw) for job in jobs), end="")
         return 0
-    folders = [Path(args.folder) if args.folder else _folder(config) for config, _ in configs]
-    for folder in folders:
-        _make_room(folder, args.if_exists)
-    statuses = []
-    for (config, raw), folder in zip(configs, folders, strict=True):
-        write_atomic(folder / CONFIG, _yaml(raw))
-        statuses.append(_train(config, folder, args.if_exists == "resume", trusted))
-    _show(folders, compared=bool(args.models))
+    for job in jobs:
+        _require_room(job, args.if_exists)
+    compared = len(jobs) > 1
+    statuses = [_train(job, args.if_exists, trusted, go_on=compared and not args.debug) for job in jobs]
+    _show([job.folder for job in jobs], compared=bool(args.models))
     return 0 if all(status == "ok" for status in statuses) else 1
 
 
-def _models(names: str | None) -> list[str | None]:
-    if names is None:
-        return [None]
-    return list(CONTENDERS) if names == "all" else [name.strip() for name in names.split(",") if name.strip()]
+def _plan(args: argparse.Namespace) -> list[Job]:
+    """The jobs, in order: a typo in any of them is found before a model is imported or trained."""
+    if args.models and (args.folder or args.config_from):
+        other = "--folder" if args.folder else "--config-from"
+        raise ConfigError(f"{other} means one run; it does not go with --models")
+    names: list[str | None] = [None]
+    if args.models:
+        named = (name.strip() for name in args.models.split(","))
+        names = list(CONTENDERS) if args.models == "all" else [name for name in named if name]
+        if not names or len(set(names)) < len(names):
+            raise ConfigError(f"--models {args.models}: name each model once")
+    jobs = []
+    for name in names:
+        raw = _settings(args, name)
+        config = validate(raw)
+        require_vectors(config)
+        jobs.append(Job(config, raw, Path(args.folder) if args.folder else _folder(config)))
+    return jobs
 
 
-def _config(
-    args: argparse.Namespace, model: str | None, trusted: Sequence[str]
-) -> tuple[Config, dict[str, Any]]:
-    """The checked config: a typo in any of several models fails before the first one trains."""
-    if args.config_from:
-        raw = _repeat(Path(args.config_from), args.overrides)
-    else:
-        from qa_arch.cli.compose import compose
+def _settings(args: argparse.Namespace, model: str | None) -> dict[str, Any]:
+    from qa_arch.cli.compose import compose, merge
 
-        raw = compose([*args.overrides, *([f"model={model}"] if model else [])])
-    config = validate(raw)
-    require_vectors(config)
-    from qa_arch.models.assemble import check_model
-
-    check_model(config.model, trusted, with_vectors=config.glove.use)
-    return config, raw
-
-
-def _repeat(run_folder: Path, overrides: Sequence[str]) -> dict[str, Any]:
-    path = run_folder / CONFIG if run_folder.is_dir() else run_folder
+    if not args.config_from:
+        return compose([*args.overrides, *([f"model={model}"] if model else [])])
+    source = Path(args.config_from)
+    path = source / CONFIG if source.is_dir() else source
     if not path.is_file():
         raise RunError(f"{path}: no such config; give a run folder or a {CONFIG}")
-    from qa_arch.cli.compose import merge
+    return merge(path, args.overrides)
 
-    return merge(path, overrides)
+
+def _check_models(jobs: Sequence[Job], trusted: Sequence[str]) -> None:
+    from qa_arch.models.assemble import check_model  # imports torch, so it comes after the cheap checks
+
+    for job in jobs:
+        check_model(job.config.model, trusted, with_vectors=job.config.glove.use)
 
 
 def _folder(config: Config) -> Path:
@@ -112,43 +113,62 @@ def _folder(config: Config) -> Path:
     return Path(config.runs_dir) / config.name / f"{name}-s{config.seed}-{config_hash(asdict(config))[:8]}"
 
 
-def _make_room(folder: Path, if_exists: str) -> None:
-    if not folder.exists() or not any(folder.iterdir()):
+def _require_room(job: Job, if_exists: str) -> None:
+    """Refuse a folder that would be lost, or that belongs to another config."""
+    folder = job.folder
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise RunError(f"{folder}: is a file; choose another --folder")
+    if not any(folder.iterdir()):
         return
     if if_exists == "fail":
         raise RunError(
             f"{folder}: there already; --if-exists resume goes on with it, --if-exists replace starts anew"
         )
-    if if_exists == "replace":
-        if not (folder / CONFIG).is_file():
-            raise RunError(f"{folder}: holds no {CONFIG}, so it is not a run and was not replaced")
-        shutil.rmtree(folder)
+    if not (folder / CONFIG).is_file():
+        raise RunError(f"{folder}: holds no {CONFIG}, so it is not a run and was left alone")
+    if if_exists == "resume" and (folder / RECORD).is_file():
+        begun = config_hash(read_record(folder).config)
+        if begun != config_hash(asdict(job.config)):
+            raise RunError(f"{folder}: was begun with another config; resume with --config-from {folder}")
 
 
-def _train(config: Config, folder: Path, resume: bool, trusted: Sequence[str]) -> str:
-    from qa_arch.results.record import RECORD, read_record
-
-    if resume and (folder / RECORD).is_file() and (done := read_record(folder)).status == "ok":
-        print(f"{folder}: finished before, nothing to do", file=sys.stderr)
-        return done.status
+def _train(job: Job, if_exists: str, trusted: Sequence[str], *, go_on: bool) -> str:
+    """The run's status. With ``go_on`` a failure is told and recorded, and the next model gets its turn."""
+    if if_exists == "resume" and _finished(job.folder):
+        log.info("%s: finished before, nothing to do", job.folder)
+        return "ok"
+    if if_exists == "replace" and job.folder.exists():
+        shutil.rmtree(job.folder)
+    write_atomic(job.folder / CONFIG, _yaml(job.raw))
     from qa_arch.training.run import train
 
-    return train(config, folder=folder, resume=resume, trusted=trusted).status
+    try:
+        record = train(job.config, folder=job.folder, resume=if_exists == "resume", trusted=trusted)
+    except Exception as error:
+        if not go_on:
+            raise
+        log.error("%s: failed (%s: %s)", job.folder, type(error).__name__, error)
+        return "failed"
+    return record.status
+
+
+def _finished(folder: Path) -> bool:
+    return (folder / RECORD).is_file() and read_record(folder).status == "ok"
 
 
 def _show(folders: Sequence[Path], *, compared: bool) -> None:
     from qa_arch.results.comparison import comparison
-    from qa_arch.results.record import read_record
     from qa_arch.results.render import print_table
 
     table = comparison([(folder, read_record(folder)) for folder in folders])
     print_table(table)
-    if compared:
-        path = folders[0].parent / "table.json"
-        write_json(path, table.as_dict())
-        print(f"records: {folders[0].parent}/*/run.json; this table: {path}")
-    else:
-        print(f"record: {folders[0]}/run.json")
+    if not compared:
+        print(f"record: {folders[0] / RECORD}")
+        return
+    path = write_json(folders[0].parent / "table.json", table.as_dict())
+    print(f"records: {folders[0].parent}/*/{RECORD}; this table: {path}")
 
 
 def _yaml(raw: dict[str, Any]) -> str:

@@ -10,13 +10,37 @@ from typing import Any
 from qa_arch.errors import RunError
 from qa_arch.results.record import RunRecord
 
+Runs = Sequence[tuple[Path, RunRecord]]
+
 POINTS = ("calibrated", "never_null")
 """The operating point that is compared: the calibrated margin, or SQuAD 1.1's, which has no null."""
+
+HEADINGS = {
+    "model": "model",
+    "seed": "seed",
+    "exact": "EM",
+    "f1": "F1",
+    "HasAns_exact": "HasAns EM",
+    "HasAns_f1": "HasAns F1",
+    "NoAns_exact": "NoAns EM",
+    "NoAns_f1": "NoAns F1",
+    "f1_at_0": "F1 at margin 0",
+    "f1_oracle": "F1 oracle",
+    "spans_f1": "HasAns F1, never null",
+    "null_threshold": "null margin",
+    "parameters": "parameters",
+    "seconds": "seconds",
+    "predict_seconds": "seconds to predict",
+    "run": "run",
+}
+"""Every column that a table can show, and its heading."""
+
+COLUMNS = ("model", "exact", "f1", "HasAns_f1", "NoAns_f1", "null_threshold", "parameters", "seconds")
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows for people and programs; ``columns`` maps keys to headings, in order."""
+    """Rows for people and programs; ``columns`` maps the keys that are shown to headings, in order."""
 
     title: str
     columns: Mapping[str, str]
@@ -27,79 +51,127 @@ class Table:
         return {"title": self.title, "rows": [dict(row) for row in self.rows], "notes": list(self.notes)}
 
 
-COLUMNS = {
-    "model": "model",
-    "exact": "EM",
-    "f1": "F1",
-    "HasAns_f1": "HasAns F1",
-    "NoAns_f1": "NoAns F1",
-    "null_threshold": "null margin",
-    "parameters": "parameters",
-    "seconds": "seconds",
-}
+@dataclass(frozen=True, order=True)
+class Measure:
+    """What a figure was measured on and by; figures of different measures do not compare."""
+
+    fingerprint: str
+    protocol: str
+    metric_version: str
 
 
-def comparison(runs: Sequence[tuple[Path, RunRecord]], split: str = "dev") -> Table:
+def comparison(
+    runs: Runs,
+    *,
+    split: str | None = None,
+    title: str | None = None,
+    columns: Sequence[str] = COLUMNS,
+) -> Table:
     """Runs beside each other, and beside the rows that need no learning where these were recorded.
 
-    A run that did not finish keeps its row and says why. Runs scored on different data or under
-    different protocols are refused: their numbers do not compare.
+    ``split`` defaults to dev, or calibration where no run was scored on dev. A run that did not
+    finish keeps its row and says why. Runs scored on different data, under different protocols or
+    with different versions of the metric are refused with RunError.
     """
-    split = split if any(split in record.scores for _, record in runs) else "calibration"
-    measured = {_measure(record, split) for _, record in runs if split in record.scores}
+    if not runs:
+        raise RunError("no runs to compare; name a folder that holds run.json files")
+    split = split or next((s for s in ("dev", "calibration") if any(s in r.scores for _, r in runs)), "dev")
+    measured = {measure: folder for folder, record in runs if (measure := measure_of(record, split))}
     if len(measured) > 1:
+        places = ", ".join(str(folder) for folder in measured.values())
         raise RunError(
-            f"these runs were scored on {len(measured)} different {split} sets or protocols; compare one at a time"
+            f"runs scored on {len(measured)} different {split} sets, protocols or metric versions do not"
+            f" compare ({places}); compare one kind at a time"
         )
-    rows = [*_plain_rows(runs, split), *(_row(record, folder, split) for folder, record in runs)]
-    notes = [
-        f"split {split}; null margin fitted on calibration; seconds of training; EM and F1 by the official arithmetic"
-    ]
-    if measured:
-        (name, _, protocol), *_ = measured
-        notes.insert(0, f"{name}, SQuAD {protocol} protocol")
-    return Table(f"{runs[0][1].name}: {split}", COLUMNS, rows, notes)
+    rows = [*_reference_rows(runs, split), *(_row(record, folder, split) for folder, record in runs)]
+    shown = {key: HEADINGS[key] for key in columns}
+    return Table(title or f"{runs[0][1].name}: {split}", shown, rows, _notes(runs, split, shown))
 
 
-def _measure(record: RunRecord, split: str) -> tuple[str, str, str]:
+def by_measure(runs: Runs) -> list[list[tuple[Path, RunRecord]]]:
+    """Runs grouped into tables: one for each experiment and each set that it was scored on.
+
+    A run without scores stands beside the first of its experiment that was trained on the same set.
+    """
+    groups: dict[tuple[str, str, Measure | None], list[tuple[Path, RunRecord]]] = {}
+    beside: dict[tuple[str, Any], tuple[str, str, Measure | None]] = {}
+    for folder, record in sorted(runs, key=lambda run: not run[1].scores):  # stable: scored runs first
+        split = next((split for split in ("dev", "calibration") if split in record.scores), "")
+        key = record.name, split, measure_of(record, split)
+        first = beside.setdefault((record.name, record.data.get("train", {}).get("fingerprint")), key)
+        groups.setdefault(key if record.scores else first, []).append((folder, record))
+    return [groups[key] for key in sorted(groups, key=str)]
+
+
+def measure_of(record: RunRecord, split: str) -> Measure | None:
+    """None where the record has no scores of the split."""
+    point = _point(record, split)
+    if point is None:
+        return None
     about = record.data.get(split, {})
-    return str(about.get("name")), str(about.get("fingerprint")), str(about.get("protocol"))
+    return Measure(
+        str(about.get("fingerprint")),
+        str(about.get("protocol", point.get("protocol"))),
+        str(point.get("metric_version")),
+    )
+
+
+def _point(record: RunRecord, split: str) -> Mapping[str, Any] | None:
+    points = record.scores.get(split, {})
+    return next((points[name] for name in POINTS if name in points), None)
 
 
 def _row(record: RunRecord, folder: Path, split: str) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "model": record.model,
-        "seed": record.seed,
-        "status": record.status,
-        "split": split,
-    }
-    row["run"] = str(folder)
+    row: dict[str, Any] = {"model": record.model, "seed": record.seed, "status": record.status}
+    row |= {"split": split, "run": str(folder)}
     points = record.scores.get(split, {})
-    scores = next((points[name] for name in POINTS if name in points), None)
-    if scores is not None:
-        row |= pick(scores)
-    if record.status != "ok":
-        row["exact"] = record.status.upper()
+    if (point := _point(record, split)) is not None:
+        row |= _figures(point)
+        row["f1_at_0"] = points.get("margin_0", {}).get("f1")
+        row["f1_oracle"] = points.get("oracle", {}).get("f1")
+        spans = points.get("never_null", {})
+        row["spans_f1"] = spans.get("HasAns_f1", spans.get("f1") if row["protocol"] == "1.1" else None)
     row["parameters"] = record.parameters.get("total")
     row["seconds"] = record.seconds.get("fit")
+    row["predict_seconds"] = record.seconds.get("predict")
     return row
 
 
-def pick(scores: Mapping[str, Any]) -> dict[str, Any]:
+def _figures(scores: Mapping[str, Any]) -> dict[str, Any]:
     """The compared figures of one operating point, EM by one name for both protocols."""
+    groups = ("HasAns_exact", "HasAns_f1", "NoAns_exact", "NoAns_f1")
     return {
         "exact": scores.get("exact", scores.get("exact_match")),
         "f1": scores["f1"],
-        "HasAns_f1": scores.get("HasAns_f1"),
-        "NoAns_f1": scores.get("NoAns_f1"),
+        **{key: scores.get(key) for key in groups},
         "null_threshold": scores.get("threshold"),
         "protocol": scores.get("protocol"),
     }
 
 
-def _plain_rows(runs: Sequence[tuple[Path, RunRecord]], split: str) -> list[dict[str, Any]]:
+def _reference_rows(runs: Runs, split: str) -> list[dict[str, Any]]:
     """The heuristics' rows, once: they depend on the data alone."""
     for _, record in runs:
-        if plain := record.references.get(split):
-            return [{"model": name, "split": split, **pick(scores)} for name, scores in plain.items()]
+        if scored := record.references.get(split):
+            return [{"model": name, "split": split, **_figures(scores)} for name, scores in scored.items()]
     return []
+
+
+def _notes(runs: Runs, split: str, shown: Mapping[str, str]) -> list[str]:
+    notes = []
+    scored = next(((r, p) for _, r in runs if (p := _point(r, split))), None)
+    if scored is not None:
+        record, point = scored
+        about = record.data.get(split, {})
+        notes.append(
+            f"{about.get('name', split)}: {about.get('questions', 0):,} questions, of them"
+            f" {about.get('unanswerable', 0):,} unanswerable; official SQuAD {point['protocol']} scores"
+        )
+        if point["protocol"] == "2.0" and {"f1", "exact"} & set(shown):
+            notes.append(f"null margin fitted on {record.margin.get('fitted_on', 'nothing')}")
+    if "seconds" in shown:
+        notes.append("seconds of training, without preparation and validation")
+    for folder, record in runs:
+        if shared := (_point(record, split) or {}).get("overlap"):
+            notes.append(f"{folder}: scored although {len(shared)} articles are also in its training data")
+    return notes

@@ -1,42 +1,95 @@
-"""Tables for the terminal and for Markdown."""
+"""Tables for the terminal, for Markdown and for programs."""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from qa_arch.results.comparison import Table
 
+FORMATS = ("text", "markdown", "json", "csv")
+_TEXT_COLUMNS = ("model", "run", "block")
+_WIDE = 1000
+"""Columns of a page without a terminal: nothing is folded or cut."""
 
-def cell(key: str, value: Any) -> str:
-    """A number as readers of the field print it: scores to one decimal, counts with separators."""
+
+def render(tables: Sequence[Table], form: str) -> str:
+    """The tables in one of ``FORMATS``, ending in a line end."""
+    if form == "json":
+        return json.dumps([table.as_dict() for table in tables], indent=2, ensure_ascii=False) + "\n"
+    if form == "csv":
+        return _csv(tables)
+    return "\n".join(markdown(table) if form == "markdown" else _text(table) for table in tables)
+
+
+def cell(key: str, row: Mapping[str, Any]) -> str:
+    """A value as readers of the field print it: scores to one decimal, counts with separators.
+
+    Where a run did not end well, its EM says how it ended.
+    """
+    value = row.get(key)
+    if key == "exact" and row.get("status", "ok") != "ok":
+        return str(row["status"]).upper()
     if value is None:
         return "–"
     if isinstance(value, float):
         return f"{value:.2f}" if key == "null_threshold" else f"{value:,.1f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int) and key != "seed" else str(value)
 
 
 def markdown(table: Table) -> str:
-    """The table as GitHub's Markdown, notes below it."""
+    """The table as GitHub's Markdown below its title, the notes below it."""
     lines = [
+        f"## {table.title}",
+        "",
         "| " + " | ".join(table.columns.values()) + " |",
-        "|" + "|".join("---" for _ in table.columns) + "|",
+        "|" + "|".join("---" if key in _TEXT_COLUMNS else "---:" for key in table.columns) + "|",
     ]
-    lines += [
-        "| " + " | ".join(cell(key, row.get(key)) for key in table.columns) + " |" for row in table.rows
-    ]
-    return "\n".join([*lines, "", *(f"{note}." for note in table.notes)]) + "\n"
+    for row in table.rows:
+        cells = (cell(key, row).replace("|", r"\|") for key in table.columns)
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join([*lines, "", *(f"- {note}" for note in table.notes)]).rstrip() + "\n"
 
 
 def print_table(table: Table) -> None:
     """On a terminal a drawn table, into a pipe the same without colour or folding."""
     from rich.console import Console
+
+    Console(width=None if sys.stdout.isatty() else _WIDE).print(_drawn(table))
+    for note in table.notes:
+        print(f"  {note}")
+
+
+def _text(table: Table) -> str:
+    from rich.console import Console
+
+    page = io.StringIO()
+    Console(file=page, width=_WIDE).print(_drawn(table))
+    return page.getvalue() + "".join(f"  {note}\n" for note in table.notes)
+
+
+def _drawn(table: Table) -> Any:
     from rich.table import Table as Drawn
 
-    drawn = Drawn(title=table.title, caption="; ".join(table.notes), caption_justify="left")
+    drawn = Drawn(title=table.title, title_justify="left")
     for key, heading in table.columns.items():
-        drawn.add_column(heading, justify="left" if key == "model" else "right", no_wrap=True)
+        text = key in _TEXT_COLUMNS
+        drawn.add_column(heading, justify="left" if text else "right", overflow="fold", no_wrap=not text)
     for row in table.rows:
-        drawn.add_row(*(cell(key, row.get(key)) for key in table.columns))
-    Console(width=None if sys.stdout.isatty() else 120).print(drawn)
+        drawn.add_row(*(cell(key, row) for key in table.columns))
+    return drawn
+
+
+def _csv(tables: Sequence[Table]) -> str:
+    """All rows below one header, with the table's title first and every figure in full."""
+    keys = dict.fromkeys(key for table in tables for row in table.rows for key in row)
+    page = io.StringIO()
+    writer = csv.DictWriter(page, ["table", *keys], lineterminator="\n")
+    writer.writeheader()
+    for table in tables:
+        writer.writerows({"table": table.title, **row} for row in table.rows)
+    return page.getvalue()

@@ -1,0 +1,71 @@
+"""Every look at a closed dev set, on file: who opened it when is part of a result.
+
+``experiments/<name>/dev_openings.jsonl`` holds one JSON object a line and only ever grows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from qa_arch.errors import RunError
+
+OPENINGS = "dev_openings.jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """One run scored once on a closed set."""
+
+    date: str
+    """UTC, ISO 8601."""
+    commit: str | None
+    config_hash: str
+    run: str
+    """Name of the run folder."""
+    data: str
+    fingerprint: str
+
+
+def append_opening(folder: str | Path, opening: Opening) -> Path:
+    """Add one line to the folder's file in a single write, so that lines of two processes never mix."""
+    path = Path(folder) / OPENINGS
+    line = (json.dumps(asdict(opening), ensure_ascii=False) + "\n").encode()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(handle, line)
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise RunError(f"{path}: cannot be written ({error.strerror}); the set was not opened") from error
+    return path
+
+
+def read_openings(folder: str | Path) -> tuple[Opening, ...]:
+    """The openings in file order; none where there is no file. RunError names an unreadable line."""
+    path = Path(folder) / OPENINGS
+    if not path.is_file():
+        return ()
+    openings = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            openings.append(Opening(**json.loads(line)))
+        except (ValueError, TypeError) as error:
+            raise RunError(f"{path}: line {number} is no opening ({error}); restore the file") from error
+    return tuple(openings)
+
+
+def openings_note(openings: Sequence[Opening]) -> str:
+    """One sentence for below a table: how often the set was opened, and each time by what."""
+    each = (
+        f"{o.run} on {o.date[:10]} (commit {(o.commit or 'none')[:7]}, config {o.config_hash[:8]})"
+        for o in openings
+    )
+    times = "once" if len(openings) == 1 else f"{len(openings)} times"
+    return f"dev was opened {times}: {', '.join(each)}"
