@@ -117,7 +117,7 @@ def _scalar(hint: Any, value: Any, where: str) -> Any:
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     fits = isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
-    if not fits or (hint is float and math.isnan(value)):
+    if not fits or (hint is float and not math.isfinite(value)):
         raise ConfigError(f"{where}: expected {_name(hint)}, got {value!r}")
     return value
 

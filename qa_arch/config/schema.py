@@ -173,6 +173,12 @@ def validate(raw: Any) -> Config:
             )
     if config.model.get("task") != "span":
         raise ConfigError(f"model.task: {config.model.get('task')!r} is not a choice (known: span)")
+    data = config.data
+    if config.trainer.patience and not (data.calibration or data.hold_out_articles or data.hold_out_share):
+        raise ConfigError(
+            "trainer.patience: early stopping looks at a calibration split and there is none; set"
+            " data.calibration, data.hold_out_articles or data.hold_out_share, or trainer.patience=0"
+        )
     if config.trainer.precision == "fp16" and config.trainer.accelerator == "cpu":
         raise ConfigError("trainer.precision: fp16 needs a GPU; use bf16 or fp32 on a CPU")
     return config

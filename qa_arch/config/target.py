@@ -25,7 +25,7 @@ def locate(target: Any, trusted: Sequence[str] = TRUSTED) -> type:
     """The class that ``target`` names; ConfigError where it is not trusted or does not exist."""
     if not isinstance(target, str) or not all(part.isidentifier() for part in target.split(".")):
         raise ConfigError(f"_target_: {target!r} is not a dotted class name")
-    if not any(target.startswith(f"{prefix.rstrip('.')}.") for prefix in trusted):
+    if not _under(target, trusted):
         raise ConfigError(
             f"_target_: '{target}' is outside {', '.join(trusted)} and was not imported;"
             f" if you trust it, add --trust {target.split('.')[0]}"
@@ -35,9 +35,13 @@ def locate(target: Any, trusted: Sequence[str] = TRUSTED) -> type:
         found = getattr(importlib.import_module(module_name), name)
     except (ModuleNotFoundError, AttributeError) as error:
         raise ConfigError(f"_target_: '{target}' cannot be imported ({error})") from error
-    if not isinstance(found, type):
-        raise ConfigError(f"_target_: '{target}' is not a class")
+    if not isinstance(found, type) or not _under(f"{found.__module__}.", trusted):  # or imported there
+        raise ConfigError(f"_target_: '{target}' is not a class of that module")
     return found
+
+
+def _under(name: str, prefixes: Sequence[str]) -> bool:
+    return any(name.startswith(f"{prefix.rstrip('.')}.") for prefix in prefixes)
 
 
 def accepts(target: type, argument: str) -> bool:

@@ -20,6 +20,10 @@ def check_model(
 ) -> type[nn.Module]:
     """The class that ``section`` names, after its arguments were checked; loads no weights."""
     target = locate(section.get("_target_"), trusted)
+    if not issubclass(target, nn.Module) or not accepts(target, "encoder"):
+        raise ConfigError(
+            f"model._target_: {target.__name__} is no model: a torch module that takes an encoder is wanted"
+        )
     arguments(target, section, GIVEN)
     if with_vectors and not accepts(target, "vectors"):
         raise ConfigError(f"glove: {target.__name__} takes no word vectors; use glove=none")

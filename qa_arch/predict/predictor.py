@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from qa_arch.config.schema import Config, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.decode.answers import Ranking, answers
+from qa_arch.errors import RunError
 from qa_arch.features.cache import prepare_cached
 from qa_arch.features.glove import WordVectors
 from qa_arch.features.table import FeatureTable
@@ -108,6 +109,11 @@ def load(
     """
     folder = Path(run)
     record = read_record(folder)
+    if record.status != "ok":
+        raise RunError(
+            f"{folder}: the run's status is '{record.status}', only a finished one can answer;"
+            " go on with it: qa-arch train --config-from RUN --folder RUN --if-exists resume"
+        )
     config = validate(record.config)
     encoder = store.load_encoder(folder / MODEL)
     vectors = store.load_vectors(folder / MODEL)

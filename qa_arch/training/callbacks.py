@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytorch_lightning as pl
 import torch
+import torch.distributed as dist
 
 from qa_arch.training.module import SpanTask
 
@@ -19,17 +20,22 @@ MONITOR = "calibration_f1"
 class KeepBest(pl.Callback):
     """Calls ``save`` after each epoch whose calibration F1 is the best so far (rank 0 only).
 
-    Without a calibration split the last epoch is the one that is kept.
+    Without a calibration split the last epoch is the one that is kept. After ``patience`` epochs
+    without a better one training stops; 0 = never. A run that stopped so does not go on when resumed.
     """
 
-    def __init__(self, save: Callable[[torch.nn.Module], Any]) -> None:
-        self.save = save
+    def __init__(self, save: Callable[[torch.nn.Module], Any], patience: int = 0) -> None:
+        self.save, self.patience = save, patience
         self.best: float = float("-inf")
         self.epoch: int | None = None
+        self.waited = 0
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._stop_when_due(trainer)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if not trainer.sanity_checking:
-            self._consider(trainer, pl_module, float(trainer.callback_metrics[MONITOR]))
+        self._consider(trainer, pl_module, float(trainer.callback_metrics[MONITOR]))
+        self._stop_when_due(trainer)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not trainer.val_dataloaders:
@@ -40,56 +46,73 @@ class KeepBest(pl.Callback):
             self._consider(trainer, pl_module, 0.0)
 
     def _consider(self, trainer: pl.Trainer, pl_module: pl.LightningModule, value: float) -> None:
+        self.waited += 1
         if value > self.best:
-            self.best, self.epoch = value, trainer.current_epoch
+            self.best, self.epoch, self.waited = value, trainer.current_epoch, 0
             if trainer.is_global_zero:
                 assert isinstance(pl_module, SpanTask)
                 self.save(pl_module.model)
 
+    def _stop_when_due(self, trainer: pl.Trainer) -> None:
+        if self.patience and self.waited >= self.patience:
+            trainer.should_stop = True
+
     def state_dict(self) -> dict[str, Any]:
-        return {"best": self.best, "epoch": self.epoch}
+        return {"best": self.best, "epoch": self.epoch, "waited": self.waited}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.best, self.epoch = state_dict["best"], state_dict["epoch"]
+        self.best, self.epoch, self.waited = (state_dict[key] for key in ("best", "epoch", "waited"))
 
 
 class RandomState(pl.Callback):
-    """Saves and restores the random generators, which Lightning's checkpoints leave out.
+    """Saves and restores the random generators of every rank, which Lightning's checkpoints leave out."""
 
-    The states are plain lists and tensors, so that a checkpoint loads with ``weights_only=True``.
-    """
+    def __init__(self) -> None:
+        self.pending: list[dict[str, Any]] = []
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict
     ) -> None:
-        version, internal, gauss = random.getstate()
-        kind, keys, position, has_gauss, cached = np.random.get_state()
-        checkpoint["random"] = {
-            "python": [version, list(internal), gauss],
-            "numpy": [str(kind), [int(key) for key in keys], int(position), int(has_gauss), float(cached)],
-            "torch": torch.get_rng_state(),
-            "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-        }
-
-    def __init__(self) -> None:
-        self.pending: dict[str, Any] | None = None
-
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if (state := self.pending) is None:
-            return
-        version, internal, gauss = state["python"]
-        random.setstate((version, tuple(internal), gauss))
-        kind, keys, *rest = state["numpy"]
-        np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
-        torch.set_rng_state(state["torch"].cpu())
-        if state["cuda"] and torch.cuda.is_available():
-            torch.cuda.set_rng_state_all([part.cpu() for part in state["cuda"]])
-        self.pending = None
+        states: list[Any] = [None] * trainer.world_size
+        if trainer.world_size > 1:
+            dist.all_gather_object(states, random_state())
+        else:
+            states = [random_state()]
+        checkpoint["random"] = states
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict
     ) -> None:
-        self.pending = checkpoint.get("random")
+        self.pending = checkpoint["random"]
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if trainer.global_rank < len(self.pending):
+            restore_random_state(self.pending[trainer.global_rank])
+        self.pending = []
+
+
+def random_state() -> dict[str, Any]:
+    """The generators of Python, NumPy and torch as plain values, which load with ``weights_only=True``."""
+    version, internal, gauss = random.getstate()
+    kind, keys, *rest = np.random.get_state()
+    position, has_gauss, cached = rest
+    return {
+        "python": [version, list(internal), gauss],
+        "numpy": [str(kind), [int(key) for key in keys], int(position), int(has_gauss), float(cached)],
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+
+
+def restore_random_state(state: dict[str, Any]) -> None:
+    """Go on where ``random_state`` stood."""
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))
+    kind, keys, *rest = state["numpy"]
+    np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
+    torch.set_rng_state(state["torch"].cpu())
+    if state["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all([part.cpu() for part in state["cuda"]])
 
 
 class History(pl.Callback):
@@ -100,7 +123,9 @@ class History(pl.Callback):
         self.epochs: list[dict[str, Any]] = []
         self.seconds = 0.0
         """Training time of the current epoch, whatever interruptions it had."""
-        self.since = 0.0
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.since = time.perf_counter()  # an epoch that is gone on with has no start of its own
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.since = time.perf_counter()
@@ -112,13 +137,13 @@ class History(pl.Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, SpanTask)
-        windows = float(pl_module.train_sums[1]) * trainer.world_size
+        loss, windows = pl_module.epoch_so_far()
         entry: dict[str, Any] = {
             "epoch": trainer.current_epoch,
             "step": trainer.global_step,
-            "train_loss": pl_module.mean_loss(pl_module.train_sums),
+            "train_loss": loss,
             "train_seconds": round(self.seconds, 3),
-            "windows": round(windows),
+            "windows": windows,
             "windows_per_second": round(windows / self.seconds, 3) if self.seconds else None,
             "lr": max(group["lr"] for group in trainer.optimizers[0].param_groups),
         }

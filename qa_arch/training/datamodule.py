@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytorch_lightning as pl
+import torch
 from torch.utils.data import DataLoader, Dataset
 
 from qa_arch.features.collate import Collator
@@ -85,6 +86,7 @@ class SpanData(pl.LightningDataModule):
             batch_size=None,
             sampler=sampler,
             num_workers=self.workers,
+            generator=torch.Generator(),  # each pass draws a number: not from the one that dropout uses
             pin_memory=self.pin,
             persistent_workers=False,
         )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,11 @@ from qa_arch.predict.reading import read_out
 from qa_arch.predict.scoring import fit_null_margin, operating_points, question_rows
 from qa_arch.results.record import write_questions
 from qa_arch.training.assemble import Parts
+from qa_arch.types.text import Answer, QuestionSet
+
+log = logging.getLogger(__name__)
+MUTE = 0.98
+"""Share of "no answer" above which a model is taken to have learned nothing else."""
 
 
 @dataclass(frozen=True)
@@ -37,15 +44,35 @@ def score_splits(config: Config, parts: Parts, folder: Path, *, gpu: bool) -> Fi
         answered = answers(ranking, candidates=False)
         margin = fit_null_margin(parts.sets["calibration"], answered)
         scores["calibration"] = operating_points(parts.sets["calibration"], answered, margin)
+        warn_if_mute("calibration", parts.sets["calibration"], answered, margin)
     if "dev" in parts.sets:
         ranking, seconds = _read(config, parts, "dev")
         answered = answers(ranking, candidates=False)
         scores["dev"] = operating_points(parts.sets["dev"], answered, margin)
+        warn_if_mute("dev", parts.sets["dev"], answered, margin)
         formats.write(folder, ranking, margin)
         write_questions(folder, question_rows(parts.sets["dev"], answered, margin))
     fitted_on = "calibration" if "calibration" in parts.sets else "nothing"
     value = margin if math.isfinite(margin) else None
     return Final({"value": value, "fitted_on": fitted_on}, scores, seconds)
+
+
+def warn_if_mute(split: str, questions: QuestionSet, answered: Sequence[Answer], margin: float) -> None:
+    """Say so where nearly all answers are "no answer" and the questions' own are not.
+
+    Encoders at times never get off the ground (google-research/albert#135), and half of a balanced
+    set is then still scored as right.
+    """
+    mute = sum(answer.at(margin) is None for answer in answered)
+    unanswerable = sum(not example.answerable for example in questions.examples)
+    if mute > MUTE * len(answered) and unanswerable <= MUTE * len(questions):
+        log.warning(
+            "%s: %.1f%% of the predictions are 'no answer', which is right for %.1f%% of the questions: the"
+            " model has learned nothing else; try a lower optim.lr, a longer optim.warmup or another seed",
+            split,
+            100 * mute / len(answered),
+            100 * unanswerable / len(questions),
+        )
 
 
 def _read(config: Config, parts: Parts, split: str) -> tuple[Ranking, float]:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
+import signal
 import warnings
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-import torch
-from pytorch_lightning.callbacks import EarlyStopping
 
 from qa_arch.config.schema import Config
 from qa_arch.decode.readout import Readout
@@ -21,7 +20,7 @@ from qa_arch.features.collate import Collator
 from qa_arch.predict import store
 from qa_arch.predict.predictor import MODEL
 from qa_arch.training.assemble import Parts
-from qa_arch.training.callbacks import MONITOR, History, KeepBest, RandomState
+from qa_arch.training.callbacks import History, KeepBest, RandomState
 from qa_arch.training.checkpoint import LAST, KeepLast
 from qa_arch.training.datamodule import SpanData
 from qa_arch.training.machine import PRECISIONS
@@ -57,7 +56,8 @@ def fit(
     if resume and not checkpoint.is_file():
         log.info("no checkpoint in %s yet: training starts from the beginning", folder)
     data = _data(config, parts, pin=gpu)
-    history, best = History(publish), KeepBest(partial(store.save_weights, folder / MODEL))
+    history = History(publish)
+    best = KeepBest(partial(store.save_weights, folder / MODEL), patience=settings.patience)
     with ExitStack() as stack:
         trainer = pl.Trainer(
             accelerator="gpu" if gpu else "cpu",
@@ -81,9 +81,8 @@ def fit(
             config, parts, total_steps=steps if settings.max_steps < 0 else min(steps, settings.max_steps)
         )
         path = checkpoint if resume and checkpoint.is_file() else None
-        trainer.fit(task, datamodule=data, ckpt_path=path, weights_only=True)
-        if trainer.interrupted:
-            raise KeyboardInterrupt
+        with _interruptible():
+            trainer.fit(task, datamodule=data, ckpt_path=path, weights_only=True)
     seconds = sum(epoch["train_seconds"] for epoch in history.epochs)
     windows = sum(epoch["windows"] for epoch in history.epochs)
     world = trainer.world_size
@@ -101,13 +100,14 @@ def fit(
 
 
 def _task(config: Config, parts: Parts, *, total_steps: int) -> SpanTask:
-    model = torch.compile(parts.model) if config.trainer.compile else parts.model
+    if config.trainer.compile:
+        parts.model.compile()  # in place: torch.compile(model) would rename every weight
     calibration = parts.sets.get("calibration")
     readout = None
     if calibration is not None:
         readout = partial(Readout, calibration, parts.tables["calibration"], config.decode)
     return SpanTask(
-        model,  # type: ignore[arg-type]
+        parts.model,
         config.optim,
         total_steps=total_steps,
         accumulate=config.trainer.accumulate,
@@ -141,8 +141,6 @@ def _callbacks(config: Config, folder: Path, history: History, best: KeepBest) -
     callbacks: list[pl.Callback] = [best, history, RandomState()]
     label = f"{config.model.get('name', 'model')} seed {config.seed}"
     callbacks.append(TrainingProgress(label, live=settings.progress))
-    if settings.patience:
-        callbacks.append(EarlyStopping(MONITOR, mode="max", patience=settings.patience))
     callbacks.append(KeepLast(folder, settings.checkpoint_minutes, settings.accumulate))
     return callbacks
 
@@ -158,9 +156,28 @@ def _logger(config: Config, folder: Path, stack: ExitStack) -> Any:
     )
 
 
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let an interrupt through: Lightning ignores SIGINT from then on and exits with a code of its own."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    except SystemExit as error:
+        if not isinstance(error.__context__, KeyboardInterrupt):
+            raise
+        signal.signal(signal.SIGINT, handler)
+        raise KeyboardInterrupt from error
+
+
 def _quiet() -> None:
     """Lightning's own announcements say what ours say, or advise what the batches here do not need."""
     for name in ("pytorch_lightning.utilities.rank_zero", "pytorch_lightning.accelerators.cuda"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    for message in (".*does not have many workers.*", ".*litlogger.*", ".*isinstance.treespec.*"):
+    messages = (
+        "does not have many workers",
+        "litlogger",
+        "isinstance.treespec",
+        "dataloader is not resumable",
+    )
+    for message in (f".*{part}.*" for part in messages):
         warnings.filterwarnings("ignore", message)

@@ -27,10 +27,6 @@ class SpanTask(pl.LightningModule):
     so both are multiplied in first.
     """
 
-    train_sums: torch.Tensor
-    """Sum of losses and number of windows of this epoch so far, on this rank."""
-    eval_sums: torch.Tensor
-
     def __init__(
         self,
         model: nn.Module,
@@ -48,8 +44,9 @@ class SpanTask(pl.LightningModule):
         self.accumulate = accumulate
         self.calibration = calibration
         self.new_readout = readout
-        self.register_buffer("train_sums", torch.zeros(2, dtype=torch.float64), persistent=True)
-        self.register_buffer("eval_sums", torch.zeros(2, dtype=torch.float64), persistent=False)
+        self.train_sums = torch.zeros(2, dtype=torch.float64)
+        """Sum of losses and number of windows of this epoch so far, on this rank. Not a buffer: DDP
+        would put rank 0's over those of the others."""
 
     def configure_optimizers(self) -> Any:
         groups = parameter_groups(
@@ -63,10 +60,18 @@ class SpanTask(pl.LightningModule):
         scheduler = schedule(optimizer, self.optim.schedule, steps=self.total_steps, warmup=self.optim.warmup)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["train_sums"] = self._over_ranks(self.train_sums).tolist()
+
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        if self.trainer.is_global_zero:
+            self.train_sums = torch.tensor(checkpoint["train_sums"], dtype=torch.float64)
         progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
-        if not progress["is_last_batch"]:
-            self.trainer.datamodule.resume_at = progress["current"]["completed"]  # type: ignore[attr-defined]
+        if not progress["is_last_batch"]:  # "completed" still lacks the batch after which it was saved
+            self.trainer.datamodule.resume_at = progress["current"]["processed"]  # type: ignore[attr-defined]
+
+    def on_train_start(self) -> None:
+        self.train_sums = self.train_sums.to(self.device)
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         if batch_idx == 0:
@@ -81,25 +86,28 @@ class SpanTask(pl.LightningModule):
         return total * (self.accumulate * self.trainer.world_size / windows)
 
     def on_validation_epoch_start(self) -> None:
-        self.eval_sums.zero_()
+        self.eval_sums = torch.zeros(2, dtype=torch.float64, device=self.device)
         assert self.new_readout is not None
         self.reading = self.new_readout()
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         logits = self.model(batch)
-        if batch.labels is not None:
-            losses = span_loss(logits, batch.labels) * batch.labels.weight
-            self.eval_sums += torch.stack([losses.sum(), batch.labels.weight.sum()]).double()
+        assert batch.labels is not None
+        losses = span_loss(logits, batch.labels) * batch.labels.weight
+        self.eval_sums += torch.stack([losses.sum(), batch.labels.weight.sum()]).double()
         self.reading.add(batch.index, logits)
 
     def on_validation_epoch_end(self) -> None:
         assert self.calibration is not None
         metrics = calibration_metrics(self.calibration, gather(self.reading))
-        metrics["calibration_loss"] = self.mean_loss(self.eval_sums)
-        if not self.trainer.sanity_checking:
-            self.log_dict(metrics, sync_dist=False, rank_zero_only=False, batch_size=1)
+        loss, windows = self._over_ranks(self.eval_sums).tolist()
+        metrics["calibration_loss"] = loss / windows if windows else 0.0
+        self.log_dict(metrics, sync_dist=False, rank_zero_only=False, batch_size=1)
 
-    def mean_loss(self, sums: torch.Tensor) -> float:
-        """Loss a window over all ranks, from (sum of losses, number of windows)."""
-        total = self.trainer.strategy.reduce(sums.clone(), reduce_op="sum")
-        return float(total[0] / total[1].clamp(min=1))
+    def epoch_so_far(self) -> tuple[float, int]:
+        """Loss a window and number of windows of the training epoch, over all ranks."""
+        loss, windows = self._over_ranks(self.train_sums).tolist()
+        return (loss / windows if windows else 0.0), round(windows)
+
+    def _over_ranks(self, sums: torch.Tensor) -> torch.Tensor:
+        return self.trainer.strategy.reduce(sums.clone(), reduce_op="sum")  # type: ignore[return-value]

@@ -28,12 +28,19 @@ class TrainingProgress(pl.Callback):
         console = Console(stderr=True)
         self.label = label
         self.bar = _bar(console) if live and console.is_terminal else None
-        self.logged = 0.0
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._begin(trainer)  # an epoch that is gone on with has no start of its own
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.begun, self.logged = time.perf_counter(), time.perf_counter()
+        self._begin(trainer)
+
+    def _begin(self, trainer: pl.Trainer) -> None:
+        self.begun = self.logged = time.perf_counter()
         self.offset: int | None = None
         if self.bar is not None and trainer.is_global_zero:
+            for task in self.bar.task_ids:
+                self.bar.remove_task(task)
             self.bar.start()
             self.task = self.bar.add_task(self._title(trainer), total=trainer.num_training_batches, status="")
 

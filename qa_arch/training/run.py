@@ -53,6 +53,7 @@ def train(
     """
     run = Run(folder, _new_record(config))
     run.note()
+    (folder / TRACEBACK).unlink(missing_ok=True)
     try:
         _train(config, run, resume, trusted)
     except BaseException as error:

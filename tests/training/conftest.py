@@ -1,0 +1,74 @@
+"""Runs of seconds: a tiny random encoder on a few generated questions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from qa_arch.cli.compose import compose
+from qa_arch.config.files import write_json
+from qa_arch.config.schema import Config, validate
+from qa_arch.data.squad import write
+from qa_arch.data.synthetic import generate
+from qa_arch.results.record import RunRecord
+from qa_arch.training.run import train
+
+SMALL = [
+    "model=bert",
+    "debug=fast",
+    "model.dropout=0.0",
+    "encoder.hidden_dropout=0.0",
+    "encoder.attention_dropout=0.0",
+    "encoder.initializer_range=0.1",
+    "features.max_length=96",
+    "features.cache_dir=null",
+    "data.train_questions=21",
+    "trainer.max_steps=-1",
+    "trainer.progress=false",
+    "optim.lr=1e-3",
+]
+
+
+@pytest.fixture(scope="session")
+def few_questions(tmp_path_factory) -> list[str]:
+    """Overrides that name generated sets of 2 articles and 1 and 1."""
+    folder = tmp_path_factory.mktemp("few")
+    for split, articles in (("train", 2), ("calibration", 1), ("dev", 1)):
+        write_json(folder / f"{split}.json", write(generate(articles, 3, 1, split)))
+    return [f"data.{split}={folder}/{split}.json" for split in ("train", "calibration", "dev")]
+
+
+@pytest.fixture
+def configure(few_questions) -> Callable[..., Config]:
+    def build(*overrides: str) -> Config:
+        return validate(compose([*SMALL, *few_questions, *overrides]))
+
+    return build
+
+
+@dataclass(frozen=True)
+class Trained:
+    record: RunRecord
+    folder: Path
+
+    @property
+    def weights(self) -> bytes:
+        return (self.folder / "model" / "model.safetensors").read_bytes()
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "last.ckpt"
+
+
+@pytest.fixture
+def run_training(configure, tmp_path) -> Callable[..., Trained]:
+    """Train in a folder of its own, by ``name``; the same name again resumes if asked to."""
+
+    def run(*overrides: str, name: str = "run", resume: bool = False) -> Trained:
+        folder = tmp_path / name
+        return Trained(train(configure(*overrides), folder=folder, resume=resume), folder)
+
+    return run

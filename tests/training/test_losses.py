@@ -1,0 +1,95 @@
+"""The loss of span models, against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from qa_arch.training.losses import snap_outward, span_loss
+from qa_arch.types.tensors import SpanLabels, SpanLogits
+
+NO = -math.inf
+
+
+def labels(start: int, end: int, answerable: bool = True, weight: float = 1.0) -> SpanLabels:
+    return SpanLabels(
+        torch.tensor([start]), torch.tensor([end]), torch.tensor([answerable]), torch.tensor([weight])
+    )
+
+
+# exp of the start scores: 2 + 6 on tokens 1 and 2, 2 for the null; of the end scores: 1 + 3, 4.
+LOGITS = SpanLogits(
+    start=torch.tensor([[NO, math.log(2), math.log(6), NO]]),
+    end=torch.tensor([[NO, math.log(1), math.log(3), NO]]),
+    null_start=torch.tensor([math.log(2)]),
+    null_end=torch.tensor([math.log(4)]),
+)
+
+
+@pytest.mark.parametrize(
+    ("gold", "start_share", "end_share"),
+    [
+        (labels(1, 2), 2 / 10, 3 / 8),
+        (labels(2, 2), 6 / 10, 3 / 8),
+        (labels(1, 1), 2 / 10, 1 / 8),
+        (labels(0, 0, answerable=False), 2 / 10, 4 / 8),
+        (labels(2, 2, answerable=False), 2 / 10, 4 / 8),  # the position means nothing then
+    ],
+)
+def test_cross_entropy_with_the_null_beside_the_tokens(gold, start_share, end_share):
+    expected = -(math.log(start_share) + math.log(end_share)) / 2
+    assert span_loss(LOGITS, gold).item() == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("answerable", "term"), [(False, math.log1p(math.exp(-1.5))), (True, math.log1p(math.exp(1.5)))]
+)
+def test_the_verifier_adds_its_own_term(answerable, term):
+    """Its log-odds are of "no answer", so a positive one is cheap where there is none."""
+    judged = replace(LOGITS, verifier=torch.tensor([1.5]), verifier_weight=3.0)
+    gold = labels(1, 2, answerable=answerable)
+    added = span_loss(judged, gold) - span_loss(LOGITS, gold)
+    assert added.item() == pytest.approx(term, rel=1e-5)  # the weight is of decoding alone
+
+
+def test_the_loss_is_one_number_a_window_and_never_infinite():
+    both = SpanLogits(
+        LOGITS.start.repeat(2, 1),
+        LOGITS.end.repeat(2, 1),
+        LOGITS.null_start.repeat(2),
+        LOGITS.null_end.repeat(2),
+    )
+    gold = SpanLabels(
+        torch.tensor([1, 0]), torch.tensor([2, 3]), torch.tensor([True, True]), torch.tensor([1.0, 0.0])
+    )
+    found = span_loss(both, gold)
+    assert found.shape == (2,)
+    assert found[0] == span_loss(LOGITS, labels(1, 2))[0]
+    assert found.isfinite().all()  # a gold on closed tokens counts as no answer
+
+
+def test_a_model_that_scores_words_learns_the_whole_word():
+    """Starts are open on tokens 1 and 3, ends on 2 and 4; a gold inside a word is widened to it."""
+    scores = torch.zeros(1, 6)
+    start = scores.masked_fill(torch.tensor([[1, 0, 1, 0, 1, 1]]).bool(), NO)
+    end = scores.masked_fill(torch.tensor([[1, 1, 0, 1, 0, 1]]).bool(), NO)
+    start[0, 1], end[0, 4] = 2.0, 3.0
+    logits = SpanLogits(start, end, torch.zeros(1), torch.zeros(1))
+    wide = span_loss(logits, labels(1, 4))
+    assert torch.equal(span_loss(logits, labels(2, 3)), wide)
+    assert not torch.equal(span_loss(logits, labels(3, 3)), wide)
+    assert not torch.equal(span_loss(logits, labels(2, 2)), wide)
+
+
+@pytest.mark.parametrize(
+    ("gold", "before", "position", "found"),
+    [(1, True, 1, True), (2, True, 1, True), (0, True, 0, False), (4, True, 3, True),
+     (1, False, 1, True), (2, False, 3, True), (4, False, 0, False), (0, False, 1, True)],
+)  # fmt: skip
+def test_the_nearest_open_position_on_the_right_side(gold, before, position, found):
+    open_positions = torch.tensor([[False, True, False, True, False]])
+    where, there = snap_outward(torch.tensor([gold]), open_positions, before=before)
+    assert (where.item(), there.item()) == (position, found)

@@ -1,0 +1,85 @@
+"""Parameter groups and schedules, at values worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from qa_arch.training.optim import parameter_groups, schedule
+
+
+class Deep(nn.Module):
+    """An embedding (depth 0) and two layers (1, 2)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(3, 2)
+        self.layers = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
+
+    def depth_of(self, name: str) -> int:
+        return 0 if name.startswith("embedding") else 1 + int(name.split(".")[1])
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = Deep()
+        self.head = nn.Linear(2, 2)
+
+
+def rates(model: nn.Module, **settings) -> dict[str, tuple[float, float]]:
+    names = {id(p): name for name, p in model.named_parameters()}
+    given = {"lr": 1.0, "head_lr": None, "weight_decay": 0.1, "layer_decay": 1.0} | settings
+    groups = parameter_groups(model, **given)
+    return {names[id(p)]: (g["lr"], g["weight_decay"]) for g in groups for p in g["params"]}
+
+
+def test_layers_below_learn_slower_and_the_head_at_its_own_rate():
+    found = rates(Model(), head_lr=5.0, layer_decay=0.5)
+    assert found == {
+        "encoder.embedding.weight": (0.25, 0.1),
+        "encoder.layers.0.weight": (0.5, 0.1),
+        "encoder.layers.0.bias": (0.5, 0.0),
+        "encoder.layers.1.weight": (1.0, 0.1),
+        "encoder.layers.1.bias": (1.0, 0.0),
+        "head.weight": (5.0, 0.1),
+        "head.bias": (5.0, 0.0),
+    }
+
+
+def test_without_its_own_rate_the_head_learns_at_the_encoders():
+    assert rates(Model())["head.weight"] == (1.0, 0.1)
+
+
+def test_what_is_frozen_is_in_no_group():
+    model = Model()
+    model.encoder.embedding.requires_grad_(False)
+    assert "encoder.embedding.weight" not in rates(model)
+    assert len(rates(model)) == 6
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("linear", [0.5, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0]),
+        ("constant", [0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]),
+        ("cosine", [0.5, 1.0, 1.0, 0.853553, 0.5, 0.146447, 0.0]),
+    ],
+)
+def test_the_factor_at_each_step(kind, expected):
+    """Six steps, a third of them warm-up: the first is no zero step, and after the last nothing is left."""
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=2.0)
+    scheduler = schedule(optimizer, kind, steps=6, warmup=1 / 3)
+    found = []
+    for _ in range(7):
+        found.append(optimizer.param_groups[0]["lr"] / 2.0)
+        optimizer.step()
+        scheduler.step()
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
+def test_no_warm_up_begins_at_the_full_rate():
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    schedule(optimizer, "linear", steps=4, warmup=0.0)
+    assert optimizer.param_groups[0]["lr"] == 1.0
