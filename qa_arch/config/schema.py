@@ -156,21 +156,7 @@ def validate(raw: Any) -> Config:
             f" max_length - max_question = {config.features.max_length - config.features.max_question}"
             " (stride is the overlap of neighbouring windows)"
         )
-    if config.encoder.init == "pretrained" and not config.encoder.name:
-        raise ConfigError(
-            "encoder.name: missing; give a hub id, a folder or 'minilm', or set encoder.init=random"
-        )
-    if config.encoder.init == "random":
-        needed = ("family", "layers", "width", "heads", "vocabulary")
-        missing = [key for key in needed if getattr(config.encoder, key) is None]
-        if missing:
-            raise ConfigError(
-                f"encoder.init=random also needs {', '.join(f'encoder.{key}' for key in missing)}"
-            )
-        if config.encoder.width % config.encoder.heads:  # type: ignore[operator]
-            raise ConfigError(
-                f"encoder.width: {config.encoder.width} is no multiple of encoder.heads {config.encoder.heads}"
-            )
+    _check_encoder(config.encoder)
     if config.model.get("task") != "span":
         raise ConfigError(f"model.task: {config.model.get('task')!r} is not a choice (known: span)")
     data = config.data
@@ -182,6 +168,20 @@ def validate(raw: Any) -> Config:
     if config.trainer.precision == "fp16" and config.trainer.accelerator == "cpu":
         raise ConfigError("trainer.precision: fp16 needs a GPU; use bf16 or fp32 on a CPU")
     return config
+
+
+def _check_encoder(encoder: Encoder) -> None:
+    if encoder.init == "pretrained":
+        if not encoder.name:
+            raise ConfigError(
+                "encoder.name: missing; give a hub id, a folder or 'minilm', or set encoder.init=random"
+            )
+        return
+    sizes = ("family", "layers", "width", "heads", "vocabulary")
+    if missing := [f"encoder.{key}" for key in sizes if getattr(encoder, key) is None]:
+        raise ConfigError(f"encoder.init=random also needs {', '.join(missing)}")
+    if encoder.width % encoder.heads:  # type: ignore[operator]
+        raise ConfigError(f"encoder.width: {encoder.width} is no multiple of encoder.heads {encoder.heads}")
 
 
 def require_vectors(config: Config) -> None:

@@ -173,11 +173,11 @@ def _quiet() -> None:
     """Lightning's own announcements say what ours say, or advise what the batches here do not need."""
     for name in ("pytorch_lightning.utilities.rank_zero", "pytorch_lightning.accelerators.cuda"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    messages = (
-        "does not have many workers",
+    for part in (
+        "not have many workers",
         "litlogger",
         "isinstance.treespec",
-        "dataloader is not resumable",
-    )
-    for message in (f".*{part}.*" for part in messages):
-        warnings.filterwarnings("ignore", message)
+        "not resumable",
+        "across ranks is zero",
+    ):
+        warnings.filterwarnings("ignore", f".*{part}.*")

@@ -98,7 +98,7 @@ class TrainingProgress(pl.Callback):
     @staticmethod
     def _status(pl_module: pl.LightningModule, rate: float) -> str:
         sums = pl_module.train_sums
-        return f"loss {float(sums[0] / sums[1].clamp(min=1)):.3f}, {rate:.1f} batches/s"  # type: ignore[operator,index,union-attr]
+        return f"loss {float(sums[0] / sums[1].clamp(min=1)):.3f}, {rate:.1f} batches/s"  # type: ignore[index]
 
 
 def _bar(console: Console) -> Progress:

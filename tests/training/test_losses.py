@@ -44,24 +44,19 @@ def test_cross_entropy_with_the_null_beside_the_tokens(gold, start_share, end_sh
     assert span_loss(LOGITS, gold).item() == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("answerable", "term"), [(False, math.log1p(math.exp(-1.5))), (True, math.log1p(math.exp(1.5)))]
-)
-def test_the_verifier_adds_its_own_term(answerable, term):
+@pytest.mark.parametrize(("answerable", "sign"), [(False, -1), (True, 1)])
+def test_the_verifier_adds_its_own_term(answerable, sign):
     """Its log-odds are of "no answer", so a positive one is cheap where there is none."""
     judged = replace(LOGITS, verifier=torch.tensor([1.5]), verifier_weight=3.0)
     gold = labels(1, 2, answerable=answerable)
     added = span_loss(judged, gold) - span_loss(LOGITS, gold)
-    assert added.item() == pytest.approx(term, rel=1e-5)  # the weight is of decoding alone
+    # The weight is of decoding alone.
+    assert added.item() == pytest.approx(math.log1p(math.exp(sign * 1.5)), rel=1e-5)
 
 
 def test_the_loss_is_one_number_a_window_and_never_infinite():
-    both = SpanLogits(
-        LOGITS.start.repeat(2, 1),
-        LOGITS.end.repeat(2, 1),
-        LOGITS.null_start.repeat(2),
-        LOGITS.null_end.repeat(2),
-    )
+    nulls = LOGITS.null_start.repeat(2), LOGITS.null_end.repeat(2)
+    both = SpanLogits(LOGITS.start.repeat(2, 1), LOGITS.end.repeat(2, 1), *nulls)
     gold = SpanLabels(
         torch.tensor([1, 0]), torch.tensor([2, 3]), torch.tensor([True, True]), torch.tensor([1.0, 0.0])
     )

@@ -16,7 +16,7 @@ TWO_EPOCHS = (
 )
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     pass
 
 
@@ -24,7 +24,7 @@ class Stopped(Exception):
 def stop_after(monkeypatch):
     """Raise right after the n-th checkpoint was written."""
 
-    def arrange(checkpoints: int, error: type[BaseException] = Stopped) -> None:
+    def arrange(checkpoints: int, error: type[BaseException] = StoppedError) -> None:
         save, count = KeepLast._save, iter(range(1, 1000))
 
         def stopping(self, trainer):
@@ -57,7 +57,7 @@ def test_resumed_is_the_same_as_never_stopped(run_training, stop_after, monkeypa
     straight = run_training(*TWO_EPOCHS, name="straight")
     with monkeypatch.context():
         stop_after(stop)
-        with pytest.raises(Stopped):
+        with pytest.raises(StoppedError):
             run_training(*TWO_EPOCHS, name="stopped")
     monkeypatch.undo()
     resumed = run_training(*TWO_EPOCHS, name="stopped", resume=True)

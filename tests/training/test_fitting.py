@@ -1,0 +1,193 @@
+"""One fit: accumulation, the best epoch, early stopping, history, plain checkpoints."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from qa_arch.errors import ConfigError
+from qa_arch.features.collate import Collator
+from qa_arch.predict import store
+from qa_arch.training import module as spans
+from qa_arch.training.assemble import assemble
+from qa_arch.training.fitting import fit
+from qa_arch.training.losses import span_loss
+
+
+@pytest.fixture
+def fitted(configure, tmp_path):
+    """Fit without the rest of a run: the parts afterwards, and what ``fit`` returns."""
+
+    def run(*overrides: str, name: str = "fit"):
+        config = configure(*overrides)
+        torch.manual_seed(config.seed)
+        parts = assemble(config)
+        done = fit(config, parts, tmp_path / name, gpu=False, resume=False, publish=lambda epochs: None)
+        return parts, done
+
+    return run
+
+
+@pytest.fixture
+def scores(monkeypatch):
+    """Give the epochs these calibration scores, whatever the model says."""
+
+    def arrange(*f1: float) -> None:
+        following = iter(f1)
+        monkeypatch.setattr(spans, "calibration_metrics", lambda *_: {"calibration_f1": next(following)})
+
+    return arrange
+
+
+def test_accumulated_batches_take_the_same_steps(fitted, monkeypatch):
+    """21 windows in steps of 8: the last step holds 5, in two micro batches of unlike size.
+
+    With plain gradient descent: Adam makes whole steps of the rounding in a gradient of zero.
+    """
+    monkeypatch.setattr(torch.optim, "AdamW", lambda groups, **_: torch.optim.SGD(groups))
+    plain = (
+        "optim.lr=0.1",
+        "optim.clip=0",
+        "optim.weight_decay=0",
+        "optim.schedule=constant",
+        "optim.warmup=0",
+    )
+    whole, one = fitted("trainer.batch_size=8", *plain, name="8x1")
+    parted, two = fitted("trainer.batch_size=4", "trainer.accumulate=2", *plain, name="4x2")
+    assert one.epochs[0]["step"] == two.epochs[0]["step"] == 3
+    assert one.batch["global"] == two.batch["global"] == 8
+    assert one.epochs[0]["train_loss"] == pytest.approx(two.epochs[0]["train_loss"], rel=1e-6)
+    for (name, a), b in zip(whole.model.named_parameters(), parted.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_step_has_the_gradient_of_the_mean_over_its_windows(configure, tmp_path, monkeypatch, accumulate):
+    """Against the plain mean, for a full step and for the short last one."""
+    config = configure("trainer.batch_size=4", f"trainer.accumulate={accumulate}", "optim.clip=0")
+    parts = assemble(config)
+    batches, off, total = [], [], 21
+
+    def compare(self, optimizer):
+        windows = sum(len(batch) for batch in batches)
+        found = [p.grad.clone() for p in self.model.parameters()]
+        with torch.enable_grad():
+            loss = sum(span_loss(self.model(batch), batch.labels).sum() for batch in batches) / windows
+            expected = torch.autograd.grad(loss, list(self.model.parameters()))
+        off.append(max(float((a - b).abs().max()) for a, b in zip(found, expected, strict=True)))
+        sizes.append(windows)
+        batches.clear()
+
+    sizes: list[int] = []
+    take = spans.SpanTask.training_step
+    monkeypatch.setattr(spans.SpanTask, "on_before_optimizer_step", compare)
+    monkeypatch.setattr(
+        spans.SpanTask,
+        "training_step",
+        lambda self, batch, i: (batches.append(batch), take(self, batch, i))[1],
+    )
+    fit(config, parts, tmp_path, gpu=False, resume=False, publish=lambda epochs: None)
+    assert sum(sizes) == total
+    assert sizes[-1] == total % (4 * accumulate)
+    assert max(off) < 1e-6
+
+
+def test_a_ghost_changes_nothing(configure):
+    """A window of weight 0, which an idle rank computes, weighs nothing in the step."""
+    config = configure()
+    parts = assemble(config)
+    task = spans.SpanTask(
+        parts.model, config.optim, total_steps=1, accumulate=1, calibration=None, readout=None
+    )
+    sampler = SimpleNamespace(window_total=lambda _: 3)
+    task._trainer = SimpleNamespace(world_size=1, train_dataloader=SimpleNamespace(sampler=sampler))
+    collate = Collator(parts.tables["train"])
+    real = task.training_step(collate([0, 1, 2]), 0)
+    with_ghost = task.training_step(collate([0, 1, 2, -1 - 3]), 0)
+    torch.testing.assert_close(with_ghost, real, rtol=1e-6, atol=0)
+    assert float(task.train_sums[1]) == 6
+
+
+def test_history_tells_every_epoch(fitted):
+    _, done = fitted("trainer.epochs=2", "optim.schedule=constant", "optim.warmup=0")
+    assert [epoch["epoch"] for epoch in done.epochs] == [0, 1]
+    assert [epoch["step"] for epoch in done.epochs] == [6, 12]
+    for epoch in done.epochs:
+        assert epoch["windows"] == 21
+        assert epoch["lr"] == 1e-3
+        assert epoch["train_seconds"] > 0
+        assert 0 < epoch["train_loss"] < 10
+        assert 0 < epoch["calibration_loss"] < 10
+        assert {"calibration_exact", "calibration_f1", "calibration_f1_at_0"} <= epoch.keys()
+    assert done.epochs[1]["train_loss"] < done.epochs[0]["train_loss"]
+    json.dumps(done.epochs)
+
+
+def test_the_losses_are_means_over_windows(fitted):
+    """With a rate of next to nothing the model stays, so both can be worked out from it."""
+    parts, done = fitted("optim.lr=1e-12")
+    for split, key in (("train", "train_loss"), ("calibration", "calibration_loss")):
+        table = parts.tables[split]
+        batch = Collator(table)(range(len(table)))
+        with torch.inference_mode():
+            expected = span_loss(parts.model.eval()(batch), batch.labels).mean()
+        assert done.epochs[0][key] == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_the_best_epoch_is_kept_and_not_the_last(fitted, scores, tmp_path):
+    scores(10.0, 30.0, 30.0)  # of equals the earlier
+    kept = []
+    with pytest.MonkeyPatch.context() as patch:
+        save = store.save_weights
+        patch.setattr(store, "save_weights", lambda *a: (kept.append(_copy(a[1])), save(*a)))
+        parts, done = fitted("trainer.epochs=3", name="best")
+    assert done.best_epoch == 1
+    assert len(kept) == 2
+    last = _copy(parts.model)
+    store.load_weights(tmp_path / "best" / "model", parts.model)
+    found = _copy(parts.model)
+    assert all(torch.equal(found[name], kept[1][name]) for name in found)
+    assert not all(torch.equal(found[name], last[name]) for name in found)
+
+
+def _copy(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def test_training_stops_when_patience_ends(fitted, scores):
+    scores(30.0, 10.0, 40.0, 20.0, 40.0, 50.0)
+    _, done = fitted("trainer.epochs=6", "trainer.patience=2")
+    assert (len(done.epochs), done.best_epoch) == (5, 2)
+
+
+def test_patience_without_a_calibration_split_is_refused(configure):
+    with pytest.raises(ConfigError, match=r"trainer\.patience"):
+        configure("data.calibration=null", "trainer.patience=1")
+
+
+def test_without_calibration_the_last_epoch_is_kept(fitted):
+    _, done = fitted("data.calibration=null", "trainer.epochs=2")
+    assert done.best_epoch == 1
+
+
+def test_a_stop_inside_the_first_epoch_leaves_weights(fitted, tmp_path):
+    _, done = fitted("trainer.max_steps=2", "trainer.patience=1", name="short")
+    assert done.epochs[-1]["step"] == 2
+    assert (tmp_path / "short" / "model" / "model.safetensors").is_file()
+
+
+def test_checkpoints_hold_plain_values(fitted, tmp_path):
+    fitted(name="plain")
+    found = torch.load(tmp_path / "plain" / "last.ckpt", weights_only=True)
+    assert found["global_step"] == 6
+    assert {"random", "train_sums", "optimizer_states", "lr_schedulers"} <= found.keys()
+    assert not list((tmp_path / "plain").glob("*.partial"))
+
+
+def test_a_compiled_model_keeps_the_names_of_its_weights(fitted, tmp_path):
+    with torch.compiler.set_stance("force_eager"):
+        parts, _ = fitted("trainer.compile=true", "trainer.max_steps=1", name="compiled")
+    store.load_weights(tmp_path / "compiled" / "model", parts.model)

@@ -1,0 +1,156 @@
+"""The record of a run, whatever becomes of it."""
+
+from __future__ import annotations
+
+import logging
+import signal
+
+import pytest
+import torch
+
+from qa_arch.data.synthetic import generate
+from qa_arch.errors import ConfigError
+from qa_arch.results.record import read_questions, read_record
+from qa_arch.training import run as running
+from qa_arch.training.final import warn_if_mute
+from qa_arch.training.module import SpanTask
+from qa_arch.types.text import Answer, Candidate
+
+
+@pytest.fixture
+def breaking(monkeypatch):
+    """Raise at the second batch."""
+
+    def arrange(error: BaseException) -> None:
+        def training_step(self, batch, batch_idx):
+            if batch_idx == 1:
+                raise error
+            return take(self, batch, batch_idx)
+
+        take = SpanTask.training_step
+        monkeypatch.setattr(SpanTask, "training_step", training_step)
+
+    return arrange
+
+
+def test_a_finished_run_tells_everything(run_training):
+    done = run_training("trainer.epochs=2", "model.dropout=0.1")
+    record = read_record(done.folder)
+    assert record == done.record
+    assert record.status == "ok"
+    assert record.error is None
+    assert set(record.data) == {"train", "calibration", "dev"}
+    assert record.data["train"]["questions"] == 21
+    assert record.data["train"]["titles"]
+    assert record.data["dev"]["titles"] == []
+    assert record.batch == {"micro": 4, "accumulate": 1, "devices": 1, "global": 4}
+    assert record.margin["fitted_on"] == "calibration"
+    assert set(record.scores["dev"]) == {"margin_0", "calibrated", "oracle", "never_null"}
+    assert record.scores["dev"]["calibrated"]["threshold"] == record.margin["value"]
+    assert set(record.references["dev"]) == {"always-no-answer", "random-span", "word-overlap"}
+    assert len(record.epochs) == 2
+    assert {"prepare", "fit", "fit_with_validation", "predict"} == record.seconds.keys()
+    questions = read_questions(done.folder)
+    assert len(questions["id"]) == record.data["dev"]["questions"]
+    assert not (done.folder / "traceback.txt").exists()
+
+
+def test_dev_stays_closed_where_the_config_says_so(run_training):
+    record = run_training("data.open_dev=false", "trainer.max_steps=1").record
+    assert set(record.scores) == set(record.references) == {"calibration"}
+    assert "dev" not in record.data
+
+
+def test_a_failure_is_recorded_and_raised(run_training, breaking, tmp_path):
+    breaking(ValueError("no such luck\nat all"))
+    with pytest.raises(ValueError, match="no such luck"):
+        run_training()
+    record = read_record(tmp_path / "run")
+    assert (record.status, record.error) == ("failed", "ValueError: no such luck")
+    assert "training_step" in (tmp_path / "run" / "traceback.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [torch.OutOfMemoryError("CUDA out of memory"), MemoryError(), RuntimeError("CUDA error: out of memory")],
+)
+def test_running_out_of_memory_is_a_result(run_training, breaking, error):
+    breaking(error)
+    done = run_training()
+    assert read_record(done.folder) == done.record
+    assert done.record.status == "oom"
+    assert (done.folder / "traceback.txt").is_file()
+
+
+def test_an_interrupted_run_is_recorded_and_the_interrupt_passed_on(run_training, breaking, tmp_path):
+    handler = signal.getsignal(signal.SIGINT)
+    breaking(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        run_training()
+    assert read_record(tmp_path / "run").status == "killed"
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_what_fails_before_training_is_recorded_too(run_training, tmp_path):
+    with pytest.raises(ConfigError, match="_target_"):
+        run_training("model._target_=os.path.join")
+    assert read_record(tmp_path / "run").status == "failed"
+
+
+def test_a_run_that_recovers_leaves_no_old_traceback(run_training, breaking, monkeypatch, tmp_path):
+    with monkeypatch.context() as patch:
+        take = SpanTask.training_step
+        patch.setattr(SpanTask, "training_step", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run_training()
+    assert SpanTask.training_step is take
+    done = run_training(resume=True)
+    assert done.record.status == "ok"
+    assert done.record.error is None
+    assert not (tmp_path / "run" / "traceback.txt").exists()
+
+
+def test_the_record_is_there_from_the_first_moment(run_training, monkeypatch, tmp_path):
+    seen = []
+
+    def look(config, trusted):
+        seen.append(read_record(tmp_path / "run").status)
+        raise RuntimeError("enough")
+
+    monkeypatch.setattr(running, "assemble", look)
+    with pytest.raises(RuntimeError, match="enough"):
+        run_training()
+    assert seen == ["running"]
+
+
+def _answers(questions, nulls: int) -> list[Answer]:
+    best = Candidate("x", 0, 1, 0.0, 1.0)
+    return [
+        Answer(example.id, best, 1.0 if n < nulls else -1.0, 1)
+        for n, example in enumerate(questions.examples)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("nulls", "margin", "warned"),
+    [(75, 0.0, True), (74, 0.0, True), (73, 0.0, False), (75, 2.0, False), (0, -2.0, True)],
+)
+def test_a_model_that_only_says_no_answer_is_warned_of(caplog, nulls, margin, warned):
+    """75 questions, 98% of them are 73.5."""
+    questions = generate(5, 1)
+    assert len(questions) == 75
+    with caplog.at_level(logging.WARNING, "qa_arch"):
+        warn_if_mute("dev", questions, _answers(questions, nulls), margin)
+    assert [r.levelname for r in caplog.records] == ["WARNING"] * warned
+    assert not warned or "learned nothing else" in caplog.text
+
+
+def test_a_run_that_never_learned_warns(run_training, caplog, monkeypatch):
+    """An untrained model under a margin at which nothing is answered."""
+    from qa_arch.training import final
+
+    monkeypatch.setattr(final, "fit_null_margin", lambda *_: -1e9)
+    with caplog.at_level(logging.WARNING, "qa_arch"):
+        run_training("trainer.max_steps=1")
+    said = [r.getMessage() for r in caplog.records if "learned nothing else" in r.getMessage()]
+    assert [line.split(":")[0] for line in said] == ["calibration", "dev"]
