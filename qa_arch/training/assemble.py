@@ -12,9 +12,9 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from qa_arch.config.schema import Config, Data, require_vectors
 from qa_arch.config.schema import Encoder as EncoderSettings
 from qa_arch.config.target import TRUSTED
+from qa_arch.data import synthetic
 from qa_arch.data.splits import by_article, hold_out, require_disjoint, subset
 from qa_arch.data.squad import open_set
-from qa_arch.data.synthetic import demo_sets
 from qa_arch.errors import ConfigError, DataError, UnavailableError
 from qa_arch.features import tokenizers
 from qa_arch.features.cache import prepare_cached
@@ -86,13 +86,7 @@ def load_sets(data: Data) -> dict[str, QuestionSet]:
 
 def _open(source: str | list[str], split: str, data: Data) -> QuestionSet:
     if isinstance(source, str) and source.startswith(SYNTHETIC):
-        which = source.removeprefix(SYNTHETIC)
-        names = ("train", "calibration", "dev")
-        if which not in names:
-            raise ConfigError(
-                f"data.{split}: '{source}' is unknown; write synthetic:train, :calibration or :dev"
-            )
-        return demo_sets()[names.index(which)]
+        return synthetic.named(source.removeprefix(SYNTHETIC))
     questions = open_set(source, name=split, on_error=data.on_error)
     for problem in questions.skipped:
         log.warning("left out: %s", problem)
