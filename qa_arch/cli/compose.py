@@ -41,9 +41,11 @@ def merge(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
         if not isinstance(base, DictConfig):
             raise ConfigError(f"{path}: holds no settings")
         changes = OmegaConf.from_dotlist(list(overrides))
-        for key, value in changes.items():
-            if isinstance(base.get(key), DictConfig) and not isinstance(value, DictConfig):
-                raise ConfigError(f"{key}={value}: a repeated config takes single settings ({key}.KEY=VALUE)")
+        for key in map(str, changes):
+            if isinstance(base.get(key), DictConfig) and not isinstance(changes[key], DictConfig):
+                raise ConfigError(
+                    f"{key}={changes[key]}: a repeated config takes single settings ({key}.KEY=VALUE)"
+                )
         plain = OmegaConf.to_container(OmegaConf.merge(base, changes), resolve=True)
     except (OSError, UnicodeDecodeError, OmegaConfBaseException, YAMLError) as error:
         raise ConfigError(f"{path}: {' '.join(str(error).split())}") from error

@@ -1,4 +1,7 @@
-"""``qa-arch evaluate``: score any system's official prediction files with the official arithmetic."""
+"""``qa-arch evaluate``: score any system's official prediction files with the official arithmetic.
+
+With ``--run`` it scores a trained run instead: see ``evaluate_run``.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
+from qa_arch.cli import evaluate_run
 from qa_arch.config.files import write_json
 from qa_arch.data.squad import open_set
 from qa_arch.errors import ConfigError
@@ -28,10 +32,8 @@ _NEARLY_ALL = 98.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--data", nargs="+", required=True, metavar="D", help="SQuAD JSON with the gold answers")
-    add(
-        "--predictions", required=True, metavar="P", help='JSON object: question id -> answer, "" = no answer'
-    )
+    add("--data", nargs="+", metavar="D", help="SQuAD JSON with the gold answers (with --run: its dev set)")
+    add("--predictions", metavar="P", help='JSON object: question id -> answer, "" = no answer')
     add("--na-prob", metavar="N", help="JSON object: question id -> no-answer probability or null odds (2.0)")
     add(
         "--null-threshold",
@@ -42,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--protocol", choices=("auto", "1.1", "2.0"), default="auto", help="default: what the data file says")
     add("--out", metavar="O", help="also write the scores to this file")
     add("--strict", action="store_true", help="write no scores where a question has no prediction")
+    evaluate_run.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -50,6 +53,11 @@ def run(args: argparse.Namespace) -> int:
     Exit code 3 where predictions are missing: with the official arithmetic for them, or, with
     ``--strict``, without any scores.
     """
+    if args.run_folder:
+        return evaluate_run.run(args)
+    evaluate_run.refuse_options(args)
+    if not args.data or not args.predictions:
+        raise ConfigError("give --data and --predictions, or --run RUN to score a trained run")
     questions = open_set(args.data if len(args.data) > 1 else args.data[0])
     protocol: Protocol = questions.protocol if args.protocol == "auto" else args.protocol
     _say(f"protocol: SQuAD {protocol} ({'from the data' if args.protocol == 'auto' else 'as asked'})")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from qa_arch.errors import RunError, UnavailableError
-from qa_arch.results.record import RunRecord, read_record
+from qa_arch.errors import UnavailableError
+from qa_arch.results.record import read_record
 
 if TYPE_CHECKING:
     from qa_arch.predict import Predictor
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 PRECISIONS = ("fp32", "bf16", "fp16")
 
 
-def add_trust(parser: argparse.ArgumentParser) -> None:
+def add_trust(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--trust",
         action="append",
@@ -24,7 +24,7 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_run_options(parser: argparse.ArgumentParser) -> None:
+def add_run_options(parser: argparse._ActionsContainer) -> None:
     """``--device --precision --margin --trust``, as ``open_run`` takes them."""
     parser.add_argument("--device", help="cpu, cuda, cuda:1 (default: a GPU where there is one)")
     parser.add_argument("--precision", choices=PRECISIONS, help="default: what the run was trained in")
@@ -34,20 +34,9 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     add_trust(parser)
 
 
-def finished(folder: str) -> RunRecord:
-    """The record of a run that ended well; RunError tells of any other how it ended."""
-    record = read_record(folder)
-    if record.status != "ok":
-        raise RunError(
-            f"{folder}: status is '{record.status}'{f' ({record.error})' if record.error else ''};"
-            " qa-arch train --config-from RUN --if-exists resume goes on with it"
-        )
-    return record
-
-
 def open_run(folder: str, args: argparse.Namespace) -> Predictor:
     """The predictor of a finished run on the device and in the precision that ``args`` asks for."""
-    record = finished(folder)
+    record = read_record(folder)
     import torch
 
     from qa_arch.predict import load

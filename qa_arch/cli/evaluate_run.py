@@ -1,0 +1,246 @@
+"""``qa-arch evaluate --run``: score a trained run on a set, and add what came out to its record.
+
+A config with ``data.open_dev: false`` keeps its dev set closed: only ``--final`` scores on it, and
+each time a line in ``experiments/<name>/dev_openings.jsonl`` says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qa_arch.cli.runs import add_run_options, open_run
+from qa_arch.config.files import write_json
+from qa_arch.errors import ConfigError, DataError, UnavailableError
+from qa_arch.results import provenance
+from qa_arch.results.openings import Opening, append_opening
+from qa_arch.results.record import RunRecord, read_record, write_questions
+from qa_arch.types.text import Answer, QuestionSet
+
+if TYPE_CHECKING:
+    from qa_arch.config.schema import Config
+    from qa_arch.decode.answers import Ranking
+    from qa_arch.predict import Predictor
+
+log = logging.getLogger(__name__)
+EXPERIMENTS = Path("experiments")
+DEV = "dev"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that only go with ``--run``."""
+    group = parser.add_argument_group("scoring a trained run")
+    group.add_argument("--run", dest="run_folder", metavar="RUN", help="a run folder; needs no --predictions")
+    group.add_argument(
+        "--final",
+        action="store_true",
+        help="open the dev set that the run's config keeps closed, and log that",
+    )
+    group.add_argument(
+        "--allow-overlap",
+        action="store_true",
+        help="score a set that shares articles with the run's training data; the scores then say so",
+    )
+    add_run_options(group)
+
+
+def refuse_options(args: argparse.Namespace) -> None:
+    """ConfigError where an option that only goes with ``--run`` was given without it."""
+    names = ("final", "allow_overlap", "margin", "precision", "device", "trust")
+    if named := _given(args, names):
+        raise ConfigError(f"{named} is for a trained run: give --run RUN with it")
+
+
+def _given(args: argparse.Namespace, names: Sequence[str]) -> str | None:
+    """The first of the options that was given, as it is written."""
+    given = (name for name in names if getattr(args, name) not in (None, False, []))
+    return next((f"--{name.replace('_', '-')}" for name in given), None)
+
+
+@dataclass(frozen=True)
+class Target:
+    """The set to be scored and what is known of it."""
+
+    questions: QuestionSet
+    split: str
+    """``dev`` for the config's own dev set, else the set's name: where the record keeps the scores."""
+    closed: bool
+    """Whether it shares articles with the dev set that the config keeps closed."""
+    overlap: tuple[str, ...]
+    """Titles that it shares with the run's training and calibration articles."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Predict, score, write predictions and record into the run folder, print the scores as JSON."""
+    if named := _given(args, ("predictions", "na_prob", "null_threshold", "strict")):
+        raise ConfigError(f"{named} is for prediction files; with --run, --margin sets the null margin")
+    if args.protocol != "auto":
+        raise ConfigError("--protocol is for prediction files; a run is scored as its data set asks for")
+    folder = Path(args.run_folder)
+    record = read_record(folder)
+    from qa_arch.config.schema import validate
+
+    config = validate(record.config)
+    target = _target(record, config, args.data)
+    _check_target(target, args)
+    predictor = open_run(args.run_folder, args)
+    from qa_arch.decode import formats
+    from qa_arch.decode.answers import answers
+    from qa_arch.predict.scoring import question_rows
+
+    if args.final:
+        _log_opening(folder, record, config, target.questions)
+    facts, ranking, seconds = _predict(predictor, target.questions)
+    answered = answers(ranking, candidates=False)
+    points = _score(target, answered, predictor.margin, args.margin)
+    out = folder if target.split == DEV else folder / "sets" / target.split
+    formats.write(out, ranking, predictor.margin)
+    write_questions(out, question_rows(target.questions, answered, predictor.margin))
+    references = _references(record, config, target.questions, args.trust)
+    record = read_record(folder)  # another set may have been scored meanwhile
+    replace(
+        record,
+        scores={**record.scores, target.split: points},
+        data={**record.data, target.split: facts},
+        references={**record.references, **({target.split: references} if references else {})},
+        seconds={**record.seconds, **({"predict": round(seconds, 3)} if target.split == DEV else {})},
+    ).write(folder)
+    if args.out:
+        write_json(args.out, points)
+    print(json.dumps(points, indent=2, ensure_ascii=False))
+    return 0
+
+
+def _target(record: RunRecord, config: Config, data: Sequence[str] | None) -> Target:
+    if not data and config.data.dev is None:
+        raise ConfigError("data.dev: the run's config names no dev set; give one with --data")
+    dev = None
+    if config.data.dev is not None and (not data or not config.data.open_dev):
+        dev = _open(config.data.dev, DEV, config.data.on_error)
+    questions = _open(list(data), "", config.data.on_error) if data else dev
+    assert questions is not None
+    recorded = record.data.get(DEV, {}).get("fingerprint")
+    is_dev = questions.fingerprint == (dev.fingerprint if dev else recorded)
+    trained = {title for about in record.data.values() for title in about.get("titles", ())}
+    return Target(
+        questions,
+        DEV if is_dev else _folder_name(questions.name),
+        closed=not config.data.open_dev and dev is not None and bool(dev.titles & questions.titles),
+        overlap=tuple(sorted(trained & questions.titles)),
+    )
+
+
+def _folder_name(name: str) -> str:
+    """The name of another set as a key of the record and a folder; never that of one of the run's own."""
+    plain = re.sub(r"[^\w.+-]", "_", name).strip(".") or "set"
+    return f"{plain}-set" if plain in ("train", "calibration", DEV) else plain
+
+
+def _open(source: str | list[str], name: str, on_error: Any) -> QuestionSet:
+    from qa_arch.data import synthetic
+    from qa_arch.data.squad import open_set
+
+    first = source if isinstance(source, str) else source[0]
+    if first.startswith("synthetic:"):
+        return synthetic.named(first.removeprefix("synthetic:"))
+    return open_set(source, name=name, on_error=on_error)
+
+
+def _check_target(target: Target, args: argparse.Namespace) -> None:
+    name = target.questions.name
+    if target.overlap and not args.allow_overlap:
+        shown = ", ".join(map(repr, target.overlap[:5])) + (", ..." if len(target.overlap) > 5 else "")
+        raise DataError(
+            f"{name}: shares {len(target.overlap)} articles with the run's training and calibration data"
+            f" ({shown}); score another set, or --allow-overlap, which the scores then say"
+        )
+    if target.closed and not args.final:
+        raise ConfigError(
+            f"{name}: the run's config keeps its dev set closed (data.open_dev: false);"
+            " --final scores it once everything is decided, and logs that"
+        )
+    if args.margin is not None and target.questions.protocol == "1.1":
+        raise ConfigError(f"--margin: {name} is a SQuAD 1.1 set, where every question is answered")
+    if args.final and not target.closed:
+        raise ConfigError(f"--final: nothing keeps {name} closed for this run; leave it out")
+
+
+def _log_opening(folder: Path, record: RunRecord, config: Config, questions: QuestionSet) -> None:
+    path = append_opening(
+        EXPERIMENTS / config.name,
+        Opening(
+            date=provenance.now(),
+            commit=provenance.commit()[0],
+            config_hash=record.config_hash,
+            run=folder.resolve().name,
+            data=questions.name,
+            fingerprint=questions.fingerprint,
+        ),
+    )
+    log.info("%s: one more opening", path)
+
+
+def _predict(predictor: Predictor, questions: QuestionSet) -> tuple[dict[str, Any], Ranking, float]:
+    """What the record says of the set, the ranked answers, and the seconds that these took."""
+    from qa_arch.cli.watch import watching
+
+    table = predictor.features(questions)
+    begun = time.perf_counter()
+    with watching("predicting", "windows") as watch:
+        ranking = predictor.read(questions, watch=watch)
+    facts = {
+        "name": questions.name,
+        "fingerprint": questions.fingerprint,
+        "protocol": questions.protocol,
+        "questions": len(questions),
+        "unanswerable": sum(not example.answerable for example in questions.examples),
+        "titles": [],
+        "skipped": len(questions.skipped),
+        "windows": len(table),
+        "truncated_questions": table.truncated_questions,
+        "lost_answers": table.lost_answers,
+    }
+    return facts, ranking, time.perf_counter() - begun
+
+
+def _score(
+    target: Target, answered: Sequence[Answer], margin: float, given: float | None
+) -> dict[str, dict[str, Any]]:
+    """Every operating point by its name; ``given`` is the one of ``--margin``."""
+    from qa_arch.predict.scoring import operating_points
+
+    points = operating_points(target.questions, answered, margin)
+    if given is not None:
+        points["given"] = operating_points(target.questions, answered, given)["calibrated"]
+    if target.overlap:
+        points = {name: {**point, "overlap": list(target.overlap)} for name, point in points.items()}
+    return points
+
+
+def _references(
+    record: RunRecord, config: Config, questions: QuestionSet, trust: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """The heuristics on the same questions, fitted on the run's calibration set where it is at hand."""
+    from qa_arch.config.target import TRUSTED
+    from qa_arch.training.assemble import load_sets
+    from qa_arch.training.references import reference_scores
+
+    recorded = record.data.get("calibration", {}).get("fingerprint")
+    calibration = None
+    if recorded is not None:
+        try:
+            calibration = load_sets(replace(config.data, dev=None)).get("calibration")
+        except (DataError, UnavailableError) as error:
+            log.warning("the heuristics are not scored, as their calibration set is missing: %s", error)
+            return {}
+        if calibration is None or calibration.fingerprint != recorded:
+            log.warning("the heuristics are not scored: the calibration set is not the one of the run")
+            return {}
+    return reference_scores(config.references, calibration, questions, (*TRUSTED, *trust))
