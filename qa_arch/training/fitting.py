@@ -66,7 +66,6 @@ def fit(
             max_epochs=settings.epochs,
             max_steps=settings.max_steps,
             accumulate_grad_batches=settings.accumulate,
-            gradient_clip_val=config.optim.clip or None,
             logger=_logger(config, folder, stack),
             callbacks=_callbacks(config, folder, history, best),
             num_sanity_val_steps=0,
