@@ -39,9 +39,9 @@ def step(rank: int, world: int, folder: Path) -> dict[str, float]:
 def join(rank: int, world: int, folder: Path) -> list[dict[str, list]]:
     """The rankings that this rank has of each reading after ``gather``."""
     found = []
-    for readout, logits in torch.load(folder / "readings.pt", weights_only=False):
-        for row in range(rank, len(logits.start), world):
-            readout.add(torch.tensor([row]), logits.to("cpu")[row : row + 1])
+    for readout, windows in torch.load(folder / "readings.pt", weights_only=False):
+        for row in {0, *range(rank, len(windows), world)}:  # all have read window 0, as ghosts are read
+            readout.add(torch.tensor([row]), windows[row])
         found.append(readout)
     return [_columns(gather(readout)) for readout in found]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import warnings
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+from pytorch_lightning.strategies import DDPStrategy
 
 from qa_arch.config.schema import Config
 from qa_arch.decode.readout import Readout
@@ -28,6 +30,16 @@ from qa_arch.training.module import SpanTask
 from qa_arch.training.progress import TrainingProgress
 
 log = logging.getLogger(__name__)
+FABRIC = "lightning_fabric.utilities.distributed"
+KNOWN_WARNINGS = (
+    "not have many workers",
+    "litlogger",
+    "isinstance.treespec",
+    "dataloader is not resumable",  # our sampler goes on where it stopped
+    "across ranks is zero",  # no calibration split
+    "sync_dist=True",  # every rank has the scores of all
+    "broadcast_buffers",
+)
 
 
 @dataclass(frozen=True)
@@ -62,6 +74,7 @@ def fit(
         trainer = pl.Trainer(
             accelerator="gpu" if gpu else "cpu",
             devices=settings.devices,
+            strategy=_strategy(),
             precision=PRECISIONS[settings.precision],  # type: ignore[arg-type]
             max_epochs=settings.epochs,
             max_steps=settings.max_steps,
@@ -96,6 +109,11 @@ def fit(
         },
         examples_per_second=round(windows / seconds, 3) if seconds else None,
     )
+
+
+def _strategy() -> Any:
+    """DDP where this process is one of several. Our only buffers are fixed word vectors: not sent about."""
+    return DDPStrategy(broadcast_buffers=False) if int(os.environ.get("WORLD_SIZE", 1)) > 1 else "auto"
 
 
 def _task(config: Config, parts: Parts, *, total_steps: int) -> SpanTask:
@@ -170,13 +188,7 @@ def _interruptible() -> Iterator[None]:
 
 def _quiet() -> None:
     """Lightning's own announcements say what ours say, or advise what the batches here do not need."""
-    for name in ("pytorch_lightning.utilities.rank_zero", "pytorch_lightning.accelerators.cuda"):
+    for name in ("pytorch_lightning.utilities.rank_zero", "pytorch_lightning.accelerators.cuda", FABRIC):
         logging.getLogger(name).setLevel(logging.WARNING)
-    for part in (
-        "not have many workers",
-        "litlogger",
-        "isinstance.treespec",
-        "not resumable",
-        "across ranks is zero",
-    ):
+    for part in KNOWN_WARNINGS:
         warnings.filterwarnings("ignore", f".*{part}.*")

@@ -23,6 +23,7 @@ from qa_arch.training import machine
 from qa_arch.training.assemble import Parts, assemble
 from qa_arch.training.final import score_splits
 from qa_arch.training.fitting import Fit, fit
+from qa_arch.training.ranks import other_ranks, world_size
 from qa_arch.training.references import reference_scores
 from qa_arch.types.text import QuestionSet
 
@@ -84,9 +85,11 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str]) -> No
     )
     store.save_surroundings(run.folder / MODEL, parts.encoder, parts.tokenizer, parts.vectors)
     prepared = time.perf_counter()
-    done: Fit = fit(
-        config, parts, run.folder, gpu=gpu, resume=resume, publish=lambda epochs: run.note(epochs=epochs)
-    )
+    world = world_size(config.trainer, gpu=gpu)
+    with other_ranks(world, run.folder, resume=resume, trusted=trusted):
+        done: Fit = fit(
+            config, parts, run.folder, gpu=gpu, resume=resume, publish=lambda epochs: run.note(epochs=epochs)
+        )
     fitted = time.perf_counter()
     store.load_weights(run.folder / MODEL, parts.model)
     scored = score_splits(config, parts, run.folder, gpu=gpu)

@@ -1,0 +1,92 @@
+"""Several processes: the same steps as one, and the same answers however the reading was shared out."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from qa_arch.data.squad import question_set
+from qa_arch.decode.readout import Readout
+from qa_arch.features.collate import Collator
+from qa_arch.training.assemble import assemble, make_features
+from qa_arch.training.scoring import gather
+from qa_arch.types.tensors import SpanLogits
+
+PROGRAM = Path(__file__).parents[1] / "ranks.py"
+QUESTIONS = (1, 5, 7)
+
+
+def readings(config) -> list[tuple[Readout, list[SpanLogits]]]:
+    """For sets of 1, 5 and 7 questions: an empty reading and made-up logits of each window."""
+    parts = assemble(config)
+    found = []
+    for n in QUESTIONS:
+        questions = question_set(f"first {n}", parts.sets["dev"].examples[:n], "2.0")
+        table = make_features(config, questions, parts.tokenizer, parts.encoder)
+        windows = []
+        for row in range(len(table)):
+            torch.manual_seed(row)
+            context = Collator(table)([row]).context
+            start, end = torch.randn(2, *context.shape).masked_fill(~context, -torch.inf)
+            windows.append(SpanLogits(start, end, *torch.randn(2, 1)))
+        found.append((Readout(questions, table, config.decode), windows))
+    return found
+
+
+@pytest.mark.parametrize("world", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_every_rank_has_the_ranking_of_one(configure, tmp_path, world):
+    """With more ranks than windows, and one window that two ranks read."""
+    given = readings(configure("features.max_length=48", "features.stride=8"))
+    assert len(given[-1][1]) > len(QUESTIONS)
+    torch.save(given, tmp_path / "readings.pt")
+    run_ranks("join", world, tmp_path)
+    expected = []
+    for readout, windows in given:
+        for row, logits in enumerate(windows):
+            readout.add(torch.tensor([row]), logits)
+        ranking = gather(readout)
+        columns = ("offsets", "start", "end", "probability")
+        expected.append({name: getattr(ranking, name).tolist() for name in columns})
+    for rank in range(world):
+        assert json.loads((tmp_path / f"join-{world}-{rank}.json").read_text()) == expected
+
+
+def run_ranks(task: str, world: int, folder: Path) -> None:
+    command = [sys.executable, PROGRAM, task]
+    ranks = [
+        subprocess.Popen([*command, str(rank), str(world), folder], stderr=subprocess.PIPE, text=True)
+        for rank in range(world)
+    ]
+    said = [rank.communicate(timeout=200)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0] * world, said
+
+
+def test_two_devices_take_the_steps_of_one(run_training):
+    """2 ranks x 2 x 2 and 1 x 4 x 2: the same windows in each step, so the same run."""
+    before = dict(os.environ)
+    plain = ("trainer.epochs=2", "optim.clip=0", "optim.weight_decay=0")
+    alone = run_training(*plain, "trainer.batch_size=4", "trainer.accumulate=2", name="one")
+    both = run_training(
+        *plain, "trainer.batch_size=2", "trainer.accumulate=2", "trainer.devices=2", name="two"
+    )
+    assert dict(os.environ) == before
+    assert both.record.status == "ok"
+    assert both.record.batch == {"micro": 2, "accumulate": 2, "devices": 2, "global": 8}
+    for one, two in zip(alone.record.epochs, both.record.epochs, strict=True):
+        assert (one["step"], one["windows"], one["lr"]) == (two["step"], two["windows"], two["lr"])
+        assert one["train_loss"] == pytest.approx(two["train_loss"], rel=1e-4)
+        assert one["calibration_loss"] == pytest.approx(two["calibration_loss"], rel=1e-4)
+        assert one["calibration_f1"] == pytest.approx(two["calibration_f1"], abs=1e-6)
+    first, second = (load_file(run.folder / "model" / "model.safetensors") for run in (alone, both))
+    for name, value in first.items():
+        if (
+            value.ndim > 1
+        ):  # Adam makes whole steps of rounding: some biases have no gradient
+            torch.testing.assert_close(value, second[name], rtol=1e-3, atol=1e-4, msg=name)
