@@ -1,0 +1,61 @@
+"""One run of seconds, shared by the tests of all commands; those that change it take a copy."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from qa_arch.cli.main import main
+
+
+@pytest.fixture(scope="session")
+def feature_cache(tmp_path_factory) -> str:
+    return str(tmp_path_factory.mktemp("features"))
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory, feature_cache) -> Path:
+    """A finished BERT run on the embedded data, untouched."""
+    runs = tmp_path_factory.mktemp("runs")
+    assert main(["train", "model=bert", *fast(runs, feature_cache)]) == 0
+    (folder,) = (runs / "debug").glob("bert-*")
+    return folder
+
+
+def fast(runs: Path, feature_cache: str) -> list[str]:
+    return ["debug=fast", f"runs_dir={runs}", f"features.cache_dir={feature_cache}", "trainer.progress=false"]
+
+
+@pytest.fixture
+def settings(tmp_path, feature_cache) -> list[str]:
+    """Overrides for a run of seconds under ``tmp_path``."""
+    return fast(tmp_path, feature_cache)
+
+
+@pytest.fixture
+def run_folder(trained, tmp_path) -> Path:
+    """A copy of the run to change at will."""
+    return Path(shutil.copytree(trained, tmp_path / trained.name))
+
+
+@pytest.fixture
+def qa_arch(capsys):
+    """``qa_arch(*arguments)`` -> exit code, stdout, stderr."""
+
+    def call(*arguments):
+        capsys.readouterr()
+        try:
+            code = main([str(argument) for argument in arguments])
+        except SystemExit as stop:  # argparse's own
+            code = stop.code
+        return code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture
+def read_json():
+    return lambda path: json.loads(Path(path).read_text(encoding="utf-8"))

@@ -1,0 +1,171 @@
+"""``qa-arch doctor``: sound here, and each thing that can be amiss is named with its remedy."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from importlib import metadata
+
+import pytest
+
+from qa_arch.cli import checks, doctor
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch, tmp_path):
+    for name in ("QA_ARCH_DATA", "QA_ARCH_GLOVE", "WANDB_MODE", "WANDB_API_KEY", "HF_DATASETS_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+
+
+def named(found):
+    return {check.name: check for check in found}
+
+
+def elsewhere(statement: str, path) -> dict:
+    """Checks of a fresh interpreter whose path begins with ``path``, by name."""
+    program = (
+        "import json; from dataclasses import asdict; from qa_arch.cli import checks\n"
+        f"print(json.dumps({{c.name: asdict(c) for c in {statement}}}))"
+    )
+    environment = os.environ | {"PYTHONPATH": str(path)}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=path)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_here(qa_arch):
+    code, out, _ = qa_arch("doctor", "--json")
+    found = json.loads(out)
+    by_name = {check["name"]: check for check in found["checks"]}
+    assert code == 0
+    assert found["ok"]
+    assert {"python", "torch", "cpu", "conf", "baselines", "encoder bert", "wandb"} <= set(by_name)
+    assert by_name["torch"]["found"] == metadata.version("torch")
+    assert all(check["mend"] for check in found["checks"] if check["status"] != "ok")
+    assert "HF_HUB_OFFLINE" in by_name["encoder bert"]["found"]
+
+
+def test_as_lines(qa_arch, monkeypatch):
+    sick = checks.Check("lamp", "broken", "no oil", "pour some", needed=True)
+    monkeypatch.setattr(checks, "run_all", lambda groups: [sick])
+    code, out, _ = qa_arch("doctor")
+    assert code == 6
+    assert out.splitlines()[:2] == ["broken   lamp: no oil", "         -> pour some"]
+
+
+def test_what_is_not_needed_may_be_missing(qa_arch, monkeypatch):
+    spare = checks.Check("lamp", "missing", "no oil", "pour some")
+    monkeypatch.setattr(checks, "run_all", lambda groups: [spare])
+    assert qa_arch("doctor")[0] == 0
+
+
+def test_versions_out_of_bounds(monkeypatch):
+    real = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: "0.1" if name == "transformers" else real(name))
+    found = named(checks.dependencies())
+    assert found["transformers"].status == "broken"
+    assert "pip install 'transformers>=" in found["transformers"].mend
+    assert found["torch"].status == "ok"
+    assert "pytest" not in found  # an extra
+
+
+def test_packages_that_are_missing(monkeypatch):
+    def version(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    assert {(check.status, check.needed) for check in checks.dependencies()} == {("missing", True)}
+
+
+def test_a_broken_hydra_plugin(tmp_path):
+    for name, body in {"hydra_ax_sweeper": "raise ValueError('mutable default')", "fine": ""}.items():
+        (tmp_path / "hydra_plugins" / name).mkdir(parents=True)
+        (tmp_path / "hydra_plugins" / name / "__init__.py").write_text("")
+        (tmp_path / "hydra_plugins" / name / "inner.py").write_text(body)
+    info = tmp_path / "hydra_ax_sweeper-1.2.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hydra-ax-sweeper\nVersion: 1.2.0\n")
+    (info / "RECORD").write_text("hydra_plugins/hydra_ax_sweeper/__init__.py,,\n")
+    found = elsewhere("checks.hydra_plugins()", tmp_path)
+    sick = found["hydra_plugins.hydra_ax_sweeper"]
+    assert (sick["status"], sick["needed"]) == ("broken", True)
+    assert "mutable default" in sick["found"]
+    assert sick["mend"] == "pip uninstall hydra-ax-sweeper"
+    assert found["hydra_plugins.fine"]["status"] == "ok"
+
+    command = [sys.executable, "-m", "qa_arch.cli.main", "train", "--dry-run"]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
+    assert done.returncode == 6
+    assert "qa-arch doctor" in done.stderr.splitlines()[-1]
+
+
+def test_a_foreign_package_of_baselines(tmp_path):
+    (tmp_path / "baselines").mkdir()
+    (tmp_path / "baselines" / "__init__.py").write_text("")
+    found = elsewhere("checks.configs()", tmp_path)["baselines"]
+    assert found["status"] == "broken"
+    assert str(tmp_path) in found["found"]
+
+
+def test_a_silent_hub_costs_seconds_at_most(monkeypatch):
+    def urlopen(*args, **kwargs):
+        time.sleep(3)
+        raise OSError
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    monkeypatch.setattr(checks, "HUB_SECONDS", -0.9)
+    monkeypatch.setattr(urllib.request, "urlopen", urlopen)
+    begun = time.perf_counter()
+    assert not checks.hub_reachable()
+    assert time.perf_counter() - begun < 2
+
+
+def test_offline_the_hub_is_not_asked(monkeypatch):
+    asked = []
+    monkeypatch.setattr(urllib.request, "urlopen", lambda *args, **kwargs: asked.append(args))
+    assert not checks.hub_reachable()
+    assert not asked
+
+
+def test_a_hub_that_answers_is_asked_once(qa_arch, monkeypatch):
+    asked = []
+    monkeypatch.setattr(checks, "hub_reachable", lambda: asked.append(1) or True)
+    doctor.reachable.cache_clear()
+    found = [*doctor.encoders(), *doctor.data()]
+    doctor.reachable.cache_clear()
+    assert len(asked) == 1
+    assert {c.status for c in found if c.name in ("encoder bert", "hub data squad")} == {"ok"}
+
+
+def test_data_and_vectors(monkeypatch, tmp_path):
+    (tmp_path / "squad").mkdir()
+    monkeypatch.setenv("QA_ARCH_DATA", str(tmp_path))
+    assert named(doctor.data())["QA_ARCH_DATA"].status == "missing"
+    (tmp_path / "squad" / "dev.json").write_text("{}")
+    assert "dev.json" in named(doctor.data())["QA_ARCH_DATA"].found
+    vectors = tmp_path / "glove.txt"
+    monkeypatch.setenv("QA_ARCH_GLOVE", str(vectors))
+    states = []
+    for text in (None, "a page\n", "the 0.1 -0.2\n"):
+        if text:
+            vectors.write_text(text)
+        states += [check.status for check in doctor.glove()]
+    assert states == ["broken", "broken", "ok"]
+
+
+def test_a_check_that_fails_stops_no_other():
+    def failing():
+        raise OSError("disk")
+
+    found = checks.run_all([failing, checks.python])
+    assert [(check.name, check.status) for check in found] == [("failing", "broken"), ("python", "ok")]

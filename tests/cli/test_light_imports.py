@@ -1,0 +1,83 @@
+"""What must answer at once, or without a model at hand, loads none of the heavy packages."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from qa_arch.cli.main import COMMANDS
+
+HEAVY = ("torch", "transformers", "pytorch_lightning", "evaluate", "wandb")
+CALL = "from qa_arch.cli.main import main; main(sys.argv[1:])"
+
+
+def loaded(statement: str, *arguments: object) -> list[str]:
+    """Which heavy packages a fresh interpreter holds after ``statement``."""
+    program = f"""
+import sys
+try:
+    {statement}
+except SystemExit:
+    pass
+print([name for name in {(*HEAVY, "hydra")!r} if name in sys.modules], file=sys.stderr)
+"""
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stderr.splitlines()[-1].replace("'", '"'))
+
+
+def modules_of(*packages: str) -> str:
+    return (
+        "import importlib, pkgutil\n"
+        f"    for name in {packages!r}:\n"
+        "        package = importlib.import_module(name)\n"
+        "        for module in pkgutil.iter_modules(package.__path__, name + '.'):\n"
+        "            importlib.import_module(module.name)"
+    )
+
+
+def test_the_check_sees_what_is_loaded():
+    assert loaded("import evaluate, hydra") >= ["evaluate", "hydra"]
+
+
+def test_every_module_of_the_light_packages():
+    light = ("qa_arch.config", "qa_arch.metrics", "qa_arch.results", "qa_arch.data")
+    assert loaded(modules_of(*light)) == []
+
+
+def test_every_module_of_the_command_line():
+    assert loaded(modules_of("qa_arch.cli")) == ["hydra"]  # cli.compose
+
+
+def test_help_of_every_command_in_turn():
+    statement = (
+        "from qa_arch.cli.main import main\n"
+        f"    for command in {(None, *COMMANDS)!r}:\n"
+        "        try:\n"
+        "            main([command, '--help'] if command else ['--help'])\n"
+        "        except SystemExit:\n"
+        "            pass"
+    )
+    assert loaded(statement) == []
+
+
+@pytest.fixture
+def data(tmp_path):
+    qas = [{"id": "q", "question": "What?", "answers": [{"text": "mill", "answer_start": 4}]}]
+    article = {"title": "Mill", "paragraphs": [{"context": "The mill burnt.", "qas": qas}]}
+    (tmp_path / "data.json").write_text(json.dumps({"version": "1.1", "data": [article]}))
+    (tmp_path / "answers.json").write_text(json.dumps({"q": "mill"}))
+    return tmp_path
+
+
+def test_commands_that_need_no_model(data, trained):
+    assert loaded(CALL, "stats", "--data", data / "data.json") == []
+    answers = ("--predictions", data / "answers.json", "--out", data / "scores.json")
+    assert loaded(CALL, "evaluate", "--data", data / "data.json", *answers) == []
+    assert json.loads((data / "scores.json").read_text())["f1"] == 100
+    assert loaded(CALL, "tables", trained, "--out", data / "table.txt") == []
+    assert "always-no-answer" in (data / "table.txt").read_text()

@@ -1,0 +1,73 @@
+"""The door: help, exit codes, one line for an error and a traceback when asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from qa_arch.cli import stats
+from qa_arch.cli.main import COMMANDS, main
+from qa_arch.errors import ConfigError, DataError, QaArchError, RunError, UnavailableError
+
+
+def raising(error):
+    def run(args):
+        raise error
+
+    return run
+
+
+def test_help_names_every_command(qa_arch):
+    code, out, _ = qa_arch()
+    assert code == 0
+    assert all(f"    {name} " in out for name in COMMANDS)
+    assert "exit codes" in out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(qa_arch, command):
+    code, out, _ = qa_arch(command, "--help")
+    assert code == 0
+    assert out.startswith(f"usage: qa-arch {command}")
+
+
+def test_unknown_commands(qa_arch):
+    code, _, err = qa_arch("evalute", "--data", "x")
+    assert code == 2
+    assert "did you mean 'evaluate'" in err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (QaArchError("x"), 1),
+        (ConfigError("x"), 2),
+        (DataError("x"), 4),
+        (RunError("x"), 5),
+        (UnavailableError("x"), 6),
+        (ValueError("x"), 70),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_exit_codes(qa_arch, monkeypatch, error, code):
+    monkeypatch.setattr(stats, "run", raising(error))
+    got, out, err = qa_arch("stats", "--data", "x")
+    assert (got, out) == (code, "")
+    assert len(err.splitlines()) == 1
+    assert err.startswith("qa-arch: ")
+
+
+@pytest.mark.parametrize("arguments", [("--debug", "stats"), ("stats", "--debug")])
+@pytest.mark.parametrize("error", [DataError("x"), ValueError("x")])
+def test_debug_shows_the_traceback(monkeypatch, arguments, error):
+    monkeypatch.setattr(stats, "run", raising(error))
+    with pytest.raises(type(error)):
+        main([*arguments, "--data", "x"])
+
+
+def test_a_reader_that_goes_away_is_no_error(monkeypatch):
+    monkeypatch.setattr(stats, "run", raising(BrokenPipeError()))
+    silenced = []
+    monkeypatch.setattr("os.dup2", lambda *handles: silenced.append(handles))
+    monkeypatch.setattr("sys.stdout.fileno", lambda: 1, raising=False)
+    assert main(["stats", "--data", "x"]) == 0
+    assert silenced

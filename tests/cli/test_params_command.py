@@ -1,0 +1,54 @@
+"""``qa-arch params``: the published encoders' exact counts, without weights, hub or word vectors."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+# As published, less the pooler (590,592) that span models do not use.
+ENCODERS = {
+    "bert": 109_482_240 - 590_592,
+    "roberta": 124_645_632 - 590_592,
+    "albert": 11_683_584 - 590_592,
+    "distilbert": 66_362_880,
+}
+HEAD = 2 * 768 + 2
+
+
+@pytest.fixture
+def params(qa_arch):
+    def call(*overrides):
+        code, out, err = qa_arch("params", *overrides, "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+    return call
+
+
+@pytest.mark.parametrize("model", ENCODERS)
+def test_baselines(params, model, monkeypatch, tmp_path):
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    counts = params(f"model={model}")
+    assert counts["blocks"] == {"encoder": ENCODERS[model], "span": HEAD}
+    assert counts["total"] == counts["trainable"] == ENCODERS[model] + HEAD
+    assert counts["word_vectors"] == 0
+
+
+def test_the_proposed_model_needs_no_vectors_to_be_counted(params, monkeypatch):
+    monkeypatch.delenv("QA_ARCH_GLOVE", raising=False)
+    counts, without = params("model=proposed"), params("model=proposed", "glove=none")
+    assert counts["blocks"]["encoder"] == ENCODERS["bert"]
+    assert counts["total"] == sum(counts["blocks"].values()) > without["total"]
+    assert params("model=proposed", "model.hidden=300")["total"] > counts["total"]
+
+
+def test_a_frozen_encoder_is_not_trainable(params):
+    counts = params("model=bert", "encoder.freeze=all")
+    assert (counts["trainable"], counts["total"]) == (HEAD, ENCODERS["bert"] + HEAD)
+
+
+def test_as_a_table(qa_arch):
+    code, out, _ = qa_arch("params", "model=bert")
+    assert code == 0
+    assert "108,891,648" in out

@@ -1,0 +1,182 @@
+"""``predict``, ``ask`` and ``evaluate --run``: one run, one set of numbers, whoever asks."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from qa_arch.config.files import write_json
+from qa_arch.data import synthetic
+from qa_arch.data.squad import write
+from qa_arch.results.openings import OPENINGS, read_openings
+from qa_arch.results.record import read_questions, read_record
+
+OFFICIAL = ("exact", "f1", "total", "HasAns_exact", "HasAns_f1", "NoAns_exact", "NoAns_f1")
+
+
+@pytest.fixture(scope="session")
+def dev_file(tmp_path_factory):
+    return write_json(tmp_path_factory.mktemp("data") / "dev.json", write(synthetic.named("dev")))
+
+
+@pytest.fixture
+def closed_run(run_folder, tmp_path, monkeypatch):
+    """A run whose config keeps dev closed and that has not been scored on it, in an empty folder."""
+    record = read_record(run_folder)
+    config = record.config | {"data": record.config["data"] | {"open_dev": False}}
+    kept = {
+        name: {k: v for k, v in getattr(record, name).items() if k != "dev"}
+        for name in ("data", "scores", "references")
+    }
+    replace(record, config=config, **kept).write(run_folder)
+    for name in ("predictions.json", "questions.parquet"):
+        (run_folder / name).unlink()
+    monkeypatch.chdir(tmp_path)
+    return run_folder
+
+
+def test_predict_then_evaluate_gives_the_recorded_scores(qa_arch, trained, dev_file, tmp_path, read_json):
+    assert qa_arch("predict", trained, "--data", dev_file, "--out", tmp_path)[0] == 0
+    assert read_json(tmp_path / "predictions.json") == read_json(trained / "predictions.json")
+    code, out, _ = qa_arch("evaluate", "--data", dev_file, "--predictions", tmp_path / "predictions.json")
+    recorded = read_record(trained).scores["dev"]["calibrated"]
+    assert code == 0
+    assert {k: json.loads(out)[k] for k in OFFICIAL} == {k: recorded[k] for k in OFFICIAL}
+
+
+def test_predict_at_a_margin(qa_arch, trained, dev_file, tmp_path, read_json):
+    for margin, answered in (("1e6", True), ("-1000000", False)):
+        assert qa_arch("predict", trained, "--data", dev_file, "--out", tmp_path, "--margin", margin)[0] == 0
+        assert any(read_json(tmp_path / "predictions.json").values()) == answered
+
+
+def test_predict_refuses(qa_arch, trained, run_folder, dev_file, tmp_path):
+    predict = ("--data", dev_file, "--out", tmp_path / "out")
+    assert qa_arch("predict", tmp_path / "none", *predict)[0] == 5
+    assert qa_arch("predict", trained, *predict, "--batch-size", "0")[0] == 2
+    code, _, err = qa_arch("predict", trained, *predict, "--device", "abacus")
+    assert code == 6
+    assert "--device cpu" in err
+    replace(read_record(run_folder), status="killed").write(run_folder)
+    code, _, err = qa_arch("predict", run_folder, *predict)
+    assert code == 5
+    assert "killed" in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_ask(qa_arch, trained):
+    context = "The mill by the ferry was built by Odo Brandt. It burnt down in 1873."
+    ask = ("ask", trained, "--question", "Who built the mill?", "--context", context)
+    code, out, _ = qa_arch(*ask, "--margin", "1e6", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["answer"] == context[found["start"] : found["end"]] != ""
+    assert found["margin"] == 1e6
+    assert len(found["candidates"]) == 3
+    assert qa_arch(*ask, "--margin", "1e6")[1].splitlines()[0] == found["answer"]
+    assert qa_arch(*ask, "--margin", "-1000000")[1].startswith("(no answer")
+
+
+def test_ask_keeps_the_offsets_of_the_file(qa_arch, trained, tmp_path, monkeypatch):
+    raw = "Élodie Brandt,\r\na miller,\r\nbuilt it.".encode()
+    (tmp_path / "text.txt").write_bytes(raw)
+    ask = ("ask", trained, "--question", "Who?", "--margin", "1e6", "--json")
+    found = json.loads(qa_arch(*ask, "--file", tmp_path / "text.txt")[1])
+    assert raw.decode()[found["start"] : found["end"]] == found["answer"]
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=SimpleNamespace(read=lambda: raw)))
+    assert json.loads(qa_arch(*ask)[1]) == found
+    (tmp_path / "text.txt").write_bytes(b"caf\xe9")
+    code, _, err = qa_arch(*ask, "--file", tmp_path / "text.txt")
+    assert code == 4
+    assert "UTF-8" in err
+
+
+def test_ask_about_nothing(qa_arch, trained):
+    found = json.loads(qa_arch("ask", trained, "--question", "Who?", "--context", " \n ", "--json")[1])
+    assert (found["answer"], found["start"], found["windows"], found["candidates"]) == ("", None, 0, [])
+
+
+def test_evaluate_run_agrees_with_training(qa_arch, trained, run_folder):
+    code, out, _ = qa_arch("evaluate", "--run", run_folder)
+    first, again = read_record(trained), read_record(run_folder)
+    assert code == 0
+    assert json.loads(out) == first.scores["dev"] == again.scores["dev"]
+    assert again.data == first.data
+    assert again.references == first.references
+
+
+def test_a_closed_dev_set_opens_with_final_alone(qa_arch, trained, closed_run, tmp_path, dev_file, read_json):
+    log = tmp_path / "experiments" / "debug" / OPENINGS
+    for arguments in ((), ("--data", dev_file)):
+        code, _, err = qa_arch("evaluate", "--run", closed_run, *arguments)
+        assert code == 2
+        assert "--final" in err
+    assert not log.exists()
+    assert "dev" not in read_record(closed_run).scores
+
+    code, out, _ = qa_arch("evaluate", "--run", closed_run, "--final", "--out", tmp_path / "scores.json")
+    first, opened = read_record(trained), read_record(closed_run)
+    assert code == 0
+    assert json.loads(out) == read_json(tmp_path / "scores.json") == opened.scores["dev"]
+    assert (opened.scores, opened.data, opened.references) == (first.scores, first.data, first.references)
+    assert read_json(closed_run / "predictions.json") == read_json(trained / "predictions.json")
+    assert read_questions(closed_run) == read_questions(trained)
+
+    qa_arch("evaluate", "--run", closed_run, "--final")
+    (one, two) = read_openings(log.parent)
+    assert one.run == two.run == closed_run.name
+    assert (one.config_hash, one.data) == (opened.config_hash, "synthetic-dev")
+    assert one.fingerprint == opened.data["dev"]["fingerprint"]
+    assert one.date <= two.date
+
+
+def test_a_model_that_cannot_be_loaded_opens_nothing(qa_arch, closed_run, tmp_path):
+    (closed_run / "model" / "model.safetensors").unlink()
+    assert qa_arch("evaluate", "--run", closed_run, "--final")[0] == 5
+    assert not (tmp_path / "experiments").exists()
+
+
+def test_training_articles_are_not_scored_unless_asked_for(qa_arch, run_folder):
+    before = read_record(run_folder)
+    calibration = ("evaluate", "--run", run_folder, "--data", "synthetic:calibration")
+    code, _, err = qa_arch(*calibration)
+    assert code == 4
+    assert "shares 40 articles" in err
+    code, out, _ = qa_arch(*calibration, "--allow-overlap")
+    scores, after = json.loads(out), read_record(run_folder)
+    assert code == 0
+    assert all(len(point["overlap"]) == 40 for point in scores.values())
+    assert after.scores["synthetic-calibration"] == scores
+    assert {name: after.data[name] for name in before.data} == before.data
+    assert {name: after.scores[name] for name in before.scores} == before.scores
+    assert scores["calibrated"]["f1"] == before.scores["calibration"]["calibrated"]["f1"]
+
+
+def test_a_margin_of_ones_own_is_named_so(qa_arch, run_folder):
+    calibrated = read_record(run_folder).scores["dev"]["calibrated"]
+    scores = json.loads(qa_arch("evaluate", "--run", run_folder, "--margin", "1e6")[1])
+    assert scores["calibrated"] == calibrated
+    assert scores["given"]["threshold"] == 1e6
+    assert scores["given"]["HasAns_f1"] == scores["never_null"]["HasAns_f1"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--data", "x.json"),
+        ("--final",),
+        ("--margin", "1", "--data", "x", "--predictions", "y"),
+        ("--run", "RUN", "--predictions", "x.json"),
+        ("--run", "RUN", "--protocol", "1.1"),
+        ("--run", "RUN", "--final"),
+    ],
+    ids=" ".join,
+)
+def test_options_that_do_not_go_together(qa_arch, trained, arguments):
+    code, out, err = qa_arch("evaluate", *(str(trained) if a == "RUN" else a for a in arguments))
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1

@@ -1,0 +1,198 @@
+"""``qa-arch train``: run folders, what is refused and when, several models side by side."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import asdict, replace
+
+import pytest
+import yaml
+
+import qa_arch.training.run as training
+from qa_arch.config.identity import config_hash
+from qa_arch.config.schema import validate
+from qa_arch.results.record import RunRecord, read_questions, read_record
+
+
+@pytest.fixture
+def stub_training(monkeypatch):
+    """Training that only leaves a record; ``stub.failing`` names models that raise."""
+
+    class Stub:
+        calls: list[tuple[str, bool]]
+        failing: tuple[str, ...] = ()
+
+        def __init__(self):
+            self.calls = []
+
+        def train(self, config, *, folder, resume=False, trusted=()):
+            name = str(config.model["name"])
+            self.calls.append((name, resume))
+            record = RunRecord(
+                status="ok",
+                name=config.name,
+                model=name,
+                seed=config.seed,
+                config=asdict(config),
+                config_hash="-",
+            )
+            if name in self.failing:
+                replace(record, status="failed", error="ValueError: no").write(folder)
+                raise ValueError("no")
+            record.write(folder)
+            return record
+
+    stub = Stub()
+    monkeypatch.setattr(training, "train", stub.train)
+    return stub
+
+
+def test_run_folder(trained):
+    files = {"config.yaml", "run.json", "questions.parquet", "predictions.json", "null_odds.json"}
+    assert files | {"nbest_predictions.json", "model"} <= {path.name for path in trained.iterdir()}
+    record = read_record(trained)
+    assert record.status == "ok"
+    assert record.data["dev"]["questions"] == len(read_questions(trained)["id"])
+    assert set(record.scores) == {"calibration", "dev"}
+    assert trained.name == f"bert-s13-{config_hash(record.config)[:8]}"
+    assert not [path for path in trained.rglob("*") if path.suffix in {".pkl", ".bin", ".pt"}]
+
+
+def test_refuses_a_folder_in_use(qa_arch, trained, stub_training, feature_cache):
+    code, _, err = qa_arch("train", "--config-from", trained, "--folder", trained)
+    assert code == 5
+    assert "--if-exists resume" in err
+    assert not stub_training.calls
+
+
+def test_replace(qa_arch, run_folder, stub_training):
+    code, *_ = qa_arch("train", "--config-from", run_folder, "--folder", run_folder, "--if-exists", "replace")
+    assert code == 0
+    assert stub_training.calls == [("bert", False)]
+    assert {path.name for path in run_folder.iterdir()} == {"config.yaml", "run.json"}
+
+
+def test_replace_spares_what_is_no_run(qa_arch, settings, tmp_path, stub_training):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("years of work")
+    arguments = ("--folder", tmp_path / "thesis", "--if-exists", "replace")
+    code, _, err = qa_arch("train", "model=bert", *settings, *arguments)
+    assert (code, stub_training.calls) == (5, [])
+    assert "not a run" in err
+    assert (tmp_path / "thesis" / "chapter.tex").exists()
+
+
+def test_resume(qa_arch, run_folder, stub_training):
+    again = ("train", "--config-from", run_folder, "--folder", run_folder, "--if-exists", "resume")
+    assert qa_arch(*again)[0] == 0
+    assert stub_training.calls == []  # it is finished
+    replace(read_record(run_folder), status="killed").write(run_folder)
+    assert qa_arch(*again)[0] == 0
+    assert stub_training.calls == [("bert", True)]
+    assert (run_folder / "predictions.json").exists()
+    code, _, err = qa_arch(*again, "optim.lr=0.5")
+    assert code == 5
+    assert "another config" in err
+
+
+def test_dry_run(qa_arch, settings, tmp_path, stub_training):
+    code, out, _ = qa_arch("train", "model=bert", "optim.lr=0.002", *settings, "--dry-run")
+    assert code == 0
+    assert validate(yaml.safe_load(out)).optim.lr == 0.002
+    assert not stub_training.calls
+    assert not list(tmp_path.iterdir())
+
+
+def test_config_from_repeats_the_run(qa_arch, trained, tmp_path):
+    code, *_ = qa_arch("train", "--config-from", trained, "--folder", tmp_path / "again")
+    first, second = read_record(trained), read_record(tmp_path / "again")
+    assert code == 0
+    assert second.config_hash == first.config_hash
+    assert second.scores == first.scores
+    assert second.margin == first.margin
+
+
+def test_config_from_takes_single_settings(qa_arch, trained):
+    repeat = ("train", "--config-from", trained, "--dry-run")
+    assert yaml.safe_load(qa_arch(*repeat, "model.dropout=0.3")[1])["model"]["dropout"] == 0.3
+    code, _, err = qa_arch(*repeat, "model=albert")
+    assert code == 2
+    assert "model.KEY=VALUE" in err
+    code, _, err = qa_arch(*repeat, "optim.lrr=1")
+    assert code == 2
+    assert "did you mean 'lr'" in err
+
+
+TYPOS = {
+    "model=brt": "did you mean 'bert'",
+    "experiment=demmo": "did you mean 'demo'",
+    "debug=fst": "did you mean 'fast'",
+    "optim.lrr=1": "did you mean 'lr'",
+    "trainer.epochs=many": "expected an integer",
+    "features.stride=400": "no step between windows",
+    "data=files": "data.train=...",
+    "trainer.epochs": "is not KEY=VALUE",
+    "name=a=b": "needs quotes",
+}
+
+
+def test_typos_are_found_before_torch_is_imported():
+    program = f"""
+import contextlib, io, sys
+from qa_arch.cli.main import main
+for typo, said in {TYPOS!r}.items():
+    with contextlib.redirect_stderr(io.StringIO()) as err:
+        code = main(["train", typo])
+    line = err.getvalue()
+    assert code == 2, (typo, code, line)
+    assert said in line and len(line.splitlines()) == 1, (typo, line)
+assert "torch" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_setting_the_model_does_not_take(qa_arch, settings):
+    code, _, err = qa_arch("train", "model=proposed", "+model.hiden=3", *settings, "--dry-run")
+    assert code == 2
+    assert "did you mean 'hidden'" in err
+
+
+def test_several_models(qa_arch, settings, tmp_path, read_json):
+    code, out, _ = qa_arch("train", "--models", "bert,proposed", *settings)
+    assert code == 0
+    table = read_json(tmp_path / "debug" / "table.json")
+    rows = {row["model"]: row for row in table["rows"]}
+    assert {"bert", "proposed", "always-no-answer", "random-span", "word-overlap"} == set(rows)
+    for row in rows.values():
+        assert all(isinstance(row[key], float) for key in ("exact", "f1", "HasAns_f1", "NoAns_f1"))
+    recorded = read_record(rows["proposed"]["run"])
+    assert rows["proposed"]["f1"] == recorded.scores["dev"]["calibrated"]["f1"]
+    assert rows["proposed"]["parameters"] == recorded.parameters["total"]
+    assert "always-no-answer" in out
+    assert "table.json" in out
+
+
+def test_one_failing_model_does_not_stop_the_others(qa_arch, settings, tmp_path, stub_training, read_json):
+    stub_training.failing = ("albert",)
+    code, _, _ = qa_arch("train", "--models", "albert,bert", *settings)
+    assert code == 1
+    assert stub_training.calls == [("albert", False), ("bert", False)]
+    statuses = {row["model"]: row["status"] for row in read_json(tmp_path / "debug" / "table.json")["rows"]}
+    assert statuses == {"albert": "failed", "bert": "ok"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--models", "bert,bert"), ("--models", "bert,"), ("--models", "bert", "--folder", "x")],
+    ids=["twice", "blank", "one folder"],
+)
+def test_models_that_cannot_be_meant(qa_arch, settings, stub_training, arguments):
+    code, *_ = qa_arch("train", *arguments, *settings)
+    assert (code, len(stub_training.calls)) == ((0, 1) if arguments[1] == "bert," else (2, 0))
+
+
+def test_models_do_not_go_with_config_from(qa_arch, trained, stub_training):
+    assert qa_arch("train", "--config-from", trained, "--models", "bert,albert")[0] == 2
+    assert not stub_training.calls

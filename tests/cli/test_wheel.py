@@ -1,0 +1,31 @@
+"""The wheel brings its configs along, so that it works away from a checkout."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_configs_and_baselines(tmp_path):
+    build = ["wheel", "--no-deps", "--no-build-isolation", "--no-index", "-q", "-w", str(tmp_path), str(ROOT)]
+    done = subprocess.run([sys.executable, "-m", "pip", *build], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    site = tmp_path / "site"
+    configs = {path.relative_to(ROOT / "conf") for path in (ROOT / "conf").rglob("*.yaml")}
+    assert {path.relative_to(site / "qa_arch/conf") for path in (site / "qa_arch/conf").rglob("*")} >= configs
+    assert (site / "baselines" / "transformer.py").is_file()
+    program = "import sys; from qa_arch.cli.main import main; sys.exit(main(['train', '--dry-run']))"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=site, env={"PYTHONPATH": str(site)})
+    assert done.returncode == 0, done.stderr
+    assert "TransformerSpan" in done.stdout

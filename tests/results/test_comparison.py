@@ -1,0 +1,92 @@
+"""What stands in a comparison, what is refused, and how runs fall into tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from qa_arch.errors import RunError
+from qa_arch.results.comparison import COLUMNS, HEADINGS, by_measure, comparison
+
+
+def named(records):
+    return [(Path(f"run{index}"), record) for index, record in enumerate(records)]
+
+
+def test_rows(make_record):
+    table = comparison(named([make_record("bert", 60.0), make_record("proposed", 65.0)]))
+    plain, bert, proposed = table.rows
+    assert (plain["model"], plain["exact"], plain["NoAns_f1"]) == ("always-no-answer", 50.0, 100.0)
+    assert (bert["exact"], bert["f1"], bert["HasAns_f1"], bert["NoAns_f1"]) == (60.0, 62.0, 74.0, 50.0)
+    assert (bert["f1_at_0"], bert["f1_oracle"], bert["spans_f1"]) == (61.0, 63.0, 54.0)
+    assert (proposed["exact"], proposed["run"], proposed["seconds"]) == (65.0, "run1", 61.25)
+    assert tuple(table.columns) == COLUMNS
+    assert "1,200 questions, of them 600 unanswerable" in table.notes[0]
+    assert "fitted on calibration" in table.notes[1]
+
+
+def test_squad_one(make_record):
+    (_, row) = comparison(named([make_record(exact=60.0, protocol="1.1")])).rows
+    assert (row["exact"], row["f1"], row["spans_f1"]) == (60.0, 65.0, 65.0)
+    assert row["HasAns_f1"] is None
+    assert row["null_threshold"] is None
+
+
+@pytest.mark.parametrize("other", [{"data": "d2"}, {"protocol": "1.1"}])
+def test_different_measures_are_refused(make_record, other):
+    with pytest.raises(RunError, match="do not compare"):
+        comparison(named([make_record(), make_record(**other)]))
+
+
+def test_different_metric_versions_are_refused(make_record):
+    old = make_record()
+    old.scores["dev"]["calibrated"]["metric_version"] = "0"
+    with pytest.raises(RunError, match="metric versions"):
+        comparison(named([make_record(), old]))
+
+
+def test_no_runs():
+    with pytest.raises(RunError, match="no runs"):
+        comparison([])
+
+
+def test_calibration_where_dev_is_closed(make_record):
+    table = comparison(named([make_record(split="calibration")]))
+    assert table.title == "trial: calibration"
+    assert table.rows[-1]["exact"] == 60.0
+
+
+def test_an_unfinished_run_keeps_its_row(make_record):
+    oom = make_record(exact=None, status="oom", references={})
+    table = comparison(named([make_record(), oom]))
+    assert table.rows[-1]["status"] == "oom"
+    assert "exact" not in table.rows[-1]
+
+
+def test_overlap_is_told(make_record):
+    record = make_record()
+    record.scores["dev"]["calibrated"]["overlap"] = ["A", "B"]
+    assert any("2 articles" in note for note in comparison(named([record])).notes)
+
+
+def test_every_column_has_a_heading(make_record):
+    table = comparison(named([make_record()]), columns=list(HEADINGS))
+    assert all(row.keys() & HEADINGS.keys() for row in table.rows)
+    assert set(HEADINGS) <= set(table.rows[-1])
+
+
+def test_tables_by_what_was_measured(make_record):
+    records = [
+        make_record(exact=None, status="oom"),
+        make_record(data="d1"),
+        make_record(data="d2"),
+        make_record(data="d1", model="proposed"),
+        make_record(data="d1", name="other"),
+        make_record(data="d1", split="calibration"),
+    ]
+    groups = by_measure(named(records))
+    together = {frozenset(folder.name for folder, _ in group) for group in groups}
+    assert together == {frozenset(g.split()) for g in ("run0 run1 run3", "run2", "run4", "run5")}
+    for group in groups:
+        comparison(group)

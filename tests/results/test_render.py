@@ -1,0 +1,70 @@
+"""Cells as the field prints them; JSON and CSV in full."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+from qa_arch.results.comparison import Table
+from qa_arch.results.render import cell, markdown, print_table, render
+
+TABLE = Table(
+    "Mills",
+    {"model": "model", "exact": "EM", "parameters": "parameters"},
+    [{"model": "a|b", "exact": 61.25, "parameters": 1234567, "hidden": 0.1}, {"model": "c", "status": "oom"}],
+    ["one note"],
+)
+
+
+@pytest.mark.parametrize(
+    ("key", "row", "text"),
+    [
+        ("exact", {"exact": 61.25}, "61.2"),
+        ("exact", {"exact": 0.0, "status": "ok"}, "0.0"),
+        ("exact", {"exact": None}, "–"),
+        ("exact", {"exact": 61.25, "status": "running"}, "RUNNING"),
+        ("f1", {"status": "failed"}, "–"),
+        ("null_threshold", {"null_threshold": -1.605}, "-1.60"),
+        ("parameters", {"parameters": 1234567}, "1,234,567"),
+        ("seconds", {"seconds": 12345.6}, "12,345.6"),
+        ("seed", {"seed": 20240101}, "20240101"),
+    ],
+)
+def test_cells(key, row, text):
+    assert cell(key, row) == text
+
+
+def test_markdown():
+    assert markdown(TABLE).splitlines() == [
+        "## Mills",
+        "",
+        "| model | EM | parameters |",
+        "|---|---:|---:|",
+        r"| a\|b | 61.2 | 1,234,567 |",
+        "| c | OOM | – |",
+        "",
+        "- one note",
+    ]
+
+
+def test_json_and_csv_keep_every_figure():
+    assert json.loads(render([TABLE], "json")) == [
+        {"title": "Mills", "rows": list(TABLE.rows), "notes": ["one note"]}
+    ]
+    rows = list(csv.DictReader(io.StringIO(render([TABLE, TABLE], "csv"))))
+    assert len(rows) == 4
+    assert rows[0]["table"] == "Mills"
+    assert rows[0]["exact"] == "61.25"
+    assert rows[1]["hidden"] == ""
+
+
+def test_text_is_neither_cut_nor_folded(capsys):
+    long = Table("t", {"model": "model", "exact": "EM"}, [{"model": "m" * 200, "exact": 1.0}], ["n" * 200])
+    print_table(long)
+    for page in (capsys.readouterr().out, render([long], "text")):
+        assert "m" * 200 in page
+        assert "n" * 200 in page
+        assert "\x1b" not in page

@@ -1,0 +1,143 @@
+"""``qa-arch tables``: from records alone, in every format, and for every committed experiment."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from qa_arch.cli.main import main
+from qa_arch.results.openings import Opening, append_opening
+
+OPENING = Opening(
+    date="2026-01-02", commit="a" * 40, config_hash="b" * 64, run="bert", data="x", fingerprint="d1"
+)
+BLOCKED = """
+import sys
+for name in ("torch", "transformers", "wandb", "evaluate", "pytorch_lightning", "hydra", "omegaconf"):
+    sys.modules[name] = None  # importing it raises ImportError
+from qa_arch.cli.main import main
+sys.exit(main(["tables", "--all"]))
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def experiment(here, make_record):
+    """An experiment as it is committed: table.yaml and records, and one opening of its dev set."""
+    folder = here / "experiments" / "trial"
+    make_record("bert", 60.0).write(folder / "records" / "v2" / "bert")
+    make_record("proposed", 65.0).write(folder / "records" / "v2" / "proposed")
+    make_record("bert", 70.0, protocol="1.1", data="one").write(folder / "records" / "v1" / "bert")
+    published = {"model": "Elsewhere", "exact": 80, "f1": 83.5, "note": "all of dev"}
+    two = {
+        "title": "Two",
+        "records": "v2",
+        "columns": ["model", "exact", "spans_f1"],
+        "published": [published],
+    }
+    write(folder, {"tables": [two, {"title": "One", "records": "v1"}]})
+    append_opening(
+        folder,
+        Opening(
+            date="2026-01-02", commit="a" * 40, config_hash="b" * 64, run="bert", data="x", fingerprint="d1"
+        ),
+    )
+    return folder
+
+
+def write(folder, value):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "table.yaml").write_text(yaml.safe_dump(value))
+
+
+def test_formats(here, make_record, capsys):
+    make_record("bert").write(here / "runs" / "trial" / "bert")
+    make_record("proposed", 65.0).write(here / "runs" / "trial" / "proposed")
+    append_opening(here / "experiments" / "trial", OPENING)
+    pages = {}
+    for form in ("text", "markdown", "json", "csv"):
+        assert main(["tables", "--format", form]) == 0
+        pages[form] = capsys.readouterr().out
+        assert main(["tables", "runs/trial", "--format", form, "--out", "page"]) == 0
+        assert (here / "page").read_text() == pages[form]
+    (table,) = json.loads(pages["json"])
+    assert [row["model"] for row in table["rows"]] == ["always-no-answer", "bert", "proposed"]
+    assert [row["f1"] for row in csv.DictReader(io.StringIO(pages["csv"]))] == ["50.0", "62.0", "67.0"]
+    for form in ("text", "markdown"):
+        assert "67.0" in pages[form]
+        assert "dev was opened once" in pages[form]
+
+
+def test_different_sets_get_their_own_tables(here, make_record, capsys):
+    make_record().write(here / "runs" / "a")
+    make_record(data="d2").write(here / "runs" / "b")
+    assert main(["tables", "--format", "json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 2
+
+
+def test_nothing_to_show(here, capsys):
+    (here / "empty").mkdir()
+    for arguments in ([], ["empty"], ["--all"]):
+        assert main(["tables", *arguments]) == 5
+    assert main(["tables", "empty", "--all"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 4
+
+
+def test_committed_experiments_without_torch_and_wandb(experiment):
+    environment = os.environ | {"COLUMNS": "20"}
+    done = subprocess.run([sys.executable, "-c", BLOCKED], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    page = (experiment / "table.md").read_text()
+    lines = page.splitlines()
+    assert lines[:4] == ["## Two", "", "| model | EM | HasAns F1, never null |", "|---|---:|---:|"]
+    assert lines[4] == "| Elsewhere (published) | 80.0 | – |"
+    assert "| proposed | 65.0 | 59.0 |" in lines
+    assert "- Elsewhere, published: all of dev" in lines
+    assert sum("dev was opened once: bert on 2026-01-02" in line for line in lines) == 1
+    assert "## One" in lines
+    two, one = json.loads((experiment / "table.json").read_text())
+    assert [row["model"] for row in two["rows"]] == [
+        "Elsewhere (published)",
+        "always-no-answer",
+        "bert",
+        "proposed",
+    ]
+    assert one["rows"][-1]["run"] == "records/v1/bert"
+
+
+def test_tables_are_the_same_every_time(experiment, capsys):
+    main(["tables", "--all"])
+    first = (experiment / "table.md").read_bytes(), (experiment / "table.json").read_bytes()
+    main(["tables", "--all"])
+    assert first == ((experiment / "table.md").read_bytes(), (experiment / "table.json").read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("spec", "code", "said"),
+    [
+        ({"title": "x"}, 5, "do not compare"),
+        ({"title": "x", "records": "v3"}, 5, "commit the records"),
+        ({"title": "x", "records": "v2", "columns": ["model", "exakt"]}, 2, "did you mean 'exact'"),
+        ({"titel": "x"}, 2, "did you mean 'title'"),
+        ({"title": "x", "published": [{"model": "m", "exact": 80.0}]}, 2, "missing note"),
+        ({"title": "x", "split": "test"}, 2, "split"),
+        ([], 2, "expected a mapping"),
+    ],
+)
+def test_faulty_specs(experiment, capsys, spec, code, said):
+    write(experiment, spec)
+    assert main(["tables", "--all"]) == code
+    assert said in capsys.readouterr().err
+    assert not (experiment / "table.md").exists()
