@@ -39,8 +39,9 @@ class Range:
 def suggest(name: str, known: typing.Iterable[str]) -> str:
     """`` (did you mean 'x'?)`` where a known name is near, else the list of known names."""
     known = sorted(known)
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return f" (did you mean '{near[0]}'?)" if near else f" (known: {', '.join(known)})"
+    folded = {one.casefold(): one for one in known}
+    near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
+    return f" (did you mean '{folded[near[0]]}'?)" if near else f" (known: {', '.join(known)})"
 
 
 def read(schema: type[T], value: Any, where: str = "") -> T:

@@ -86,7 +86,5 @@ def test_two_devices_take_the_steps_of_one(run_training):
         assert one["calibration_f1"] == pytest.approx(two["calibration_f1"], abs=1e-6)
     first, second = (load_file(run.folder / "model" / "model.safetensors") for run in (alone, both))
     for name, value in first.items():
-        if (
-            value.ndim > 1
-        ):  # Adam makes whole steps of rounding: some biases have no gradient
+        if value.ndim > 1:  # Adam makes whole steps of rounding: some biases have no gradient
             torch.testing.assert_close(value, second[name], rtol=1e-3, atol=1e-4, msg=name)

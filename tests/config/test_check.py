@@ -1,0 +1,97 @@
+"""The reader of configs: types, ranges, and messages that name the key and the remedy."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+import pytest
+
+from qa_arch.config.check import Range, convert, read
+from qa_arch.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Inner:
+    depth: Annotated[int, Range(1, 4)]
+    rate: Annotated[float, Range(0, above=True)] = 0.5
+
+
+@dataclass(frozen=True)
+class Outer:
+    name: str
+    inner: Inner
+    mode: Literal["fast", "slow"] = "fast"
+    share: Annotated[float, Range(0, 1)] | None = None
+    count: Literal["all"] | Annotated[int, Range(1)] = "all"
+    names: list[str] = field(default_factory=list)
+    table: dict[str, dict[str, Any]] = field(default_factory=dict)
+    flag: bool = False
+
+
+GOOD = {"name": "x", "inner": {"depth": 2}}
+
+
+def test_nested_values_arrive_typed():
+    found = read(Outer, {**GOOD, "inner": {"depth": 4, "rate": 2}, "share": 1, "count": 3, "names": ["a"]})
+    assert found == Outer("x", Inner(4, 2.0), share=1.0, count=3, names=["a"])
+    assert type(found.inner.rate) is float
+    assert type(found.share) is float
+
+
+def test_defaults_fill_what_is_left_out():
+    assert read(Outer, GOOD) == Outer("x", Inner(2))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"nmae": 1}, "unknown setting 'nmae' (did you mean 'name'?)"),
+        ({"inner": {"depth": 2, "dept": 3}}, "unknown setting 'inner.dept' (did you mean 'depth'?)"),
+        ({"zzz": 1}, "unknown setting 'zzz' (known: count, flag, inner, mode, name, names, share, table)"),
+        ({"inner": {}}, "inner: missing depth"),
+        ({"inner": 3}, "inner: expected a mapping, got 3"),
+        ({"inner": None}, "inner: expected a mapping, got None"),
+        ({"name": 3}, "name: expected a text, got 3"),
+        ({"name": None}, "name: expected a text, got None"),
+        ({"inner": {"depth": 0}}, "inner.depth: 0 is out of range, it must be >= 1 and <= 4"),
+        ({"inner": {"depth": 5}}, "inner.depth: 5 is out of range, it must be >= 1 and <= 4"),
+        ({"inner": {"depth": 2.0}}, "inner.depth: expected an integer, got 2.0"),
+        ({"inner": {"depth": "2"}}, "inner.depth: expected an integer, got '2'"),
+        ({"inner": {"depth": True}}, "inner.depth: expected an integer, got True"),
+        ({"inner": {"depth": 2, "rate": 0}}, "inner.rate: 0.0 is out of range, it must be > 0"),
+        ({"inner": {"depth": 2, "rate": float("nan")}}, "inner.rate: expected a number, got nan"),
+        ({"inner": {"depth": 2, "rate": float("inf")}}, "inner.rate: expected a number, got inf"),
+        ({"inner": {"depth": 2, "rate": False}}, "inner.rate: expected a number, got False"),
+        ({"share": 1.5}, "share: 1.5 is out of range, it must be >= 0 and <= 1"),
+        ({"share": "half"}, "share: expected a number, got 'half'"),
+        ({"mode": "fst"}, "mode: 'fst' is not a choice (did you mean 'fast'?)"),
+        ({"mode": "x"}, "mode: 'x' is not a choice (known: fast, slow)"),
+        ({"mode": None}, "mode: None is not a choice"),
+        ({"mode": ["fast"]}, "mode: ['fast'] is not a choice"),
+        ({"count": 0}, "count: 0 is not one of all or an integer >= 1"),
+        ({"count": "al"}, "count: 'al' is not one of all or an integer >= 1"),
+        ({"flag": 1}, "flag: expected true or false, got 1"),
+        ({"flag": "yes"}, "flag: expected true or false, got 'yes'"),
+        ({"names": "a"}, "names: expected a list, got 'a'"),
+        ({"names": ["a", 2]}, "names[1]: expected a text, got 2"),
+        ({"table": {"a": 1}}, "table.a: expected a mapping, got 1"),
+    ],
+)
+def test_what_is_wrong_is_named(change, message):
+    with pytest.raises(ConfigError, match=re.escape(message)) as caught:
+        read(Outer, {**GOOD, **change})
+    assert "\n" not in str(caught.value)
+
+
+def test_the_whole_must_be_a_mapping():
+    with pytest.raises(ConfigError, match="config: expected a mapping"):
+        read(Outer, [1])
+
+
+def test_a_union_takes_each_of_its_kinds():
+    hint = str | list[str] | None
+    assert [convert(hint, value, "x") for value in ("a", ["a"], None)] == ["a", ["a"], None]
+    with pytest.raises(ConfigError, match="x: 3 is not a text or"):
+        convert(hint, 3, "x")

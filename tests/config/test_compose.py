@@ -1,0 +1,138 @@
+"""Every file of ``conf/``, composed and checked; what cannot work is refused before anything loads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from qa_arch.cli.compose import compose, groups, merge, to_yaml
+from qa_arch.config.find import conf_folder
+from qa_arch.config.schema import Config, require_vectors, validate
+from qa_arch.errors import ConfigError, QaArchError
+
+ALL = groups(conf_folder())
+NEEDS = {("data", "files"): ["data.train=some.json"]}
+CHOICES = [
+    (group, choice) for group, choices in ALL.items() for choice in choices if not choice.startswith("_")
+]
+
+
+def test_every_group_of_the_folder_is_seen():
+    on_disk = {path.name for path in conf_folder().iterdir() if path.is_dir()}
+    assert (
+        on_disk
+        == set(ALL)
+        >= {"model", "data", "encoder", "trainer", "decode", "logger", "experiment", "debug"}
+    )
+    assert {"albert", "bert", "distilbert", "proposed", "roberta"} <= set(ALL["model"])
+
+
+@pytest.mark.parametrize(("group", "choice"), CHOICES, ids=lambda value: str(value))
+def test_every_choice_composes_and_is_valid(group, choice):
+    config = validate(compose([f"{group}={choice}", *NEEDS.get((group, choice), [])]))
+    assert isinstance(config, Config)
+
+
+@pytest.mark.parametrize("model", ALL["model"])
+@pytest.mark.parametrize("overlay", [f"{g}={c}" for g in ("experiment", "debug") for c in ALL[g]])
+def test_every_overlay_goes_with_every_model(model, overlay):
+    config = validate(compose([f"model={model}", overlay]))
+    assert config.model["name"] == compose([f"model={model}"])["model"]["name"]
+
+
+def test_an_experiment_takes_precedence_over_the_groups_and_the_user_over_both():
+    assert validate(compose(["experiment=squad2_8gb"])).trainer.accumulate == 4
+    assert validate(compose(["experiment=squad2_8gb", "trainer.accumulate=2"])).trainer.accumulate == 2
+    config = validate(compose(["model=albert", "experiment=real_part"]))
+    assert config.encoder.name == "minilm"
+    assert validate(compose(["model=albert"])).encoder.name == "albert-base-v2"
+
+
+@pytest.mark.parametrize(
+    ("override", "parts"),
+    [
+        ("trainer.epoch=3", ["trainer.epoch", "did you mean 'epochs'?"]),
+        ("optim.Lr=1", ["optim.Lr", "did you mean 'lr'?"]),
+        ("sed=1", ["'sed'", "did you mean 'seed'?"]),
+        ("+trainer.epoch=3", ["trainer.epoch", "did you mean 'epochs'?"]),
+        ("model=propsed", ["model=propsed does not exist", "did you mean 'proposed'?"]),
+        ("experiment=dmeo", ["experiment=dmeo does not exist", "did you mean 'demo'?"]),
+        ("modle=bert", ["'modle'", "did you mean 'model'?"]),
+        ("data=zzz", ["data=zzz does not exist", "known: "]),
+        ("trainer.epochs=0", ["trainer.epochs: 0 is out of range"]),
+        ("trainer.epochs=three", ["trainer.epochs: expected an integer, got 'three'"]),
+        ("trainer.precision=fp8", ["trainer.precision: 'fp8' is not a choice", "fp16"]),
+        ("encoder.freeze=some", ["encoder.freeze: 'some' is not one of none|all or an integer >= 1"]),
+        ("decode.search=bnad", ["decode.search", "did you mean 'band'?"]),
+        ("features.stride=320", ["features.stride: 320 leaves no step", "max_length - max_question = 320"]),
+        ("model.task=sequence", ["model.task: 'sequence' is not a choice (known: span)"]),
+        ("data=files", ["data.train"]),
+        ("encoder.name=null", ["encoder.name: missing"]),
+        ("encoder.init=random", ["encoder.layers, encoder.width, encoder.heads, encoder.vocabulary"]),
+        ("trainer.epochs=[1", []),
+    ],
+)
+def test_what_is_wrong_is_named_in_one_line(override, parts):
+    with pytest.raises(QaArchError) as caught:
+        validate(compose([override]))
+    message = str(caught.value)
+    for part in parts:
+        assert part in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["features.max_length=100", "features.max_question=64", "features.stride=36"], "must be below"),
+        (["features.max_length=64", "features.max_question=64", "features.stride=0"], "must be below"),
+        (["debug=fast", "encoder.width=15"], "no multiple of encoder.heads"),
+        (["trainer=cpu", "trainer.precision=fp16"], "fp16 needs a GPU"),
+        (["data=demo", "data.calibration=null", "trainer.patience=2"], "trainer.patience"),
+    ],
+)
+def test_combinations_that_cannot_work(overrides, message):
+    with pytest.raises(ConfigError, match=message):
+        validate(compose(overrides))
+
+
+def test_a_step_of_one_token_is_enough():
+    small = ["features.max_length=100", "features.max_question=64", "features.stride=35"]
+    assert validate(compose(small)).features.stride == 35
+
+
+def test_vectors_that_are_wanted_must_be_named():
+    with pytest.raises(ConfigError, match=r"glove\.path"):
+        require_vectors(validate(compose(["glove=file", "glove.path=null"])))
+    require_vectors(validate(compose(["glove=none"])))
+
+
+def test_nothing_heavy_loads_before_a_config_is_refused():
+    """In a fresh interpreter: a bad stride and a bad encoder are told without torch and transformers."""
+    program = """
+import sys
+from qa_arch.cli.compose import compose
+from qa_arch.config.schema import validate
+from qa_arch.errors import ConfigError
+for overrides in (["features.stride=380"], ["encoder.init=random"], ["debug=fast", "encoder.width=15"]):
+    try:
+        validate(compose(overrides))
+    except ConfigError:
+        continue
+    sys.exit("accepted")
+sys.exit(", ".join({"torch", "transformers"} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
+    assert done.stderr.strip() == ""
+
+
+def test_a_config_written_as_yaml_reads_back_the_same(tmp_path):
+    plain = compose(["model=proposed", "experiment=demo"])
+    (tmp_path / "config.yaml").write_text(to_yaml(plain))
+    assert merge(tmp_path / "config.yaml", []) == plain
+    changed = merge(tmp_path / "config.yaml", ["seed=5", "optim.lr=2e-5"])
+    assert (changed["seed"], changed["optim"]["lr"]) == (5, 2e-5)
+    with pytest.raises(ConfigError, match=r"'sed'.*did you mean 'seed'"):
+        validate(merge(tmp_path / "config.yaml", ["sed=5"]))

@@ -1,0 +1,112 @@
+"""The hash that tells two runs apart, and files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qa_arch.cli.compose import compose
+from qa_arch.config.files import write_atomic, write_json, write_with
+from qa_arch.config.identity import NEUTRAL, config_hash
+from qa_arch.config.schema import validate
+from qa_arch.errors import QaArchError
+
+PLAIN = asdict(validate(compose(["model=proposed", "experiment=demo"])))
+
+
+def leaves(value: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    if not isinstance(value, dict):
+        return [path]
+    return [leaf for key, inner in value.items() for leaf in leaves(inner, (*path, key))]
+
+
+def changed(path: tuple[str, ...]) -> dict[str, Any]:
+    copy = deepcopy(PLAIN)
+    inside = copy
+    for key in path[:-1]:
+        inside = inside[key]
+    inside[path[-1]] = ["something", "else", inside[path[-1]]]
+    return copy
+
+
+def neutral(path: tuple[str, ...]) -> bool:
+    return any(path[: len(key.split("."))] == tuple(key.split(".")) for key in NEUTRAL)
+
+
+@pytest.mark.parametrize("path", leaves(PLAIN), ids=".".join)
+def test_every_setting_counts_but_the_neutral_ones(path):
+    assert (config_hash(changed(path)) == config_hash(PLAIN)) == neutral(path)
+
+
+def test_the_neutral_ones_are_these_and_exist():
+    """A list in the test on purpose: whoever adds one must say that it changes no result."""
+    assert set(NEUTRAL) == {
+        "runs_dir",
+        "name",
+        "logger",
+        "features.cache_dir",
+        "trainer.workers",
+        "trainer.progress",
+        "trainer.checkpoint_minutes",
+        "trainer.eval_batch_size",
+    }
+    known = {".".join(path) for path in leaves(PLAIN)}
+    assert all(any(leaf == key or leaf.startswith(f"{key}.") for leaf in known) for key in NEUTRAL)
+
+
+def test_the_order_of_keys_does_not_count_and_the_data_does():
+    backwards = {key: PLAIN[key] for key in reversed(PLAIN)}
+    assert config_hash(backwards) == config_hash(PLAIN)
+    assert config_hash(PLAIN, {"train": "a"}) != config_hash(PLAIN, {"train": "b"}) != config_hash(PLAIN)
+
+
+def test_the_same_name_elsewhere_counts():
+    """``name`` is neutral at the top, not inside the model or the encoder."""
+    for path in (("model", "name"), ("encoder", "name"), ("data", "name")):
+        assert config_hash(changed(path)) != config_hash(PLAIN)
+
+
+def test_a_file_is_written_with_its_folder(tmp_path):
+    path = write_atomic(tmp_path / "new" / "file.txt", "½ ok")
+    assert path.read_text("utf-8") == "½ ok"
+    assert write_atomic(path, b"\x00\x01").read_bytes() == b"\x00\x01"
+    assert json.loads(write_json(path, {"é": 1}).read_text("utf-8")) == {"é": 1}
+    assert [p.name for p in path.parent.iterdir()] == ["file.txt"]
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), ValueError("x"), KeyboardInterrupt()]
+)
+def test_a_failed_write_changes_and_leaves_nothing(tmp_path, error):
+    path = write_atomic(tmp_path / "file.txt", "old")
+
+    def half(temporary: Path) -> None:
+        temporary.write_text("ne")
+        raise error
+
+    with pytest.raises(QaArchError if isinstance(error, OSError) else type(error)) as caught:
+        write_with(path, half)
+    assert not isinstance(error, OSError) or str(path) in str(caught.value)
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["file.txt"]
+
+
+def test_a_failed_rename_leaves_nothing(tmp_path, monkeypatch):
+    def refuse(self, target):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    with pytest.raises(QaArchError, match=r"file\.txt: cannot be written \(Permission denied\)"):
+        write_atomic(tmp_path / "file.txt", "new")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_in_the_way_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(QaArchError, match="cannot be written"):
+        write_atomic(tmp_path / "file" / "inside.txt", "x")

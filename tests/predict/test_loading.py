@@ -1,0 +1,158 @@
+"""Loading a run folder: it may come from anybody and may be half written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+
+import pytest
+import torch
+
+import qa_arch
+from qa_arch.config.target import locate
+from qa_arch.errors import ConfigError, DataError, QaArchError, RunError
+from qa_arch.predict import store
+
+
+@pytest.fixture
+def copied(tiny_run, tmp_path):
+    return shutil.copytree(tiny_run, tmp_path / "copy")
+
+
+def change(folder, **values) -> None:
+    path = folder / "run.json"
+    record = json.loads(path.read_text())
+    for dotted, value in values.items():
+        *parents, last = dotted.split("__")
+        inside = record
+        for parent in parents:
+            inside = inside[parent]
+        inside[last] = value
+    path.write_text(json.dumps(record))
+
+
+@pytest.fixture
+def booby_trap(tmp_path, monkeypatch):
+    """A module whose import leaves a trace."""
+    (tmp_path / "booby_trap.py").write_text(
+        "from pathlib import Path\nPath(__file__).with_name('sprung').touch()\nclass Model: pass\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path / "sprung"
+    sys.modules.pop("booby_trap", None)
+
+
+def test_an_untrusted_class_is_refused_and_not_imported(copied, booby_trap):
+    change(copied, config__model___target_="booby_trap.Model")
+    with pytest.raises(ConfigError, match=r"booby_trap\.Model.*not imported.*--trust booby_trap"):
+        qa_arch.load(copied)
+    assert not booby_trap.exists()
+    assert "booby_trap" not in sys.modules
+
+
+def test_it_is_imported_when_trusted(copied, booby_trap):
+    change(copied, config__model___target_="booby_trap.Model")
+    with pytest.raises(ConfigError, match="is no model"):
+        qa_arch.load(copied, trust=["booby_trap"])
+    assert booby_trap.exists()
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["os.system", "qa_arch_evil.Model", "baselinesx.Model", "qa_arch", "qa_arch.", "qa_arch..x", "", None, 3,
+     "qa_arch.training.ranks.subprocess", "qa_arch.training.ranks.Path", "qa_arch.nowhere.Model",
+     "qa_arch.models.bert_match.Nothing", "qa_arch.errors.__loader__", "qa_arch.data.squad.write"],
+)  # fmt: skip
+def test_targets_that_are_no_class_of_a_trusted_module(target):
+    with pytest.raises(ConfigError, match="_target_"):
+        locate(target)
+
+
+def test_a_trusted_class_that_is_no_model(copied):
+    change(copied, config__model___target_="qa_arch.types.text.Gold")
+    with pytest.raises(ConfigError, match="Gold is no model"):
+        qa_arch.load(copied)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"schema": 99}, "schema 99"),
+        ({"schema": None}, "schema None"),
+        ({"status": "killed"}, "status is 'killed'"),
+        ({"status": "running"}, "status is 'running'"),
+        ({"status": "splendid"}, "splendid"),
+        ({"surprise": 1}, "surprise"),
+    ],
+)
+def test_records_that_cannot_be_used(copied, values, message):
+    change(copied, **values)
+    with pytest.raises(RunError, match=message):
+        qa_arch.load(copied)
+
+
+@pytest.mark.parametrize(
+    ("missing", "named"),
+    [
+        ("run.json", "run.json"),
+        ("model/model.safetensors", "model.safetensors"),
+        ("model/encoder.json", "encoder.json"),
+        ("model/tokenizer/tokenizer.json", "tokenizer"),
+    ],
+)
+def test_a_half_written_run_names_what_is_missing(copied, missing, named):
+    (copied / missing).unlink()
+    with pytest.raises(RunError, match=named):
+        qa_arch.load(copied)
+
+
+@pytest.mark.parametrize("name", ["run.json", "model/model.safetensors", "model/encoder.json"])
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_a_file_cut_short_is_named(copied, name, share):
+    path = copied / name
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(RunError, match=path.name):
+        qa_arch.load(copied)
+
+
+def test_no_folder_at_all(tmp_path):
+    with pytest.raises(RunError, match="run folder"):
+        qa_arch.load(tmp_path / "nowhere")
+
+
+def test_weights_of_another_model_are_refused(copied):
+    path = copied / "model" / "encoder.json"
+    path.write_text(path.read_text().replace('"hidden_size": 16', '"hidden_size": 32'))
+    with pytest.raises(RunError, match=r"model\.safetensors: does not fit"):
+        qa_arch.load(copied)
+
+
+def test_no_pickle_lies_in_the_model_folder(tiny_run):
+    names = {path.suffix for path in (tiny_run / "model").rglob("*") if path.is_file()}
+    assert names <= {".json", ".safetensors", ".txt"}
+
+
+def test_saving_that_fails_leaves_the_old_files(tmp_path, monkeypatch):
+    model = torch.nn.Linear(2, 2)
+    store.save_weights(tmp_path, model)
+    before = (tmp_path / store.WEIGHTS).read_bytes()
+
+    def half(tensors, path):
+        path.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(store, "save_file", half)
+    with pytest.raises(QaArchError, match="No space left"):
+        store.save_weights(tmp_path, torch.nn.Linear(2, 2))
+    assert [path.name for path in tmp_path.iterdir()] == [store.WEIGHTS]
+    assert (tmp_path / store.WEIGHTS).read_bytes() == before
+
+
+def test_vectors_that_do_not_fit_their_words(tmp_path, copied):
+    folder = copied / "model" / "vectors"
+    folder.mkdir()
+    (folder / "words.txt").write_text("alone\n")
+    with pytest.raises(DataError, match="vectors"):
+        qa_arch.load(copied)

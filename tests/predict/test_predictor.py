@@ -1,0 +1,154 @@
+"""A trained run that answers: anything may be asked of it, and all ways of asking agree."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from qa_arch.data.squad import question_set
+from qa_arch.data.synthetic import generate
+from qa_arch.decode.answers import answers
+from qa_arch.errors import DataError
+from qa_arch.features.collate import Collator
+from qa_arch.features.sampler import BucketBatchSampler
+from qa_arch.predict import predictor as predicting
+from qa_arch.predict import read_out
+
+PLAIN = "The baker of Harn sold forty loaves before noon. Her brother keeps the mill."
+
+
+@pytest.mark.parametrize(
+    ("question", "context"),
+    [
+        ("Who?", ""),
+        ("Who?", " \n\t\u00a0"),
+        ("", PLAIN),
+        ("   ", PLAIN),
+        ("", ""),
+    ],
+)
+def test_nothing_asked_or_nothing_to_read_is_no_answer(predictor, question, context):
+    answer = predictor(question, context)
+    assert answer.best is None
+    assert answer.text(predictor.margin) == answer.text(float("inf")) == ""
+    assert answer.windows == 0
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        PLAIN,
+        "  two  spaces \u00a0 between   all ",
+        "½ teaspoon … of naïve crème brûlée — 10½",
+        "e\u0301tude cafe\u0301 \u200b zero\u200dwidth",
+        "مرحبا بالعالم שלום 世界 こんにちは",
+        "👩‍👩‍👧 family 🏴‍☠️ flag",
+        "\x00\x07 control \ufeff characters \ud7ff",
+        "x" * 3000,
+        "?",
+    ],
+)
+def test_every_text_gets_an_answer_out_of_itself(predictor, context):
+    answer = predictor("What does the baker sell?", context)
+    assert answer.windows >= 1
+    assert answer.null_odds == answer.null_odds  # a number
+    for candidate in answer.candidates:
+        assert candidate.text == context[candidate.start : candidate.end]
+    if answer.best:
+        assert answer.best.text == context[answer.best.start : answer.best.end] != ""
+    assert sum(candidate.probability for candidate in answer.candidates) == pytest.approx(1, abs=1e-5)
+
+
+def test_a_text_of_100_000_characters_is_read_to_its_end(predictor):
+    context = (PLAIN + " ") * 1250 + "The last word is zebra."
+    assert len(context) > 90_000
+    example = replace(generate(1, 1).examples[0], context=context, answers=(), plausible=())
+    answer = predictor(example.question, context)
+    table = predictor.features(question_set("long", [example], "2.0"), cache=False)
+    assert answer.windows == len(table) > 500
+    assert table.char_end[table.token_end[-1] - 1] == len(context)
+    assert answer.best
+    assert answer.best.text == context[answer.best.start : answer.best.end]
+
+
+def test_what_is_no_unicode_is_an_error_that_says_so(predictor):
+    with pytest.raises(DataError, match="surrogate"):
+        predictor("Who?", "half a pair \ud83d of surrogates")
+
+
+def test_a_very_long_question_is_cut_and_answered(predictor):
+    assert predictor("why " * 5000 + "?", PLAIN).windows >= 1
+
+
+def test_single_calls_and_the_whole_set_agree(predictor):
+    questions = generate(1, 5, 1, "dev")
+    together = answers(predictor.read(questions, cache=False))
+    assert len({answer.windows for answer in together}) > 1
+    for example, expected in zip(questions.examples, together, strict=True):
+        found = predictor(example.question, example.context)
+        assert found.text(0.0) == expected.text(0.0)
+        assert found.null_odds == pytest.approx(expected.null_odds, abs=1e-4)
+        assert (found.best.start, found.best.end) == (expected.best.start, expected.best.end)
+
+
+def test_the_make_up_of_batches_does_not_matter(predictor):
+    questions = generate(1, 5, 1, "dev")
+    backwards = question_set("backwards", reversed(questions.examples), "2.0")
+    expected = {a.id: a for a in answers(predictor.read(questions, cache=False, batch_size=32))}
+    for other in (
+        predictor.read(questions, cache=False, batch_size=1),
+        predictor.read(questions, cache=False, batch_size=7),
+        predictor.read(backwards, cache=False, batch_size=5),
+    ):
+        for answer in answers(other):
+            assert answer.text(0.0) == expected[answer.id].text(0.0)
+            assert answer.null_odds == pytest.approx(expected[answer.id].null_odds, abs=1e-4)
+
+
+def test_reading_tells_how_far_it_is_and_leaves_the_model_as_it_came(predictor, tiny_config):
+    questions = generate(1, 5, 1, "dev")
+    table = predictor.features(questions, cache=False)
+    seen = []
+    predictor.model.train()
+    try:
+        read_out(
+            predictor.model,
+            questions,
+            table,
+            tiny_config.decode,
+            batch_size=4,
+            watch=lambda *n: seen.append(n),
+        )
+        assert predictor.model.training
+    finally:
+        predictor.model.eval()
+    assert [all_ for _, all_ in seen] == [len(table)] * len(seen)
+    assert seen[-1][0] == len(table)
+    assert sorted(seen) == seen
+
+
+def test_dropout_is_off_while_reading(predictor, tiny_config):
+    questions = generate(1, 5, 1, "dev")
+    table = predictor.features(questions, cache=False)
+    batches = BucketBatchSampler(table.lengths, batch_size=4, shuffle=False)
+    predictor.model.train()
+    try:
+        collate = Collator(table)
+        with torch.inference_mode():
+            noisy = [predictor.model(collate(rows)).start for rows in batches]
+            again = [predictor.model(collate(rows)).start for rows in batches]
+        assert any(not torch.equal(a, b) for a, b in zip(noisy, again, strict=True))
+        first, second = (
+            answers(read_out(predictor.model, questions, table, tiny_config.decode)) for _ in range(2)
+        )
+    finally:
+        predictor.model.eval()
+    assert first == second
+
+
+@pytest.mark.parametrize(("value", "margin"), [(1.5, 1.5), (None, float("inf")), (0.0, 0.0)])
+def test_the_margin_is_that_of_the_record(predictor, value, margin):
+    record = replace(predictor.record, margin={"value": value, "fitted_on": "calibration"})
+    assert predicting._margin(record) == margin
