@@ -20,7 +20,7 @@ from qa_arch.cli.runs import add_run_options, open_run
 from qa_arch.config.files import write_json
 from qa_arch.errors import ConfigError, DataError, UnavailableError
 from qa_arch.results import provenance
-from qa_arch.results.openings import Opening, append_opening
+from qa_arch.results.openings import EXPERIMENTS, Opening, append_opening
 from qa_arch.results.record import RunRecord, read_record, write_questions
 from qa_arch.types.text import Answer, QuestionSet
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from qa_arch.predict import Predictor
 
 log = logging.getLogger(__name__)
-EXPERIMENTS = Path("experiments")
 DEV = "dev"
 
 
@@ -60,7 +59,7 @@ def refuse_options(args: argparse.Namespace) -> None:
 
 def _given(args: argparse.Namespace, names: Sequence[str]) -> str | None:
     """The first of the options that was given, as it is written."""
-    given = (name for name in names if getattr(args, name) not in (None, False, []))
+    given = (name for name in names if getattr(args, name) not in (None, False, "auto", []))
     return next((f"--{name.replace('_', '-')}" for name in given), None)
 
 
@@ -79,10 +78,8 @@ class Target:
 
 def run(args: argparse.Namespace) -> int:
     """Predict, score, write predictions and record into the run folder, print the scores as JSON."""
-    if named := _given(args, ("predictions", "na_prob", "null_threshold", "strict")):
+    if named := _given(args, ("predictions", "na_prob", "null_threshold", "protocol", "strict")):
         raise ConfigError(f"{named} is for prediction files; with --run, --margin sets the null margin")
-    if args.protocol != "auto":
-        raise ConfigError("--protocol is for prediction files; a run is scored as its data set asks for")
     folder = Path(args.run_folder)
     record = read_record(folder)
     from qa_arch.config.schema import validate
@@ -229,14 +226,13 @@ def _references(
 ) -> dict[str, dict[str, Any]]:
     """The heuristics on the same questions, fitted on the run's calibration set where it is at hand."""
     from qa_arch.config.target import TRUSTED
-    from qa_arch.training.assemble import load_sets
     from qa_arch.training.references import reference_scores
 
     recorded = record.data.get("calibration", {}).get("fingerprint")
     calibration = None
     if recorded is not None:
         try:
-            calibration = load_sets(replace(config.data, dev=None)).get("calibration")
+            calibration = _calibration(config)
         except (DataError, UnavailableError) as error:
             log.warning("the heuristics are not scored, as their calibration set is missing: %s", error)
             return {}
@@ -244,3 +240,12 @@ def _references(
             log.warning("the heuristics are not scored: the calibration set is not the one of the run")
             return {}
     return reference_scores(config.references, calibration, questions, (*TRUSTED, *trust))
+
+
+def _calibration(config: Config) -> QuestionSet | None:
+    """The set that the run was calibrated on; the training set is read only where it was held out of that."""
+    if config.data.calibration is not None:
+        return _open(config.data.calibration, "calibration", config.data.on_error)
+    from qa_arch.training.assemble import load_sets
+
+    return load_sets(replace(config.data, dev=None)).get("calibration")

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from qa_arch.errors import RunError
 
+EXPERIMENTS = Path("experiments")
+"""In the root of a checkout, from where the commands are called; a folder for each experiment's name."""
 OPENINGS = "dev_openings.jsonl"
 
 
