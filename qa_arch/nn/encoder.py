@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -70,7 +70,7 @@ class Encoder(nn.Module):
         first_layer = next(i for i, name in enumerate(names) if name.startswith(f"{self._layers}."))
         return 0 if "embed" in parameter or names.index(parameter) < first_layer else self.depth
 
-    def freeze(self, what: Freeze) -> Self:
+    def freeze(self, what: Freeze) -> Encoder:
         """Hold ``"all"`` or ``"none"`` of the parameters fixed; a number trains that many top layers."""
         top = self.depth + 1 if what == "none" else 0 if what == "all" else what
         if not isinstance(top, int) or not (what == "none" or 0 <= top <= self.depth):
@@ -81,7 +81,7 @@ class Encoder(nn.Module):
             parameter.requires_grad_(self.depth_of(name) > self.depth - top)
         return self
 
-    def checkpoint_activations(self) -> Self:
+    def checkpoint_activations(self) -> Encoder:
         """Recompute the layers in the backward pass in place of keeping their activations."""
         if not self.backbone.supports_gradient_checkpointing:
             raise ConfigError(f"{self.config.model_type} has no gradient checkpointing: set it to false")
@@ -90,7 +90,7 @@ class Encoder(nn.Module):
         (enable or self.backbone.gradient_checkpointing_enable)({"use_reentrant": False})
         return self
 
-    def train(self, mode: bool = True) -> Self:
+    def train(self, mode: bool = True) -> Encoder:
         """A wholly frozen encoder stays in evaluation mode: its dropout would only add noise."""
         super().train(mode)
         if not any(parameter.requires_grad for parameter in self.parameters()):
@@ -102,7 +102,7 @@ class Encoder(nn.Module):
         return self.config.to_dict()
 
     @classmethod
-    def from_description(cls, description: dict[str, Any]) -> Self:
+    def from_description(cls, description: dict[str, Any]) -> Encoder:
         """The same architecture with fresh weights, without the hub; weights are loaded into it."""
         values = {key: value for key, value in description.items() if key != "model_type"}
         return cls(new_backbone(AutoConfig.for_model(description["model_type"], **values)))

@@ -56,7 +56,7 @@ class MatchLSTM(nn.Module):
         question: Float[Tensor, "B Q D"],
         context_mask: Bool[Tensor, "B C"],
         question_mask: Bool[Tensor, "B Q"],
-    ) -> Float[Tensor, "B C 2l"]:
+    ) -> Float[Tensor, "B C M"]:
         """States of both directions, forward first; zero where ``context_mask``, a prefix mask, is False."""
         question, question_mask = _with_nothing(question, question_mask)
         # Nothing here depends on the state: it is done for all steps at once. As attention sums to

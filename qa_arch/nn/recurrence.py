@@ -1,9 +1,9 @@
 """The recurrence of the match-LSTM with everything that does not depend on the previous state hoisted.
 
-Axes: ``C`` steps (context units), ``B`` windows, ``Q`` question units, ``l`` hidden width; an axis
-of 2 holds the directions, which share their parameters and run as one batch. The five blocks of a
-step's width are the attention's query and the gates o, i, f, g: in this order the three sigmoids
-are neighbours, and so are the three gates that act through the cell.
+Axes: ``C`` steps (context units), ``B`` windows, ``Q`` question units, ``l`` hidden width, ``G`` = 4l
+all gates, ``S`` = 5l all of a step; an axis of 2 holds the directions, which share their parameters
+and run as one batch. The five blocks of a step are the attention's query and the gates o, i, f, g:
+in this order the three sigmoids are neighbours, and so are the three gates that act through the cell.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ CHUNK = 32
 
 
 def recur(
-    inputs: Float[Tensor, "C B 5*l"],
+    inputs: Float[Tensor, "C B S"],
     mirror: Int[Tensor, "C B"],
     keys: Float[Tensor, "B Q l"],
-    values: Float[Tensor, "B Q 4*l"],
+    values: Float[Tensor, "B Q G"],
     mask: Bool[Tensor, "B Q"],
     score: Float[Tensor, "l"],
     bias: Float[Tensor, "1"],
-    state: Float[Tensor, "5*l l"],
+    state: Float[Tensor, "S l"],
 ) -> Float[Tensor, "C B 2 l"]:
     """Hidden states in the order of reading, from zero; ``recur_plain`` with a gradient by hand.
 
@@ -43,14 +43,14 @@ def recur(
 
 
 def recur_plain(
-    inputs: Float[Tensor, "C B 5*l"],
+    inputs: Float[Tensor, "C B S"],
     mirror: Int[Tensor, "C B"],
     keys: Float[Tensor, "B Q l"],
-    values: Float[Tensor, "B Q 4*l"],
+    values: Float[Tensor, "B Q G"],
     mask: Bool[Tensor, "B Q"],
     score: Float[Tensor, "l"],
     bias: Float[Tensor, "1"],
-    state: Float[Tensor, "5*l l"],
+    state: Float[Tensor, "S l"],
 ) -> Float[Tensor, "C B 2 l"]:
     """What ``recur`` computes, in the plainest form; the gradient is autograd's."""
     back = inputs.flatten(0, 1)[_flat(mirror)].view_as(inputs)
@@ -102,7 +102,7 @@ class _Recurrence(torch.autograd.Function):
 class _Tape(NamedTuple):
     """What each step leaves behind: [query, o, i, f, g], the hidden state, the cell, the attention."""
 
-    steps: Float[Tensor, "C B 2 5*l"]
+    steps: Float[Tensor, "C B 2 S"]
     states: Float[Tensor, "C B 2 l"]
     cells: Float[Tensor, "C B 2 l"]
     attention: Float[Tensor, "C B 2 Q"]
@@ -175,12 +175,12 @@ class _Backwards:
         self.dh = (gradient.view(2 * B, -1) @ self.state).view(B, 2, width)
         self.dc *= step[..., 3 * width : 4 * width]
 
-    def gradient_of_inputs(self, mirror: Int[Tensor, "C*B"]) -> Float[Tensor, "C B 5*l"]:
+    def gradient_of_inputs(self, mirror: Int[Tensor, "N"]) -> Float[Tensor, "C B S"]:
         """Each unit is read twice: at its own step, and by the second direction at its mirror."""
         back = self.gradient.view(-1, 5 * self.width).index_select(0, 2 * mirror + 1)
         return back.view_as(self.gradient[:, :, 0]).add_(self.gradient[:, :, 0])
 
-    def gradient_of_state(self) -> Float[Tensor, "5*l l"]:
+    def gradient_of_state(self) -> Float[Tensor, "S l"]:
         return self.gradient[1:].view(-1, 5 * self.width).T @ self.tape.states[:-1].view(-1, self.width)
 
 
@@ -206,7 +206,7 @@ class _Response:
 
 
 def _local_derivatives(
-    steps: Float[Tensor, "P B 2 5*l"], cells: Float[Tensor, "P+1 B 2 l"], out: Float[Tensor, "P B 2 5*l"]
+    steps: Float[Tensor, "P B 2 S"], cells: Float[Tensor, "P+1 B 2 l"], out: Float[Tensor, "P B 2 S"]
 ) -> Float[Tensor, "P B 2 l"]:
     """The derivative of h by the gate o and of c by the gates i, f, g, into ``out``; and of h by c.
 
@@ -222,7 +222,7 @@ def _local_derivatives(
     return o * (1 - tanh * tanh)
 
 
-def _flat(mirror: Int[Tensor, "C B"]) -> Int[Tensor, "C*B"]:
+def _flat(mirror: Int[Tensor, "C B"]) -> Int[Tensor, "N"]:
     """Unit numbers within a window as rows of the flattened ``(C, B)``."""
     B = mirror.shape[1]
     return (mirror * B + torch.arange(B, device=mirror.device)).flatten()

@@ -26,7 +26,7 @@ class SuBiLSTM(nn.Module):
         self.readers = nn.ModuleList(nn.LSTM(in_dim, hidden, batch_first=True) for _ in range(4))
         self.out_dim = 2 * hidden
 
-    def forward(self, x: Float[Tensor, "B K D"], mask: Bool[Tensor, "B K"]) -> Float[Tensor, "B K 2l"]:
+    def forward(self, x: Float[Tensor, "B K D"], mask: Bool[Tensor, "B K"]) -> Float[Tensor, "B K M"]:
         """``mask`` is a prefix mask; zeros where it is False."""
         at = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
         step = torch.arange(min(self.window, mask.shape[1]), device=mask.device)
