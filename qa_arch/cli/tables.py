@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from qa_arch.config.files import write_atomic, write_json
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.results.comparison import Table, by_measure, comparison
-from qa_arch.results.openings import openings_note, read_openings
-from qa_arch.results.published import SPEC, experiment_tables
+from qa_arch.results.comparison import Runs, Table, by_measure, comparison
+from qa_arch.results.openings import EXPERIMENTS, openings_note, read_openings
+from qa_arch.results.published import RECORDS, SPEC, experiment_tables
 from qa_arch.results.record import RECORD, find_records
 from qa_arch.results.render import FORMATS, markdown, render
 
-EXPERIMENTS = Path("experiments")
+log = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--format", choices=FORMATS, default="text", help="default: text")
     add("--out", metavar="F", help="write to this file instead of standard output")
+    add("--figure", metavar="F.svg", help="also draw the runs, which must make one table, as .svg and .png")
     add(
         "--all",
         action="store_true",
@@ -38,16 +40,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the tables, write them to ``--out``, or with ``--all`` write those of every experiment."""
     if args.all:
-        if args.runs or args.out:
-            raise ConfigError("--all writes the tables of experiments/; it takes no RUNS and no --out")
+        if args.runs or args.out or args.figure:
+            raise ConfigError(
+                "--all writes the tables of experiments/; it takes no RUNS, no --out and no --figure"
+            )
         return _write_all()
     roots = args.runs or ["runs"]
     runs = find_records(roots)
     if not runs:
         raise RunError(f"{', '.join(roots)}: no {RECORD} below; train a model first (qa-arch train)")
-    page = render(
-        [_with_openings(comparison(group), group[0][1].name) for group in by_measure(runs)], args.format
-    )
+    groups = by_measure(runs)
+    page = render([_with_openings(comparison(group), group) for group in groups], args.format)
+    if args.figure:
+        _draw(groups, args.figure)
     if args.out:
         write_atomic(args.out, page)
     else:
@@ -55,9 +60,20 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _with_openings(table: Table, experiment: str) -> Table:
-    """The table with every opening of the experiment's closed dev set told below it."""
-    openings = read_openings(EXPERIMENTS / experiment)
+def _draw(groups: Sequence[Runs], path: str) -> None:
+    from qa_arch.results.plots import DRAWN, comparison_figure
+
+    if len(groups) > 1:
+        raise ConfigError(f"--figure: these runs make {len(groups)} tables; name the runs of one of them")
+    for file in comparison_figure(comparison(groups[0], columns=DRAWN), path):
+        log.info("%s: written", file)
+
+
+def _with_openings(table: Table, runs: Runs) -> Table:
+    """The table with every opening of the runs' closed dev set told below it."""
+    fingerprints = {record.data.get("dev", {}).get("fingerprint") for _, record in runs}
+    logged = read_openings(EXPERIMENTS / runs[0][1].name)
+    openings = [opening for opening in logged if opening.fingerprint in fingerprints]
     return replace(table, notes=[*table.notes, openings_note(openings)]) if openings else table
 
 
@@ -66,6 +82,9 @@ def _write_all() -> int:
     if not specs:
         raise RunError(f"{EXPERIMENTS}/*/{SPEC}: there is none; call this in the root of a checkout")
     for spec in specs:
+        if not any((spec.parent / RECORDS).rglob(RECORD)):
+            log.warning("%s: no %s below it yet, so no table", spec.parent / RECORDS, RECORD)
+            continue
         tables = experiment_tables(spec.parent)
         page = "\n".join(markdown(table) for table in tables)
         path = write_atomic(spec.with_suffix(".md"), page)

@@ -95,6 +95,21 @@ def test_nothing_to_show(here, capsys):
     assert len(capsys.readouterr().err.splitlines()) == 4
 
 
+def test_an_experiment_without_records_is_passed_over(experiment, capsys, caplog):
+    write(experiment.parent / "planned", {"title": "Later"})
+    assert main(["tables", "--all"]) == 0
+    assert capsys.readouterr().out.split() == ["experiments/trial/table.md"]
+    assert "experiments/planned/records: no run.json" in caplog.text
+    assert not (experiment.parent / "planned" / "table.md").exists()
+
+
+def test_only_openings_of_the_same_set_stand_below_a_table(here, make_record, capsys):
+    make_record(data="d2").write(here / "runs" / "a")
+    append_opening(here / "experiments" / "trial", OPENING)
+    assert main(["tables"]) == 0
+    assert "opened" not in capsys.readouterr().out
+
+
 def test_committed_experiments_without_torch_and_wandb(experiment):
     environment = os.environ | {"COLUMNS": "20"}
     done = subprocess.run([sys.executable, "-c", BLOCKED], capture_output=True, text=True, env=environment)

@@ -1,0 +1,198 @@
+"""The four files of this experiment, rebuilt from the public SQuAD files.
+
+    python experiments/real_part/build.py --train-1.1 train-v1.1.json --train-2.0 train-v2.0.json \
+        --dev-2.0 dev-v2.0.json --out data/squad
+
+``data/`` is then what ``QA_ARCH_DATA`` names. Nothing is written unless every file has the counts of
+``EXPECTED``; the fingerprint tells whether it is also the same, question by question and in order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+
+from qa_arch.config.files import write_json
+from qa_arch.data.splits import require_disjoint
+from qa_arch.data.squad import question_set, read, write
+from qa_arch.errors import DataError, QaArchError
+from qa_arch.types.text import Example, QuestionSet
+
+TRAIN_ARTICLES = 44
+"""Articles from the front of train-v1.1, all of their questions."""
+NEGATIVE_ARTICLES = 11
+"""Articles from the front of train-v2.0, their unanswerable questions."""
+
+TRAIN = (
+    "Southern_California",
+    "Sky_(United_Kingdom)",
+    "Victoria_(Australia)",
+    "Amazon_rainforest",
+    "Ctenophora",
+    "Fresno,_California",
+    "Black_Death",
+    "Geology",
+    "Pharmacy",
+    "Construction",
+    "Private_school",
+    "Jacksonville,_Florida",
+    "University_of_Chicago",
+    "Intergovernmental_Panel_on_Climate_Change",
+    "Prime_number",
+)
+"""Articles of dev-v2.0 that train."""
+CALIBRATION = ("Oxygen", "Civil_disobedience", "Economic_inequality", "Rhine")
+FOLD_A = (
+    "Normans",
+    "Computational_complexity_theory",
+    "Huguenot",
+    "Steam_engine",
+    "1973_oil_crisis",
+    "European_Union_law",
+    "Packet_switching",
+    "Harvard_University",
+    "Yuan_dynasty",
+    "Immune_system",
+    "Scottish_Parliament",
+    "Islamism",
+    "Imperialism",
+    "Warsaw",
+    "French_and_Indian_War",
+    "Force",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a rebuilt file must hold."""
+
+    questions: int
+    unanswerable: int
+    articles: int
+    fingerprint: str
+    """Its first 16 digits."""
+
+
+EXPECTED = {
+    "train-v1.1.part": Expected(11877, 0, 44, "98910d817b58ca70"),
+    "train-v2.0.part": Expected(16265, 2395, 59, "3d71f186dc3dc86c"),
+    "calibration-v2.0": Expected(1755, 730, 4, "32729119cb791591"),
+    "dev-v2.0.fold_a": Expected(6078, 3168, 16, "7cbedca64dca82f8"),
+}
+
+
+def build(train_1: QuestionSet, train_2: QuestionSet, dev_2: QuestionSet) -> dict[str, QuestionSet]:
+    """The four sets by the names of their files; DataError where an article is missing or on two sides."""
+    dev_2 = without_plausible(dev_2)
+    answerable = first_articles(train_1, TRAIN_ARTICLES)
+    train = with_unanswerable(answerable, first_articles(train_2, NEGATIVE_ARTICLES))
+    examples = (*train.examples, *articles(dev_2, TRAIN).examples)
+    sets = {
+        "train-v1.1.part": answerable,
+        "train-v2.0.part": question_set("train-v2.0.part", examples, "2.0"),
+        "calibration-v2.0": articles(dev_2, CALIBRATION),
+        "dev-v2.0.fold_a": articles(dev_2, FOLD_A),
+    }
+    require_disjoint(
+        **{name: sets[name] for name in ("train-v2.0.part", "calibration-v2.0", "dev-v2.0.fold_a")}
+    )
+    return sets
+
+
+def first_articles(questions: QuestionSet, count: int) -> QuestionSet:
+    """The questions of the first ``count`` articles in file order."""
+    titles = list(dict.fromkeys(example.title for example in questions.examples))
+    if len(titles) < count:
+        raise DataError(f"{questions.name}: holds {len(titles)} articles, {count} are needed; is it whole?")
+    return articles(questions, titles[:count])
+
+
+def articles(questions: QuestionSet, titles: Collection[str]) -> QuestionSet:
+    """The questions of the articles with these titles, in file order; all of them must be there."""
+    if missing := [title for title in titles if title not in questions.titles]:
+        raise DataError(f"{questions.name}: lacks the articles {', '.join(missing)}; is it the right file?")
+    chosen = (example for example in questions.examples if example.title in titles)
+    return question_set(questions.name, chosen, questions.protocol)
+
+
+def with_unanswerable(answerable: QuestionSet, other: QuestionSet) -> QuestionSet:
+    """``answerable`` with the unanswerable questions of ``other`` behind those of the same passage."""
+    waiting: dict[tuple[str, str], list[Example]] = {}
+    for example in other.examples:
+        if not example.answerable:
+            waiting.setdefault(_passage(example), []).append(example)
+    examples: list[Example] = []
+    for passage, group in groupby(answerable.examples, key=_passage):
+        examples += group
+        context = examples[-1].context  # the same string object for all questions of a passage
+        examples += (replace(example, context=context) for example in waiting.pop(passage, ()))
+    if waiting:
+        title, _ = next(iter(waiting))
+        raise DataError(
+            f"{other.name}: {len(waiting)} passages, the first of {title}, are not in {answerable.name};"
+            " are these the official files?"
+        )
+    return question_set(answerable.name, examples, "2.0")
+
+
+def _passage(example: Example) -> tuple[str, str]:
+    return example.title, example.context
+
+
+def without_plausible(questions: QuestionSet) -> QuestionSet:
+    """The same questions without the plausible answers of the unanswerable ones, which nothing here reads."""
+    examples = (replace(example, plausible=()) for example in questions.examples)
+    return question_set(questions.name, examples, questions.protocol)
+
+
+def differences(name: str, questions: QuestionSet, expected: Expected) -> list[str]:
+    """What of the counts is not as expected, one line each."""
+    counts = {
+        "questions": (len(questions), expected.questions),
+        "unanswerable": (unanswerable(questions), expected.unanswerable),
+        "articles": (len(questions.titles), expected.articles),
+    }
+    return [
+        f"{name}: {got:,} {what}, expected {want:,}" for what, (got, want) in counts.items() if got != want
+    ]
+
+
+def unanswerable(questions: QuestionSet) -> int:
+    return sum(not example.answerable for example in questions.examples)
+
+
+def describe(name: str, questions: QuestionSet, expected: Expected) -> str:
+    same = questions.fingerprint.startswith(expected.fingerprint)
+    return (
+        f"{name}.json: {len(questions):,} questions, {unanswerable(questions):,} unanswerable,"
+        f" {len(questions.titles)} articles, {'identical to ours' if same else 'text differs from ours'}"
+        f" ({questions.fingerprint[:16]})"
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit code 4, and nothing written, where counts differ or a file cannot be used."""
+    parser = argparse.ArgumentParser(description="Rebuild the data of experiments/real_part.")
+    for name in ("train-1.1", "train-2.0", "dev-2.0"):
+        parser.add_argument(f"--{name}", dest=name, required=True, metavar="F", help="the official file")
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder for the four files")
+    given = vars(parser.parse_args(arguments))
+    try:
+        sets = build(read(given["train-1.1"]), read(given["train-2.0"]), read(given["dev-2.0"]))
+        if wrong := [line for name in sets for line in differences(name, sets[name], EXPECTED[name])]:
+            raise DataError("; ".join(wrong) + "; nothing was written")
+        for name, questions in sets.items():
+            write_json(given["out"] / f"{name}.json", write(questions), indent=None)
+            print(describe(name, questions, EXPECTED[name]))
+    except QaArchError as error:
+        print(f"build.py: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

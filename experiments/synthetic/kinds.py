@@ -1,0 +1,64 @@
+"""F1 of each kind of question, by run: what ``questions.parquet`` says beyond the totals.
+
+python experiments/synthetic/kinds.py RUNS
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from pathlib import Path
+
+from qa_arch.errors import QaArchError, RunError
+from qa_arch.results.comparison import Table
+from qa_arch.results.record import QUESTIONS, find_records, read_questions
+from qa_arch.results.render import markdown
+
+ANSWERABLE = "answerable"
+
+
+def f1_by_kind(folder: Path) -> dict[str, tuple[float, int]]:
+    """By kind, answerable first and then by name: the mean F1 in percent and how many questions."""
+    columns = read_questions(folder)
+    kinds = [kind or ANSWERABLE for kind in columns["kind"]]
+    sums: Counter[str] = Counter()
+    for kind, f1 in zip(kinds, columns["f1"], strict=True):
+        sums[kind] += f1
+    counts = Counter(kinds)
+    order = sorted(counts, key=lambda kind: (kind != ANSWERABLE, kind))
+    return {kind: (100 * sums[kind] / counts[kind], counts[kind]) for kind in order}
+
+
+def kinds_table(roots: list[str]) -> Table:
+    """A row a kind, a column a run. RunError where runs were scored on different questions."""
+    runs = [(folder, record) for folder, record in find_records(roots) if (folder / QUESTIONS).is_file()]
+    if not runs:
+        raise RunError(f"{', '.join(roots)}: no {QUESTIONS} below; train a model first")
+    if len({record.data["dev"]["fingerprint"] for _, record in runs}) > 1:
+        raise RunError("the runs were scored on different dev sets; name runs of one experiment")
+    scored = {f"{record.model}, seed {record.seed}": f1_by_kind(folder) for folder, record in runs}
+    if len(scored) < len(runs):
+        raise RunError("two runs share model and seed; name the ones that are meant")
+    rows = [
+        {"model": kind, "questions": count, **{run: kinds[kind][0] for run, kinds in scored.items()}}
+        for kind, (_, count) in next(iter(scored.values())).items()
+    ]
+    columns = {"model": "kind", "questions": "questions"} | {run: run for run in scored}
+    title = f"{runs[0][1].name}: dev F1 by kind of question"
+    return Table(title, columns, rows, ["unanswerable kinds: F1 is the share answered with nothing"])
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="F1 of each kind of question, as Markdown.")
+    parser.add_argument("runs", nargs="+", metavar="RUNS", help="run folders, or folders of runs")
+    try:
+        print(markdown(kinds_table(parser.parse_args(arguments).runs)), end="")
+    except QaArchError as error:
+        print(f"kinds.py: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""Every folder of ``experiments/``: its page has a header, its commands compose, it holds no SQuAD text."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from qa_arch.cli.main import main
+from qa_arch.data.squad import read
+from qa_arch.results.published import read_specs
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = sorted(path.parent for path in (ROOT / "experiments").glob("*/README.md"))
+HEADER = ("Question", "Command", "Hours", "Expected", "Obtained")
+RUN = 8
+"""Words in a row that make a quotation."""
+
+
+def by_name(folder: Path) -> str:
+    return folder.name
+
+
+def commands(page: str) -> list[list[str]]:
+    """The qa-arch calls of a page's code blocks, as arguments."""
+    blocks = re.findall(r"^```\w*\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE)
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    return [shlex.split(line)[1:] for line in lines if line.startswith("qa-arch ")]
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
+
+
+def quotations(text: str, known: set[tuple[str, ...]]) -> Iterator[str]:
+    found = words(text)
+    for run in zip(*(found[offset:] for offset in range(RUN)), strict=False):
+        if run in known:
+            yield " ".join(run)
+
+
+def strings(value: object) -> Iterator[str]:
+    """Every string in a JSON value, keys included: what stands apart is not read as one text."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from strings(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from strings(inner)
+    elif isinstance(value, str):
+        yield value
+
+
+def texts_of(path: Path) -> Iterator[str]:
+    """All text in a committed file, that of parquet columns and of JSON strings piece by piece."""
+    if path.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        yield from strings(pq.read_table(path).to_pydict())
+    elif path.suffix == ".json":
+        yield from strings(json.loads(path.read_text(encoding="utf-8")))
+    elif path.suffix != ".png":
+        yield path.read_text(encoding="utf-8")
+
+
+def files() -> list[Path]:
+    found = (ROOT / "experiments").rglob("*")
+    return [path for path in sorted(found) if path.is_file() and "__pycache__" not in path.parts]
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=by_name)
+def test_the_page_opens_with_every_field_of_the_header_in_order(folder):
+    fields = re.findall(r"^\*\*(\w+)\.\*\* ?", (folder / "README.md").read_text(), flags=re.MULTILINE)
+    assert tuple(fields[: len(HEADER)]) == HEADER
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=by_name)
+def test_every_training_command_composes(folder, monkeypatch, capsys):
+    monkeypatch.setenv("QA_ARCH_DATA", "data")
+    trainings = [call for call in commands((folder / "README.md").read_text()) if call[0] == "train"]
+    assert trainings
+    for call in trainings:
+        assert main([*call, "--dry-run"]) == 0, capsys.readouterr().err
+        for config in yaml.safe_load_all(capsys.readouterr().out):
+            assert config["name"] == folder.name, "openings of dev are logged by this name"
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=by_name)
+def test_every_other_command_takes_its_arguments(folder):
+    for command, *arguments in commands((folder / "README.md").read_text()):
+        parser = argparse.ArgumentParser()
+        importlib.import_module(f"qa_arch.cli.{command}").add_arguments(parser)
+        parser.parse_args(arguments)
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=by_name)
+def test_the_table_is_asked_for_rightly(folder):
+    assert read_specs(folder)
+
+
+@pytest.mark.parametrize("link", [(f, t) for f in FOLDERS for t in ("build.py", "kinds.py")], ids=str)
+def test_scripts_that_a_page_names_are_there(link):
+    folder, script = link
+    named = f"experiments/{folder.name}/{script}" in (folder / "README.md").read_text()
+    assert named == (folder / script).is_file()
+
+
+def test_a_quotation_is_found_whatever_its_case_and_marks():
+    known = {tuple(words("one two three four five six seven eight"))}
+    assert list(quotations("Zero: one, TWO three\nfour five (six) seven eight nine", known))
+    assert not list(quotations("one two three four five six seven nine eight", known))
+
+
+def test_records_are_read_to_their_last_string(tmp_path):
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps({"a": [{"b": "deep"}], "c": 1}))
+    assert list(texts_of(path)) == ["a", "b", "deep", "c"]
+
+
+@pytest.mark.data
+def test_no_squad_text_in_experiments(real_data):
+    found = [words(text) for path in files() for text in texts_of(path)]
+    ours = {run for text in found for run in zip(*(text[n:] for n in range(RUN)), strict=False)}
+    for path in sorted((real_data / "squad").glob("*.json")):
+        questions = read(path)
+        contexts = dict.fromkeys(example.context for example in questions.examples)
+        for text in (*contexts, *(example.question for example in questions.examples)):
+            assert not list(quotations(text, ours)), f"{path.name}: {text[:80]!r} is quoted in experiments/"

@@ -1,0 +1,153 @@
+"""``experiments/real_part/build.py``: the recipe, on made-up articles and on what real data is at hand."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from qa_arch.data.squad import question_set, read
+from qa_arch.errors import DataError
+from qa_arch.types.text import Example, Gold
+
+SCRIPT = Path(__file__).parents[2] / "experiments" / "real_part" / "build.py"
+
+
+@pytest.fixture(scope="module")
+def build():
+    spec = importlib.util.spec_from_file_location("real_part_build", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
+
+
+def asked(id_: str, title: str, context: str = "", answerable: bool = True) -> Example:
+    context = context or f"The mill of {title} is red."
+    gold = Gold("red", context.index("red"))
+    return Example(
+        id_,
+        "Which colour?",
+        context,
+        title,
+        answers=(gold,) if answerable else (),
+        plausible=() if answerable else (gold,),
+    )
+
+
+def made(*examples: Example):
+    return question_set("made", examples, "2.0" if any(not e.answerable for e in examples) else "1.1")
+
+
+def ids(questions) -> list[str]:
+    return [example.id for example in questions.examples]
+
+
+def test_articles_come_from_the_front_in_file_order_whole(build):
+    questions = made(asked("b1", "B"), asked("b2", "B"), asked("a1", "A"), asked("c1", "C"))
+    assert ids(build.first_articles(questions, 2)) == ["b1", "b2", "a1"]
+
+
+def test_a_file_with_too_few_articles_is_refused(build):
+    with pytest.raises(DataError, match="holds 1 articles, 2 are needed"):
+        build.first_articles(made(asked("a1", "A")), 2)
+
+
+def test_chosen_articles_keep_the_order_of_the_file(build):
+    questions = made(asked("a1", "A"), asked("b1", "B"), asked("c1", "C"))
+    assert ids(build.articles(questions, ("C", "A"))) == ["a1", "c1"]
+
+
+def test_a_missing_article_is_named(build):
+    with pytest.raises(DataError, match="lacks the articles Z;"):
+        build.articles(made(asked("a1", "A")), ("A", "Z"))
+
+
+def test_unanswerable_questions_stand_behind_those_of_their_passage_and_nothing_else_is_taken(build):
+    first, second = "The red mill turns.", "A red barn stands."
+    train = made(
+        asked("a1", "A", first), asked("a2", "A", second), asked("a3", "A", first), asked("b1", "B", first)
+    )
+    other = made(
+        asked("n1", "A", first, answerable=False),
+        asked("x1", "A", first),  # answerable, so train has it already
+        asked("n2", "A", second, answerable=False),
+        asked("n3", "A", second, answerable=False),
+    )
+    joined = build.with_unanswerable(train, other)
+    assert ids(joined) == ["a1", "n1", "a2", "n2", "n3", "a3", "b1"]
+    assert joined.protocol == "2.0"
+    assert joined.examples[0].context is joined.examples[1].context
+
+
+def test_a_passage_that_train_lacks_is_told(build):
+    train = made(asked("a1", "A", "The red mill turns."))
+    other = made(asked("n1", "A", "The red mill  turns.", answerable=False))
+    with pytest.raises(DataError, match="1 passages, the first of A, are not in made"):
+        build.with_unanswerable(train, other)
+
+
+def test_dev_loses_its_plausible_answers_and_nothing_else(build):
+    kept, plain = asked("a1", "A"), asked("n1", "A", answerable=False)
+    cleaned = build.without_plausible(made(kept, plain))
+    assert cleaned.examples == (kept, replace(plain, plausible=()))
+
+
+def sources(build):
+    """Made-up files with the articles that the recipe names."""
+    train = made(*(asked(f"t{n}", f"T{n}") for n in range(build.TRAIN_ARTICLES + 1)))
+    negatives = made(*(asked(f"n{n}", f"T{n}", answerable=False) for n in range(build.NEGATIVE_ARTICLES + 1)))
+    titles = (*build.FOLD_A, *build.TRAIN, *build.CALIBRATION)
+    dev = made(
+        *(example for t in titles for example in (asked(f"d-{t}", t), asked(f"u-{t}", t, answerable=False)))
+    )
+    return train, negatives, dev
+
+
+def test_the_four_sets(build):
+    sets = build.build(*sources(build))
+    assert {name: len(questions) for name, questions in sets.items()} == {
+        "train-v1.1.part": 44,
+        "train-v2.0.part": 44 + 11 + 2 * 15,
+        "calibration-v2.0": 2 * 4,
+        "dev-v2.0.fold_a": 2 * 16,
+    }
+    assert sets["train-v1.1.part"].protocol == "1.1"
+    assert ids(sets["train-v2.0.part"])[:3] == ["t0", "n0", "t1"]
+    assert "T44" not in sets["train-v2.0.part"].titles
+
+
+def test_an_article_on_two_sides_is_refused(build):
+    train, negatives, dev = sources(build)
+    renamed = (replace(e, title="Normans") if e.title == "T20" else e for e in train.examples)
+    with pytest.raises(DataError, match=r"share 1 article \('Normans'\)"):
+        build.build(made(*renamed), negatives, dev)
+
+
+def test_other_counts_write_nothing(build, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(build, "read", dict(zip("123", sources(build), strict=True)).__getitem__)
+    given = ["--train-1.1", "1", "--train-2.0", "2", "--dev-2.0", "3", "--out", str(tmp_path / "out")]
+    assert build.main(given) == DataError.exit_code
+    assert "calibration-v2.0: 8 questions, expected 1,755" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.data
+def test_the_real_files_come_out_identical(build, real_data, tmp_path, capsys):
+    """The parts stand in for both train files: what the recipe takes of these lies at their front."""
+    squad = real_data / "squad"
+    files = {
+        "--train-1.1": squad / "train-v1.1.part.json",
+        "--train-2.0": squad / "train-v2.0.part.json",
+        "--dev-2.0": squad / "dev-v2.0.json",
+    }
+    if missing := [path.name for path in files.values() if not path.is_file()]:
+        pytest.skip(f"not at hand: {', '.join(missing)}")
+    assert build.main([str(part) for pair in files.items() for part in pair] + ["--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.count("identical to ours") == 4
+    for name in build.EXPECTED:
+        assert read(tmp_path / f"{name}.json").fingerprint == read(squad / f"{name}.json").fingerprint, name

@@ -1,0 +1,138 @@
+"""Figures of comparisons: what stands where, the same bytes every time, and a readable refusal."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from qa_arch.cli.main import main
+from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.results.comparison import comparison
+from qa_arch.results.plots import DRAWN, MEASURES, _draw, caption, comparison_figure, lines
+
+pytest.importorskip("matplotlib")
+
+
+@pytest.fixture
+def table(make_record):
+    runs = [
+        (Path("runs/a"), make_record("bert", 40.0)),
+        (Path("runs/b"), make_record("proposed", 60.0, seed=13)),
+        (Path("runs/c"), make_record("proposed", 66.0, seed=14)),
+        (Path("runs/d"), make_record("roberta", None, status="oom")),
+    ]
+    return comparison(runs, columns=DRAWN)
+
+
+def test_models_by_their_best_f1_then_the_failed_then_the_references(table):
+    assert [name for name, _ in lines(table)] == ["proposed", "bert", "roberta", "always-no-answer"]
+    assert [len(rows) for _, rows in lines(table)] == [2, 1, 1, 1]
+
+
+def test_the_caption_says_by_what_the_figures_were_measured(table):
+    told = caption(table)
+    for part in (
+        "made-up: 1,200 questions, of them 600 unanswerable",
+        "official SQuAD 2.0 scores",
+        "null margin fitted on calibration",
+        "seeds 13, 14",
+        "open marks: heuristics",
+        "their mean",
+    ):
+        assert part in told
+    assert "seconds" not in told
+
+
+def test_one_seed_is_told_without_means(make_record):
+    told = caption(comparison([(Path("a"), make_record())], columns=DRAWN))
+    assert "seed 13" in told
+    assert "mean" not in told
+
+
+def marks(panel) -> dict[int, list[float]]:
+    """By line from the top: where the panel's marks stand."""
+    drawn = (line for line in panel.get_lines() if line.get_marker() not in ("None", None, ""))
+    return {int(line.get_ydata()[0]): list(line.get_xdata()) for line in drawn}
+
+
+def test_every_mark_stands_at_its_score(table):
+    panels = _draw(table, list(MEASURES)).axes
+    assert [panel.get_title(loc="left") for panel in panels] == ["EM", "F1", "HasAns F1", "NoAns F1"]
+    assert marks(panels[0]) == {0: [60.0, 66.0], 1: [40.0], 3: [50.0]}
+    assert marks(panels[1]) == {0: [62.0, 68.0], 1: [42.0], 3: [50.0]}
+    assert marks(panels[2]) == {0: [74.0, 80.0], 1: [54.0], 3: [0.0]}
+    assert marks(panels[3]) == {0: [50.0, 56.0], 1: [30.0], 3: [100.0]}
+    said = [text.get_text() for text in panels[0].texts]
+    assert said == ["63.0", "40.0", "OOM", "50.0"]
+    names = [label.get_text() for label in panels[0].get_yticklabels()]
+    assert names == [name for name, _ in lines(table)]
+    top, bottom = panels[0].transData.transform([(0, 0), (0, 3)])[:, 1]
+    assert top > bottom, "the first line is the upper one"
+
+
+def test_references_are_light(table):
+    panel = _draw(table, ["f1"]).axes[0]
+    squares = [mark for mark in panel.get_lines() if mark.get_marker() == MEASURES["f1"][1]]
+    fills = {int(mark.get_ydata()[0]): mark.get_markerfacecolor() for mark in squares}
+    assert fills == {0: MEASURES["f1"][0], 1: MEASURES["f1"][0], 3: "white"}
+
+
+def test_a_protocol_without_null_has_two_panels(make_record):
+    record = make_record(protocol="1.1", references={})
+    table = comparison([(Path("a"), record)], columns=DRAWN)
+    measures = [key for key in MEASURES if table.rows[0].get(key) is not None]
+    assert measures == ["exact", "f1"]
+    assert len(_draw(table, measures).axes) == 2
+
+
+def test_both_files_the_same_every_time_without_a_date(table, tmp_path):
+    first = comparison_figure(table, tmp_path / "new" / "one.png")
+    assert [path.name for path in first] == ["one.svg", "one.png"]
+    again = comparison_figure(table, tmp_path / "two")
+    assert [path.name for path in again] == ["two.svg", "two.png"]
+    for one, two in zip(first, again, strict=True):
+        assert one.read_bytes() == two.read_bytes()
+    svg = first[0].read_text()
+    assert svg.startswith("<?xml")
+    assert not re.search(r"\b20\d\d-\d\d-\d\dT", svg)
+    assert first[1].read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_ending_that_is_not_written_is_refused(table, tmp_path):
+    with pytest.raises(ConfigError, match=r"as \.svg and \.png"):
+        comparison_figure(table, tmp_path / "figure.pdf")
+
+
+def test_nothing_to_draw_is_told(make_record, tmp_path):
+    table = comparison([(Path("a"), make_record(exact=None, references={}))], columns=DRAWN)
+    with pytest.raises(ConfigError, match="no row has a score"):
+        comparison_figure(table, tmp_path / "figure.svg")
+
+
+def test_without_matplotlib_the_remedy_is_named(table, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(UnavailableError, match=r"pip install 'qa-arch\[plots\]'"):
+        comparison_figure(table, tmp_path / "figure.svg")
+
+
+def test_matplotlib_is_loaded_only_to_draw():
+    program = "import sys, qa_arch.results.plots; print('matplotlib' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_the_command_draws_one_table_beside_its_page(tmp_path, monkeypatch, make_record, capsys):
+    monkeypatch.chdir(tmp_path)
+    make_record().write("runs/trial/a")
+    assert main(["tables", "--figure", "docs/comparison.svg"]) == 0
+    assert "trial: dev" in capsys.readouterr().out
+    assert sorted(path.name for path in Path("docs").iterdir()) == ["comparison.png", "comparison.svg"]
+    make_record(data="d2").write("runs/trial/b")
+    assert main(["tables", "--figure", "other.svg"]) == 2
+    assert "these runs make 2 tables" in capsys.readouterr().err
+    assert main(["tables", "--all", "--figure", "other.svg"]) == 2
+    assert not Path("other.svg").exists()
