@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -175,14 +174,12 @@ def _logger(config: Config, folder: Path, stack: ExitStack) -> Any:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let an interrupt through: Lightning ignores SIGINT from then on and exits with a code of its own."""
-    handler = signal.getsignal(signal.SIGINT)
+    """Let an interrupt through, which Lightning turns into an exit."""
     try:
         yield
     except SystemExit as error:
         if not isinstance(error.__context__, KeyboardInterrupt):
             raise
-        signal.signal(signal.SIGINT, handler)
         raise KeyboardInterrupt from error
 
 

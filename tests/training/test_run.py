@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import signal
+from dataclasses import replace
 
 import pytest
 import torch
 
 from qa_arch.data.synthetic import generate
-from qa_arch.errors import ConfigError
+from qa_arch.errors import ConfigError, DataError
 from qa_arch.results.record import read_questions, read_record
 from qa_arch.training import run as running
+from qa_arch.training.assemble import load_sets
 from qa_arch.training.final import warn_if_mute
 from qa_arch.training.module import SpanTask
 from qa_arch.types.text import Answer, Candidate
@@ -45,6 +47,7 @@ def test_a_finished_run_tells_everything(run_training):
     assert record.data["dev"]["titles"] == []
     assert record.batch == {"micro": 4, "accumulate": 1, "devices": 1, "global": 4}
     assert record.margin["fitted_on"] == "calibration"
+    assert record.margin["value"] == record.scores["calibration"]["oracle"]["threshold"]
     assert set(record.scores["dev"]) == {"margin_0", "calibrated", "oracle", "never_null"}
     assert record.scores["dev"]["calibrated"]["threshold"] == record.margin["value"]
     assert set(record.references["dev"]) == {"always-no-answer", "random-span", "word-overlap"}
@@ -95,6 +98,13 @@ def test_what_fails_before_training_is_recorded_too(run_training, tmp_path):
     with pytest.raises(ConfigError, match="_target_"):
         run_training("model._target_=os.path.join")
     assert read_record(tmp_path / "run").status == "failed"
+
+
+def test_sets_that_share_an_article_are_refused(configure):
+    data = configure().data
+    for shared in (replace(data, calibration=data.train), replace(data, dev=data.calibration)):
+        with pytest.raises(DataError, match=r"share \d article"):
+            load_sets(shared)
 
 
 def test_a_run_that_recovers_leaves_no_old_traceback(run_training, breaking, monkeypatch, tmp_path):
