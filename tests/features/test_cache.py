@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 
@@ -58,7 +59,7 @@ def test_a_hit_builds_nothing(tmp_path, questions, bert, monkeypatch):
 
 @pytest.mark.parametrize(
     "changed",
-    ["max_length", "stride", "max_question", "segments", "questions", "tokenizer", "version"],
+    ["max_length", "stride", "max_question", "segments", "questions", "tokenizer", "padding", "version"],
 )
 def test_a_changed_setting_misses(tmp_path, questions, bert, monkeypatch, changed):
     prepare_cached(questions, bert, tmp_path, **LENGTHS)
@@ -67,6 +68,9 @@ def test_a_changed_setting_misses(tmp_path, questions, bert, monkeypatch, change
         asked = dataclasses.replace(questions, fingerprint="other")
     elif changed == "tokenizer":
         tokenizer = tokenizers.build("wordpiece", ["other texts than before"], 90)
+    elif changed == "padding":
+        tokenizer = copy.deepcopy(bert)
+        tokenizer.pad_token = "[UNK]"
     elif changed == "version":
         monkeypatch.setattr(cache, "FEATURES_VERSION", 10**6)
     else:

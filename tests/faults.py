@@ -1,0 +1,528 @@
+"""The faults that ``mutations.py`` plants: small mistakes of the kind that leave everything running.
+
+Each names the tests that a developer would expect to notice, so that a test file that has lost its teeth
+shows even where another would have caught the fault by chance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    name: str
+    file: str
+    """From the checkout's root, like ``tests``."""
+    old: str
+    """What the fault replaces; it stands exactly once in the file."""
+    new: str
+    tests: tuple[str, ...]
+    """Files or single tests, as pytest names them: at least one must fail."""
+
+
+ANSWERS, SPANS = ("tests/decode/test_answers.py",), ("tests/decode/test_spans.py",)
+JOINT, COLLATE = ("tests/features/test_joint.py",), ("tests/features/test_collate.py",)
+SAMPLER, CACHE = ("tests/features/test_sampler.py",), ("tests/features/test_cache.py",)
+GLOVE = ("tests/features/test_glove.py",)
+MASKING, POINTER = ("tests/nn/test_masking.py",), ("tests/nn/test_pointer.py",)
+RECURRENCE, MATCH = ("tests/nn/test_recurrence.py",), ("tests/nn/test_match_lstm.py",)
+SEGMENTS = ("tests/nn/test_segments.py",)
+SCORES, TEXT = ("tests/metrics/test_squad_scores.py",), ("tests/metrics/test_answer_text.py",)
+MARGIN = ("tests/metrics/test_null_margin.py",)
+READING, SPLITS = ("tests/data/test_reading.py",), ("tests/data/test_splits.py",)
+LOSSES, OPTIM = ("tests/training/test_losses.py",), ("tests/training/test_optim.py",)
+FITTING, RESUME = "tests/training/test_fitting.py", "tests/training/test_resume.py"
+RUN = "tests/training/test_run.py"
+
+DATA = (
+    Fault(
+        "offsets not verified",
+        "qa_arch/data/records.py",
+        "if start < 0 or not context.startswith(text, start):",
+        "if start < 0:",
+        ("tests/data/test_malformed.py",),
+    ),
+    Fault(
+        "fingerprint without answers",
+        "qa_arch/data/squad.py",
+        "context, answers, plausible, example.kind]",
+        "context, plausible, example.kind]",
+        READING,
+    ),
+    Fault(
+        "splits may share articles",
+        "qa_arch/data/splits.py",
+        "for pair, shared in pairs.items() if shared}",
+        "for pair, shared in pairs.items() if not shared}",
+        SPLITS,
+    ),
+    Fault(
+        "a run on shared articles",
+        "qa_arch/training/assemble.py",
+        "    require_disjoint(**sets)\n",
+        "",
+        (f"{RUN}::test_sets_that_share_an_article_are_refused",),
+    ),
+    Fault(
+        "held out and kept as well",
+        "qa_arch/data/splits.py",
+        "    rest = titles[articles:]",
+        "    rest = titles[articles - 1 :]",
+        SPLITS,
+    ),
+)
+
+FEATURES = (
+    Fault(
+        "gold end one token late",
+        "qa_arch/features/joint.py",
+        "end = np.where(held, last - token_start + context_at, 0)",
+        "end = np.where(held, last - token_start + context_at + 1, 0)",
+        JOINT,
+    ),
+    Fault(
+        "gold cut off by a window kept",
+        "qa_arch/features/joint.py",
+        "(first >= token_start) & (last < token_end)",
+        "(first >= token_start) & (last <= token_end)",
+        JOINT,
+    ),
+    Fault(
+        "labels of the window before",
+        "qa_arch/features/collate.py",
+        "labels=self._labels(rows, given >= 0)",
+        "labels=self._labels(rows - 1, given >= 0)",
+        COLLATE,
+    ),
+    Fault(
+        "stride taken as step",
+        "qa_arch/features/joint.py",
+        "step = room - stride",
+        "step = np.full_like(room, stride)",
+        JOINT,
+    ),
+    Fault(
+        "context mask inverted",
+        "qa_arch/features/assemble.py",
+        "context=context & wide,",
+        "context=~context & wide,",
+        COLLATE,
+    ),
+    Fault(
+        "segments dropped",
+        "qa_arch/features/assemble.py",
+        "segments=segments if template.segments else None,",
+        "segments=np.zeros_like(segments) if template.segments else None,",
+        COLLATE,
+    ),
+    Fault(
+        "sampler drops the last row",
+        "qa_arch/features/sampler.py",
+        "rest = pool[taken:]",
+        "rest = pool[taken:-1]",
+        SAMPLER,
+    ),
+    Fault(
+        "every rank does all the work",
+        "qa_arch/features/sampler.py",
+        "ranks = [part[rank::world] for rank in range(world)]",
+        "ranks = [part for _ in range(world)]",
+        SAMPLER,
+    ),
+    Fault(
+        "ghost counted as a row",
+        "qa_arch/features/sampler.py",
+        "own if len(own) else -1 - part[-1:]",
+        "own if len(own) else part[-1:]",
+        SAMPLER,
+    ),
+    Fault(
+        "one order for all epochs",
+        "qa_arch/features/sampler.py",
+        "np.random.default_rng((seed, epoch))",
+        "np.random.default_rng((seed, 0))",
+        SAMPLER,
+    ),
+    Fault(
+        "cache key without a setting",
+        "qa_arch/features/cache.py",
+        '        **settings,\n        "questions"',
+        '        **{key: value for key, value in settings.items() if key != "stride"},\n        "questions"',
+        CACHE,
+    ),
+    Fault(
+        "cache key without the tokenizer",
+        "qa_arch/features/cache.py",
+        '        "tokenizer": vocabulary,\n',
+        "",
+        CACHE,
+    ),
+    Fault(
+        "cache key without the padding id",
+        "qa_arch/features/cache.py",
+        '        "pad": tokenizer.pad_token_id,\n',
+        "",
+        CACHE,
+    ),
+    Fault(
+        "cache key without the questions",
+        "qa_arch/features/cache.py",
+        '        "questions": questions.fingerprint,\n',
+        "",
+        CACHE,
+    ),
+    Fault(
+        "GloVe rows one too high",
+        "qa_arch/features/glove.py",
+        "for row, word in enumerate(self.words, 1):",
+        "for row, word in enumerate(self.words):",
+        GLOVE,
+    ),
+    Fault(
+        "GloVe rows shuffled when kept",
+        "qa_arch/features/glove.py",
+        "self.matrix[[0, *(i + 1 for i in kept)]]",
+        "self.matrix[[0, *(i + 1 for i in kept[::-1])]]",
+        GLOVE,
+    ),
+    Fault(
+        "GloVe rows of other words",
+        "qa_arch/features/collate.py",
+        "np.append(vectors, 0)[word]",
+        "np.append(np.roll(vectors, 1), 0)[word]",
+        COLLATE,
+    ),
+)
+
+NETWORK = (
+    Fault(
+        "softmax mask inverted",
+        "qa_arch/nn/masking.py",
+        "torch.finfo(scores.dtype).min).softmax(dim), mask, 0.0)",
+        "torch.finfo(scores.dtype).min).softmax(dim), ~mask, 0.0)",
+        MASKING,
+    ),
+    Fault(
+        "question mask inverted",
+        "qa_arch/nn/recurrence.py",
+        "energy, padding, lowest = -2 * score, ~mask[:, None],",
+        "energy, padding, lowest = -2 * score, mask[:, None],",
+        RECURRENCE,
+    ),
+    Fault(
+        "attention uniform",
+        "qa_arch/nn/recurrence.py",
+        "torch.softmax(scores.masked_fill_(padding, lowest), -1, out=attention)",
+        "torch.softmax(scores.mul_(0).masked_fill_(padding, lowest), -1, out=attention)",
+        MATCH,
+    ),
+    Fault(
+        "gradient of the cell's past lost",
+        "qa_arch/nn/recurrence.py",
+        "        self.dc *= step[..., 3 * width : 4 * width]\n",
+        "        self.dc.zero_()\n",
+        RECURRENCE,
+    ),
+    Fault(
+        "backward reading begins with padding",
+        "qa_arch/nn/segments.py",
+        "torch.where(mask, mask.sum(1, keepdim=True) - 1 - position, position)",
+        "(mask.shape[1] - 1 - position).expand_as(mask)",
+        MATCH,
+    ),
+    Fault(
+        "no question word for nothing",
+        "qa_arch/nn/match_lstm.py",
+        "pad(mask, (0, 1), value=True)",
+        "pad(mask, (0, 1), value=False)",
+        MATCH,
+    ),
+    Fault(
+        "padding in a word's mean",
+        "qa_arch/nn/segments.py",
+        "weight = mask.flatten().to(x.dtype)",
+        "weight = torch.ones_like(mask).flatten().to(x.dtype)",
+        SEGMENTS,
+    ),
+    Fault(
+        "sentinel ignored",
+        "qa_arch/nn/pointer.py",
+        "null_start, null_end = start[:, C], end[:, C]",
+        "null_start, null_end = neutral_null(start[:, :C], mask), neutral_null(end[:, :C], mask)",
+        POINTER,
+    ),
+    Fault(
+        "sentinel masked",
+        "qa_arch/nn/pointer.py",
+        "nn.functional.pad(mask, (0, 1), value=True)",
+        "nn.functional.pad(mask, (0, 1), value=False)",
+        POINTER,
+    ),
+    Fault(
+        "end not conditioned on start",
+        "qa_arch/nn/pointer.py",
+        "self._scores(projected, self.state(h)[:, None])",
+        "self._scores(projected, self.state(0 * h)[:, None])",
+        POINTER,
+    ),
+    Fault(
+        "word vectors ignored",
+        "qa_arch/nn/features.py",
+        "nn.functional.embedding(vector, self.vectors, padding_idx=0)",
+        "nn.functional.embedding(0 * vector, self.vectors, padding_idx=0)",
+        ("tests/models/test_bert_match.py",),
+    ),
+)
+
+DECODING = (
+    Fault(
+        "answer one character short",
+        "qa_arch/decode/answers.py",
+        "return char_start[first], char_end[last]",
+        "return char_start[first], char_end[last] - 1",
+        ANSWERS,
+    ),
+    Fault(
+        "null sign flipped",
+        "qa_arch/decode/answers.py",
+        "null_odds[found] = null[found].astype(np.float64) - top[best[found]]",
+        "null_odds[found] = top[best[found]] - null[found].astype(np.float64)",
+        ANSWERS,
+    ),
+    Fault(
+        "null of the highest window",
+        "qa_arch/decode/answers.py",
+        "order = np.lexsort((spans.null, example))",
+        "order = np.lexsort((-spans.null, example))",
+        ANSWERS,
+    ),
+    Fault(
+        "windows read twice accepted",
+        "qa_arch/decode/answers.py",
+        "if len(np.unique(window)) != len(window):",
+        "if len(window) == 0:",
+        ANSWERS,
+    ),
+    Fault(
+        "verifier ignored",
+        "qa_arch/decode/spans.py",
+        "end = end + logits.verifier_weight * logits.verifier.float()",
+        "end = end + 0 * logits.verifier.float()",
+        SPANS,
+    ),
+    Fault(
+        "band one token too wide",
+        "qa_arch/decode/spans.py",
+        "limit = min(limit, tokens)",
+        "limit = min(limit + 1, tokens)",
+        SPANS,
+    ),
+    Fault(
+        "grid one token too wide",
+        "qa_arch/decode/spans.py",
+        "(length >= limit)",
+        "(length > limit)",
+        SPANS,
+    ),
+    Fault(
+        "end before start allowed",
+        "qa_arch/decode/spans.py",
+        "(length < 0) | (length",
+        "(length < -limit) | (length",
+        SPANS,
+    ),
+    Fault(
+        "null at equal odds",
+        "qa_arch/types/text.py",
+        "self.null_odds > margin else",
+        "self.null_odds >= margin else",
+        ("tests/decode/test_formats.py",),
+    ),
+    Fault(
+        "dropout on while predicting",
+        "qa_arch/predict/reading.py",
+        "    model.eval()\n",
+        "    model.train()\n",
+        ("tests/predict/test_predictor.py::test_dropout_is_off_while_reading",),
+    ),
+    Fault(
+        "untrusted class imported",
+        "qa_arch/config/target.py",
+        "if not _under(target, trusted):",
+        "if not trusted:",
+        ("tests/predict/test_loading.py::test_an_untrusted_class_is_refused_and_not_imported",),
+    ),
+)
+
+METRICS = (
+    Fault(
+        "F1 averaged by batch",
+        "qa_arch/metrics/squad.py",
+        "    return 100.0 * sum(values) / total\n",
+        "    values = list(values)\n"
+        "    batches = [values[i : i + 4] for i in range(0, len(values), 4)]\n"
+        "    return 100.0 * sum(sum(batch) / len(batch) for batch in batches) / len(batches)\n",
+        SCORES,
+    ),
+    Fault(
+        "HasAns and NoAns swapped",
+        "qa_arch/metrics/squad.py",
+        "split = ([s for s in final if s.answerable], [s for s in final if not s.answerable])",
+        "split = ([s for s in final if not s.answerable], [s for s in final if s.answerable])",
+        SCORES,
+    ),
+    Fault(
+        "no answer at the threshold",
+        "qa_arch/metrics/squad.py",
+        "if null_scores[s.id] > threshold:",
+        "if null_scores[s.id] >= threshold:",
+        SCORES,
+    ),
+    Fault(
+        "F1 of the worst gold",
+        "qa_arch/metrics/text.py",
+        "if f1 > best.f1:",
+        "if best is NONE or f1 < best.f1:",
+        TEXT,
+    ),
+    Fault(
+        "articles not removed",
+        "qa_arch/metrics/text.py",
+        "words = [word for word in words if word not in ARTICLES]",
+        "words = list(words)",
+        TEXT,
+    ),
+    Fault(
+        "precision and recall swapped",
+        "qa_arch/metrics/text.py",
+        "best = Overlap(0, f1, precision, recall)",
+        "best = Overlap(0, f1, recall, precision)",
+        TEXT,
+    ),
+    Fault(
+        "duplicate answers accepted",
+        "qa_arch/metrics/threshold.py",
+        "if len(texts) < len(answers):",
+        "if len(texts) > len(answers):",
+        MARGIN,
+    ),
+    Fault(
+        "duplicate predictions not named",
+        "qa_arch/metrics/files.py",
+        "if len(values) < len(pairs):",
+        "if len(values) > len(pairs):",
+        ("tests/metrics/test_evaluate_command.py",),
+    ),
+    Fault(
+        "margin answers the unanswerable",
+        "qa_arch/metrics/threshold.py",
+        "value - (not has_answer)",
+        "value - has_answer",
+        MARGIN,
+    ),
+    Fault(
+        "margin on the odds themselves",
+        "qa_arch/metrics/threshold.py",
+        "middle = low + (high - low) / 2",
+        "middle = high",
+        MARGIN,
+    ),
+)
+
+TRAINING = (
+    Fault(
+        "loss of ghosts",
+        "qa_arch/training/module.py",
+        "(span_loss(self.model(batch), labels) * labels.weight).sum()",
+        "span_loss(self.model(batch), labels).sum()",
+        (f"{FITTING}::test_a_ghost_changes_nothing",),
+    ),
+    Fault(
+        "last step scaled as a full one",
+        "qa_arch/training/module.py",
+        "sampler.window_total(batch_idx)",
+        "sampler.window_total(0)",
+        (f"{FITTING}::test_a_step_has_the_gradient_of_the_mean_over_its_windows",),
+    ),
+    Fault(
+        "accumulation not scaled",
+        "qa_arch/training/module.py",
+        "(self.accumulate * self.trainer.world_size / windows)",
+        "(self.trainer.world_size / windows)",
+        (f"{FITTING}::test_a_step_has_the_gradient_of_the_mean_over_its_windows",),
+    ),
+    Fault(
+        "last weights kept",
+        "qa_arch/training/callbacks.py",
+        "if value > self.best:",
+        "if value is not None:",
+        (f"{FITTING}::test_the_best_epoch_is_kept_and_not_the_last",),
+    ),
+    Fault(
+        "margin fitted on dev",
+        "qa_arch/training/final.py",
+        '        scores["dev"] = operating_points(',
+        '        margin = fit_null_margin(parts.sets["dev"], answered)\n'
+        '        scores["dev"] = operating_points(',
+        (f"{RUN}::test_a_finished_run_tells_everything",),
+    ),
+    Fault(
+        "resumed with the order of epoch 0",
+        "qa_arch/training/datamodule.py",
+        "sampler.set_epoch(self.trainer.current_epoch)",
+        "sampler.set_epoch(0)",
+        (RESUME,),
+    ),
+    Fault(
+        "resumed at the epoch's beginning",
+        "qa_arch/training/datamodule.py",
+        "sampler.start_at(self.resume_at)",
+        "sampler.start_at(0)",
+        (RESUME,),
+    ),
+    Fault(
+        "random state not restored",
+        "qa_arch/training/callbacks.py",
+        "            restore_random_state(self.pending[trainer.global_rank])\n",
+        "            random_state()\n",
+        (RESUME,),
+    ),
+    Fault(
+        "best score forgotten on resuming",
+        "qa_arch/training/callbacks.py",
+        '(state_dict[key] for key in ("best", "epoch", "waited"))',
+        '(float("-inf"), None, 0)',
+        (RESUME,),
+    ),
+    Fault(
+        "each rank scores its share",
+        "qa_arch/training/scoring.py",
+        "reading.merge(everyone)",
+        "reading.merge([reading.parts])",
+        ("tests/training/test_ranks.py::test_every_rank_has_the_ranking_of_one",),
+    ),
+    Fault(
+        "verifier taught the opposite",
+        "qa_arch/training/losses.py",
+        "empty = (~labels.answerable).float()",
+        "empty = labels.answerable.float()",
+        LOSSES,
+    ),
+    Fault(
+        "unanswerable windows taught a span",
+        "qa_arch/training/losses.py",
+        "torch.where(answerable & found, position, scores.shape[1])",
+        "torch.where(found, position, scores.shape[1])",
+        LOSSES,
+    ),
+    Fault(
+        "lower layers learn faster",
+        "qa_arch/training/optim.py",
+        "layer_decay ** (top - depths[key])",
+        "layer_decay ** depths[key]",
+        OPTIM,
+    ),
+)
+
+FAULTS = (*DATA, *FEATURES, *NETWORK, *DECODING, *METRICS, *TRAINING)

@@ -1,0 +1,66 @@
+"""The suite goes red for every fault of ``faults.py``, and is green without."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1]))  # mutations.py is a program as well
+mutations = importlib.import_module("mutations")
+
+FAULTS = mutations.FAULTS
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """A copy to plant faults in, whose tests pass as it is."""
+    copy = mutations.Checkout(tmp_path_factory.mktemp("mutations"))
+    sound = copy.baseline()
+    assert sound.verdict == "survived", sound.output
+    return copy
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)  # every run has limits of its own
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_a_planted_fault_is_caught(checkout, fault):
+    found = checkout.outcome(fault)
+    assert found.verdict == "caught", f"{fault.name}: {found.verdict}\n{found.output}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_what_counts_as_caught(tmp_path):
+    """Neither a change that means nothing nor one that keeps the tests from being read."""
+    copy = mutations.Checkout(tmp_path)
+    fault = mutations.Fault(
+        "nothing",
+        "qa_arch/metrics/text.py",
+        '"""Answers as',
+        '"""The answers as',
+        ("tests/metrics/test_answer_text.py",),
+    )
+    assert copy.outcome(fault).verdict == "survived"
+    assert copy.outcome(replace(fault, old="import re\n", new="import rere\n")).verdict == "broken"
+    with pytest.raises(mutations.StaleFaultError, match=r"0 times in qa_arch/metrics/text\.py"):
+        copy.outcome(replace(fault, old="no such line"))
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_the_table_fits_the_code(fault):
+    """Not slow, so that who changes a line learns at once that a fault was planted in it."""
+    text = (mutations.ROOT / fault.file).read_text(encoding="utf-8")
+    assert mutations.plant(fault, text) != text
+    for test in fault.tests:
+        file, _, function = test.partition("::")
+        assert f"def {function}(" in (mutations.ROOT / file).read_text(encoding="utf-8") or not function
+
+
+def test_no_two_faults_are_alike():
+    assert (
+        len({fault.name for fault in FAULTS}) == len({(f.file, f.old, f.new) for f in FAULTS}) == len(FAULTS)
+    )
