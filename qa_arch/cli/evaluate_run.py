@@ -187,23 +187,13 @@ def _log_opening(folder: Path, record: RunRecord, config: Config, questions: Que
 def _predict(predictor: Predictor, questions: QuestionSet) -> tuple[dict[str, Any], Ranking, float]:
     """What the record says of the set, the ranked answers, and the seconds that these took."""
     from qa_arch.cli.watch import watching
+    from qa_arch.predict.scoring import set_facts
 
     table = predictor.features(questions)
     begun = time.perf_counter()
     with watching("predicting", "windows") as watch:
         ranking = predictor.read(questions, watch=watch)
-    facts = {
-        "name": questions.name,
-        "fingerprint": questions.fingerprint,
-        "protocol": questions.protocol,
-        "questions": len(questions),
-        "unanswerable": sum(not example.answerable for example in questions.examples),
-        "titles": [],
-        "skipped": len(questions.skipped),
-        "windows": len(table),
-        "truncated_questions": table.truncated_questions,
-        "lost_answers": table.lost_answers,
-    }
+    facts = set_facts(questions, table, titles=False)
     return facts, ranking, time.perf_counter() - begun
 
 

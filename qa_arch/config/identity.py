@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 NEUTRAL = (
@@ -19,16 +19,19 @@ NEUTRAL = (
 )
 """Settings that say where and how a run is watched, not what it computes."""
 
+PLACES = ("data.train", "data.calibration", "data.dev", "glove.path")
+"""Where the data lies: neutral once the fingerprints of what was read there are known."""
+
 
 def config_hash(config: Mapping[str, Any], data_fingerprints: Mapping[str, str] | None = None) -> str:
-    """Hex SHA-256 of the resolved config less ``NEUTRAL``, and of the data where given."""
-    kept = _without(config, "")
+    """Hex SHA-256 of the resolved config less ``NEUTRAL``; given fingerprints stand for ``PLACES``."""
+    kept = _without(config, "", NEUTRAL if data_fingerprints is None else (*NEUTRAL, *PLACES))
     text = json.dumps([kept, dict(data_fingerprints or {})], sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _without(value: Any, path: str) -> Any:
+def _without(value: Any, path: str, dropped: Collection[str]) -> Any:
     if not isinstance(value, Mapping):
         return value
     named = ((key, f"{path}.{key}" if path else str(key)) for key in value)
-    return {str(key): _without(value[key], full) for key, full in named if full not in NEUTRAL}
+    return {str(key): _without(value[key], full, dropped) for key, full in named if full not in dropped}

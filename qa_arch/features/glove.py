@@ -6,6 +6,7 @@ has such words), so the last D fields are the vector and whatever stands before 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import ssl
 import tempfile
@@ -38,6 +39,13 @@ class WordVectors:
     @property
     def dim(self) -> int:
         return self.matrix.shape[1]
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the words and the vectors, whatever file they came from."""
+        digest = hashlib.sha256("\n".join(self.words).encode())
+        digest.update(np.ascontiguousarray(self.matrix).data)
+        return digest.hexdigest()
 
     def rows(self, vocabulary: Sequence[str]) -> Longs:
         """(V,) row of each word: as it is written, else in lower case, else 0."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from qa_arch.decode.formats import spans_record
+from qa_arch.features.table import FeatureTable
 from qa_arch.metrics.squad import METRIC_VERSION, QuestionScore, aggregate, score_questions
 from qa_arch.metrics.threshold import at_margins, best_texts, calibrate
 from qa_arch.types.text import Answer, QuestionSet
@@ -59,3 +60,19 @@ def question_rows(questions: QuestionSet, answers: Sequence[Answer], margin: flo
     rows["exact"] = [s.exact for s in in_order]
     rows["f1"] = [s.f1 for s in in_order]
     return rows
+
+
+def set_facts(questions: QuestionSet, table: FeatureTable, *, titles: bool) -> dict[str, Any]:
+    """What a record says of a split; ``titles`` tell later whether a scored set was trained on."""
+    return {
+        "name": questions.name,
+        "fingerprint": questions.fingerprint,
+        "protocol": questions.protocol,
+        "questions": len(questions),
+        "unanswerable": sum(not example.answerable for example in questions.examples),
+        "titles": sorted(questions.titles) if titles else [],
+        "skipped": len(questions.skipped),
+        "windows": len(table),
+        "truncated_questions": table.truncated_questions,
+        "lost_answers": table.lost_answers,
+    }

@@ -17,15 +17,15 @@ from qa_arch.config.target import TRUSTED
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.predict import store
 from qa_arch.predict.predictor import MODEL
+from qa_arch.predict.scoring import set_facts
 from qa_arch.results import provenance
 from qa_arch.results.record import RunRecord
 from qa_arch.training import machine
-from qa_arch.training.assemble import Parts, assemble
+from qa_arch.training.assemble import assemble
 from qa_arch.training.final import score_splits
 from qa_arch.training.fitting import Fit, fit
 from qa_arch.training.ranks import other_ranks, world_size
 from qa_arch.training.references import reference_scores
-from qa_arch.types.text import QuestionSet
 
 log = logging.getLogger(__name__)
 TRACEBACK = "traceback.txt"
@@ -77,9 +77,14 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str]) -> No
     begun = time.perf_counter()
     parts = assemble(config, trusted)
     hashes = {split: questions.fingerprint for split, questions in parts.sets.items()}
+    if parts.vectors is not None:
+        hashes["glove"] = parts.vectors.fingerprint
     run.note(
         config_hash=config_hash(asdict(config), hashes),
-        data={split: _about(parts, split) for split in parts.sets},
+        data={
+            split: set_facts(questions, parts.tables[split], titles=split != "dev")
+            for split, questions in parts.sets.items()
+        },
         device=machine.describe(gpu),
         parameters=asdict(parameter_blocks(parts.model)),
     )
@@ -130,21 +135,3 @@ def _new_record(config: Config) -> RunRecord:
         created=provenance.now(),
         versions=provenance.versions(),
     )
-
-
-def _about(parts: Parts, split: str) -> dict[str, Any]:
-    """What the record says of a split; article titles tell later whether a scored set was trained on."""
-    questions: QuestionSet = parts.sets[split]
-    table = parts.tables[split]
-    return {
-        "name": questions.name,
-        "fingerprint": questions.fingerprint,
-        "protocol": questions.protocol,
-        "questions": len(questions),
-        "unanswerable": sum(not example.answerable for example in questions.examples),
-        "titles": sorted(questions.titles) if split != "dev" else [],
-        "skipped": len(questions.skipped),
-        "windows": len(table),
-        "truncated_questions": table.truncated_questions,
-        "lost_answers": table.lost_answers,
-    }
