@@ -83,5 +83,7 @@ def test_every_dependency_is_justified() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     names = {re.split(r"[\[<>=! ]", item)[0] for item in project["dependencies"]}
     (section,) = re.findall(r"## Dependencies\n(.*?)\n## ", README, flags=re.DOTALL)
-    listed = {name for row in re.findall(r"^\| ([^|]+) \|", section, flags=re.MULTILINE) for name in row.split(", ")}
+    listed = {
+        name for row in re.findall(r"^\| ([^|]+) \|", section, flags=re.MULTILINE) for name in row.split(", ")
+    }
     assert names <= {name.strip() for name in listed}

@@ -7,11 +7,13 @@ import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from qa_arch.config.files import write_atomic, write_json
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.results.comparison import Runs, Table, by_measure, comparison
 from qa_arch.results.openings import EXPERIMENTS, openings_note, read_openings
+from qa_arch.results.publish import publish
 from qa_arch.results.published import RECORDS, SPEC, experiment_tables
 from qa_arch.results.record import RECORD, find_records
 from qa_arch.results.render import FORMATS, markdown, render
@@ -30,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--format", choices=FORMATS, default="text", help="default: text")
     add("--out", metavar="F", help="write to this file instead of standard output")
     add("--figure", metavar="F.svg", help="also draw the runs, which must make one table, as .svg and .png")
+    add("--publish", metavar="DIR", help="copy the runs' records, without machine paths, below experiments/")
     add(
         "--all",
         action="store_true",
@@ -40,15 +43,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the tables, write them to ``--out``, or with ``--all`` write those of every experiment."""
     if args.all:
-        if args.runs or args.out or args.figure:
+        if args.runs or args.out or args.figure or args.publish:
             raise ConfigError(
-                "--all writes the tables of experiments/; it takes no RUNS, no --out and no --figure"
+                "--all writes the tables of experiments/ and takes neither RUNS nor other options"
             )
         return _write_all()
     roots = args.runs or ["runs"]
     runs = find_records(roots)
     if not runs:
         raise RunError(f"{', '.join(roots)}: no {RECORD} below; train a model first (qa-arch train)")
+    if args.publish:
+        for folder, _ in runs:
+            print(publish(folder, Path(args.publish)))
+        return 0
     groups = by_measure(runs)
     page = render([_with_openings(comparison(group), group) for group in groups], args.format)
     if args.figure:

@@ -91,4 +91,3 @@ class SpanLogits(_Movable):
         """Score of "no answer", on the scale of ``start + end``."""
         null = self.null_start + self.null_end
         return null if self.verifier is None else null + self.verifier_weight * self.verifier
-

@@ -1,0 +1,50 @@
+"""Copying the committed part of a run into ``experiments/``: record and question rows, no machine paths."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from qa_arch.config.files import write_with
+from qa_arch.errors import RunError
+from qa_arch.results.record import QUESTIONS, read_record
+
+DATA = "QA_ARCH_DATA"
+
+
+def publish(run: Path, folder: Path) -> Path:
+    """Copy ``run`` into ``folder/<name of the run>`` and return that.
+
+    Absolute paths of the config keep what stands below the data folder (``$QA_ARCH_DATA/...``) or the
+    working folder; the config hash does not depend on them. Raises RunError for a run that is still
+    running or whose record holds any other absolute path.
+    """
+    record = read_record(run)
+    if record.status == "running":
+        raise RunError(
+            f"{run}: still running, or stopped without a word; finish it first (--if-exists resume)"
+        )
+    target = folder / run.resolve().name
+    replace(record, config=_portable(record.config, f"{run}: config")).write(target)
+    if (run / QUESTIONS).is_file():
+        write_with(target / QUESTIONS, lambda path: shutil.copyfile(run / QUESTIONS, path))
+    return target
+
+
+def _portable(value: Any, where: str) -> Any:
+    if isinstance(value, dict):
+        return {key: _portable(item, f"{where}.{key}") for key, item in value.items()}
+    if isinstance(value, list):
+        return [_portable(item, where) for item in value]
+    if not isinstance(value, str) or not Path(value).is_absolute():
+        return value
+    data = os.environ.get(DATA)
+    for base, name in ((Path(data).resolve() if data else None, f"${DATA}"), (Path.cwd(), ".")):
+        if base is not None and Path(value).is_relative_to(base):
+            return f"{name}/{Path(value).relative_to(base).as_posix()}"
+    raise RunError(
+        f"{where}: {value} lies outside the working folder and ${DATA}; set {DATA} to the folder it is in"
+    )

@@ -1,0 +1,58 @@
+"""What of a run goes into the repository: its record and question rows, without machine paths."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from qa_arch.errors import RunError
+from qa_arch.results.publish import publish
+from qa_arch.results.record import QUESTIONS, RECORD, read_record, write_questions
+
+
+@pytest.fixture
+def run(tmp_path, make_record, monkeypatch):
+    """A finished run whose config names files in the data folder, the working folder and by bare words."""
+    monkeypatch.setenv("QA_ARCH_DATA", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    config = {
+        "name": "trial",
+        "data": {
+            "train": [str(tmp_path / "data" / "squad" / "train.json")],
+            "dev": "hub:rajpurkar/squad_v2:train",
+        },
+        "features": {"cache_dir": str(tmp_path / ".cache")},
+    }
+    folder = tmp_path / "runs" / "bert-s13-c0ffee00"
+    make_record(config=config).write(folder)
+    write_questions(folder, {"id": ["q1"], "f1": [0.5]})
+    (folder / "predictions.json").write_text("{}")
+    return folder
+
+
+def test_only_the_record_and_the_rows_are_copied_and_paths_are_portable(run, tmp_path) -> None:
+    target = publish(run, tmp_path / "records")
+    assert sorted(path.name for path in target.iterdir()) == [QUESTIONS, RECORD]
+    assert str(tmp_path) not in (target / RECORD).read_text()
+    config = read_record(target).config
+    assert config["data"] == {
+        "train": ["$QA_ARCH_DATA/squad/train.json"],
+        "dev": "hub:rajpurkar/squad_v2:train",
+    }
+    assert config["features"]["cache_dir"] == "./.cache"
+    before, after = (json.loads((folder / RECORD).read_text()) for folder in (run, target))
+    assert {**before, "config": None} == {**after, "config": None}
+
+
+def test_a_path_outside_is_refused_by_its_key(run, tmp_path, make_record) -> None:
+    make_record(config={"glove": {"path": "/somewhere/glove.txt"}}).write(run)
+    with pytest.raises(RunError, match=r"config\.glove\.path: /somewhere/glove\.txt .* set QA_ARCH_DATA"):
+        publish(run, tmp_path / "records")
+    assert not (tmp_path / "records").exists()
+
+
+def test_an_unfinished_run_is_refused(run, tmp_path, make_record) -> None:
+    make_record(status="running").write(run)
+    with pytest.raises(RunError, match="still running"):
+        publish(run, tmp_path / "records")
