@@ -110,6 +110,8 @@ class Trainer:
     checkpoint_minutes: Positive
     """Minutes between two checkpoints inside an epoch; there is one at each epoch's end too."""
     progress: bool
+    token_budget: Count | None = None
+    """Padded tokens in one forward pass, in place of ``batch_size``: as many windows as fit."""
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ class SpanData(pl.LightningDataModule):
         calibration: Collator | None,
         *,
         batch_size: int,
+        token_budget: int | None,
         eval_batch_size: int,
         accumulate: int,
         seed: int,
@@ -42,7 +43,8 @@ class SpanData(pl.LightningDataModule):
     ) -> None:
         super().__init__()
         self.train, self.calibration = train, calibration
-        self.batch_size, self.eval_batch_size, self.accumulate = batch_size, eval_batch_size, accumulate
+        self.batch_size, self.token_budget = batch_size, token_budget
+        self.eval_batch_size, self.accumulate = eval_batch_size, accumulate
         self.seed, self.workers, self.pin = seed, workers, pin
         self.resume_at = 0
 
@@ -50,7 +52,8 @@ class SpanData(pl.LightningDataModule):
         """The training sampler of one rank."""
         return BucketBatchSampler(
             self.train.table.lengths,
-            batch_size=self.batch_size,
+            batch_size=None if self.token_budget else self.batch_size,
+            token_budget=self.token_budget,
             seed=self.seed,
             shuffle=True,
             rank=rank,

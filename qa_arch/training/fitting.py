@@ -81,6 +81,8 @@ def fit(
             logger=_logger(config, folder, stack),
             callbacks=_callbacks(config, folder, history, best),
             num_sanity_val_steps=0,
+            # Under a token budget epochs differ in length, which Lightning reads off a new loader.
+            reload_dataloaders_every_n_epochs=int(settings.token_budget is not None),
             use_distributed_sampler=False,
             enable_progress_bar=False,
             enable_model_summary=False,
@@ -142,6 +144,7 @@ def _data(config: Config, parts: Parts, *, pin: bool) -> SpanData:
         collators["train"],
         collators.get("calibration"),
         batch_size=settings.batch_size,
+        token_budget=settings.token_budget,
         eval_batch_size=settings.eval_batch_size,
         accumulate=settings.accumulate,
         seed=config.seed,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from qa_arch.errors import ConfigError
+from qa_arch.features import sampler
 from qa_arch.features.collate import Collator
 from qa_arch.predict import store
 from qa_arch.training import module as spans
@@ -62,6 +64,21 @@ def test_accumulated_batches_take_the_same_steps(fitted, monkeypatch):
     assert one.epochs[0]["train_loss"] == pytest.approx(two.epochs[0]["train_loss"], rel=1e-6)
     for (name, a), b in zip(whole.model.named_parameters(), parted.model.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6, msg=name)
+
+
+def test_a_token_budget_reads_every_window_once_an_epoch(configure, fitted, monkeypatch):
+    """Where its batches, and so the steps of an epoch, are another number in each epoch."""
+    monkeypatch.setattr(sampler, "CHUNK_BATCHES", 2)  # a small set sorted whole would vary little
+    lengths = assemble(configure()).tables["train"].lengths
+
+    def steps(budget: int) -> list[int]:
+        plans = (sampler.plan(lengths, token_budget=budget, seed=13, epoch=epoch) for epoch in range(4))
+        return [len(plan.batches) for plan in plans]
+
+    budget = next(budget for budget in range(60, 600, 10) if len(set(steps(budget))) > 1)
+    _, fit = fitted(f"trainer.token_budget={budget}", "trainer.epochs=4", name="budget")
+    assert [epoch["windows"] for epoch in fit.epochs] == [21] * 4
+    assert [epoch["step"] for epoch in fit.epochs] == list(itertools.accumulate(steps(budget)))
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
