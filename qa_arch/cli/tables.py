@@ -14,11 +14,13 @@ from qa_arch.errors import ConfigError, RunError
 from qa_arch.results.comparison import Runs, Table, by_measure, comparison
 from qa_arch.results.openings import EXPERIMENTS, openings_note, read_openings
 from qa_arch.results.publish import publish
-from qa_arch.results.published import RECORDS, SPEC, experiment_tables
+from qa_arch.results.published import RECORDS, SPEC, experiment_tables, fill
 from qa_arch.results.record import RECORD, find_records
 from qa_arch.results.render import FORMATS, markdown, render
 
 log = logging.getLogger(__name__)
+README = Path("README.md")
+"""Shows the first table of an experiment where it names it between marks."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -97,4 +99,7 @@ def _write_all() -> int:
         path = write_atomic(spec.with_suffix(".md"), page)
         write_json(spec.with_suffix(".json"), [table.as_dict() for table in tables])
         print(path)
+        if README.is_file():
+            filled = fill(README.read_text(encoding="utf-8"), spec.parent.name, markdown(tables[0]))
+            write_atomic(README, filled)
     return 0

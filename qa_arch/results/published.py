@@ -13,6 +13,7 @@ An example, with everything but ``title`` optional; ``tables: [...]`` holds seve
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -103,3 +104,10 @@ def _published_row(row: Published) -> dict[str, Any]:
         "parameters": row.parameters,
         "note": row.note,
     }
+
+
+def fill(page: str, slug: str, table: str) -> str:
+    """``page`` with ``table`` between ``<!-- table: SLUG -->`` and ``<!-- end -->``, wherever these stand."""
+    begin, end = f"<!-- table: {slug} -->\n", "<!-- end -->"
+    pattern = re.escape(begin) + r".*?" + re.escape(end)
+    return re.sub(pattern, lambda _: f"{begin}\n{table.strip()}\n\n{end}", page, flags=re.DOTALL)

@@ -8,6 +8,7 @@ import pytest
 
 from qa_arch.errors import RunError
 from qa_arch.results.publish import publish
+from qa_arch.results.published import fill
 from qa_arch.results.record import QUESTIONS, RECORD, read_record, write_questions
 
 
@@ -56,3 +57,10 @@ def test_an_unfinished_run_is_refused(run, tmp_path, make_record) -> None:
     make_record(status="running").write(run)
     with pytest.raises(RunError, match="still running"):
         publish(run, tmp_path / "records")
+
+
+def test_a_page_is_filled_between_its_marks_and_nowhere_else() -> None:
+    page = "# x\n<!-- table: demo -->\nold\n<!-- end -->\n| old |\n<!-- table: other -->\nkept\n<!-- end -->\n"
+    filled = fill(page, "demo", "| a |\n")
+    assert filled == page.replace("old\n<!--", "\n| a |\n\n<!--")
+    assert fill(filled, "demo", "| a |\n") == filled
