@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from qa_arch.nn.encoder import Encoder
-from qa_arch.nn.masking import at_least_float32, fill
+from qa_arch.nn.masking import fill, scored
 from qa_arch.types.tensors import Batch, SpanLogits
 
 
@@ -22,5 +22,5 @@ class TransformerSpan(nn.Module):
 
     def forward(self, batch: Batch) -> SpanLogits:
         tokens = self.encoder(batch.ids, batch.mask, batch.segments)
-        start, end = at_least_float32(self.span(self.dropout(tokens))).unbind(-1)
+        start, end = scored(self.span, self.dropout(tokens)).unbind(-1)
         return SpanLogits(fill(start, batch.context), fill(end, batch.context), start[:, 0], end[:, 0])

@@ -9,7 +9,7 @@ import math
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def fill(scores: Float[Tensor, ...], mask: Bool[Tensor, ...], value: float = -math.inf) -> Float[Tensor, ...]:
@@ -39,3 +39,9 @@ def masked_logsumexp(scores: Float[Tensor, "*R N"], mask: Bool[Tensor, "*R N"]) 
 def at_least_float32(x: Float[Tensor, ...]) -> Float[Tensor, ...]:
     """``x`` in fp32 where it came in half precision: sums of exponentials and recurrences need it."""
     return x if x.dtype == torch.float64 else x.float()
+
+
+def scored(linear: nn.Linear, x: Float[Tensor, "*R D"]) -> Float[Tensor, "*R S"]:
+    """``linear(x)`` in fp32 even under autocast: half precision knows 128 scores between 1 and 2."""
+    with torch.autocast(x.device.type, enabled=False):
+        return linear(at_least_float32(x))

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from qa_arch.nn.masking import at_least_float32, masked_softmax
+from qa_arch.nn.masking import masked_softmax, scored
 
 
 class Verifier(nn.Module):
@@ -25,8 +25,8 @@ class Verifier(nn.Module):
 
     def forward(
         self, context: Float[Tensor, "B C D"], mask: Bool[Tensor, "B C"], cls: Float[Tensor, "B H"]
-    ) -> Float[Tensor, B]:
+    ) -> Float[Tensor, "B"]:
         weights = masked_softmax(self.attention(context)[..., 0], mask).to(context.dtype)
         pooled = (weights[:, None] @ context)[:, 0]
         hidden = torch.tanh(self.hidden(torch.cat([pooled, cls], dim=-1)))
-        return at_least_float32(self.odds(self.dropout(hidden))[:, 0])
+        return scored(self.odds, self.dropout(hidden))[:, 0]

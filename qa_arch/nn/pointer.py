@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from qa_arch.nn.masking import at_least_float32, fill, masked_logsumexp, masked_softmax
+from qa_arch.nn.masking import fill, masked_logsumexp, masked_softmax, scored
 
 
 class SpanScores(NamedTuple):
@@ -19,8 +19,8 @@ class SpanScores(NamedTuple):
 
     start: Float[Tensor, "B C"]
     end: Float[Tensor, "B C"]
-    null_start: Float[Tensor, B]
-    null_end: Float[Tensor, B]
+    null_start: Float[Tensor, "B"]
+    null_end: Float[Tensor, "B"]
 
 
 class AnswerPointer(nn.Module):
@@ -64,7 +64,7 @@ class AnswerPointer(nn.Module):
         return first, self._scores(projected, self.state(h)[:, None])
 
     def _scores(self, projected: Tensor, query: Tensor) -> Float[Tensor, "B N"]:
-        return at_least_float32(self.score(torch.tanh(projected + query))[..., 0])
+        return scored(self.score, torch.tanh(projected + query))[..., 0]
 
 
 class PointerHead(nn.Module):
@@ -123,16 +123,16 @@ class LinearHead(nn.Module):
         nothing: Float[Tensor, "B D"] | None = None,
     ) -> SpanScores:
         """``nothing`` is the row whose scores are the null's; zeros where it is not given."""
-        start, end = at_least_float32(self.score(context)).unbind(-1)
+        start, end = scored(self.score, context).unbind(-1)
         if self.sentinel:
             row = torch.zeros_like(context[:, 0]) if nothing is None else nothing
-            null_start, null_end = at_least_float32(self.score(row)).unbind(-1)
+            null_start, null_end = scored(self.score, row).unbind(-1)
         else:
             null_start, null_end = neutral_null(start, mask), neutral_null(end, mask)
         return SpanScores(fill(start, mask), fill(end, mask), null_start, null_end)
 
 
-def neutral_null(scores: Float[Tensor, "B C"], mask: Bool[Tensor, "B C"]) -> Float[Tensor, B]:
+def neutral_null(scores: Float[Tensor, "B C"], mask: Bool[Tensor, "B C"]) -> Float[Tensor, "B"]:
     """A null score that leaves the answering to the verifier: log-sum-exp of the real scores.
 
     In the softmax of the loss it holds exactly half of the probability: the cross-entropy of an

@@ -69,12 +69,12 @@ def reverse(x: Float[Tensor, "B K H"], mask: Bool[Tensor, "B K"]) -> Float[Tenso
     return x.flatten(0, 1).index_select(0, _flat(mirror(mask), x.shape[1])).view_as(x)
 
 
-def _prefix_mask(lengths: Int[Tensor, B]) -> Bool[Tensor, "B K"]:
+def _prefix_mask(lengths: Int[Tensor, "B"]) -> Bool[Tensor, "B K"]:
     longest = max(int(lengths.max()), 1)
     return torch.arange(longest, device=lengths.device) < lengths[:, None]
 
 
-def _flat(position: Int[Tensor, "B K"], width: int) -> Int[Tensor, N]:
+def _flat(position: Int[Tensor, "B K"], width: int) -> Int[Tensor, "N"]:
     """Positions within rows of ``width`` as positions in the flattened rows."""
     rows = torch.arange(len(position), device=position.device)[:, None]
     return (position + rows * width).flatten()

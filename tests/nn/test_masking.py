@@ -8,8 +8,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
-from qa_arch.nn.masking import fill, masked_log_softmax, masked_logsumexp, masked_softmax
+from qa_arch.nn.masking import fill, masked_log_softmax, masked_logsumexp, masked_softmax, scored
 
 MASK = torch.tensor([[True, False, True, True], [False] * 4, [True] * 4])
 
@@ -75,3 +76,16 @@ def test_softmax_sums_to_one_or_nothing_and_ignores_a_shift(mask, shift):
     weights = masked_softmax(scores, real)
     assert weights.sum().item() == pytest.approx(1.0 if any(mask) else 0.0)
     torch.testing.assert_close(masked_softmax(scores + shift, real), weights)
+
+
+def test_scores_keep_their_precision_under_autocast() -> None:
+    """Two inputs that bfloat16 rounds to one score must be told apart."""
+    linear = nn.Linear(8, 1, bias=False)
+    nn.init.ones_(linear.weight)
+    x = torch.full((2, 8), 0.5)
+    x[1, 0] += 1 / 256
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded, exact = linear(x), scored(linear, x)
+    assert exact.dtype == torch.float32
+    assert rounded[0] == rounded[1]
+    assert exact[0] != exact[1]
