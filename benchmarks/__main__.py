@@ -1,0 +1,58 @@
+"""``python -m benchmarks [NAME ...] [--quick]``: measure, print the table, keep it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.registry import MEASURES, UNMEASURED
+from benchmarks.report import Row, describe_machine, markdown
+from benchmarks.targets import TARGETS, NotMeasuredError, Target
+from qa_arch.config.files import write_atomic, write_json
+from qa_arch.errors import QaArchError
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def measure(target: Target, quick: bool) -> Row:
+    """The row of one target; a fault of one benchmark does not cost the others."""
+    if target.name in UNMEASURED:
+        return Row(target, None, UNMEASURED[target.name])
+    try:
+        return Row(target, MEASURES[target.name](quick))
+    except (NotMeasuredError, QaArchError) as error:
+        return Row(target, None, str(error))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit code 0 whatever was reached; only a whole run at full size replaces the kept table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="rows to measure (default: all)")
+    parser.add_argument("--quick", action="store_true", help="small sizes: does it run, not how fast")
+    args = parser.parse_args(argv)
+    known = {target.name: target for target in TARGETS}
+    if unknown := [name for name in args.names if name not in known]:
+        parser.error(f"unknown row {unknown[0]}; there are {', '.join(known)}")
+
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    machine = describe_machine()
+    rows = []
+    for name in args.names or known:
+        began = time.perf_counter()
+        rows.append(measure(known[name], args.quick))
+        if rows[-1].measured:
+            print(f"{name}: {time.perf_counter() - began:.1f} s", file=sys.stderr, flush=True)
+    machine["load_after"] = [round(value, 2) for value in os.getloadavg()]
+    table = markdown(rows, machine)
+    print(table)
+    if not args.names and not args.quick:
+        write_atomic(RESULTS / "table.md", table)
+        write_json(RESULTS / "table.json", {"machine": machine, "rows": [row.record() for row in rows]})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""From the logits of all windows to the finished n-best dictionaries, on made-up passages.
+
+Sizes are those of the 6,078 questions of the real dev set: as many windows, lengths alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from benchmarks import peers
+from benchmarks.targets import Measure, Measurement, speedup
+from benchmarks.timing import alternate
+from qa_arch.decode.answers import answers, char_spans, rank
+from qa_arch.decode.candidates import SpanCandidates
+from qa_arch.decode.formats import nbest, predictions
+from qa_arch.decode.spans import best_spans
+from qa_arch.types.tensors import SpanLogits
+from qa_arch.types.text import Example
+
+WIDTH, BEFORE, ROOM, STRIDE = 384, 15, 368, 128
+LONG = 500
+"""Tokens of a passage that is read in two windows."""
+BATCH = 1024
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class World:
+    """Q questions with 1 or 2 windows each, N in all; the arrays are those of a feature table."""
+
+    examples: tuple[Example, ...]
+    sizes: np.ndarray
+    example: np.ndarray
+    origin: np.ndarray
+    tokens: np.ndarray
+    """(N,) tokens of the passage in each window."""
+    char_start: np.ndarray
+    char_end: np.ndarray
+    logits: SpanLogits
+
+
+def world(questions: int, two_windows: int, seed: int = 0) -> World:
+    """``two_windows`` of ``questions`` have passages that need two windows."""
+    draw = np.random.default_rng(seed)
+    sizes = np.ones(questions, np.int64)
+    sizes[draw.choice(questions, two_windows, replace=False)] += 1
+    lengths = np.clip(draw.lognormal(np.log(150), 0.4, questions), 20, ROOM - 3).astype(int)
+    lengths[sizes > 1] = LONG
+    examples, starts, ends = [], [], []
+    for q, length in enumerate(lengths):
+        words = ["w" * int(k) for k in draw.integers(2, 9, length)]
+        stops = np.cumsum([len(word) + 1 for word in words]) - 1
+        starts.append(stops - [len(word) for word in words])
+        ends.append(stops)
+        examples.append(Example(f"q{q:05d}", "what", " ".join(words)))
+    example = np.repeat(np.arange(questions), sizes)
+    nth = np.arange(len(example)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    shift = nth * (LONG - ROOM)  # the second window ends where the passage does
+    first = (np.cumsum(lengths) - lengths)[example] + shift
+    return World(
+        tuple(examples),
+        sizes,
+        example,
+        first - BEFORE,
+        np.minimum(lengths[example], ROOM),
+        np.concatenate([*starts, [0]]).astype(np.int32),
+        np.concatenate([*ends, [0]]).astype(np.int32),
+        _logits(draw, np.minimum(lengths[example], ROOM)),
+    )
+
+
+def _logits(draw: np.random.Generator, tokens: np.ndarray) -> SpanLogits:
+    position = np.arange(WIDTH)[None]
+    inside = (position >= BEFORE) & (position < BEFORE + tokens[:, None])
+    sides = (np.where(inside, draw.normal(0, 2, inside.shape), -np.inf) for _ in range(2))
+    nulls = (draw.normal(4, 2, len(tokens)) for _ in range(2))
+    return SpanLogits(*(torch.from_numpy(x.astype(np.float32)) for x in (*sides, *nulls)))
+
+
+def ours(made: World) -> tuple[list[str], list[list[peers.Entry]]]:
+    """Texts and n-best lists, as ``qa-arch predict decode=grid`` makes them."""
+    logits = made.logits
+    parts = []
+    for begin in range(0, len(made.example), BATCH):
+        rows = slice(begin, begin + BATCH)
+        columns = (logits.start, logits.end, logits.null_start, logits.null_end)
+        parts.append(best_spans(SpanLogits(*(column[rows] for column in columns)), search="grid"))
+    found = SpanCandidates.concatenate(parts)
+    char_start, char_end = char_spans(found, made.origin, made.char_start, made.char_end)
+    ranking = rank(
+        found,
+        made.examples,
+        window=np.arange(len(made.example)),
+        example=made.example,
+        char_start=char_start,
+        char_end=char_end,
+        expected=made.sizes,
+        dedupe=False,
+    )
+    texts = predictions(answers(ranking, candidates=False), 0.0)
+    return list(texts.values()), list(nbest(ranking).values())
+
+
+def theirs(made: World) -> tuple:
+    """The arguments that the peer's post-processing takes for the same windows."""
+    windows: list[list[tuple[int, peers.Offsets]]] = [[] for _ in made.examples]
+    for row, (q, origin, count) in enumerate(zip(made.example, made.origin, made.tokens, strict=True)):
+        here = slice(origin + BEFORE, origin + BEFORE + count)
+        pairs = zip(made.char_start[here].tolist(), made.char_end[here].tolist(), strict=True)
+        behind = [None] * (WIDTH - BEFORE - count)
+        windows[q].append((row, [*[None] * BEFORE, *pairs, *behind]))
+    start, end = made.logits.start.numpy().copy(), made.logits.end.numpy().copy()
+    start[:, 0], end[:, 0] = made.logits.null_start, made.logits.null_end
+    return [example.context for example in made.examples], windows, start, end
+
+
+def equal(one: tuple, other: tuple) -> bool:
+    """Whether texts and n-best lists are the same; probabilities to 1e-6."""
+    if one[0] != other[0]:
+        return False
+    for mine, yours in zip(one[1], other[1], strict=True):
+        if [entry["text"] for entry in mine] != [entry["text"] for entry in yours]:
+            return False
+        pairs = ([entry["probability"] for entry in entries] for entries in (mine, yours))
+        if not np.allclose(*pairs, atol=1e-6):
+            return False
+    return True
+
+
+def grid(quick: bool) -> Measurement:
+    made = world(300, 30) if quick else world(6078, 206)
+    arguments = theirs(made)
+    if not equal(ours(made), peers.post_process(*arguments)):
+        raise RuntimeError("texts or n-best lists differ from the peer's")
+    pairs = alternate(lambda: ours(made), lambda: peers.post_process(*arguments), 3 if quick else 5)
+    return speedup(pairs, f"{len(made.examples)} made-up questions, {len(made.example)} windows")
+
+
+ROWS: dict[str, Measure] = {"decode-grid": grid}

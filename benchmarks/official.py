@@ -1,0 +1,77 @@
+"""The SQuAD 2.0 evaluation, organised as the official script is: every gold text normalised at each use.
+
+Also a script: ``python benchmarks/official.py DATA PREDICTIONS`` prints the scores as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import string
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+Articles = list[dict[str, Any]]
+
+
+def normalise(text: str) -> str:
+    """Lower case, no punctuation, no articles, single spaces."""
+    punctuation = set(string.punctuation)
+    kept = "".join(c for c in text.lower() if c not in punctuation)
+    articles = re.compile(r"\b(a|an|the)\b", re.UNICODE)
+    return " ".join(re.sub(articles, " ", kept).split())
+
+
+def exact(gold: str, text: str) -> int:
+    return int(normalise(gold) == normalise(text))
+
+
+def f1(gold: str, text: str) -> float:
+    """Overlap of the two bags of words; 1 where both are empty."""
+    wanted = normalise(gold).split() if gold else []
+    given = normalise(text).split() if text else []
+    if not wanted or not given:
+        return int(wanted == given)
+    same = sum((Counter(wanted) & Counter(given)).values())
+    if same == 0:
+        return 0
+    precision, recall = 1.0 * same / len(given), 1.0 * same / len(wanted)
+    return (2 * precision * recall) / (precision + recall)
+
+
+def evaluate(articles: Articles, predictions: dict[str, str]) -> dict[str, Any]:
+    """Exact match and F1, in percent: of all, of the answerable and of the unanswerable questions."""
+    answerable: dict[str, bool] = {}
+    exacts: dict[str, float] = {}
+    overlaps: dict[str, float] = {}
+    for article in articles:
+        for paragraph in article["paragraphs"]:
+            for qa in paragraph["qas"]:
+                id_ = qa["id"]
+                answerable[id_] = bool(qa["answers"])
+                golds = [a["text"] for a in qa["answers"] if normalise(a["text"])] or [""]
+                exacts[id_] = max(exact(gold, predictions[id_]) for gold in golds)
+                overlaps[id_] = max(f1(gold, predictions[id_]) for gold in golds)
+    groups = {"": list(answerable)}
+    groups["HasAns_"] = [id_ for id_, has in answerable.items() if has]
+    groups["NoAns_"] = [id_ for id_, has in answerable.items() if not has]
+    scores: dict[str, Any] = {}
+    for prefix, ids in groups.items():
+        if ids:
+            scores[f"{prefix}exact"] = 100.0 * sum(exacts[id_] for id_ in ids) / len(ids)
+            scores[f"{prefix}f1"] = 100.0 * sum(overlaps[id_] for id_ in ids) / len(ids)
+            scores[f"{prefix}total"] = len(ids)
+    return scores
+
+
+def main() -> None:
+    import numpy  # noqa: F401  the published script imports it at its top
+
+    articles, predictions = (json.loads(Path(path).read_text(encoding="utf-8")) for path in sys.argv[1:3])
+    print(json.dumps(evaluate(articles["data"], predictions), indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""The question-answering script in wide use, by its documented behaviour: plain lists and loops.
+
+Before the model each question is tokenised together with its passage, overflowing into windows that
+are padded to one length, and a loop finds the answer's tokens. After it, a loop over the windows of
+each question pairs the best starts with the best ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from transformers import BatchEncoding, PreTrainedTokenizerBase
+
+from qa_arch.types.text import Example, Gold
+
+BATCH = 1000
+"""Questions handed to the tokenizer at once (``Dataset.map``'s default)."""
+
+Offsets = Sequence[tuple[int, int] | None]
+Entry = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """By window: token ids (padded), and the first and last token of the answer, 0 where there is none."""
+
+    ids: list[list[int]]
+    start: list[int]
+    end: list[int]
+
+
+def prepare(
+    examples: Sequence[Example],
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int = 384,
+    stride: int = 128,
+) -> Prepared:
+    """Windows and labels of all examples."""
+    made = Prepared([], [], [])
+    for begin in range(0, len(examples), BATCH):
+        part = examples[begin : begin + BATCH]
+        encoded = tokenizer(
+            [e.question.lstrip() for e in part],
+            [e.context for e in part],
+            truncation="only_second",
+            max_length=max_length,
+            stride=stride,
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
+            padding="max_length",
+        )
+        for row, example in enumerate(encoded["overflow_to_sample_mapping"]):
+            start, end = _answer_tokens(encoded, row, part[example].answers)
+            made.start.append(start)
+            made.end.append(end)
+        made.ids.extend(encoded["input_ids"])
+    return made
+
+
+def _answer_tokens(encoded: BatchEncoding, row: int, answers: Sequence[Gold]) -> tuple[int, int]:
+    """The first answer's tokens in window ``row``; 0, 0 where the window does not hold all of it."""
+    if not answers:
+        return 0, 0
+    offsets, parts = encoded["offset_mapping"][row], encoded.sequence_ids(row)
+    start, end = 0, len(parts) - 1
+    while parts[start] != 1:
+        start += 1
+    while parts[end] != 1:
+        end -= 1
+    if offsets[start][0] > answers[0].start or offsets[end][1] < answers[0].end:
+        return 0, 0
+    while start < len(offsets) and offsets[start][0] <= answers[0].start and parts[start] == 1:
+        start += 1
+    while offsets[end][1] >= answers[0].end:
+        end -= 1
+    return start - 1, end + 1
+
+
+def post_process(
+    contexts: Sequence[str],
+    windows: Sequence[Sequence[tuple[int, Offsets]]],
+    starts: np.ndarray,
+    ends: np.ndarray,
+    *,
+    n_best: int = 20,
+    limit: int = 30,
+    threshold: float = 0.0,
+) -> tuple[list[str], list[list[Entry]]]:
+    """By question: the text of the answer ("" for none) and the n-best list.
+
+    Args:
+        windows: by question, (row of the logits, offsets of the tokens); None outside the context.
+        starts, ends: (N, T) logits; those of "no answer" stand at position 0.
+        limit: longest answer in tokens.
+        threshold: "no answer" must win by more than this.
+    """
+    texts, lists = [], []
+    for context, own in zip(contexts, windows, strict=True):
+        found: list[Entry] = []
+        null: Entry | None = None
+        for row, offsets in own:
+            start, end = starts[row], ends[row]
+            if null is None or null["score"] > start[0] + end[0]:
+                null = _entry(0, 0, start[0], end[0])
+            found.extend(_pairs(start, end, offsets, n_best, limit))
+        assert null is not None
+        best, gap = _finish(context, found, null, n_best)
+        texts.append("" if gap > threshold else next(e["text"] for e in best if e["text"]))
+        lists.append(best)
+    return texts, lists
+
+
+def _pairs(start: np.ndarray, end: np.ndarray, offsets: Offsets, n_best: int, limit: int) -> Iterator[Entry]:
+    """Every allowed pair of the ``n_best`` starts and the ``n_best`` ends of one window."""
+    best_ends = np.argsort(end)[: -n_best - 1 : -1].tolist()
+    for s in np.argsort(start)[: -n_best - 1 : -1].tolist():
+        for e in best_ends:
+            first, last = offsets[s], offsets[e]
+            if first is None or last is None or e < s or e - s + 1 > limit:
+                continue
+            yield _entry(first[0], last[1], start[s], end[e])
+
+
+def _entry(begin: int, stop: int, start: float, end: float) -> Entry:
+    return {"offsets": (begin, stop), "score": start + end, "start_logit": start, "end_logit": end}
+
+
+def _finish(context: str, found: list[Entry], null: Entry, n_best: int) -> tuple[list[Entry], float]:
+    """The n-best with texts and probabilities, and the null's score less that of the best span."""
+    kept = sorted([*found, null], key=lambda entry: entry["score"], reverse=True)[:n_best]
+    if all(entry["offsets"] != (0, 0) for entry in kept):
+        kept.append(null)
+    scores = np.array([entry.pop("score") for entry in kept])
+    weights = np.exp(scores - np.max(scores))
+    for entry, probability in zip(kept, weights / weights.sum(), strict=True):
+        begin, stop = entry.pop("offsets")
+        entry["text"], entry["probability"] = context[begin:stop], probability
+    best = next((entry for entry in kept if entry["text"]), None)
+    if best is None:
+        return kept, float("inf")
+    return kept, null["start_logit"] + null["end_logit"] - best["start_logit"] - best["end_logit"]

@@ -1,0 +1,38 @@
+"""Which function measures which row, and why the others are not measured by this run."""
+
+from __future__ import annotations
+
+from benchmarks import decoding, match_lstm, preparation, sampler, scoring, startup, training
+from benchmarks.targets import Measure
+
+MEASURES: dict[str, Measure] = {
+    **preparation.ROWS,
+    **sampler.ROWS,
+    **training.ROWS,
+    **decoding.ROWS,
+    **scoring.ROWS,
+    **match_lstm.ROWS,
+    **startup.ROWS,
+}
+
+_PIPELINE = "the peer needs an environment of its own with transformers 4.57"
+_LONG = "takes far longer than the rest of the table"
+_GPU = "needs a CUDA device, and no GPU benchmark exists yet"
+UNMEASURED: dict[str, str] = {
+    "prepare-130k": _LONG,
+    "predict-fp32": _PIPELINE,
+    "predict-bf16": _PIPELINE,
+    "predict-int8": f"{_PIPELINE}, and there is no int8 inference yet",
+    "demo-first-step": "no benchmark of it exists yet",
+    "slope-prepare": _LONG,
+    "slope-predict": _LONG,
+    "slope-evaluate": _LONG,
+    "slope-report": _LONG,
+    "memory-flat": _LONG,
+    "sweep-overhead": "no benchmark of it exists yet",
+    "gpu-match-lstm": _GPU,
+    "gpu-match-lstm-eager": _GPU,
+    "gpu-proposed-step": _GPU,
+    "gpu-baseline-mfu": _GPU,
+    "gpu-loader": _GPU,
+}

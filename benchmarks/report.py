@@ -1,0 +1,86 @@
+"""The table: rows as Markdown and JSON, with the machine that they were measured on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from benchmarks.targets import Measurement, Target
+from qa_arch.results.provenance import commit, now, processor, versions
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One target, and what came out or why nothing did."""
+
+    target: Target
+    measured: Measurement | None
+    reason: str = ""
+
+    @property
+    def reached(self) -> bool | None:
+        return self.target.reached(self.measured.value) if self.measured else None
+
+    def record(self) -> dict[str, Any]:
+        """``ratio`` is in ``unit``: a ratio to the peer where that is "×"; times are medians in seconds."""
+        measured = self.measured
+        return {
+            "name": self.target.name,
+            "ratio": measured.value if measured else None,
+            "wanted": self.target.wanted,
+            "reached": self.reached,
+            "unit": self.target.unit,
+            "what": self.target.what,
+            "peer": self.target.peer,
+            "cpu_ratio": measured.cpu_value if measured else None,
+            "ours": asdict(measured.ours) if measured and measured.ours else None,
+            "theirs": asdict(measured.theirs) if measured and measured.theirs else None,
+            "note": measured.note if measured else f"not measured: {self.reason}",
+        }
+
+
+def describe_machine() -> dict[str, Any]:
+    head, changed = commit()
+    return {
+        "processor": processor(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "python": versions()["python"],
+        "load": [round(value, 2) for value in os.getloadavg()],
+        "date": now(),
+        "commit": head,
+        "uncommitted_changes": changed,
+    }
+
+
+def markdown(rows: Sequence[Row], machine: dict[str, Any]) -> str:
+    lines = [
+        "| row | what | against | measured | wanted | reached | by CPU time | ours | peer | note |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+        *(_line(row) for row in rows),
+        "",
+        f"{machine['processor']}, {machine['cores']} cores, torch {machine['torch']} with "
+        f"{machine['threads']} threads, load {machine['load'][0]} when it began and "
+        f"{machine['load_after'][0]} when it ended (one-minute averages); {machine['date']}, commit "
+        f"{(machine['commit'] or 'unknown')[:12]}{' with changes' if machine['uncommitted_changes'] else ''}. "
+        "Times are medians of alternating runs.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _line(row: Row) -> str:
+    target, measured = row.target, row.measured
+    if measured is None:
+        cells = ["-", target.wanted, "-", "-", "-", "-", f"not measured: {row.reason}"]
+    else:
+        verdict = "-" if target.wanted == "reported" else "yes" if row.reached else "**no**"
+        cpu = "-" if measured.cpu_value is None else f"{measured.cpu_value:.2f}"
+        times = ["-" if t is None else f"{1000 * t.wall:.0f} ms" for t in (measured.ours, measured.theirs)]
+        value = f"{measured.value:.2f} {target.unit}".strip()
+        cells = [value, target.wanted, verdict, cpu, *times, measured.note]
+    return f"| {' | '.join([f'`{target.name}`', target.what, target.peer, *cells])} |"

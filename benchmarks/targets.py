@@ -1,0 +1,102 @@
+"""What is measured, by fixed names: the peer and the value to reach. A row is never left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchmarks.timing import Pairs, Timed, middle
+
+
+class NotMeasuredError(Exception):
+    """A row cannot be measured here; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One row: ``least <= value <= most``, either of them open."""
+
+    name: str
+    what: str
+    peer: str
+    least: float | None = None
+    most: float | None = None
+    unit: str = "×"
+
+    @property
+    def wanted(self) -> str:
+        if self.least is not None and self.most is not None:
+            return f"{self.least:g} to {self.most:g}"
+        if self.least is None and self.most is None:
+            return "reported"
+        sign, bound = ("≥", self.least) if self.least is not None else ("≤", self.most)
+        return f"{sign} {bound:g} {self.unit}".strip()
+
+    def reached(self, value: float) -> bool:
+        return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """``value`` in the target's unit, with the median times (seconds) that it came from."""
+
+    value: float
+    cpu_value: float | None = None
+    """The same from CPU time, which a busy machine disturbs less."""
+    ours: Timed | None = None
+    theirs: Timed | None = None
+    note: str = ""
+
+
+Measure = Callable[[bool], Measurement]
+"""Measures one row; the argument is True for small sizes. Raises NotMeasuredError, or any other error where it fails."""
+
+
+def speedup(pairs: Pairs, note: str = "") -> Measurement:
+    """How many times faster than the peer."""
+    return Measurement(
+        1 / pairs.cost(), 1 / pairs.cost("cpu"), middle(pairs.ours), middle(pairs.theirs), note
+    )
+
+
+def cost(pairs: Pairs, note: str = "") -> Measurement:
+    """How many times the peer's time."""
+    return Measurement(pairs.cost(), pairs.cost("cpu"), middle(pairs.ours), middle(pairs.theirs), note)
+
+
+SCRIPT, PIPELINE = "common script", "transformers 4.57 QA pipeline, its best batch size"
+LSTM, LINEAR = "nn.LSTM, bidirectional, input 2D", "same encoder, linear head"
+PAD, GROWTH = "every window padded to 384, fp32", "1k, 10k, 100k questions"
+
+TARGETS = (
+    Target("prepare", "feature preparation, cold, same ids and labels", SCRIPT, least=8),
+    Target("prepare-130k", "feature preparation of 130k questions", "-", most=20, unit="s"),
+    Target("sampler-tokens", "tokens computed / real tokens, batch 16", "pad to 384: 2.07", most=1.03),
+    Target("train-bucketed", "training examples/s, MiniLM, fp32, attention dropout 0", PAD, least=2.4),
+    Target("train-bucketed-bf16", "the same under bf16 autocast", PAD, least=3.5),
+    Target("decode-grid", "logits to n-best dictionaries (20), same texts and n-best", SCRIPT, least=15),
+    Target("score-in-process", "scoring, bit-equal", "official script", least=6),
+    Target("evaluate-process", "qa-arch evaluate, whole process", "official script, process", most=0.6),
+    Target("match-lstm-h150-forward", "match-LSTM, D300, forward of a training step", LSTM, most=1.9),
+    Target("match-lstm-h150-both", "match-LSTM, D300, forward + backward", LSTM, most=1.8),
+    Target("match-lstm-h384-forward", "match-LSTM, D384, forward of a training step", LSTM, most=1.6),
+    Target("match-lstm-h384-both", "match-LSTM, D384, forward + backward", LSTM, most=1.5),
+    Target("proposed-step", "proposed model's training step, MiniLM, batch 16, fp32", LINEAR, most=1.25),
+    Target("predict-fp32", "bulk prediction, MiniLM, answers/s, fp32", PIPELINE, least=1.45),
+    Target("predict-bf16", "the same in bf16", PIPELINE, least=2.5),
+    Target("predict-int8", "the same in int8, change of EM and F1 stated", PIPELINE, least=4),
+    Target("cli-help", "qa-arch --help, whole process", "-", most=0.3, unit="s"),
+    Target("demo-first-step", "fresh process to the demo's first training step", "-", most=8, unit="s"),
+    Target("cache-first-batch", "warm feature cache to the first batch", "-", most=0.5, unit="s"),
+    *(
+        Target(f"slope-{part}", f"log-log slope of {part}'s time", GROWTH, 0.95, 1.05, "")
+        for part in ("prepare", "predict", "evaluate", "report")
+    ),
+    Target("memory-flat", "peak memory beyond the model, 100k / 1k questions", GROWTH, most=1.1),
+    Target("sweep-overhead", "sweep of one point minus the same train", "-", most=5, unit="s"),
+    Target("gpu-match-lstm", "fused match-LSTM kernel, forward + backward", "cuDNN LSTM", most=2),
+    Target("gpu-match-lstm-eager", "the same against the eager loop", "eager loop", least=15),
+    Target("gpu-proposed-step", "proposed step, bert-base, 384 × 32, bf16", LINEAR, most=1.15),
+    Target("gpu-baseline-mfu", "model FLOPs utilisation, baseline training", "arithmetic floor", unit=""),
+    Target("gpu-loader", "share of a training step spent waiting for data", "-", unit=""),
+)

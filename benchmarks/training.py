@@ -1,0 +1,136 @@
+"""Training steps of MiniLM: buckets against padding, the proposed model against the linear head.
+
+The pairs are different batches of one epoch, spread evenly over the lengths, each timed once on both
+sides; so the ratio is that of the sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from baselines.transformer import TransformerSpan
+from benchmarks import inputs
+from benchmarks.targets import Measure, Measurement, NotMeasuredError
+from benchmarks.timing import Pairs, Timed, middle, once
+from qa_arch.features.collate import Collator
+from qa_arch.features.sampler import BucketBatchSampler
+from qa_arch.models.bert_match import BertMatch
+from qa_arch.nn.build import build_encoder
+from qa_arch.nn.encoder import Encoder
+from qa_arch.training.losses import span_loss
+from qa_arch.types.tensors import Batch
+
+BATCH = 16
+WORD_VECTOR_DIM = 300
+
+
+def trainer_of(model: nn.Module) -> Callable[[Batch, bool], None]:
+    """One optimizer step on a batch, under bf16 autocast where the second argument says so."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5, fused=True)
+
+    def step(batch: Batch, bf16: bool = False) -> None:
+        assert batch.labels is not None
+        with torch.autocast("cpu", torch.bfloat16) if bf16 else nullcontext():
+            loss = span_loss(model(batch), batch.labels).mean()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def encoder() -> Encoder:
+    """MiniLM; attention dropout 0, as any other takes torch's CPU attention off its fused path."""
+    inputs.require_minilm()
+    return build_encoder("minilm", attention_dropout=0.0)
+
+
+def spread(quick: bool) -> list[list[int]]:
+    """Full batches of the training sampler, evenly spaced by their width."""
+    lengths = inputs.features(quick).lengths
+    plan = [b for b in BucketBatchSampler(lengths, batch_size=BATCH, seed=inputs.SEED) if len(b) == BATCH]
+    plan.sort(key=lambda rows: int(lengths[rows].max()))
+    count = 2 if quick else 6
+    places = ((np.arange(count) + 0.5) * len(plan) / count).astype(int)
+    return [plan[place] for place in places]
+
+
+@cache
+def _bucketed_and_padded(quick: bool, with_bf16: bool) -> tuple[list[Timed], list[Timed], list[Timed]]:
+    """Times of the same batches: bucketed, bucketed in bf16, padded to 384."""
+    torch.manual_seed(inputs.SEED)
+    table = inputs.features(quick)
+    step = trainer_of(TransformerSpan(encoder()))
+    short, long = Collator(table), Collator(table, multiple=384)
+    times: tuple[list[Timed], list[Timed], list[Timed]] = ([], [], [])
+    for number, rows in enumerate([spread(quick)[0], *spread(quick)]):
+        bucketed, padded = short(rows), long(rows)
+        made = [once(lambda b=bucketed: step(b, False)), None, once(lambda b=padded: step(b, False))]
+        if with_bf16:
+            made[1] = once(lambda b=bucketed: step(b, True))
+        for kept, time in zip(times, made, strict=True):
+            if number and time is not None:
+                kept.append(time)
+    return times
+
+
+def bucketed(quick: bool) -> Measurement:
+    fast, _, padded = _bucketed_and_padded(quick, has_bf16())
+    return _by_totals(fast, padded, faster=True)
+
+
+def bucketed_bf16(quick: bool) -> Measurement:
+    if not has_bf16():
+        raise NotMeasuredError("this processor has no bf16 arithmetic")
+    _, fast, padded = _bucketed_and_padded(quick, True)
+    return _by_totals(fast, padded, faster=True)
+
+
+def has_bf16() -> bool:
+    """Whether the processor says so (Linux)."""
+    info = Path("/proc/cpuinfo")
+    return info.exists() and "bf16" in info.read_text(encoding="utf-8", errors="replace")
+
+
+def proposed_step(quick: bool) -> Measurement:
+    """Hidden 150, word vectors of 300 and the overlap flag, on bucketed batches."""
+    torch.manual_seed(inputs.SEED)
+    table = inputs.features(quick)
+    size = len(table.vocabulary)
+    proposed = BertMatch(
+        encoder(), vectors=torch.randn(size + 1, WORD_VECTOR_DIM), overlap_flag=True, hidden=150
+    )
+    ours, theirs = trainer_of(proposed), trainer_of(TransformerSpan(encoder()))
+    collate = Collator(table, vectors=np.arange(1, size + 1))
+    pairs: tuple[list[Timed], list[Timed]] = ([], [])
+    for number, rows in enumerate([spread(quick)[0], *spread(quick)]):
+        batch = collate(rows)
+        made = once(lambda b=batch: ours(b, False)), once(lambda b=batch: theirs(b, False))
+        if number:
+            pairs[0].append(made[0])
+            pairs[1].append(made[1])
+    return _by_totals(*pairs, faster=False)
+
+
+def _by_totals(ours: list[Timed], theirs: list[Timed], *, faster: bool) -> Measurement:
+    pairs = Pairs(tuple(ours), tuple(theirs))
+    values = [pairs.total_cost(clock) for clock in ("wall", "cpu")]
+    wall, cpu = (1 / value if faster else value for value in values)
+    rate = BATCH * len(ours) / sum(t.wall for t in ours)
+    note = f"{len(ours)} batches of {BATCH}; attention dropout 0, hidden dropout on; {rate:.1f} examples/s"
+    return Measurement(wall, cpu, middle(ours), middle(theirs), note)
+
+
+ROWS: dict[str, Measure] = {
+    "train-bucketed": bucketed,
+    "train-bucketed-bf16": bucketed_bf16,
+    "proposed-step": proposed_step,
+}

@@ -1,0 +1,200 @@
+"""The benchmarks' rows, timing and peers. Nothing is timed here: the peers must agree, the table be whole."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+
+from benchmarks import __main__ as runner
+from benchmarks import decoding, official, peers, timing
+from benchmarks.preparation import differences
+from benchmarks.registry import MEASURES, UNMEASURED
+from benchmarks.report import Row, describe_machine, markdown
+from benchmarks.targets import TARGETS, Measurement, NotMeasuredError, Target, speedup
+from benchmarks.timing import Pairs, Timed
+from qa_arch.data.squad import question_set, write
+from qa_arch.features import tokenizers
+from qa_arch.features.joint import prepare
+from qa_arch.metrics.squad import score
+from qa_arch.types.text import Example, Gold
+
+PASSAGE = "The bridge at Lowmere was built by Ada Stone in 1871, of oak and a little iron. " * 6
+WANTED = [
+    "prepare",
+    "prepare-130k",
+    "sampler-tokens",
+    "train-bucketed",
+    "train-bucketed-bf16",
+    "decode-grid",
+    "score-in-process",
+    "evaluate-process",
+    "match-lstm-h150-forward",
+    "match-lstm-h150-both",
+    "match-lstm-h384-forward",
+    "match-lstm-h384-both",
+    "proposed-step",
+    "predict-fp32",
+    "predict-bf16",
+    "predict-int8",
+    "cli-help",
+    "demo-first-step",
+    "cache-first-batch",
+    "slope-prepare",
+    "slope-predict",
+    "slope-evaluate",
+    "slope-report",
+    "memory-flat",
+    "sweep-overhead",
+    "gpu-match-lstm",
+    "gpu-match-lstm-eager",
+    "gpu-proposed-step",
+    "gpu-baseline-mfu",
+    "gpu-loader",
+]
+
+
+def questions():
+    def asked(number, question, text, nth=0):
+        start = -1
+        for _ in range(nth + 1):
+            start = PASSAGE.find(text, start + 1)
+        return Example(f"q{number}", question, PASSAGE, "Bridge", (Gold(text, start),))
+
+    return question_set(
+        "made up",
+        [
+            asked(0, "  Who built the bridge?", "Ada Stone"),
+            asked(1, "When was it built?", "1871", nth=4),
+            asked(2, "What is it made of?", "oak and a little iron", nth=5),
+            asked(3, "What comes first?", "The bridge"),
+            Example("q4", "Who sank it?", PASSAGE, "Bridge"),
+        ],
+        "2.0",
+    )
+
+
+def test_every_row_is_there_by_its_name_and_is_measured_or_excused():
+    names = [target.name for target in TARGETS]
+    assert names == WANTED
+    assert MEASURES.keys() | UNMEASURED.keys() == set(names)
+    assert not MEASURES.keys() & UNMEASURED.keys()
+
+
+def test_the_preparations_agree_and_a_planted_difference_is_counted():
+    asked = questions()
+    tokenizer = tokenizers.build("wordpiece", [PASSAGE, *(e.question for e in asked.examples)], 200)
+    table = prepare(asked, tokenizer, max_length=48, stride=12, max_question=24, segments=True)
+    theirs = peers.prepare(asked.examples, tokenizer, max_length=48, stride=12)
+    assert len(table) > 2 * len(asked)
+    assert 4 <= sum(start > 0 for start in theirs.start) < len(table)
+    assert differences(table, theirs) == 0
+    theirs.end[0] += 1
+    theirs.ids[2][5] += 1
+    assert differences(table, theirs) == 2
+    theirs.ids.pop()
+    assert differences(table, theirs) == len(table)
+
+
+def test_the_decodings_agree_and_a_planted_difference_is_seen():
+    made = decoding.world(12, 4)
+    theirs = peers.post_process(*decoding.theirs(made))
+    ours = decoding.ours(made)
+    assert decoding.equal(ours, theirs)
+    assert {text == "" for text in ours[0]} == {True, False}
+    assert max(len(entries) for entries in ours[1]) >= 20
+    assert list(made.sizes).count(2) == 4
+    ours[1][3][1]["probability"] += 1e-4
+    assert not decoding.equal(ours, theirs)
+
+
+def test_the_scorers_agree():
+    asked = questions()
+    given = {"q0": "Stone", "q1": "in the 1871", "q2": "", "q3": "A bridge!", "q4": ""}
+    scores = score(asked, given).official()
+    assert scores == official.evaluate(write(asked)["data"], given)
+    assert scores["exact"] == 40.0
+    assert 60 < scores["f1"] < 80
+
+
+def test_alternating_runs_take_turns_and_warm_up_uncounted():
+    calls: list[str] = []
+    pairs = timing.alternate(lambda: calls.append("a"), lambda: calls.append("b"), 3)
+    assert "".join(calls) == "ab" + "ab" + "ba" + "ab"
+    assert len(pairs.ours) == len(pairs.theirs) == 3
+
+
+def test_ratios_are_medians_of_neighbours_and_sums_of_totals():
+    ours = (Timed(1.0, 2.0), Timed(2.0, 2.0), Timed(30.0, 2.0))
+    theirs = (Timed(4.0, 4.0), Timed(10.0, 4.0), Timed(10.0, 4.0))
+    pairs = Pairs(ours, theirs)
+    assert pairs.cost() == 0.25
+    assert pairs.total_cost() == 33 / 24
+    measured = speedup(pairs)
+    assert (measured.value, measured.cpu_value) == (4.0, 2.0)
+    assert (measured.ours, measured.theirs) == (Timed(2.0, 2.0), Timed(10.0, 4.0))
+
+
+def test_time_is_measured_on_both_clocks():
+    def work():
+        torch.ones(200_000).cumsum(0).sort()
+
+    taken = timing.once(work)
+    assert taken.wall > 0
+    assert taken.cpu > 0
+
+
+@pytest.mark.parametrize(
+    ("target", "good", "bad", "wanted"),
+    [
+        (Target("a", "", "", least=8), 8.0, 7.9, "≥ 8 ×"),
+        (Target("a", "", "", most=0.3, unit="s"), 0.3, 0.31, "≤ 0.3 s"),
+        (Target("a", "", "", 0.95, 1.05, ""), 1.0, 1.06, "0.95 to 1.05"),
+    ],
+)
+def test_a_target_is_reached_at_its_bound(target, good, bad, wanted):
+    assert target.reached(good)
+    assert not target.reached(bad)
+    assert target.wanted == wanted
+
+
+def test_rows_and_table():
+    machine = describe_machine() | {"load_after": [0.0]}
+    done = Row(TARGETS[0], Measurement(9.0, 8.5, Timed(0.2, 0.3), Timed(1.8, 1.8), "tiny"))
+    late, missing = Row(TARGETS[0], Measurement(7.0)), Row(TARGETS[1], None, "no data")
+    assert done.record() | {"name": "prepare", "ratio": 9.0, "reached": True} == done.record()
+    assert late.record()["reached"] is False
+    assert (missing.record()["ratio"], missing.record()["reached"]) == (None, None)
+    assert missing.record()["note"] == "not measured: no data"
+    text = markdown([done, late, missing], machine)
+    assert "| 9.00 × | ≥ 8 × | yes | 8.50 | 200 ms | 1800 ms | tiny |" in text
+    assert "**no**" in text
+    assert len({line.count("|") for line in text.splitlines() if line.startswith("|")}) == 1
+    assert not math.isnan(json.loads(json.dumps(machine))["load"][0])
+
+
+def test_the_runner_keeps_whole_runs_only_and_survives_a_fault(monkeypatch, tmp_path, capsys):
+    def absent(quick):
+        raise NotMeasuredError("no data here")
+
+    def broken(quick):
+        raise ZeroDivisionError("oops")
+
+    made = dict.fromkeys(MEASURES, absent) | {"prepare": broken, "cli-help": lambda quick: Measurement(0.1)}
+    monkeypatch.setattr(runner, "MEASURES", made)
+    monkeypatch.setattr(runner, "RESULTS", tmp_path)
+    assert runner.main(["cli-help"]) == 0
+    assert runner.main(["--quick"]) == 0
+    assert not list(tmp_path.iterdir())
+    assert runner.main([]) == 0
+    kept = json.loads((tmp_path / "table.json").read_text())
+    assert [row["name"] for row in kept["rows"]] == WANTED
+    by_name = {row["name"]: row for row in kept["rows"]}
+    assert by_name["cli-help"]["reached"] is True
+    assert by_name["prepare"]["note"] == "not measured: failed: ZeroDivisionError: oops"
+    assert by_name["sampler-tokens"]["note"] == "not measured: no data here"
+    assert (tmp_path / "table.md").read_text() in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        runner.main(["prepair"])
