@@ -22,6 +22,8 @@ __all__ = ["DEMO_LEVELS", "KINDS", "LEVELS", "SPLITS", "Split", "demo_sets", "ge
 
 LEVELS = (1, 2, 3)
 DEMO_LEVELS: Mapping[int, float] = {1: 0.8, 2: 0.2}
+DEMO_SIZES: Mapping[str, int] = {"train": 1800, "calibration": 40, "dev": 40}
+"""Articles."""
 DEMO_SEED = 20
 """Not the seed that the generator was tuned on (7): the demo's dev set was never looked at for that."""
 _PARAGRAPHS = 3
@@ -55,9 +57,9 @@ def generate(
 
 
 def demo_sets(
-    train: int = 1200,
-    calibration: int = 40,
-    dev: int = 40,
+    train: int = DEMO_SIZES["train"],
+    calibration: int = DEMO_SIZES["calibration"],
+    dev: int = DEMO_SIZES["dev"],
     seed: int = DEMO_SEED,
     levels: Mapping[int, float] | int = DEMO_LEVELS,
 ) -> tuple[QuestionSet, QuestionSet, QuestionSet]:
@@ -72,13 +74,12 @@ def demo_sets(
 def named(which: str) -> QuestionSet:
     """The set that a setting names: ``dev`` is the demo's, ``dev:L3`` one of its size of level 3 alone."""
     split, _, level = which.partition(":")
-    sizes = {"train": 1200, "calibration": 40, "dev": 40}
     known = {"": DEMO_LEVELS, **{f"L{n}": n for n in LEVELS}}
-    if split not in sizes or level not in known:
+    if split not in DEMO_SIZES or level not in known:
         raise ConfigError(
             f"synthetic:{which} is unknown: write train, calibration or dev, and :L1 to :L3 after it"
         )
-    return generate(sizes[split], DEMO_SEED, known[level], split)  # type: ignore[arg-type]
+    return generate(DEMO_SIZES[split], DEMO_SEED, known[level], split)  # type: ignore[arg-type]
 
 
 def _article(
