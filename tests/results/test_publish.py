@@ -60,7 +60,8 @@ def test_an_unfinished_run_is_refused(run, tmp_path, make_record) -> None:
 
 
 def test_a_page_is_filled_between_its_marks_and_nowhere_else() -> None:
-    page = "# x\n<!-- table: demo -->\nold\n<!-- end -->\n| old |\n<!-- table: other -->\nkept\n<!-- end -->\n"
+    other = "<!-- table: other -->\nkept\n<!-- end -->\n"
+    page = f"# x\n<!-- table: demo -->\nold\n<!-- end -->\n| old |\n{other}"
     filled = fill(page, "demo", "| a |\n")
     assert filled == page.replace("old\n<!--", "\n| a |\n\n<!--")
     assert fill(filled, "demo", "| a |\n") == filled
