@@ -6,13 +6,14 @@ import argparse
 import os
 import sys
 import time
+import traceback
 from pathlib import Path
 
 from benchmarks.registry import MEASURES, UNMEASURED
 from benchmarks.report import Row, describe_machine, markdown
 from benchmarks.targets import TARGETS, NotMeasuredError, Target
 from qa_arch.config.files import write_atomic, write_json
-from qa_arch.errors import QaArchError
+from qa_arch.errors import UnavailableError
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -23,8 +24,11 @@ def measure(target: Target, quick: bool) -> Row:
         return Row(target, None, UNMEASURED[target.name])
     try:
         return Row(target, MEASURES[target.name](quick))
-    except (NotMeasuredError, QaArchError) as error:
+    except (NotMeasuredError, UnavailableError) as error:
         return Row(target, None, str(error))
+    except Exception as error:
+        traceback.print_exc()
+        return Row(target, None, f"failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -37,7 +41,6 @@ def main(argv: list[str] | None = None) -> int:
     if unknown := [name for name in args.names if name not in known]:
         parser.error(f"unknown row {unknown[0]}; there are {', '.join(known)}")
 
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
     machine = describe_machine()
     rows = []
     for name in args.names or known:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from datasets import Dataset
 
 from benchmarks import peers
 from benchmarks.targets import Measure, Measurement, speedup
@@ -74,9 +75,10 @@ def world(questions: int, two_windows: int, seed: int = 0) -> World:
 def _logits(draw: np.random.Generator, tokens: np.ndarray) -> SpanLogits:
     position = np.arange(WIDTH)[None]
     inside = (position >= BEFORE) & (position < BEFORE + tokens[:, None])
-    sides = (np.where(inside, draw.normal(0, 2, inside.shape), -np.inf) for _ in range(2))
-    nulls = (draw.normal(4, 2, len(tokens)) for _ in range(2))
-    return SpanLogits(*(torch.from_numpy(x.astype(np.float32)) for x in (*sides, *nulls)))
+    sides = [np.where(inside, draw.normal(0, 2, inside.shape), -np.inf) for _ in range(2)]
+    nulls = [draw.normal(4, 2, len(tokens)) for _ in range(2)]
+    start, end, null_start, null_end = (torch.from_numpy(x.astype(np.float32)) for x in (*sides, *nulls))
+    return SpanLogits(start, end, null_start, null_end)
 
 
 def ours(made: World) -> tuple[list[str], list[list[peers.Entry]]]:
@@ -85,8 +87,10 @@ def ours(made: World) -> tuple[list[str], list[list[peers.Entry]]]:
     parts = []
     for begin in range(0, len(made.example), BATCH):
         rows = slice(begin, begin + BATCH)
-        columns = (logits.start, logits.end, logits.null_start, logits.null_end)
-        parts.append(best_spans(SpanLogits(*(column[rows] for column in columns)), search="grid"))
+        part = SpanLogits(
+            logits.start[rows], logits.end[rows], logits.null_start[rows], logits.null_end[rows]
+        )
+        parts.append(best_spans(part, search="grid"))
     found = SpanCandidates.concatenate(parts)
     char_start, char_end = char_spans(found, made.origin, made.char_start, made.char_end)
     ranking = rank(
@@ -104,16 +108,20 @@ def ours(made: World) -> tuple[list[str], list[list[peers.Entry]]]:
 
 
 def theirs(made: World) -> tuple:
-    """The arguments that the peer's post-processing takes for the same windows."""
-    windows: list[list[tuple[int, peers.Offsets]]] = [[] for _ in made.examples]
+    """The arguments that the peer's post-processing takes for the same windows; features are Arrow rows."""
+    windows: list[list[int]] = [[] for _ in made.examples]
+    offsets: list[list[tuple[int, int] | None]] = []
     for row, (q, origin, count) in enumerate(zip(made.example, made.origin, made.tokens, strict=True)):
         here = slice(origin + BEFORE, origin + BEFORE + count)
         pairs = zip(made.char_start[here].tolist(), made.char_end[here].tolist(), strict=True)
-        behind = [None] * (WIDTH - BEFORE - count)
-        windows[q].append((row, [*[None] * BEFORE, *pairs, *behind]))
+        offsets.append([*[None] * BEFORE, *pairs, *[None] * (WIDTH - BEFORE - count)])
+        windows[q].append(row)
     start, end = made.logits.start.numpy().copy(), made.logits.end.numpy().copy()
     start[:, 0], end[:, 0] = made.logits.null_start, made.logits.null_end
-    return [example.context for example in made.examples], windows, start, end
+    zeros = np.zeros((len(offsets), WIDTH), np.int32)  # read with the row, then not used
+    columns: dict[str, object] = {"input_ids": zeros, "token_type_ids": zeros, "attention_mask": zeros}
+    features = Dataset.from_dict(columns | {"offset_mapping": offsets})
+    return [example.context for example in made.examples], windows, features, start, end
 
 
 def equal(one: tuple, other: tuple) -> bool:
@@ -123,8 +131,8 @@ def equal(one: tuple, other: tuple) -> bool:
     for mine, yours in zip(one[1], other[1], strict=True):
         if [entry["text"] for entry in mine] != [entry["text"] for entry in yours]:
             return False
-        pairs = ([entry["probability"] for entry in entries] for entries in (mine, yours))
-        if not np.allclose(*pairs, atol=1e-6):
+        given, wanted = ([entry["probability"] for entry in entries] for entries in (mine, yours))
+        if not np.allclose(given, wanted, rtol=0, atol=1e-6):
             return False
     return True
 

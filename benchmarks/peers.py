@@ -19,7 +19,7 @@ from qa_arch.types.text import Example, Gold
 BATCH = 1000
 """Questions handed to the tokenizer at once (``Dataset.map``'s default)."""
 
-Offsets = Sequence[tuple[int, int] | None]
+Offsets = Sequence[Sequence[int] | None]
 Entry = dict[str, Any]
 
 
@@ -81,7 +81,8 @@ def _answer_tokens(encoded: BatchEncoding, row: int, answers: Sequence[Gold]) ->
 
 def post_process(
     contexts: Sequence[str],
-    windows: Sequence[Sequence[tuple[int, Offsets]]],
+    windows: Sequence[Sequence[int]],
+    features: Any,
     starts: np.ndarray,
     ends: np.ndarray,
     *,
@@ -92,7 +93,9 @@ def post_process(
     """By question: the text of the answer ("" for none) and the n-best list.
 
     Args:
-        windows: by question, (row of the logits, offsets of the tokens); None outside the context.
+        windows: by question, the rows of its windows in ``features`` and in the logits.
+        features: a ``datasets.Dataset`` (or a list of dicts): the prepared columns and ``offset_mapping``,
+            None outside the context. The script reads whole rows one by one: most of its time.
         starts, ends: (N, T) logits; those of "no answer" stand at position 0.
         limit: longest answer in tokens.
         threshold: "no answer" must win by more than this.
@@ -101,15 +104,18 @@ def post_process(
     for context, own in zip(contexts, windows, strict=True):
         found: list[Entry] = []
         null: Entry | None = None
-        for row, offsets in own:
+        for row in own:
             start, end = starts[row], ends[row]
+            offsets = features[row]["offset_mapping"]
+            features[row].get("token_is_max_context")  # asked of every row, and so decoded a second time
             if null is None or null["score"] > start[0] + end[0]:
                 null = _entry(0, 0, start[0], end[0])
             found.extend(_pairs(start, end, offsets, n_best, limit))
         assert null is not None
         best, gap = _finish(context, found, null, n_best)
         texts.append("" if gap > threshold else next(e["text"] for e in best if e["text"]))
-        lists.append(best)
+        plain = [{k: float(v) if isinstance(v, np.floating) else v for k, v in e.items()} for e in best]
+        lists.append(plain)
     return texts, lists
 
 

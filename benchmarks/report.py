@@ -59,6 +59,9 @@ def describe_machine() -> dict[str, Any]:
 
 
 def markdown(rows: Sequence[Row], machine: dict[str, Any]) -> str:
+    checkout = (machine["commit"] or "unknown")[:12] + (
+        " with changes" if machine["uncommitted_changes"] else ""
+    )
     lines = [
         "| row | what | against | measured | wanted | reached | by CPU time | ours | peer | note |",
         "|---|---|---|---|---|---|---|---|---|---|",
@@ -66,9 +69,8 @@ def markdown(rows: Sequence[Row], machine: dict[str, Any]) -> str:
         "",
         f"{machine['processor']}, {machine['cores']} cores, torch {machine['torch']} with "
         f"{machine['threads']} threads, load {machine['load'][0]} when it began and "
-        f"{machine['load_after'][0]} when it ended (one-minute averages); {machine['date']}, commit "
-        f"{(machine['commit'] or 'unknown')[:12]}{' with changes' if machine['uncommitted_changes'] else ''}. "
-        "Times are medians of alternating runs.",
+        f"{machine['load_after'][0]} when it ended (one-minute averages); {machine['date']}, "
+        f"commit {checkout}. Times are medians of alternating runs.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -12,9 +12,8 @@ from benchmarks.timing import middle, repeat
 
 def help_text(quick: bool) -> Measurement:
     command = [str(Path(sys.executable).with_name("qa-arch")), "--help"]
-    times = middle(
-        repeat(lambda: subprocess.run(command, capture_output=True, check=True), 3 if quick else 9)
-    )
+    runs = repeat(lambda: subprocess.run(command, capture_output=True, check=True), 3 if quick else 9)
+    times = middle(runs)
     return Measurement(times.wall, times.cpu, times)
 
 

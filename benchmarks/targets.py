@@ -49,7 +49,7 @@ class Measurement:
 
 
 Measure = Callable[[bool], Measurement]
-"""Measures one row; the argument is True for small sizes. Raises NotMeasuredError, or any other error where it fails."""
+"""Measures one row; the argument is True for small sizes. Raises NotMeasuredError."""
 
 
 def speedup(pairs: Pairs, note: str = "") -> Measurement:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -31,8 +31,8 @@ BATCH = 16
 WORD_VECTOR_DIM = 300
 
 
-def trainer_of(model: nn.Module) -> Callable[[Batch, bool], None]:
-    """One optimizer step on a batch, under bf16 autocast where the second argument says so."""
+def trainer_of(model: nn.Module) -> Callable[..., None]:
+    """``step(batch, bf16=False)``: one optimizer step, under bf16 autocast where asked."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5, fused=True)
 
     def step(batch: Batch, bf16: bool = False) -> None:
@@ -72,12 +72,13 @@ def _bucketed_and_padded(quick: bool, with_bf16: bool) -> tuple[list[Timed], lis
     short, long = Collator(table), Collator(table, multiple=384)
     times: tuple[list[Timed], list[Timed], list[Timed]] = ([], [], [])
     for number, rows in enumerate([spread(quick)[0], *spread(quick)]):
-        bucketed, padded = short(rows), long(rows)
-        made = [once(lambda b=bucketed: step(b, False)), None, once(lambda b=padded: step(b, False))]
-        if with_bf16:
-            made[1] = once(lambda b=bucketed: step(b, True))
-        for kept, time in zip(times, made, strict=True):
-            if number and time is not None:
+        batch, padded = short(rows), long(rows)
+        runs = [partial(step, batch), partial(step, batch, bf16=True), partial(step, padded)]
+        for kept, run in zip(times, runs, strict=True):
+            if "bf16" in run.keywords and not with_bf16:
+                continue
+            time = once(run)
+            if number:  # the first batch only warms up
                 kept.append(time)
     return times
 
@@ -105,18 +106,18 @@ def proposed_step(quick: bool) -> Measurement:
     torch.manual_seed(inputs.SEED)
     table = inputs.features(quick)
     size = len(table.vocabulary)
-    proposed = BertMatch(
-        encoder(), vectors=torch.randn(size + 1, WORD_VECTOR_DIM), overlap_flag=True, hidden=150
-    )
+    vectors = torch.randn(size + 1, WORD_VECTOR_DIM)
+    vectors[0] = 0
+    proposed = BertMatch(encoder(), vectors=vectors, overlap_flag=True, hidden=150)
     ours, theirs = trainer_of(proposed), trainer_of(TransformerSpan(encoder()))
     collate = Collator(table, vectors=np.arange(1, size + 1))
     pairs: tuple[list[Timed], list[Timed]] = ([], [])
     for number, rows in enumerate([spread(quick)[0], *spread(quick)]):
         batch = collate(rows)
-        made = once(lambda b=batch: ours(b, False)), once(lambda b=batch: theirs(b, False))
-        if number:
-            pairs[0].append(made[0])
-            pairs[1].append(made[1])
+        for kept, step in zip(pairs, (ours, theirs), strict=True):
+            time = once(partial(step, batch))
+            if number:
+                kept.append(time)
     return _by_totals(*pairs, faster=False)
 
 
