@@ -15,8 +15,8 @@ MEASURES: dict[str, Measure] = {
     **startup.ROWS,
 }
 
-_PIPELINE = "the peer needs an environment of its own with transformers 4.57"
-_LONG = "takes far longer than the rest of the table"
+_PIPELINE = "no benchmark of it exists yet; the peer needs its own environment with transformers 4.57"
+_LONG = "no benchmark of it exists yet; it takes far longer than the rest of the table"
 _GPU = "needs a CUDA device, and no GPU benchmark exists yet"
 UNMEASURED: dict[str, str] = {
     "prepare-130k": _LONG,
