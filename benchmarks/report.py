@@ -70,7 +70,8 @@ def markdown(rows: Sequence[Row], machine: dict[str, Any]) -> str:
         f"{machine['processor']}, {machine['cores']} cores, torch {machine['torch']} with "
         f"{machine['threads']} threads, load {machine['load'][0]} when it began and "
         f"{machine['load_after'][0]} when it ended (one-minute averages); {machine['date']}, "
-        f"commit {checkout}. Ratios and times are medians of alternating runs; training rows sum over different batches.",
+        f"commit {checkout}. "
+        "Ratios and times are medians of alternating runs; training rows sum over different batches.",
     ]
     return "\n".join(lines) + "\n"
 
