@@ -21,23 +21,30 @@ GLOVE_DIM = 300
 
 
 def count(config: Config, trusted: Sequence[str] = TRUSTED) -> dict[str, Any]:
-    """total, trainable, blocks and (apart) word_vectors of the model that ``config`` describes."""
+    """total, trainable, blocks and (apart) word_vectors of the model that ``config`` describes.
+
+    ``word_vectors`` is None where they are wanted and no file says how many there are.
+    """
     tokenizer = None
     if config.encoder.init == "random":  # its vocabulary is learned from the training texts
         tokenizer = make_tokenizer(config.encoder, load_sets(config.data)["train"])
     shape = _vector_shape(config)
     with torch.device("meta"):
         encoder = make_encoder(config, tokenizer)
-        vectors = None if shape is None else torch.empty(shape)
+        vectors = None if shape is None else torch.empty(max(1, shape[0]), shape[1])
         model = build_model(config.model, encoder, vectors, trusted)
-    return asdict(parameter_blocks(model))
+    counts = asdict(parameter_blocks(model))
+    if shape is not None and not shape[0]:
+        counts["word_vectors"] = None
+    return counts
 
 
 def _vector_shape(config: Config) -> tuple[int, int] | None:
+    """(words, width) of the vectors; no words where no file is named."""
     if not config.glove.use:
         return None
     path = config.glove.path
     if path and Path(path).is_file():
         matrix = read_vectors(path, dim=config.glove.dim, backend=config.glove.backend).matrix
         return matrix.shape[0], matrix.shape[1]
-    return 1, config.glove.dim or GLOVE_DIM
+    return 0, config.glove.dim or GLOVE_DIM
