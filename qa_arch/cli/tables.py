@@ -100,6 +100,8 @@ def _write_all() -> int:
         write_json(spec.with_suffix(".json"), [table.as_dict() for table in tables])
         print(path)
         if README.is_file():
-            filled = fill(README.read_text(encoding="utf-8"), spec.parent.name, markdown(tables[0]))
+            filled = fill(
+                README.read_text(encoding="utf-8"), spec.parent.name, markdown(tables[0], titled=False)
+            )
             write_atomic(README, filled)
     return 0

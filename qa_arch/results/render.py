@@ -41,11 +41,10 @@ def cell(key: str, row: Mapping[str, Any]) -> str:
     return f"{value:,}" if isinstance(value, int) and key != "seed" else str(value)
 
 
-def markdown(table: Table) -> str:
+def markdown(table: Table, *, titled: bool = True) -> str:
     """The table as GitHub's Markdown below its title, the notes below it."""
     lines = [
-        f"## {table.title}",
-        "",
+        *([f"## {table.title}", ""] if titled else []),
         "| " + " | ".join(table.columns.values()) + " |",
         "|" + "|".join("---" if key in _TEXT_COLUMNS else "---:" for key in table.columns) + "|",
     ]
