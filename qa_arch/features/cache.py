@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from qa_arch.config.files import write_with
+from qa_arch.config.schema import Features
 from qa_arch.errors import QaArchError
 from qa_arch.features.joint import prepare
 from qa_arch.features.table import FeatureTable, array_names, template_from
@@ -67,6 +68,21 @@ def prepare_cached(
         "pad": tokenizer.pad_token_id,
     }
     return cached(cache_dir, made_of, build)
+
+
+def windows_of(
+    questions: QuestionSet, tokenizer: PreTrainedTokenizerBase, settings: Features, *, segments: bool
+) -> FeatureTable:
+    """The windows of a set as a run's config asks for them, from its cache where they are there already."""
+    return prepare_cached(
+        questions,
+        tokenizer,
+        cache_dir=settings.cache_dir,
+        max_length=settings.max_length,
+        stride=settings.stride,
+        max_question=settings.max_question,
+        segments=segments,
+    )
 
 
 def cached(

@@ -81,6 +81,11 @@ class WordVectors:
         return cls(tuple(words), matrix)
 
 
+def vector_rows(vectors: WordVectors | None, table: FeatureTable) -> Longs | None:
+    """(V,) row of each word of the table, as ``Collator`` takes them; None without word vectors."""
+    return None if vectors is None else vectors.rows(table.vocabulary)
+
+
 @dataclass(frozen=True, slots=True)
 class OovRate:
     """Share of running words without a vector; each distinct text counts once."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -15,8 +16,8 @@ from qa_arch.config.schema import Config, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.decode.answers import Ranking, answers
 from qa_arch.errors import RunError
-from qa_arch.features.cache import prepare_cached
-from qa_arch.features.glove import WordVectors
+from qa_arch.features.cache import windows_of
+from qa_arch.features.glove import WordVectors, vector_rows
 from qa_arch.features.table import FeatureTable
 from qa_arch.models.assemble import build_model
 from qa_arch.predict import store
@@ -75,7 +76,7 @@ class Predictor:
             questions,
             table,
             self.config.decode,
-            vectors=None if self.vectors is None else self.vectors.rows(table.vocabulary),
+            vectors=vector_rows(self.vectors, table),
             batch_size=batch_size or self.config.trainer.eval_batch_size,
             precision=self.precision,
             watch=watch,
@@ -83,16 +84,8 @@ class Predictor:
 
     def features(self, questions: QuestionSet, *, cache: bool = True) -> FeatureTable:
         """The windows of a set under the settings that the model was trained with."""
-        settings = self.config.features
-        return prepare_cached(
-            questions,
-            self.tokenizer,
-            cache_dir=settings.cache_dir if cache else None,
-            max_length=settings.max_length,
-            stride=settings.stride,
-            max_question=settings.max_question,
-            segments=self.segments,
-        )
+        settings = self.config.features if cache else replace(self.config.features, cache_dir=None)
+        return windows_of(questions, self.tokenizer, settings, segments=self.segments)
 
 
 def load(

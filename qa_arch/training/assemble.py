@@ -17,7 +17,7 @@ from qa_arch.data.splits import by_article, hold_out, require_disjoint, subset
 from qa_arch.data.squad import open_set
 from qa_arch.errors import ConfigError, DataError, UnavailableError
 from qa_arch.features import tokenizers
-from qa_arch.features.cache import prepare_cached
+from qa_arch.features.cache import windows_of
 from qa_arch.features.glove import WordVectors, oov_rate, read_vectors
 from qa_arch.features.table import FeatureTable
 from qa_arch.models.assemble import build_model
@@ -152,16 +152,7 @@ def make_features(
     config: Config, questions: QuestionSet, tokenizer: PreTrainedTokenizerBase, encoder: Encoder
 ) -> FeatureTable:
     """The windows of a set, from the cache where they are there already."""
-    settings = config.features
-    return prepare_cached(
-        questions,
-        tokenizer,
-        cache_dir=settings.cache_dir,
-        max_length=settings.max_length,
-        stride=settings.stride,
-        max_question=settings.max_question,
-        segments=encoder.has_segments,
-    )
+    return windows_of(questions, tokenizer, config.features, segments=encoder.has_segments)
 
 
 def _vectors(config: Config, tables: dict[str, FeatureTable]) -> WordVectors | None:

@@ -15,6 +15,7 @@ import torch
 from qa_arch.config.schema import Config
 from qa_arch.decode import formats
 from qa_arch.decode.answers import Ranking, answers
+from qa_arch.features.glove import vector_rows
 from qa_arch.predict.reading import read_out
 from qa_arch.predict.scoring import fit_null_margin, operating_points, question_rows
 from qa_arch.results.record import write_questions
@@ -83,7 +84,7 @@ def _read(config: Config, parts: Parts, split: str) -> tuple[Ranking, float]:
         parts.sets[split],
         table,
         config.decode,
-        vectors=None if parts.vectors is None else parts.vectors.rows(table.vocabulary),
+        vectors=vector_rows(parts.vectors, table),
         batch_size=config.trainer.eval_batch_size,
         precision=config.trainer.precision,
     )

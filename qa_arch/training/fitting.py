@@ -18,6 +18,7 @@ from pytorch_lightning.strategies import DDPStrategy
 from qa_arch.config.schema import Config
 from qa_arch.decode.readout import Readout
 from qa_arch.features.collate import Collator
+from qa_arch.features.glove import vector_rows
 from qa_arch.predict import store
 from qa_arch.predict.predictor import MODEL
 from qa_arch.training.assemble import Parts
@@ -137,8 +138,7 @@ def _task(config: Config, parts: Parts, *, total_steps: int) -> SpanTask:
 def _data(config: Config, parts: Parts, *, pin: bool) -> SpanData:
     settings = config.trainer
     collators = {
-        split: Collator(table, None if parts.vectors is None else parts.vectors.rows(table.vocabulary))
-        for split, table in parts.tables.items()
+        split: Collator(table, vector_rows(parts.vectors, table)) for split, table in parts.tables.items()
     }
     data = SpanData(
         collators["train"],
