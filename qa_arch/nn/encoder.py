@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformers import MODEL_MAPPING, AutoConfig, PretrainedConfig, PreTrainedModel
 
 from qa_arch.errors import ConfigError
+from qa_arch.nn.attention import use_fused
 
 Freeze = Literal["none", "all"] | int
 
@@ -19,6 +20,7 @@ class Encoder(nn.Module):
 
     def __init__(self, backbone: PreTrainedModel) -> None:
         super().__init__()
+        use_fused(backbone)
         self.backbone = backbone
         self.out_dim: int = backbone.config.hidden_size
         self._layers = _layer_prefix(backbone)
