@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from qa_arch.features import words as word_module
+from qa_arch.features.pieces import Pieces, cutter
 from qa_arch.features.table import Ints, Longs
 from qa_arch.features.template import unlimited
 
@@ -39,8 +39,10 @@ def tokenize(texts: Sequence[str], backend: Tokenizer) -> TokenColumns:
     counts: list[Longs] = [np.zeros(1, np.int64)]
     chunks: list[tuple[Ints, ...]] = []
     with unlimited(backend):
+        cut = cutter(backend)
         for begin in range(0, len(texts), CHUNK):
-            count, columns = _encode(texts[begin : begin + CHUNK], backend, vocabulary)
+            chunk = texts[begin : begin + CHUNK]
+            count, columns = _columns(chunk, cut, vocabulary)
             counts.append(count)
             chunks.append(columns)
     nothing = tuple(np.array([value], np.int32) for value in (0, 0, 0, -1, -1))
@@ -54,23 +56,17 @@ def tokenize(texts: Sequence[str], backend: Tokenizer) -> TokenColumns:
     )
 
 
-def _encode(
-    texts: Sequence[str], backend: Tokenizer, vocabulary: defaultdict[str, int]
+def _columns(
+    texts: Sequence[str], cut: Callable[[Sequence[str]], Pieces], vocabulary: defaultdict[str, int]
 ) -> tuple[Longs, tuple[Ints, ...]]:
     """Tokens per text, and (ids, char_start, char_end, word_number, word) of all their tokens."""
-    words = word_module.split(texts)
-    encodings = backend.encode_batch(list(texts), add_special_tokens=False)
-    count = np.fromiter(map(len, encodings), np.int64, len(encodings))
-    total = int(count.sum())
-    ids = np.fromiter(chain.from_iterable(e.ids for e in encodings), np.int32, total)
-    pairs = chain.from_iterable(e.offsets for e in encodings)
-    offsets = np.fromiter(chain.from_iterable(pairs), np.int64, 2 * total).reshape(total, 2)
-
-    text = np.repeat(np.arange(len(texts)), count)
+    words = word_module.split(texts)  # first, as it says what is wrong with a text
+    pieces = cut(texts)
+    text = np.repeat(np.arange(len(texts)), pieces.count)
     base = words.base[text]
-    start, end = word_module.fit(base + offsets[:, 0], base + offsets[:, 1], words)
+    start, end = word_module.fit(base + pieces.start, base + pieces.end, words)
     word = word_module.word_of(start, end, text, words)
     known = np.fromiter(map(vocabulary.__getitem__, words.surface), np.int32, len(words.surface))
     number = np.where(word < 0, -1, word - words.first[text])
-    narrow = (column.astype(np.int32) for column in (start - base, end - base, number))
-    return count, (ids, *narrow, np.append(known, np.int32(-1))[word])
+    narrow = (column.astype(np.int32) for column in (pieces.ids, start - base, end - base, number))
+    return pieces.count, (*narrow, np.append(known, np.int32(-1))[word])

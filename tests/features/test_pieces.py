@@ -1,0 +1,123 @@
+"""Cutting runs once must give what cutting whole texts gives, whatever is in them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken
+from transformers import BertTokenizer
+
+from qa_arch.features import pieces
+from qa_arch.features.template import backend_of
+from qa_arch.features.tokenizers import build
+
+TEXTS = [
+    "Ælfric's naïve café_bar cost €5½ — 漢字 and İstanbul.",
+    "the cat sat on the mat, the cat!",
+    "a b c d",
+]
+ODD = [
+    " ",
+    "\n",
+    "\t",
+    " ",
+    "　",
+    "\x00",
+    "\x1c",
+    "\x85",
+    "​",
+    "‍",
+    "́",
+    "́a",
+    "ﬁ",
+    "½",
+    "漢",
+    "é",
+    "[MASK]",
+    "[SEP].",
+    "\r\n",
+    "�",
+    "🙂",
+    "شكرا",
+    "x" * 120,
+]
+
+
+@pytest.fixture(scope="module")
+def backends():
+    uncased = backend_of(build("wordpiece", TEXTS, 120))
+    vocabulary = BertTokenizer(vocab=uncased.get_vocab(), do_lower_case=False, strip_accents=False)
+    return {"uncased": uncased, "cased": backend_of(vocabulary)}
+
+
+def same(found: pieces.Pieces, expected: pieces.Pieces) -> None:
+    for field in dataclasses.fields(pieces.Pieces):
+        np.testing.assert_array_equal(
+            getattr(found, field.name), getattr(expected, field.name), err_msg=field.name
+        )
+
+
+words = st.one_of(st.sampled_from(ODD), st.sampled_from(" ".join(TEXTS).split(" ")), st.text(max_size=4))
+texts = st.lists(
+    st.lists(words, max_size=12).map("".join) | st.lists(words, max_size=12).map(" ".join), max_size=5
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(sets=st.lists(texts, min_size=1, max_size=3))
+@pytest.mark.parametrize("kind", ["uncased", "cased"])
+def test_runs_and_whole_texts_give_the_same_pieces(backends, kind, sets):
+    cut = pieces.cutter(backends[kind])
+    for some in sets:  # one cutter for all: what it has met must not change what it says
+        some = [text.encode("utf-8", "ignore").decode() for text in some]
+        same(cut(some), pieces.whole(some, backends[kind]))
+
+
+@pytest.mark.parametrize("bundle", [1, 2, 128])
+def test_any_number_of_runs_to_a_text(backends, bundle, monkeypatch):
+    monkeypatch.setattr(pieces, "BUNDLE", bundle)
+    some = [*TEXTS, "", "  two  blanks  ", "\n", *ODD]
+    same(pieces.cutter(backends["uncased"])(some), pieces.whole(some, backends["uncased"]))
+
+
+def test_a_run_is_encoded_once(backends, monkeypatch):
+    seen: list[str] = []
+
+    def spy(given, backend):
+        seen.extend(run for text in given for run in text.split("\n"))
+        return whole(given, backend)
+
+    whole = pieces.whole
+    monkeypatch.setattr(pieces, "whole", spy)
+    cut = pieces.cutter(backends["uncased"])
+    for _ in range(2):
+        cut(TEXTS)
+    cut(["the cat ran"])
+    assert sorted(seen) == sorted({*" ".join(TEXTS).split(" "), "ran"})
+
+
+@pytest.mark.parametrize("family", ["byte_bpe", "unigram"])
+def test_tokenizers_that_look_at_blanks_cut_whole_texts(family):
+    assert not pieces.cuts_at_spaces(backend_of(build(family, TEXTS, 300)))
+
+
+@pytest.mark.parametrize(
+    ("added", "alone"),
+    [
+        (AddedToken("[E]"), True),
+        (AddedToken("[E]", lstrip=True), False),
+        (AddedToken("[E]", rstrip=True), False),
+        (AddedToken("New York"), False),
+    ],
+)
+def test_an_added_token_that_looks_at_blanks_forbids_it(added, alone):
+    tokenizer = build("wordpiece", TEXTS, 120)
+    tokenizer.add_tokens([added])
+    backend = backend_of(tokenizer)
+    assert pieces.cuts_at_spaces(backend) is alone
+    some = ["in New York [E] a", "[E]cat [E] cat"]
+    same(pieces.cutter(backend)(some), pieces.whole(some, backend))
