@@ -6,7 +6,8 @@ All questions are ranked at once, on flat columns; objects are made at the very 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -179,25 +180,24 @@ def _softmax(score: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 def answers(ranking: Ranking, *, candidates: bool = True) -> list[Answer]:
     """One Answer per question, in the order of the questions; ``candidates=False`` leaves the n-best out."""
-    starts, ends = ranking.start.tolist(), ranking.end.tolist()
-    scores, probabilities = ranking.score.tolist(), ranking.probability.tolist()
+    examples = ranking.examples
+    bests: list[Candidate | None] = [None] * len(examples)
+    found = np.flatnonzero(ranking.best >= 0)
+    for q, best in zip(found.tolist(), _candidates(ranking, ranking.best[found], found), strict=True):
+        bests[q] = best
+    lists: list[tuple[Candidate, ...]] = [()] * len(examples)
+    if candidates:
+        sizes = np.diff(ranking.offsets)
+        every = _candidates(ranking, np.arange(ranking.offsets[-1]), np.repeat(np.arange(len(sizes)), sizes))
+        lists = [tuple(islice(every, size)) for size in sizes.tolist()]
+    columns = zip(examples, bests, ranking.null_odds.tolist(), ranking.windows.tolist(), lists, strict=True)
+    return [Answer(example.id, best, odds, windows, nbest) for example, best, odds, windows, nbest in columns]
 
-    def candidate(example: Example, m: int) -> Candidate:
-        start, end = starts[m], ends[m]
-        return Candidate(example.context[start:end], start, end, scores[m], probabilities[m])
 
-    offsets = ranking.offsets.tolist()
-    made = []
-    columns = (ranking.best.tolist(), ranking.null_odds.tolist(), ranking.windows.tolist())
-    for q, (example, best, odds, windows) in enumerate(zip(ranking.examples, *columns, strict=True)):
-        rows = range(offsets[q], offsets[q + 1]) if candidates else ()
-        made.append(
-            Answer(
-                id=example.id,
-                best=candidate(example, best) if best >= 0 else None,
-                null_odds=odds,
-                windows=windows,
-                candidates=tuple(candidate(example, m) for m in rows),
-            )
-        )
-    return made
+def _candidates(ranking: Ranking, rows: np.ndarray, question: np.ndarray) -> Iterator[Candidate]:
+    """The candidates ``rows`` of the ranking, each with the text it has in its question's context."""
+    examples = ranking.examples
+    columns = (ranking.start, ranking.end, ranking.score, ranking.probability)
+    numbers = (column[rows].tolist() for column in columns)
+    for q, start, end, score, probability in zip(question.tolist(), *numbers, strict=True):
+        yield Candidate(examples[q].context[start:end], start, end, score, probability)
