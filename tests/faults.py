@@ -30,6 +30,7 @@ RECURRENCE, MATCH = ("tests/nn/test_recurrence.py",), ("tests/nn/test_match_lstm
 SEGMENTS = ("tests/nn/test_segments.py",)
 SCORES, TEXT = ("tests/metrics/test_squad_scores.py",), ("tests/metrics/test_answer_text.py",)
 MARGIN = ("tests/metrics/test_null_margin.py",)
+GENERATION = ("tests/metrics/test_generation.py",)
 READING, SPLITS = ("tests/data/test_reading.py",), ("tests/data/test_splits.py",)
 LOSSES, OPTIM = ("tests/training/test_losses.py",), ("tests/training/test_optim.py",)
 FITTING, RESUME = "tests/training/test_fitting.py", "tests/training/test_resume.py"
@@ -427,6 +428,27 @@ METRICS = (
         "middle = low + (high - low) / 2",
         "middle = high",
         MARGIN,
+    ),
+    Fault(
+        "bleu without its golds' second column",
+        "qa_arch/metrics/generation/libraries.py",
+        "zip_longest(*references)]",
+        "zip(*references)]",
+        GENERATION,
+    ),
+    Fault(
+        "cider counts a gram once a gold",
+        "qa_arch/metrics/generation/cider.py",
+        "held = ({gram for gold in row for n in ORDERS for gram in _grams(gold, n)} for row in golds)",
+        "held = ([gram for gold in row for n in ORDERS for gram in _grams(gold, n)] for row in golds)",
+        GENERATION,
+    ),
+    Fault(
+        "text metrics of answers below the threshold",
+        "qa_arch/cli/evaluate.py",
+        '"" if null_scores.get(id_, threshold) > threshold else text',
+        "text",
+        ("tests/metrics/test_evaluate_command.py",),
     ),
 )
 

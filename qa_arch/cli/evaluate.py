@@ -8,14 +8,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 from qa_arch.cli import evaluate_run
 from qa_arch.config.files import write_json
 from qa_arch.data.squad import open_set
 from qa_arch.errors import ConfigError
 from qa_arch.metrics.files import PredictionFile, read_null_scores, read_predictions
+from qa_arch.metrics.generation import text_metrics
 from qa_arch.metrics.scores import Scores
 from qa_arch.metrics.squad import OFFICIAL_THRESHOLD, aggregate, extra_ids, missing_ids, score_questions
 from qa_arch.types.text import Protocol, QuestionSet
@@ -43,6 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--protocol", choices=("auto", "1.1", "2.0"), default="auto", help="default: what the data file says")
     add("--out", metavar="O", help="also write the scores to this file")
+    add(
+        "--text-metrics",
+        action="store_true",
+        help="add BLEU, ROUGE, METEOR and CIDEr of the answerable questions (needs the extra 'text')",
+    )
     add("--strict", action="store_true", help="write no scores where a question has no prediction")
     evaluate_run.add_arguments(parser)
 
@@ -78,19 +85,38 @@ def run(args: argparse.Namespace) -> int:
         threshold=threshold,
         missing=missing,
     )
-    publish(scores, args.out)
+    extra = {}
+    if args.text_metrics:
+        odds = null_scores.values if null_scores else {}
+        extra["text_metrics"] = text_metrics(
+            questions, _answered(questions, predictions.values, odds, threshold, protocol)
+        )
+    publish(scores, args.out, extra)
     return EXIT_MISSING if missing else 0
 
 
-def publish(scores: Scores, out: str | Path | None) -> None:
-    """Official keys first, then ours, as JSON on stdout and, written atomically, in ``out``."""
+def _answered(
+    questions: QuestionSet,
+    texts: Mapping[str, str],
+    null_scores: Mapping[str, float],
+    threshold: float,
+    protocol: Protocol,
+) -> dict[str, str]:
+    """The texts as the protocol judges them: after the threshold, and in 1.1 "" for a missing one."""
+    kept = {id_: "" if null_scores.get(id_, threshold) > threshold else text for id_, text in texts.items()}
+    return {**dict.fromkeys(missing_ids(questions, texts), ""), **kept} if protocol == "1.1" else kept
+
+
+def publish(scores: Scores, out: str | Path | None, extra: Mapping[str, Any] | None = None) -> None:
+    """Official keys first, then ours, then ``extra``: JSON on stdout and, written atomically, in ``out``."""
+    values = {**scores.flat(), **(extra or {})}
     answering = scores.answering
     silent = 100.0 * (answering.total - answering.answered) / answering.total
     if silent > _NEARLY_ALL and scores.has_answer:
         _say(f'warning: {silent:.1f}% of the answers are "no answer"; has the system learned to answer?')
     if out:
-        write_json(out, scores.flat())
-    print(json.dumps(scores.flat(), indent=2))
+        write_json(out, values)
+    print(json.dumps(values, indent=2))
 
 
 def _check_options(args: argparse.Namespace, protocol: Protocol) -> None:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 DEV = "dev"
+OF_FILES = ("predictions", "na_prob", "null_threshold", "protocol", "strict", "text_metrics")
+"""The options that only go with prediction files."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,7 +80,7 @@ class Target:
 
 def run(args: argparse.Namespace) -> int:
     """Predict, score, write predictions and record into the run folder, print the scores as JSON."""
-    if named := _given(args, ("predictions", "na_prob", "null_threshold", "protocol", "strict")):
+    if named := _given(args, OF_FILES):
         raise ConfigError(f"{named} is for prediction files; with --run, --margin sets the null margin")
     folder = Path(args.run_folder)
     record = read_record(folder)

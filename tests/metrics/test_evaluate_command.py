@@ -217,3 +217,26 @@ def test_the_process_loads_nothing_heavy(data, tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["total"] == 4
+
+
+def test_text_metrics_stand_apart_from_the_official_keys(evaluate, data, data_11, tmp_path):
+    pytest.importorskip("sacrebleu")
+    target = tmp_path / "scores.json"
+    plain = json.loads(evaluate(data, TEXTS)[1])
+    code, out, _ = evaluate(data, TEXTS, "--text-metrics", "--out", target)
+    scores = json.loads(out)
+    assert code == 0
+    assert json.loads(target.read_text("utf-8")) == scores
+    found = scores.pop("text_metrics")
+    assert list(scores.items()) == list(plain.items())
+    # q1 "mill" against "red mill" 2/3, q2 right; the unanswerable questions stay out.
+    assert (found["questions"], found["rouge_1"]) == (2, pytest.approx(100 * (2 / 3 + 1) / 2))
+    # A text above the threshold was not answered.
+    na = write(tmp_path / "na.json", {"q1": 0.1, "q2": 0.8, "q3": 0, "q4": 0})
+    _, out, _ = evaluate(data, TEXTS, "--na-prob", na, "--null-threshold", 0.5, "--text-metrics")
+    assert json.loads(out)["text_metrics"]["rouge_1"] == pytest.approx(100 * (2 / 3) / 2)
+    # A missing prediction counts as in the protocol: 0 in 1.1, left out in 2.0.
+    for protocol, questions in (("1.1", 2), ("2.0", 1)):
+        _, out, _ = evaluate(data_11, {"q1": "red mill"}, "--protocol", protocol, "--text-metrics")
+        found = json.loads(out)["text_metrics"]
+        assert (found["questions"], found["rouge_1"]) == (questions, pytest.approx(100 / questions))

@@ -1,0 +1,27 @@
+"""What the text metrics share: the words of a text, and predictions paired with their golds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from qa_arch.errors import DataError
+
+References = Sequence[Sequence[str]]
+"""One or more gold texts for each prediction, in the order of the predictions."""
+
+_WORD = re.compile(r"\w+")
+
+
+def words(text: str) -> list[str]:
+    """The words of ``text`` in lower case: runs of letters, digits and underscores."""
+    return _WORD.findall(text.lower())
+
+
+def require_golds(predictions: Sequence[str], references: References) -> None:
+    """DataError where there is no prediction, or one without golds."""
+    if not predictions or len(predictions) != len(references) or not all(references):
+        raise DataError(
+            f"{len(predictions)} predictions against {len(references)} lists of golds, of which"
+            f" {sum(not golds for golds in references)} are empty; give each prediction its golds"
+        )
