@@ -53,7 +53,7 @@ class Encoder:
     name: str | None
     """A hub id, a local folder, or ``minilm``; None for a randomly initialised one."""
     family: str | None
-    """Architecture of a random encoder (``bert``, ``albert``, ``roberta``, ``distilbert``)."""
+    """Architecture of a random encoder (``bert``, ``albert``, ``roberta``, ``distilbert``, ``words``)."""
     init: Literal["pretrained", "random"]
     layers: Count | None
     width: Count | None
@@ -89,6 +89,7 @@ class Optim:
     """Share of the optimizer steps over which the rate rises to its full value."""
     clip: Annotated[float, Range(0)]
     """Largest gradient norm; 0 = no clipping."""
+    name: Literal["adamw", "adamax"] = "adamw"
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ def validate(raw: Any) -> Config:
             f" max_length - max_question = {config.features.max_length - config.features.max_question}"
             " (stride is the overlap of neighbouring windows)"
         )
-    _check_encoder(config.encoder)
+    _check_encoder(config.encoder, config.glove)
     if config.model.get("task") != "span":
         raise ConfigError(f"model.task: {config.model.get('task')!r} is not a choice (known: span)")
     data = config.data
@@ -172,18 +173,31 @@ def validate(raw: Any) -> Config:
     return config
 
 
-def _check_encoder(encoder: Encoder) -> None:
+def _check_encoder(encoder: Encoder, glove: Glove) -> None:
     if encoder.init == "pretrained":
         if not encoder.name:
             raise ConfigError(
                 "encoder.name: missing; give a hub id, a folder or 'minilm', or set encoder.init=random"
             )
         return
+    if encoder.family == "words":
+        _check_words(encoder, glove)
+        return
     sizes = ("family", "layers", "width", "heads", "vocabulary")
     if missing := [f"encoder.{key}" for key in sizes if getattr(encoder, key) is None]:
         raise ConfigError(f"encoder.init=random also needs {', '.join(missing)}")
     if encoder.width % encoder.heads:  # type: ignore[operator]
         raise ConfigError(f"encoder.width: {encoder.width} is no multiple of encoder.heads {encoder.heads}")
+
+
+def _check_words(encoder: Encoder, glove: Glove) -> None:
+    if (encoder.width is None) != (encoder.vocabulary is None):
+        raise ConfigError("encoder.width and encoder.vocabulary: words are learned with both, or neither")
+    if encoder.width is None and not glove.use:
+        raise ConfigError(
+            "encoder=words reads word vectors alone and there are none: glove=file with glove.path, or"
+            " learn some with encoder.width and encoder.vocabulary"
+        )
 
 
 def require_vectors(config: Config) -> None:

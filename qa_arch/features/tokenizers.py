@@ -1,7 +1,7 @@
 """Tokenizers of the real kinds, trained on the spot: for tiny encoders with random weights and for tests.
 
 The library's WordPiece and Unigram trainers give another vocabulary in every process, its BPE trainer
-does not. So all three families take their pieces from BPE; they differ, as the real ones do, in
+does not. So all three families of pieces take their pieces from BPE; they differ, as the real ones do, in
 how text is prepared and cut with them.
 """
 
@@ -13,21 +13,24 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Literal
 
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AlbertTokenizer, BertTokenizer, PreTrainedTokenizerFast, RobertaTokenizer
 
 from qa_arch.errors import ConfigError
 
-Family = Literal["wordpiece", "byte_bpe", "unigram"]
+Family = Literal["wordpiece", "byte_bpe", "unigram", "words"]
+WORD = Regex(r"[\p{L}\p{M}\p{N}_]+|[^\p{L}\p{M}\p{N}_\s]")
+"""A word as ``features.words`` cuts them: a run of letters, marks and digits, or one other character."""
 
 
 def build(family: Family, texts: Iterable[str], vocab_size: int = 1000) -> PreTrainedTokenizerFast:
     """Train a tokenizer of ``family`` with about ``vocab_size`` pieces; the same texts give the same one.
 
     ``wordpiece`` is BERT's (uncased; also DistilBERT's), ``byte_bpe`` RoBERTa's, ``unigram``
-    ALBERT's, each with its own special tokens and pair template.
+    ALBERT's, each with its own special tokens and pair template. ``words`` gives one piece a word, the
+    most used of them, folded to lower case, with an id of their own: ``question [SEP] passage``.
     """
-    makers = {"wordpiece": _wordpiece, "byte_bpe": _byte_bpe, "unigram": _unigram}
+    makers = {"wordpiece": _wordpiece, "byte_bpe": _byte_bpe, "unigram": _unigram, "words": _words}
     if family not in makers:
         raise ConfigError(f"tokenizer family {family!r} is unknown: choose one of {', '.join(makers)}")
     return makers[family](list(texts), vocab_size)
@@ -67,6 +70,25 @@ def _unigram(texts: list[str], size: int) -> PreTrainedTokenizerFast:
     total = sum(counts.values()) + len(pieces)
     scored = [(piece, math.log((counts[piece] + 1) / total)) for piece in pieces]
     return AlbertTokenizer(vocab=[(special, 0.0) for special in specials] + scored)
+
+
+def _words(texts: list[str], size: int) -> PreTrainedTokenizerFast:
+    specials = ["[PAD]", "[UNK]", "[SEP]"]
+    cut = Tokenizer(models.WordLevel({}, unk_token="[UNK]"))
+    cut.normalizer = normalizers.Lowercase()
+    cut.pre_tokenizer = pre_tokenizers.Split(WORD, behavior="removed", invert=True)
+    counts: Counter[str] = Counter()
+    for text in texts if size > len(specials) else ():
+        ready = cut.normalizer.normalize_str(text)
+        counts.update(word for word, _ in cut.pre_tokenizer.pre_tokenize_str(ready))
+    known = _most_used(counts, size - len(specials), alone=lambda piece: False)
+    cut.model = models.WordLevel({w: n for n, w in enumerate([*specials, *known])}, unk_token="[UNK]")
+    cut.post_processor = processors.TemplateProcessing(
+        single="$A", pair="$A [SEP] $B:1", special_tokens=[("[SEP]", specials.index("[SEP]"))]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=cut, pad_token="[PAD]", unk_token="[UNK]", sep_token="[SEP]"
+    )
 
 
 def _trainer(size: int, alphabet: list[str], specials: list[str]) -> trainers.BpeTrainer:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from qa_arch.config.target import TRUSTED, accepts, arguments, locate
 from qa_arch.errors import ConfigError
-from qa_arch.nn.encoder import Encoder
+from qa_arch.nn.words import AnyEncoder
 
 GIVEN = ("encoder", "vectors")
 """Constructor arguments that come from other sections of the config."""
@@ -32,7 +32,7 @@ def check_model(
 
 def build_model(
     section: Mapping[str, Any],
-    encoder: Encoder,
+    encoder: AnyEncoder,
     vectors: Tensor | None = None,
     trusted: Sequence[str] = TRUSTED,
 ) -> nn.Module:

@@ -9,13 +9,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.features import WordFeatures
 from qa_arch.nn.match_lstm import MatchLSTM
 from qa_arch.nn.no_answer import Verifier
 from qa_arch.nn.pointer import LinearHead, PointerHead
 from qa_arch.nn.segments import first_pieces, last_pieces, pool_words, put, take
 from qa_arch.nn.sublstm import SuBiLSTM
+from qa_arch.nn.words import AnyEncoder
 from qa_arch.types.tensors import Batch, SpanLogits
 
 
@@ -34,7 +34,7 @@ class BertMatch(nn.Module):
 
     def __init__(
         self,
-        encoder: Encoder,
+        encoder: AnyEncoder,
         *,
         vectors: Float[Tensor, "V d"] | None = None,
         train_vectors: bool = False,

@@ -14,6 +14,7 @@ from transformers.utils import logging as hf_logging
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.nn.encoder import Encoder, Freeze, class_of, new_backbone, without_pooler
 from qa_arch.nn.known import known_config, resolve
+from qa_arch.nn.words import WORDS, AnyEncoder, WordEncoder
 
 _ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout")
 _HIDDEN_DROPOUT = ("hidden_dropout_prob", "dropout", "embedding_dropout", "mlp_dropout")
@@ -37,15 +38,21 @@ def build_encoder(
     hidden_dropout: float | None = None,
     freeze: Freeze = "none",
     gradient_checkpointing: bool = False,
-) -> Encoder:
+) -> AnyEncoder:
     """The encoder ``name`` (a hub id, a local folder, ``minilm``), or a random one.
 
     With ``init="random"`` the architecture is that of ``name`` (without a name: of ``family``), with
     those of ``layers`` ... ``initializer_range`` that are given in place of its own; ``max_positions``
     is the longest window. A pretrained encoder takes no sizes; its ``vocab_size`` is only checked.
-    Under ``torch.device("meta")`` no weights are read and the hub is not asked about known encoders.
+    The family ``words`` has no layers: ``width`` is that of the vectors learned for ``vocab_size``
+    words, None for none. Under ``torch.device("meta")`` no weights are read and the hub is not asked
+    about known encoders.
     Raises UnavailableError where ``name`` cannot be reached, ConfigError where settings do not fit.
     """
+    if family == WORDS and name is None:
+        if gradient_checkpointing:
+            raise ConfigError("words have no gradient checkpointing: set it to false")
+        return WordEncoder(vocab_size or 0, width or 0, std=initializer_range).freeze(freeze)
     sizes = {
         "num_hidden_layers": layers,
         "hidden_size": width,

@@ -24,17 +24,19 @@ class MatchLSTM(nn.Module):
         h^r_i = LSTM(z_i, h^r_{i-1})                         gates o, i, f, g              (eq. 4)
 
     H^q ends in a zero row, a question word "nothing" for units that match none. All maps have
-    biases: 3(l² + l) + (l + 1) parameters attend and 4(3l² + 3l) make the LSTM where D = l.
+    biases: 3(l² + l) + (l + 1) parameters attend and 4(3l² + 3l) make the LSTM where D = l. Three
+    biases are added to the same sum; ``all_biases=False`` keeps one in the attention and two in the
+    gates, as the equations and the usual LSTM have them: 3l² + l + (l + 1) and 4(3l² + 2l).
     """
 
-    def __init__(self, in_dim: int, hidden: int) -> None:
+    def __init__(self, in_dim: int, hidden: int, *, all_biases: bool = True) -> None:
         super().__init__()
-        self.question = nn.Linear(in_dim, hidden)  # W^q
+        self.question = nn.Linear(in_dim, hidden, bias=all_biases)  # W^q
         self.passage = nn.Linear(in_dim, hidden)  # W^p
-        self.state = nn.Linear(hidden, hidden)  # W^r
+        self.state = nn.Linear(hidden, hidden, bias=all_biases)  # W^r
         self.score = nn.Linear(hidden, 1)  # w, b
         self.gates_passage = nn.Linear(in_dim, 4 * hidden)
-        self.gates_attended = nn.Linear(in_dim, 4 * hidden)
+        self.gates_attended = nn.Linear(in_dim, 4 * hidden, bias=all_biases)
         self.gates_state = nn.Linear(hidden, 4 * hidden)
         self.out_dim = 2 * hidden
         self.reset_parameters()
@@ -43,11 +45,12 @@ class MatchLSTM(nn.Module):
         """Glorot for the inputs, orthogonal for the recurrence, forget gates that start open."""
         for part in (self.question, self.passage, self.state, self.score):
             nn.init.xavier_uniform_(part.weight)
-            nn.init.zeros_(part.bias)
         for part in (self.gates_passage, self.gates_attended, self.gates_state):
             for block in part.weight.data.chunk(4):
                 (nn.init.orthogonal_ if part is self.gates_state else nn.init.xavier_uniform_)(block)
-            nn.init.zeros_(part.bias)
+        for name, parameter in self.named_parameters():
+            if name.endswith("bias"):
+                nn.init.zeros_(parameter)
         nn.init.ones_(self.gates_state.bias.data.chunk(4)[2])  # Jozefowicz et al. 2015
 
     def forward(
@@ -64,8 +67,9 @@ class MatchLSTM(nn.Module):
         keys = self.question(question)
         values = linear(question, self.gates_attended.weight)
         weight = torch.cat([self.passage.weight, self.gates_passage.weight])
-        gates_bias = self.gates_passage.bias + self.gates_attended.bias + self.gates_state.bias
-        bias = torch.cat([self.passage.bias + self.state.bias, gates_bias])
+        query_bias = _sum(self.passage.bias, self.state.bias)
+        gates_bias = _sum(self.gates_passage.bias, self.gates_attended.bias, self.gates_state.bias)
+        bias = torch.cat([query_bias, gates_bias])
         inputs = linear(context.transpose(0, 1), weight, bias)
         states = self._run(inputs, mirror(context_mask).T, keys, values, question_mask)
         ahead, back = states.permute(2, 1, 0, 3)
@@ -83,6 +87,11 @@ class MatchLSTM(nn.Module):
             return recur(
                 inputs, order, keys, values, question_mask, self.score.weight[0], self.score.bias, state
             )
+
+
+def _sum(*biases: Tensor | None) -> Tensor:
+    """The sum of those that a map has."""
+    return torch.stack([bias for bias in biases if bias is not None]).sum(0)
 
 
 def _with_nothing(x: Float[Tensor, "B Q D"], mask: Bool[Tensor, "B Q"]) -> tuple[Tensor, Tensor]:

@@ -29,12 +29,13 @@ class AnswerPointer(nn.Module):
         F_k = tanh(V H + W^a h_{k-1} + b^a),   scores_k = v^T F_k + c,   b_k = softmax(scores_k)
         h_k = LSTM(H b_k, h_{k-1}),   h_0 = 0
 
-    (D l + l) + (l² + l) + (l + 1) parameters attend, 4(D l + l² + 2l) make the LSTM.
+    (D l + l) + (l² + l) + (l + 1) parameters attend, 4(D l + l² + 2l) make the LSTM. V's bias is added
+    to b^a; ``all_biases=False`` leaves it out.
     """
 
-    def __init__(self, in_dim: int, hidden: int) -> None:
+    def __init__(self, in_dim: int, hidden: int, *, all_biases: bool = True) -> None:
         super().__init__()
-        self.memory = nn.Linear(in_dim, hidden)  # V
+        self.memory = nn.Linear(in_dim, hidden, bias=all_biases)  # V
         self.state = nn.Linear(hidden, hidden)  # W^a, b^a
         self.score = nn.Linear(hidden, 1)  # v, c
         self.cell = nn.LSTMCell(in_dim, hidden)
@@ -44,7 +45,8 @@ class AnswerPointer(nn.Module):
         """Glorot for the inputs, orthogonal for the recurrence, forget gates that start open."""
         for linear in (self.memory, self.state, self.score):
             nn.init.xavier_uniform_(linear.weight)
-            nn.init.zeros_(linear.bias)
+            if linear.bias is not None:
+                nn.init.zeros_(linear.bias)
         for name, parameter in self.cell.named_parameters():
             if name.startswith("bias"):
                 nn.init.zeros_(parameter)
@@ -76,12 +78,18 @@ class PointerHead(nn.Module):
     """
 
     def __init__(
-        self, in_dim: int, hidden: int, *, sentinel: bool = True, bidirectional: bool = False
+        self,
+        in_dim: int,
+        hidden: int,
+        *,
+        sentinel: bool = True,
+        bidirectional: bool = False,
+        all_biases: bool = True,
     ) -> None:
         super().__init__()
         self.sentinel = sentinel
-        self.forwards = AnswerPointer(in_dim, hidden)
-        self.backwards = AnswerPointer(in_dim, hidden) if bidirectional else None
+        self.forwards = AnswerPointer(in_dim, hidden, all_biases=all_biases)
+        self.backwards = AnswerPointer(in_dim, hidden, all_biases=all_biases) if bidirectional else None
 
     def forward(
         self,

@@ -17,13 +17,13 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from qa_arch.config.files import write_json, write_with
 from qa_arch.errors import RunError
 from qa_arch.features.glove import WordVectors
-from qa_arch.nn.encoder import Encoder
+from qa_arch.nn.words import AnyEncoder, encoder_from
 
 WEIGHTS, ENCODER, TOKENIZER, VECTORS = "model.safetensors", "encoder.json", "tokenizer", "vectors"
 
 
 def save_surroundings(
-    folder: Path, encoder: Encoder, tokenizer: PreTrainedTokenizerBase, vectors: WordVectors | None
+    folder: Path, encoder: AnyEncoder, tokenizer: PreTrainedTokenizerBase, vectors: WordVectors | None
 ) -> None:
     """What a model is loaded into: its encoder's architecture, its tokenizer, its word vectors."""
     write_json(folder / ENCODER, encoder.describe())
@@ -61,9 +61,9 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     return PreTrainedTokenizerFast.from_pretrained(path, local_files_only=True)
 
 
-def load_encoder(folder: Path) -> Encoder:
+def load_encoder(folder: Path) -> AnyEncoder:
     """The encoder's architecture with random weights."""
-    return Encoder.from_description(_json(folder / ENCODER))
+    return encoder_from(_json(folder / ENCODER))
 
 
 def load_vectors(folder: Path) -> WordVectors | None:

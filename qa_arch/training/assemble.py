@@ -22,14 +22,20 @@ from qa_arch.features.glove import WordVectors, oov_rate, read_vectors
 from qa_arch.features.table import FeatureTable
 from qa_arch.models.assemble import build_model
 from qa_arch.nn.build import build_encoder
-from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.known import resolve
+from qa_arch.nn.words import AnyEncoder
 from qa_arch.predict.store import vector_tensor
 from qa_arch.types.text import QuestionSet
 
 log = logging.getLogger(__name__)
 SYNTHETIC = "synthetic:"
-TOKENIZER_KINDS = {"bert": "wordpiece", "distilbert": "wordpiece", "roberta": "byte_bpe", "albert": "unigram"}
+TOKENIZER_KINDS = {
+    "bert": "wordpiece",
+    "distilbert": "wordpiece",
+    "roberta": "byte_bpe",
+    "albert": "unigram",
+    "words": "words",
+}
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,7 @@ class Parts:
     sets: dict[str, QuestionSet]
     tables: dict[str, FeatureTable]
     tokenizer: PreTrainedTokenizerBase
-    encoder: Encoder
+    encoder: AnyEncoder
     vectors: WordVectors | None
     model: nn.Module
 
@@ -103,7 +109,7 @@ def make_tokenizer(settings: EncoderSettings, train: QuestionSet) -> PreTrainedT
                 f"encoder.family: no tokenizer is built for '{settings.family}' (known: {known})"
             )
         texts = dict.fromkeys(text for e in train.examples for text in (e.context, e.question))
-        return tokenizers.build(kind, list(texts), settings.vocabulary)  # type: ignore[arg-type]
+        return tokenizers.build(kind, list(texts), settings.vocabulary or 0)  # type: ignore[arg-type]
     name = resolve(str(settings.name))
     try:
         return AutoTokenizer.from_pretrained(name, use_fast=True, trust_remote_code=False)
@@ -115,7 +121,7 @@ def make_tokenizer(settings: EncoderSettings, train: QuestionSet) -> PreTrainedT
         ) from error
 
 
-def make_encoder(config: Config, tokenizer: PreTrainedTokenizerBase | None) -> Encoder:
+def make_encoder(config: Config, tokenizer: PreTrainedTokenizerBase | None) -> AnyEncoder:
     """The encoder of the config; a random one gets the tokenizer's vocabulary and room for a window."""
     settings = config.encoder
     shared = {
@@ -126,7 +132,7 @@ def make_encoder(config: Config, tokenizer: PreTrainedTokenizerBase | None) -> E
         "freeze": settings.freeze,
         "gradient_checkpointing": config.trainer.gradient_checkpointing,
     }
-    if tokenizer is None or settings.init == "pretrained":
+    if settings.init == "pretrained":
         encoder = build_encoder(settings.name, **shared)  # type: ignore[arg-type]
     else:
         encoder = build_encoder(
@@ -134,8 +140,8 @@ def make_encoder(config: Config, tokenizer: PreTrainedTokenizerBase | None) -> E
             layers=settings.layers,
             width=settings.width,
             heads=settings.heads,
-            vocab_size=len(tokenizer),
-            pad_token_id=tokenizer.pad_token_id,
+            vocab_size=len(tokenizer) if tokenizer else 0,
+            pad_token_id=tokenizer.pad_token_id if tokenizer else 0,
             max_positions=config.features.max_length,
             **shared,  # type: ignore[arg-type]
         )
@@ -149,7 +155,7 @@ def make_encoder(config: Config, tokenizer: PreTrainedTokenizerBase | None) -> E
 
 
 def make_features(
-    config: Config, questions: QuestionSet, tokenizer: PreTrainedTokenizerBase, encoder: Encoder
+    config: Config, questions: QuestionSet, tokenizer: PreTrainedTokenizerBase, encoder: AnyEncoder
 ) -> FeatureTable:
     """The windows of a set, from the cache where they are there already."""
     return windows_of(questions, tokenizer, config.features, segments=encoder.has_segments)

@@ -12,7 +12,7 @@ from torch import nn
 from qa_arch.config.schema import Optim
 from qa_arch.decode.readout import Readout
 from qa_arch.training.losses import span_loss
-from qa_arch.training.optim import parameter_groups, schedule
+from qa_arch.training.optim import make_optimizer, parameter_groups, schedule
 from qa_arch.training.scoring import calibration_metrics, gather
 from qa_arch.types.tensors import Batch
 from qa_arch.types.text import QuestionSet
@@ -57,7 +57,8 @@ class SpanTask(pl.LightningModule):
             layer_decay=self.optim.layer_decay,
         )
         # Fused takes a third of the time, on a CPU too, but unscales gradients itself: too late to clip.
-        optimizer = torch.optim.AdamW(groups, fused=self.trainer.precision != "16-mixed")
+        fused = self.trainer.precision != "16-mixed"
+        optimizer = make_optimizer(self.optim.name, groups, fused=fused)
         scheduler = schedule(optimizer, self.optim.schedule, steps=self.total_steps, warmup=self.optim.warmup)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 

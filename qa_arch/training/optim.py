@@ -9,6 +9,8 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
+Optimizer = Literal["adamw", "adamax"]
+
 
 class HasDepth(Protocol):
     """An encoder that can say how deep a parameter lies: 0 = embeddings, then the layers."""
@@ -42,6 +44,13 @@ def parameter_groups(
         decay = weight_decay if parameter.ndim > 1 else 0.0
         groups.setdefault((rate, decay), []).append(parameter)
     return [{"params": params, "lr": rate, "weight_decay": decay} for (rate, decay), params in groups.items()]
+
+
+def make_optimizer(name: Optimizer, groups: list[dict], *, fused: bool) -> torch.optim.Optimizer:
+    """The optimizer ``name`` over ``groups``; ``fused`` where it can be (AdamW)."""
+    if name == "adamax":  # Kingma & Ba 2015, section 7.1
+        return torch.optim.Adamax(groups, foreach=True)
+    return torch.optim.AdamW(groups, fused=fused)
 
 
 def schedule(

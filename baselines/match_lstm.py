@@ -1,0 +1,116 @@
+"""Match-LSTM with Answer Pointer (Wang & Jiang 2016, arXiv:1608.07905): the thesis's Table 2.3.
+
+Axes: ``B`` windows, ``T`` tokens, ``C`` context words, ``Q`` question words, ``l`` hidden width.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from qa_arch.nn.features import WordFeatures
+from qa_arch.nn.match_lstm import MatchLSTM
+from qa_arch.nn.pointer import PointerHead
+from qa_arch.nn.segments import put, take
+from qa_arch.nn.text_lstm import TextLSTM
+from qa_arch.nn.words import AnyEncoder
+from qa_arch.types.tensors import Batch, SpanLogits
+
+
+class MatchReader(nn.Module):
+    """What all configurations share: word vectors → LSTM of each text → match-LSTM in both directions.
+
+    One LSTM reads question and passage; ``lstm="paper"`` gives the published parameter counts: it has
+    no output gate there, and every map has a bias. ``standard`` has the gate, and biases as usual.
+    ``bidirectional`` is the published "+ b". Word vectors are those of the encoder and of GloVe,
+    with ``dropout``; what the pointer reads has ``pointer_dropout``.
+    """
+
+    def __init__(
+        self,
+        encoder: AnyEncoder,
+        vectors: Float[Tensor, "V d"] | None,
+        *,
+        lstm: Literal["paper", "standard"],
+        bidirectional: bool,
+        hidden: int,
+        dropout: float,
+        pointer_dropout: float,
+    ) -> None:
+        super().__init__()
+        self.all_biases = lstm == "paper"
+        self.encoder = encoder
+        self.features = WordFeatures(encoder.out_dim, vectors=vectors)
+        self.dropout = nn.Dropout(dropout)
+        self.preprocess = TextLSTM(
+            self.features.out_dim, hidden, output_gate=lstm == "standard", bidirectional=bidirectional
+        )
+        self.match = MatchLSTM(hidden, hidden, all_biases=self.all_biases)
+        self.pointer_dropout = nn.Dropout(pointer_dropout)
+
+    def read(self, batch: Batch) -> tuple[Float[Tensor, "B C M"], Bool[Tensor, "B C"]]:
+        """H^r without its row of zeros, and which of its rows are words of the context."""
+        tokens = self.encoder(batch.ids, batch.mask, batch.segments)
+        tokens = self.dropout(self.features(tokens, batch.vector, batch.overlap))
+        (context, context_mask), (question, question_mask) = (
+            take(tokens, batch.context),
+            take(tokens, batch.question),
+        )
+        states = self.match(
+            self.preprocess(context, context_mask),
+            self.preprocess(question, question_mask),
+            context_mask,
+            question_mask,
+        )
+        return self.pointer_dropout(states), context_mask
+
+
+class MatchLSTMBoundary(MatchReader):
+    """The boundary model: the pointer chooses the first word and, on it, the last.
+
+    ``sentinel`` keeps the row of zeros behind H^r as the answer "nothing", for SQuAD 2.0; it has no
+    parameters. ``bidirectional_pointer`` is the published "Bi-Ans-Ptr": a second pointer chooses the
+    end first, and the two are averaged.
+    """
+
+    def __init__(
+        self,
+        encoder: AnyEncoder,
+        *,
+        vectors: Float[Tensor, "V d"] | None = None,
+        lstm: Literal["paper", "standard"] = "paper",
+        bidirectional: bool = False,
+        bidirectional_pointer: bool = False,
+        sentinel: bool = True,
+        hidden: int = 150,
+        dropout: float = 0.4,
+        pointer_dropout: float = 0.2,
+    ) -> None:
+        super().__init__(
+            encoder,
+            vectors,
+            lstm=lstm,
+            bidirectional=bidirectional,
+            hidden=hidden,
+            dropout=dropout,
+            pointer_dropout=pointer_dropout,
+        )
+        self.pointer = PointerHead(
+            self.match.out_dim,
+            hidden,
+            sentinel=sentinel,
+            bidirectional=bidirectional_pointer,
+            all_biases=self.all_biases,
+        )
+
+    def forward(self, batch: Batch) -> SpanLogits:
+        scores = self.pointer(*self.read(batch))
+        return SpanLogits(
+            put(scores.start, batch.context, -math.inf),
+            put(scores.end, batch.context, -math.inf),
+            scores.null_start,
+            scores.null_end,
+        )
