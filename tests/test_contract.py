@@ -47,6 +47,8 @@ VARIANTS = {
 CASES = {name: (name, []) for name in MODELS} | {
     f"proposed-{name}": ("proposed", overrides) for name, overrides in VARIANTS.items()
 }
+FIXED = ["glove=file", "encoder.width=null", "encoder.vocabulary=null"]
+CASES["match_lstm-fixed"] = ("match_lstm/boundary", [*FIXED, "model.lstm=standard"])
 
 SHORT = [
     ("Mira paints red boats.", "What does Mira paint?", "red boats"),

@@ -159,7 +159,7 @@ def validate(raw: Any) -> Config:
             f" max_length - max_question = {config.features.max_length - config.features.max_question}"
             " (stride is the overlap of neighbouring windows)"
         )
-    _check_encoder(config.encoder, config.glove)
+    _check_encoder(config.encoder)
     if config.model.get("task") != "span":
         raise ConfigError(f"model.task: {config.model.get('task')!r} is not a choice (known: span)")
     data = config.data
@@ -173,7 +173,7 @@ def validate(raw: Any) -> Config:
     return config
 
 
-def _check_encoder(encoder: Encoder, glove: Glove) -> None:
+def _check_encoder(encoder: Encoder) -> None:
     if encoder.init == "pretrained":
         if not encoder.name:
             raise ConfigError(
@@ -181,23 +181,16 @@ def _check_encoder(encoder: Encoder, glove: Glove) -> None:
             )
         return
     if encoder.family == "words":
-        _check_words(encoder, glove)
+        if (encoder.width is None) != (encoder.vocabulary is None):
+            raise ConfigError(
+                "encoder.width and encoder.vocabulary: words are learned with both, or with neither (null)"
+            )
         return
     sizes = ("family", "layers", "width", "heads", "vocabulary")
     if missing := [f"encoder.{key}" for key in sizes if getattr(encoder, key) is None]:
         raise ConfigError(f"encoder.init=random also needs {', '.join(missing)}")
     if encoder.width % encoder.heads:  # type: ignore[operator]
         raise ConfigError(f"encoder.width: {encoder.width} is no multiple of encoder.heads {encoder.heads}")
-
-
-def _check_words(encoder: Encoder, glove: Glove) -> None:
-    if (encoder.width is None) != (encoder.vocabulary is None):
-        raise ConfigError("encoder.width and encoder.vocabulary: words are learned with both, or neither")
-    if encoder.width is None and not glove.use:
-        raise ConfigError(
-            "encoder=words reads word vectors alone and there are none: glove=file with glove.path, or"
-            " learn some with encoder.width and encoder.vocabulary"
-        )
 
 
 def require_vectors(config: Config) -> None:

@@ -38,6 +38,11 @@ def build_model(
 ) -> nn.Module:
     """The model; ``vectors`` (V, d) are the word vectors, row 0 the unknown word, or None."""
     target = check_model(section, trusted, with_vectors=vectors is not None)
+    if encoder.out_dim == 0 and vectors is None:
+        raise ConfigError(
+            "encoder=words reads word vectors alone and there are none: give glove=file glove.path=..., or"
+            " learn some with encoder.width and encoder.vocabulary"
+        )
     given: dict[str, Any] = {"encoder": encoder}
     if accepts(target, "vectors"):
         given["vectors"] = vectors

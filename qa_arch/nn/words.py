@@ -32,6 +32,8 @@ class WordEncoder(nn.Module):
     def __init__(self, vocab_size: int, width: int = 0, *, std: float | None = None) -> None:
         super().__init__()
         self.vocab_size, self.out_dim = vocab_size, width
+        self.register_buffer("nothing", torch.empty(0), persistent=False)  # knows device and precision
+        self.nothing: Tensor
         self.embedding = nn.Embedding(vocab_size, width, padding_idx=0) if width else None
         if self.embedding is not None:
             nn.init.normal_(self.embedding.weight[1:], std=std or width**-0.5)
@@ -45,7 +47,7 @@ class WordEncoder(nn.Module):
         if segments is not None:
             raise ValueError("words has no segment ids")
         if self.embedding is None:
-            return torch.zeros((*ids.shape, 0), device=ids.device)
+            return self.nothing.new_zeros((*ids.shape, 0))
         return self.embedding(ids)
 
     def depth_of(self, parameter: str) -> int:

@@ -26,7 +26,9 @@ def count(config: Config, trusted: Sequence[str] = TRUSTED) -> dict[str, Any]:
     ``word_vectors`` is None where they are wanted and no file says how many there are.
     """
     tokenizer = None
-    if config.encoder.init == "random" and config.encoder.vocabulary:  # its vocabulary is learned from the training texts
+    if (
+        config.encoder.init == "random" and config.encoder.vocabulary
+    ):  # its vocabulary is learned from the training texts
         tokenizer = make_tokenizer(config.encoder, load_sets(config.data)["train"])
     shape = _vector_shape(config)
     with torch.device("meta"):

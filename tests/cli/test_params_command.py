@@ -43,6 +43,25 @@ def test_the_proposed_model_needs_no_vectors_to_be_counted(params, monkeypatch):
     assert params("model=proposed", "model.hidden=300")["total"] > counts["total"]
 
 
+@pytest.mark.parametrize(
+    ("overrides", "total"),
+    [
+        (["boundary"], 882_452),
+        (["boundary", "model.hidden=300"], 3_249_902),
+        (["boundary_b"], 1_085_852),
+        (["bi_ans_ptr"], 1_425_003),
+        (["boundary", "model.lstm=standard"], 949_202),
+        (["boundary", "model.sentinel=false"], 882_452),
+    ],
+)
+def test_the_match_lstm_has_the_published_counts(params, overrides, total, monkeypatch):
+    """Wang & Jiang 2016, Table 2: 882K, 3.2M, 1.1M (+ b), 1.4M (Bi-Ans-Ptr); 300-d vectors, kept fixed."""
+    monkeypatch.delenv("QA_ARCH_GLOVE", raising=False)
+    model, *rest = overrides
+    counts = params(f"model=match_lstm/{model}", "glove.dim=300", *rest)
+    assert counts["total"] == counts["trainable"] == sum(counts["blocks"].values()) == total
+
+
 def test_a_frozen_encoder_is_not_trainable(params):
     counts = params("model=bert", "encoder.freeze=all")
     assert (counts["trainable"], counts["total"]) == (HEAD, ENCODERS["bert"] + HEAD)

@@ -6,11 +6,12 @@ import pytest
 from transformers import AutoTokenizer
 
 from qa_arch.errors import ConfigError
+from qa_arch.features import words
 from qa_arch.features.tokenizers import build
 
 TEXTS = [f"Keeper {n} of lock {n * 7} paid {n % 13}½ crowns, naïvely, at the quay." for n in range(200)]
 QUESTION, CONTEXT = "Who paid?", "The keeper paid 12 crowns at the lock's quay."
-FAMILIES = ("wordpiece", "byte_bpe", "unigram")
+FAMILIES = ("wordpiece", "byte_bpe", "unigram", "words")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -37,6 +38,7 @@ def test_it_survives_save_and_load(family, tmp_path):
         ("wordpiece", "[CLS] q [SEP] c [SEP]"),
         ("byte_bpe", "<s> q </s> </s> c </s>"),
         ("unigram", "[CLS] q [SEP] c [SEP]"),
+        ("words", "q [SEP] c"),
     ],
 )
 def test_pairs_have_the_familys_template(family, template):
@@ -75,6 +77,21 @@ def test_training_text_has_no_unknown_token_and_the_size_is_kept(family):
     assert len(tokenizer(TEXTS[3])["input_ids"]) < 40
 
 
+@pytest.mark.parametrize("size", [0, 300])
+def test_words_are_cut_as_word_vectors_are_looked_up(size):
+    """One piece for each word, with its place in the text as it was, whether or not the word is known."""
+    text = "Ünlü Dr. O'Neil's 1,234.5 km²—naïve_test İstanbul\u2028e\u0301tude \u4f60\u597d?! x\u00a0z"
+    encoded = build("words", TEXTS, size)(text, return_offsets_mapping=True)
+    cut = words.split([text])
+    assert encoded["offset_mapping"] == list(zip(cut.start.tolist(), cut.end.tolist(), strict=True))
+
+
+def test_words_are_known_in_lower_case_the_most_used_first():
+    tokenizer = build("words", ["The lock the keeper", "the LOCK"], 5)
+    assert tokenizer.tokenize("THE lock keeper") == ["the", "lock", "[UNK]"]
+    assert len(build("words", TEXTS, 0)) == 3
+
+
 def test_an_unknown_family_is_refused():
-    with pytest.raises(ConfigError, match="choose one of wordpiece, byte_bpe, unigram"):
+    with pytest.raises(ConfigError, match="choose one of wordpiece, byte_bpe, unigram, words"):
         build("sentencepiece", TEXTS)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from qa_arch.training.optim import parameter_groups, schedule
+from qa_arch.training.optim import make_optimizer, parameter_groups, schedule
 
 
 class Deep(nn.Module):
@@ -83,3 +83,22 @@ def test_no_warm_up_begins_at_the_full_rate():
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
     schedule(optimizer, "linear", steps=4, warmup=0.0)
     assert optimizer.param_groups[0]["lr"] == 1.0
+
+
+@pytest.mark.parametrize("name", ["adamw", "adamax"])
+def test_the_named_optimizer_takes_the_step_of_its_paper(name):
+    """The second step, from gradients 3 and -1: AdamW's averages, Adamax's running maximum."""
+    weight = nn.Parameter(torch.tensor([1.0], dtype=torch.float64))
+    optimizer = make_optimizer(
+        name, [{"params": [weight], "lr": 0.002, "weight_decay": 0.0}], fused=name == "adamw"
+    )
+    for gradient in (3.0, -1.0):
+        weight.grad = torch.tensor([gradient], dtype=torch.float64)
+        before = weight.item()
+        optimizer.step()
+    mean = (0.9 * 0.1 * 3 - 0.1 * 1) / (1 - 0.9**2)
+    size = {
+        "adamw": ((0.999 * 0.001 * 9 + 0.001) / (1 - 0.999**2)) ** 0.5,
+        "adamax": max(0.999 * 3, 1),
+    }[name]
+    assert before - weight.item() == pytest.approx(0.002 * mean / size, rel=1e-6)

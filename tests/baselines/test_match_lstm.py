@@ -1,0 +1,163 @@
+"""The whole match-LSTM model on a small case, against Wang & Jiang's equations written out word by word."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from baselines.match_lstm import MatchLSTMBoundary
+from qa_arch.nn.words import WordEncoder
+from qa_arch.types.tensors import Batch
+
+QUESTIONS, CONTEXTS = [2, 3, 1], [5, 2, 4]  # words of each window
+D, L = 4, 3
+
+
+def vectors() -> Tensor:
+    torch.manual_seed(5)
+    return torch.cat([torch.zeros(1, D), torch.randn(9, D)]).double()
+
+
+def make(model_class=MatchLSTMBoundary, **options):
+    torch.manual_seed(6)
+    model = model_class(WordEncoder(0), vectors=vectors().float(), hidden=L, **options).double().eval()
+    for parameter in model.parameters():
+        parameter.data.normal_(0.0, 0.6)
+    return model
+
+
+def batch() -> Batch:
+    """``question [SEP] context``; row 0 of the vectors, an unknown word, is among the words."""
+    T = max(q + c + 1 for q, c in zip(QUESTIONS, CONTEXTS, strict=True))
+    question, context = (torch.zeros(3, T, dtype=torch.bool) for _ in range(2))
+    for b, (q, c) in enumerate(zip(QUESTIONS, CONTEXTS, strict=True)):
+        question[b, :q] = True
+        context[b, q + 1 : q + 1 + c] = True
+    torch.manual_seed(7)
+    vector = torch.randint(0, 10, (3, T)) * (question | context)
+    assert (vector[question | context] == 0).any()
+    return Batch(
+        index=torch.arange(3),
+        ids=torch.ones(3, T, dtype=torch.long),
+        mask=torch.arange(T) < torch.tensor([[q + c + 1] for q, c in zip(QUESTIONS, CONTEXTS, strict=True)]),
+        segments=None,
+        question=question,
+        context=context,
+        word=torch.zeros(3, T, dtype=torch.long),
+        overlap=torch.zeros(3, T, dtype=torch.bool),
+        vector=vector,
+    )
+
+
+def read(reader, text: list[Tensor]) -> list[Tensor]:
+    """Equation 1, without an output gate where there are three blocks of weights."""
+    h = c = torch.zeros(L, dtype=torch.float64)
+    states = []
+    for x in text:
+        gates = (reader.input(x) + reader.state(h)).split(L)
+        c = torch.sigmoid(gates[1]) * c + torch.sigmoid(gates[0]) * torch.tanh(gates[2])
+        h = torch.tanh(c) * (torch.sigmoid(gates[3]) if len(gates) == 4 else 1)
+        states.append(h)
+    return states
+
+
+def preprocess(lstm, text: list[Tensor]) -> list[Tensor]:
+    ahead = read(lstm.ahead, text)
+    if lstm.back is None:
+        return ahead
+    return [a + b for a, b in zip(ahead, read(lstm.back, text[::-1])[::-1], strict=True)]
+
+
+def match(part, passage: list[Tensor], question: list[Tensor]) -> list[Tensor]:
+    """Equations 2 to 4 in one direction."""
+    rows = torch.stack([*question, torch.zeros(L, dtype=torch.float64)])
+    h = c = torch.zeros(L, dtype=torch.float64)
+    states = []
+    for p in passage:
+        G = torch.tanh(part.question(rows) + part.passage(p) + part.state(h))
+        attended = part.score(G)[:, 0].softmax(0) @ rows
+        o, i, f, g = (part.gates_passage(p) + part.gates_attended(attended) + part.gates_state(h)).chunk(4)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        h = torch.sigmoid(o) * torch.tanh(c)
+        states.append(h)
+    return states
+
+
+def matched(model, question: Tensor, context: Tensor) -> Tensor:
+    """H^r with its row of zeros, from the vectors of the words."""
+    asked, passage = (preprocess(model.preprocess, list(text)) for text in (question, context))
+    ahead, back = match(model.match, passage, asked), match(model.match, passage[::-1], asked)[::-1]
+    rows = [torch.cat(pair) for pair in zip(ahead, back, strict=True)]
+    return torch.stack([*rows, torch.zeros(2 * L, dtype=torch.float64)])
+
+
+def points(pointer, memory: Tensor, steps: int) -> list[Tensor]:
+    """Equations 7 to 10: the scores of each step over the rows of ``memory``."""
+    h = c = torch.zeros(1, L, dtype=torch.float64)
+    scores = []
+    for _ in range(steps):
+        F = torch.tanh(pointer.memory(memory) + pointer.state(h))
+        scores.append(pointer.score(F)[:, 0])
+        h, c = pointer.cell(scores[-1].softmax(0)[None] @ memory, (h, c))
+    return scores
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"sentinel": False},
+        {"lstm": "standard"},
+        {"bidirectional": True},
+        {"bidirectional": True, "bidirectional_pointer": True},
+    ],
+    ids=str,
+)
+def test_scores_follow_the_equations(options):
+    model, given = make(**options), batch()
+    logits = model(given)
+    table = vectors().float().double()
+    for b, (q, c) in enumerate(zip(QUESTIONS, CONTEXTS, strict=True)):
+        words = table[given.vector[b]]
+        memory = matched(model, words[:q], words[q + 1 : q + 1 + c])
+        memory = memory if options.get("sentinel", True) else memory[:-1]
+        start, end = points(model.pointer.forwards, memory, 2)
+        if options.get("bidirectional_pointer"):
+            end_first, start_second = points(model.pointer.backwards, memory, 2)
+            start, end = (start + start_second) / 2, (end + end_first) / 2
+        inside = slice(q + 1, q + 1 + c)
+        torch.testing.assert_close(logits.start[b, inside], start[:c], rtol=0, atol=1e-10)
+        torch.testing.assert_close(logits.end[b, inside], end[:c], rtol=0, atol=1e-10)
+        null = (start[c], end[c]) if options.get("sentinel", True) else (start.logsumexp(0), end.logsumexp(0))
+        torch.testing.assert_close(logits.null[b], sum(null), rtol=0, atol=1e-10)
+        assert (logits.start[b] > -math.inf).sum() == c
+
+
+def test_special_tokens_and_padding_have_no_say():
+    model, given = make(), batch()
+    outside = ~(given.question | given.context)
+    changed = replace(
+        given, vector=given.vector.masked_fill(outside, 7), ids=given.ids.masked_fill(outside, 9)
+    )
+    for found, expected in zip(
+        (model(changed).start, model(changed).null), (model(given).start, model(given).null), strict=True
+    ):
+        assert torch.equal(found, expected)
+
+
+def test_nothing_of_the_vectors_is_trained_or_saved():
+    model = make()
+    assert not [name for name, _ in model.named_parameters() if "features" in name or "encoder" in name]
+    assert not [name for name in model.state_dict() if "vectors" in name]
+
+
+def test_dropout_falls_on_the_words_and_on_what_the_pointer_reads():
+    model, given = make(dropout=0.0, pointer_dropout=0.0).train(), batch()
+    assert torch.equal(model(given).start, model(given).start)
+    for part in ("dropout", "pointer_dropout"):
+        model = make(**{"dropout": 0.0, "pointer_dropout": 0.0, part: 0.5}).train()
+        assert not torch.equal(model(given).start, model(given).start)
