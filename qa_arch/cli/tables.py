@@ -14,9 +14,10 @@ from qa_arch.errors import ConfigError, RunError
 from qa_arch.results.comparison import Runs, Table, by_measure, comparison
 from qa_arch.results.openings import EXPERIMENTS, openings_note, read_openings
 from qa_arch.results.publish import publish
-from qa_arch.results.published import RECORDS, SPEC, experiment_tables, fill
+from qa_arch.results.published import RECORDS, experiment_figures, experiment_tables, fill
 from qa_arch.results.record import RECORD, find_records
 from qa_arch.results.render import FORMATS, markdown, render
+from qa_arch.results.spec import SPEC
 
 log = logging.getLogger(__name__)
 README = Path("README.md")
@@ -38,7 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--all",
         action="store_true",
-        help=f"write table.md and table.json beside every {EXPERIMENTS}/*/{SPEC}, from the committed records",
+        help=f"write table.md, .tex, .csv and .json and the figures beside every {EXPERIMENTS}/*/{SPEC},"
+        " from the committed records",
     )
 
 
@@ -91,17 +93,17 @@ def _write_all() -> int:
     if not specs:
         raise RunError(f"{EXPERIMENTS}/*/{SPEC}: there is none; call this in the root of a checkout")
     for spec in specs:
-        if not any((spec.parent / RECORDS).rglob(RECORD)):
+        tables = experiment_tables(spec.parent)
+        if not tables:
             log.warning("%s: no %s below it yet, so no table", spec.parent / RECORDS, RECORD)
             continue
-        tables = experiment_tables(spec.parent)
-        page = "\n".join(markdown(table) for table in tables)
-        path = write_atomic(spec.with_suffix(".md"), page)
+        for suffix, form in ((".md", "markdown"), (".tex", "latex"), (".csv", "csv")):
+            write_atomic(spec.with_suffix(suffix), render(tables, form))
         write_json(spec.with_suffix(".json"), [table.as_dict() for table in tables])
-        print(path)
+        print(spec.with_suffix(".md"))
+        for figure in experiment_figures(spec.parent):
+            print(figure)
         if README.is_file():
-            filled = fill(
-                README.read_text(encoding="utf-8"), spec.parent.name, markdown(tables[0], titled=False)
-            )
-            write_atomic(README, filled)
+            page = README.read_text(encoding="utf-8")
+            write_atomic(README, fill(page, spec.parent.name, markdown(tables[0], titled=False)))
     return 0

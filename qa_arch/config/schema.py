@@ -104,7 +104,7 @@ class Trainer:
     accumulate: Count
     eval_batch_size: Count
     patience: Annotated[int, Range(0)]
-    """Epochs without a better calibration F1 before training stops; 0 = never."""
+    """Epochs without a better one on calibration (see ``select``) before training stops; 0 = never."""
     gradient_checkpointing: bool
     compile: bool
     workers: Annotated[int, Range(0)]
@@ -113,6 +113,8 @@ class Trainer:
     progress: bool
     token_budget: Count | None = None
     """Padded tokens in one forward pass, in place of ``batch_size``: as many windows as fit."""
+    select: Literal["f1", "exact", "loss"] = "f1"
+    """What of the calibration split chooses the epoch whose weights are kept."""
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,10 @@ HEADINGS = {
     "seconds": "seconds",
     "predict_seconds": "seconds to predict",
     "run": "run",
+    "examples_per_second": "windows/s",
+    "peak_memory_mb": "peak MB",
+    "recall": "recall",
+    "precision": "precision",
 }
 """Every column that a table can show, and its heading."""
 
@@ -134,6 +138,8 @@ def _row(record: RunRecord, folder: Path, split: str) -> dict[str, Any]:
     row["parameters"] = record.parameters.get("total")
     row["seconds"] = record.seconds.get("fit")
     row["predict_seconds"] = record.seconds.get("predict")
+    row["examples_per_second"] = record.examples_per_second
+    row["peak_memory_mb"] = record.peak_memory_mb
     return row
 
 
@@ -144,6 +150,8 @@ def _figures(scores: Mapping[str, Any]) -> dict[str, Any]:
         "exact": scores.get("exact", scores.get("exact_match")),
         "f1": scores["f1"],
         **{key: scores.get(key) for key in groups},
+        "recall": scores.get("token_recall"),
+        "precision": scores.get("token_precision"),
         "null_threshold": scores.get("threshold"),
         "protocol": scores.get("protocol"),
     }

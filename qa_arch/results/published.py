@@ -1,92 +1,87 @@
-"""The tables of ``experiments/``: what a ``table.yaml`` asks for, built from committed records alone.
-
-An example, with everything but ``title`` optional; ``tables: [...]`` holds several such mappings:
-
-    title: MiniLM on an eighth of SQuAD 2.0
-    split: dev                     # or calibration
-    records: v2                    # folder or glob below records/ (default: all)
-    columns: [model, exact, f1, spans_f1]
-    published:
-      - {model: BERT-base, exact: 73.7, f1: 76.3, note: "all of train, all of dev, margin fitted on dev"}
-    notes: [Both models saw the same 3 epochs.]
-"""
+"""The tables and figures of ``experiments/``, built from committed records and published figures alone."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from qa_arch.config.check import read, suggest
-from qa_arch.errors import ConfigError, RunError
-from qa_arch.results.comparison import COLUMNS, HEADINGS, Table, comparison
+from qa_arch.errors import RunError
+from qa_arch.results.comparison import HEADINGS, Runs, Table, comparison
 from qa_arch.results.openings import openings_note, read_openings
 from qa_arch.results.record import RECORD, read_record
+from qa_arch.results.spec import FigureSpec, SetSpec, SetsSpec, TableSpec, Wanted, read_sheet
 
-SPEC = "table.yaml"
 RECORDS = "records"
-
-
-@dataclass(frozen=True)
-class Published:
-    """A row of somebody else's figures; ``note`` says by which protocol they were measured."""
-
-    model: str
-    note: str
-    exact: float | None = None
-    f1: float | None = None
-    HasAns_f1: float | None = None
-    NoAns_f1: float | None = None
-    parameters: int | None = None
-
-
-@dataclass(frozen=True)
-class TableSpec:
-    """One table of an experiment."""
-
-    title: str
-    split: Literal["dev", "calibration"] = "dev"
-    records: str = "**"
-    columns: list[str] = field(default_factory=lambda: list(COLUMNS))
-    published: list[Published] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-
-def read_specs(folder: Path) -> list[TableSpec]:
-    """The tables that the folder's ``table.yaml`` asks for; ConfigError names the faulty setting."""
-    import yaml  # type: ignore[import-untyped]
-
-    path = folder / SPEC
-    try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
-    several = isinstance(raw, Mapping) and set(raw) == {"tables"} and isinstance(raw["tables"], list)
-    try:
-        specs = [read(TableSpec, item) for item in (raw["tables"] if several else [raw])]
-        for key in (key for spec in specs for key in spec.columns):
-            if key not in HEADINGS:
-                raise ConfigError(f"columns: unknown column '{key}'{suggest(key, HEADINGS)}")
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
-    return specs
+COUNTS = {
+    "examples": "examples",
+    "negatives": "negatives",
+    "articles": "articles",
+    "articles_with_negatives": "articles with negatives",
+}
+"""The counts of a data set that a table of sets shows, and their headings."""
 
 
 def experiment_tables(folder: Path) -> list[Table]:
-    """The tables of one experiment, made of its committed records and the published figures."""
-    return [_table(folder, spec) for spec in read_specs(folder)]
+    """The tables of one experiment, less what nothing is recorded or published for yet.
+
+    Raises RunError where there are records and a table names others.
+    """
+    made = (
+        _sets(folder, spec) if isinstance(spec, SetsSpec) else _runs(folder, spec)
+        for spec in read_sheet(folder).tables
+    )
+    return [table for table in made if table.rows]
 
 
-def _table(folder: Path, spec: TableSpec) -> Table:
+def experiment_figures(folder: Path) -> list[Path]:
+    """Draw the experiment's figures beside its table; those without a recorded epoch are left out."""
+    from qa_arch.results.curves import curves_figure
+
+    drawn: list[Path] = []
+    for spec in read_sheet(folder).figures:
+        runs = _with_epochs(_recorded(folder, spec))
+        if runs:
+            drawn += curves_figure(runs, spec.measures, title=spec.title, path=folder / spec.file)
+    return drawn
+
+
+def fill(page: str, slug: str, table: str) -> str:
+    """``page`` with ``table`` between ``<!-- table: SLUG -->`` and ``<!-- end -->``, wherever these stand."""
+    begin, end = f"<!-- table: {slug} -->\n", "<!-- end -->"
+    pattern = re.escape(begin) + r".*?" + re.escape(end)
+    return re.sub(pattern, lambda _: f"{begin}\n{table.strip()}\n\n{end}", page, flags=re.DOTALL)
+
+
+def _recorded(folder: Path, spec: TableSpec | FigureSpec) -> Runs:
     paths = sorted((folder / RECORDS).glob(f"{spec.records.rstrip('/')}/**/{RECORD}"))
-    if not paths:
+    return [(path.parent.relative_to(folder), read_record(path)) for path in dict.fromkeys(paths)]
+
+
+def _with_epochs(runs: Runs) -> Runs:
+    return [(folder, record) for folder, record in runs if record.epochs]
+
+
+def _runs(folder: Path, spec: TableSpec) -> Table:
+    runs = _recorded(folder, spec)
+    met = {record.model for _, record in runs}
+    missing = [row for row in spec.wanted if row.model not in met]
+    if runs:
+        table = comparison(runs, split=spec.split, title=spec.title, columns=spec.columns)
+    elif any((folder / RECORDS).rglob(RECORD)) and not (spec.published or missing):
         raise RunError(f"{folder / RECORDS}: no {RECORD} below '{spec.records}'; commit the records first")
-    runs = [(path.parent.relative_to(folder), read_record(path)) for path in dict.fromkeys(paths)]
-    table = comparison(runs, split=spec.split, title=spec.title, columns=spec.columns)
-    rows = [*(_published_row(row) for row in spec.published), *table.rows]
-    notes = [*table.notes, *spec.notes, *(f"{row.model}, published: {row.note}" for row in spec.published)]
+    else:
+        table = Table(spec.title, {key: HEADINGS[key] for key in spec.columns}, [])
+    rows = [*map(_published_row, spec.published), *table.rows, *({"model": row.model} for row in missing)]
+    notes = [
+        *table.notes,
+        *spec.notes,
+        *(f"{row.model}, published: {row.note}" for row in spec.published),
+        *map(_to_be_run, missing),
+    ]
     fingerprints = {record.data.get(spec.split, {}).get("fingerprint") for _, record in runs}
     openings = [opening for opening in read_openings(folder) if opening.fingerprint in fingerprints]
     if openings and spec.split == "dev":
@@ -94,7 +89,11 @@ def _table(folder: Path, spec: TableSpec) -> Table:
     return replace(table, rows=rows, notes=notes)
 
 
-def _published_row(row: Published) -> dict[str, Any]:
+def _to_be_run(row: Wanted) -> str:
+    return f"{row.model}: not run yet; `{row.command}` fills the row"
+
+
+def _published_row(row: Any) -> dict[str, Any]:
     return {
         "model": f"{row.model} (published)",
         "exact": row.exact,
@@ -106,8 +105,29 @@ def _published_row(row: Published) -> dict[str, Any]:
     }
 
 
-def fill(page: str, slug: str, table: str) -> str:
-    """``page`` with ``table`` between ``<!-- table: SLUG -->`` and ``<!-- end -->``, wherever these stand."""
-    begin, end = f"<!-- table: {slug} -->\n", "<!-- end -->"
-    pattern = re.escape(begin) + r".*?" + re.escape(end)
-    return re.sub(pattern, lambda _: f"{begin}\n{table.strip()}\n\n{end}", page, flags=re.DOTALL)
+def _sets(folder: Path, spec: SetsSpec) -> Table:
+    """Published counts and ours, a row each; a set that was not counted says by which command it is."""
+    rows: list[dict[str, Any]] = []
+    notes = list(spec.notes)
+    for one in spec.sets:
+        if one.published:
+            rows.append({"set": f"{one.name} (published)", **one.published})
+        if not one.open:
+            continue
+        counted = _counted(folder, one)
+        rows.append({"set": one.name, **{key: counted.get(key) for key in COUNTS}})
+        if not counted:
+            target = folder / RECORDS / one.file
+            command = f"qa-arch stats --data {one.file} --json > {target.as_posix()}"
+            notes.append(f"{one.name}: not counted here; `{command}` fills the row")
+    return Table(spec.title, {"set": "set"} | COUNTS, rows, notes)
+
+
+def _counted(folder: Path, one: SetSpec) -> Mapping[str, Any]:
+    path = folder / RECORDS / one.file
+    if not path.is_file():
+        return {}
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RunError(f"{path}: not what `qa-arch stats --json` prints ({error})") from error

@@ -11,8 +11,18 @@ from typing import Any
 
 from qa_arch.results.comparison import Table
 
-FORMATS = ("text", "markdown", "json", "csv")
-_TEXT_COLUMNS = ("model", "run", "block")
+FORMATS = ("text", "markdown", "latex", "json", "csv")
+_TEXT_COLUMNS = ("model", "run", "block", "set")
+_LATEX = str.maketrans(
+    {c: rf"\{c}" for c in "&%$#_{}"}
+    | {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "–": "--",
+        "×": r"$\times$",
+    }
+)
 _WIDE = 1000
 """Columns of a page without a terminal: nothing is folded or cut."""
 
@@ -23,7 +33,8 @@ def render(tables: Sequence[Table], form: str) -> str:
         return json.dumps([table.as_dict() for table in tables], indent=2, ensure_ascii=False) + "\n"
     if form == "csv":
         return _csv(tables)
-    return "\n".join(markdown(table) if form == "markdown" else _text(table) for table in tables)
+    draw = {"markdown": markdown, "latex": latex, "text": _text}[form]
+    return "\n".join(draw(table) for table in tables)
 
 
 def cell(key: str, row: Mapping[str, Any]) -> str:
@@ -52,6 +63,36 @@ def markdown(table: Table, *, titled: bool = True) -> str:
         cells = (cell(key, row).replace("|", r"\|") for key in table.columns)
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join([*lines, "", *(f"- {note}" for note in table.notes)]).rstrip() + "\n"
+
+
+def latex(table: Table) -> str:
+    """The table for ``\\usepackage{booktabs}``, its title as caption, its notes below the rule."""
+    sides = "".join("l" if key in _TEXT_COLUMNS else "r" for key in table.columns)
+    rows = [table.columns.values(), *([cell(key, row) for key in table.columns] for row in table.rows)]
+    head, *body = (" & ".join(map(_escaped, row)) + r" \\" for row in rows)
+    notes = [
+        rf"\multicolumn{{{len(sides)}}}{{p{{\linewidth}}}}{{\footnotesize {_escaped(note)}}} \\"
+        for note in table.notes
+    ]
+    lines = [
+        r"\begin{table}",
+        rf"\caption{{{_escaped(table.title)}}}",
+        rf"\begin{{tabular}}{{{sides}}}",
+        r"\toprule",
+        head,
+        r"\midrule",
+        *body,
+        r"\bottomrule",
+        *notes,
+        r"\end{tabular}",
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str) -> str:
+    """``text`` as LaTeX shows it: nothing in it is a command."""
+    return text.translate(_LATEX)
 
 
 def print_table(table: Table) -> None:

@@ -14,18 +14,25 @@ import torch.distributed as dist
 
 from qa_arch.training.module import SpanTask
 
-MONITOR = "calibration_f1"
+MONITORS = {
+    "f1": ("calibration_f1", 1.0),
+    "exact": ("calibration_exact", 1.0),
+    "loss": ("calibration_loss", -1.0),
+}
+"""What can choose the epoch: the metric, and the sign that makes more of it better."""
 
 
 class KeepBest(pl.Callback):
-    """Calls ``save`` after each epoch whose calibration F1 is the best so far (rank 0 only).
+    """Calls ``save`` after each epoch that is the best so far on calibration (rank 0 only).
 
+    ``select`` is one of ``MONITORS``: the highest F1 or EM, or the lowest loss.
     Without a calibration split the last epoch is the one that is kept. After ``patience`` epochs
     without a better one training stops; 0 = never. A run that stopped so does not go on when resumed.
     """
 
-    def __init__(self, save: Callable[[torch.nn.Module], Any], patience: int = 0) -> None:
+    def __init__(self, save: Callable[[torch.nn.Module], Any], patience: int = 0, select: str = "f1") -> None:
         self.save, self.patience = save, patience
+        self.metric, self.sign = MONITORS[select]
         self.best: float = float("-inf")
         self.epoch: int | None = None
         self.waited = 0
@@ -34,7 +41,7 @@ class KeepBest(pl.Callback):
         self._stop_when_due(trainer)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._consider(trainer, pl_module, float(trainer.callback_metrics[MONITOR]))
+        self._consider(trainer, pl_module, self.sign * float(trainer.callback_metrics[self.metric]))
         self._stop_when_due(trainer)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

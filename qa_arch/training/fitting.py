@@ -69,7 +69,7 @@ def fit(
         log.info("no checkpoint in %s yet: training starts from the beginning", folder)
     data = _data(config, parts, pin=gpu)
     history = History(publish)
-    best = KeepBest(partial(store.save_weights, folder / MODEL), patience=settings.patience)
+    best = KeepBest(partial(store.save_weights, folder / MODEL), settings.patience, settings.select)
     with ExitStack() as stack:
         trainer = pl.Trainer(
             accelerator="gpu" if gpu else "cpu",

@@ -9,7 +9,7 @@ import json
 import pytest
 
 from qa_arch.results.comparison import Table
-from qa_arch.results.render import cell, markdown, print_table, render
+from qa_arch.results.render import cell, latex, markdown, print_table, render
 
 TABLE = Table(
     "Mills",
@@ -47,6 +47,23 @@ def test_markdown():
         "| c | OOM | – |",
         "",
         "- one note",
+    ]
+
+
+def test_latex_shows_what_it_is_given():
+    table = Table("50% of _all_", {"model": "model", "f1": "F1"}, [{"model": r"a\\b", "f1": None}], ["~ & ^"])
+    assert latex(table).splitlines() == [
+        r"\begin{table}",
+        r"\caption{50\% of \_all\_}",
+        r"\begin{tabular}{lr}",
+        r"\toprule",
+        r"model & F1 \\",
+        r"\midrule",
+        r"a\textbackslash{}\textbackslash{}b & -- \\",
+        r"\bottomrule",
+        r"\multicolumn{2}{p{\linewidth}}{\footnotesize \textasciitilde{} \& \textasciicircum{}} \\",
+        r"\end{tabular}",
+        r"\end{table}",
     ]
 
 

@@ -1,0 +1,148 @@
+"""``experiments/*/table.yaml``: which tables and figures are made of the committed records.
+
+One table, with everything but ``title`` optional:
+
+    title: MiniLM on an eighth of SQuAD 2.0
+    split: dev                     # or calibration
+    records: v2                    # folder or glob below records/ (default: all)
+    columns: [model, exact, f1, spans_f1]
+    published:
+      - {model: BERT-base, exact: 73.7, f1: 76.3, note: "all of train, all of dev, margin fitted on dev"}
+    wanted:                        # rows that stand empty until a run of that model is recorded
+      - {model: albert, command: qa-arch train experiment=thesis model=albert}
+    notes: [Both models saw the same 3 epochs.]
+
+``tables: [...]`` holds several such mappings. One with ``sets`` in place of the rest counts data
+sets, ``figures: [...]`` beside ``tables`` draws learning curves:
+
+    tables:
+      - title: Data sets
+        sets: [{name: SQuAD 1.1 dev, file: dev-v1.1.json, published: {examples: 10570}}]
+    figures:
+      - {file: curves, title: Learning curves, measures: [train_loss, calibration_loss]}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from qa_arch.config.check import read, suggest
+from qa_arch.errors import ConfigError
+from qa_arch.results.comparison import COLUMNS, HEADINGS
+from qa_arch.results.curves import MEASURES
+
+SPEC = "table.yaml"
+
+
+@dataclass(frozen=True)
+class Published:
+    """A row of somebody else's figures; ``note`` says by which protocol they were measured."""
+
+    model: str
+    note: str
+    exact: float | None = None
+    f1: float | None = None
+    HasAns_f1: float | None = None
+    NoAns_f1: float | None = None
+    parameters: int | None = None
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A row that is to be filled: ``command`` makes the run, ``model`` is the name in its record."""
+
+    model: str
+    command: str
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """One comparison of runs."""
+
+    title: str
+    split: Literal["dev", "calibration"] = "dev"
+    records: str = "**"
+    columns: list[str] = field(default_factory=lambda: list(COLUMNS))
+    published: list[Published] = field(default_factory=list)
+    wanted: list[Wanted] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class SetSpec:
+    """One data set: its published counts, and ours from ``records/<file>``, what ``qa-arch stats`` prints."""
+
+    name: str
+    file: str
+    published: dict[str, int] = field(default_factory=dict)
+    open: bool = True
+    """False for a set that nobody can count, as its questions are kept back."""
+
+
+@dataclass(frozen=True)
+class SetsSpec:
+    """A table of data sets."""
+
+    title: str
+    sets: list[SetSpec]
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class FigureSpec:
+    """Learning curves of the recorded runs, written as ``<file>.svg`` and ``<file>.png``."""
+
+    file: str
+    title: str
+    measures: list[str]
+    records: str = "**"
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """All that one experiment shows."""
+
+    tables: list[TableSpec | SetsSpec]
+    figures: list[FigureSpec]
+
+
+def read_sheet(folder: Path) -> Sheet:
+    """What the folder's ``table.yaml`` asks for; ConfigError names the file and the faulty setting."""
+    import yaml  # type: ignore[import-untyped]
+
+    path = folder / SPEC
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
+    several = isinstance(raw, Mapping) and "tables" in raw and set(raw) <= {"tables", "figures"}
+    tables, figures = (raw["tables"], raw.get("figures", [])) if several else ([raw], [])
+    if not (isinstance(tables, list) and isinstance(figures, list)):
+        raise ConfigError(f"{path}: tables and figures are lists")
+    try:
+        return Sheet([_table(item) for item in tables], [_figure(item) for item in figures])
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def _table(raw: Any) -> TableSpec | SetsSpec:
+    if isinstance(raw, Mapping) and "sets" in raw:
+        return read(SetsSpec, raw)
+    spec = read(TableSpec, raw)
+    _require(spec.columns, HEADINGS, "columns", "column")
+    return spec
+
+
+def _figure(raw: Any) -> FigureSpec:
+    spec = read(FigureSpec, raw)
+    _require(spec.measures, MEASURES, "figures.measures", "measure")
+    return spec
+
+
+def _require(given: list[str], known: Mapping[str, Any], where: str, what: str) -> None:
+    for key in given:
+        if key not in known:
+            raise ConfigError(f"{where}: unknown {what} '{key}'{suggest(key, known)}")

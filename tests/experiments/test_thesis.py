@@ -1,0 +1,30 @@
+"""The thesis's recipe as it stands in conf/, and as it runs at tiny widths."""
+
+from __future__ import annotations
+
+import pytest
+
+from qa_arch.cli.compose import compose
+from qa_arch.config.schema import validate
+from qa_arch.training.run import train
+
+MODELS = ("albert", "roberta", "distilbert", "bert", "proposed")
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_recipe(model):
+    config = validate(compose(["experiment=thesis", f"model={model}"]))
+    trainer, data = config.trainer, config.data
+    assert (trainer.batch_size, trainer.accumulate, trainer.epochs, trainer.select) == (8, 1, 10, "loss")
+    assert (data.hold_out_share, data.calibration, data.train) == (0.2, None, "hub:rajpurkar/squad_v2:train")
+    assert config.encoder.init == "pretrained"
+
+
+def test_it_runs_at_tiny_widths_and_keeps_the_epoch_with_the_lowest_loss(tmp_path):
+    small = ["debug=fast", "data.open_dev=false", "trainer.epochs=3", "trainer.max_steps=9", "optim.lr=3e-2"]
+    record = train(
+        validate(compose(["experiment=thesis", *small, "data.train_questions=12"])), folder=tmp_path
+    )
+    losses = [epoch["calibration_loss"] for epoch in record.epochs]
+    assert len(losses) == 3
+    assert record.best_epoch == losses.index(min(losses))

@@ -1,0 +1,104 @@
+"""An experiment's tables: published rows, rows that wait for a run, counts of sets; and its figures."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from qa_arch.errors import ConfigError, RunError
+from qa_arch.results.curves import curves_figure, mean_line
+from qa_arch.results.published import experiment_figures, experiment_tables
+from qa_arch.results.spec import SPEC
+
+WANTED = """
+title: Mills
+columns: [model, f1]
+published: [{model: BERT, f1: 76.3, note: "all of dev"}]
+wanted:
+- {model: bert, command: qa-arch train model=bert}
+- {model: albert, command: qa-arch train model=albert}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / SPEC).write_text(WANTED)
+    return tmp_path
+
+
+def test_a_row_waits_for_its_run_and_names_the_command(folder, make_record):
+    (empty,) = experiment_tables(folder)
+    assert [row["model"] for row in empty.rows] == ["BERT (published)", "bert", "albert"]
+    assert empty.columns == {"model": "model", "f1": "F1"}
+    make_record("bert", 60.0).write(folder / "records" / "bert-s13")
+    (filled,) = experiment_tables(folder)
+    assert [(row["model"], row.get("f1")) for row in filled.rows] == [
+        ("BERT (published)", 76.3),
+        ("always-no-answer", 50.0),
+        ("bert", 62.0),
+        ("albert", None),
+    ]
+    waiting = [note for note in filled.notes if "not run yet" in note]
+    assert waiting == ["albert: not run yet; `qa-arch train model=albert` fills the row"]
+    assert len([note for note in empty.notes if "not run yet" in note]) == 2
+
+
+def test_a_table_of_nothing_is_left_out(tmp_path):
+    (tmp_path / SPEC).write_text("title: Mills")
+    assert experiment_tables(tmp_path) == []
+
+
+def test_sets_are_counted_beside_the_published_figures(tmp_path):
+    (tmp_path / SPEC).write_text(
+        "title: Sets\nsets:\n- {name: A, file: a.json, published: {examples: 7}}\n- {name: B, file: b.json}\n"
+        "- {name: C, file: c.json, published: {examples: 9}, open: false}"
+    )
+    (tmp_path / "records").mkdir()
+    (tmp_path / "records" / "a.json").write_text(json.dumps({"examples": 6, "negatives": 2, "paragraphs": 1}))
+    (table,) = experiment_tables(tmp_path)
+    assert [(row["set"], row.get("examples")) for row in table.rows] == [
+        ("A (published)", 7),
+        ("A", 6),
+        ("B", None),
+        ("C (published)", 9),
+    ]
+    (note,) = table.notes
+    assert note.startswith("B: not counted here; `qa-arch stats --data b.json --json > ")
+    (tmp_path / "records" / "a.json").write_text("{")
+    with pytest.raises(RunError, match=r"a\.json: not what `qa-arch stats --json` prints"):
+        experiment_tables(tmp_path)
+
+
+def epochs(*losses):
+    return [{"epoch": n, "train_loss": loss, "calibration_f1": 50.0 + n} for n, loss in enumerate(losses)]
+
+
+def test_a_line_is_the_mean_of_the_seeds_that_reached_the_epoch(make_record):
+    records = [make_record(epochs=epochs(3.0, 2.0)), make_record(seed=14, epochs=epochs(2.0))]
+    assert mean_line(records, "train_loss") == [(1, 2.5), (2, 2.0)]
+    assert mean_line(records, "calibration_loss") == []
+
+
+def test_figures_are_drawn_of_runs_with_epochs_and_are_the_same_each_time(tmp_path, make_record):
+    (tmp_path / SPEC).write_text(
+        "tables: [{title: A}]\nfigures: [{file: f, title: F, measures: [train_loss, calibration_f1]}]"
+    )
+    assert experiment_figures(tmp_path) == []
+    for seed in (13, 14):
+        record = make_record(seed=seed, epochs=epochs(3.0, 2.0, 1.5), best_epoch=1)
+        record.write(tmp_path / "records" / f"bert-s{seed}")
+    replace(record, model="albert", status="oom", epochs=[]).write(tmp_path / "records" / "albert-s13")
+    drawn = experiment_figures(tmp_path)
+    assert [path.name for path in drawn] == ["f.svg", "f.png"]
+    first = [path.read_bytes() for path in drawn]
+    assert all(len(data) > 5000 for data in first)
+    assert [path.read_bytes() for path in experiment_figures(tmp_path)] == first
+
+
+def test_what_no_run_recorded_is_not_drawn(tmp_path, make_record):
+    runs = [(tmp_path, make_record(epochs=epochs(3.0)))]
+    with pytest.raises(ConfigError, match="no run recorded 'calibration_loss'"):
+        curves_figure(runs, ["calibration_loss"], title="F", path=tmp_path / "f")
+    assert list(tmp_path.iterdir()) == []

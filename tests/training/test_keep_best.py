@@ -1,0 +1,48 @@
+"""Which epoch's weights are kept, and when training stops for want of a better one."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from torch import nn
+
+from qa_arch.training.callbacks import KeepBest
+from qa_arch.training.module import SpanTask
+
+EPOCHS = [
+    {"calibration_f1": 40.0, "calibration_exact": 38.0, "calibration_loss": 2.0},
+    {"calibration_f1": 52.0, "calibration_exact": 44.0, "calibration_loss": 1.4},
+    {"calibration_f1": 50.0, "calibration_exact": 47.0, "calibration_loss": 1.6},
+    {"calibration_f1": 55.0, "calibration_exact": 46.0, "calibration_loss": 1.9},
+]
+
+
+def fitted(patience: int = 0, **options) -> tuple[KeepBest, list[int], int]:
+    """The callback after the epochs above, the epochs it saved, and how many were trained."""
+    saved: list[int] = []
+    trainer = SimpleNamespace(current_epoch=0, is_global_zero=True, should_stop=False, callback_metrics={})
+    task = SpanTask.__new__(SpanTask)
+    nn.Module.__init__(task)
+    task.model = nn.Linear(1, 1)
+    keep = KeepBest(lambda model: saved.append(trainer.current_epoch), patience, **options)
+    for epoch, metrics in enumerate(EPOCHS):
+        trainer.current_epoch, trainer.callback_metrics = epoch, metrics
+        keep.on_validation_end(trainer, task)
+        if trainer.should_stop:
+            return keep, saved, epoch + 1
+    return keep, saved, len(EPOCHS)
+
+
+@pytest.mark.parametrize(
+    ("select", "saved"), [("f1", [0, 1, 3]), ("exact", [0, 1, 2]), ("loss", [0, 1])], ids=str
+)
+def test_each_rule_keeps_its_own_epoch(select, saved):
+    keep, found, _ = fitted(select=select)
+    assert found == saved
+    assert keep.epoch == saved[-1]
+
+
+@pytest.mark.parametrize(("select", "patience", "trained"), [("f1", 1, 3), ("loss", 2, 4), ("loss", 1, 3)])
+def test_patience_counts_epochs_without_a_better_one(select, patience, trained):
+    assert fitted(patience, select=select)[2] == trained
