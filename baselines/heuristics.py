@@ -23,7 +23,7 @@ _LISTED = """
     into is it its many much of on or she that the their them they this to under was were what when where
     which while who whom whose why will with would year
 """
-_FUNCTION_WORDS = frozenset(_LISTED.split())
+FUNCTION_WORDS = frozenset(_LISTED.split())
 
 
 class Heuristic(Protocol):
@@ -103,7 +103,7 @@ def _cut(found: dict[str, tuple[float, str]], threshold: float) -> dict[str, str
 
 
 def _content(text: str) -> frozenset[str]:
-    return frozenset(_WORD.findall(text.lower())) - _FUNCTION_WORDS
+    return frozenset(_WORD.findall(text.lower())) - FUNCTION_WORDS
 
 
 def _best_sentence(example: Example) -> tuple[float, str]:
@@ -118,7 +118,7 @@ def _best_sentence(example: Example) -> tuple[float, str]:
 def _pick(sentence: str, asked: frozenset[str]) -> str:
     """The longest run of name-like words that are not asked about, else of any content words."""
     words = list(_WORD.finditer(sentence))
-    new = [word[0].lower() not in asked | _FUNCTION_WORDS for word in words]
+    new = [word[0].lower() not in asked | FUNCTION_WORDS for word in words]
     named = [is_new and _like_a_name(word[0]) for word, is_new in zip(words, new, strict=True)]
     runs = list(_runs(named)) or list(_runs(new))
     if not runs:

@@ -1,0 +1,122 @@
+"""The spans that feature-based models choose from: every n-gram inside a sentence, up to a length.
+
+Rajpurkar et al. 2016 (section 5) take the constituents of a parse. Without a parser, all n-grams of at
+most ``MAX_WORDS`` words that neither begin nor end with a full stop or its like stand for them.
+
+Axes: ``T`` tokens of a passage, ``N`` candidates.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from random import Random
+
+import numpy as np
+
+from qa_arch.types.text import Answer, Candidate, Example, QuestionSet
+
+MAX_WORDS = 8
+"""Tokens of the longest candidate."""
+_TOKEN = re.compile(r"\w+(?:[-'’.,]\w+)*|[^\w\s]")
+_SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]*[A-Z0-9])")
+_NEVER_AT_AN_END = frozenset(".,;:!?")
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A context cut into tokens and sentences, and its candidates, shortest first.
+
+    ``first`` and ``last`` (N,) are the token indices of a candidate's ends, both inclusive.
+    """
+
+    tokens: tuple[str, ...]
+    begins: tuple[int, ...]
+    ends: tuple[int, ...]
+    """Character offsets of the tokens, ends exclusive."""
+    sentence: np.ndarray
+    """(T,) which sentence each token is in, from 0."""
+    first: np.ndarray
+    last: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    @cached_property
+    def sentence_first(self) -> np.ndarray:
+        """(T,) index of the first token of each token's sentence."""
+        return np.searchsorted(self.sentence, self.sentence, side="left")
+
+    @cached_property
+    def sentence_last(self) -> np.ndarray:
+        """(T,) index of the last token of each token's sentence, inclusive."""
+        return np.searchsorted(self.sentence, self.sentence, side="right") - 1
+
+    @cached_property
+    def _places(self) -> dict[tuple[int, int], int]:
+        spans = zip(self.first.tolist(), self.last.tolist(), strict=True)
+        return {(self.begins[a], self.ends[b]): place for place, (a, b) in enumerate(spans)}
+
+    def place(self, start: int, end: int) -> int | None:
+        """The candidate from character ``start`` to ``end`` (exclusive); None where that is none."""
+        return self._places.get((start, end))
+
+    def span(self, place: int) -> tuple[int, int]:
+        """Character offsets of a candidate, end exclusive."""
+        return self.begins[self.first[place]], self.ends[self.last[place]]
+
+
+def passage(context: str, max_words: int = MAX_WORDS) -> Passage:
+    """Tokens, sentences and candidates of a context; one without words has no candidate."""
+    found = list(_TOKEN.finditer(context))
+    breaks = [match.end() for match in _SENTENCE_END.finditer(context)]
+    begins = np.array([match.start() for match in found], dtype=int)
+    sentence = np.searchsorted(breaks, begins, side="right")
+    open_end = np.array([match[0] not in _NEVER_AT_AN_END for match in found], dtype=bool)
+    first, last = [], []
+    for length in range(1, min(max_words, len(found)) + 1):
+        a = np.arange(len(found) - length + 1)
+        b = a + length - 1
+        kept = (sentence[a] == sentence[b]) & open_end[a] & open_end[b]
+        first.append(a[kept])
+        last.append(b[kept])
+    return Passage(
+        tokens=tuple(match[0] for match in found),
+        begins=tuple(begins.tolist()),
+        ends=tuple(match.end() for match in found),
+        sentence=sentence,
+        first=np.concatenate(first) if first else np.zeros(0, int),
+        last=np.concatenate(last) if last else np.zeros(0, int),
+    )
+
+
+def coverage(questions: QuestionSet, max_words: int = MAX_WORDS) -> float:
+    """Share of the questions with a gold answer that is a candidate, to the character."""
+    passages: dict[str, Passage] = {}
+    covered = 0
+    for example in questions.examples:
+        if example.context not in passages:
+            passages[example.context] = passage(example.context, max_words)
+        spans = passages[example.context]
+        covered += any(spans.place(gold.start, gold.end) is not None for gold in example.answers)
+    return covered / len(questions)
+
+
+def answer(example: Example, spans: Passage, place: int | None, probability: float, score: float) -> Answer:
+    """The candidate at ``place`` as an answer that never abstains; None: there was none to choose."""
+    best = None
+    if place is not None:
+        start, end = spans.span(place)
+        best = Candidate(example.context[start:end], start, end, score, probability)
+    return Answer(example.id, best, null_odds=float("inf") if best is None else float("-inf"), windows=1)
+
+
+def guess(questions: QuestionSet, seed: int = 0, max_words: int = MAX_WORDS) -> list[Answer]:
+    """Random guess: a candidate of each passage, all alike; it depends on ``seed`` and the id alone."""
+    answers = []
+    for example in questions.examples:
+        spans = passage(example.context, max_words)
+        place = Random(f"{seed}/{example.id}").randrange(len(spans)) if len(spans) else None
+        answers.append(answer(example, spans, place, 1 / max(1, len(spans)), 0.0))
+    return answers

@@ -1,0 +1,192 @@
+"""The logistic regression that SQuAD was published with (Rajpurkar et al. 2016, section 5).
+
+One weight a feature; the probability of a candidate span is the softmax of its summed weights over all
+candidates of the passage. The log-likelihood of the gold spans is maximised by AdaGrad, learning rate
+0.1, one step a passage with all its questions, three passes, with an L2 penalty. Here the penalty of a
+step is on the weights that the passage touches. Several penalties are fitted side by side, each in a
+column of the weight table, so that the one of highest F1 on held-out articles can be kept.
+
+Candidates and features differ from the paper's where these need a parse: see ``candidates`` and
+``span_features``. Axes: ``T`` tokens, ``N`` candidates, ``L`` penalties, ``U`` rows that are touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from baselines.candidates import MAX_WORDS, Passage, answer, passage
+from baselines.span_features import (
+    NEAR,
+    PassageFeatures,
+    Rows,
+    Weighing,
+    bucket_edges,
+    inverse_document_frequencies,
+)
+from qa_arch.errors import DataError
+from qa_arch.types.text import Answer, Example, QuestionSet
+
+EPSILON = 1e-10
+SAMPLE = 300
+"""Passages whose values set the edges of the buckets."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """As published but for the penalties, of which one is chosen."""
+
+    l2: tuple[float, ...] = (0.01, 0.1, 1.0)
+    passes: int = 3
+    lr: float = 0.1
+    bits: int = 21
+    """The weight table has 2 ** bits rows for hashed features."""
+    max_words: int = MAX_WORDS
+    seed: int = 13
+
+
+class SpanLogistic:
+    """``fit`` once, then ``predict`` with the column of one penalty."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        rows = 2**settings.bits
+        self.weight = np.zeros((rows, len(settings.l2)), np.float32)
+        self._squares = np.zeros_like(self.weight)
+        self._place = np.zeros(rows, np.int64)
+        self.weighing: Weighing | None = None
+
+    def fit(self, train: QuestionSet) -> Iterator[dict[str, Any]]:
+        """Train, yielding after each pass what it came to: ``pass``, ``loss`` by penalty, ``questions``.
+
+        Questions whose gold span is no candidate teach nothing. Raises DataError where that is all.
+        """
+        passages = [list(group) for _, group in groupby(train.examples, key=lambda e: e.context)]
+        self.weighing = self._weigh(passages)
+        rng = Random(self.settings.seed)
+        for number in range(1, self.settings.passes + 1):
+            rng.shuffle(passages)
+            losses, learned = np.zeros(len(self.settings.l2)), 0
+            for examples in passages:
+                loss, count = self._step(examples)
+                losses += loss
+                learned += count
+            if not learned:
+                raise DataError(f"{train.name}: no gold answer is a candidate span; raise max_words")
+            yield {"pass": number, "loss": (losses / learned).tolist(), "questions": learned}
+
+    def predict(self, questions: QuestionSet, column: int) -> list[Answer]:
+        """The most probable candidate of each question, in the set's order."""
+        weight = np.ascontiguousarray(self.weight[:, column, None])
+        found = []
+        for context, group in groupby(questions.examples, key=lambda e: e.context):
+            spans = passage(context, self.settings.max_words)
+            features = self._features(spans)
+            for example in group:
+                if not len(spans):
+                    found.append(answer(example, spans, None, 0.0, 0.0))
+                    continue
+                scores = span_scores(spans, features.rows(example.question), weight)[:, 0]
+                place = int(scores.argmax())
+                probability = float(softmax(scores[:, None])[place, 0])
+                found.append(answer(example, spans, place, probability, float(scores[place])))
+        return found
+
+    def _step(self, examples: Sequence[Example]) -> tuple[np.ndarray, int]:
+        """Learn from one passage: the summed loss (L,) of its questions, and how many these were."""
+        spans = passage(examples[0].context, self.settings.max_words)
+        places = [(e, spans.place(e.answers[0].start, e.answers[0].end)) for e in examples if e.answers]
+        features = self._features(spans)
+        golds = [(features.rows(e.question), place) for e, place in places if place is not None]
+        loss = np.zeros(len(self.settings.l2))
+        ids, shares = [], []
+        for rows, gold in golds:
+            probability = softmax(span_scores(spans, rows, self.weight))
+            loss -= np.log(np.maximum(probability[gold], np.finfo(float).tiny))
+            probability[gold] -= 1  # the derivative of the loss by the scores
+            for touched, share in spread(spans, rows, probability):
+                ids.append(touched.ravel())
+                shares.append(np.repeat(share, touched.shape[1], axis=0))
+        if golds:
+            self._descend(np.concatenate(ids), np.concatenate(shares))
+        return loss, len(golds)
+
+    def _descend(self, ids: np.ndarray, shares: np.ndarray) -> None:
+        """AdaGrad (Duchi et al. 2011) on the rows ``ids`` (M,), whose ``shares`` (M, L) add up.
+
+        The other rows have no gradient.
+        """
+        touched = np.unique(ids)
+        self._place[touched] = np.arange(len(touched))
+        places = self._place[ids]
+        gradient = np.stack([np.bincount(places, column, len(touched)) for column in shares.T], -1)  # (U, L)
+        weight = self.weight[touched]
+        gradient += 2 * np.array(self.settings.l2) * weight
+        squares = self._squares[touched] + gradient**2
+        self._squares[touched] = squares
+        self.weight[touched] = weight - self.settings.lr * gradient / (np.sqrt(squares) + EPSILON)
+
+    def _features(self, spans: Passage) -> PassageFeatures:
+        assert self.weighing is not None, "fit first"
+        return PassageFeatures(spans, self.weighing, len(self.weight))
+
+    def _weigh(self, passages: Sequence[Sequence[Example]]) -> Weighing:
+        idf, unseen = inverse_document_frequencies(group[0].context for group in passages)
+        plain = Weighing(idf, unseen, {})
+        values: dict[str, list[np.ndarray]] = {}
+        for group in Random(self.settings.seed).sample(passages, min(SAMPLE, len(passages))):
+            features = PassageFeatures(passage(group[0].context, self.settings.max_words), plain, 1)
+            for name, found in features.values(group[0].question).items():
+                values.setdefault(name, []).append(found)
+        return Weighing(idf, unseen, bucket_edges({n: np.concatenate(v) for n, v in values.items()}))
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    """Over the candidates, axis 0, in float64."""
+    powers = np.exp(scores.astype(np.float64) - scores.max(0))
+    return powers / powers.sum(0)
+
+
+def _window(spans: Passage) -> tuple[np.ndarray, np.ndarray]:
+    """(N,) first and last token of the neighbours, kept inside the sentence."""
+    low = np.maximum(spans.first - NEAR, spans.sentence_first[spans.first])
+    return low, np.minimum(spans.last + NEAR, spans.sentence_last[spans.last])
+
+
+def span_scores(spans: Passage, rows: Rows, weight: np.ndarray) -> np.ndarray:
+    """(N, L) scores of the candidates under a weight table (rows, L)."""
+
+    def before(ids: np.ndarray) -> np.ndarray:
+        """(T + 1, L) what the tokens before each place add up to."""
+        sums = weight[ids].sum(1, dtype=np.float64)
+        return np.concatenate([np.zeros_like(sums[:1]), sums.cumsum(0)])
+
+    a, b = spans.first, spans.last
+    low, high = _window(spans)
+    inside, left, right = before(rows.inside), before(rows.left), before(rows.right)
+    ends = weight[rows.span].sum(1) + weight[rows.start].sum(1)[a] + weight[rows.end].sum(1)[b]
+    return ends + inside[b + 1] - inside[a] + left[a] - left[low] + right[high + 1] - right[b + 1]
+
+
+def spread(spans: Passage, rows: Rows, slope: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """``span_scores`` transposed: rows (M, K), and what each of the K gets (M, L), for slopes (N, L)."""
+    size = len(spans.tokens) + 1
+
+    def at(token: np.ndarray) -> np.ndarray:
+        return np.stack([np.bincount(token, column, size) for column in slope.T], -1)
+
+    a, b = spans.first, spans.last
+    low, high = _window(spans)
+    first, past = at(a), at(b + 1)
+    yield rows.span, slope
+    yield rows.start, first[:-1]
+    yield rows.end, past[1:]
+    # A sum over the tokens from x to before y reaches each of them: plus from x on, minus from y on.
+    yield rows.inside, (first - past).cumsum(0)[:-1]
+    yield rows.left, (at(low) - first).cumsum(0)[:-1]
+    yield rows.right, (past - at(high + 1)).cumsum(0)[:-1]

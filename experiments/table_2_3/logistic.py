@@ -1,0 +1,195 @@
+"""The rows of Table 2.3 without a neural network: random guess and logistic regression.
+
+    python experiments/table_2_3/logistic.py --train train-v1.1.part.json --dev dev-v1.1.json \
+        --runs runs/table_2_3 [--final]
+
+Trains on ``--train`` less the articles that are held out, as ``data=part1`` does, and chooses the
+penalty on these. ``--final`` then scores on ``--dev``, and logs that it was opened. Each row becomes a
+run folder with an ordinary record, which ``qa-arch tables`` reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from baselines.candidates import coverage, guess
+from baselines.logistic import Settings, SpanLogistic
+from qa_arch.config.files import write_json
+from qa_arch.config.identity import config_hash
+from qa_arch.data.splits import hold_out, require_disjoint
+from qa_arch.data.squad import read
+from qa_arch.decode.formats import predictions
+from qa_arch.errors import QaArchError
+from qa_arch.metrics.squad import score
+from qa_arch.predict.scoring import NEVER_NULL, operating_points, question_rows
+from qa_arch.results import provenance
+from qa_arch.results.openings import EXPERIMENTS, Opening, append_opening
+from qa_arch.results.record import RunRecord, write_questions
+from qa_arch.types.text import Answer, QuestionSet
+
+NAME = "table_2_3"
+LOGISTIC, RANDOM = "logistic-regression", "random-guess"
+log = logging.getLogger(__name__)
+Sets = dict[str, QuestionSet]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    try:
+        sets = load(args)
+        for record, answers in (random_guess(args, sets), logistic_regression(args, sets)):
+            finish(Path(args.runs), record, sets, answers, final=args.final)
+    except QaArchError as error:
+        print(f"{Path(__file__).name}: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Random guess and logistic regression on SQuAD 1.1.")
+    add = parser.add_argument
+    add("--train", required=True, metavar="T", help="SQuAD 1.1 JSON to train on")
+    add("--dev", required=True, metavar="D", help="SQuAD 1.1 JSON; read with --final alone")
+    add(
+        "--runs",
+        default="runs/table_2_3",
+        metavar="R",
+        help="folder for the run folders (default: %(default)s)",
+    )
+    add("--final", action="store_true", help="score on dev, and log that it was opened")
+    add("--hold-out", type=int, default=4, metavar="N", help="articles held out of training (default: 4)")
+    add("--split-seed", type=int, default=13, help="draws them (default: 13)")
+    add("--l2", type=float, nargs="+", default=list(Settings.l2), help="penalties to choose from")
+    add("--passes", type=int, default=Settings.passes, help="over the training data")
+    add("--seed", type=int, default=Settings.seed, help="orders the passages; random guess draws by it")
+    return parser
+
+
+def load(args: argparse.Namespace) -> Sets:
+    """Train, calibration and, with ``--final``, dev: no two share an article."""
+    train, held = hold_out(read(args.train, name="train"), args.hold_out, args.split_seed)
+    sets = {"train": train, "calibration": held}
+    if args.final:
+        sets["dev"] = read(args.dev, name="dev")
+    require_disjoint(**sets)
+    return sets
+
+
+def random_guess(args: argparse.Namespace, sets: Sets) -> tuple[RunRecord, dict[str, list[Answer]]]:
+    """One candidate of each passage, all alike."""
+    record = _record(args, sets, {"task": "span", "name": RANDOM, "max_words": Settings.max_words})
+    return record, {split: guess(sets[split], args.seed) for split in _scored(sets)}
+
+
+def logistic_regression(args: argparse.Namespace, sets: Sets) -> tuple[RunRecord, dict[str, list[Answer]]]:
+    """All penalties in one training; the one of highest F1 on calibration answers."""
+    settings = Settings(l2=tuple(args.l2), passes=args.passes, seed=args.seed)
+    record = _record(args, sets, {"task": "span", "name": LOGISTIC, **asdict(settings)})
+    model = SpanLogistic(settings)
+    begun = time.perf_counter()
+    for done in model.fit(sets["train"]):
+        record.epochs.append(done)
+        log.info("pass %d: loss by penalty %s", done["pass"], [round(loss, 3) for loss in done["loss"]])
+    fitted = time.perf_counter()
+    found = [model.predict(sets["calibration"], column) for column in range(len(settings.l2))]
+    f1 = [score(sets["calibration"], predictions(answers, NEVER_NULL)).f1 for answers in found]
+    chosen = max(range(len(f1)), key=f1.__getitem__)
+    log.info("calibration F1 by penalty %s: %s", list(settings.l2), [round(value, 2) for value in f1])
+    answers = {"calibration": found[chosen]}
+    record.epochs[-1].update(calibration_f1=f1, chosen_l2=settings.l2[chosen])
+    record.parameters["total"] = int((model.weight[:, chosen] != 0).sum())
+    record.seconds["fit"] = round(fitted - begun, 3)
+    begun = time.perf_counter()
+    if "dev" in sets:
+        answers["dev"] = model.predict(sets["dev"], chosen)
+    record.seconds["predict"] = round(time.perf_counter() - begun, 3)
+    return record, answers
+
+
+def finish(
+    runs: Path, record: RunRecord, sets: Sets, answers: dict[str, list[Answer]], *, final: bool
+) -> None:
+    """Score, write the run folder, and log the opening before dev's scores are seen."""
+    folder = runs / f"{record.model}-s{record.seed}-{record.config_hash[:8]}"
+    if final:
+        append_opening(
+            EXPERIMENTS / NAME,
+            Opening(
+                date=provenance.now(),
+                commit=record.commit,
+                config_hash=record.config_hash,
+                run=folder.name,
+                data=sets["dev"].name,
+                fingerprint=sets["dev"].fingerprint,
+            ),
+        )
+    for split, given in answers.items():
+        record.scores[split] = operating_points(sets[split], given, NEVER_NULL)
+        found = record.scores[split]["never_null"]
+        print(f"{record.model} {split}: EM {found['exact_match']:.2f} F1 {found['f1']:.2f}")
+    last = "dev" if final else "calibration"
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "predictions.json", predictions(answers[last], NEVER_NULL))
+    write_questions(folder, question_rows(sets[last], answers[last], NEVER_NULL))
+    record.write(folder)
+    print(folder)
+
+
+def _scored(sets: Sets) -> list[str]:
+    return [split for split in ("calibration", "dev") if split in sets]
+
+
+def _record(args: argparse.Namespace, sets: Sets, model: dict[str, Any]) -> RunRecord:
+    data = {
+        "train": args.train,
+        "dev": args.dev,
+        "hold_out_articles": args.hold_out,
+        "split_seed": args.split_seed,
+        "open_dev": False,
+    }
+    config = {"name": NAME, "seed": args.seed, "data": data, "model": model}
+    commit, dirty = provenance.commit()
+    # Dev is no part of the hash: the same training has the same name before and after dev was opened.
+    trained = {split: sets[split].fingerprint for split in ("train", "calibration")}
+    return RunRecord(
+        status="ok",
+        name=NAME,
+        model=model["name"],
+        seed=args.seed,
+        config=config,
+        config_hash=config_hash(config, trained),
+        commit=commit,
+        dirty=dirty,
+        created=provenance.now(),
+        data={split: _facts(questions, split) for split, questions in sets.items()},
+        versions=provenance.versions(),
+        device={"kind": "cpu", "name": provenance.processor(), "cores": os.cpu_count(), "threads": 1},
+        margin={"value": None, "fitted_on": "nothing"},
+    )
+
+
+def _facts(questions: QuestionSet, split: str) -> dict[str, Any]:
+    """What the record says of a split, with the share of questions whose gold is a candidate."""
+    return {
+        "name": questions.name,
+        "fingerprint": questions.fingerprint,
+        "protocol": questions.protocol,
+        "questions": len(questions),
+        "unanswerable": 0,
+        "titles": sorted(questions.titles) if split != "dev" else [],
+        "skipped": len(questions.skipped),
+        "candidate_coverage": round(coverage(questions), 4),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,288 @@
+"""The logistic regression of Rajpurkar et al. 2016: candidates, features, scores, gradient, learning."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from baselines.candidates import coverage, guess, passage
+from baselines.logistic import Settings, SpanLogistic, softmax, span_scores, spread
+from baselines.span_features import (
+    PassageFeatures,
+    Weighing,
+    bucket_edges,
+    inverse_document_frequencies,
+    wh_word,
+)
+from qa_arch.data.squad import question_set
+from qa_arch.data.synthetic import demo_sets
+from qa_arch.errors import DataError
+from qa_arch.metrics.squad import score
+from qa_arch.types.text import Example, Gold, QuestionSet
+
+TEXT = "The mill stands. Ilva Morn (a painter) sold 1,204 lamps!"
+
+
+def texts(context: str, max_words: int) -> list[str]:
+    spans = passage(context, max_words)
+    return [context[slice(*spans.span(place))] for place in range(len(spans))]
+
+
+def test_candidates_stay_in_a_sentence_and_off_its_marks() -> None:
+    assert texts("Ab cd. Ef, gh!", 3) == ["Ab", "cd", "Ef", "gh", "Ab cd", "Ef, gh"]
+    found = texts(TEXT, 4)
+    assert {"The mill stands", "Ilva Morn", "(a painter)", "1,204 lamps", "Morn (a painter"} <= set(found)
+    assert not any("stands. Ilva" in text or text[-1] in ".!," for text in found)
+    assert max(len(passage(TEXT, 4).tokens[a : b + 1]) for a, b in ends(TEXT, 4)) == 4
+    assert len(found) == len(set(found)), "no span comes twice"
+    assert texts(" ", 3) == texts("...", 3) == []
+
+
+def ends(context: str, max_words: int) -> list[tuple[int, int]]:
+    spans = passage(context, max_words)
+    return list(zip(spans.first.tolist(), spans.last.tolist(), strict=True))
+
+
+def test_a_candidate_is_found_by_its_characters() -> None:
+    spans = passage(TEXT, 3)
+    start = TEXT.index("Ilva Morn")
+    place = spans.place(start, start + 9)
+    assert place is not None
+    assert spans.span(place) == (start, start + 9)
+    assert spans.place(start, start + 8) is None  # ends inside a word
+    assert spans.place(0, start + 4) is None  # crosses the sentence
+
+
+def asks(*golds: str) -> QuestionSet:
+    examples = [
+        Example(f"q{i}", "Who sold them?", TEXT, "t", (Gold(text, TEXT.index(text)),))
+        for i, text in enumerate(golds)
+    ]
+    return question_set("made", examples, "1.1")
+
+
+def test_coverage() -> None:
+    assert coverage(asks("Ilva Morn", "Ilv", "mill", "stands. Ilva"), 3) == 0.5
+    assert coverage(asks("The mill stands", "mill"), 2) == 0.5
+
+
+def test_a_guess_depends_on_its_seed_and_id_alone() -> None:
+    questions = asks("mill", "mill", "mill")
+    everything = {answer.id: answer.best for answer in guess(questions, seed=3, max_words=2)}
+    alone = question_set("one", questions.examples[1:2], "1.1")
+    assert guess(alone, seed=3, max_words=2)[0].best == everything["q1"]
+    drawn = Counter(guess(alone, seed=seed, max_words=2)[0].text(math.inf) for seed in range(900))
+    candidates = texts(TEXT, 2)
+    assert set(drawn) == set(candidates)
+    expected = 900 / len(candidates)
+    assert sum((drawn[text] - expected) ** 2 / expected for text in candidates) < 2.5 * len(candidates)
+    (empty,) = guess(question_set("e", [Example("e", "?", "...", "t", (Gold(".", 0),))], "1.1"))
+    assert (empty.best, empty.text(math.inf)) == (None, "")
+
+
+@pytest.mark.parametrize(
+    ("question", "wh"),
+    [
+        ("Who sold it?", "who"),
+        ("In what year, and how?", "what"),
+        ("How many lamps?", "how many"),
+        ("How did it howl?", "how"),
+        ("Whom did whose dog bite?", "whom"),
+        ("Name the somewhat old mill.", ""),
+    ],
+)
+def test_wh_word(question, wh) -> None:
+    assert wh_word(question) == wh
+
+
+def test_idf_and_buckets() -> None:
+    idf, unseen = inverse_document_frequencies(["a mill a mill", "A ferry", "lamp", "oar"])
+    assert idf["a"] == pytest.approx(math.log(2))
+    assert idf["mill"] == pytest.approx(math.log(4))
+    assert unseen == pytest.approx(math.log(5))
+    edges = bucket_edges({"x": np.arange(1000.0), "flat": np.zeros(9)})
+    sizes = Counter(np.searchsorted(edges["x"], np.arange(1000.0)).tolist())
+    assert set(sizes) == set(range(10))
+    assert max(sizes.values()) - min(sizes.values()) <= 2
+    assert len(edges["flat"]) == 1
+
+
+IDF = {"the": 1.0, "red": 2.0, "mill": 4.0, "by": 8.0, "ferry": 16.0, "sells": 32.0, "lamps": 64.0}
+
+
+def features(context: str, rows: int = 2**40) -> PassageFeatures:
+    spans = passage(context, 3)
+    names = features_of(spans)
+    return PassageFeatures(spans, Weighing(IDF, 128.0, {name: np.arange(300.0) for name in names}), rows)
+
+
+def features_of(spans) -> list[str]:
+    return list(PassageFeatures(spans, Weighing(IDF, 128.0, {}), 1).values("Who?"))
+
+
+def test_values_by_hand() -> None:
+    made = features("Oar. The red mill by the ferry sells lamps.")
+    found = made.values("Does the red mill sell lamps?")
+    spans = made.spans
+    place = spans.place(13, 20)  # "mill by"
+    assert place is not None
+    a, b = int(spans.first[place]), int(spans.last[place])
+    lengths = {name: int(found[name][a]) for name in ("left length", "sentence length")}
+    assert lengths == {"left length": 2, "sentence length": 9}  # the full stop counts
+    assert (found["right length"][b], found["length"][place]) == (4 + 1 - 1, 2)
+    assert found["span words"][place] == 4 + 8
+    # shared: the red mill ... the ... lamps
+    assert [found[f"words {side}"][i] for side, i in (("left", a), ("right", b), ("inside", place))] == [
+        3,
+        65,
+        4,
+    ]
+    assert found["words in sentence"][a] == 1 + 2 + 4 + 1 + 64
+    # shared bigrams: "the red", "red mill", each at its first word
+    assert found["bigrams left"][a] == (1 + 2) + (2 + 4)
+    assert found["bigrams in sentence"][a] == 9
+    assert (found["bigrams right"][b], found["bigrams inside"][place]) == (0, 0)
+
+
+def plain_score(made: PassageFeatures, rows, weight, place: int) -> float:
+    """The weights of one candidate added one by one."""
+    spans = made.spans
+    a, b = int(spans.first[place]), int(spans.last[place])
+    sentence = [t for t in range(len(spans.tokens)) if spans.sentence[t] == spans.sentence[a]]
+    total = weight[rows.span[place]].sum() + weight[rows.start[a]].sum() + weight[rows.end[b]].sum()
+    for t in sentence:
+        if a <= t <= b:
+            total += weight[rows.inside[t]].sum()
+        elif a - 2 <= t < a:
+            total += weight[rows.left[t]].sum()
+        elif b < t <= b + 2:
+            total += weight[rows.right[t]].sum()
+    return total
+
+
+CONTEXT = "Oar. The red mill by the ferry sells lamps. Ilva sold 40 in 1971, and left."
+
+
+def test_scores_are_the_sums_of_their_weights() -> None:
+    made = features(CONTEXT, rows=97)
+    rows = made.rows("Who sells red lamps?")
+    weight = np.random.default_rng(0).normal(size=(97, 2))
+    found = span_scores(made.spans, rows, weight)
+    for column in range(2):
+        expected = [plain_score(made, rows, weight[:, column], place) for place in range(len(made.spans))]
+        np.testing.assert_allclose(found[:, column], expected)
+
+
+def test_spread_is_the_transpose_of_the_scores() -> None:
+    made = features(CONTEXT, rows=97)
+    rows = made.rows("Who sells red lamps?")
+    rng = np.random.default_rng(1)
+    weight, slope = rng.normal(size=(97, 2)), rng.normal(size=(len(made.spans), 2))
+    gradient = np.zeros_like(weight)
+    for ids, share in spread(made.spans, rows, slope):
+        assert ids.shape[0] == share.shape[0]
+        np.add.at(gradient, ids, share[:, None])
+    forward = (span_scores(made.spans, rows, weight) * slope).sum(0)
+    np.testing.assert_allclose((gradient * weight).sum(0), forward)
+
+
+def test_features_tell_questions_words_and_places_apart() -> None:
+    made = features(CONTEXT)
+    who, when = made.rows("Who sells?"), made.rows("When sells?")
+    assert not set(who.inside[:, 0]) & set(when.inside[:, 0]), "the pair holds the question's word"
+    assert not set(who.inside.ravel()) & set(who.left.ravel()), "and where the token lies"
+    half = who.span.shape[1] // 2
+    assert (who.span[:, :half] == when.span[:, :half]).all(), "a feature alone, the same for both"
+    assert not (who.span[:, half:] == when.span[:, half:]).any(), "and with the question's wh-word"
+    # Same class, same features: "the red mill" and "the old mill" are alike to the model, "mill the red" is not.
+    shapes = PassageFeatures(passage("the red mill the old mill", 3), Weighing({}, 1.0, {}), 1).shape
+    assert shapes[-4] == shapes[-1]
+    assert len(set(shapes[-4:-1])) == 3
+
+
+def test_a_step_follows_the_gradient_of_the_penalised_likelihood() -> None:
+    questions = asks("Ilva Morn", "mill")
+    model = SpanLogistic(Settings(l2=(0.0, 0.3), bits=9, max_words=3, passes=1))
+    list(model.fit(questions))
+    assert model.weighing is not None
+    start = np.random.default_rng(2).normal(size=model.weight.shape)
+    spans = passage(TEXT, 3)
+    made = PassageFeatures(spans, model.weighing, 2**9)
+    asked = [
+        (made.rows(e.question), spans.place(e.answers[0].start, e.answers[0].end)) for e in questions.examples
+    ]
+    touched = np.unique(np.concatenate([ids.ravel() for rows, _ in asked for ids in rows]))
+
+    def objective(weight: np.ndarray, column: int, l2: float) -> float:
+        scored = [(span_scores(spans, rows, weight)[:, column], gold) for rows, gold in asked]
+        loss = sum(math.log(np.exp(scores).sum()) - scores[gold] for scores, gold in scored)
+        return loss + l2 * (weight[touched, column] ** 2).sum()
+
+    model.weight = start.copy()
+    model._squares = np.full_like(start, 1e6)  # AdaGrad's step is then lr * gradient / 1000, nearly
+    model._step(questions.examples)
+    step = (start - model.weight) / 0.1 * 1000
+    untouched = np.setdiff1d(np.arange(2**9), touched)
+    assert (step[untouched] == 0).all()
+    for row in touched[::7]:
+        for column, l2 in enumerate((0.0, 0.3)):
+            nudge = np.zeros_like(start)
+            nudge[row, column] = 1e-5
+            slope = (objective(start + nudge, column, l2) - objective(start - nudge, column, l2)) / 2e-5
+            assert step[row, column] == pytest.approx(slope, rel=1e-3, abs=1e-5)
+
+
+def test_adagrad_divides_by_the_root_of_all_squares_so_far() -> None:
+    model = SpanLogistic(Settings(l2=(0.0,), bits=3, lr=0.1))
+    for share in (2.0, 1.0):
+        model._descend(np.array([5, 5]), np.array([[share], [share]]))  # what a row gets adds up
+    expected = -0.1 * (4 / 4 + 2 / math.sqrt(4**2 + 2**2))
+    assert model.weight[:, 0].tolist() == pytest.approx([0, 0, 0, 0, 0, expected, 0, 0])
+
+
+def test_softmax_of_large_scores() -> None:
+    found = softmax(np.array([[1000.0, 0.0], [1000.0 + math.log(3), 0.0]]))
+    np.testing.assert_allclose(found, [[0.25, 0.5], [0.75, 0.5]])
+
+
+@pytest.fixture(scope="module")
+def answerable() -> tuple[QuestionSet, QuestionSet]:
+    sets = demo_sets()
+    parts = []
+    for split, count in (("train", 400), ("dev", 100)):
+        examples = [e for e in sets[split].examples if e.answerable]
+        random.Random(0).shuffle(examples)
+        parts.append(question_set(split, examples[:count], "1.1"))
+    return parts[0], parts[1]
+
+
+def test_it_learns_to_answer_passages_it_never_saw(answerable) -> None:
+    train, dev = answerable
+    model = SpanLogistic(Settings(l2=(1e-3, 1e4), bits=16, max_words=4))
+    losses = [done["loss"] for done in model.fit(train)]
+    assert losses[0][0] > losses[1][0] > losses[2][0]
+    assert losses[2][1] > losses[2][0], "a penalty that flattens every weight"
+    learned, flat = (
+        score(dev, {a.id: a.text(math.inf) for a in model.predict(dev, column)}) for column in range(2)
+    )
+    guessed = score(dev, {a.id: a.text(math.inf) for a in guess(dev, max_words=4)})
+    assert learned.f1 > guessed.f1 + 20
+    assert learned.f1 > flat.f1
+
+
+def test_the_same_seed_gives_the_same_weights(answerable) -> None:
+    train = question_set("few", answerable[0].examples[:30], "1.1")
+    models = [SpanLogistic(Settings(bits=12, seed=seed)) for seed in (5, 5, 6)]
+    for model in models:
+        list(model.fit(train))
+    assert (models[0].weight == models[1].weight).all()
+    assert (models[0].weight != models[2].weight).any()
+
+
+def test_without_a_gold_candidate_nothing_can_be_learned() -> None:
+    with pytest.raises(DataError, match="no gold answer is a candidate"):
+        list(SpanLogistic(Settings(bits=4)).fit(asks("stands. Ilva")))

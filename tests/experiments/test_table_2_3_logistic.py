@@ -1,0 +1,85 @@
+"""``experiments/table_2_3/logistic.py``: ordinary records, and dev read with ``--final`` alone."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from qa_arch.data.squad import question_set, write
+from qa_arch.data.synthetic import demo_sets
+from qa_arch.results.comparison import comparison
+from qa_arch.results.openings import read_openings
+from qa_arch.results.record import find_records, read_questions
+
+SCRIPT = Path(__file__).parents[2] / "experiments" / "table_2_3" / "logistic.py"
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("table_2_3_logistic", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def call(script, tmp_path, monkeypatch):
+    """``call(*options)`` -> exit code; run folders below ``runs`` of the working folder."""
+    monkeypatch.chdir(tmp_path)
+    sets = demo_sets()
+    for split, count in (("train", 120), ("dev", 30)):
+        examples = [e for e in sets[split].examples if e.answerable][:count]
+        Path(f"{split}.json").write_text(json.dumps(write(question_set(split, examples, "1.1"))))
+    given = [
+        "--train",
+        "train.json",
+        "--dev",
+        "dev.json",
+        "--runs",
+        "runs",
+        "--hold-out",
+        "1",
+        "--passes",
+        "1",
+    ]
+    return lambda *options: script.main([*given, *options])
+
+
+def test_dev_stays_closed_without_final(call, capsys) -> None:
+    Path("dev.json").unlink()
+    assert call() == 0
+    runs = find_records(["runs"])
+    assert [record.model for _, record in runs] == ["logistic-regression", "random-guess"]
+    assert all(set(record.scores) == {"calibration"} for _, record in runs)
+    assert not Path("experiments").exists()
+    assert "dev" not in capsys.readouterr().out
+
+
+def test_final_scores_dev_and_logs_it(call) -> None:
+    assert call("--final", "--l2", "0.001", "1000000") == 0
+    runs = find_records(["runs"])
+    table = comparison(runs)
+    assert [row["model"] for row in table.rows] == ["logistic-regression", "random-guess"]
+    assert all(row["split"] == "dev" and row["protocol"] == "1.1" for row in table.rows)
+    logistic = runs[0][1]
+    assert logistic.epochs[-1]["chosen_l2"] == 0.001
+    assert logistic.epochs[-1]["calibration_f1"][0] == logistic.scores["calibration"]["never_null"]["f1"]
+    assert table.rows[0]["parameters"] > 0
+    assert 0 < logistic.data["dev"]["candidate_coverage"] <= 1
+    assert logistic.data["dev"]["titles"] == []
+    assert len(read_questions(runs[0][0])["id"]) == 30
+    opened = read_openings("experiments/table_2_3")
+    assert {opening.run for opening in opened} == {folder.name for folder, _ in runs}
+    # Opened or not, the same training has the same hash.
+    assert call("--l2", "0.001", "1000000", "--runs", "again") == 0
+    assert [r.config_hash for _, r in find_records(["again"])] == [r.config_hash for _, r in runs]
+
+
+def test_data_at_fault_is_one_line(call, capsys) -> None:
+    assert call("--train", "none.json") == 4
+    assert "none.json" in capsys.readouterr().err
