@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from collections import Counter
 
 import numpy as np
@@ -133,14 +132,11 @@ def test_values_by_hand() -> None:
     a, b = int(spans.first[place]), int(spans.last[place])
     lengths = {name: int(found[name][a]) for name in ("left length", "sentence length")}
     assert lengths == {"left length": 2, "sentence length": 9}  # the full stop counts
-    assert (found["right length"][b], found["length"][place]) == (4 + 1 - 1, 2)
+    assert (found["right length"][b], found["length"][place]) == (5, 2)
     assert found["span words"][place] == 4 + 8
     # shared: the red mill ... the ... lamps
-    assert [found[f"words {side}"][i] for side, i in (("left", a), ("right", b), ("inside", place))] == [
-        3,
-        65,
-        4,
-    ]
+    shared = found["words left"][a], found["words right"][b], found["words inside"][place]
+    assert shared == (3, 65, 4)
     assert found["words in sentence"][a] == 1 + 2 + 4 + 1 + 64
     # shared bigrams: "the red", "red mill", each at its first word
     assert found["bigrams left"][a] == (1 + 2) + (2 + 4)
@@ -198,8 +194,8 @@ def test_features_tell_questions_words_and_places_apart() -> None:
     half = who.span.shape[1] // 2
     assert (who.span[:, :half] == when.span[:, :half]).all(), "a feature alone, the same for both"
     assert not (who.span[:, half:] == when.span[:, half:]).any(), "and with the question's wh-word"
-    # Same class, same features: "the red mill" and "the old mill" are alike to the model, "mill the red" is not.
-    shapes = PassageFeatures(passage("the red mill the old mill", 3), Weighing({}, 1.0, {}), 1).shape
+    # Words of one class are alike to the model; their order counts.
+    shapes = PassageFeatures(passage("the wet mill the old mill", 3), Weighing({}, 1.0, {}), 1).shape
     assert shapes[-4] == shapes[-1]
     assert len(set(shapes[-4:-1])) == 3
 
@@ -212,9 +208,8 @@ def test_a_step_follows_the_gradient_of_the_penalised_likelihood() -> None:
     start = np.random.default_rng(2).normal(size=model.weight.shape)
     spans = passage(TEXT, 3)
     made = PassageFeatures(spans, model.weighing, 2**9)
-    asked = [
-        (made.rows(e.question), spans.place(e.answers[0].start, e.answers[0].end)) for e in questions.examples
-    ]
+    golds = [(e.question, e.answers[0]) for e in questions.examples]
+    asked = [(made.rows(question), spans.place(gold.start, gold.end)) for question, gold in golds]
     touched = np.unique(np.concatenate([ids.ravel() for rows, _ in asked for ids in rows]))
 
     def objective(weight: np.ndarray, column: int, l2: float) -> float:
@@ -251,21 +246,20 @@ def test_softmax_of_large_scores() -> None:
 
 @pytest.fixture(scope="module")
 def answerable() -> tuple[QuestionSet, QuestionSet]:
-    sets = demo_sets()
+    train, _, dev = demo_sets(train=20, calibration=1, dev=8, levels=1)
     parts = []
-    for split, count in (("train", 400), ("dev", 100)):
-        examples = [e for e in sets[split].examples if e.answerable]
-        random.Random(0).shuffle(examples)
-        parts.append(question_set(split, examples[:count], "1.1"))
+    for name, questions, count in (("train", train, 150), ("dev", dev, 50)):
+        examples = [e for e in questions.examples if e.answerable]
+        parts.append(question_set(name, examples[:count], "1.1"))
     return parts[0], parts[1]
 
 
 def test_it_learns_to_answer_passages_it_never_saw(answerable) -> None:
     train, dev = answerable
-    model = SpanLogistic(Settings(l2=(1e-3, 1e4), bits=16, max_words=4))
+    model = SpanLogistic(Settings(l2=(1e-3, 1e4), bits=14, max_words=4, passes=2))
     losses = [done["loss"] for done in model.fit(train)]
-    assert losses[0][0] > losses[1][0] > losses[2][0]
-    assert losses[2][1] > losses[2][0], "a penalty that flattens every weight"
+    assert losses[0][0] > losses[1][0]
+    assert losses[1][1] > losses[1][0], "a penalty that flattens every weight"
     learned, flat = (
         score(dev, {a.id: a.text(math.inf) for a in model.predict(dev, column)}) for column in range(2)
     )
@@ -275,8 +269,8 @@ def test_it_learns_to_answer_passages_it_never_saw(answerable) -> None:
 
 
 def test_the_same_seed_gives_the_same_weights(answerable) -> None:
-    train = question_set("few", answerable[0].examples[:30], "1.1")
-    models = [SpanLogistic(Settings(bits=12, seed=seed)) for seed in (5, 5, 6)]
+    train = question_set("few", answerable[0].examples[:8], "1.1")
+    models = [SpanLogistic(Settings(bits=12, passes=1, max_words=3, seed=seed)) for seed in (5, 5, 6)]
     for model in models:
         list(model.fit(train))
     assert (models[0].weight == models[1].weight).all()

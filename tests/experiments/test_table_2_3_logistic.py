@@ -31,22 +31,12 @@ def script():
 def call(script, tmp_path, monkeypatch):
     """``call(*options)`` -> exit code; run folders below ``runs`` of the working folder."""
     monkeypatch.chdir(tmp_path)
-    sets = demo_sets()
-    for split, count in (("train", 120), ("dev", 30)):
-        examples = [e for e in sets[split].examples if e.answerable][:count]
-        Path(f"{split}.json").write_text(json.dumps(write(question_set(split, examples, "1.1"))))
-    given = [
-        "--train",
-        "train.json",
-        "--dev",
-        "dev.json",
-        "--runs",
-        "runs",
-        "--hold-out",
-        "1",
-        "--passes",
-        "1",
-    ]
+    train, _, dev = demo_sets(train=6, calibration=1, dev=2)
+    for name, questions, count in (("train", train, 40), ("dev", dev, 10)):
+        examples = [e for e in questions.examples if e.answerable][:count]
+        Path(f"{name}.json").write_text(json.dumps(write(question_set(name, examples, "1.1"))))
+    given = ["--train", "train.json", "--dev", "dev.json", "--runs", "runs"]
+    given += ["--hold-out", "1", "--passes", "1"]
     return lambda *options: script.main([*given, *options])
 
 
@@ -72,7 +62,7 @@ def test_final_scores_dev_and_logs_it(call) -> None:
     assert table.rows[0]["parameters"] > 0
     assert 0 < logistic.data["dev"]["candidate_coverage"] <= 1
     assert logistic.data["dev"]["titles"] == []
-    assert len(read_questions(runs[0][0])["id"]) == 30
+    assert len(read_questions(runs[0][0])["id"]) == 10
     opened = read_openings("experiments/table_2_3")
     assert {opening.run for opening in opened} == {folder.name for folder, _ in runs}
     # Opened or not, the same training has the same hash.

@@ -1,0 +1,155 @@
+"""What kind of mistake each wrong answer is, from a run's question rows and the data they were scored on.
+
+The rows are the columns of ``questions.parquet``; they hold offsets, so that the data gives the texts back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from qa_arch.errors import DataError
+from qa_arch.metrics.squad import score_questions
+from qa_arch.metrics.text import normalise
+from qa_arch.types.text import Example, QuestionSet
+
+Outcome = Literal["right", "wrong_span", "wrong_abstention", "missed_answer", "undue_answer"]
+"""``wrong_span``: an answerable question was answered, and not exactly. ``wrong_abstention``: it was not,
+although the best span was right. ``missed_answer``: it was not, and the best span was wrong as well.
+``undue_answer``: an unanswerable question was answered."""
+
+Boundary = Literal["short", "long", "crossing", "apart", "same"]
+"""A wrong span beside the gold it overlaps most: part of it, around it, over one of its ends, without a
+common character; ``same`` span and yet no match, which only a gold without words can be."""
+
+NEAR_MISS = 0.5
+"""F1 from which a wrong span is a near miss."""
+COLUMNS = ("id", "start", "end", "abstained")
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One question and what became of it."""
+
+    id: str
+    kind: str | None
+    outcome: Outcome
+    boundary: Boundary | None
+    """Of a wrong span; None for every other outcome."""
+    near_miss: bool
+    plausible: bool | None
+    """Of an undue answer: whether it is one of the data's plausible answers; None where there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorCounts:
+    """How many questions met each outcome, and what the wrong ones among them were."""
+
+    total: int
+    outcomes: Mapping[Outcome, int]
+    boundaries: Mapping[Boundary, int]
+    near_misses: int
+    plausible: int
+    """Undue answers that are plausible answers, among ``with_plausible`` that could be."""
+    with_plausible: int
+
+
+def judge(questions: QuestionSet, rows: Mapping[str, Sequence[Any]]) -> tuple[Judged, ...]:
+    """Judge every row, in the rows' order.
+
+    ``rows``: at least ``COLUMNS``; ``start`` and ``end`` are those of the best span whatever the margin,
+    -1 where there was none. Raises DataError where the rows belong to other questions.
+    """
+    if missing := [name for name in COLUMNS if name not in rows]:
+        raise DataError(f"question rows without the columns {', '.join(missing)}; score the run again")
+    by_id = {example.id: example for example in questions.examples}
+    if unknown := [id_ for id_ in rows["id"] if id_ not in by_id]:
+        raise DataError(
+            f"{questions.name}: {len(unknown)} scored questions are not in it, the first is {unknown[0]};"
+            " give the data that the run was scored on"
+        )
+    places = {id_: (start, end) for id_, start, end in zip(*(rows[c] for c in COLUMNS[:3]), strict=True)}
+    texts = {id_: _text(by_id[id_], *place) for id_, place in places.items()}
+    scored = {s.id: s for s in score_questions(questions, texts)}
+    judged = []
+    for id_, abstained in zip(rows["id"], rows["abstained"], strict=True):
+        example, span = by_id[id_], scored[id_]
+        outcome = _outcome(example.answerable, bool(abstained), bool(span.exact))
+        wrong_span = outcome == "wrong_span"
+        judged.append(
+            Judged(
+                id=id_,
+                kind=example.kind,
+                outcome=outcome,
+                boundary=boundary(example, *places[id_]) if wrong_span else None,
+                near_miss=wrong_span and span.f1 >= NEAR_MISS,
+                plausible=_plausible(example, texts[id_]) if outcome == "undue_answer" else None,
+            )
+        )
+    return tuple(judged)
+
+
+def count(judged: Iterable[Judged]) -> ErrorCounts:
+    """The counts over all questions; every outcome and boundary is named, at 0 too."""
+    rows = list(judged)
+    outcomes: dict[Outcome, int] = dict.fromkeys(get_args(Outcome), 0)
+    boundaries: dict[Boundary, int] = dict.fromkeys(get_args(Boundary), 0)
+    for row in rows:
+        outcomes[row.outcome] += 1
+        if row.boundary is not None:
+            boundaries[row.boundary] += 1
+    return ErrorCounts(
+        total=len(rows),
+        outcomes=outcomes,
+        boundaries=boundaries,
+        near_misses=sum(row.near_miss for row in rows),
+        plausible=sum(row.plausible is True for row in rows),
+        with_plausible=sum(row.plausible is not None for row in rows),
+    )
+
+
+def count_by_kind(judged: Iterable[Judged]) -> dict[str | None, ErrorCounts]:
+    """The counts of each question kind, in the order of their names; None, last, is of no kind."""
+    groups: dict[str | None, list[Judged]] = {}
+    for row in judged:
+        groups.setdefault(row.kind, []).append(row)
+    return {kind: count(groups[kind]) for kind in sorted(groups, key=lambda kind: (kind is None, kind or ""))}
+
+
+def boundary(example: Example, start: int, end: int) -> Boundary:
+    """How the span lies to the gold that it shares most characters with (the first of equals)."""
+    gold = max(example.answers, key=lambda gold: min(end, gold.end) - max(start, gold.start))
+    if end <= gold.start or gold.end <= start:
+        return "apart"
+    if (start, end) == (gold.start, gold.end):
+        return "same"
+    if gold.start <= start and end <= gold.end:
+        return "short"
+    return "long" if start <= gold.start and gold.end <= end else "crossing"
+
+
+def _outcome(answerable: bool, abstained: bool, exact: bool) -> Outcome:
+    if not answerable:
+        return "right" if abstained else "undue_answer"
+    if abstained:
+        return "wrong_abstention" if exact else "missed_answer"
+    return "right" if exact else "wrong_span"
+
+
+def _text(example: Example, start: int, end: int) -> str:
+    """The best span's text, "" where there was none."""
+    if start < 0:
+        return ""
+    if not start < end <= len(example.context):
+        raise DataError(
+            f"question {example.id}: the recorded span {start}..{end} is not in its passage of"
+            f" {len(example.context)} characters; give the data that the run was scored on"
+        )
+    return example.context[start:end]
+
+
+def _plausible(example: Example, text: str) -> bool | None:
+    if not example.plausible:
+        return None
+    return normalise(text) in {normalise(gold.text) for gold in example.plausible}

@@ -1,0 +1,123 @@
+"""The kinds of mistakes, on a passage and answers made by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from qa_arch.data.squad import question_set
+from qa_arch.errors import DataError
+from qa_arch.metrics.errors import boundary, count, count_by_kind, judge
+from qa_arch.types.text import Example, Gold
+
+TEXT = "The old red mill by the ferry was sold to Ilva Morn in 1971, and the lamps to her son."
+
+
+def at(text: str) -> Gold:
+    return Gold(text, TEXT.index(text))
+
+
+def asked(id_: str, *golds: str, kind: str | None = None, plausible: tuple[str, ...] = ()) -> Example:
+    return Example(id_, "?", TEXT, "t", tuple(map(at, golds)), tuple(map(at, plausible)), kind)
+
+
+CASES = [
+    # example, best span (None: there was none), abstained -> outcome, boundary, near miss, plausible
+    (asked("exact", "red mill"), "red mill", False, "right", None, False, None),
+    (asked("article", "red mill", "old red mill"), "The old red mill", False, "right", None, False, None),
+    (asked("short", "old red mill"), "red", False, "wrong_span", "short", True, None),  # F1 1/2
+    (asked("shorter", "red mill by the ferry"), "red", False, "wrong_span", "short", False, None),  # F1 2/5
+    (asked("long", "1971"), "in 1971", False, "wrong_span", "long", True, None),
+    (asked("crossing", "Ilva Morn"), "Morn in", False, "wrong_span", "crossing", True, None),
+    (asked("apart", "Ilva Morn"), "her son", False, "wrong_span", "apart", False, None),
+    (asked("nearest", "1971", "ferry was sold"), "was", False, "wrong_span", "short", True, None),
+    (asked("silent", "red mill"), "red mill", True, "wrong_abstention", None, False, None),
+    (asked("missed", "red mill"), "red", True, "missed_answer", None, False, None),
+    (asked("nothing", "red mill"), None, True, "missed_answer", None, False, None),
+    (asked("silence is right"), "red", True, "right", None, False, None),
+    (asked("undue"), "red", False, "undue_answer", None, False, None),
+    (
+        asked("taken in", plausible=("ferry", "red mill")),
+        "red mill",
+        False,
+        "undue_answer",
+        None,
+        False,
+        True,
+    ),
+    (asked("an article", plausible=("ferry",)), "the ferry", False, "undue_answer", None, False, True),
+    (asked("elsewhere", plausible=("ferry",)), "her son", False, "undue_answer", None, False, False),
+    (asked("resisted", plausible=("ferry",)), "ferry", True, "right", None, False, None),
+]
+
+
+def rows_of(cases) -> dict[str, list]:
+    spans = [(-1, -1) if text is None else (at(text).start, at(text).end) for _, text, *_ in cases]
+    return {
+        "id": [case[0].id for case in cases],
+        "start": [start for start, _ in spans],
+        "end": [end for _, end in spans],
+        "abstained": [case[2] for case in cases],
+    }
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[0].id)
+def test_each_question_is_judged(case) -> None:
+    example, _, _, *expected = case
+    (found,) = judge(question_set("made", [example], "2.0"), rows_of([case]))
+    assert (found.id, found.kind) == (example.id, None)
+    assert [found.outcome, found.boundary, found.near_miss, found.plausible] == expected
+
+
+def test_counts_and_order() -> None:
+    questions = question_set("made", [case[0] for case in CASES], "2.0")
+    shuffled = CASES[::-1]
+    judged = judge(questions, rows_of(shuffled))
+    assert [row.id for row in judged] == [case[0].id for case in shuffled]
+    found = count(judged)
+    assert found.total == len(CASES) == sum(found.outcomes.values())
+    assert found.outcomes == {
+        "right": 4,
+        "wrong_span": 6,
+        "wrong_abstention": 1,
+        "missed_answer": 2,
+        "undue_answer": 4,
+    }
+    assert found.boundaries == {"short": 3, "long": 1, "crossing": 1, "apart": 1, "same": 0}
+    assert (found.near_misses, found.plausible, found.with_plausible) == (4, 2, 3)
+
+
+def test_counts_by_kind() -> None:
+    cases = [
+        (asked("a", kind="negation"), "red", False),
+        (asked("b", "red mill"), "red mill", False),
+        (asked("c", kind="antonym"), "red", True),
+        (asked("d", kind="negation"), "red", True),
+    ]
+    found = count_by_kind(judge(question_set("made", [case[0] for case in cases], "2.0"), rows_of(cases)))
+    assert list(found) == ["antonym", "negation", None]
+    assert (found["negation"].total, found["negation"].outcomes["undue_answer"]) == (2, 1)
+    assert (found["antonym"].outcomes["right"], found[None].outcomes["right"]) == (1, 1)
+
+
+def test_spans_that_only_touch_are_apart() -> None:
+    gold = at("red mill")
+    example = asked("q", "red mill")
+    assert (
+        boundary(example, gold.end, gold.end + 3) == boundary(example, gold.start - 2, gold.start) == "apart"
+    )
+    assert boundary(example, gold.start, gold.end) == "same"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"id": ["other"]}, "1 scored questions are not in it, the first is other"),
+        ({"start": [80], "end": [400]}, "question q: the recorded span 80..400 is not in its passage of 86"),
+        ({"abstained": None}, "without the columns abstained"),
+    ],
+)
+def test_rows_of_other_data_are_refused(change, message) -> None:
+    rows = rows_of([(asked("q", "red mill"), "red", False)]) | change
+    rows = {name: values for name, values in rows.items() if values is not None}
+    with pytest.raises(DataError, match=message):
+        judge(question_set("made", [asked("q", "red mill")], "2.0"), rows)
