@@ -30,6 +30,18 @@ from baselines.heuristics import FUNCTION_WORDS
 BUCKETS = 10
 NEAR = 2
 """Neighbours on each side whose words are paired with the question's."""
+STARTING = (
+    "left length",
+    "sentence length",
+    "words left",
+    "words in sentence",
+    "bigrams left",
+    "bigrams in sentence",
+)
+"""The real-valued features that the first token of a span decides alone."""
+ENDING = ("right length", "words right", "bigrams right")
+"""Those that the last token decides."""
+WHOLE = ("length", "span words", "words inside", "bigrams inside")
 _WORD = re.compile(r"\w+(?:[-'’.,]\w+)*")
 _WH = ("how many", "how much", "how", "who", "whom", "whose", "what", "which", "when", "where", "why")
 _ENDINGS = ("ing", "ed", "ly", "s")
@@ -145,15 +157,11 @@ class PassageFeatures:
             name: np.searchsorted(self.weighing.edges[name], value).astype(np.uint64)
             for name, value in values.items()
         }
-        starting = ("left length", "sentence length", "words left", "words in sentence")
-        starting += ("bigrams left", "bigrams in sentence")
-        ending = ("right length", "words right", "bigrams right")
-        whole = ("length", "span words", "words inside", "bigrams inside")
         wh = _hashes([wh_word(question)])
         asked = _hashes(list(dict.fromkeys(question_words(question))) or [""])
-        span = [_named(bucket[name], name) for name in whole] + [_named(self.shape, "classes")]
-        start = [_named(bucket[name], name) for name in starting] + [self.edge_in]
-        end = [_named(bucket[name], name) for name in ending] + [self.edge_out]
+        span = [_named(bucket[name], name) for name in WHOLE] + [_named(self.shape, "classes")]
+        start = [_named(bucket[name], name) for name in STARTING] + [self.edge_in]
+        end = [_named(bucket[name], name) for name in ENDING] + [self.edge_out]
         pairs = (_pair(self.hashes[:, None], asked, place) for place in ("inside", "left", "right"))
         alone = (np.stack(kind, -1) for kind in (span, start, end))
         with_wh = (np.concatenate([kind, _pair(kind, wh, "wh")], -1) for kind in alone)
