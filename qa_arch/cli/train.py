@@ -17,6 +17,7 @@ from qa_arch.config.schema import Config, require_vectors, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.results.record import RECORD, read_record
+from qa_arch.system.lock import LOCK, hold
 
 log = logging.getLogger(__name__)
 CONFIG = "config.yaml"
@@ -120,7 +121,7 @@ def _require_room(job: Job, if_exists: str) -> None:
         return
     if not folder.is_dir():
         raise RunError(f"{folder}: is a file; choose another --folder")
-    if not any(folder.iterdir()):
+    if not any(path.name != LOCK for path in folder.iterdir()):
         return
     if if_exists == "fail":
         raise RunError(
@@ -136,11 +137,17 @@ def _require_room(job: Job, if_exists: str) -> None:
 
 def _train(job: Job, if_exists: str, trusted: Sequence[str], *, go_on: bool) -> str:
     """The run's status. With ``go_on`` a failure is told and recorded, and the next model gets its turn."""
+    with hold(job.folder, "run"):
+        _require_room(job, if_exists)  # again: another process may have been here since the plan
+        return _train_alone(job, if_exists, trusted, go_on=go_on)
+
+
+def _train_alone(job: Job, if_exists: str, trusted: Sequence[str], *, go_on: bool) -> str:
     if if_exists == "resume" and _finished(job.folder):
         log.info("%s: finished before, nothing to do", job.folder)
         return "ok"
-    if if_exists == "replace" and job.folder.exists():
-        shutil.rmtree(job.folder)
+    if if_exists == "replace":
+        _empty(job.folder)
     write_atomic(job.folder / CONFIG, _yaml(job.raw))
     from qa_arch.training.run import train
 
@@ -152,6 +159,14 @@ def _train(job: Job, if_exists: str, trusted: Sequence[str], *, go_on: bool) -> 
         log.error("%s: failed (%s: %s)", job.folder, type(error).__name__, error)
         return "failed"
     return record.status
+
+
+def _empty(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != LOCK:
+            path.unlink()
 
 
 def _finished(folder: Path) -> bool:

@@ -12,6 +12,7 @@ import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
 
+from qa_arch.errors import RunError
 from qa_arch.training.module import SpanTask
 
 MONITORS = {
@@ -20,6 +21,25 @@ MONITORS = {
     "loss": ("calibration_loss", -1.0),
 }
 """What can choose the epoch: the metric, and the sign that makes more of it better."""
+
+
+class SameConfig(pl.Callback):
+    """All ranks train the same config: asked before the model is wrapped, RunError where they do not.
+
+    A rank of another run that met this one at its address would share its gradients, and nothing would fail.
+    """
+
+    def __init__(self, config_hash: str) -> None:
+        self.config_hash = config_hash
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        if trainer.world_size == 1:
+            return
+        hashes: list[Any] = [None] * trainer.world_size
+        dist.all_gather_object(hashes, self.config_hash)
+        if len(set(hashes)) > 1:
+            said = ", ".join(f"rank {rank}: {value[:8]}" for rank, value in enumerate(hashes))
+            raise RunError(f"the ranks of this run have different configs ({said}); start it again")
 
 
 class KeepBest(pl.Callback):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from functools import partial
+
 import pytorch_lightning as pl
 import torch
 from torch.utils.data import DataLoader, Dataset
 
 from qa_arch.features.collate import Collator
 from qa_arch.features.sampler import BucketBatchSampler
+from qa_arch.system.lifeline import die_with
 from qa_arch.types.tensors import Batch
 
 
@@ -89,7 +93,12 @@ class SpanData(pl.LightningDataModule):
             batch_size=None,
             sampler=sampler,
             num_workers=self.workers,
+            worker_init_fn=partial(_tie, os.getpid()),
             generator=torch.Generator(),  # each pass draws a number: not from the one that dropout uses
             pin_memory=self.pin,
             persistent_workers=False,
         )
+
+
+def _tie(parent: int, worker: int) -> None:
+    die_with(parent)

@@ -15,6 +15,7 @@ from typing import Any
 import pytorch_lightning as pl
 from pytorch_lightning.strategies import DDPStrategy
 
+from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import Config
 from qa_arch.decode.readout import Readout
 from qa_arch.features.collate import Collator
@@ -22,7 +23,7 @@ from qa_arch.features.glove import vector_rows
 from qa_arch.predict import store
 from qa_arch.predict.predictor import MODEL
 from qa_arch.training.assemble import Parts
-from qa_arch.training.callbacks import History, KeepBest, RandomState
+from qa_arch.training.callbacks import History, KeepBest, RandomState, SameConfig
 from qa_arch.training.checkpoint import LAST, KeepLast
 from qa_arch.training.datamodule import SpanData
 from qa_arch.training.machine import PRECISIONS
@@ -157,7 +158,7 @@ def _data(config: Config, parts: Parts, *, pin: bool) -> SpanData:
 
 def _callbacks(config: Config, folder: Path, history: History, best: KeepBest) -> list[pl.Callback]:
     settings = config.trainer
-    callbacks: list[pl.Callback] = [best, history, RandomState()]
+    callbacks: list[pl.Callback] = [SameConfig(config_hash(asdict(config))), best, history, RandomState()]
     label = f"{config.model.get('name', 'model')} seed {config.seed}"
     callbacks.append(TrainingProgress(label, live=settings.progress))
     callbacks.append(KeepLast(folder, settings.checkpoint_minutes, settings.accumulate))

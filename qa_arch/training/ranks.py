@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ import torch.distributed as dist
 
 from qa_arch.config.schema import Trainer, validate
 from qa_arch.results.record import read_record
+from qa_arch.system import lifeline, lock
 from qa_arch.training import machine
 from qa_arch.training.assemble import assemble
 from qa_arch.training.fitting import fit
@@ -42,9 +42,13 @@ def other_ranks(world: int, folder: Path, *, resume: bool, trusted: Sequence[str
         return
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": str(world)}
     before = dict(os.environ)
-    command = [sys.executable, "-m", "qa_arch.training.ranks", str(folder), "resume" if resume else "anew"]
+    arguments = (str(folder), "resume" if resume else "anew", *trusted)
     others = [
-        subprocess.Popen([*command, *trusted], env=before | meeting | {"LOCAL_RANK": str(rank)})
+        lifeline.start(
+            lifeline.module_command("qa_arch.training.ranks", *arguments),
+            env=before | meeting | {"LOCAL_RANK": str(rank)},
+            pass_fds=lock.descriptors(),  # the run is in use until its last rank has ended
+        )
         for rank in range(1, world)
     ]
     try:

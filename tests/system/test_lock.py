@@ -1,0 +1,107 @@
+"""A folder's lock: one holder, released however it ends, passed on to the processes that belong to it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+
+import pytest
+
+from qa_arch.errors import RunError
+from qa_arch.system import lifeline, lock
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from qa_arch.system import lifeline, lock
+with lock.hold(Path(sys.argv[1]), "run"):
+    if len(sys.argv) > 2:
+        lifeline.start([sys.executable, "-c", "import time; time.sleep(99)"], pass_fds=lock.descriptors())
+    print("held", flush=True)
+    time.sleep(99)
+"""
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Another process that holds the lock of ``tmp_path`` once it is returned."""
+    started = []
+
+    def begin(*arguments: str) -> subprocess.Popen:
+        command = [sys.executable, "-c", HOLDER, str(tmp_path), *arguments]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        return process
+
+    yield begin
+    for process in started:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def test_one_holder_at_a_time(tmp_path):
+    folder = tmp_path / "new"
+    with lock.hold(folder, "run"):
+        assert "process" in (lock.holder(folder) or "")
+        assert len(lock.descriptors()) == 1
+        with (
+            pytest.raises(RunError, match=r"new: this run is in use by process \d+ on "),
+            lock.hold(folder, "run"),
+        ):
+            pass
+        assert lock.holder(folder) is not None  # the refused one did not release it
+    assert lock.holder(folder) is None
+    assert not list(folder.iterdir())
+    with lock.hold(folder, "run"):
+        pass
+
+
+def test_another_process_holds_it_until_it_is_killed(tmp_path, start):
+    process = start()
+    assert f"process {process.pid} " in (lock.holder(tmp_path) or "")
+    with pytest.raises(RunError, match=f"process {process.pid} "), lock.hold(tmp_path, "run"):
+        pass
+    process.kill()
+    process.wait()
+    assert lock.holder(tmp_path) is None
+    with lock.hold(tmp_path, "run"):
+        pass
+
+
+def test_a_process_that_belongs_to_the_holder_holds_it_too(tmp_path, start):
+    """As a rank does that is still in a step when rank 0 is gone."""
+    process = start("with a child")
+    process.kill()
+    process.wait()
+    assert lock.holder(tmp_path) is not None
+
+
+def test_looking_does_not_stand_in_the_way(tmp_path):
+    look = "import sys; from pathlib import Path; from qa_arch.system.lock import holder\n" + (
+        "print(flush=True)\nwhile True: holder(Path(sys.argv[1]))"
+    )
+    command = [sys.executable, "-c", look, str(tmp_path)]
+    lookers = [lifeline.start(command, stdout=subprocess.PIPE) for _ in range(2)]
+    try:
+        for looker in lookers:
+            assert looker.stdout is not None
+            looker.stdout.readline()
+        for _ in range(100):
+            with lock.hold(tmp_path, "run"):
+                pass
+    finally:
+        for looker in lookers:
+            looker.kill()
+            looker.wait()
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="cannot be written"), lock.hold(tmp_path / "file" / "run", "run"):
+        pass
