@@ -9,6 +9,8 @@ from typing import Any
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
@@ -19,9 +21,14 @@ from qa_arch.config.check import suggest
 from qa_arch.config.find import conf_folder
 from qa_arch.errors import ConfigError, UnavailableError
 
+LAUNCHER = "hydra/launcher=isolated"
+
 
 def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[str, Any]:
-    """``conf/train.yaml`` with ``overrides`` as a plain, fully resolved dictionary."""
+    """``conf/train.yaml`` with ``overrides`` as a plain, fully resolved dictionary: the config of one run."""
+    for override in overrides:
+        if re.match(r"\+*sweep[.=]", override):
+            raise ConfigError(f"{override}: says how a sweep is run; it goes with train -m")
     folder = config_dir or conf_folder()
     _load_plugins()
     try:
@@ -31,7 +38,38 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[st
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_explain(error, folder)) from error
     assert isinstance(plain, dict)
-    return {str(key): value for key, value in plain.items()}
+    return {str(key): value for key, value in plain.items() if key != "sweep"}
+
+
+def split_grid(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The overrides that all points of a grid share, and the names of the settings that are swept."""
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+    except HydraException as error:
+        raise ConfigError(_explain(error, conf_folder())) from error
+    settings = [override for override in parsed if not override.is_hydra_override()]
+    fixed = [
+        f"{override.get_key_element()}={override.get_value_element_as_str()}"
+        for override in settings
+        if not override.is_sweep_override()
+    ]
+    return fixed, [override.get_key_element() for override in settings if override.is_sweep_override()]
+
+
+def multirun(overrides: Sequence[str], task: Any, output: Path) -> None:
+    """Let Hydra's sweeper go through the points of ``overrides``; what it writes itself goes to ``output``.
+
+    The launcher is ``isolated`` where the overrides name no other. Errors of points pass through.
+    """
+    folder = conf_folder()
+    _load_plugins()
+    launcher = [] if any(one.startswith("hydra/launcher=") for one in overrides) else [LAUNCHER]
+    asked = [*launcher, *overrides, f"hydra.sweep.dir={output}"]
+    try:
+        with initialize_config_dir(str(folder), version_base="1.3", job_name="qa_arch"):
+            GlobalHydra.instance().hydra.multirun("train", task, asked, with_log_configuration=False)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(_explain(error, folder)) from error
 
 
 def merge(path: Path, overrides: Sequence[str]) -> dict[str, Any]:

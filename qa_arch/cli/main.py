@@ -14,6 +14,7 @@ from qa_arch.errors import QaArchError
 
 COMMANDS = {
     "train": "train a model, or several side by side, and record what came out",
+    "sweep": "show a grid of runs (train -m), go on with it, try failed points again",
     "evaluate": "score predictions with the official arithmetic, or a trained run on a data set",
     "predict": "answer every question of a file with a trained run",
     "ask": "answer one question about one text",

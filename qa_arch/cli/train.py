@@ -38,6 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("overrides", nargs="*", metavar="KEY=VALUE", help="settings, as Hydra takes them")
     add(
+        "-m",
+        "--multirun",
+        action="store_true",
+        help="train every point of a grid such as seed=1,2,3, each in processes of its own (see: sweep)",
+    )
+    add(
         "--models",
         metavar="A,B,...",
         help=f"train several side by side and compare; 'all' is {','.join(CONTENDERS)}",
@@ -56,6 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train what was asked for; exit code 1 where a run did not end well."""
+    if args.multirun:
+        return _sweep(args)
     trusted = (*TRUSTED, *args.trust)
     jobs = _plan(args)
     _check_models(jobs, trusted)
@@ -68,6 +76,18 @@ def run(args: argparse.Namespace) -> int:
     statuses = [_train(job, args.if_exists, trusted, go_on=compared and not args.debug) for job in jobs]
     _show([job.folder for job in jobs], compared=bool(args.models))
     return 0 if all(status == "ok" for status in statuses) else 1
+
+
+def _sweep(args: argparse.Namespace) -> int:
+    from qa_arch.cli.sweep import dry_run, multirun
+
+    for option in ("models", "config_from", "folder"):
+        if getattr(args, option):
+            named = f"--{option.replace('_', '-')}"
+            raise ConfigError(f"{named} does not go with -m; a sweep takes model=A,B and sweep.folder=DIR")
+    if args.if_exists == "replace":
+        raise ConfigError("--if-exists replace: a sweep keeps its results; give another sweep.folder=DIR")
+    return (dry_run if args.dry_run else multirun)(args.overrides, args.trust)
 
 
 def _plan(args: argparse.Namespace) -> list[Job]:

@@ -22,8 +22,9 @@ def wandb_logger(
 ) -> Iterator[WandbLogger]:
     """A Lightning logger whose run is finished in every case, as failed where an error passes through.
 
-    ``group`` is the run's where no sweep names its own (WANDB_RUN_GROUP). Only rank 0 starts a run. Offline is asked for by the run's own mode: Lightning's ``offline=True``
-    would set the mode of the whole process and so of every later run.
+    ``group`` counts where no sweep names its own (WANDB_RUN_GROUP). Only rank 0 starts a run. Offline is
+    asked for by the run's own mode: Lightning's ``offline=True`` would set the mode of the whole process
+    and so of every later run.
     """
     mode = os.environ.get("WANDB_MODE") or settings.mode
     if mode == "auto":

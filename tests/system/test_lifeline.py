@@ -24,10 +24,10 @@ child.stdout.readline()
 print(child.pid, flush=True)
 time.sleep(99)
 """
-LATE = """
+LATE = r"""
 import os, sys, time
 from qa_arch.system import lifeline
-child = lifeline.start([sys.executable, "-c", "import time; time.sleep(1); " + sys.argv[1]])
+child = lifeline.start([sys.executable, "-c", "import time; time.sleep(1)\n" + sys.argv[1]])
 print(child.pid, flush=True)
 os._exit(0)
 """
@@ -74,6 +74,11 @@ def test_what_is_tied_and_its_own_children():
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "json.tool" in said.splitlines()[0] or "usage" in said
-    look = f"from qa_arch.system.lifeline import tie; import os; tie(); print({lifeline.VARIABLE!r} in os.environ)"
+    look = f"""
+import os
+from qa_arch.system.lifeline import tie
+tie()
+print({lifeline.VARIABLE!r} in os.environ)
+"""
     process = lifeline.start([sys.executable, "-c", look], stdout=subprocess.PIPE, text=True)
     assert process.communicate(timeout=60)[0].strip() == "False"

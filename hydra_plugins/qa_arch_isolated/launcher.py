@@ -1,0 +1,50 @@
+"""Hydra's door to ``qa_arch.sweep``: ``hydra/launcher=isolated`` gives each point processes of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.plugins.launcher import Launcher
+from omegaconf import DictConfig, OmegaConf
+
+
+class IsolatedLauncher(Launcher):
+    """Composes the points and hands them to the task, which is a ``qa_arch.sweep.carry_out.Sweep``."""
+
+    def setup(self, *, hydra_context: Any, task_function: Any, config: DictConfig) -> None:
+        self.loader, self.sweep, self.config = hydra_context.config_loader, task_function, config
+        self.sweep.configure(OmegaConf.to_container(config.sweep, resolve=True))
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        values = self.sweep.launch([(overrides, self._compose(overrides)) for overrides in job_overrides])
+        return [_Returned(overrides, value) for overrides, value in zip(job_overrides, values, strict=True)]
+
+    def _compose(self, overrides: Sequence[str]) -> Any:
+        config = self.loader.load_sweep_config(self.config, list(overrides))
+        settings = OmegaConf.masked_copy(config, [key for key in config if key not in ("hydra", "sweep")])
+        return OmegaConf.to_container(settings, resolve=True, throw_on_missing=True)
+
+
+class _Returned(JobReturn):
+    """A value, or an exception for the sweeper to raise; Hydra's own prints a line of its own before."""
+
+    def __init__(self, overrides: Sequence[str], value: float | Exception) -> None:
+        status = JobStatus.FAILED if isinstance(value, Exception) else JobStatus.COMPLETED
+        super().__init__(overrides=list(overrides), status=status, _return_value=value)
+
+    @property
+    def return_value(self) -> Any:
+        if isinstance(self._return_value, Exception):
+            raise self._return_value
+        return self._return_value
+
+
+ConfigStore.instance().store(
+    group="hydra/launcher",
+    name="isolated",
+    node={"_target_": f"{IsolatedLauncher.__module__}.{IsolatedLauncher.__name__}"},
+    provider="qa_arch",
+)

@@ -1,0 +1,214 @@
+"""``qa-arch sweep``: grids of runs that ``train -m`` began; how they stand, and going on with them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from qa_arch.errors import ConfigError
+from qa_arch.sweep import carry_out
+from qa_arch.sweep.carry_out import Grid, PointError, Sweep
+from qa_arch.sweep.schedule import Command
+from qa_arch.sweep.state import CONFIG, Entry, read_manifest
+from qa_arch.sweep.view import Row, as_dict, rows, table
+from qa_arch.system import lifeline, lock
+
+CHECKPOINT = "last.ckpt"
+WIDE = 1000
+"""Columns of a table without a terminal: nothing is folded."""
+HYDRA = "hydra"
+"""The folder, in the sweep's, for what Hydra's sweeper itself writes."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "A sweep begins with, for example: qa-arch train -m model=bert,proposed trainer.batch_size=4,8"
+        " seed=1,2,3. Giving the same command again goes on with it, and with more values it grows."
+        " sweep.n_jobs=N runs N points at a time, sweep.devices=[0,1] hands these GPUs out,"
+        " sweep.fail_fast=true stops at the first failure, sweep.folder=DIR says where it is kept."
+    )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    status = actions.add_parser("status", help="show every point")
+    status.add_argument("--watch", action="store_true", help="look again every two seconds until it ends")
+    resume = actions.add_parser("resume", help="go on with what is queued, was killed or failed")
+    retry = actions.add_parser("retry", help="run what failed or ran out of memory from its beginning")
+    for one in (status, resume, retry):
+        one.add_argument("sweep", metavar="SWEEP", help="the sweep's folder")
+        one.add_argument("--json", action="store_true", help="print one JSON object: counts and points")
+    for one in (resume, retry):
+        one.add_argument("--n-jobs", type=int, metavar="N", help="points at a time (default: as before)")
+        one.add_argument("--devices", metavar="0,1,...", help="GPUs to hand out (default: as before)")
+        one.add_argument("--fail-fast", action="store_true", default=None, help="stop at the first failure")
+    dry = actions.add_parser("dry-run", help="say what would be run, and run nothing")
+    dry.add_argument("what", nargs="+", metavar="SWEEP|KEY=VALUE", help="a sweep's folder, or a grid")
+    dry.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.action == "dry-run":
+        if len(args.what) == 1 and "=" not in Path(args.what[0]).name:
+            return _dry_run_of(Path(args.what[0]), as_json=args.json)
+        return dry_run(args.what, (), as_json=args.json)
+    folder = Path(args.sweep)
+    if args.action == "status":
+        return _status(folder, watch=args.watch, as_json=args.json)
+    return _go_on(folder, args)
+
+
+def multirun(overrides: Sequence[str], trusted: Sequence[str]) -> int:
+    """Carry a grid out, or go on with it; exit code 1 where a point failed or was not run."""
+    sweep = _sweep(overrides, trusted, dry=False)
+    try:
+        _through_hydra(overrides, sweep)
+    except PointError:
+        pass  # told below, with all others
+    except KeyboardInterrupt:
+        if sweep.folder is not None:
+            _report(sweep.folder, sweep.asked)
+        raise
+    assert sweep.folder is not None
+    return _report(sweep.folder, sweep.asked)
+
+
+def dry_run(overrides: Sequence[str], trusted: Sequence[str], *, as_json: bool = False) -> int:
+    """Check a grid and print what would be done; nothing is written."""
+    sweep = _sweep(overrides, trusted, dry=True)
+    _through_hydra(overrides, sweep)
+    assert sweep.folder is not None
+    return _print_plan(sweep.folder, sweep.asked, as_json=as_json)
+
+
+def point_command(trusted: Sequence[str]) -> Command:
+    """The command that trains the point in a folder, or goes on with it: an ordinary ``qa-arch train``."""
+    trust = [word for prefix in trusted for word in ("--trust", prefix)]
+
+    def command(folder: Path) -> list[str]:
+        where = ["--config-from", str(folder / CONFIG), "--folder", str(folder), "--if-exists", "resume"]
+        return lifeline.module_command("qa_arch.cli.main", "train", *where, *trust)
+
+    return command
+
+
+def _sweep(overrides: Sequence[str], trusted: Sequence[str], *, dry: bool) -> Sweep:
+    from qa_arch.cli.compose import split_grid, to_yaml
+
+    for override in overrides:
+        if override.startswith(("hydra.sweep.", "hydra.run.")):
+            raise ConfigError(f"{override}: say where a sweep is kept with sweep.folder=DIR")
+    return Sweep(
+        Grid(*split_grid(overrides)), point_command(trusted), to_yaml, trusted=list(trusted), dry=dry
+    )
+
+
+def _through_hydra(overrides: Sequence[str], sweep: Sweep) -> None:
+    from qa_arch.cli.compose import multirun as hydra_multirun
+
+    with tempfile.TemporaryDirectory() as temporary:  # Hydra writes before the points are checked
+        try:
+            hydra_multirun(overrides, sweep, Path(temporary))
+        finally:
+            if sweep.folder is not None and sweep.folder.is_dir() and not sweep.dry:
+                shutil.copytree(temporary, sweep.folder / HYDRA, dirs_exist_ok=True)
+
+
+def _go_on(folder: Path, args: argparse.Namespace) -> int:
+    devices = None
+    if args.devices:
+        devices = [int(name) if name.isdecimal() else name for name in args.devices.split(",")]
+    with carry_out.opened(folder) as manifest:
+        settings = carry_out.stored_settings(
+            manifest, n_jobs=args.n_jobs, devices=devices, fail_fast=args.fail_fast
+        )
+        carry_out.check_devices(manifest.points, settings)
+        if args.action == "retry":
+            todo = carry_out.unsuccessful(folder, manifest)
+            for entry in todo:
+                carry_out.start_anew(folder / entry.name)
+        else:
+            todo = carry_out.unfinished(folder, manifest)
+        try:
+            carry_out.carry_out(folder, manifest, todo, settings, point_command(manifest.trusted))
+        except KeyboardInterrupt:
+            _report(folder, manifest.points, as_json=args.json)
+            raise
+    return _report(folder, manifest.points, as_json=args.json)
+
+
+def _status(folder: Path, *, watch: bool, as_json: bool) -> int:
+    entries = read_manifest(folder).points
+    if watch and sys.stdout.isatty() and not as_json:
+        from rich.live import Live
+
+        with Live(auto_refresh=False, transient=True) as live:
+            while lock.holder(folder):
+                live.update(table(str(folder), rows(folder, entries, parent=True)), refresh=True)
+                time.sleep(2)
+                entries = read_manifest(folder).points
+    shown = rows(folder, entries, parent=lock.holder(folder) is not None)
+    _print(folder, shown, as_json=as_json)
+    return 0
+
+
+def _report(folder: Path, entries: Sequence[Entry], *, as_json: bool = False) -> int:
+    """What came out, and how to go on from there."""
+    shown = rows(folder, entries, parent=False)
+    _print(folder, shown, as_json=as_json)
+    states = {row.status for row in shown}
+    if not as_json:
+        if any(row.status == "ok" for row in shown):
+            print(f"compare: qa-arch tables {folder}")
+        if states & {"queued", "killed", "failed"}:
+            print(f"go on:   qa-arch sweep resume {folder}")
+        if states & {"failed"}:
+            failed = next(row for row in shown if row.status == "failed")
+            print(f"log:     {failed.folder}/log.txt")
+    return 0 if states <= {"ok", "oom"} else 1
+
+
+def _dry_run_of(folder: Path, *, as_json: bool) -> int:
+    return _print_plan(folder, read_manifest(folder).points, as_json=as_json)
+
+
+def _print_plan(folder: Path, entries: Sequence[Entry], *, as_json: bool) -> int:
+    from rich.table import Table
+    from rich.text import Text
+
+    plan = [(row, _action(row)) for row in rows(folder, entries, parent=lock.holder(folder) is not None)]
+    if as_json:
+        points = [{"point": row.point, "action": action, "folder": row.folder} for row, action in plan]
+        print(json.dumps({"sweep": str(folder), "points": points}, indent=2, ensure_ascii=False))
+        return 0
+    drawn = Table(title=Text(str(folder)), title_justify="left")
+    for heading in ("point", "would", "folder"):
+        drawn.add_column(heading, overflow="fold")
+    for row, action in plan:
+        drawn.add_row(Text(row.point), action, Text(Path(row.folder).name))
+    _console().print(drawn)
+    return 0
+
+
+def _action(row: Row) -> str:
+    if row.status in ("ok", "oom", "running"):
+        return {"ok": "be skipped: done", "oom": "be skipped: out of memory"}.get(row.status, "be left: runs")
+    begun = (Path(row.folder) / CHECKPOINT).is_file()
+    return "go on from its checkpoint" if begun else "run"
+
+
+def _print(folder: Path, shown: Sequence[Row], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(as_dict(folder, shown), indent=2, ensure_ascii=False))
+    else:
+        _console().print(table(str(folder), shown))
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else WIDE)

@@ -1,0 +1,113 @@
+"""The points of a sweep: checked, each with its key, its folder's name and what it needs."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from qa_arch.config.identity import NEUTRAL, config_hash
+from qa_arch.config.schema import Config, Source, require_vectors, validate
+from qa_arch.data.files import as_list, expand
+from qa_arch.data.squad import HUB_PREFIX
+from qa_arch.errors import ConfigError, QaArchError
+
+LONGEST = 80
+"""Characters of a folder's name before the hash."""
+ALL_DEVICES = -1
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point that can run. Two points are the same where their ``key`` is."""
+
+    overrides: tuple[str, ...]
+    raw: dict[str, Any]
+    config: Config
+    key: str
+    """Hash of the config and of the files that it reads, less what changes no result."""
+
+    @property
+    def name(self) -> str:
+        return f"{_said(self.overrides) or self.config.model.get('name', 'model')}-{self.key[:8]}"
+
+    @property
+    def devices(self) -> int:
+        """How many devices of a pool it takes: 0 on a CPU, ``ALL_DEVICES`` where it takes what it finds."""
+        trainer = self.config.trainer
+        if trainer.accelerator == "cpu":
+            return 0
+        return ALL_DEVICES if trainer.devices == "auto" else trainer.devices
+
+
+def make_points(composed: Iterable[tuple[tuple[str, ...], dict[str, Any]]]) -> list[Point]:
+    """All points, or an error that names the first that cannot run or that stands there twice.
+
+    ``composed``: the overrides that are a point's own, and its resolved config.
+    """
+    points: dict[str, Point] = {}
+    for overrides, raw in composed:
+        point = _point(overrides, raw)
+        twin = points.setdefault(point.key, point)
+        if twin is not point:
+            raise ConfigError(
+                f"'{title(twin.overrides)}' and '{title(point.overrides)}' are the same point: they differ in"
+                f" nothing that can change a result ({', '.join(NEUTRAL)} cannot)"
+            )
+    if not points:
+        raise ConfigError("the grid is empty: one of the swept settings has no value")
+    return list(points.values())
+
+
+def title(overrides: Sequence[str]) -> str:
+    """A point in words."""
+    return " ".join(overrides) or "the one point"
+
+
+def _point(overrides: tuple[str, ...], raw: dict[str, Any]) -> Point:
+    try:
+        config = validate(raw)
+        require_vectors(config)
+        key = config_hash(asdict(config), sources(config))
+    except QaArchError as error:
+        raise type(error)(f"{title(overrides)}: {error}") from error
+    return Point(overrides, raw, config, key)
+
+
+def sources(config: Config) -> dict[str, str]:
+    """What the run reads, by setting: hashes of files, and the names of what comes from elsewhere."""
+    data = config.data
+    named: dict[str, Source | None] = {"train": data.train, "calibration": data.calibration}
+    if data.open_dev:
+        named["dev"] = data.dev
+    if config.glove.use:
+        named["glove"] = config.glove.path
+    return {split: _source_hash(source) for split, source in named.items() if source is not None}
+
+
+def _source_hash(source: Source) -> str:
+    items = as_list(source)
+    if any(item.startswith((HUB_PREFIX, "synthetic:")) for item in items):
+        return "+".join(items)
+    return "+".join(_file_hash(path, path.stat().st_mtime_ns) for path in expand(source))
+
+
+@lru_cache
+def _file_hash(path: Path, modified: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _said(overrides: Sequence[str]) -> str:
+    """``model=bert trainer.batch_size=4`` as ``bert-batch_size4``, safe in paths and on command lines."""
+    parts = []
+    for override in overrides:
+        key, _, value = override.lstrip("+~").partition("=")
+        short = key.replace("/", ".").rpartition(".")[2].partition("@")[0]
+        word = value if re.match(r"[A-Za-z_]", value) and "." not in key else f"{short}{value}"
+        parts.append(re.sub(r"[^\w.+-]+", "_", word).strip("_"))
+    return "-".join(part for part in parts if part)[:LONGEST].rstrip("-_")

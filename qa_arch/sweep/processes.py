@@ -1,0 +1,67 @@
+"""A point's processes: started as a group of their own, ended as a whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from qa_arch.sweep.state import LOG
+from qa_arch.system import lifeline
+
+GRACE = 10.0
+"""Seconds that an interrupted point has to write down that it was."""
+REMAINS = 5.0
+"""Seconds to wait for the last process of a group after its SIGKILL."""
+Process = subprocess.Popen[Any]
+
+
+def start(command: Sequence[str], folder: Path, env: Mapping[str, str], cwd: Path) -> Process:
+    """Run a point's command, which ends with this process. What it says is added to its log."""
+    with (folder / LOG).open("ab") as log:
+        return lifeline.start(
+            command,
+            env=env,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # a terminal's interrupt is for us; we pass it on
+        )
+
+
+def has_ended(process: Process) -> bool:
+    """Whether the first process of the group has; it stays a zombie, so that its group keeps its number."""
+    if process.returncode is not None:
+        return True
+    if hasattr(os, "waitid"):
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    return process.poll() is not None
+
+
+def clear_away(process: Process) -> int:
+    """Kill what is left of the group and return the exit code of its first process."""
+    with suppress(ProcessLookupError, PermissionError):  # macOS refuses where only zombies are left
+        os.killpg(process.pid, signal.SIGKILL)
+    code = process.wait()
+    until = time.monotonic() + REMAINS
+    with suppress(ProcessLookupError, PermissionError):
+        while time.monotonic() < until:
+            os.killpg(process.pid, 0)
+            time.sleep(0.02)
+    return code
+
+
+def interrupt(processes: Sequence[Process]) -> None:
+    """Ask the first process of each group to stop, and wait until they have or the grace is over."""
+    for process in processes:
+        if not has_ended(process):
+            process.send_signal(signal.SIGINT)
+    until = time.monotonic() + GRACE
+    while time.monotonic() < until and not all(map(has_ended, processes)):
+        time.sleep(0.05)

@@ -1,0 +1,154 @@
+"""What a sweep leaves on disk: its manifest, and for each point how far it came.
+
+``sweep.json`` names the points. Each has a folder, an ordinary run folder, with ``status.json`` beside
+the record. Who reads a status does not take its word: a point is ``running`` while its lock is held, and
+``ok`` when its record is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args
+
+from qa_arch.config.files import write_json
+from qa_arch.errors import RunError
+from qa_arch.results.record import RECORD, RunRecord, read_record
+from qa_arch.system import lock
+
+SCHEMA_VERSION = 1
+MANIFEST = "sweep.json"
+STATUS = "status.json"
+LOG = "log.txt"
+CONFIG = "config.yaml"
+TRACEBACK = "traceback.txt"
+State = Literal["queued", "running", "ok", "oom", "failed", "killed"]
+RESULTS = ("ok", "oom")
+"""States that are results: nothing is run again for them unless it is asked for."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A point as the manifest knows it; ``name`` is its folder."""
+
+    name: str
+    key: str
+    overrides: list[str]
+    devices: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A sweep: what is fixed, what is swept, and every point that was ever asked for."""
+
+    fixed: list[str]
+    """Overrides that all points share, and the names of the swept settings."""
+    swept: list[str]
+    created: str
+    cwd: str
+    """Relative paths in the configs count from here."""
+    trusted: list[str]
+    settings: dict[str, Any]
+    points: list[Entry] = field(default_factory=list)
+    commit: str | None = None
+    schema: int = SCHEMA_VERSION
+
+    def continued_by(self, other: Manifest) -> bool:
+        """Whether ``other`` is this sweep again, or this sweep with more points."""
+        if (self.fixed, self.swept) == (other.fixed, other.swept):
+            return True
+        return {point.key for point in self.points} <= {point.key for point in other.points}
+
+    def with_points(self, entries: Sequence[Entry]) -> Manifest:
+        """The sweep with what ``entries`` adds to it."""
+        known = {point.key for point in self.points}
+        return replace(self, points=[*self.points, *(new for new in entries if new.key not in known)])
+
+    def write(self, folder: Path) -> None:
+        write_json(folder / MANIFEST, asdict(self))
+
+
+@dataclass(frozen=True)
+class Status:
+    """How far a point came."""
+
+    status: State = "queued"
+    attempts: int = 0
+    started: str | None = None
+    ended: str | None = None
+    error: str | None = None
+    commit: str | None = None
+    """The code of its last attempt."""
+
+    def write(self, folder: Path) -> None:
+        write_json(folder / STATUS, asdict(self))
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The sweep in ``folder``; RunError where there is none that can be read."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise RunError(f"{folder}: holds no sweep ({MANIFEST} is missing); give the folder of one")
+    raw = _load(path)
+    if raw.get("schema") != SCHEMA_VERSION:
+        raise RunError(f"{path}: schema {raw.get('schema')!r}, this version reads {SCHEMA_VERSION}")
+    points = [_build(Entry, point, path) for point in raw.pop("points", [])]
+    return replace(_build(Manifest, raw, path), points=points)
+
+
+def read_status(folder: Path) -> Status:
+    """What ``status.json`` says, whether or not it still holds."""
+    path = folder / STATUS
+    if not path.is_file():
+        return Status()
+    status = _build(Status, _load(path), path)
+    if status.status not in get_args(State):
+        raise RunError(f"{path}: status {status.status!r} is none of {', '.join(get_args(State))}")
+    return status
+
+
+def believed(folder: Path, *, parent: bool) -> Status:
+    """How a point stands. ``parent``: the sweep's own process lives, and writes down how its points end."""
+    status = read_status(folder)
+    if lock.holder(folder):
+        return replace(status, status="running", error=None)
+    record = record_of(folder)
+    if record is not None and record.status == "ok":
+        return replace(status, status="ok", error=None)
+    if status.status != "running" or parent:
+        return status
+    if record is not None and record.status in ("oom", "failed"):
+        return replace(status, status=record.status, error=record.error)
+    return replace(status, status="killed", error="the sweep was killed while it ran")
+
+
+def record_of(folder: Path) -> RunRecord | None:
+    """The run's record, if there is one yet."""
+    return read_record(folder) if (folder / RECORD).is_file() else None
+
+
+def value_of(record: RunRecord | None) -> float | None:
+    """What a sweeper optimises: calibration F1 at the margin fitted there; None before it is known."""
+    calibration = record.scores.get("calibration") if record is not None else None
+    return float(calibration["calibrated"]["f1"]) if calibration else None
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path}: cannot be read ({error})") from error
+    if not isinstance(raw, dict):
+        raise RunError(f"{path}: not a mapping")
+    return raw
+
+
+def _build(kind: type[T], raw: Any, path: Path) -> T:
+    known = {f.name for f in fields(kind)}  # type: ignore[arg-type]
+    try:
+        return kind(**{key: value for key, value in raw.items() if key in known})
+    except (AttributeError, TypeError) as error:
+        raise RunError(f"{path}: not what this version writes ({error})") from error
