@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from qa_arch.cli.compose import compose
+from qa_arch.cli.compose import compose, split_grid
 from qa_arch.cli.main import COMMANDS, _parser, main
 from qa_arch.config.find import conf_folder
 from qa_arch.config.schema import validate
@@ -32,6 +32,9 @@ def commands(program: str) -> list[list[str]]:
 def test_every_command_is_understood(command: list[str]) -> None:
     args = _parser(command[1]).parse_args(command[1:])
     assert command[1] in COMMANDS
+    if command[1] == "train" and args.multirun:
+        assert split_grid(args.overrides)[1]
+        return
     for model in (args.models or "").split(",") if command[1] == "train" else []:
         if "model=gated" in args.overrides:
             continue  # the example below, which the next test builds

@@ -22,6 +22,7 @@ from qa_arch.config.find import conf_folder
 from qa_arch.errors import ConfigError, UnavailableError
 
 LAUNCHER = "hydra/launcher=isolated"
+"""Processes of its own for each point; from ``hydra_plugins``."""
 
 
 def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[str, Any]:

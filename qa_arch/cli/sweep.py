@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.errors import ConfigError
-from qa_arch.sweep import carry_out
+from qa_arch.sweep import carry_out, preflight
 from qa_arch.sweep.carry_out import Grid, PointError, Sweep
 from qa_arch.sweep.schedule import Command
 from qa_arch.sweep.state import CONFIG, Entry, read_manifest
@@ -97,13 +97,20 @@ def point_command(trusted: Sequence[str]) -> Command:
 
 
 def _sweep(overrides: Sequence[str], trusted: Sequence[str], *, dry: bool) -> Sweep:
-    from qa_arch.cli.compose import split_grid, to_yaml
+    from qa_arch.cli.compose import LAUNCHER, split_grid, to_yaml
 
     for override in overrides:
         if override.startswith(("hydra.sweep.", "hydra.run.")):
             raise ConfigError(f"{override}: say where a sweep is kept with sweep.folder=DIR")
+        if override == "hydra/launcher=basic":
+            raise ConfigError(f"{override}: would train every point in this process; {LAUNCHER} does not")
     return Sweep(
-        Grid(*split_grid(overrides)), point_command(trusted), to_yaml, trusted=list(trusted), dry=dry
+        Grid(*split_grid(overrides)),
+        command=point_command(trusted),
+        to_text=to_yaml,
+        preflight=preflight.check,
+        trusted=list(trusted),
+        dry=dry,
     )
 
 

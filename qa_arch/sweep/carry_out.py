@@ -20,7 +20,6 @@ from qa_arch.results import provenance
 from qa_arch.sweep import schedule
 from qa_arch.sweep.display import watching
 from qa_arch.sweep.points import Point, make_points, title
-from qa_arch.sweep.preflight import check
 from qa_arch.sweep.settings import Settings, device_pool, read_settings
 from qa_arch.sweep.state import (
     CONFIG,
@@ -82,10 +81,10 @@ class Sweep:
     grid: Grid
     command: schedule.Command
     to_text: Callable[[dict[str, Any]], str]
+    preflight: Callable[[Sequence[Point], Sequence[str]], Any]
     settings: Settings = field(default_factory=Settings)
     trusted: Sequence[str] = ()
     dry: bool = False
-    preflight: Callable[[Sequence[Point], Sequence[str]], None] = check
     folder: Path | None = None
     asked: list[Entry] = field(default_factory=list)
     """Every point of this call, those that were done before as well."""

@@ -54,10 +54,10 @@ def make_points(composed: Iterable[tuple[tuple[str, ...], dict[str, Any]]]) -> l
         point = _point(overrides, raw)
         twin = points.setdefault(point.key, point)
         if twin is not point:
-            raise ConfigError(
-                f"'{title(twin.overrides)}' and '{title(point.overrides)}' are the same point: they differ in"
-                f" nothing that can change a result ({', '.join(NEUTRAL)} cannot)"
-            )
+            pair = f"'{title(twin.overrides)}' and '{title(point.overrides)}'"
+            hint = f"; these change no result: {', '.join(NEUTRAL)}"
+            same = twin.overrides == point.overrides
+            raise ConfigError(f"{pair} are the same point" + (", given twice" if same else hint))
     if not points:
         raise ConfigError("the grid is empty: one of the swept settings has no value")
     return list(points.values())
@@ -107,7 +107,8 @@ def _said(overrides: Sequence[str]) -> str:
     parts = []
     for override in overrides:
         key, _, value = override.lstrip("+~").partition("=")
-        short = key.replace("/", ".").rpartition(".")[2].partition("@")[0]
+        key = key.partition("@")[0].replace("/", ".")
+        short = key.rpartition(".")[2]
         word = value if re.match(r"[A-Za-z_]", value) and "." not in key else f"{short}{value}"
         parts.append(re.sub(r"[^\w.+-]+", "_", word).strip("_"))
     return "-".join(part for part in parts if part)[:LONGEST].rstrip("-_")

@@ -13,6 +13,7 @@ import torch
 
 from qa_arch.data.squad import question_set
 from qa_arch.decode.readout import Readout
+from qa_arch.errors import RunError
 from qa_arch.features.collate import Collator
 from qa_arch.training.assemble import assemble, make_features
 from qa_arch.training.module import SpanTask
@@ -91,3 +92,10 @@ def test_two_devices_take_the_steps_of_one(run_training, monkeypatch):
     assert len(gradients) == 12
     for one, two in zip(gradients[:6], gradients[6:], strict=True):
         torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-6)
+
+
+def test_ranks_of_different_configs_do_not_train(run_training, monkeypatch):
+    """Rank 0 takes itself for another run; rank 1 reads its config from the record."""
+    monkeypatch.setattr("qa_arch.training.fitting.config_hash", lambda config: "another")
+    with pytest.raises(RunError, match=r"different configs \(rank 0: another, rank 1: [0-9a-f]{8}\)"):
+        run_training("trainer.devices=2")

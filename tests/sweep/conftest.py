@@ -1,0 +1,90 @@
+"""Sweeps of points that train nothing, so that what happens around them can be tested in moments."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent))  # the stub is a program as well
+stub = importlib.import_module("sweep_stub")
+
+
+@dataclass(frozen=True)
+class Stubbed:
+    """A sweep below ``base`` whose points do what ``does`` says."""
+
+    base: Path
+
+    @property
+    def folder(self) -> Path:
+        return self.base / "sweep"
+
+    @property
+    def plan(self) -> Path:
+        return self.base / "plan.json"
+
+    def does(self, **by_seed: str) -> Stubbed:
+        self.plan.write_text(json.dumps({seed.removeprefix("seed"): what for seed, what in by_seed.items()}))
+        return self
+
+    def launch(self, *seeds: int, overrides: tuple[str, ...] = (), **settings):
+        sweep = stub.make_sweep(self.folder, self.plan, **settings)
+        return sweep.launch(stub.points(*seeds, overrides=overrides))
+
+    def start(self, *seeds: int):
+        return stub.start_sweep(self.folder, self.plan, *seeds)
+
+    @property
+    def command(self):
+        return stub.point_command(self.plan)
+
+    def told(self, what: str | None = None) -> list[dict]:
+        path = self.base / "told.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [line for line in map(json.loads, lines) if what in (None, line["what"])]
+
+    def begun(self) -> list[str]:
+        """The points that began, in order: ``seed1``, ..."""
+        return [line["point"].partition("-")[0] for line in self.told("begin")]
+
+    def point(self, seed: int) -> Path:
+        (found,) = self.folder.glob(f"seed{seed}-*")
+        return found
+
+    def wait_until(self, number: int, what: str) -> list[dict]:
+        until = time.monotonic() + 30
+        while len(self.told(what)) < number:
+            assert time.monotonic() < until, self.told()
+            time.sleep(0.02)
+        return self.told(what)
+
+
+@pytest.fixture
+def stubbed(tmp_path) -> Stubbed:
+    return Stubbed(tmp_path).does()
+
+
+@pytest.fixture
+def survivors():
+    """``survivors(pids)``: those that are alive after a while in which they should have ended."""
+
+    def look(pids: list[int], within: float = 10) -> list[int]:
+        until = time.monotonic() + within
+        while time.monotonic() < until and any(map(alive, pids)):
+            time.sleep(0.02)
+        return [pid for pid in pids if alive(pid)]
+
+    return look
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

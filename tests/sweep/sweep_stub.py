@@ -1,0 +1,101 @@
+"""A sweep whose points take no training: ``python sweep_stub.py sweep FOLDER PLAN SEED...``.
+
+PLAN is a JSON file: by seed, what the point does. Each point adds a line to PLAN's neighbour ``told.jsonl``
+when it begins and when it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import yaml
+
+from qa_arch.config.schema import validate
+from qa_arch.results.record import RunRecord
+from qa_arch.system import lifeline, lock
+
+FIXED = ["model=bert", "debug=fast"]
+LASTS = "import sys, time; from qa_arch.system.lifeline import tie; tie(); time.sleep(99)"
+
+
+def make_sweep(folder: Path, plan: Path, **settings):
+    from qa_arch.sweep.carry_out import Grid, Sweep  # not in a point, which begins sooner without
+
+    sweep = Sweep(Grid(FIXED, ["seed"]), point_command(plan), json.dumps, preflight=lambda *_: None)
+    sweep.configure({"folder": str(folder), **settings})
+    return sweep
+
+
+def points(*seeds: int, overrides: tuple[str, ...] = ()) -> list[tuple[list[str], dict]]:
+    from qa_arch.cli.compose import compose
+
+    return [([*FIXED, f"seed={n}"], compose([*FIXED, f"seed={n}", *overrides])) for n in seeds]
+
+
+def point_command(plan: Path) -> Callable[[Path], list[str]]:
+    return lambda folder: [sys.executable, __file__, "point", str(folder), str(plan)]
+
+
+def point(folder: Path, plan: Path) -> int:
+    """What a run does to its folder, by the plan: ok, failed, oom, nothing, signal, waits, stubborn."""
+    lifeline.tie()
+    config = validate(yaml.safe_load((folder / "config.yaml").read_text()))
+    does = json.loads(plan.read_text()).get(str(config.seed), "ok")
+    with lock.hold(folder, "run"):
+        tell(plan, "begin", folder)
+        record = RunRecord(
+            status="running", name="n", model="bert", seed=config.seed, config=asdict(config), config_hash="-"
+        )
+        if does == "nothing":
+            print("qa-arch: something\nqa-arch: no such thing", file=sys.stderr)
+            return 6
+        record.write(folder)
+        if does == "stubborn":
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if does in ("waits", "stubborn"):
+            lifeline.start([sys.executable, "-c", LASTS])
+            tell(plan, "waits", folder)
+            time.sleep(99)
+        if does == "signal":
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(float(does) if does.replace(".", "").isdigit() else 0)
+        tell(plan, "end", folder)
+        if does in ("failed", "oom"):
+            replace(record, status=does, error="ValueError: no").write(folder)
+            return int(does == "failed")
+        scores = {"calibration": {"calibrated": {"f1": 50.0 + config.seed}}}
+        replace(record, status="ok", scores=scores).write(folder)
+    return 0
+
+
+def tell(plan: Path, what: str, folder: Path) -> None:
+    line = {"what": what, "point": folder.name, "time": time.monotonic(), "pid": os.getpid()}
+    with (plan.parent / "told.jsonl").open("a") as file:
+        file.write(json.dumps({**line, "env": dict(os.environ)}) + "\n")
+
+
+def main() -> int:
+    what, folder, plan = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+    if what == "point":
+        return point(folder, plan)
+    values = make_sweep(folder, plan, n_jobs=2).launch(points(*map(int, sys.argv[4:])))
+    return int(any(isinstance(value, Exception) for value in values))
+
+
+def start_sweep(folder: Path, plan: Path, *seeds: int) -> subprocess.Popen[bytes]:
+    """The same in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, __file__, "sweep", str(folder), str(plan), *map(str, seeds)], start_new_session=True
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

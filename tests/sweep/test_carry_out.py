@@ -1,0 +1,181 @@
+"""Points run once each, whatever becomes of their neighbours; what is done stays done."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+
+import pytest
+
+from qa_arch.errors import ConfigError, RunError
+from qa_arch.sweep import carry_out
+from qa_arch.sweep.state import MANIFEST, believed, read_manifest
+from qa_arch.sweep.view import rows
+
+
+def states(stubbed) -> dict[str, str]:
+    entries = read_manifest(stubbed.folder).points
+    return {row.point: row.status for row in rows(stubbed.folder, entries, parent=False)}
+
+
+def test_every_point_runs_once_in_a_folder_of_its_own(stubbed, monkeypatch):
+    leaked = {
+        "LOCAL_RANK": "1",
+        "WORLD_SIZE": "2",
+        "MASTER_PORT": "1",
+        "WANDB_RUN_ID": "x",
+        "SLURM_PROCID": "1",
+    }
+    kept = {"WANDB_MODE": "offline", "WANDB_PROJECT": "p", "WANDB_API_KEY": "k"}
+    for name, value in {**leaked, **kept}.items():
+        monkeypatch.setenv(name, value)
+    assert stubbed.launch(1, 2, 3) == [51.0, 52.0, 53.0]
+    assert stubbed.begun() == ["seed1", "seed2", "seed3"]
+    assert states(stubbed) == {"seed=1": "ok", "seed=2": "ok", "seed=3": "ok"}
+    assert len({line["pid"] for line in stubbed.told()} | {os.getpid()}) == 4
+    for line in stubbed.told("begin"):
+        assert not set(leaked) & set(line["env"])
+        assert kept.items() <= line["env"].items()
+        assert line["env"]["WANDB_RUN_GROUP"] == "sweep"
+    assert not list(stubbed.folder.rglob(".lock"))
+
+
+WAYS = {
+    "failed": ("failed", "ValueError: no"),
+    "nothing": ("failed", "qa-arch: no such thing"),
+    "signal": ("killed", "killed by SIGKILL"),
+    "oom": ("oom", "ValueError: no"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_second_of_three_does_not_end_well(stubbed, way):
+    status, error = WAYS[way]
+    first, second, third = stubbed.does(seed2=way).launch(1, 2, 3)
+    assert (first, third) == (51.0, 53.0)
+    assert isinstance(second, carry_out.PointError)
+    assert f"seed=2: {error}" in str(second)
+    assert states(stubbed) == {"seed=1": "ok", "seed=2": status, "seed=3": "ok"}
+    row = rows(stubbed.folder, read_manifest(stubbed.folder).points, parent=False)[1]
+    assert error in (row.error or "")
+    if way == "oom":
+        assert row.remedy == "trainer.batch_size=2 trainer.accumulate=2 or " + (
+            "trainer.gradient_checkpointing=true or trainer.precision=bf16"
+        )
+    if way == "nothing":
+        assert "something" in (stubbed.point(2) / "traceback.txt").read_text()
+
+
+@pytest.mark.parametrize(("way", "third"), [("failed", "queued"), ("oom", "ok")])
+def test_fail_fast_stops_at_a_failure_and_not_at_a_result(stubbed, way, third):
+    stubbed.does(seed2=way).launch(1, 2, 3, fail_fast=True)
+    assert states(stubbed) == {"seed=1": "ok", "seed=2": way, "seed=3": third}
+
+
+def test_fail_fast_stops_what_runs_beside(stubbed, survivors):
+    stubbed.does(seed1="waits", seed2="0.5", seed3="failed").launch(1, 2, 3, fail_fast=True, n_jobs=2)
+    assert states(stubbed) == {"seed=1": "killed", "seed=2": "ok", "seed=3": "failed"}
+    assert not survivors([line["pid"] for line in stubbed.told("begin")])
+
+
+def test_the_same_command_again_runs_only_what_has_no_result(stubbed):
+    stubbed.does(seed1="oom", seed3="failed").launch(1, 2, 3)
+    stubbed.does(seed1="ok", seed3="ok").launch(1, 2, 3)
+    assert stubbed.begun() == ["seed1", "seed2", "seed3", "seed3"]
+    assert states(stubbed) == {"seed=1": "oom", "seed=2": "ok", "seed=3": "ok"}
+
+
+def test_a_grid_that_grows(stubbed):
+    stubbed.launch(1, 2)
+    assert stubbed.launch(2, 3, 1) == [52.0, 53.0, 51.0]
+    assert stubbed.begun() == ["seed1", "seed2", "seed3"]
+    assert list(states(stubbed)) == ["seed=1", "seed=2", "seed=3"]
+
+
+def test_a_run_that_was_finished_by_hand_is_done(stubbed):
+    stubbed.does(seed1="signal").launch(1)
+    record = json.loads((stubbed.point(1) / "run.json").read_text())
+    (stubbed.point(1) / "run.json").write_text(json.dumps({**record, "status": "ok"}))
+    assert states(stubbed) == {"seed=1": "ok"}
+
+
+def test_side_by_side_no_device_is_given_twice(stubbed, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    seeds = range(1, 7)
+    stubbed.does(**{f"seed{n}": "0.2" for n in seeds})
+    stubbed.launch(*seeds, overrides=("trainer.accelerator=auto",), devices=[0, 2])
+    running: dict[str, str] = {}
+    most = 0
+    for line in sorted(stubbed.told(), key=lambda line: line["time"]):
+        if line["what"] == "end":
+            del running[line["point"]]
+        else:
+            device = line["env"]["CUDA_VISIBLE_DEVICES"]
+            assert device in {"4", "6"} - set(running.values())
+            assert line["env"]["OMP_NUM_THREADS"] == str(max(1, (os.cpu_count() or 1) // 2))
+            running[line["point"]] = device
+            most = max(most, len(running))
+    assert most == 2
+
+
+def test_a_point_takes_as_many_devices_as_it_trains_on(stubbed):
+    overrides = ("trainer.accelerator=auto", "trainer.devices=2")
+    stubbed.launch(1, overrides=overrides, devices=["GPU-a", "GPU-b"])
+    assert stubbed.told("begin")[0]["env"]["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
+    with pytest.raises(ConfigError, match=r"seed=2: wants 2 devices and sweep\.devices names 1"):
+        stubbed.launch(2, overrides=overrides, devices=[0])
+
+
+def test_another_sweep_in_the_folder(stubbed):
+    stubbed.launch(1)
+    other = stubbed.folder / MANIFEST
+    manifest = json.loads(other.read_text())
+    other.write_text(json.dumps({**manifest, "fixed": ["model=proposed"]}))
+    before = stubbed.begun()
+    with pytest.raises(RunError, match=r"holds another sweep \(model=proposed seed=\.\.\.\)"):
+        stubbed.launch(2)
+    assert stubbed.launch(1, 2) == [51.0, 52.0]  # all that it holds is asked for: it grows
+    assert stubbed.begun() == [*before, "seed2"]
+
+
+def test_a_folder_that_is_no_sweep_is_left_alone(stubbed):
+    stubbed.folder.mkdir()
+    (stubbed.folder / "chapter.tex").write_text("years of work")
+    with pytest.raises(RunError, match="is not empty and holds no sweep"):
+        stubbed.launch(1)
+    assert [path.name for path in stubbed.folder.iterdir()] == ["chapter.tex"]
+
+
+def test_a_folder_that_cannot_be_written(stubbed, monkeypatch):
+    monkeypatch.setattr("os.access", lambda path, mode: path != stubbed.base)  # the superuser may anything
+    with pytest.raises(RunError, match="cannot be written"):
+        stubbed.launch(1)
+    assert not stubbed.folder.exists()
+
+
+def test_a_file_in_the_way(stubbed):
+    stubbed.folder.write_text("")
+    with pytest.raises(RunError, match="is a file"):
+        stubbed.launch(1)
+
+
+def test_points_that_are_the_same(stubbed):
+    with pytest.raises(ConfigError, match="'seed=1' and 'seed=1' are the same point, given twice"):
+        stubbed.launch(1, 2, 1)
+    assert not stubbed.folder.exists()
+
+
+def test_other_code_is_told(stubbed, monkeypatch, caplog):
+    monkeypatch.setattr("qa_arch.results.provenance.commit", lambda: ("a" * 40, False))
+    stubbed.launch(1)
+    assert believed(stubbed.point(1), parent=False).commit == "a" * 40
+    with caplog.at_level(logging.WARNING):
+        stubbed.launch(1, 2)
+    assert not caplog.records
+    monkeypatch.setattr("qa_arch.results.provenance.commit", lambda: ("b" * 40, False))
+    with caplog.at_level(logging.WARNING):
+        stubbed.launch(1, 2, 3)
+    assert "2 finished points were run by other code (commit aaaaaaaa, now bbbbbbbb)" in caplog.text
+    assert stubbed.begun() == ["seed1", "seed2", "seed3"]

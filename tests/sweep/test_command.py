@@ -1,0 +1,172 @@
+"""``train -m`` and ``sweep``: through Hydra's sweeper to the points and back; what is refused, and how."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from qa_arch.cli.main import main
+from qa_arch.sweep.state import read_manifest
+
+
+@pytest.fixture
+def train_m(stubbed, monkeypatch, capsys):
+    """``train_m(*arguments)`` -> exit code, stdout, stderr, with points that train nothing."""
+    monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda trusted: stubbed.command)
+    monkeypatch.setattr("qa_arch.sweep.preflight.check", lambda points, trusted: None)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(["train", "-m", "debug=fast", f"sweep.folder={stubbed.folder}", *arguments])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def test_a_grid_and_the_same_grid_again(stubbed, train_m):
+    stubbed.does(seed2="failed")
+    code, out, _ = train_m("seed=1,2,3")
+    assert code == 1
+    assert re.search(r"seed=2 +│ failed .*ValueError: no", out)
+    assert "3 points: 2 ok, 1 failed" in out
+    assert f"qa-arch sweep resume {stubbed.folder}" in out
+    stubbed.does()
+    code, out, _ = train_m("seed=1,2,3,4")
+    assert code == 0
+    assert "4 points: 4 ok" in out
+    assert stubbed.begun() == ["seed1", "seed2", "seed3", "seed2", "seed4"]
+
+
+def test_an_out_of_memory_is_a_result(stubbed, train_m):
+    code, out, _ = stubbed.does(seed2="oom") and train_m("seed=1,2")
+    assert code == 0
+    assert "try trainer.batch_size=2 trainer.accumulate=2" in out
+
+
+def test_sweepers_that_ask_for_one_batch_after_another(stubbed, train_m):
+    """As Optuna does; Hydra's own does where its ``max_batch_size`` is set."""
+    assert train_m("seed=1,2,3", "hydra.sweeper.max_batch_size=2")[0] == 0
+    assert stubbed.begun() == ["seed1", "seed2", "seed3"]
+    assert len(read_manifest(stubbed.folder).points) == 3
+    assert (stubbed.folder / "hydra" / "multirun.yaml").is_file()
+
+
+def test_what_the_sweeper_is_told(stubbed, monkeypatch, train_m):
+    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+
+    returned = []
+    monkeypatch.setattr(
+        BasicSweeper,
+        "sweep",
+        lambda self, arguments: returned.extend(
+            self.launcher.launch([["debug=fast", f"seed={n}"] for n in (1, 2)], 0)
+        ),
+    )
+    stubbed.does(seed2="failed")
+    assert train_m("seed=1,2")[0] == 1
+    first, second = returned
+    assert first.return_value == 51.0
+    with pytest.raises(Exception, match="seed=2: ValueError: no"):
+        second.return_value  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["optim.lrr=1,2"], 2, "did you mean 'lr'"),
+        (["model=brt,bert"], 2, "did you mean 'bert'"),
+        (["trainer.epochs=1,0"], 2, "trainer.epochs=0: trainer.epochs: 0 is out of range"),
+        (["seed=range(5,5)"], 2, "grid is empty"),
+        (["seed=1,1"], 2, "the same point, given twice"),
+        (["trainer.workers=0,1"], 2, "change no result"),
+        (["seed=1,2", "sweep.n_jobs=0"], 2, "out of range"),
+        (["seed=1,2", "sweep.job=1"], 2, "did you mean 'n_jobs'"),
+        (["seed=1,2", "sweep.n_jobs=1,2"], 2, "the same point"),
+        (["seed=1,2", "sweep.devices=[0,0]"], 2, "each once"),
+        (["seed=1,2", "hydra.sweep.dir=x"], 2, "sweep.folder=DIR"),
+        (["seed=1,2", "hydra/launcher=basic"], 2, "hydra/launcher=isolated"),
+        (["seed=1,2", "--models", "bert"], 2, "--models does not go with -m"),
+        (["seed=1,2", "--folder", "x"], 2, "sweep.folder=DIR"),
+        (["seed=1,2", "--if-exists", "replace"], 2, "keeps its results"),
+        (["seed=1,2", "data=files", "data.train=nowhere.json"], 4, "seed=1: nowhere.json"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_is_refused_before_anything_starts(stubbed, train_m, arguments, code, message):
+    got, out, err = train_m(*arguments)
+    assert (got, out) == (code, "")
+    assert message in err
+    assert len(err.splitlines()) == 1
+    assert not stubbed.folder.exists()
+
+
+def test_sweep_settings_are_no_settings_of_a_run(capsys):
+    assert main(["train", "seed=1", "sweep.n_jobs=2"]) == 2
+    assert "train -m" in capsys.readouterr().err
+
+
+def test_dry_run_writes_nothing_and_says_what_would_be_done(stubbed, train_m, capsys):
+    code, out, _ = train_m("seed=1,2", "--dry-run")
+    assert (code, out.count(" run ")) == (0, 2)
+    assert not stubbed.folder.exists()
+    assert main(["sweep", "dry-run", "debug=fast", "seed=1,2", f"runs_dir={stubbed.base}", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert [point["point"] for point in plan["points"]] == ["seed=1", "seed=2"]
+    assert re.fullmatch(rf"{stubbed.base}/debug/sweep-seed-\w{{8}}", plan["sweep"])
+    stubbed.does(seed1="failed", seed3="oom")
+    train_m("seed=1,2,3")
+    (stubbed.point(1) / "last.ckpt").write_text("")
+    capsys.readouterr()
+    assert main(["sweep", "dry-run", str(stubbed.folder), "--json"]) == 0
+    actions = [point["action"] for point in json.loads(capsys.readouterr().out)["points"]]
+    assert actions == ["go on from its checkpoint", "be skipped: done", "be skipped: out of memory"]
+
+
+def test_status(stubbed, train_m, capsys):
+    train_m("seed=1,2")
+    capsys.readouterr()
+    assert main(["sweep", "status", str(stubbed.folder), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["counts"] == {"ok": 2}
+    first = shown["points"][0]
+    assert (first["point"], first["status"], first["f1"], first["attempts"]) == ("seed=1", "ok", 51.0, 1)
+    assert main(["sweep", "status", str(stubbed.folder), "--watch"]) == 0
+    assert "2 points: 2 ok" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("action", ["status", "resume", "retry", "dry-run"])
+def test_a_folder_without_a_sweep(action, tmp_path, capsys):
+    assert main(["sweep", action, str(tmp_path)]) == 5
+    assert "holds no sweep" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_sweep_is_finished_by_resume(stubbed, train_m, capsys):
+    stubbed.does(seed1="signal", seed2="failed")
+    assert train_m("seed=1,2,3", "sweep.fail_fast=true")[0] == 1
+    stubbed.does()
+    capsys.readouterr()
+    assert main(["sweep", "resume", str(stubbed.folder), "--n-jobs", "2", "--devices", "0,1"]) == 0
+    assert "3 points: 3 ok" in capsys.readouterr().out
+    assert sorted(stubbed.begun()) == ["seed1", "seed1", "seed2", "seed2", "seed3"]
+
+
+def test_the_process_of_a_sweep_never_imports_torch(tmp_path):
+    """Nor does a point's fault that only torch can find get past the check."""
+    program = """
+import sys
+from qa_arch.cli.main import main
+code = main(["train", "-m", "model=bert", "debug=fast", "seed=1,2", *sys.argv[1:], "--dry-run"])
+assert "torch" not in sys.modules
+sys.exit(code)
+"""
+    where = f"runs_dir={tmp_path}"
+    command = [sys.executable, "-c", program, where, "+model.dropuot=0.1"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("qa-arch: seed=1: unknown setting 'model.dropuot'")
+    assert not list(tmp_path.iterdir())

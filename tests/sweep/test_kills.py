@@ -1,0 +1,118 @@
+"""What is left when processes of a sweep are killed, and who is believed to run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from qa_arch.cli.main import main
+from qa_arch.errors import RunError
+from qa_arch.sweep import carry_out
+from qa_arch.sweep.state import Status, believed, read_manifest
+from qa_arch.system import lifeline, lock
+
+pytestmark = pytest.mark.skipif(not lifeline.LINUX, reason="reads /proc")
+
+
+def resume(stubbed) -> None:
+    with carry_out.opened(stubbed.folder) as manifest:
+        todo = carry_out.unfinished(stubbed.folder, manifest)
+        settings = carry_out.stored_settings(manifest)
+        carry_out.carry_out(stubbed.folder, manifest, todo, settings, stubbed.command)
+
+
+def states(stubbed) -> list[str]:
+    points = read_manifest(stubbed.folder).points
+    return [believed(stubbed.folder / entry.name, parent=False).status for entry in points]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_the_sweep_ends_and_all_its_processes_with_it(stubbed, survivors, number):
+    """Two points run, each with a child; one has finished, one has not begun. Then all is made good."""
+    process = stubbed.does(seed2="waits", seed3="stubborn").start(1, 2, 3, 4)
+    pids = [line["pid"] for line in stubbed.wait_until(2, "waits")]
+    children = [int(child) for pid in pids for child in children_of(pid)]
+    assert len(children) == 2
+    os.kill(process.pid, number)
+    assert process.wait(30) != 0
+    assert not survivors([*pids, *children])
+    assert states(stubbed) == ["ok", "killed", "killed", "queued"]
+    before = stubbed.begun()
+    stubbed.does()
+    resume(stubbed)
+    assert states(stubbed) == ["ok"] * 4
+    assert sorted(stubbed.begun()[len(before) :]) == ["seed2", "seed3", "seed4"]
+
+
+def children_of(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def test_a_point_is_killed_and_its_children_with_it(stubbed, survivors):
+    process = stubbed.does(seed1="waits").start(1, 2)
+    (line,) = stubbed.wait_until(1, "waits")
+    children = [int(child) for child in children_of(line["pid"])]
+    os.kill(line["pid"], signal.SIGKILL)
+    assert process.wait(30) == 1
+    assert not survivors(children)
+    assert states(stubbed) == ["killed", "ok"]
+
+
+def test_a_point_that_lives_is_left_alone(stubbed, caplog):
+    """As where a rank hangs in the driver and outlives its SIGKILL for a while."""
+    stubbed.does(seed1="signal").launch(1)
+    with lock.hold(stubbed.point(1), "run"):
+        assert states(stubbed) == ["running"]
+        resume(stubbed)
+        assert "still runs (process" in caplog.text
+        assert stubbed.begun() == ["seed1"]
+    assert states(stubbed) == ["killed"]
+
+
+def test_running_is_believed_only_while_somebody_runs(stubbed):
+    stubbed.does(seed1="oom").launch(1)
+    folder = stubbed.point(1)
+    Status("running", 2).write(folder)
+    assert believed(folder, parent=True).status == "running"  # the sweep's process lives: it is starting
+    assert believed(folder, parent=False).status == "oom"  # the record of the attempt that had ended
+    (folder / "run.json").unlink()
+    assert believed(folder, parent=False).status == "killed"
+
+
+def test_a_sweep_is_carried_out_by_one_process(stubbed):
+    process = stubbed.does(seed1="waits").start(1, 2)
+    stubbed.wait_until(1, "waits")
+    with pytest.raises(RunError, match=f"this sweep is in use by process {process.pid} "):
+        stubbed.launch(1, 2)
+    with pytest.raises(RunError, match="in use"):
+        resume(stubbed)
+    os.kill(process.pid, signal.SIGTERM)
+    process.wait(30)
+    assert stubbed.begun().count("seed1") == 1
+
+
+def test_two_launches_in_one_second(stubbed):
+    """One is refused or finds everything done; no point runs twice."""
+    codes = [process.wait(60) for process in [stubbed.start(1, 2), stubbed.start(1, 2)]]
+    assert 0 in codes
+    assert sorted(stubbed.begun()) == ["seed1", "seed2"]
+
+
+def test_retry_begins_anew(stubbed, monkeypatch, capsys):
+    stubbed.does(seed1="failed", seed2="oom").launch(1, 2, 3)
+    (stubbed.point(1) / "last.ckpt").write_text("old")
+    monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda trusted: stubbed.command)
+    assert main(["sweep", "resume", str(stubbed.folder), "--json"]) == 1
+    assert stubbed.begun() == ["seed1", "seed2", "seed3", "seed1"]
+    assert (stubbed.point(1) / "last.ckpt").exists()
+    stubbed.does()
+    capsys.readouterr()
+    assert main(["sweep", "retry", str(stubbed.folder), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["counts"] == {"ok": 3}
+    assert [point["attempts"] for point in shown["points"]] == [3, 2, 1]
+    assert not (stubbed.point(1) / "last.ckpt").exists()

@@ -1,0 +1,215 @@
+"""Points by themselves: names, keys, what they need, and the environment that they get."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from qa_arch.cli.compose import compose, split_grid
+from qa_arch.config.identity import config_hash
+from qa_arch.config.schema import validate
+from qa_arch.errors import ConfigError, DataError
+from qa_arch.sweep.carry_out import Grid
+from qa_arch.sweep.environment import SCRUBBED, point_environment
+from qa_arch.sweep.points import ALL_DEVICES, make_points, sources
+from qa_arch.sweep.remedy import remedy
+from qa_arch.sweep.settings import device_pool, read_settings
+
+SMALL = ["model=bert", "debug=fast"]
+
+
+def one(*overrides: str, own: tuple[str, ...] = ()):
+    (point,) = make_points([(own, compose([*SMALL, *overrides]))])
+    return point
+
+
+@pytest.mark.parametrize(
+    ("own", "name"),
+    [
+        ((), "bert"),
+        (("model=proposed", "trainer.batch_size=4", "seed=1"), "proposed-batch_size4-seed1"),
+        (("optim.lr=1e-05", "+model.x=2"), "lr1e-05-x2"),
+        (("trainer.precision=bf16",), "precisionbf16"),
+        (("data.train='a b/c.json'", "encoder@_global_.encoder=bert"), "train_a_b_c.json-bert"),
+        (("logger.tags=[a,b]", "~x", "seed=null"), "tags_a_b-x-null"),
+        (tuple(f"trainer.batch_size={n}" for n in range(9)), "batch_size0-"),
+    ],
+)
+def test_folders_are_named_by_what_is_swept(own, name):
+    point = one(own=own)
+    assert point.name.startswith(name)
+    assert point.name.endswith(f"-{point.key[:8]}")
+    assert len(point.name) <= 80 + 9
+    assert re.fullmatch(r"[\w.+-]+", point.name)
+
+
+def test_the_key_is_the_config_hash_with_what_is_read():
+    point = one()
+    assert point.key == config_hash(asdict(point.config), sources(point.config))
+    assert one("trainer.workers=2", "name=other").key == point.key
+    assert (
+        len({one(change).key for change in ("seed=1", "optim.lr=1", "data=synthetic_l3")} | {point.key}) == 4
+    )
+
+
+def test_data_counts_by_what_is_in_it(tmp_path):
+    def key(file: Path) -> str:
+        return one("data=files", f"data.train={file}", "data.dev=null").key
+
+    for name, text in (("a.json", "1"), ("b.json", "1"), ("c.json", "2")):
+        (tmp_path / name).write_text(text)
+    first, moved, other = (key(tmp_path / name) for name in ("a.json", "b.json", "c.json"))
+    assert first == moved != other
+    (tmp_path / "b.json").write_text("3")
+    assert key(tmp_path / "b.json") not in (first, other)
+    with pytest.raises(DataError, match=r"the one point: .*nowhere"):
+        key(tmp_path / "nowhere.json")
+
+
+def test_word_vectors_count_where_they_are_used(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(f"{name} 1 2\n")
+    keys = [one("glove=file", f"glove.path={tmp_path / name}").key for name in ("a", "b")]
+    assert keys[0] != keys[1]
+    assert set(sources(one("glove=none", f"glove.path={tmp_path}/a").config)) == {
+        "train",
+        "calibration",
+        "dev",
+    }
+
+
+def test_a_closed_dev_set_is_not_read():
+    assert "dev" not in sources(one("data.open_dev=false").config)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "devices"),
+    [
+        (["trainer.devices=3"], 0),
+        (["trainer.accelerator=auto", "trainer.devices=3"], 3),
+        (["trainer.accelerator=gpu"], 1),
+        (["trainer.accelerator=gpu", "trainer.devices=auto"], ALL_DEVICES),
+    ],
+)
+def test_devices_that_a_point_takes(overrides, devices):
+    assert one(*overrides).devices == devices
+
+
+def test_what_is_wrong_is_told_with_its_point():
+    for bad in ("trainer.epochs=0", "glove=file"):
+        with pytest.raises(ConfigError, match=r"^seed=2: (trainer\.epochs|glove\.path)"):
+            make_points([(("seed=1",), compose(SMALL)), (("seed=2",), compose([*SMALL, bad]))])
+    with pytest.raises(ConfigError, match="grid is empty"):
+        make_points([])
+
+
+def test_neutral_settings_make_no_points():
+    composed = [((f"trainer.workers={n}",), compose([*SMALL, f"trainer.workers={n}"])) for n in (0, 1)]
+    with pytest.raises(ConfigError, match=r"trainer\.workers=0.*trainer\.workers=1.*change no result"):
+        make_points(composed)
+
+
+def test_a_grid_is_split_into_what_is_fixed_and_what_is_swept():
+    fixed, swept = split_grid(["model=bert,proposed", "debug=fast", "seed=range(1,3)", "hydra.verbose=true"])
+    assert (fixed, swept) == (["debug=fast"], ["model", "seed"])
+    with pytest.raises(ConfigError, match="is not KEY=VALUE"):
+        split_grid(["seed"])
+
+
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [
+        (["seed=1,2,3", "debug=fast"], True),
+        (["debug=fast", "seed=7,8", "runs_dir=x", "sweep.n_jobs=2", "trainer.workers=2"], True),
+        (["debug=fast", "seed=1,2", "optim.lr=1"], False),
+        (["debug=fast", "seed=1,2", "optim.lr=1,2"], False),
+        (["debug=overfit", "seed=1,2"], False),
+    ],
+)
+def test_which_grids_are_the_same_sweep(other, same):
+    first, second = Grid(*split_grid(["debug=fast", "seed=1,2"])), Grid(*split_grid(other))
+    assert (first.label == second.label) == same
+    assert first.label.startswith("sweep-seed-")
+
+
+def test_a_point_is_told_by_what_is_its_own():
+    grid = Grid(["debug=fast", "runs_dir=x"], ["seed"])
+    asked = ["debug=fast", "runs_dir=x", "seed=1", "sweep.n_jobs=2", "hydra.verbose=true"]
+    assert grid.own(asked) == ("seed=1",)
+
+
+@pytest.mark.parametrize(
+    ("visible", "devices", "pool"),
+    [
+        (None, None, None),
+        ("3", None, None),
+        (None, [0, 2], ["0", "2"]),
+        ("4,5,6", [0, 2], ["4", "6"]),
+        ("GPU-a, GPU-b", [1, "GPU-c"], ["GPU-b", "GPU-c"]),
+    ],
+)
+def test_devices_are_counted_within_what_is_visible(visible, devices, pool):
+    environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    assert device_pool(read_settings({"devices": devices}), environment) == pool
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ({"devices": []}, "at least one device"),
+        ({"devices": [1, "1"]}, "each once"),
+        ({"devices": "0,1"}, r"sweep\.devices: expected a list"),
+        ({"n_jobs": 0}, r"sweep\.n_jobs: 0 is out of range"),
+        ({"fail_fast": 1}, r"sweep\.fail_fast: expected true or false"),
+        ({"njobs": 1}, r"unknown setting 'sweep\.njobs' \(did you mean 'n_jobs'\?\)"),
+    ],
+)
+def test_settings_that_cannot_be_meant(raw, message):
+    with pytest.raises(ConfigError, match=message):
+        read_settings(raw)
+
+
+def test_a_device_that_is_not_there():
+    with pytest.raises(ConfigError, match=r"no device 2; CUDA_VISIBLE_DEVICES=0,1 leaves 2"):
+        device_pool(read_settings({"devices": [2]}), {"CUDA_VISIBLE_DEVICES": "0,1"})
+
+
+def test_the_environment_of_a_point(monkeypatch):
+    given = dict.fromkeys((*SCRUBBED, "TORCHELASTIC_RUN_ID"), "x") | {
+        "PATH": "/bin",
+        "WANDB_MODE": "offline",
+    }
+    kept = {"PATH": "/bin", "WANDB_MODE": "offline", "WANDB_RUN_GROUP": "s"}
+    assert point_environment(devices=None, side_by_side=1, group="s", environment=given) == kept
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    shared = point_environment(devices=["1", "3"], side_by_side=3, group="s", environment=given)
+    assert shared == {**kept, "CUDA_VISIBLE_DEVICES": "1,3", "OMP_NUM_THREADS": "2"}
+    own = point_environment(devices=[], side_by_side=16, group="s", environment={"OMP_NUM_THREADS": "5"})
+    assert own == {"WANDB_RUN_GROUP": "s", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "5"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "first"),
+    [
+        (["trainer.batch_size=24"], "trainer.batch_size=12 trainer.accumulate=2 or "),
+        (["trainer.batch_size=9", "trainer.accumulate=2"], "trainer.batch_size=3 trainer.accumulate=6 or "),
+        (["trainer.batch_size=1"], "trainer.gradient_checkpointing=true or trainer.precision=bf16"),
+        (["trainer.token_budget=4096"], "trainer.token_budget=2048 trainer.accumulate=2 or "),
+    ],
+)
+def test_remedies_keep_the_global_batch(overrides, first):
+    config = asdict(validate(compose([*SMALL, *overrides])))
+    assert remedy(config).startswith(first)
+    changed = compose([*SMALL, *overrides, *remedy(config).split(" or ")[0].split()])["trainer"]
+    before = config["trainer"]
+    if not before["token_budget"]:
+        product = before["batch_size"] * before["accumulate"]
+        assert changed["batch_size"] * changed["accumulate"] == product
+
+
+def test_nothing_left_to_try_on_the_command_line():
+    everything = ["trainer.batch_size=1", "trainer.gradient_checkpointing=true", "trainer.precision=bf16"]
+    assert "max_length" in remedy(asdict(validate(compose([*SMALL, *everything]))))
