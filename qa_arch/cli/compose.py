@@ -28,7 +28,7 @@ LAUNCHER = "hydra/launcher=isolated"
 def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[str, Any]:
     """``conf/train.yaml`` with ``overrides`` as a plain, fully resolved dictionary: the config of one run."""
     for override in overrides:
-        if re.match(r"\+*sweep[.=]", override):
+        if re.match(r"\+*sweep\.", override):
             raise ConfigError(f"{override}: says how a sweep is run; it goes with train -m")
     folder = config_dir or conf_folder()
     _load_plugins()

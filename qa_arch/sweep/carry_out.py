@@ -106,7 +106,7 @@ class Sweep:
         check_devices(entries, self.settings)
         self._manifest(entries)
         self.asked += [entry for entry in entries if entry not in self.asked]
-        todo = [entry for entry in entries if not _has_result(self.folder / entry.name)]
+        todo = self._todo(entries)
         self.preflight([p for p, entry in zip(points, entries, strict=True) if entry in todo], self.trusted)
         if self.dry:
             return [DRY_VALUE for _ in entries]
@@ -115,8 +115,13 @@ class Sweep:
             manifest.write(self.folder)
             for point, entry in zip(points, entries, strict=True):
                 _prepare(self.folder / entry.name, self.to_text(point.raw))
-            carry_out(self.folder, manifest, todo, self.settings, self.command)
+            # Asked again: the same sweep may have run elsewhere until a moment ago.
+            carry_out(self.folder, manifest, self._todo(entries), self.settings, self.command)
         return [_value(self.folder / entry.name, entry) for entry in entries]
+
+    def _todo(self, entries: Sequence[Entry]) -> list[Entry]:
+        assert self.folder is not None
+        return [entry for entry in entries if not _has_result(self.folder / entry.name)]
 
     def __call__(self, config: Any) -> None:
         """Hydra's own launchers call their task so, with one point and in this process."""

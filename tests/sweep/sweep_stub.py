@@ -47,7 +47,8 @@ def point_command(plan: Path) -> Callable[[Path], list[str]]:
 def point(folder: Path, plan: Path) -> int:
     """What a run does to its folder, by the plan: ok, failed, oom, nothing, signal, waits, stubborn."""
     lifeline.tie()
-    config = validate(yaml.safe_load((folder / "config.yaml").read_text()))
+    text = (folder / "config.yaml").read_text()
+    config = validate(json.loads(text) if text.startswith("{") else yaml.safe_load(text))
     does = json.loads(plan.read_text()).get(str(config.seed), "ok")
     with lock.hold(folder, "run"):
         tell(plan, "begin", folder)
