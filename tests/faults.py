@@ -590,4 +590,71 @@ LOGISTIC = tuple(
     )
 )
 
-FAULTS = (*DATA, *FEATURES, *NETWORK, *DECODING, *METRICS, *TRAINING, *LOGISTIC)
+POINTS, KILLS = "tests/sweep/test_points.py", "tests/sweep/test_kills.py"
+SWEEPS = (
+    Fault(
+        "a point takes itself for another's rank",
+        "qa_arch/sweep/environment.py",
+        "if name not in SCRUBBED and not",
+        "if not",
+        (f"{POINTS}::test_the_environment_of_a_point",),
+    ),
+    Fault(
+        "a lock that two can hold",
+        "qa_arch/system/lock.py",
+        "fcntl.LOCK_EX | fcntl.LOCK_NB",
+        "fcntl.LOCK_SH | fcntl.LOCK_NB",
+        ("tests/system/test_lock.py::test_one_holder_at_a_time",),
+    ),
+    Fault(
+        "a parent that died too early is not missed",
+        "qa_arch/system/lifeline.py",
+        "if os.getppid() != parent:",
+        "if os.getppid() == -1:",
+        ("tests/system/test_lifeline.py::test_a_child_whose_parent_ended_before_it_was_tied",),
+    ),
+    Fault(
+        "a dead point is believed to run",
+        "qa_arch/sweep/state.py",
+        'if status.status != "running" or parent:',
+        "if True:",
+        (f"{KILLS}::test_running_is_believed_only_while_somebody_runs",),
+    ),
+    Fault(
+        "a living point is started a second time",
+        "qa_arch/sweep/carry_out.py",
+        "schedule.run([entry for entry in todo if entry not in living], plan, watch)",
+        "schedule.run(todo, plan, watch)",
+        (f"{KILLS}::test_a_point_that_lives_is_left_alone",),
+    ),
+    Fault(
+        "other data, same point",
+        "qa_arch/sweep/points.py",
+        "config_hash(asdict(config), sources(config))",
+        "config_hash(asdict(config), {})",
+        (f"{POINTS}::test_data_counts_by_what_is_in_it",),
+    ),
+    Fault(
+        "what a point leaves behind lives on",
+        "qa_arch/sweep/processes.py",
+        "os.killpg(process.pid, signal.SIGKILL)",
+        "process.kill()",
+        (f"{KILLS}::test_what_a_point_leaves_behind_is_cleared_away",),
+    ),
+    Fault(
+        "a device is given twice",
+        "qa_arch/sweep/schedule.py",
+        "free += point.devices",
+        "free += 2 * point.devices",
+        ("tests/sweep/test_carry_out.py::test_side_by_side_no_device_is_given_twice",),
+    ),
+    Fault(
+        "ranks of two runs share gradients",
+        "qa_arch/training/callbacks.py",
+        "if len(set(hashes)) > 1:",
+        "if len(set(hashes)) > 2:",
+        ("tests/training/test_ranks.py::test_ranks_of_different_configs_do_not_train",),
+    ),
+)
+
+FAULTS = (*DATA, *FEATURES, *NETWORK, *DECODING, *METRICS, *TRAINING, *LOGISTIC, *SWEEPS)

@@ -84,14 +84,15 @@ def as_dict(folder: Path, shown: Sequence[Row]) -> dict[str, Any]:
 
 
 def table(heading: str, shown: Sequence[Row]) -> Any:
-    """A rich table; columns that nothing fills are left out."""
+    """A rich table; notes and attempts are left out where there is nothing to tell."""
     from rich.table import Table
     from rich.text import Text
 
     drawn = Table(title=Text(heading), title_justify="left", caption=counts(shown), caption_justify="left")
     drawn.add_column("point", overflow="fold")
     drawn.add_column("status", no_wrap=True)
-    for name in ("epoch", "F1", "time", "MiB"):
+    again = any(row.attempts > 1 for row in shown)
+    for name in (*(["attempts"] if again else []), "epoch", "F1", "time", "MiB"):
         drawn.add_column(name, justify="right", no_wrap=True)
     noted = any(row.note for row in shown)
     if noted:
@@ -101,6 +102,7 @@ def table(heading: str, shown: Sequence[Row]) -> Any:
         drawn.add_row(
             Text(row.point),
             Text(row.status, STYLES.get(row.status, "")),
+            *([str(row.attempts or "")] if again else []),
             f"{row.epoch}/{row.epochs}" if row.epochs else "",
             f"{row.f1:.1f}" if row.f1 is not None else "",
             clock(row.seconds),

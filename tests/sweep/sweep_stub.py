@@ -45,7 +45,11 @@ def point_command(plan: Path) -> Callable[[Path], list[str]]:
 
 
 def point(folder: Path, plan: Path) -> int:
-    """What a run does to its folder, by the plan: ok, failed, oom, nothing, signal, waits, stubborn."""
+    """What a run does to its folder, by the plan.
+
+    ok, failed, oom; nothing: no record; signal: killed; waits, stubborn: to be stopped, with a child;
+    leaves: ends well and its child does not; a number: seconds that it takes.
+    """
     lifeline.tie()
     text = (folder / "config.yaml").read_text()
     config = validate(json.loads(text) if text.startswith("{") else yaml.safe_load(text))
@@ -65,6 +69,8 @@ def point(folder: Path, plan: Path) -> int:
             lifeline.start([sys.executable, "-c", LASTS])
             tell(plan, "waits", folder)
             time.sleep(99)
+        if does == "leaves":
+            subprocess.Popen([sys.executable, "-c", "import time; time.sleep(99)"])
         if does == "signal":
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(float(does) if does.replace(".", "").isdigit() else 0)
@@ -77,8 +83,15 @@ def point(folder: Path, plan: Path) -> int:
     return 0
 
 
+def children(pid: int) -> list[int]:
+    """The processes that ``pid`` has started and that live."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def tell(plan: Path, what: str, folder: Path) -> None:
     line = {"what": what, "point": folder.name, "time": time.monotonic(), "pid": os.getpid()}
+    if Path("/proc/self").exists():
+        line["children"] = children(os.getpid())
     with (plan.parent / "told.jsonl").open("a") as file:
         file.write(json.dumps({**line, "env": dict(os.environ)}) + "\n")
 

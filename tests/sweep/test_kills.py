@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-from pathlib import Path
 
 import pytest
 
@@ -34,8 +33,8 @@ def states(stubbed) -> list[str]:
 def test_the_sweep_ends_and_all_its_processes_with_it(stubbed, survivors, number):
     """Two points run, each with a child; one has finished, one has not begun. Then all is made good."""
     process = stubbed.does(seed2="waits", seed3="stubborn").start(1, 2, 3, 4)
-    pids = [line["pid"] for line in stubbed.wait_until(2, "waits")]
-    children = [int(child) for pid in pids for child in children_of(pid)]
+    lines = stubbed.wait_until(2, "waits")
+    pids, children = [line["pid"] for line in lines], [child for line in lines for child in line["children"]]
     assert len(children) == 2
     os.kill(process.pid, number)
     assert process.wait(30) != 0
@@ -48,18 +47,22 @@ def test_the_sweep_ends_and_all_its_processes_with_it(stubbed, survivors, number
     assert sorted(stubbed.begun()[len(before) :]) == ["seed2", "seed3", "seed4"]
 
 
-def children_of(pid: int) -> list[str]:
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-
-
 def test_a_point_is_killed_and_its_children_with_it(stubbed, survivors):
     process = stubbed.does(seed1="waits").start(1, 2)
     (line,) = stubbed.wait_until(1, "waits")
-    children = [int(child) for child in children_of(line["pid"])]
     os.kill(line["pid"], signal.SIGKILL)
     assert process.wait(30) == 1
-    assert not survivors(children)
+    assert len(line["children"]) == 1
+    assert not survivors(line["children"])
     assert states(stubbed) == ["killed", "ok"]
+
+
+def test_what_a_point_leaves_behind_is_cleared_away(stubbed, survivors):
+    """A process of the point's that is not tied to it, and does not end with it."""
+    assert stubbed.does(seed1="leaves").launch(1) == [51.0]
+    (line,) = stubbed.told("end")
+    assert len(line["children"]) == 1
+    assert not survivors(line["children"])
 
 
 def test_a_point_that_lives_is_left_alone(stubbed, caplog):

@@ -1,0 +1,100 @@
+"""Sweeps of real runs on several processes, as they go wrong where jobs share a process: each point is alone.
+
+With Lightning under Hydra's own launcher the other ranks repeat the whole sweep, go on with a point whose
+rank 0 has failed and share gradients with the next one, and meet at addresses that earlier points left.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from qa_arch.cli.compose import groups
+from qa_arch.results.record import read_record
+from qa_arch.sweep.state import believed
+from qa_arch.system import lifeline
+
+SMALL = ["debug=fast", "model=bert", "trainer.progress=false"]
+FAULTY = '''
+import os
+from baselines.transformer import TransformerSpan
+
+class Faulty(TransformerSpan):
+    """Fails on rank 0 at its third step where ``fails`` is 1."""
+
+    def __init__(self, encoder, *, dropout: float = 0.0, fails: int = 0):
+        super().__init__(encoder, dropout=dropout)
+        self.fails, self.steps = fails, 0
+
+    def forward(self, batch):
+        self.steps += self.training
+        if self.fails == 1 and self.steps == 3 and os.environ.get("LOCAL_RANK") == "0":
+            raise ValueError("made to fail")
+        return super().forward(batch)
+'''
+SWEEPS = {
+    "the same on two ranks": (["trainer.devices=2", "seed=1,2"], [("ok", 2), ("ok", 2)]),
+    "rank 0 fails in the second": (
+        ["trainer.devices=2", "model._target_=faulty.Faulty", "+model.fails=0,1,2", "--trust", "faulty"],
+        [("ok", 2), ("failed", 2), ("ok", 2)],
+    ),
+    "two ranks, then one": (["trainer.devices=2,1"], [("ok", 2), ("ok", 1)]),
+    "spawned, then not": (["trainer=ddp_spawn,ddp", "trainer.devices=2"], [("ok", 2), ("ok", 2)]),
+    "not spawned, then spawned": (["trainer=ddp,ddp_spawn", "trainer.devices=2"], [("ok", 2), ("ok", 2)]),
+    "side by side": (["trainer.devices=2", "seed=1,2", "sweep.n_jobs=2"], [("ok", 2), ("ok", 2)]),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(not lifeline.LINUX, reason="reads /proc")
+@pytest.mark.parametrize("name", SWEEPS)
+def test_points_on_several_processes(tmp_path, name):
+    grid, expected = SWEEPS[name]
+    if "spawn" in " ".join(grid) and "ddp_spawn" not in groups()["trainer"]:
+        pytest.skip("there is no trainer=ddp_spawn")
+    (tmp_path / "faulty.py").write_text(FAULTY)
+    mark = f"SWEEP_TEST_{uuid.uuid4().hex}"
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, mark: "1", "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    where = [f"sweep.folder={tmp_path}/sweep", f"features.cache_dir={tmp_path}/cache"]
+    command = [sys.executable, "-m", "qa_arch.cli.main", "train", "-m", *SMALL, *where, *grid]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == int(("failed", 2) in expected), done.stderr
+    assert not marked(mark)
+    folders = [path.parent for path in sorted((tmp_path / "sweep").glob("*/run.json"), key=begun)]
+    assert len(folders) == len(expected)
+    assert {path.name for path in (tmp_path / "sweep").iterdir() if path.is_dir()} == {
+        *(folder.name for folder in folders),
+        "hydra",
+    }
+    for folder, (status, devices) in zip(folders, expected, strict=True):
+        record = read_record(folder)
+        assert believed(folder, parent=False).status == record.status == status
+        assert record.config["trainer"]["devices"] == devices
+        if status == "ok":
+            assert record.batch["devices"] == devices
+        else:
+            assert "made to fail" in (folder / "traceback.txt").read_text()
+            assert "ValueError: made to fail" in done.stdout
+
+
+def begun(record: Path) -> str:
+    return read_record(record).created
+
+
+def marked(mark: str) -> list[int]:
+    """Processes that live and have the mark in their environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and mark.encode() in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
