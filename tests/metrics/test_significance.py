@@ -1,0 +1,168 @@
+"""Intervals and tests against slow plain references, worked examples and simulated systems."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import statistics
+
+import numpy as np
+import pytest
+
+from qa_arch.metrics.significance import bootstrap_interval, effect, holm, mean_sd
+
+
+def plain_interval(rows, *, draws=3000, seed=1):
+    """The percentile bootstrap as a textbook writes it: questions drawn one by one."""
+    rng = random.Random(seed)
+    per_question = [statistics.fmean(column) for column in zip(*rows, strict=True)]
+    means = sorted(statistics.fmean(rng.choices(per_question, k=len(per_question))) for _ in range(draws))
+    return means[int(0.025 * draws)], means[int(0.975 * draws)]
+
+
+def plain_bootstrap_p(a, b, *, draws=3000, seed=1):
+    """Questions and runs drawn one by one, moved to no difference; ``a`` and ``b`` lists of runs."""
+    rng = random.Random(seed)
+
+    def system(runs, questions):
+        means = [statistics.fmean([run[q] for q in questions]) for run in runs]
+        if len(runs) == 1:
+            return means[0]
+        centre, stretch = statistics.fmean(means), (len(runs) / (len(runs) - 1)) ** 0.5
+        return centre + stretch * (statistics.fmean(rng.choices(means, k=len(means))) - centre)
+
+    every = range(len(a[0]))
+    observed = statistics.fmean(itertools.chain(*b)) - statistics.fmean(itertools.chain(*a))
+    extreme = 0
+    for _ in range(draws):
+        questions = rng.choices(every, k=len(every))
+        difference = system(b, questions) - system(a, questions)
+        extreme += abs(difference - observed) >= abs(observed) - 1e-12
+    return (1 + extreme) / (1 + draws)
+
+
+def exact_randomisation_p(a, b):
+    """All 2^N ways to swap the systems' answers."""
+    differences = [y - x for x, y in zip(a, b, strict=True)]
+    observed = abs(sum(differences))
+    signs = itertools.product((-1, 1), repeat=len(differences))
+    sums = [abs(sum(s * d for s, d in zip(sign, differences, strict=True))) for sign in signs]
+    return sum(total >= observed - 1e-12 for total in sums) / len(sums)
+
+
+def systems(questions, runs, *, seed=0, better=0.0, run_sd=0.0):
+    """``(runs, questions)`` of 0/1: a question's difficulty is shared, a run has a level of its own."""
+    rng = np.random.default_rng(seed)
+    difficulty = rng.normal(size=questions)
+    made = []
+    for shift in (0.0, better):
+        level = rng.normal(scale=run_sd, size=(runs, 1)) if run_sd else np.zeros((runs, 1))
+        noise = rng.normal(scale=0.5, size=(runs, questions))
+        made.append((difficulty + noise + level + shift > 0).astype(float))
+    return made
+
+
+def test_mean_and_sample_deviation():
+    assert mean_sd([2.0, 4.0, 9.0]) == (5.0, pytest.approx(statistics.stdev([2.0, 4.0, 9.0])))
+    assert mean_sd([7.0]) == (7.0, None)
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_interval_is_the_plain_bootstrap(runs):
+    scores, _ = systems(80, runs)
+    assert bootstrap_interval(scores) == pytest.approx(plain_interval(scores.tolist()), abs=0.02)
+
+
+def test_interval_covers_the_true_mean_as_often_as_it_says():
+    rng = np.random.default_rng(5)
+    inside = 0
+    for trial in range(300):
+        scores = rng.beta(2, 1, size=(1, 120))  # mean 2/3
+        low, high = bootstrap_interval(scores, resamples=600, seed=trial)
+        inside += low <= 2 / 3 <= high
+    assert 0.91 <= inside / 300 <= 0.985  # 95%, within three standard errors
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_bootstrap_p_is_the_plain_one(runs):
+    a, b = systems(60, runs, seed=3, better=0.25, run_sd=0.1)
+    plain = plain_bootstrap_p(a.tolist(), b.tolist())
+    assert 0.005 < plain < 0.8  # somewhere that a mistake shows
+    assert effect(a, b).p_bootstrap == pytest.approx(plain, abs=0.03)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_randomisation_p_is_the_exact_one(seed):
+    rng = np.random.default_rng(seed)
+    a, b = rng.choice([0, 0.4, 1], size=(2, 12))
+    assert effect(a, b).p_randomisation == pytest.approx(exact_randomisation_p(a, b), abs=0.02)
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_identical_systems_do_not_differ(runs):
+    a, _ = systems(200, runs)
+    same = effect(a, a)
+    assert (same.delta, same.p_bootstrap, same.p_randomisation) == (0.0, 1.0, 1.0)
+    assert same.interval.low <= 0 <= same.interval.high
+
+
+def test_seeds_that_vary_make_a_difference_less_sure():
+    a = np.array([[0.0, 1, 0, 1] * 50, [0.0, 0, 0, 1] * 50, [1.0, 1, 0, 1] * 50])
+    b = np.array([[1.0, 1, 0, 1] * 50, [1.0, 0, 0, 1] * 50, [1.0, 1, 1, 1] * 50])
+    varying = effect(a, b)
+    steady = effect(a.mean(0), b.mean(0))
+    assert varying.delta == pytest.approx(steady.delta)
+    assert varying.p_randomisation == pytest.approx(steady.p_randomisation, abs=0.01)
+    assert varying.p_bootstrap > 10 * steady.p_bootstrap
+
+
+@pytest.mark.parametrize("run_sd", [0.0, 0.15], ids=["equal runs", "runs that vary"])
+def test_equal_systems_are_rarely_told_apart(run_sd):
+    trials = [
+        effect(*systems(150, 4, seed=seed, run_sd=run_sd), resamples=300, seed=seed) for seed in range(200)
+    ]
+    wrong = sum(trial.p_bootstrap <= 0.05 for trial in trials) / len(trials)
+    assert wrong <= 0.11  # 5% is meant; four seeds are few
+    covered = sum(trial.interval.low <= 0 <= trial.interval.high for trial in trials) / len(trials)
+    assert covered >= 0.89
+
+
+def test_direction_and_scale():
+    a, b = systems(300, 1, better=0.5)
+    better, worse, percent = effect(a, b), effect(b, a), effect(100 * a, 100 * b)
+    assert better.delta == pytest.approx(b.mean() - a.mean())
+    assert better.delta > 0
+    assert better.interval.low > 0 > worse.interval.high
+    assert worse.delta == -better.delta
+    assert percent.delta == pytest.approx(100 * better.delta)
+    assert percent.p_bootstrap == pytest.approx(better.p_bootstrap, abs=0.005)
+
+
+def test_the_same_seed_gives_the_same_figures():
+    a, b = systems(100, 2, better=0.1)
+    assert effect(a, b, seed=4) == effect(a, b, seed=4) != effect(a, b, seed=5)
+
+
+@pytest.mark.parametrize(
+    ("given", "corrected"),
+    [
+        ([0.01, 0.04, 0.03, 0.005], [0.03, 0.06, 0.06, 0.02]),  # 4*.005, 3*.01, 2*.03, then never lower
+        ([0.2], [0.2]),
+        ([], []),
+        ([0.6, 0.5], [1.0, 1.0]),
+        ([0.02, 0.02], [0.04, 0.04]),
+    ],
+)
+def test_holm_by_hand(given, corrected):
+    assert holm(given) == pytest.approx(corrected)
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (1, 0), (2, 2, 2)])
+def test_what_is_no_score_table_is_refused(shape):
+    with pytest.raises(ValueError, match="runs, questions"):
+        bootstrap_interval(np.zeros(shape))
+
+
+def test_systems_must_share_their_questions():
+    with pytest.raises(ValueError, match="4 and 5"):
+        effect(np.zeros((1, 4)), np.zeros((1, 5)))
