@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qa_arch.cli.runs import add_run_options, open_run
+from qa_arch.cli.runs import add_run_options, open_run, open_source
 from qa_arch.config.files import write_json
 from qa_arch.errors import ConfigError, DataError, UnavailableError
 from qa_arch.results import provenance
@@ -122,8 +122,8 @@ def _target(record: RunRecord, config: Config, data: Sequence[str] | None) -> Ta
         raise ConfigError("data.dev: the run's config names no dev set; give one with --data")
     dev = None
     if config.data.dev is not None and (not data or not config.data.open_dev):
-        dev = _open(config.data.dev, DEV, config.data.on_error)
-    questions = _open(list(data), "", config.data.on_error) if data else dev
+        dev = open_source(config.data.dev, DEV, config.data.on_error)
+    questions = open_source(list(data), "", config.data.on_error) if data else dev
     assert questions is not None
     recorded = record.data.get(DEV, {}).get("fingerprint")
     is_dev = questions.fingerprint == (dev.fingerprint if dev else recorded)
@@ -140,16 +140,6 @@ def _folder_name(name: str) -> str:
     """The name of another set as a key of the record and a folder; never that of one of the run's own."""
     plain = re.sub(r"[^\w.+-]", "_", name).strip(".") or "set"
     return f"{plain}-set" if plain in ("train", "calibration", DEV) else plain
-
-
-def _open(source: str | list[str], name: str, on_error: Any) -> QuestionSet:
-    from qa_arch.data import synthetic
-    from qa_arch.data.squad import open_set
-
-    first = source if isinstance(source, str) else source[0]
-    if first.startswith("synthetic:"):
-        return synthetic.named(first.removeprefix("synthetic:"))
-    return open_set(source, name=name, on_error=on_error)
 
 
 def _check_target(target: Target, args: argparse.Namespace) -> None:
@@ -237,7 +227,7 @@ def _references(
 def _calibration(config: Config) -> QuestionSet | None:
     """The set that the run was calibrated on; the training set is read only where it was held out of that."""
     if config.data.calibration is not None:
-        return _open(config.data.calibration, "calibration", config.data.on_error)
+        return open_source(config.data.calibration, "calibration", config.data.on_error)
     from qa_arch.training.assemble import load_sets
 
     return load_sets(replace(config.data, dev=None)).get("calibration")

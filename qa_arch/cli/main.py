@@ -22,6 +22,9 @@ COMMANDS = {
     "stats": "describe data sets: examples, negatives, articles, lengths",
     "params": "count a model's parameters by block, without loading weights",
     "tables": "compare recorded runs, or write the tables of experiments/ again",
+    "compare": "test whether one system beats another, over questions and seeds",
+    "show": "show one run on one screen",
+    "report": "write runs into one HTML page that opens from disk",
     "doctor": "say what is installed, what can be reached, and how to mend the rest",
 }
 EXIT_CODES = """\

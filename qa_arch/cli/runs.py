@@ -1,15 +1,19 @@
-"""What ``predict``, ``ask`` and ``evaluate --run`` share: the options for a trained run, and loading it."""
+"""What the commands that take runs share: options, loading a trained run, opening the set it was scored on."""
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+import glob
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from qa_arch.errors import UnavailableError
-from qa_arch.results.record import read_record
+from qa_arch.errors import DataError, RunError, UnavailableError
+from qa_arch.results.record import RunRecord, find_records, read_record
 
 if TYPE_CHECKING:
     from qa_arch.predict import Predictor
+    from qa_arch.types.text import QuestionSet
 
 PRECISIONS = ("fp32", "bf16", "fp16")
 
@@ -51,3 +55,42 @@ def open_run(folder: str, args: argparse.Namespace) -> Predictor:
         said = str(error).strip().splitlines()[0]
         raise UnavailableError(f"--device {device}: cannot be used ({said}); try --device cpu") from error
     return load(folder, device=device, precision=precision, trust=args.trust)
+
+
+def open_source(source: str | list[str], name: str = "", on_error: Any = "raise") -> QuestionSet:
+    """A question set as settings and ``--data`` name it: ``synthetic:SPLIT``, ``hub:...`` or files."""
+    from qa_arch.data import synthetic
+    from qa_arch.data.squad import open_set
+
+    first = source if isinstance(source, str) else source[0]
+    if first.startswith("synthetic:"):
+        return synthetic.named(first.removeprefix("synthetic:"))
+    return open_set(source, name=name, on_error=on_error)
+
+
+def open_scored(source: list[str], record: RunRecord, split: str) -> QuestionSet:
+    """The set that the run's ``split`` was scored on; DataError where ``source`` holds another."""
+    about = record.data.get(split, {})
+    questions = open_source(source, on_error=record.config.get("data", {}).get("on_error", "raise"))
+    if questions.fingerprint != about.get("fingerprint"):
+        raise DataError(
+            f"{' '.join(source)}: not the questions that the runs were scored on ({split} is"
+            f" {about.get('name', 'unknown')}, {about.get('questions', 0):,} questions, hash"
+            f" {str(about.get('fingerprint'))[:12]}; this has {len(questions):,}, hash"
+            f" {questions.fingerprint[:12]}); name that file, or leave --data out and do without texts"
+        )
+    return questions
+
+
+def find_runs(patterns: Sequence[str]) -> list[tuple[Path, RunRecord]]:
+    """The records at or below paths and globs (``runs/bert-s*``), in path order; RunError for none."""
+    paths: list[str] = []
+    for pattern in patterns:
+        matches = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern))  # noqa: PTH207
+        if not matches:
+            raise RunError(f"{pattern}: no such run, folder or pattern that matches one")
+        paths += matches
+    runs = find_records(paths)
+    if not runs:
+        raise RunError(f"{', '.join(patterns)}: holds no run.json; name a run folder or a folder of runs")
+    return runs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from qa_arch.decode.formats import spans_record
@@ -49,17 +49,31 @@ def operating_points(
 
 
 def question_rows(questions: QuestionSet, answers: Sequence[Answer], margin: float) -> dict[str, list[Any]]:
-    """Columns of ``questions.parquet``: scores at ``margin``, offsets, null odds; no text."""
+    """Columns of ``questions.parquet``: scores at ``margin``, offsets, null odds; no text.
+
+    ``span_exact``, ``span_f1`` and ``probability`` are those of the best span whatever the margin: with
+    them any margin can be scored, and confidence compared with truth, from the record alone.
+    """
     texts = {answer.id: answer.text(margin) for answer in answers}
-    scored: dict[str, QuestionScore] = {s.id: s for s in score_questions(questions, texts)}
     rows = spans_record(answers)
-    in_order = [scored[id_] for id_ in rows["id"]]
+    in_order = _in_order(questions, texts, rows["id"])
+    spans = _in_order(questions, best_texts(answers), rows["id"])
     rows["kind"] = [s.kind for s in in_order]
     rows["answerable"] = [s.answerable for s in in_order]
     rows["abstained"] = [s.abstained for s in in_order]
     rows["exact"] = [s.exact for s in in_order]
     rows["f1"] = [s.f1 for s in in_order]
+    rows["span_exact"] = [s.exact for s in spans]
+    rows["span_f1"] = [s.f1 for s in spans]
+    rows["probability"] = [answer.best.probability if answer.best else 0.0 for answer in answers]
     return rows
+
+
+def _in_order(
+    questions: QuestionSet, texts: Mapping[str, str], ids: Sequence[str]
+) -> list[QuestionScore]:
+    scored = {s.id: s for s in score_questions(questions, texts)}
+    return [scored[id_] for id_ in ids]
 
 
 def set_facts(questions: QuestionSet, table: FeatureTable, *, titles: bool) -> dict[str, Any]:

@@ -113,10 +113,17 @@ def write_questions(folder: str | Path, columns: Mapping[str, Sequence[Any]]) ->
 
 
 def read_questions(folder: str | Path) -> dict[str, list[Any]]:
-    """The columns that ``write_questions`` wrote."""
+    """The columns that ``write_questions`` wrote; RunError where the file is missing or damaged."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     path = Path(folder) / QUESTIONS
     if not path.is_file():
         raise RunError(f"{path}: missing; the run did not finish scoring")
-    return pq.read_table(path).to_pydict()
+    try:
+        return pq.read_table(path).to_pydict()
+    except (pa.ArrowException, OSError) as error:
+        said = str(error).splitlines()[0]
+        raise RunError(
+            f"{path}: not readable ({said}); score the run again (qa-arch evaluate --run) or copy it anew"
+        ) from error

@@ -1,0 +1,186 @@
+"""``qa-arch compare``: is B better than A, by how much, how sure, and on which questions."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from qa_arch.cli.runs import find_runs, open_scored
+from qa_arch.errors import ConfigError
+from qa_arch.metrics.significance import RESAMPLES
+from qa_arch.results.compare import (
+    TOLD,
+    Changed,
+    Comparison,
+    Measured,
+    against_baseline,
+    compare,
+    find_group,
+    p_value,
+    span,
+    spread,
+)
+from qa_arch.results.comparison import Table
+from qa_arch.results.groups import group_runs, one_system
+from qa_arch.results.questions import DEV
+from qa_arch.results.render import FORMATS, render
+from qa_arch.types.text import Example
+
+_SHOWN = 60
+"""Characters of a text in a table."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("runs", nargs="*", metavar="RUN", help="A and B, one run each; with --baseline all runs to compare")
+    add("--a", nargs="+", default=[], metavar="RUN", help="several seeds of A: run folders or globs")
+    add("--b", nargs="+", default=[], metavar="RUN", help="several seeds of B")
+    add("--baseline", metavar="NAME", help="compare every system below RUN with the one of this name")
+    add("--split", default=DEV, help="the scored set (default: dev)")
+    add(
+        "--data",
+        nargs="+",
+        metavar="FILE",
+        help="the questions themselves, for texts: files, hub:NAME:SPLIT or synthetic:SPLIT",
+    )
+    add("--top", type=int, default=20, metavar="N", help="how many questions to show (default: 20)")
+    add("--resamples", type=int, default=RESAMPLES, metavar="N", help=f"default: {RESAMPLES:,}")
+    add("--seed", type=int, default=0, help="of the resampling (default: 0)")
+    add("--format", choices=FORMATS, default="text", help="default: text")
+    add("--json", action="store_true", help="everything as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the comparison of two systems, or of every system with a baseline."""
+    if args.resamples < 1 or args.top < 0 or args.seed < 0:
+        raise ConfigError("--resamples must be at least 1, --top and --seed at least 0")
+    if args.baseline is not None:
+        return _against_baseline(args)
+    a, b = (one_system(find_runs(side), name) for name, side in zip("AB", _sides(args), strict=True))
+    if a.label == b.label:
+        a, b = replace(a, label=f"A: {a.label}"), replace(b, label=f"B: {b.label}")
+    found = compare(a, b, split=args.split, resamples=args.resamples, seed=args.seed, top=args.top)
+    examples: dict[str, Example] = {}
+    if args.data:
+        questions = open_scored(args.data, a.record, args.split)
+        examples = {example.id: example for example in questions.examples}
+    if args.json:
+        page = found.as_dict()
+        page["changed"] = [
+            {**plain, **_texts(one, examples)}
+            for plain, one in zip(page["changed"], found.changed, strict=True)
+        ]
+        print(json.dumps(page, indent=2, ensure_ascii=False))
+        return 0
+    sys.stdout.write(render(_tables(found, args, examples), args.format))
+    return 0
+
+
+def _sides(args: argparse.Namespace) -> tuple[Sequence[str], Sequence[str]]:
+    if args.runs and (args.a or args.b):
+        raise ConfigError("name the runs as A B, or as --a RUN... --b RUN..., not both")
+    if args.a and args.b:
+        return args.a, args.b
+    if len(args.runs) != 2:
+        raise ConfigError(
+            "give two runs (qa-arch compare A B), seeds of two systems (--a RUN... --b RUN...), or"
+            " --baseline NAME with a folder of runs"
+        )
+    return [args.runs[0]], [args.runs[1]]
+
+
+def _against_baseline(args: argparse.Namespace) -> int:
+    if args.a or args.b or args.data:
+        raise ConfigError("--baseline compares the systems below RUN...; leave out --a, --b and --data")
+    groups = group_runs(find_runs(args.runs or ["runs"]))
+    baseline = find_group(groups, args.baseline)
+    table = against_baseline(groups, baseline, split=args.split, resamples=args.resamples, seed=args.seed)
+    sys.stdout.write(render([table], "json" if args.json else args.format))
+    return 0
+
+
+def _tables(found: Comparison, args: argparse.Namespace, examples: Mapping[str, Example]) -> list[Table]:
+    a, b = found.a.label, found.b.label
+    seeds = f"{_seeds(len(found.a.runs))} of A, {_seeds(len(found.b.runs))} of B"
+    columns = {
+        "name": "",
+        "n": "questions",
+        "a": f"A: {a.removeprefix('A: ')}",
+        "b": f"B: {b.removeprefix('B: ')}",
+        "delta": "B − A",
+        "interval": "95% interval",
+        "p": "p",
+        "runs": "p, these runs",
+    }
+    notes = [f"{seeds}; {args.resamples:,} resamples, intervals of B − A over questions and seeds", TOLD]
+    notes.append("; ".join(f"{name}: {count:,}" for name, count in found.outcomes.items()))
+    tables = [Table(f"{found.split}: B against A", columns, [_row(one) for one in found.measures], notes)]
+    if found.kinds:
+        tables.append(
+            Table(
+                "F1 by kind of question",
+                columns | {"holm": "p, Holm"},
+                [_row(one) for one in found.kinds],
+                [f"Holm: p corrected for {len(found.kinds)} kinds"],
+            )
+        )
+    if found.changed:
+        tables.append(_changed(found, examples))
+    return tables
+
+
+def _changed(found: Comparison, examples: Mapping[str, Example]) -> Table:
+    columns = {"model": "question", "kind": "kind", "a": "F1 A", "b": "F1 B"}
+    if examples:
+        columns = {"run": "question", "kind": "kind", "gold": "gold", "a": "F1 A", "at": "A", "b": "F1 B", "bt": "B"}
+    rows = []
+    for one in found.changed:
+        kind = one.kind or ("answerable" if one.answerable else "unanswerable")
+        row: dict[str, Any] = {"model": one.id, "kind": kind, "a": f"{one.a:.2f}", "b": f"{one.b:.2f}"}
+        if examples:
+            texts = _texts(one, examples)
+            row |= {"run": _cut(texts["question"]), "gold": _cut(" | ".join(texts["gold"]) or "no answer")}
+            row |= {"at": _cut(" | ".join(texts["a_answers"])), "bt": _cut(" | ".join(texts["b_answers"]))}
+        rows.append(row)
+    notes = [] if examples else ["texts come with --data FILE, the file that the runs were scored on"]
+    return Table(f"The {len(rows)} questions that changed most", columns, rows, notes)
+
+
+def _texts(one: Changed, examples: Mapping[str, Example]) -> dict[str, Any]:
+    """Question, gold answers and each side's distinct answers; nothing without the data."""
+    if not examples:
+        return {}
+    example = examples[one.id]
+    a, b = (
+        list(dict.fromkeys(example.context[s[0] : s[1]] if s else "no answer" for s in side))
+        for side in one.spans
+    )
+    gold = list(dict.fromkeys(answer.text for answer in example.answers))
+    return {"question": example.question, "gold": gold, "a_answers": a, "b_answers": b}
+
+
+def _row(one: Measured) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "n": one.questions,
+        "a": spread(one.a, one.a_sd),
+        "b": spread(one.b, one.b_sd),
+        "delta": f"{one.effect.delta:+.2f}",
+        "interval": span(one.effect.interval, signed=True),
+        "p": p_value(one.effect.p_bootstrap),
+        "runs": p_value(one.effect.p_randomisation),
+        "holm": None if one.p_holm is None else p_value(one.p_holm),
+    }
+
+
+def _seeds(count: int) -> str:
+    return "1 run" if count == 1 else f"{count} seeds"
+
+
+def _cut(text: str) -> str:
+    plain = " ".join(text.split())
+    return plain if len(plain) <= _SHOWN else f"{plain[: _SHOWN - 1]}…"

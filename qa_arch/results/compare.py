@@ -1,0 +1,260 @@
+"""Two systems side by side, or several beside a baseline: differences, intervals, tests, questions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from qa_arch.errors import RunError
+from qa_arch.metrics.significance import (
+    RESAMPLES,
+    Effect,
+    Interval,
+    bootstrap_interval,
+    effect,
+    holm,
+    mean_sd,
+)
+from qa_arch.results.comparison import Table
+from qa_arch.results.groups import Group, same_measure
+from qa_arch.results.questions import DEV, Bools, Floats, Questions, load_aligned
+
+TOLD = (
+    "p: bootstrap over questions and seeds; p, these runs: approximate randomisation over questions,"
+    " scores averaged over seeds"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One figure of both systems over the ``questions`` questions it is the mean of; percent."""
+
+    name: str
+    questions: int
+    a: float
+    a_sd: float | None
+    b: float
+    b_sd: float | None
+    effect: Effect
+    p_holm: float | None = None
+    """``effect.p_bootstrap`` corrected for the number of kinds; None where it is not one of a family."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A question that the two systems answer differently; F1 in 0..1, means over seeds."""
+
+    id: str
+    kind: str | None
+    answerable: bool
+    a: float
+    b: float
+    spans: tuple[tuple[tuple[int, int] | None, ...], tuple[tuple[int, int] | None, ...]]
+    """Of each run of A, then of B: character offsets of the answer given, None for "no answer"."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """B against A on one split."""
+
+    a: Group
+    b: Group
+    split: str
+    measures: tuple[Measured, ...]
+    kinds: tuple[Measured, ...]
+    outcomes: dict[str, int]
+    """Questions by whose answer matches a gold answer exactly in most runs."""
+    changed: tuple[Changed, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        def side(group: Group) -> dict[str, Any]:
+            return {"label": group.label, "runs": [str(folder) for folder, _ in group.runs]}
+
+        return {
+            "a": side(self.a),
+            "b": side(self.b),
+            "split": self.split,
+            "measures": [_flat(one) for one in self.measures],
+            "kinds": [_flat(one) for one in self.kinds],
+            "outcomes": self.outcomes,
+            "changed": [asdict(one) for one in self.changed],
+        }
+
+
+def compare(
+    a: Group, b: Group, *, split: str = DEV, resamples: int = RESAMPLES, seed: int = 0, top: int = 20
+) -> Comparison:
+    """Everything of the comparison that needs no text; RunError where the two do not compare."""
+    same_measure([*a.runs, *b.runs], split)
+    rows = load_aligned([*a.runs, *b.runs], split)
+    left, right = rows[: len(a.runs)], rows[len(a.runs) :]
+
+    def measured(name: str, key: str, where: Bools) -> Measured:
+        x, y = _stack(left, key)[:, where], _stack(right, key)[:, where]
+        return _measured(name, x, y, resamples, seed)
+
+    first = rows[0]
+    everything = np.ones(len(first), dtype=bool)
+    measures = [measured("EM", "exact", everything), measured("F1", "f1", everything)]
+    for name, where in (("HasAns", first.answerable), ("NoAns", ~first.answerable)):
+        if where.any() and not where.all():
+            measures += [measured(f"{name} EM", "exact", where), measured(f"{name} F1", "f1", where)]
+    kinds = [measured(kind, "f1", where) for kind, where in _kinds(first)]
+    return Comparison(
+        a,
+        b,
+        split,
+        tuple(measures),
+        tuple(_corrected(kinds)),
+        _outcomes(left, right),
+        tuple(_changed(left, right, top)),
+    )
+
+
+def against_baseline(
+    groups: Sequence[Group],
+    baseline: Group,
+    *,
+    split: str = DEV,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Table:
+    """One row a system: EM and F1, mean ± s.d. over seeds with the 95% interval over questions, and the
+    difference in F1 from the baseline, its p-value corrected for the number of systems (Holm 1979)."""
+    same_measure([run for group in groups for run in group.runs], split)
+    everything = load_aligned([run for group in groups for run in group.runs], split)
+    stacked, at = {}, 0
+    for group in groups:
+        stacked[group.label] = everything[at : at + len(group.runs)]
+        at += len(group.runs)
+    reference = 100 * _stack(stacked[baseline.label], "f1")
+    others = [group.label for group in groups if group.label != baseline.label]
+    effects = {
+        label: effect(reference, 100 * _stack(stacked[label], "f1"), resamples=resamples, seed=seed)
+        for label in others
+    }
+    corrected = dict(zip(others, holm([effects[label].p_bootstrap for label in others]), strict=True))
+    rows = []
+    for group in groups:
+        row: dict[str, Any] = {"model": group.label, "seeds": len(group.runs)}
+        for key, name in (("exact", "EM"), ("f1", "F1")):
+            scores = 100 * _stack(stacked[group.label], key)
+            row[name] = spread(*mean_sd(scores.mean(1).tolist()))
+            row[f"{name} 95%"] = span(bootstrap_interval(scores, resamples=resamples, seed=seed))
+        if found := effects.get(group.label):
+            row |= {"delta": f"{found.delta:+.2f}", "delta 95%": span(found.interval, signed=True)}
+            row |= {"p": p_value(found.p_bootstrap), "p_holm": p_value(corrected[group.label])}
+            row["p_runs"] = p_value(found.p_randomisation)
+        rows.append(row)
+    columns = {
+        "model": "model",
+        "seeds": "seeds",
+        "EM": "EM",
+        "EM 95%": "95% interval",
+        "F1": "F1",
+        "F1 95%": "95% interval",
+        "delta": "ΔF1",
+        "delta 95%": "95% interval",
+        "p": "p",
+        "p_holm": "p, Holm",
+        "p_runs": "p, these runs",
+    }
+    notes = [
+        f"{len(everything[0]):,} questions; ± standard deviation over seeds; intervals of EM and F1 over"
+        f" questions, of ΔF1 over questions and seeds ({resamples:,} resamples)",
+        f"ΔF1 against {baseline.label}; {TOLD}; Holm over {len(others)} comparisons",
+    ]
+    return Table(f"{split}: every system against {baseline.label}", columns, rows, notes)
+
+
+def find_group(groups: Sequence[Group], label: str) -> Group:
+    """The group of that label; RunError lists those that there are."""
+    for group in groups:
+        if group.label == label:
+            return group
+    raise RunError(f"no system is called '{label}' (there are: {'; '.join(g.label for g in groups)})")
+
+
+def spread(mean: float, sd: float | None) -> str:
+    return f"{mean:.2f}" if sd is None else f"{mean:.2f} ± {sd:.2f}"
+
+
+def span(interval: Interval, *, signed: bool = False) -> str:
+    low, high = (f"{end:+.2f}" if signed else f"{end:.2f}" for end in interval)
+    return f"{low} .. {high}"
+
+
+def p_value(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _stack(rows: Sequence[Questions], key: str) -> Floats:
+    """``(R, N)``."""
+    return np.stack([getattr(one, key) for one in rows])
+
+
+def _measured(name: str, x: Floats, y: Floats, resamples: int, seed: int) -> Measured:
+    a, a_sd = mean_sd((100 * x.mean(1)).tolist())
+    b, b_sd = mean_sd((100 * y.mean(1)).tolist())
+    found = effect(100 * x, 100 * y, resamples=resamples, seed=seed)
+    return Measured(name, x.shape[1], a, a_sd, b, b_sd, found)
+
+
+def _kinds(rows: Questions) -> list[tuple[str, Bools]]:
+    """Kinds with the questions of each, in alphabetical order; none where the data has no kinds."""
+    kinds = np.array([kind or "" for kind in rows.kind])
+    return [(str(kind), kinds == kind) for kind in np.unique(kinds) if kind]
+
+
+def _corrected(kinds: Sequence[Measured]) -> list[Measured]:
+    corrected = holm([one.effect.p_bootstrap for one in kinds])
+    return [
+        Measured(k.name, k.questions, k.a, k.a_sd, k.b, k.b_sd, k.effect, p)
+        for k, p in zip(kinds, corrected, strict=True)
+    ]
+
+
+def _outcomes(left: Sequence[Questions], right: Sequence[Questions]) -> dict[str, int]:
+    a, b = (_stack(side, "exact").mean(0) > 0.5 for side in (left, right))
+    tests: dict[str, Callable[[], Bools]] = {
+        "both right": lambda: a & b,
+        "A right, B wrong": lambda: a & ~b,
+        "A wrong, B right": lambda: ~a & b,
+        "both wrong": lambda: ~a & ~b,
+    }
+    return {name: int(test().sum()) for name, test in tests.items()}
+
+
+def _changed(left: Sequence[Questions], right: Sequence[Questions], top: int) -> list[Changed]:
+    """The questions whose mean F1 changed most; of equals, those whose null odds moved furthest."""
+    first = left[0]
+    a, b = _stack(left, "f1").mean(0), _stack(right, "f1").mean(0)
+    with np.errstate(invalid="ignore"):  # infinite on both sides: they did not move
+        moved = np.nan_to_num(np.abs(_stack(right, "null_odds").mean(0) - _stack(left, "null_odds").mean(0)))
+    order = np.lexsort((np.arange(len(first)), -moved, -np.abs(b - a)))
+    return [
+        Changed(
+            first.ids[q],
+            first.kind[q],
+            bool(first.answerable[q]),
+            float(a[q]),
+            float(b[q]),
+            (tuple(_given(one, q) for one in left), tuple(_given(one, q) for one in right)),
+        )
+        for q in order[:top].tolist()
+        if a[q] != b[q]
+    ]
+
+
+def _given(rows: Questions, q: int) -> tuple[int, int] | None:
+    return None if rows.abstained[q] or rows.start[q] < 0 else (int(rows.start[q]), int(rows.end[q]))
+
+
+def _flat(one: Measured) -> dict[str, Any]:
+    flat = asdict(one)
+    flat |= flat.pop("effect")
+    flat["interval"] = list(one.effect.interval)
+    return flat

@@ -1,0 +1,119 @@
+"""Runs that differ in nothing but the seed, and what to call such a group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qa_arch.config.identity import NEUTRAL, PLACES
+from qa_arch.errors import RunError
+from qa_arch.results.comparison import Runs, measure_of
+from qa_arch.results.record import RunRecord
+
+_ASIDE = {*NEUTRAL, *PLACES, "seed"}
+"""Settings that do not make another system; the data counts by its fingerprint."""
+_PREFIXES = ("logger.", "references.")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Seeds of one system."""
+
+    label: str
+    runs: tuple[tuple[Path, RunRecord], ...]
+
+    @property
+    def record(self) -> RunRecord:
+        return self.runs[0][1]
+
+
+def settings(record: RunRecord) -> dict[str, Any]:
+    """Dotted setting -> value of everything that makes a system what it is, seed and places aside."""
+    flat = dict(_flatten(record.config))
+    kept = {key: value for key, value in flat.items() if not _aside(key)}
+    kept["model"] = record.model
+    fingerprints = {split: record.data.get(split, {}).get("fingerprint") for split in ("train", "calibration")}
+    return kept | {f"data.{split} (hash)": value[:8] for split, value in fingerprints.items() if value}
+
+
+def differing(records: Sequence[RunRecord]) -> dict[str, list[Any]]:
+    """Setting -> its value in each record, for the settings in which they differ."""
+    each = [settings(record) for record in records]
+    keys = dict.fromkeys(key for one in each for key in one)
+    values = {key: [one.get(key) for one in each] for key in keys}
+    return {key: found for key, found in values.items() if any(value != found[0] for value in found)}
+
+
+def group_runs(runs: Runs) -> list[Group]:
+    """Groups in the order of their first run; labels name the model and what tells it from its namesakes."""
+    groups: dict[str, list[tuple[Path, RunRecord]]] = {}
+    for folder, record in runs:
+        groups.setdefault(repr(sorted(settings(record).items(), key=str)), []).append((folder, record))
+    members = list(groups.values())
+    return [Group(label, tuple(group)) for label, group in zip(_labels(members), members, strict=True)]
+
+
+def one_system(runs: Runs, name: str) -> Group:
+    """The runs as seeds of one system; RunError names the settings where they are not, or a seed used twice."""
+    records = [record for _, record in runs]
+    if unlike := differing(records):
+        shown = "; ".join(f"{key}: {' / '.join(map(str, values))}" for key, values in list(unlike.items())[:4])
+        raise RunError(
+            f"{name}: these runs differ in more than the seed ({shown}); they are not averaged, name the"
+            " seeds of one system"
+        )
+    seeds = [record.seed for record in records]
+    if len(set(seeds)) < len(seeds):
+        raise RunError(f"{name}: seed {max(seeds, key=seeds.count)} comes twice; name each run once")
+    return Group(records[0].model, tuple(runs))
+
+
+def same_measure(runs: Runs, split: str) -> None:
+    """RunError where runs were scored on other data, by another protocol or metric version, or not at all."""
+    found: dict[Any, Path] = {}
+    for folder, record in runs:
+        measure = measure_of(record, split)
+        if measure is None:
+            known = ", ".join(record.scores) or "nothing"
+            raise RunError(
+                f"{folder}: has no scores of {split} (status {record.status}, scored: {known});"
+                f" finish or score it first"
+            )
+        found.setdefault(measure, folder)
+    if len(found) > 1:
+        told = "; ".join(
+            f"{folder}: set {measure.fingerprint[:8]}, SQuAD {measure.protocol}, metric {measure.metric_version}"
+            for measure, folder in found.items()
+        )
+        raise RunError(f"figures of different sets, protocols or metric versions do not compare ({told})")
+
+
+def _labels(members: Sequence[Sequence[tuple[Path, RunRecord]]]) -> list[str]:
+    records = [group[0][1] for group in members]
+    namesakes: dict[str, list[int]] = {}
+    for index, record in enumerate(records):
+        namesakes.setdefault(record.model, []).append(index)
+    labels = [record.model for record in records]
+    for same in namesakes.values():
+        for key, values in differing([records[index] for index in same]).items():
+            for index, value in zip(same, values, strict=True):
+                labels[index] += f" {key.removeprefix('model.').removeprefix('trainer.')}={_plain(value)}"
+    return labels
+
+
+def _plain(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value).rpartition("/")[2]
+
+
+def _aside(key: str) -> bool:
+    return key in _ASIDE or key.startswith((*_PREFIXES, *(f"{place}." for place in _ASIDE)))
+
+
+def _flatten(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

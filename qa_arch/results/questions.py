@@ -1,0 +1,109 @@
+"""One row a question, as arrays: what tests, curves and breakdowns are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from qa_arch.errors import RunError
+from qa_arch.results.record import QUESTIONS, RunRecord, read_questions
+
+DEV = "dev"
+_NEEDED = ("id", "start", "end", "null_odds", "answerable", "abstained", "exact", "f1", "kind")
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Questions:
+    """The questions of one scored set, ``(N,)`` each, in the order of the set."""
+
+    folder: Path
+    ids: tuple[str, ...]
+    kind: tuple[str | None, ...]
+    answerable: Bools
+    abstained: Bools
+    """At the run's own margin, as are ``exact`` and ``f1``, 0..1."""
+    exact: Floats
+    f1: Floats
+    start: Ints
+    """Character offsets of the best span whatever the margin; -1 where there is none."""
+    end: Ints
+    null_odds: Floats
+    span_exact: Floats | None
+    """Scores of the best span, 0..1; None in records of before they were kept."""
+    span_f1: Floats | None
+    probability: Floats | None
+    """Softmax of the best span's score over all candidates, "no answer" included."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def questions_folder(run: Path, split: str = DEV) -> Path:
+    """Where a run keeps the rows of a scored set: dev beside the record, others below ``sets``."""
+    return run if split == DEV else run / "sets" / split
+
+
+def load_questions(run: Path, record: RunRecord, split: str = DEV) -> Questions:
+    """The rows of ``split``; RunError names file, fault and remedy."""
+    folder = questions_folder(run, split)
+    path = folder / QUESTIONS
+    if not path.is_file():
+        closed = record.config.get("data", {}).get("open_dev") is False and split == DEV
+        told = "--final" if closed else "--data FILE"
+        raise RunError(
+            f"{path}: missing, so there are no rows of single questions; score the run:"
+            f" qa-arch evaluate --run {run} {told}"
+        )
+    columns = read_questions(folder)
+    if missing := [name for name in _NEEDED if name not in columns]:
+        raise RunError(f"{path}: lacks the columns {', '.join(missing)}; score the run again")
+    expected = record.data.get(split, {}).get("questions")
+    if expected is not None and expected != len(columns["id"]):
+        raise RunError(
+            f"{path}: holds {len(columns['id']):,} questions where the record says {expected:,};"
+            " the two do not belong together, score the run again"
+        )
+    return _from_columns(run, columns)
+
+
+def _from_columns(run: Path, columns: dict[str, list[Any]]) -> Questions:
+    def floats(name: str) -> Floats | None:
+        return np.asarray(columns[name], dtype=np.float64) if name in columns else None
+
+    return Questions(
+        folder=run,
+        ids=tuple(columns["id"]),
+        kind=tuple(columns["kind"]),
+        answerable=np.asarray(columns["answerable"], dtype=bool),
+        abstained=np.asarray(columns["abstained"], dtype=bool),
+        exact=np.asarray(columns["exact"], dtype=np.float64),
+        f1=np.asarray(columns["f1"], dtype=np.float64),
+        start=np.asarray(columns["start"], dtype=np.int64),
+        end=np.asarray(columns["end"], dtype=np.int64),
+        null_odds=np.asarray(columns["null_odds"], dtype=np.float64),
+        span_exact=floats("span_exact"),
+        span_f1=floats("span_f1"),
+        probability=floats("probability"),
+    )
+
+
+def load_aligned(runs: Sequence[tuple[Path, RunRecord]], split: str) -> list[Questions]:
+    """The rows of several runs over the same questions; RunError where the ids differ."""
+    loaded = [load_questions(folder, record, split) for folder, record in runs]
+    for other in loaded[1:]:
+        if other.ids != loaded[0].ids:
+            shared = len(set(other.ids) & set(loaded[0].ids))
+            raise RunError(
+                f"{other.folder} and {loaded[0].folder}: {split} rows are of different questions, or in"
+                f" another order ({shared:,} shared); score both on the same file"
+            )
+    return loaded
