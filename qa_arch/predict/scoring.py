@@ -69,9 +69,7 @@ def question_rows(questions: QuestionSet, answers: Sequence[Answer], margin: flo
     return rows
 
 
-def _in_order(
-    questions: QuestionSet, texts: Mapping[str, str], ids: Sequence[str]
-) -> list[QuestionScore]:
+def _in_order(questions: QuestionSet, texts: Mapping[str, str], ids: Sequence[str]) -> list[QuestionScore]:
     scored = {s.id: s for s in score_questions(questions, texts)}
     return [scored[id_] for id_ in ids]
 

@@ -34,7 +34,9 @@ def settings(record: RunRecord) -> dict[str, Any]:
     flat = dict(_flatten(record.config))
     kept = {key: value for key, value in flat.items() if not _aside(key)}
     kept["model"] = record.model
-    fingerprints = {split: record.data.get(split, {}).get("fingerprint") for split in ("train", "calibration")}
+    fingerprints = {
+        split: record.data.get(split, {}).get("fingerprint") for split in ("train", "calibration")
+    }
     return kept | {f"data.{split} (hash)": value[:8] for split, value in fingerprints.items() if value}
 
 
@@ -59,7 +61,9 @@ def one_system(runs: Runs, name: str) -> Group:
     """The runs as seeds of one system; RunError names the settings where they are not, or a seed used twice."""
     records = [record for _, record in runs]
     if unlike := differing(records):
-        shown = "; ".join(f"{key}: {' / '.join(map(str, values))}" for key, values in list(unlike.items())[:4])
+        shown = "; ".join(
+            f"{key}: {' / '.join(map(str, values))}" for key, values in list(unlike.items())[:4]
+        )
         raise RunError(
             f"{name}: these runs differ in more than the seed ({shown}); they are not averaged, name the"
             " seeds of one system"

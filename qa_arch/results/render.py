@@ -12,7 +12,7 @@ from typing import Any
 from qa_arch.results.comparison import Table
 
 FORMATS = ("text", "markdown", "latex", "json", "csv")
-_TEXT_COLUMNS = ("model", "run", "block", "set")
+_TEXT_COLUMNS = ("model", "run", "block", "set", "name", "kind", "gold", "a_answer", "b_answer")
 _LATEX = str.maketrans(
     {c: rf"\{c}" for c in "&%$#_{}"}
     | {
@@ -99,7 +99,7 @@ def print_table(table: Table) -> None:
     """On a terminal a drawn table, into a pipe the same without colour or folding."""
     from rich.console import Console
 
-    Console(width=None if sys.stdout.isatty() else _WIDE).print(_drawn(table))
+    Console(width=None if sys.stdout.isatty() else _WIDE).print(drawn(table))
     for note in table.notes:
         print(f"  {note}")
 
@@ -108,14 +108,15 @@ def _text(table: Table) -> str:
     from rich.console import Console
 
     page = io.StringIO()
-    Console(file=page, width=_WIDE).print(_drawn(table))
+    Console(file=page, width=_WIDE).print(drawn(table))
     return page.getvalue() + "".join(f"  {note}\n" for note in table.notes)
 
 
-def _drawn(table: Table) -> Any:
+def drawn(table: Table) -> Any:
+    """The table for a rich console."""
     from rich.table import Table as Drawn
 
-    drawn = Drawn(title=table.title, title_justify="left")
+    drawn = Drawn(title=table.title or None, title_justify="left")
     for key, heading in table.columns.items():
         text = key in _TEXT_COLUMNS
         drawn.add_column(heading, justify="left" if text else "right", overflow="fold", no_wrap=not text)

@@ -1,0 +1,207 @@
+"""One run as sections for a screen: what it was, how it went, what came out, where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qa_arch.errors import RunError
+from qa_arch.results.comparison import Table
+from qa_arch.results.questions import Questions, load_questions
+from qa_arch.results.record import RunRecord
+
+HIGHLIGHTS = (
+    "encoder.name",
+    "encoder.init",
+    "encoder.layers",
+    "encoder.width",
+    "optim.lr",
+    "optim.head_lr",
+    "optim.schedule",
+    "trainer.epochs",
+    "trainer.precision",
+    "trainer.token_budget",
+    "features.max_length",
+    "features.stride",
+    "decode.search",
+)
+"""Settings that are shown; the model's own are all shown."""
+
+POINTS = {
+    "margin_0": "margin 0",
+    "calibrated": "calibrated",
+    "given": "given",
+    "never_null": "never null",
+    "oracle": "oracle (a bound)",
+}
+SCORES = {
+    "exact": "EM",
+    "f1": "F1",
+    "HasAns_exact": "HasAns EM",
+    "HasAns_f1": "HasAns F1",
+    "NoAns_exact": "NoAns EM",
+    "answerable_precision": "answered P",
+    "answerable_recall": "answered R",
+}
+_BARS = "▁▂▃▄▅▆▇█"
+_CURVES = {
+    "train_loss": "training loss",
+    "calibration_loss": "calibration loss",
+    "calibration_exact": "calibration EM",
+    "calibration_f1": "calibration F1",
+}
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What ``qa-arch show`` shows; ``facts`` are headed lists of name and value."""
+
+    title: str
+    status: str
+    error: str | None
+    facts: Mapping[str, Sequence[tuple[str, str]]]
+    scores: Table
+    """A row for each scored set and margin."""
+    curves: Sequence[tuple[str, str, Sequence[float | None]]]
+    """Name, sparkline and the value of each epoch."""
+    best_epoch: int | None
+    errors: Mapping[str, int] | None
+    """Questions by how they went; None where the run has no rows of questions."""
+    note: str | None
+    """Why there is no error split."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "title": self.title,
+            "status": self.status,
+            "error": self.error,
+            "facts": {head: dict(pairs) for head, pairs in self.facts.items()},
+            "scores": [dict(row) for row in self.scores.rows],
+            "curves": {name: list(values) for name, _, values in self.curves},
+            "best_epoch": self.best_epoch,
+            "errors": None if self.errors is None else dict(self.errors),
+            "note": self.note,
+        }
+
+
+def summarise(folder: Path, record: RunRecord, split: str = "dev") -> Summary:
+    """Read the run's record and, where they are, its rows of questions; RunError for damaged rows."""
+    errors, note = None, None
+    if split in record.scores:
+        try:
+            errors = outcomes(load_questions(folder, record, split))
+        except RunError as error:
+            note = str(error)
+    return Summary(
+        title=f"{record.name} / {folder.resolve().name}",
+        status=record.status,
+        error=record.error,
+        facts={"settings": _settings(record), "run": _run(record), "provenance": _provenance(record)},
+        scores=_scores(record),
+        curves=_curves(record.epochs),
+        best_epoch=record.best_epoch,
+        errors=errors,
+        note=note,
+    )
+
+
+def outcomes(rows: Questions) -> dict[str, int]:
+    """Every question once: right, near miss, wrong span, missed answer, wrongly answered.
+
+    At the run's margin; a near miss shares words with a gold answer (0 < F1 < 1, or EM 0 with F1 1).
+    """
+    right = rows.exact > 0
+    wrong = rows.answerable & ~right & ~rows.abstained
+    split = {
+        "right": right,
+        "near miss": wrong & (rows.f1 > 0),
+        "wrong span": wrong & (rows.f1 == 0),
+        "missed answer": rows.answerable & ~right & rows.abstained,
+        "answered the unanswerable": ~rows.answerable & ~right,
+    }
+    return {name: int(where.sum()) for name, where in split.items()}
+
+
+def sparkline(values: Sequence[float | None]) -> str:
+    """One bar a value between the lowest and the highest; a blank where there is none."""
+    known = [value for value in values if value is not None]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    step = (high - low) / (len(_BARS) - 1) or 1.0
+    return "".join(" " if value is None else _BARS[round((value - low) / step)] for value in values)
+
+
+def _settings(record: RunRecord) -> list[tuple[str, str]]:
+    shown = []
+    for key in HIGHLIGHTS:
+        section, _, name = key.partition(".")
+        value = record.config.get(section, {}).get(name)
+        if value is not None:
+            shown.append((key, str(value)))
+    own = record.config.get("model", {})
+    shown += [(f"model.{key}", str(value)) for key, value in own.items() if key not in ("task", "name")]
+    return shown
+
+
+def _run(record: RunRecord) -> list[tuple[str, str]]:
+    batch = record.batch
+    shown = [("seed", str(record.seed))]
+    for split, about in record.data.items():
+        told = f"{about.get('questions', 0):,} questions, {about.get('unanswerable', 0):,} unanswerable"
+        shown.append(
+            (f"{split} set", f"{about.get('name', '?')}: {told}, SQuAD {about.get('protocol', '?')}")
+        )
+    if batch:
+        made = f"{batch.get('micro')} × {batch.get('accumulate')} × {batch.get('devices')}"
+        shown.append(("batch", f"{batch.get('global')} (micro × accumulated × devices: {made})"))
+    if "total" in record.parameters:
+        blocks = ", ".join(f"{k} {v:,}" for k, v in record.parameters.get("blocks", {}).items())
+        shown.append(("parameters", f"{record.parameters['total']:,} ({blocks})"))
+    shown += [(f"seconds, {name}", f"{value:,.1f}") for name, value in record.seconds.items()]
+    if record.examples_per_second is not None:
+        shown.append(("windows a second", f"{record.examples_per_second:,.1f}"))
+    if record.peak_memory_mb is not None:
+        shown.append(("peak memory", f"{record.peak_memory_mb:,.0f} MB"))
+    if record.margin:
+        value = record.margin.get("value")
+        told = "never null" if value is None else f"{value:.3f}"
+        shown.append(("null margin", f"{told}, fitted on {record.margin.get('fitted_on', 'nothing')}"))
+    return shown
+
+
+def _provenance(record: RunRecord) -> list[tuple[str, str]]:
+    dirty = {True: ", with changes that it does not hold", False: "", None: ""}[record.dirty]
+    device = ", ".join(f"{key} {value}" for key, value in record.device.items())
+    shown = [
+        ("created", record.created or "unknown"),
+        ("commit", f"{record.commit[:12]}{dirty}" if record.commit else "none (not a checkout)"),
+        ("config", record.config_hash[:12]),
+        ("device", device or "unknown"),
+        ("versions", ", ".join(f"{name} {version}" for name, version in record.versions.items())),
+    ]
+    for split, about in record.data.items():
+        shown.append((f"{split} hash", str(about.get("fingerprint", "unknown"))[:12]))
+    return shown
+
+
+def _scores(record: RunRecord) -> Table:
+    rows = []
+    for split, points in record.scores.items():
+        for key in POINTS:
+            if key in points:
+                point = dict(points[key])
+                point["exact"] = point.get("exact", point.get("exact_match"))
+                named = {"model": split, "run": POINTS[key], "margin": key}
+                rows.append({**named, **point, "null_threshold": point.get("threshold")})
+    shown = {key: name for key, name in SCORES.items() if any(row.get(key) is not None for row in rows)}
+    return Table("", {"model": "set", "run": "margin", **shown, "null_threshold": "at"}, rows)
+
+
+def _curves(epochs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, list[float | None]]]:
+    curves = []
+    for key, name in _CURVES.items():
+        values = [epoch.get(key) for epoch in epochs]
+        if any(value is not None for value in values):
+            curves.append((name, sparkline(values), values))
+    return curves
