@@ -136,15 +136,9 @@ def _tables(found: Comparison, args: argparse.Namespace, examples: Mapping[str, 
 def _changed(found: Comparison, examples: Mapping[str, Example]) -> Table:
     columns = {"model": "question", "kind": "kind", "a": "F1 A", "b": "F1 B"}
     if examples:
-        columns = {
-            "run": "question",
-            "kind": "kind",
-            "gold": "gold",
-            "a": "F1 A",
-            "a_answer": "A",
-            "b": "F1 B",
-            "b_answer": "B",
-        }
+        texts_too = ("gold", "a", "a_answer", "b", "b_answer")
+        heads = dict(zip(texts_too, ("gold", "F1 A", "A", "F1 B", "B"), strict=True))
+        columns = {"run": "question", "kind": "kind", **heads}
     rows = []
     for one in found.changed:
         kind = one.kind or ("answerable" if one.answerable else "unanswerable")
@@ -152,10 +146,7 @@ def _changed(found: Comparison, examples: Mapping[str, Example]) -> Table:
         if examples:
             texts = _texts(one, examples)
             row |= {"run": _cut(texts["question"]), "gold": _cut(" | ".join(texts["gold"]) or "no answer")}
-            row |= {
-                "a_answer": _cut(" | ".join(texts["a_answers"])),
-                "b_answer": _cut(" | ".join(texts["b_answers"])),
-            }
+            row |= {f"{side}_answer": _cut(" | ".join(texts[f"{side}_answers"])) for side in "ab"}
         rows.append(row)
     notes = [] if examples else ["texts come with --data FILE, the file that the runs were scored on"]
     return Table(f"The {len(rows)} questions that changed most", columns, rows, notes)

@@ -1,4 +1,4 @@
-"""What the commands that take runs share: options, loading a trained run, opening the set it was scored on."""
+"""What commands that take runs share: finding and loading runs, opening the set they were scored on."""
 
 from __future__ import annotations
 

@@ -89,10 +89,12 @@ def effect(
         raise ValueError(f"systems were scored on {a.shape[1]} and {b.shape[1]} questions")
     delta = float(b.mean() - a.mean())
     rng = np.random.default_rng(seed)
-    drawn = []
-    for means in _resampled_means(np.concatenate([a, b]), resamples, rng):
-        drawn.append(_with_seeds(means[:, len(a) :], rng) - _with_seeds(means[:, : len(a)], rng))
-    differences = np.concatenate(drawn)
+    differences = np.concatenate(
+        [
+            _with_seeds(means[:, len(a) :], rng) - _with_seeds(means[:, : len(a)], rng)
+            for means in _resampled_means(np.concatenate([a, b]), resamples, rng)
+        ]
+    )
     return Effect(
         delta,
         _percentiles(differences, level),

@@ -58,12 +58,11 @@ def group_runs(runs: Runs) -> list[Group]:
 
 
 def one_system(runs: Runs, name: str) -> Group:
-    """The runs as seeds of one system; RunError names the settings where they are not, or a seed used twice."""
+    """The runs as seeds of one system; RunError where other settings differ, or a seed comes twice."""
     records = [record for _, record in runs]
     if unlike := differing(records):
-        shown = "; ".join(
-            f"{key}: {' / '.join(map(str, values))}" for key, values in list(unlike.items())[:4]
-        )
+        named = list(unlike.items())[:4]
+        shown = "; ".join(f"{key}: {' / '.join(map(str, values))}" for key, values in named)
         raise RunError(
             f"{name}: these runs differ in more than the seed ({shown}); they are not averaged, name the"
             " seeds of one system"
@@ -88,8 +87,8 @@ def same_measure(runs: Runs, split: str) -> None:
         found.setdefault(measure, folder)
     if len(found) > 1:
         told = "; ".join(
-            f"{folder}: set {measure.fingerprint[:8]}, SQuAD {measure.protocol}, metric {measure.metric_version}"
-            for measure, folder in found.items()
+            f"{folder}: set {of.fingerprint[:8]}, SQuAD {of.protocol}, metric {of.metric_version}"
+            for of, folder in found.items()
         )
         raise RunError(f"figures of different sets, protocols or metric versions do not compare ({told})")
 

@@ -148,13 +148,11 @@ def _run(record: RunRecord) -> list[tuple[str, str]]:
     batch = record.batch
     shown = [("seed", str(record.seed))]
     for split, about in record.data.items():
-        told = f"{about.get('questions', 0):,} questions, {about.get('unanswerable', 0):,} unanswerable"
-        shown.append(
-            (f"{split} set", f"{about.get('name', '?')}: {told}, SQuAD {about.get('protocol', '?')}")
-        )
+        told = f"{about.get('questions', 0):,} questions ({about.get('unanswerable', 0):,} unanswerable)"
+        shown.append((f"{split} set", f"{told}, SQuAD {about.get('protocol', '?')}"))
     if batch:
         made = f"{batch.get('micro')} × {batch.get('accumulate')} × {batch.get('devices')}"
-        shown.append(("batch", f"{batch.get('global')} (micro × accumulated × devices: {made})"))
+        shown.append(("batch", f"{batch.get('global')} ({made})"))
     if "total" in record.parameters:
         blocks = ", ".join(f"{k} {v:,}" for k, v in record.parameters.get("blocks", {}).items())
         shown.append(("parameters", f"{record.parameters['total']:,} ({blocks})"))
