@@ -70,7 +70,7 @@ def thresholds(odds: Floats, value: Floats, answerable: Bools, *, points: int = 
         cuts = cuts[cuts <= unknown[0]]
     gained = _running(np.where(answerable, value, 0.0))[cuts]
     by_chance = _running(np.where(answerable, 0.0, value))[cuts]  # "the" for an unanswerable question
-    asked, silent = _running(answerable)[cuts], _running(~answerable)[cuts]
+    silent = _running(~answerable)[cuts]
     all_answerable, all_silent = int(answerable.sum()), int((~answerable).sum())
     left_silent = all_silent - silent
     abstained = n - cuts

@@ -49,11 +49,17 @@ def test_every_margin_scores_as_question_by_question(seed):
     assert len(found.margin) == len(set(columns[0])) + 1
     for index, margin in enumerate(found.margin):
         expected = plain(*columns, margin)
-        assert {name: getattr(found, name)[index] for name in expected} == pytest.approx(expected, nan_ok=True)
+        assert {name: getattr(found, name)[index] for name in expected} == pytest.approx(
+            expected, nan_ok=True
+        )
 
 
 def test_area_is_the_mean_risk_over_coverages():
-    odds, value, answerable = np.array([1.0, 2, 3, 4]), np.array([1.0, 0, 1, 0]), np.array([True] * 3 + [False])
+    odds, value, answerable = (
+        np.array([1.0, 2, 3, 4]),
+        np.array([1.0, 0, 1, 0]),
+        np.array([True] * 3 + [False]),
+    )
     risks = [0, 50, 100 / 3, 50]
     assert thresholds(odds, value, answerable).area == pytest.approx(sum(risks) / 4)
 

@@ -1,0 +1,87 @@
+"""``qa-arch report``: runs as one self-contained HTML page, from their records."""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from qa_arch.cli.runs import open_source
+from qa_arch.errors import ConfigError, RunError
+from qa_arch.results.record import RECORD, RunRecord, read_record
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("runs", nargs="*", metavar="RUNS", help="run folders, folders of runs or globs (default: runs)")
+    add("-o", "--out", default="report.html", metavar="F.html", help="default: report.html")
+    add(
+        "--data",
+        nargs="+",
+        metavar="FILE",
+        help="the questions that runs were scored on, for texts: files, hub:NAME:SPLIT or synthetic:SPLIT",
+    )
+    add("--baseline", metavar="NAME", help="test every system against this one")
+    add(
+        "--questions",
+        nargs="+",
+        default=[],
+        metavar="RUN",
+        help="runs whose single questions are kept first where the page would grow beyond --limit",
+    )
+    add("--limit", type=float, default=30.0, metavar="MB", help="default: 30")
+    add("--title", help="default: the experiments' names")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the page and print its path; what could not be used is said on stderr and in the page."""
+    from qa_arch.results.report import write_report
+
+    if args.limit <= 0:
+        raise ConfigError(f"--limit: {args.limit:g} is out of range, it must be > 0")
+    runs, problems = _readable(args.runs or ["runs"])
+    named = [Path(path) for path in args.questions]
+    if unknown := [str(p) for p in named if p.resolve() not in {folder.resolve() for folder, _ in runs}]:
+        raise RunError(f"--questions: {', '.join(unknown)}: not among the runs of this report")
+    report = write_report(
+        runs,
+        args.out,
+        questions=open_source(args.data) if args.data else None,
+        baseline=args.baseline,
+        named=named,
+        title=args.title,
+        limit=int(args.limit * 1e6),
+        problems=problems,
+    )
+    for problem in report.problems:
+        print(f"not used: {problem}", file=sys.stderr)
+    if report.left_out:
+        print(
+            f"left out: single questions of {len(report.left_out)} runs, to stay below {args.limit:g} MB;"
+            " --questions RUN keeps those of the runs named",
+            file=sys.stderr,
+        )
+    print(f"{report.path}: {len(runs)} runs, {report.bytes / 1e6:.1f} MB")
+    return 0
+
+
+def _readable(patterns: Sequence[str]) -> tuple[list[tuple[Path, RunRecord]], list[str]]:
+    """Every record that can be read, and one line for each that cannot; RunError where none can."""
+    paths: list[Path] = []
+    for pattern in patterns:
+        matches = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern))  # noqa: PTH207
+        if not matches:
+            raise RunError(f"{pattern}: no such run, folder or pattern that matches one")
+        for match in map(Path, matches):
+            paths += sorted(match.rglob(RECORD)) if match.is_dir() else [match]
+    runs, problems = [], []
+    for path in dict.fromkeys(paths):
+        try:
+            runs.append((path.parent, read_record(path)))
+        except RunError as error:
+            problems.append(str(error))
+    if not runs:
+        raise RunError("; ".join(problems) or f"{', '.join(patterns)}: holds no {RECORD}")
+    return runs, problems

@@ -1,0 +1,203 @@
+"""The page as one file: template, figures, packed rows, and a limit on its size."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources, util
+from pathlib import Path
+from typing import Any
+
+from qa_arch import __version__
+from qa_arch.config.files import write_atomic
+from qa_arch.errors import RunError, UnavailableError
+from qa_arch.results.attention import AttentionMap, read_attention
+from qa_arch.results.comparison import Runs
+from qa_arch.results.provenance import now
+from qa_arch.results.report import pack
+from qa_arch.results.report.collect import Collected, ScoredSet, collect
+from qa_arch.types.text import QuestionSet
+
+LIMIT = 30_000_000
+"""Bytes of a page; rows of single questions are left out before it grows beyond."""
+MAPS = 40
+"""Attention maps of one run that a page holds."""
+SCRIPTS = (
+    "data.js",
+    "state.js",
+    "charts.js",
+    "runs.js",
+    "figures.js",
+    "questions.js",
+    "attention.js",
+    "main.js",
+)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was written, and what is not in it."""
+
+    path: Path
+    bytes: int
+    left_out: tuple[str, ...]
+    """Runs whose rows of single questions did not fit."""
+    problems: tuple[str, ...]
+    """What could not be used, one line each."""
+
+
+def write_report(
+    runs: Runs,
+    out: str | Path,
+    *,
+    questions: QuestionSet | None = None,
+    baseline: str | None = None,
+    named: Sequence[Path] = (),
+    title: str | None = None,
+    limit: int = LIMIT,
+    problems: Sequence[str] = (),
+) -> Report:
+    """Write ``runs`` as one HTML page that needs nothing else, not even a network.
+
+    ``questions`` are the texts of a set that runs were scored on. Where the page would exceed
+    ``limit`` bytes, single questions are kept of the ``named`` run folders first, then of the best run
+    of each system, then of the others, as far as they fit. ``problems`` are said on the page.
+    Raises RunError where there is nothing to show, UnavailableError without plotly.
+    """
+    if not runs:
+        raise RunError("no runs to report; name a folder that holds run.json files")
+    plotly = _plotly()
+    found = collect(runs, questions=questions, baseline=baseline)
+    problems = [*problems, *found.problems]
+    value, packs = found.value, {"plotly": pack.pack_bytes(plotly)}
+    for number, one in enumerate(found.sets):
+        packs |= _pack_set(number, one)
+    value["attention"] = _attention(runs, packs, problems)
+    value |= _about(runs, title, limit, problems)
+    value["leftOut"] = []
+    spare = limit - len(_page(value, packs)) - 200 * len(runs)
+    left_out = _add_rows(found, runs, packs, named, spare)
+    value["leftOut"] = [str(runs[number][0]) for number in left_out]
+    if left_out:
+        value["notes"].append(
+            f"Single questions of {len(left_out)} of {len(runs)} runs are not in this page (see About)."
+        )
+    page = _page(value, packs)
+    path = write_atomic(out, page)
+    return Report(path, len(page), tuple(value["leftOut"]), tuple(problems))
+
+
+def _about(runs: Runs, title: str | None, limit: int, problems: Sequence[str]) -> dict[str, Any]:
+    names = list(dict.fromkeys(record.name for _, record in runs))
+    shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+    failed = sum(record.status != "ok" for _, record in runs)
+    facts = [f"{len(runs):,} run{'s' if len(runs) > 1 else ''}"]
+    facts += [f"{failed:,} of them not finished"] if failed else []
+    return {
+        "title": title or f"Runs of {shown}",
+        "facts": f"{', '.join(facts)} · written {now()[:10]} by qa_arch {__version__}",
+        "created": now(),
+        "version": __version__,
+        "limit": limit,
+        "columns": [list(column) for column in pack.COLUMNS],
+        "oddsUnit": pack.ODDS_UNIT,
+        "f1Unit": pack.F1_UNIT,
+        "notes": [f"{len(problems)} things could not be used (see About)."] if problems else [],
+        "problems": list(problems),
+    }
+
+
+def _pack_set(number: int, one: ScoredSet) -> dict[str, str]:
+    rows = next(iter(one.rows.values()), None)
+    if rows is None:
+        return {}
+    packs = {
+        f"{number}-ids": pack.pack_json(list(rows.ids)),
+        f"{number}-facets": pack.pack_levels([facet.level for facet in one.facets]),
+    }
+    if one.questions is not None:
+        packs[f"{number}-texts"] = pack.pack_texts(one.questions)
+    return packs
+
+
+def _add_rows(
+    found: Collected, runs: Runs, packs: dict[str, str], named: Sequence[Path], spare: int
+) -> list[int]:
+    """Pack rows of single questions while they fit; the runs whose rows are left out, in order."""
+    wanted = {path.resolve() for path in named}
+    best: set[int] = set()
+    groups = [run["group"] for run in found.value["runs"]]
+    for one in found.sets:
+        ranked = sorted(one.rows, key=lambda number: -float(one.rows[number].f1.mean()))
+        first = {groups[number]: number for number in reversed(ranked)}
+        best |= set(first.values())
+    left_out: set[int] = set()
+    order = sorted(
+        ((number, s) for s, one in enumerate(found.sets) for number in one.rows),
+        key=lambda pair: (runs[pair[0]][0].resolve() not in wanted, pair[0] not in best, pair[0]),
+    )
+    for number, s in order:
+        packed = pack.pack_run(found.sets[s].rows[number])
+        if len(packed) > spare:
+            left_out.add(number)
+            continue
+        packs[f"{s}-run{number}"] = packed
+        spare -= len(packed)
+    return sorted(left_out)
+
+
+def _attention(runs: Runs, packs: dict[str, str], problems: list[str]) -> dict[str, list[dict[str, Any]]]:
+    kept = {}
+    for number, (folder, _) in enumerate(runs):
+        try:
+            maps = read_attention(folder)[:MAPS]
+        except RunError as error:
+            problems.append(str(error))
+            continue
+        for place, one in enumerate(maps):
+            scaled = (one.weights.astype("float32") * 255).round().clip(0, 255).astype("uint8")
+            packs[f"attention-{number}-{place}"] = pack.pack_bytes(scaled.tobytes())
+        if maps:
+            kept[str(number)] = [_map(one) for one in maps]
+    return kept
+
+
+def _map(one: AttentionMap) -> dict[str, Any]:
+    return {"id": one.id, "context": one.context.tolist(), "question": one.question.tolist()}
+
+
+def _page(value: Mapping[str, Any], packs: Mapping[str, str]) -> bytes:
+    """The template with its places filled, each once, so that no data is taken for a place."""
+    places = {
+        "title": html.escape(value["title"]),
+        "style": _text("style.css"),
+        "script": "\n".join(_text(name) for name in SCRIPTS),
+        "data": embed(value),
+        "packs": "\n".join(
+            f'<script type="text/plain" id="pack-{name}">{packed}</script>' for name, packed in packs.items()
+        ),
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: places[place[1]], _text("page.html")).encode("utf-8")
+
+
+def embed(value: Any) -> str:
+    """JSON that can stand in a script element: no character of it can end the element or open a comment."""
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
+
+
+def _text(name: str) -> str:
+    return (resources.files(__package__) / "page" / name).read_text(encoding="utf-8")
+
+
+def _plotly() -> bytes:
+    """The source of plotly.js from the Python package, which itself is not imported."""
+    spec = util.find_spec("plotly")
+    folders = spec.submodule_search_locations if spec else None
+    path = Path(folders[0]) / "package_data" / "plotly.min.js" if folders else None
+    if path is None or not path.is_file():
+        raise UnavailableError("reports are drawn by plotly.js: pip install 'qa-arch[report]'")
+    return path.read_bytes()

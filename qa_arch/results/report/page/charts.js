@@ -1,0 +1,68 @@
+// One look for all figures, drawn by Plotly.
+const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "cross", "triangle-down", "hexagon", "x"];
+const PLAIN = { responsive: false, displaylogo: false, displayModeBar: false };
+const symbolOf = (group) => SYMBOLS[state.slots.get(group) ?? 0];
+
+function layout(changes = {}) {
+  const axis = {
+    gridcolor: css("--line"), linecolor: css("--faint"), zeroline: false, ticks: "outside", ticklen: 4,
+    tickcolor: css("--faint"), automargin: true, title: { font: { size: 12, color: css("--soft") }, standoff: 8 },
+  };
+  const { xaxis = {}, yaxis = {}, ...rest } = changes;
+  const titled = ({ title, ...own }) => ({ ...axis, ...own, title: { ...axis.title, text: title ?? "" } });
+  return {
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false, height: 300,
+    margin: { l: 48, r: 12, t: 10, b: 40 }, font: { family: css("--sans"), size: 11.5, color: css("--soft") },
+    hoverlabel: { bgcolor: css("--panel"), bordercolor: css("--line"), font: { color: css("--ink"), family: css("--sans"), size: 12 } },
+    xaxis: titled(xaxis), yaxis: titled(yaxis), ...rest,
+  };
+}
+
+/** Plots follow the width of their place, which changes as figures join them and not only with the window. */
+const fitting = new ResizeObserver((entries) => {
+  for (const { target, contentRect } of entries) {
+    const drawn = target._fullLayout?.width;
+    if (drawn && contentRect.width && Math.abs(drawn - contentRect.width) > 1) Plotly.Plots.resize(target);
+  }
+});
+
+/** A figure in `parent`; the same name is drawn in place. */
+function figure(parent, name, title, caption, traces, changes) {
+  const id = `figure-${name}`;
+  let holder = byId(id);
+  if (!holder) {
+    holder = make("figure", { id }, make("h3"), make("div", { class: "plot", role: "img" }), make("figcaption"));
+    parent.append(holder);
+    fitting.observe(holder.children[1]);
+  }
+  const [heading, plot, below] = holder.children;
+  heading.textContent = title;
+  below.textContent = caption;
+  plot.setAttribute("aria-label", `${title}. ${caption}`);
+  Plotly.react(plot, traces, layout(changes), PLAIN);
+}
+
+/** In place of a figure, why it is not there. */
+function absent(parent, name, title, told) {
+  byId(`figure-${name}`)?.remove();
+  parent.append(make("figure", { id: `figure-${name}` }, make("h3", {}, title), make("p", { class: "empty" }, told)));
+}
+
+function line(run, x, y, more = {}) {
+  const { group } = DATA.runs[run];
+  const colour = colourOf(group);
+  return {
+    x, y, mode: "lines", name: labelOf(run), line: { color: colour, width: 1.8, ...(more.line || {}) },
+    hovertemplate: `${escapeHtml(labelOf(run))}<br>%{x:.3~g}, %{y:.2f}<extra></extra>`, ...without(more, "line"),
+  };
+}
+function dots(runs, x, y, more = {}) {
+  const groups = runs.map((run) => DATA.runs[run].group);
+  return {
+    x, y, mode: "markers", text: runs.map((run) => escapeHtml(labelOf(run))),
+    marker: { color: groups.map(colourOf), symbol: groups.map(symbolOf), size: 9, line: { color: css("--paper"), width: 1 } },
+    hovertemplate: "%{text}<br>%{x}, %{y:.2f}<extra></extra>", ...more,
+  };
+}
+const without = (object, key) => Object.fromEntries(Object.entries(object).filter(([name]) => name !== key));
+const escapeHtml = (text) => text.replace(/[&<>"']/g, (letter) => `&#${letter.charCodeAt(0)};`);

@@ -1,0 +1,66 @@
+// What the page was given: plain JSON at once, packed columns when they are asked for.
+const DATA = JSON.parse(document.getElementById("qa-data").textContent);
+
+/** Bytes of a packed element: Base64 of deflate. */
+async function unpack(id) {
+  const text = document.getElementById(id).textContent;
+  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+async function unpackText(id) {
+  return new TextDecoder().decode(await unpack(id));
+}
+
+/** Remembers what an asynchronous function of one key gave. */
+function once(load) {
+  const kept = new Map();
+  return (key) => {
+    if (!kept.has(key)) kept.set(key, load(key));
+    return kept.get(key);
+  };
+}
+
+const has = (id) => document.getElementById(id) !== null;
+const idsOf = once(async (set) => (has(`pack-${set}-ids`) ? JSON.parse(await unpackText(`pack-${set}-ids`)) : []));
+const textsOf = once(async (set) => (has(`pack-${set}-texts`) ? JSON.parse(await unpackText(`pack-${set}-texts`)) : null));
+
+/** Level of every question in every facet of a set, one array a facet. */
+const levelsOf = once(async (set) => {
+  const count = DATA.sets[set].facets.length;
+  const bytes = await unpack(`pack-${set}-facets`);
+  const size = count ? bytes.length / count : 0;
+  return Array.from({ length: count }, (_, facet) => bytes.subarray(facet * size, (facet + 1) * size));
+});
+
+/** The columns of one run on one set, as `pack_run` wrote them: planes of bytes, lowest first. */
+const rowsOf = once(async (key) => {
+  const bytes = await unpack(`pack-${key}`);
+  const width = DATA.columns.reduce((sum, [, size]) => sum + size, 0);
+  const length = bytes.length / width;
+  const columns = { size: length };
+  let plane = 0;
+  for (const [name, size] of DATA.columns) {
+    const values = new Int32Array(length);
+    for (let byte = 0; byte < size; byte += 1, plane += 1) {
+      const from = plane * length;
+      for (let q = 0; q < length; q += 1) values[q] += bytes[from + q] * 2 ** (8 * byte);
+    }
+    columns[name] = values;
+  }
+  return columns;
+});
+
+const rowsKey = (set, run) => `${set}-run${run}`;
+const hasRows = (set, run) => has(`pack-${rowsKey(set, run)}`);
+
+/** Null odds of question q; infinite at the ends of their range. */
+function oddsAt(rows, q) {
+  const signed = (rows.odds[q] << 16) >> 16;
+  return Math.abs(signed) === 32767 ? Math.sign(signed) * Infinity : signed * DATA.oddsUnit;
+}
+const isRight = (rows, q) => (rows.flags[q] & 1) !== 0;
+const isSilent = (rows, q) => (rows.flags[q] & 2) !== 0;
+const spanAt = (rows, q) =>
+  (rows.flags[q] & 6) !== 0 ? null : [rows.start[q], rows.start[q] + rows.length[q]];

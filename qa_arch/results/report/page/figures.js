@@ -1,0 +1,156 @@
+// The figures of the selected systems.
+function drawLearning() {
+  const parent = byId("learning-figures");
+  const runs = selectedRuns().filter((run) => DATA.runs[run].epochs.length);
+  if (!runs.length) {
+    absent(parent, "loss", "Loss by epoch", "No selected run has finished an epoch.");
+    return byId("figure-learned")?.remove();
+  }
+  const epochs = (run) => DATA.runs[run].epochs.map((_, epoch) => epoch + 1);
+  const column = (run, key) => DATA.runs[run].epochs.map((epoch) => epoch[key] ?? null);
+  const chosen = (key) => {
+    const kept = runs.filter((run) => DATA.runs[run].best !== null && DATA.runs[run].best !== undefined);
+    return dots(kept, kept.map((run) => DATA.runs[run].best + 1), kept.map((run) => column(run, key)[DATA.runs[run].best] ?? null));
+  };
+  const axis = { title: "epoch", dtick: Math.max(1, Math.ceil(Math.max(...runs.map((run) => epochs(run).length)) / 10)) };
+  figure(parent, "loss", "Loss by epoch", "Dotted: training. Solid: calibration. A mark is the epoch that was kept.", [
+    ...runs.map((run) => line(run, epochs(run), column(run, "train_loss"), { mode: "lines+markers", marker: { size: 3, color: colourOf(DATA.runs[run].group) }, line: { dash: "dot", width: 1.4 } })),
+    ...runs.map((run) => line(run, epochs(run), column(run, "calibration_loss"))),
+    chosen("calibration_loss"),
+  ], { xaxis: axis, yaxis: { title: "loss" } });
+  const key = `calibration_${state.measure}`;
+  figure(parent, "learned", `Calibration ${MEASURES[state.measure]} by epoch`, "On the held-out calibration split, by which the epoch is chosen.",
+    [...runs.map((run) => line(run, epochs(run), column(run, key))), chosen(key)], { xaxis: axis, yaxis: { title: `${MEASURES[state.measure]}, %` } });
+}
+
+const COSTS = {
+  batch: ["batch size", "windows in one optimizer step"], strategy: ["strategy", ""], train: ["training questions", ""],
+  fit: ["training time", "seconds, without validation"], memory: ["peak memory", "MB"], parameters: ["parameters", ""],
+};
+function drawCost() {
+  const parent = byId("cost-figures");
+  const name = MEASURES[state.measure];
+  const scored = runsOfSet().filter((run) => point(run)[state.measure] !== undefined);
+  for (const [key, [title, unit]] of Object.entries(COSTS)) {
+    const known = scored.filter((run) => DATA.runs[run][key] !== null && DATA.runs[run][key] !== undefined);
+    const heading = `${name} and ${title}`;
+    if (!known.length) { absent(parent, `cost-${key}`, heading, "Not recorded."); continue; }
+    const value = (run) => DATA.runs[run][key];
+    const score = (run) => point(run)[state.measure];
+    const drawn = known.filter((run) => state.slots.has(DATA.runs[run].group));
+    const others = known.filter((run) => !state.slots.has(DATA.runs[run].group));
+    const numbers = known.map(value).filter((v) => typeof v === "number" && v > 0);
+    const wide = key !== "strategy" && Math.max(...numbers) > 20 * Math.min(...numbers);
+    const axis = key === "strategy" ? { type: "category", title: "" } : { type: wide ? "log" : "linear", title: unit || title, exponentformat: "SI", ...(wide ? { dtick: 1 } : { rangemode: "tozero", nticks: 6 }) };
+    figure(parent, `cost-${key}`, heading, "", [
+      dots(others, others.map(value), others.map(score), { marker: { color: css("--line"), size: 6 } }),
+      dots(drawn, drawn.map(value), drawn.map(score)),
+    ], { height: 230, xaxis: axis, yaxis: { title: `${name}, %` }, margin: { l: 44, r: 10, t: 8, b: 38 } });
+  }
+}
+
+const curvesOf = (run) => set()?.curves[run];
+const curveRuns = () => selectedRuns().filter(curvesOf);
+function noRows(parent, names) {
+  names.forEach(([name, title]) => absent(parent, name, title,
+    "Needs rows of single questions (questions.parquet beside the record). None of the selected runs has them for this set: qa-arch evaluate --run RUN writes them."));
+}
+
+function drawAbstention() {
+  const parent = byId("abstention-figures");
+  const titles = [["thresholds", "Score over the null margin"], ["risk", "Risk and coverage"], ["abstain", "Precision and recall of abstention"]];
+  const runs = curveRuns();
+  if (!runs.length) return noRows(parent, titles);
+  if (byId("figure-thresholds")?.querySelector(".empty")) parent.replaceChildren();
+  const of = (run, key) => curvesOf(run).thresholds[key];
+  const cut = set().partial ? " Curves end where the scores of abstained answers would be needed; --data FILE supplies them." : "";
+  const at = runs.map((run) => nearest(of(run, "margin"), DATA.runs[run].margin));
+  const marks = (x, y) => dots(runs, runs.map((run, i) => (at[i] === null ? null : of(run, x)[at[i]])), runs.map((run, i) => (at[i] === null ? null : of(run, y)[at[i]])));
+  const margins = runs.flatMap((run) => of(run, "margin").filter(Number.isFinite));
+  figure(parent, "thresholds", `${state.over} over the null margin`, `“No answer” is given where the null odds exceed the margin; a mark is the run's own margin.${cut}`,
+    [...runs.map((run) => line(run, of(run, "margin"), of(run, state.over), { line: { shape: "hv", width: 1.8 } })), marks("margin", state.over)],
+    { xaxis: { title: "null margin", range: spread(margins) }, yaxis: { title: `${state.over}, %` } });
+  figure(parent, "risk", "Risk and coverage", `Risk: 100 − mean F1 of the questions that are answered, as the margin lets more of them through.${cut}`,
+    [...runs.map((run) => line(run, of(run, "coverage"), of(run, "risk"))), marks("coverage", "risk")],
+    { xaxis: { title: "coverage: answered, %", range: [0, 101] }, yaxis: { title: "risk, %", rangemode: "tozero" } });
+  if (!set().unanswerable) return absent(parent, "abstain", titles[2][1], "Every question of this set has an answer.");
+  if (byId("figure-abstain")?.querySelector(".empty")) byId("figure-abstain").remove();
+  figure(parent, "abstain", titles[2][1], "Of the questions abstained from, how many have no answer; of those without an answer, how many are abstained from.",
+    [...runs.map((run) => line(run, of(run, "recall"), of(run, "precision"))), marks("recall", "precision")],
+    { xaxis: { title: "recall, %", range: [0, 101] }, yaxis: { title: "precision, %", range: [0, 102] } });
+}
+function nearest(values, wanted) {
+  if (wanted === null || wanted === undefined) return null;
+  let best = 0;
+  values.forEach((value, i) => { if (value !== null && Math.abs(value - wanted) < Math.abs(values[best] - wanted)) best = i; });
+  return best;
+}
+/** The range that holds all but the outermost hundredth on each side. */
+function spread(values) {
+  const sorted = [...values].sort((a, b) => a - b);
+  const [low, high] = [sorted[Math.floor(sorted.length * 0.01)], sorted[Math.ceil(sorted.length * 0.99) - 1]];
+  return [low - (high - low) * 0.03, high + (high - low) * 0.03];
+}
+
+function drawCalibration() {
+  const parent = byId("calibration-figures");
+  const runs = curveRuns();
+  const kinds = [["answerability", "Has it an answer?", "Softmax of the best span against “no answer”, and how many of those questions have an answer."],
+    ["answers", "Is the answer right?", "Softmax of the answer over all candidates, and how many of the answers given match exactly."]];
+  if (!runs.length) return noRows(parent, kinds.map(([key, title]) => [`reliability-${key}`, title]));
+  const even = { x: [0, 1], y: [0, 1], mode: "lines", hoverinfo: "skip", line: { color: css("--faint"), width: 1, dash: "dot" } };
+  for (const [key, title, told] of kinds) {
+    const known = runs.filter((run) => curvesOf(run)[key]);
+    const name = `reliability-${key}`;
+    if (byId(`figure-${name}`)?.querySelector(".empty")) byId(`figure-${name}`).remove();
+    if (!known.length) {
+      absent(parent, name, title, key === "answers" ? "These records hold no probabilities of answers: they were written before these were kept. qa-arch evaluate --run RUN writes them." : "Every question of this set has an answer.");
+      continue;
+    }
+    figure(parent, name, title, `${told} On the dotted line confidence is what it claims; larger marks are more questions.`, [even, ...known.map((run) => {
+      const { confidence, observed, count } = curvesOf(run)[key];
+      const most = Math.max(...count);
+      return line(run, confidence, observed, {
+        mode: "lines+markers", customdata: count, marker: { size: count.map((n) => 4 + 9 * Math.sqrt(n / most)), color: colourOf(DATA.runs[run].group) },
+        hovertemplate: `${escapeHtml(labelOf(run))}<br>claimed %{x:.2f}, true %{y:.2f}<br>%{customdata} questions<extra></extra>`,
+      });
+    })], { xaxis: { title: "confidence", range: [-0.02, 1.02] }, yaxis: { title: "observed", range: [-0.02, 1.02] } });
+  }
+  byId("figure-ece")?.remove();
+  const cell = (found) => make("td", {}, found === undefined || found === null ? "–" : found.toFixed(3));
+  const row = (run) => make("tr", {}, make("td", { class: "text" }, make("span", { class: "pick" }, keyOf(DATA.runs[run].group), labelOf(run))),
+    cell(curvesOf(run).answerability?.ece), cell(curvesOf(run).answers?.ece), make("td", {}, fixed(curvesOf(run).area, 2)));
+  parent.append(make("figure", { id: "figure-ece" }, make("h3", {}, "Calibration error"), make("div", { class: "scroll" }, make("table", {},
+    make("thead", {}, make("tr", {}, ["System", "ECE, has one", "ECE, right", "Risk area"].map((head, i) => make("th", { class: i ? null : "text", style: "padding: .45rem .7rem" }, head)))),
+    make("tbody", {}, runs.map(row)))), make("figcaption", {}, "ECE: mean distance of confidence from truth over ten bins, 0 to 1. Risk area: mean risk over all coverages, in percent.")));
+}
+
+function drawBreakdowns() {
+  const parent = byId("breakdown-figures");
+  const facets = set()?.facets ?? [];
+  const groups = groupsOfSet().filter((group) => state.slots.has(group));
+  parent.replaceChildren();
+  if (!facets.length) return noRows(parent, [["breakdown", "By kind of question"]]);
+  for (const facet of facets) {
+    const names = facet.names.map((name, i) => `${name}  (${whole(facet.count[i])})`);
+    const at = state.measure === "exact" ? 0 : 1;
+    const step = Math.min(0.13, 0.7 / groups.length);
+    const traces = groups.map((group, place) => {
+      const runs = runsOf(group).filter((run) => facet.runs[run]);
+      const label = DATA.groups[group].label;
+      return {
+        x: names.map((_, level) => mean(runs.map((run) => facet.runs[run][at][level]))), 
+        y: names.map((_, level) => level + (place - (groups.length - 1) / 2) * step), text: names, mode: "markers", type: "scatter", name: label,
+        marker: { color: colourOf(group), symbol: symbolOf(group), size: 9, line: { color: css("--paper"), width: 1 } },
+        hovertemplate: `${escapeHtml(label)}<br>%{text}: %{x:.1f}<extra></extra>`,
+      };
+    });
+    figure(parent, `by-${facet.key}`, facet.title, "", traces, {
+      height: 64 + 34 * names.length, margin: { l: 10, r: 14, t: 6, b: 36 },
+      xaxis: { title: `${MEASURES[state.measure]}, %`, range: [-3, 103] }, yaxis: { range: [names.length - 0.5, -0.5], ticks: "", tickvals: names.map((_, level) => level), ticktext: names.map(escapeHtml) },
+    });
+  }
+  if (!set().texts) {
+    parent.append(make("p", { class: "empty" }, "By question word, answer type and lengths: these need the texts. ", make("code", {}, "qa-arch report … --data FILE")));
+  }
+}

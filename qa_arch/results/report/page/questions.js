@@ -1,0 +1,155 @@
+// The browser of questions: filters, a list to walk through, one question with all answers.
+const PAGE = 100;
+const OUTCOMES = {
+  any: "all questions", aOnly: "A right, B wrong", bOnly: "A wrong, B right", differ: "answers differ", both: "both right", neither: "both wrong",
+};
+const browser = { a: null, b: null, outcome: "any", facet: {}, search: "", found: [], limit: PAGE, at: 0, token: 0 };
+
+const packedRuns = () => runsOfSet().filter((run) => hasRows(state.set, run));
+
+function buildBrowser() {
+  const parent = byId("browser");
+  const runs = packedRuns();
+  if (!runs.length) {
+    const told = DATA.leftOut.length ? "The rows of single questions were left out to keep this page small (see About)." : "No run of this set has rows of single questions (questions.parquet beside the record).";
+    return parent.replaceChildren(make("p", { class: "empty" }, told));
+  }
+  const ranked = [...runs].sort((x, y) => (point(y).f1 ?? 0) - (point(x).f1 ?? 0));
+  browser.a = ranked[0];
+  browser.b = ranked.find((run) => DATA.runs[run].group !== DATA.runs[ranked[0]].group) ?? ranked[1] ?? ranked[0];
+  Object.assign(browser, { outcome: "any", facet: {}, search: "", limit: PAGE, at: 0 });
+  const options = (list, current) => list.map(([value, name]) => make("option", { value, selected: String(value) === String(current) }, name));
+  const chooser = (name, list, current, pick) =>
+    make("label", {}, name, make("select", { "data-filter": name, onchange: (event) => { pick(event.target.value); browser.limit = PAGE; browser.at = 0; find(); } }, options(list, current)));
+  const named = runs.map((run) => [run, labelOf(run)]);
+  const facets = set().facets.map((facet, number) => chooser(facet.title, [["", "any"], ...facet.names.map((name, level) => [level, `${name} (${whole(facet.count[level])})`])], "",
+    (value) => { if (value === "") delete browser.facet[number]; else browser.facet[number] = Number(value); }));
+  parent.replaceChildren(
+    make("div", { class: "filters" },
+      chooser("A", named, browser.a, (value) => { browser.a = Number(value); }), chooser("B", named, browser.b, (value) => { browser.b = Number(value); }),
+      chooser("Outcome", Object.entries(OUTCOMES), "any", (value) => { browser.outcome = value; }), ...facets,
+      make("label", {}, "Text", make("input", { type: "search", id: "question-search", placeholder: set().texts ? "question or passage" : "question id", oninput: (event) => { browser.search = event.target.value.toLowerCase(); browser.limit = PAGE; browser.at = 0; find(); } })),
+      make("span", { class: "told", id: "question-count", role: "status" })),
+    make("div", { class: "split" },
+      make("div", { class: "list", tabindex: "0", id: "question-list", role: "listbox", "aria-label": "Questions", onkeydown: walk }, make("ol", { role: "presentation" })),
+      make("article", { class: "detail", id: "question-detail", "aria-live": "polite" })),
+    make("p", { class: "told", style: "font-size: .8rem" }, make("kbd", {}, "/"), " search · ", make("kbd", {}, "j"), " ", make("kbd", {}, "k"), " or arrows: next and previous question"),
+  );
+  find();
+}
+
+function passes(q, a, b, levels, ids, texts) {
+  const [right, other] = [isRight(a, q), isRight(b, q)];
+  const said = { any: true, aOnly: right && !other, bOnly: !right && other, both: right && other, neither: !right && !other,
+    differ: JSON.stringify(spanAt(a, q)) !== JSON.stringify(spanAt(b, q)) }[browser.outcome];
+  if (!said) return false;
+  for (const [facet, level] of Object.entries(browser.facet)) if (levels[facet][q] !== level) return false;
+  if (!browser.search) return true;
+  if (!texts) return ids[q].toLowerCase().includes(browser.search);
+  const [question, context] = texts.questions[q];
+  return question.toLowerCase().includes(browser.search) || ids[q].toLowerCase() === browser.search || texts.contexts[context].toLowerCase().includes(browser.search);
+}
+
+async function find() {
+  const token = ++browser.token;
+  const [a, b, levels, ids, texts] = await Promise.all([rowsOf(rowsKey(state.set, browser.a)), rowsOf(rowsKey(state.set, browser.b)), levelsOf(state.set), idsOf(state.set), textsOf(state.set)]);
+  if (token !== browser.token) return;
+  browser.found = [];
+  for (let q = 0; q < ids.length; q += 1) if (passes(q, a, b, levels, ids, texts)) browser.found.push(q);
+  byId("question-count").textContent = `${whole(browser.found.length)} of ${whole(ids.length)} questions`;
+  drawList(a, b, ids, texts, levels);
+  await showQuestion();
+}
+
+function drawList(a, b, ids, texts, levels) {
+  const mark = (rows, q) => make("span", { class: isRight(rows, q) ? "right" : "wrong" }, isRight(rows, q) ? "✓" : isSilent(rows, q) ? "∅" : "✗");
+  const kind = set().facets.findIndex((facet) => facet.key === "kind");
+  const tagged = kind < 0 ? 0 : kind;
+  const items = browser.found.slice(0, browser.limit).map((q, place) => make("li", { role: "presentation" },
+    make("button", { type: "button", class: "item", role: "option", tabindex: "-1", "aria-selected": String(place === browser.at), "data-place": place, onclick: () => goTo(place) },
+      make("span", { class: "asked" }, texts ? texts.questions[q][0] : ids[q]),
+      make("span", { class: "marks", title: "A, B: ✓ right, ✗ wrong, ∅ wrongly abstained" }, mark(a, q), " ", mark(b, q)),
+      make("span", { class: "tag" }, set().facets.length ? `${tagged === kind ? "" : "answerable: "}${set().facets[tagged].names[levels[tagged][q]]}` : ""))));
+  if (browser.found.length > browser.limit) {
+    items.push(make("li", {}, make("button", { type: "button", class: "item", id: "more-questions", onclick: () => { browser.limit += 5 * PAGE; drawList(a, b, ids, texts, levels); } }, `${whole(browser.found.length - browser.limit)} more …`)));
+  }
+  byId("question-list").firstChild.replaceChildren(...items);
+}
+
+function goTo(place) {
+  if (place < 0 || place >= Math.min(browser.found.length, browser.limit)) return;
+  const list = byId("question-list");
+  list.querySelector('[aria-selected="true"]')?.setAttribute("aria-selected", "false");
+  browser.at = place;
+  const item = list.querySelector(`[data-place="${place}"]`);
+  item?.setAttribute("aria-selected", "true");
+  if (item) list.scrollTop = Math.min(Math.max(list.scrollTop, item.offsetTop - list.offsetTop + item.offsetHeight - list.clientHeight), item.offsetTop - list.offsetTop);
+  showQuestion();
+}
+function walk(event) {
+  const step = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1 }[event.key];
+  if (!step || event.ctrlKey || event.metaKey || event.altKey) return;
+  event.preventDefault();
+  goTo(browser.at + step);
+}
+
+async function showQuestion() {
+  const q = browser.found[browser.at];
+  const parent = byId("question-detail");
+  if (q === undefined) return parent.replaceChildren(make("p", { class: "empty" }, "No question passes these filters."));
+  const token = browser.token;
+  const runs = [...new Set([browser.a, browser.b, ...packedRuns().filter((run) => state.slots.has(DATA.runs[run].group))])];
+  const [ids, texts, levels, ...rows] = await Promise.all([idsOf(state.set), textsOf(state.set), levelsOf(state.set), ...runs.map((run) => rowsOf(rowsKey(state.set, run)))]);
+  if (token !== browser.token || browser.found[browser.at] !== q) return;
+  const answers = runs.map((run, i) => ({ run, rows: rows[i], span: spanAt(rows[i], q) }));
+  const where = set().facets.filter((facet) => facet.key !== "context").map((facet) => `${facet.title.toLowerCase()}: ${facet.names[levels[set().facets.indexOf(facet)][q]]}`);
+  const parts = [make("h3", {}, texts ? texts.questions[q][0] : ids[q]), make("p", { class: "where" }, [texts ? texts.questions[q][4] : null, ids[q], ...where].filter(Boolean).join(" · "))];
+  if (texts) parts.push(passage(texts, q, answers));
+  else parts.push(make("p", { class: "empty" }, "Texts are not part of records. They come with ", make("code", {}, "qa-arch report … --data FILE"), ", the file that these runs were scored on."));
+  parent.replaceChildren(...parts, answerTable(texts, q, answers));
+}
+
+function passage(texts, q, answers) {
+  const [, context, gold, plausible] = texts.questions[q];
+  const letters = Array.from(texts.contexts[context]); // offsets count code points
+  const spans = [...gold.map((span) => ({ span, kind: "gold" })), ...plausible.map((span) => ({ span, kind: "plausible" })),
+    ...answers.filter(({ span }) => span).map(({ span, run }) => ({ span, run }))];
+  const cuts = [...new Set([0, letters.length, ...spans.flatMap(({ span }) => span)])].filter((cut) => cut <= letters.length).sort((x, y) => x - y);
+  const pieces = cuts.slice(1).map((end, i) => {
+    const over = spans.filter(({ span: [from, to] }) => from <= cuts[i] && end <= to);
+    const text = letters.slice(cuts[i], end).join("");
+    if (!over.length) return document.createTextNode(text);
+    const said = over.filter(({ run }) => run !== undefined);
+    return make("span", {
+      class: [...new Set(over.map(({ kind }) => kind).filter(Boolean)), said.length ? "said" : ""].join(" ").trim(),
+      style: said.length ? `box-shadow: ${underlines(said)}` : "",
+      title: [...new Set(over.map(({ kind, run }) => kind ?? labelOf(run)))].join(", "),
+    }, text);
+  });
+  return make("p", { class: "passage" }, pieces);
+}
+/** One underline a run, the first nearest to the text. */
+function underlines(said) {
+  return said.flatMap(({ run }, place) => [`0 ${2 + 4 * place}px 0 ${colourFor(run)}`, `0 ${4 + 4 * place}px 0 var(--paper)`]).join(", ");
+}
+const colourFor = (run) => (state.slots.has(DATA.runs[run].group) ? `var(--c${state.slots.get(DATA.runs[run].group)})` : "var(--faint)");
+
+function answerTable(texts, q, answers) {
+  const letters = texts ? Array.from(texts.contexts[texts.questions[q][1]]) : null;
+  const quote = (span) => (span === null ? "no answer" : letters ? letters.slice(...span).join("") : `characters ${span[0]} to ${span[1]}`);
+  const gold = texts ? [...new Set(texts.questions[q][2].map(quote))].join(" | ") || "no answer" : null;
+  const head = ["", "Answer", "EM", "F1", "Null odds", "Margin"].map((name, i) => make("th", { class: i < 2 ? "text" : null, style: "padding: .45rem .7rem" }, name));
+  const rows = answers.map(({ run, rows: columns, span }) => {
+    const tag = run === browser.a ? " (A)" : run === browser.b ? " (B)" : "";
+    const odds = oddsAt(columns, q);
+    return make("tr", {},
+      make("td", { class: "text" }, make("span", { class: "pick" }, keyOf(DATA.runs[run].group), labelOf(run) + tag)),
+      make("td", { class: "text" }, quote(span)),
+      make("td", { class: isRight(columns, q) ? "right" : "wrong" }, isRight(columns, q) ? "✓" : "✗"),
+      make("td", {}, fixed(columns.f1[q] * DATA.f1Unit, 2)),
+      make("td", {}, Number.isFinite(odds) ? fixed(odds, 2) : odds > 0 ? "∞" : "−∞"),
+      make("td", {}, DATA.runs[run].margin === null ? "never null" : fixed(DATA.runs[run].margin, 2)));
+  });
+  const golden = gold === null ? [] : [make("tr", {}, make("td", { class: "text" }, "gold"), make("td", { class: "text" }, make("span", { class: gold === "no answer" ? null : "gold" }, gold)), ...Array.from({ length: 4 }, () => make("td")))];
+  return make("div", { class: "scroll" }, make("table", { class: "answers" }, make("thead", {}, make("tr", {}, head)), make("tbody", {}, golden, rows)));
+}

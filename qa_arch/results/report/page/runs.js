@@ -1,0 +1,158 @@
+// The table: one row a system (mean ± s.d. over seeds) or one row a run.
+const order = { key: "f1", down: true };
+const COLUMNS = [
+  { key: "label", head: "System", text: true },
+  { key: "seed", head: "Seed", head2: "Seeds" },
+  { key: "exact", head: "EM", score: true },
+  { key: "f1", head: "F1", score: true },
+  { key: "interval", head: "F1, 95%", systems: true },
+  { key: "delta", head: "ΔF1", systems: true, test: true },
+  { key: "holm", head: "p, Holm", systems: true, test: true },
+  { key: "HasAns_f1", head: "HasAns F1", score: true, two: true },
+  { key: "NoAns_f1", head: "NoAns F1", score: true, two: true },
+  { key: "answerable_recall", head: "Answered R", score: true, two: true },
+  { key: "margin0", head: "F1 at 0", score: true, two: true },
+  { key: "threshold", head: "Margin", digits: 2, two: true },
+  { key: "batch", head: "Batch", digits: 0 },
+  { key: "strategy", head: "Strategy", text: true },
+  { key: "train", head: "Train q.", digits: 0 },
+  { key: "parameters", head: "Parameters", digits: 0 },
+  { key: "fit", head: "Train s", digits: 1 },
+  { key: "rate", head: "Windows/s", digits: 1 },
+  { key: "memory", head: "Memory MB", digits: 0 },
+  { key: "status", head: "Status", text: true },
+  { key: "created", head: "Created", text: true, runs: true },
+  { key: "name", head: "Run", text: true, runs: true },
+];
+
+function valueOf(run, key) {
+  const record = DATA.runs[run];
+  if (key === "label") return DATA.groups[record.group].label;
+  if (key === "margin0") return (record.scores[set()?.split] || {}).margin_0?.f1 ?? null;
+  if (key === "created") return (record.created || "").slice(0, 16).replace("T", " ");
+  return key in record ? record[key] : point(run)[key] ?? null;
+}
+
+function tableRows() {
+  if (state.rows === "runs") {
+    const members = [...runsOfSet(), ...unscored()];
+    return members.map((run) => ({ group: DATA.runs[run].group, runs: [run], cell: (key) => valueOf(run, key) }));
+  }
+  const groups = [...new Set([...groupsOfSet(), ...unscored().map((run) => DATA.runs[run].group)])];
+  return groups.map((group) => {
+    const runs = [...runsOf(group), ...unscored().filter((run) => DATA.runs[run].group === group)];
+    return { group, runs, cell: (key) => systemValue(group, runs, key) };
+  });
+}
+function systemValue(group, runs, key) {
+  const tests = set()?.tests;
+  if (key === "interval") return tests?.intervals[group]?.[0] ?? null;
+  if (key === "delta") return tests?.effects[group]?.delta ?? null;
+  if (key === "holm") return tests?.effects[group]?.holm ?? null;
+  if (key === "seed") return runs.length;
+  const values = runs.map((run) => valueOf(run, key));
+  if (key === "status") return values.find((status) => status !== "ok") ?? "ok";
+  return COLUMNS.find((column) => column.key === key).text ? values[0] : mean(values);
+}
+
+/** Runs without any score: they failed, were killed or are still running. */
+const unscored = () => DATA.runs.map((_, run) => run).filter((run) => !Object.keys(DATA.runs[run].scores).length);
+
+function cellText(row, column) {
+  const value = row.cell(column.key);
+  const tests = set()?.tests;
+  if (column.key === "interval") return tests?.intervals[row.group] ? tests.intervals[row.group].map((end) => fixed(end)).join(" – ") : "–";
+  if (column.key === "delta" && tests?.effects[row.group]) {
+    const { delta, interval } = tests.effects[row.group];
+    return `${signed(delta)}  [${interval.map(signed).join(", ")}]`;
+  }
+  if (column.key === "holm") return value === null ? "–" : value < 0.001 ? "< 0.001" : value.toFixed(3);
+  if (column.score && state.rows === "systems") {
+    const spread = deviation(row.runs.map((run) => valueOf(run, column.key)));
+    return spread === null ? fixed(value) : `${fixed(value)} ± ${fixed(spread)}`;
+  }
+  if (column.score) return fixed(value);
+  if (typeof value === "number") return column.key === "seed" ? String(value) : fixed(value, column.digits ?? 1);
+  return value ?? "–";
+}
+const signed = (value) => (value >= 0 ? "+" : "−") + fixed(Math.abs(value));
+
+function shownColumns() {
+  const two = set()?.protocol !== "1.1";
+  const tested = set()?.tests.baseline !== null && set() !== undefined;
+  return COLUMNS.filter((column) =>
+    !(column.two && !two) && !(column.systems && state.rows === "runs") && !(column.runs && state.rows === "systems")
+    && !(column.test && !tested));
+}
+
+function compareRows(a, b) {
+  const [x, y] = [a.cell(order.key), b.cell(order.key)];
+  if (x === null || y === null || x === undefined || y === undefined) return (x ?? null) === null ? 1 : -1;
+  const found = typeof x === "number" ? x - y : String(x).localeCompare(String(y), "en", { numeric: true });
+  return order.down ? -found : found;
+}
+
+function drawTable() {
+  const columns = shownColumns();
+  const wanted = byId("filter").value.trim().toLowerCase().split(/\s+/).filter(Boolean);
+  const about = (row) => row.runs.map((run) => {
+    const { name, seed, status, strategy, experiment, error } = DATA.runs[run];
+    return [DATA.groups[row.group].label, name, `seed ${seed}`, status, strategy, experiment, error ?? ""].join(" ");
+  }).join(" ").toLowerCase();
+  const all = tableRows();
+  const rows = all.filter((row) => wanted.every((word) => about(row).includes(word))).sort(compareRows);
+  byId("table").tHead.replaceChildren(make("tr", {}, columns.map(headCell)));
+  const best = Object.fromEntries(columns.filter((c) => c.score && c.key !== "threshold").map((c) =>
+    [c.key, Math.max(...rows.map((row) => row.cell(c.key) ?? -Infinity))]));
+  const references = (set()?.references ?? []).map((reference) => referenceRow(reference, columns));
+  byId("table").tBodies[0].replaceChildren(...rows.map((row) => bodyRow(row, columns, best)), ...(wanted.length ? [] : references));
+  byId("shown").textContent = `${rows.length} of ${all.length}; the checked are drawn (at most ${COLOURS})`;
+}
+function headCell(column) {
+  const sorted = order.key === column.key;
+  const name = state.rows === "systems" ? column.head2 ?? column.head : column.head;
+  const sort = () => {
+    order.down = sorted ? !order.down : !column.text;
+    order.key = column.key;
+    drawTable();
+    byId("table").querySelector(`[data-key="${column.key}"]`)?.focus();
+  };
+  return make("th", { scope: "col", class: column.text ? "text" : "", "aria-sort": sorted ? (order.down ? "descending" : "ascending") : null },
+    make("button", { type: "button", "data-key": column.key, onclick: sort }, name));
+}
+function bodyRow(row, columns, best) {
+  const drawn = state.slots.has(row.group);
+  const cells = columns.map((column) => {
+    const text = cellText(row, column);
+    if (column.key === "label") {
+      const box = make("input", { type: "checkbox", onchange: (event) => { select(row.group, event.target.checked); changed(); } });
+      box.checked = drawn;
+      box.disabled = !drawn && state.slots.size >= COLOURS;
+      return make("td", { class: "text name", title: text }, make("label", { class: "pick" }, box, keyOf(row.group), text));
+    }
+    const status = column.key === "status" && text !== "ok";
+    const top = column.score && rowsCount() > 1 && row.cell(column.key) === best[column.key];
+    return make("td", { class: [column.text ? "text" : "", top ? "best" : "", status ? "status" : ""].join(" ").trim() || null,
+      title: status ? row.runs.map((run) => DATA.runs[run].error).filter(Boolean)[0] : null }, text);
+  });
+  return make("tr", { "data-group": row.group }, cells);
+}
+const rowsCount = () => tableRows().length;
+function referenceRow(reference, columns) {
+  return make("tr", { class: "reference" }, columns.map((column) =>
+    make("td", { class: column.key === "label" ? "text name" : column.text ? "text" : null },
+      column.key === "label" ? `${reference.name} (learns nothing)` : column.score && reference[column.key] !== undefined ? fixed(reference[column.key]) : "")));
+}
+
+function drawTableNotes() {
+  const now = set();
+  const notes = [];
+  if (now) {
+    notes.push(`${now.name}: ${whole(now.questions)} questions, ${whole(now.unanswerable)} of them unanswerable; official SQuAD ${now.protocol} scores, metric ${now.metric}.`);
+    if (now.protocol === "2.0") notes.push("Scores at the null margin that each run fitted on its calibration split; “F1 at 0” is at margin 0.");
+    if (now.tests.baseline !== null) notes.push(`ΔF1 against ${DATA.groups[now.tests.baseline].label}: bootstrap over questions and seeds, Holm-corrected over ${Object.keys(now.tests.effects).length} comparisons.`);
+    else notes.push("Tests against one of the systems: qa-arch report … --baseline NAME.");
+  }
+  notes.push(...DATA.notes);
+  byId("table-notes").replaceChildren(...notes.map((note) => make("li", {}, note)));
+}

@@ -1,0 +1,95 @@
+// What is chosen, who wants to know, and small helpers for elements and figures.
+const COLOURS = 8;
+const STORED = "qa-arch-report-theme";
+const state = { set: 0, measure: "f1", slots: new Map(), over: "F1", rows: "systems" };
+const listeners = [];
+const onChange = (listener) => listeners.push(listener);
+const changed = () => listeners.forEach((listener) => listener());
+
+/** An element with attributes, listeners (`onclick`) and children; text is never read as HTML. */
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "style") element.style.cssText = value;
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return element;
+}
+const byId = (id) => document.getElementById(id);
+const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+const set = () => DATA.sets[state.set];
+const runsOfSet = () => (set() ? set().runs : DATA.runs.map((_, number) => number));
+const point = (run) => (set() && DATA.runs[run].scores[set().split] || {})[set() && set().point] || {};
+const groupsOfSet = () => [...new Set(runsOfSet().map((run) => DATA.runs[run].group))];
+const runsOf = (group) => runsOfSet().filter((run) => DATA.runs[run].group === group);
+const selectedRuns = () => runsOfSet().filter((run) => state.slots.has(DATA.runs[run].group));
+const colourOf = (group) => (state.slots.has(group) ? css(`--c${state.slots.get(group)}`) : css("--line"));
+/** The mark of a system: colour and shape as in the figures. */
+const keyOf = (group) =>
+  make("span", state.slots.has(group) ? { class: `key s${state.slots.get(group)}`, style: `--k: var(--c${state.slots.get(group)})` } : { class: "key" });
+const labelOf = (run) => {
+  const { group, seed } = DATA.runs[run];
+  return runsOf(group).length > 1 ? `${DATA.groups[group].label}, seed ${seed}` : DATA.groups[group].label;
+};
+
+function select(group, wanted) {
+  if (!wanted) state.slots.delete(group);
+  else if (!state.slots.has(group)) {
+    const taken = new Set(state.slots.values());
+    const free = [...Array(COLOURS).keys()].find((slot) => !taken.has(slot));
+    if (free !== undefined) state.slots.set(group, free);
+  }
+}
+
+function mean(values) {
+  const known = values.filter((value) => value !== null && value !== undefined && Number.isFinite(value));
+  return known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : null;
+}
+function deviation(values) {
+  const known = values.filter((value) => value !== null && value !== undefined);
+  if (known.length < 2) return null;
+  const centre = mean(known);
+  return Math.sqrt(known.reduce((sum, value) => sum + (value - centre) ** 2, 0) / (known.length - 1));
+}
+
+/** The systems of highest F1 first, as many as there are colours for. */
+function selectBest(limit = 6) {
+  state.slots.clear();
+  const ranked = groupsOfSet().map((group) => [group, mean(runsOf(group).map((run) => point(run).f1 ?? null))]);
+  ranked.sort((a, b) => (b[1] ?? -1) - (a[1] ?? -1));
+  ranked.slice(0, limit).forEach(([group]) => select(group, true));
+}
+
+const fixed = (value, digits = 1) =>
+  value === null || value === undefined ? "–" : value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }).replace("-", "−");
+const whole = (value) => fixed(value, 0);
+const MEASURES = { exact: "EM", f1: "F1" };
+
+/** Buttons of which one is pressed. */
+function choice(parent, options, current, pick) {
+  parent.replaceChildren(
+    ...Object.entries(options).map(([key, name]) =>
+      make("button", { type: "button", "aria-pressed": String(key === current), onclick: () => pick(key) }, name)),
+  );
+}
+
+function paintTheme(theme) {
+  document.documentElement.dataset.theme = theme;
+}
+function firstTheme() {
+  try {
+    const kept = localStorage.getItem(STORED);
+    if (kept) return kept;
+  } catch { /* pages from disk may not store anything */ }
+  return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+}
+function turnTheme() {
+  const next = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+  try { localStorage.setItem(STORED, next); } catch { /* likewise */ }
+  paintTheme(next);
+  changed();
+}
