@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from qa_arch.cli.runs import add_run_options, open_run
+from qa_arch.cli.runs import add_run_options, open_run, open_source
 from qa_arch.errors import ConfigError
 
 
@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         required=True,
         metavar="FILE",
-        help="SQuAD-shaped files, folders, globs or hub:NAME:SPLIT",
+        help="SQuAD-shaped files, folders, globs, hub:NAME:SPLIT or synthetic:SPLIT",
     )
     parser.add_argument(
         "--out", required=True, metavar="DIR", help="folder for predictions, n-best and null odds"
@@ -31,6 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="raise",
         help="stop at the first faulty record, or leave such records out and list them (default: raise)",
     )
+    parser.add_argument(
+        "--keep-attention",
+        nargs="+",
+        default=[],
+        metavar="ID",
+        help="leave what the match-LSTM looks at for these questions in the run folder (attention.npz)",
+    )
     add_run_options(parser)
 
 
@@ -39,17 +46,25 @@ def run(args: argparse.Namespace) -> int:
     if args.batch_size is not None and args.batch_size < 1:
         raise ConfigError(f"--batch-size: {args.batch_size} is out of range, it must be >= 1")
     from qa_arch.cli.watch import watching
-    from qa_arch.data.squad import open_set
     from qa_arch.decode import formats
+    from qa_arch.decode.answers import answers
+    from qa_arch.predict.attention import attention_maps, match_lstm
+    from qa_arch.results.attention import write_attention
 
-    questions = open_set(args.data, on_error=args.on_error)
+    questions = open_source(args.data, on_error=args.on_error)
     for problem in questions.skipped:
         print(f"left out: {problem}", file=sys.stderr)
     predictor = open_run(args.run_folder, args)
+    if args.keep_attention:
+        match_lstm(predictor.model)  # before a long reading
     with watching("predicting", "windows") as watch:
         ranking = predictor.read(questions, batch_size=args.batch_size, watch=watch)
     margin = predictor.margin if args.margin is None else args.margin
     formats.write(args.out, ranking, margin)
     written = Path(args.out) / "predictions.json"
     print(f"{written}: {len(questions)} questions answered at null margin {margin:g}")
+    if args.keep_attention:
+        ids = [id_ for word in args.keep_attention for id_ in word.split(",") if id_]
+        maps = attention_maps(predictor, questions, answers(ranking, candidates=False), ids)
+        print(f"{write_attention(Path(args.run_folder), maps)}: attention over {len(maps)} questions")
     return 0

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
 from qa_arch.nn.masking import at_least_float32
-from qa_arch.nn.recurrence import recur
+from qa_arch.nn.recurrence import attend, recur
 from qa_arch.nn.segments import mirror, reverse
 
 
@@ -61,6 +61,29 @@ class MatchLSTM(nn.Module):
         question_mask: Bool[Tensor, "B Q"],
     ) -> Float[Tensor, "B C M"]:
         """States of both directions, forward first; zero where ``context_mask``, a prefix mask, is False."""
+        states = self._run(recur, *self._hoisted(context, question, context_mask, question_mask))
+        ahead, back = states.permute(2, 1, 0, 3)
+        both = torch.cat([ahead, reverse(back, context_mask)], dim=-1)
+        return both.masked_fill(~context_mask[..., None], 0.0)
+
+    def attention(
+        self,
+        context: Float[Tensor, "B C D"],
+        question: Float[Tensor, "B Q D"],
+        context_mask: Bool[Tensor, "B C"],
+        question_mask: Bool[Tensor, "B Q"],
+    ) -> Float[Tensor, "B 2 C N"]:
+        """a_i of both directions (eq. 2) over the N = Q + 1 question units, "nothing" last; for looking at.
+
+        Zero where ``context_mask`` is False; the rest sums to 1. The recurrence is that of ``forward``.
+        """
+        weights = self._run(attend, *self._hoisted(context, question, context_mask, question_mask))
+        ahead, back = weights.permute(2, 1, 0, 3)
+        both = torch.stack([ahead, reverse(back, context_mask)], dim=1)
+        return both.masked_fill(~context_mask[:, None, :, None], 0.0)
+
+    def _hoisted(self, context, question, context_mask, question_mask) -> tuple[Tensor, ...]:
+        """What the recurrence reads: inputs, the order of the second direction, keys, values, mask."""
         question, question_mask = _with_nothing(question, question_mask)
         # Nothing here depends on the state: it is done for all steps at once. As attention sums to
         # one, the attended row's share of the gates is attention over the rows' shares.
@@ -71,12 +94,9 @@ class MatchLSTM(nn.Module):
         gates_bias = _sum(self.gates_passage.bias, self.gates_attended.bias, self.gates_state.bias)
         bias = torch.cat([query_bias, gates_bias])
         inputs = linear(context.transpose(0, 1), weight, bias)
-        states = self._run(inputs, mirror(context_mask).T, keys, values, question_mask)
-        ahead, back = states.permute(2, 1, 0, 3)
-        both = torch.cat([ahead, reverse(back, context_mask)], dim=-1)
-        return both.masked_fill(~context_mask[..., None], 0.0)
+        return inputs, mirror(context_mask).T, keys, values, question_mask
 
-    def _run(self, inputs, order, keys, values, question_mask) -> Float[Tensor, "C B 2 l"]:
+    def _run(self, loop, inputs, order, keys, values, question_mask) -> Float[Tensor, "C B 2 N"]:
         """Both directions in one recurrence, in fp32 at least.
 
         Padding stands behind the real units in both, so that no state that counts has seen it.
@@ -84,7 +104,7 @@ class MatchLSTM(nn.Module):
         inputs, keys, values = (at_least_float32(x) for x in (inputs, keys, values))
         with torch.autocast(inputs.device.type, enabled=False):
             state = torch.cat([self.state.weight, self.gates_state.weight])
-            return recur(
+            return loop(
                 inputs, order, keys, values, question_mask, self.score.weight[0], self.score.bias, state
             )
 

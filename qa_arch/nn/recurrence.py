@@ -42,6 +42,23 @@ def recur(
     return _Recurrence.apply(inputs, _flat(mirror), keys, values, mask, score, bias, state)
 
 
+def attend(
+    inputs: Float[Tensor, "C B S"],
+    mirror: Int[Tensor, "C B"],
+    keys: Float[Tensor, "B Q l"],
+    values: Float[Tensor, "B Q G"],
+    mask: Bool[Tensor, "B Q"],
+    score: Float[Tensor, "l"],
+    bias: Float[Tensor, "1"],
+    state: Float[Tensor, "S l"],
+) -> Float[Tensor, "C B 2 Q"]:
+    """The attention of each step of ``recur``, in the order of reading; no gradient."""
+    keys = keys.masked_fill(~mask[..., None], 0.0)
+    with torch.no_grad():
+        tape, _ = _run_safely(inputs, _flat(mirror), keys, values, mask, score, state)
+    return tape.attention
+
+
 def recur_plain(
     inputs: Float[Tensor, "C B S"],
     mirror: Int[Tensor, "C B"],
@@ -76,13 +93,7 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, inputs, mirror, keys, values, mask, score, bias, state) -> Tensor:
-        exponential = bool(keys.abs().amax() <= SAFE)
-        tape = _run(inputs, mirror, keys, values, mask, score, state, exponential)
-        queries = tape.steps[..., : score.shape[0]]
-        if exponential and not bool(torch.stack(queries.aminmax()).abs().amax() <= SAFE):
-            exponential = False
-            tape = _run(inputs, mirror, keys, values, mask, score, state, exponential)
-        ctx.exponential = exponential
+        tape, ctx.exponential = _run_safely(inputs, mirror, keys, values, mask, score, state)
         ctx.save_for_backward(*tape, mirror, keys, values, score, bias, state)
         return tape.states
 
@@ -106,6 +117,17 @@ class _Tape(NamedTuple):
     states: Float[Tensor, "C B 2 l"]
     cells: Float[Tensor, "C B 2 l"]
     attention: Float[Tensor, "C B 2 Q"]
+
+
+def _run_safely(inputs, mirror, keys, values, mask, score, state) -> tuple[_Tape, bool]:
+    """The loop in its exponential form, or in the other where that might overflow; and which it was."""
+    exponential = bool(keys.abs().amax() <= SAFE)
+    tape = _run(inputs, mirror, keys, values, mask, score, state, exponential)
+    queries = tape.steps[..., : score.shape[0]]
+    if exponential and not bool(torch.stack(queries.aminmax()).abs().amax() <= SAFE):
+        exponential = False
+        tape = _run(inputs, mirror, keys, values, mask, score, state, exponential)
+    return tape, exponential
 
 
 def _run(inputs, mirror, keys, values, mask, score, state, exponential) -> _Tape:

@@ -1,0 +1,128 @@
+"""What a run's match-LSTM looks at, for chosen questions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from qa_arch.errors import DataError, RunError
+from qa_arch.features.assemble import Window, assemble
+from qa_arch.features.collate import Collator
+from qa_arch.features.glove import vector_rows
+from qa_arch.features.table import FeatureTable
+from qa_arch.nn.match_lstm import MatchLSTM
+from qa_arch.predict.predictor import Predictor
+from qa_arch.results.attention import AttentionMap
+from qa_arch.types.text import Answer, Example, QuestionSet
+
+
+def attention_maps(
+    predictor: Predictor, questions: QuestionSet, answers: Sequence[Answer], ids: Sequence[str]
+) -> list[AttentionMap]:
+    """The attention over each of the questions ``ids``, in the window that holds the answer found.
+
+    Raises DataError for ids of no question, RunError where the model has no match-LSTM.
+    """
+    module = match_lstm(predictor.model)
+    chosen, best = _choose(questions, answers, ids)
+    table = predictor.features(chosen, cache=False)
+    rows = np.array([_window(table, q, answer) for q, answer in enumerate(best)], np.int64)
+    collate = Collator(table, vector_rows(predictor.vectors, table), labels=False)
+    device = next(predictor.model.parameters()).device
+    maps = []
+    size = predictor.config.trainer.eval_batch_size
+    for first in range(0, len(rows), size):
+        part = rows[first : first + size]
+        weights, context_mask, question_mask = _look(
+            predictor.model, module, collate(part.tolist()).to(device)
+        )
+        window = assemble(table, part)
+        for at, row in enumerate(part):
+            example = chosen.examples[int(table.example[row])]
+            C, Q = int(context_mask[at].sum()), int(question_mask[at].sum())
+            kept = torch.cat([weights[at, :, :C, :Q], weights[at, :, :C, -1:]], dim=-1)  # padding out
+            maps.append(
+                AttentionMap(
+                    example.id,
+                    questions.fingerprint,
+                    kept.cpu().numpy().astype(np.float16),
+                    _units(table, window, at, window.context[at], C, 0),
+                    _units(table, window, at, window.question[at], Q, _stripped(example)),
+                )
+            )
+    return maps
+
+
+def match_lstm(model: nn.Module) -> MatchLSTM:
+    """The model's match-LSTM; RunError where it has none."""
+    for module in model.modules():
+        if isinstance(module, MatchLSTM):
+            return module
+    raise RunError(
+        "--keep-attention: the run's model has no match-LSTM; name a run of model=proposed with match=true"
+    )
+
+
+def _choose(
+    questions: QuestionSet, answers: Sequence[Answer], ids: Sequence[str]
+) -> tuple[QuestionSet, list[Answer]]:
+    known = {
+        example.id: (example, answer) for example, answer in zip(questions.examples, answers, strict=True)
+    }
+    wanted = list(dict.fromkeys(ids))
+    if absent := [id_ for id_ in wanted if id_ not in known]:
+        raise DataError(f"--keep-attention: {questions.name} has no question {', '.join(absent[:5])}")
+    chosen = replace(questions, examples=tuple(known[id_][0] for id_ in wanted))
+    return chosen, [known[id_][1] for id_ in wanted]
+
+
+def _window(table: FeatureTable, question: int, answer: Answer) -> int:
+    """The first window of the question that holds its best span, or else its first."""
+    rows = np.flatnonzero(table.example == question)
+    if answer.best is not None:
+        for row in rows:
+            first, last = int(table.token_start[row]), int(table.token_end[row]) - 1
+            if table.char_start[first] <= answer.best.start and answer.best.end <= table.char_end[last]:
+                return int(row)
+    return int(rows[0])
+
+
+def _look(model: nn.Module, module: MatchLSTM, batch) -> tuple[Tensor, Tensor, Tensor]:
+    """One forward pass; attention and masks as the match-LSTM had them."""
+    seen: list[tuple[Tensor, Tensor, Tensor]] = []
+
+    def keep(_, arguments: tuple[Tensor, ...]) -> None:
+        seen.append((module.attention(*arguments), arguments[2], arguments[3]))
+
+    handle = module.register_forward_pre_hook(keep)
+    try:
+        with torch.inference_mode():
+            model(batch)
+    finally:
+        handle.remove()
+    return seen[0]
+
+
+def _units(
+    table: FeatureTable, window: Window, at: int, mask: np.ndarray, count: int, shift: int
+) -> np.ndarray:
+    """(count, 2) characters of each unit: a piece, or all pieces of a word where these are fewer."""
+    source = window.source[at][mask]
+    spans = np.stack([table.char_start[source], table.char_end[source]], axis=1)
+    if len(source) != count:
+        word = table.word_number[source]
+        source, word, spans = source[word >= 0], word[word >= 0], spans[word >= 0]
+        first = np.flatnonzero(np.append(True, word[1:] != word[:-1]))
+        spans = np.stack([spans[first, 0], np.maximum.reduceat(spans[:, 1], first)], axis=1)
+    if len(spans) != count:
+        raise RunError(f"attention over {count} units, but the text has {len(spans)}; please report it")
+    return (spans + shift).astype(np.int32)
+
+
+def _stripped(example: Example) -> int:
+    """Characters that the features leave out at the front of a question."""
+    return len(example.question) - len(example.question.lstrip())
