@@ -65,7 +65,7 @@ def question_rows(questions: QuestionSet, answers: Sequence[Answer], margin: flo
     rows["f1"] = [s.f1 for s in in_order]
     rows["span_exact"] = [s.exact for s in spans]
     rows["span_f1"] = [s.f1 for s in spans]
-    rows["probability"] = [answer.best.probability if answer.best else 0.0 for answer in answers]
+    rows["probability"] = [round(answer.best.probability, 4) if answer.best else 0.0 for answer in answers]
     return rows
 
 

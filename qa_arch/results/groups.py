@@ -100,9 +100,12 @@ def _labels(members: Sequence[Sequence[tuple[Path, RunRecord]]]) -> list[str]:
         namesakes.setdefault(record.model, []).append(index)
     labels = [record.model for record in records]
     for same in namesakes.values():
-        for key, values in differing([records[index] for index in same]).items():
+        unlike = differing([records[index] for index in same])
+        short = [key.rpartition(".")[2] for key in unlike]
+        for (key, values), last in zip(unlike.items(), short, strict=True):
+            shown = last if short.count(last) == 1 else key
             for index, value in zip(same, values, strict=True):
-                labels[index] += f" {key.removeprefix('model.').removeprefix('trainer.')}={_plain(value)}"
+                labels[index] += f" {shown}={_plain(value)}"
     return labels
 
 

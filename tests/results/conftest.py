@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
-from qa_arch.results.record import RunRecord
+from qa_arch.data.squad import question_set as made_set
+from qa_arch.metrics.squad import score_questions
+from qa_arch.results.record import RunRecord, write_questions
+from qa_arch.types.text import Example, Gold, QuestionSet
 
 
 def points(exact: float, protocol: str) -> dict:
@@ -51,3 +57,111 @@ def make_record():
         return RunRecord(**(given | changes))
 
     return make
+
+
+MADE = {
+    "contexts": ["The mill burnt in 1871. Ada Stone built it again.", "Nothing is known of the old bridge."],
+    "questions": [
+        ("q1", "When did the mill burn?", 0, [(18, 22)], None),
+        ("q2", "Who built the mill again?", 0, [(24, 33)], None),
+        ("q3", "Who burnt the mill?", 0, [], "entity_swap"),
+        ("q4", "Which bridge is old?", 1, [(24, 34)], None),
+        ("q5", "When was the bridge built?", 1, [], "negation"),
+        ("q6", "How many mills burnt?", 0, [], "negation"),
+    ],
+}
+
+
+@pytest.fixture
+def question_set():
+    """Six questions on two passages, three of them unanswerable; ``question_set(again=20)`` repeats them."""
+
+    def make(again=1, extra="") -> QuestionSet:
+        examples = []
+        for copy in range(again):
+            for id_, asked, at, golds, kind in MADE["questions"]:
+                context = MADE["contexts"][at]
+                answers = tuple(Gold(context[start:end], start) for start, end in golds)
+                name = f"{id_}-{copy}"
+                examples.append(Example(name, asked + extra, context, f"Title {at}", answers, kind=kind))
+        return made_set("made-up", examples, "2.0")
+
+    return make
+
+
+@pytest.fixture
+def make_run(make_record, tmp_path):
+    """``make_run(name, questions, right=0.8, ...)``: a run folder with record and rows of questions."""
+
+    def make(name, questions, *, model="bert", seed=13, right=0.8, rows=None, keep_spans=True, **changes):
+        folder = tmp_path / "runs" / name
+        columns = answered(questions, np.random.default_rng([seed, len(name)]), right)
+        if not keep_spans:
+            columns = {k: v for k, v in columns.items() if k not in ("span_exact", "span_f1", "probability")}
+        about = {
+            "name": questions.name,
+            "fingerprint": questions.fingerprint,
+            "protocol": "2.0",
+            "questions": len(questions),
+            "unanswerable": sum(not e.answerable for e in questions.examples),
+        }
+        exact, f1 = (100 * sum(columns[key]) / len(questions) for key in ("exact", "f1"))
+        scores = {"exact": exact, "f1": f1, "protocol": "2.0", "metric_version": "1"}
+        point = {"calibrated": scores | {"threshold": 0.5}, "margin_0": scores}
+        given = {
+            "seed": seed,
+            "config": {"seed": seed, "trainer": {"batch_size": 8}, "model": {"name": model}},
+            "data": {"train": {"fingerprint": "t", "questions": 900}, "dev": about},
+            "scores": {"dev": point},
+            "margin": {"value": 0.5, "fitted_on": "calibration"},
+            "batch": {"micro": 8, "accumulate": 1, "devices": 1, "global": 8},
+            "epochs": [
+                {
+                    "train_loss": 2.0,
+                    "calibration_loss": 1.5,
+                    "calibration_f1": 60.0,
+                    "calibration_exact": 55.0,
+                },
+                {
+                    "train_loss": 1.0,
+                    "calibration_loss": 1.2,
+                    "calibration_f1": 70.0,
+                    "calibration_exact": 65.0,
+                },
+            ],
+            "best_epoch": 1,
+        }
+        replace(make_record(model), **(given | changes)).write(folder)
+        write_questions(folder, columns | (rows or {}))
+        return folder
+
+    return make
+
+
+def answered(questions: QuestionSet, rng, right: float) -> dict:
+    """Columns as a run writes them: right with probability ``right``, else a wrong span or a wrong null."""
+    spans, odds = [], []
+    for example in questions.examples:
+        good = rng.random() < right
+        gold = (example.answers[0].start, example.answers[0].end) if example.answers else (0, 3)
+        spans.append(gold if good or rng.random() < 0.5 else (4, 8))
+        odds.append((-1 if example.answerable == good else 1) * rng.exponential() + 0.5)
+    texts = {e.id: e.context[slice(*s)] for e, s in zip(questions.examples, spans, strict=True)}
+    best = score_questions(questions, texts)
+    given = {id_: "" if o > 0.5 else text for (id_, text), o in zip(texts.items(), odds, strict=True)}
+    final = score_questions(questions, given)
+    return {
+        "id": [e.id for e in questions.examples],
+        "start": [s for s, _ in spans],
+        "end": [e for _, e in spans],
+        "null_odds": odds,
+        "windows": [1] * len(questions),
+        "kind": [e.kind for e in questions.examples],
+        "answerable": [e.answerable for e in questions.examples],
+        "abstained": [s.abstained for s in final],
+        "exact": [s.exact for s in final],
+        "f1": [s.f1 for s in final],
+        "span_exact": [s.exact for s in best],
+        "span_f1": [s.f1 for s in best],
+        "probability": rng.random(len(questions)).tolist(),
+    }

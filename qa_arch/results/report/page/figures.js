@@ -121,7 +121,7 @@ function drawCalibration() {
   const row = (run) => make("tr", {}, make("td", { class: "text" }, make("span", { class: "pick" }, keyOf(DATA.runs[run].group), labelOf(run))),
     cell(curvesOf(run).answerability?.ece), cell(curvesOf(run).answers?.ece), make("td", {}, fixed(curvesOf(run).area, 2)));
   parent.append(make("figure", { id: "figure-ece" }, make("h3", {}, "Calibration error"), make("div", { class: "scroll" }, make("table", {},
-    make("thead", {}, make("tr", {}, ["System", "ECE, has one", "ECE, right", "Risk area"].map((head, i) => make("th", { class: i ? null : "text", style: "padding: .45rem .7rem" }, head)))),
+    make("thead", {}, make("tr", {}, ["System", "ECE, has one", "ECE, right", "Risk area"].map((head, i) => make("th", { class: i ? null : "text" }, head)))),
     make("tbody", {}, runs.map(row)))), make("figcaption", {}, "ECE: mean distance of confidence from truth over ten bins, 0 to 1. Risk area: mean risk over all coverages, in percent.")));
 }
 

@@ -17,9 +17,14 @@ function drawAbout() {
   const facts = [["Written", `${DATA.created} by qa_arch ${DATA.version}`], ["Runs", `${DATA.runs.length} of ${DATA.groups.length} systems; a system is all seeds of one configuration`],
     ["Drawn by", `plotly.js ${Plotly.version}, MIT licence, part of this file`], ["Network", "nothing is loaded and nothing is sent"]];
   for (const one of DATA.sets) facts.push([`Set: ${one.name}`, `${one.split}, SQuAD ${one.protocol}, hash ${one.fingerprint}, ${one.runs.length} runs; texts ${one.texts ? "included" : "not included"}`]);
-  if (DATA.leftOut.length) facts.push(["Left out", `single questions of ${DATA.leftOut.length} runs, to stay below ${Math.round(DATA.limit / 1e6)} MB; qa-arch report … --questions RUN keeps those of the runs named: ${DATA.leftOut.join(", ")}`]);
-  if (DATA.problems.length) facts.push(["Not usable", DATA.problems.join(" — ")]);
+  if (DATA.leftOut.length) facts.push(["Left out", folded(`single questions of ${DATA.leftOut.length} runs, to stay below ${+(DATA.limit / 1e6).toFixed(2)} MB; qa-arch report … --questions RUN keeps those of the runs named`, DATA.leftOut)]);
+  if (DATA.problems.length) facts.push(["Not usable", folded(`${DATA.problems.length} runs or files`, DATA.problems)]);
   byId("about-text").replaceChildren(make("dl", { class: "about", id: "about-list" }, facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)])));
+}
+
+/** A line that opens into a list; a short list is open. */
+function folded(summary, lines) {
+  return make("details", { open: lines.length <= 5 }, make("summary", {}, summary), make("ul", { class: "notes" }, lines.map((line) => make("li", {}, line))));
 }
 
 function chooseSet(number) {

@@ -128,9 +128,10 @@ function passage(texts, q, answers) {
   });
   return make("p", { class: "passage" }, pieces);
 }
-/** One underline a run, the first nearest to the text. */
+/** One underline for each system that says so, the first nearest to the text. */
 function underlines(said) {
-  return said.flatMap(({ run }, place) => [`0 ${2 + 4 * place}px 0 ${colourFor(run)}`, `0 ${4 + 4 * place}px 0 var(--paper)`]).join(", ");
+  const colours = [...new Set(said.map(({ run }) => colourFor(run)))];
+  return colours.flatMap((colour, place) => [`0 ${2 + 4 * place}px 0 ${colour}`, `0 ${4 + 4 * place}px 0 var(--paper)`]).join(", ");
 }
 const colourFor = (run) => (state.slots.has(DATA.runs[run].group) ? `var(--c${state.slots.get(DATA.runs[run].group)})` : "var(--faint)");
 

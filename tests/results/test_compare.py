@@ -1,0 +1,222 @@
+"""Comparisons: right subsets, right direction, right questions; and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from qa_arch.cli.main import main
+from qa_arch.data.squad import write
+from qa_arch.errors import RunError
+from qa_arch.metrics.significance import effect, holm
+from qa_arch.results.compare import against_baseline, compare, find_group
+from qa_arch.results.groups import group_runs, one_system
+from qa_arch.results.questions import load_aligned, load_questions
+from qa_arch.results.record import QUESTIONS, RECORD, find_records, read_questions
+
+
+@pytest.fixture
+def sides(make_run, question_set):
+    """Two seeds of a good system and two of a poor one on 120 questions."""
+    questions = question_set(again=20)
+    for seed in (1, 2):
+        make_run(f"poor-{seed}", questions, model="poor", seed=seed, right=0.5)
+        make_run(f"good-{seed}", questions, model="good", seed=seed, right=0.9)
+    folder = make_run("x", questions).parent
+    a, b = (find_records([folder / f"{name}-1", folder / f"{name}-2"]) for name in ("poor", "good"))
+    return folder, one_system(a, "A"), one_system(b, "B"), questions
+
+
+def test_every_figure_is_over_its_own_questions(sides):
+    folder, a, b, questions = sides
+    found = compare(a, b, resamples=500)
+    rows = {name: [read_questions(folder / f"{name}-{s}") for s in (1, 2)] for name in ("poor", "good")}
+    answerable = [e.answerable for e in questions.examples]
+    kinds = [e.kind for e in questions.examples]
+    tests = {
+        "EM": ("exact", [True] * 120),
+        "F1": ("f1", [True] * 120),
+        "HasAns EM": ("exact", answerable),
+        "HasAns F1": ("f1", answerable),
+        "NoAns EM": ("exact", [not x for x in answerable]),
+        "NoAns F1": ("f1", [not x for x in answerable]),
+        "entity_swap": ("f1", [kind == "entity_swap" for kind in kinds]),
+        "negation": ("f1", [kind == "negation" for kind in kinds]),
+    }
+    measured = [*found.measures, *found.kinds]
+    assert [one.name for one in measured] == list(tests)
+    for one in measured:
+        key, where = tests[one.name]
+        scores = {
+            name: 100 * np.array([np.array(run[key], float)[where] for run in runs])
+            for name, runs in rows.items()
+        }
+        assert one.questions == sum(where)
+        assert one.a == pytest.approx(scores["poor"].mean())
+        assert one.b == pytest.approx(scores["good"].mean())
+        assert one.a_sd == pytest.approx(scores["poor"].mean(1).std(ddof=1))
+        assert one.effect == effect(scores["poor"], scores["good"], resamples=500)
+    assert [k.p_holm for k in found.kinds] == holm([k.effect.p_bootstrap for k in found.kinds])
+    assert found.measures[1].effect.delta > 0
+    assert sum(found.outcomes.values()) == 120
+
+
+def test_outcomes_and_changed_questions(make_run, question_set):
+    questions = question_set()
+    columns = {"abstained": [False] * 6, "null_odds": [0.0] * 6}
+    mixed = {"exact": [1, 0, 0, 1, 0, 1], "f1": [1, 0.5, 0, 1, 0, 1]}
+    a = make_run("a", questions, rows={"exact": [1] * 6, "f1": [1] * 6, **columns}, model="a")
+    b = make_run("b", questions, rows={**mixed, **columns, "null_odds": [0, 9, 1, 9, 5, 9]}, model="b")
+    sides = [one_system(find_records([folder]), name) for folder, name in ((a, "A"), (b, "B"))]
+    found = compare(*sides, resamples=50)
+    assert found.outcomes == {"both right": 3, "A right, B wrong": 3, "A wrong, B right": 0, "both wrong": 0}
+    # Furthest in F1 first, of equals the one whose null odds moved most; equals in F1 did not change.
+    assert [(one.id, one.a, one.b) for one in found.changed] == [
+        ("q5-0", 1, 0),
+        ("q3-0", 1, 0),
+        ("q2-0", 1, 0.5),
+    ]
+    assert [one.id for one in compare(*sides, resamples=50, top=1).changed] == ["q5-0"]
+
+
+def test_abstained_answers_have_no_span(sides):
+    _, a, b, _ = sides
+    rows = load_questions(*b.runs[0])
+    for one in compare(a, b, resamples=50).changed:
+        q = rows.ids.index(one.id)
+        expected = None if rows.abstained[q] else (rows.start[q], rows.end[q])
+        assert one.spans[1][0] == expected
+
+
+def test_a_table_against_a_baseline(sides):
+    folder, *_ = sides
+    groups = group_runs(find_records([folder / "poor-1", folder / "poor-2", folder / "good-1", folder / "x"]))
+    table = against_baseline(groups, find_group(groups, "poor"), resamples=500)
+    rows = {row["model"]: row for row in table.rows}
+    assert list(rows) == ["poor", "good", "bert"]
+    assert "delta" not in rows["poor"]
+    assert "±" in rows["poor"]["F1"]
+    assert "±" not in rows["good"]["F1"]
+    assert rows["good"]["delta"].startswith("+")
+    assert "Holm over 2" in table.notes[1]
+    with pytest.raises(RunError, match=r"'nobody'.*poor; good; bert"):
+        find_group(groups, "nobody")
+
+
+def test_rows_that_do_not_fit_are_refused_by_name(make_run, question_set, tmp_path):
+    questions, other = question_set(), question_set(extra=" Really?")
+    a, b = make_run("a", questions), make_run("b", other)
+    runs = find_records([a, b])
+    with pytest.raises(RunError, match="do not compare"):
+        compare(one_system(runs[:1], "A"), one_system(runs[1:], "B"))
+    rows = read_questions(a)
+    shuffled = make_run("c", questions, rows={"id": rows["id"][::-1]})
+    with pytest.raises(RunError, match="another order"):
+        load_aligned(find_records([a, shuffled]), "dev")
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda file: file.unlink(), "missing.*evaluate --run"),
+        (lambda file: file.write_bytes(b"PAR1 half of it"), "not readable.*score the run again"),
+        (lambda file: file.write_bytes(file.read_bytes()[:-20]), "not readable"),
+    ],
+)
+def test_damaged_rows(make_run, question_set, damage, said):
+    folder = make_run("a", question_set())
+    damage(folder / QUESTIONS)
+    ((path, record),) = find_records([folder])
+    with pytest.raises(RunError, match=rf"{QUESTIONS}.*{said}"):
+        load_questions(path, record)
+
+
+def test_rows_of_another_record(make_run, question_set):
+    folder = make_run("a", question_set())
+    longer = make_run("b", question_set(again=2))
+    (folder / QUESTIONS).write_bytes((longer / QUESTIONS).read_bytes())
+    ((path, record),) = find_records([folder])
+    with pytest.raises(RunError, match="12 questions where the record says 6"):
+        load_questions(path, record)
+
+
+@pytest.fixture
+def call(capsys):
+    def run(*arguments):
+        code = main(["compare", *map(str, arguments)])
+        out = capsys.readouterr()
+        return code, out.out, out.err
+
+    return run
+
+
+def test_the_command_with_texts(sides, call, tmp_path):
+    folder, _, _, questions = sides
+    data = tmp_path / "made-up.json"
+    data.write_text(json.dumps(write(questions)))
+    sides_ = ["--a", folder / "poor-*", "--b", folder / "good-1", folder / "good-2", "--resamples", 300]
+    code, out, _ = call(*sides_, "--data", data, "--top", 3)
+    assert code == 0
+    assert "B − A" in out
+    assert "2 seeds of A, 2 seeds of B" in out
+    assert "The 3 questions that changed most" in out
+    assert any(example.question in out for example in questions.examples)
+    code, out, _ = call(*sides_, "--json", "--data", data)
+    found = json.loads(out)
+    assert code == 0
+    assert found["measures"][1]["delta"] == pytest.approx(
+        found["measures"][1]["b"] - found["measures"][1]["a"]
+    )
+    first = found["changed"][0]
+    example = next(e for e in questions.examples if e.id == first["id"])
+    assert first["gold"] == [gold.text for gold in example.answers]
+    spans = first["spans"][0]
+    assert set(first["a_answers"]) == {example.context[slice(*s)] if s else "no answer" for s in spans}
+
+
+def test_the_command_without_texts_shows_none(sides, call):
+    folder, _, _, questions = sides
+    code, out, _ = call(folder / "poor-1", folder / "good-1", "--resamples", 100)
+    assert code == 0
+    assert "--data FILE" in out
+    assert not any(example.question in out for example in questions.examples)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["{}/poor-1"], 2, "give two runs"),
+        (["{}/poor-1", "{}/good-1", "--a", "{}/x"], 2, "not both"),
+        (["{}/poor-1", "{}/nowhere"], 5, "no such run"),
+        (["{}/poor-1", "{}/good-1", "--resamples", "0"], 2, "--resamples"),
+        (["--a", "{}/poor-1", "{}/good-1", "--b", "{}/x"], 5, "more than the seed"),
+        (["{}", "--baseline", "nobody"], 5, "no system is called"),
+        (["{}/poor-1", "{}/good-1", "--split", "test"], 5, "no scores of test"),
+    ],
+)
+def test_wrong_calls(sides, call, arguments, code, said):
+    found = call(*(word.format(sides[0]) for word in arguments), "--seed", 0)
+    assert found[0] == code
+    assert said in found[2]
+
+
+def test_texts_of_another_file_are_refused(sides, call, question_set, tmp_path):
+    folder, *_ = sides
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(write(question_set(again=3))))
+    code, _, err = call(folder / "poor-1", folder / "good-1", "--data", other, "--resamples", 50)
+    assert code == 4
+    assert "not the questions" in err
+    assert "18" in err
+
+
+def test_records_of_another_schema_are_refused_by_name(sides, call):
+    folder, *_ = sides
+    path = folder / "poor-1" / RECORD
+    path.write_text(path.read_text().replace('"schema": 1', '"schema": 99'))
+    code, _, err = call(folder / "poor-1", folder / "good-1")
+    assert code == 5
+    assert str(path) in err
+    assert "schema 99" in err

@@ -1,0 +1,77 @@
+"""Which runs are seeds of one system, what systems are called, and what is never averaged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from qa_arch.errors import RunError
+from qa_arch.results.groups import group_runs, one_system, same_measure
+
+
+@pytest.fixture
+def runs(make_record):
+    """``runs((model, seed, changes of the config), ...)``."""
+
+    def make(*given):
+        made = []
+        for number, (model, seed, config) in enumerate(given):
+            full = {"seed": seed, "runs_dir": f"/r{number}", "model": {"name": model}, "optim": {"lr": 1e-4}}
+            made.append((Path(f"r{number}"), make_record(model, seed=seed, config=full | config)))
+        return made
+
+    return make
+
+
+def test_only_seed_and_places_may_differ(runs):
+    same = runs(("bert", 1, {}), ("bert", 2, {"logger": {"name": "wandb"}, "data": {"dev": "/elsewhere"}}))
+    (group,) = group_runs(same)
+    assert group.label == "bert"
+    assert [record.seed for _, record in group.runs] == [1, 2]
+    assert one_system(same, "A").runs == tuple(same)
+
+
+def test_labels_say_what_tells_namesakes_apart(runs):
+    lr, both = {"optim": {"lr": 5e-05}}, {"optim": {"lr": 5e-05, "warmup": 0.1}}
+    found = group_runs(runs(("bert", 1, {}), ("bert", 1, lr), ("bert", 2, {}), ("roberta", 1, both)))
+    assert [group.label for group in found] == ["bert lr=0.0001", "bert lr=5e-05", "roberta"]
+    assert [len(group.runs) for group in found] == [2, 1, 1]
+
+
+def test_other_training_data_is_another_system(make_record):
+    plain = make_record(scores={})
+    data = [{"train": {"fingerprint": print_ * 10}} for print_ in "ab"]
+    found = group_runs([(Path(str(i)), replace(plain, data=one)) for i, one in enumerate(data)])
+    labels = [group.label for group in found]
+    assert labels == ["bert train (hash)=aaaaaaaa", "bert train (hash)=bbbbbbbb"]
+
+
+def test_what_is_no_single_system_is_refused_by_name(runs):
+    with pytest.raises(RunError, match=r"A: .*more than the seed \(lr|A: .*optim.lr: 0.0001 / 5e-05"):
+        one_system(runs(("bert", 1, {}), ("bert", 2, {"optim": {"lr": 5e-05}})), "A")
+    with pytest.raises(RunError, match="B: seed 3 comes twice"):
+        one_system(runs(("bert", 3, {}), ("bert", 3, {})), "B")
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"data": "d2"}, "set d2"),
+        ({"protocol": "1.1"}, "SQuAD 1.1"),
+        ({"exact": None}, "no scores of dev"),
+    ],
+)
+def test_figures_of_another_measure_are_refused(make_record, other, said):
+    runs = [(Path("one"), make_record()), (Path("two"), make_record(**other))]
+    with pytest.raises(RunError, match=said):
+        same_measure(runs, "dev")
+    same_measure(runs[:1], "dev")
+
+
+def test_another_version_of_the_metric_is_refused(make_record):
+    old, new = make_record(), make_record()
+    new.scores["dev"]["calibrated"]["metric_version"] = "2"
+    with pytest.raises(RunError, match="metric 2"):
+        same_measure([(Path("old"), old), (Path("new"), new)], "dev")
