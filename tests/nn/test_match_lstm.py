@@ -56,6 +56,33 @@ def test_both_directions_follow_the_equations_at_every_length():
         assert not states[row, c:].any()
 
 
+def test_attention_is_that_of_the_equations():
+    model, context, question, context_mask, question_mask = example()
+    weights = model.attention(context, question, context_mask, question_mask)
+    assert weights.shape == (3, 2, 7, 6)
+    assert not weights.requires_grad
+    for row, (c, q) in enumerate(LENGTHS):
+        passage, words = list(context[row, :c]), list(question[row, :q])
+        ahead = attended(model, passage, words)
+        back = attended(model, passage[::-1], words).flip(0)
+        real = [*range(q), 5]  # "nothing" stands last, behind the padding
+        torch.testing.assert_close(weights[row, 0, :c, real], ahead, rtol=0, atol=1e-10)
+        torch.testing.assert_close(weights[row, 1, :c, real], back, rtol=0, atol=1e-10)
+        assert not weights[row, :, c:].any()
+        assert not weights[row, :, :c, q:5].any()
+
+
+def attended(model: MatchLSTM, passage: list[Tensor], question: list[Tensor]) -> Tensor:
+    """a_i of one direction (eq. 2), from the states of ``reference``."""
+    states = [torch.zeros(model.state.in_features, dtype=torch.float64), *reference(model, passage, question)]
+    words = torch.stack([*question, torch.zeros_like(question[0])])
+    weights = []
+    for p, h in zip(passage, states, strict=False):
+        energy = torch.tanh(model.question(words) + model.passage(p) + model.state(h)) @ model.score.weight[0]
+        weights.append(energy.softmax(0))
+    return torch.stack(weights).detach()
+
+
 @pytest.mark.parametrize("width", [150, 300])
 def test_parameters_are_those_of_the_paper(width):
     model = MatchLSTM(width, width)

@@ -143,7 +143,7 @@ def answered(questions: QuestionSet, rng, right: float) -> dict:
     spans, odds = [], []
     for example in questions.examples:
         good = rng.random() < right
-        gold = (example.answers[0].start, example.answers[0].end) if example.answers else (0, 3)
+        gold = (example.answers[0].start, example.answers[0].end) if example.answers else (5, 9)
         spans.append(gold if good or rng.random() < 0.5 else (4, 8))
         odds.append((-1 if example.answerable == good else 1) * rng.exponential() + 0.5)
     texts = {e.id: e.context[slice(*s)] for e, s in zip(questions.examples, spans, strict=True)}

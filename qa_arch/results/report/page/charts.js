@@ -26,13 +26,20 @@ const fitting = new ResizeObserver((entries) => {
   }
 });
 
+/** Puts a figure where the one of its name stands, or last. */
+function put(parent, fresh) {
+  const old = byId(fresh.id);
+  if (old) old.replaceWith(fresh);
+  else parent.append(fresh);
+  return fresh;
+}
+
 /** A figure in `parent`; the same name is drawn in place. */
 function figure(parent, name, title, caption, traces, changes) {
   const id = `figure-${name}`;
   let holder = byId(id);
-  if (!holder) {
-    holder = make("figure", { id }, make("h3"), make("div", { class: "plot", role: "img" }), make("figcaption"));
-    parent.append(holder);
+  if (!holder?.querySelector(".plot")) {
+    holder = put(parent, make("figure", { id }, make("h3"), make("div", { class: "plot", role: "img" }), make("figcaption")));
     fitting.observe(holder.children[1]);
   }
   const [heading, plot, below] = holder.children;
@@ -44,8 +51,7 @@ function figure(parent, name, title, caption, traces, changes) {
 
 /** In place of a figure, why it is not there. */
 function absent(parent, name, title, told) {
-  byId(`figure-${name}`)?.remove();
-  parent.append(make("figure", { id: `figure-${name}` }, make("h3", {}, title), make("p", { class: "empty" }, told)));
+  put(parent, make("figure", { id: `figure-${name}` }, make("h3", {}, title), make("p", { class: "empty" }, told)));
 }
 
 function line(run, x, y, more = {}) {

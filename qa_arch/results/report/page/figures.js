@@ -61,7 +61,6 @@ function drawAbstention() {
   const titles = [["thresholds", "Score over the null margin"], ["risk", "Risk and coverage"], ["abstain", "Precision and recall of abstention"]];
   const runs = curveRuns();
   if (!runs.length) return noRows(parent, titles);
-  if (byId("figure-thresholds")?.querySelector(".empty")) parent.replaceChildren();
   const of = (run, key) => curvesOf(run).thresholds[key];
   const cut = set().partial ? " Curves end where the scores of abstained answers would be needed; --data FILE supplies them." : "";
   const at = runs.map((run) => nearest(of(run, "margin"), DATA.runs[run].margin));
@@ -74,7 +73,6 @@ function drawAbstention() {
     [...runs.map((run) => line(run, of(run, "coverage"), of(run, "risk"))), marks("coverage", "risk")],
     { xaxis: { title: "coverage: answered, %", range: [0, 101] }, yaxis: { title: "risk, %", rangemode: "tozero" } });
   if (!set().unanswerable) return absent(parent, "abstain", titles[2][1], "Every question of this set has an answer.");
-  if (byId("figure-abstain")?.querySelector(".empty")) byId("figure-abstain").remove();
   figure(parent, "abstain", titles[2][1], "Of the questions abstained from, how many have no answer; of those without an answer, how many are abstained from.",
     [...runs.map((run) => line(run, of(run, "recall"), of(run, "precision"))), marks("recall", "precision")],
     { xaxis: { title: "recall, %", range: [0, 101] }, yaxis: { title: "precision, %", range: [0, 102] } });
@@ -97,12 +95,14 @@ function drawCalibration() {
   const runs = curveRuns();
   const kinds = [["answerability", "Has it an answer?", "Softmax of the best span against “no answer”, and how many of those questions have an answer."],
     ["answers", "Is the answer right?", "Softmax of the answer over all candidates, and how many of the answers given match exactly."]];
-  if (!runs.length) return noRows(parent, kinds.map(([key, title]) => [`reliability-${key}`, title]));
+  if (!runs.length) {
+    byId("figure-ece")?.remove();
+    return noRows(parent, kinds.map(([key, title]) => [`reliability-${key}`, title]));
+  }
   const even = { x: [0, 1], y: [0, 1], mode: "lines", hoverinfo: "skip", line: { color: css("--faint"), width: 1, dash: "dot" } };
   for (const [key, title, told] of kinds) {
     const known = runs.filter((run) => curvesOf(run)[key]);
     const name = `reliability-${key}`;
-    if (byId(`figure-${name}`)?.querySelector(".empty")) byId(`figure-${name}`).remove();
     if (!known.length) {
       absent(parent, name, title, key === "answers" ? "These records hold no probabilities of answers: they were written before these were kept. qa-arch evaluate --run RUN writes them." : "Every question of this set has an answer.");
       continue;
@@ -116,11 +116,10 @@ function drawCalibration() {
       });
     })], { xaxis: { title: "confidence", range: [-0.02, 1.02] }, yaxis: { title: "observed", range: [-0.02, 1.02] } });
   }
-  byId("figure-ece")?.remove();
   const cell = (found) => make("td", {}, found === undefined || found === null ? "–" : found.toFixed(3));
   const row = (run) => make("tr", {}, make("td", { class: "text" }, make("span", { class: "pick" }, keyOf(DATA.runs[run].group), labelOf(run))),
     cell(curvesOf(run).answerability?.ece), cell(curvesOf(run).answers?.ece), make("td", {}, fixed(curvesOf(run).area, 2)));
-  parent.append(make("figure", { id: "figure-ece" }, make("h3", {}, "Calibration error"), make("div", { class: "scroll" }, make("table", {},
+  put(parent, make("figure", { id: "figure-ece" }, make("h3", {}, "Calibration error"), make("div", { class: "scroll" }, make("table", {},
     make("thead", {}, make("tr", {}, ["System", "ECE, has one", "ECE, right", "Risk area"].map((head, i) => make("th", { class: i ? null : "text" }, head)))),
     make("tbody", {}, runs.map(row)))), make("figcaption", {}, "ECE: mean distance of confidence from truth over ten bins, 0 to 1. Risk area: mean risk over all coverages, in percent.")));
 }

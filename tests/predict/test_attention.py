@@ -1,0 +1,92 @@
+"""Attention maps of a trained proposed model: of the right window, over the right characters."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from qa_arch.cli.compose import compose
+from qa_arch.cli.main import main
+from qa_arch.config.schema import validate
+from qa_arch.data.squad import open_set
+from qa_arch.decode.answers import answers
+from qa_arch.errors import DataError, RunError
+from qa_arch.predict import load
+from qa_arch.predict.attention import attention_maps
+from qa_arch.results.attention import ATTENTION, read_attention
+from qa_arch.training.run import train
+
+
+@pytest.fixture(scope="module", params=["pieces", "words"])
+def proposed(request, tiny_config, tmp_path_factory):
+    """A run of the proposed model whose windows are short, so that passages need several."""
+    dev, calibration, train_ = (
+        f"data.{split}={getattr(tiny_config.data, split)}" for split in ("dev", "calibration", "train")
+    )
+    small = ["model=proposed", "debug=fast", "glove=none", "features.cache_dir=null", "model.hidden=12"]
+    lengths = ["features.max_length=40", "features.stride=4", "features.max_question=20"]
+    matching = f"model.matching={request.param}"
+    config = validate(compose([*small, *lengths, dev, calibration, train_, matching]))
+    folder = tmp_path_factory.mktemp("proposed")
+    train(config, folder=folder)
+    return folder, config, request.param
+
+
+def test_maps_cover_the_window_with_the_answer(proposed):
+    folder, config, matching = proposed
+    predictor, questions = load(folder, device="cpu"), open_set(config.data.dev)
+    answered = answers(predictor.read(questions, cache=False), candidates=False)
+    ids = [example.id for example in questions.examples][::-1]
+    maps = attention_maps(predictor, questions, answered, ids)
+    assert [one.id for one in maps] == ids
+    windows = {answer.id: answer for answer in answered}
+    assert max(answer.windows for answer in answered) > 1
+    examples = {example.id: example for example in questions.examples}
+    for one in maps:
+        example, best = examples[one.id], windows[one.id].best
+        C, Q = len(one.context), len(one.question)
+        assert one.weights.shape == (2, C, Q + 1)
+        assert one.weights.astype(float).sum(-1) == pytest.approx(np.ones((2, C)), abs=5e-3)
+        asked = example.question
+        read = "".join(asked[a:b] for a, b in one.question)  # long questions lose their end
+        assert len(read) > 10
+        assert "".join(asked.split()).startswith(read)
+        assert (one.context[1:, 0] >= one.context[:-1, 1]).all()
+        assert one.context[0, 0] <= best.start
+        assert best.end <= one.context[-1, 1]
+        seen = example.context[one.context[0, 0] : one.context[-1, 1]]
+        assert "".join(example.context[a:b] for a, b in one.context) == "".join(seen.split())
+        if matching == "words":
+            assert any(b - a > 1 for a, b in one.context)
+    assert {one.fingerprint for one in maps} == {questions.fingerprint}
+
+
+def test_company_and_order_change_nothing(proposed):
+    folder, config, _ = proposed
+    predictor, questions = load(folder, device="cpu"), open_set(config.data.dev)
+    answered = answers(predictor.read(questions, cache=False), candidates=False)
+    ids = [example.id for example in questions.examples][:4]
+    together = attention_maps(predictor, questions, answered, ids)
+    for one in together:
+        (alone,) = attention_maps(predictor, questions, answered, [one.id])
+        assert alone.weights.astype(float) == pytest.approx(one.weights.astype(float), abs=2e-3)
+        assert (alone.context == one.context).all()
+
+
+def test_the_command_leaves_the_file_beside_the_record(proposed, tmp_path, capsys):
+    folder, config, _ = proposed
+    questions = open_set(config.data.dev)
+    first, second, third = (example.id for example in questions.examples[:3])
+    call = ["predict", str(folder), "--data", str(config.data.dev), "--out", str(tmp_path), "--device", "cpu"]
+    assert main([*call, "--keep-attention", f"{first},{second}", third]) == 0
+    assert ATTENTION in capsys.readouterr().out
+    assert [one.id for one in read_attention(folder)] == [first, second, third]
+    assert main([*call, "--keep-attention", "nobody"]) == DataError.exit_code
+    assert "nobody" in capsys.readouterr().err
+
+
+def test_models_without_match_lstm_are_refused_before_reading(tiny_run, tiny_config, tmp_path, capsys):
+    call = ["predict", str(tiny_run), "--data", str(tiny_config.data.dev), "--out", str(tmp_path / "p")]
+    assert main([*call, "--keep-attention", "x"]) == RunError.exit_code
+    assert "no match-LSTM" in capsys.readouterr().err
+    assert not (tmp_path / "p").exists()

@@ -1,0 +1,320 @@
+"""The report's parts: what is packed comes back, what is drawn is right, nothing breaks out, sizes hold."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+
+import numpy as np
+import pytest
+
+from qa_arch.cli.main import main
+from qa_arch.data.squad import write
+from qa_arch.errors import RunError
+from qa_arch.results.attention import ATTENTION, AttentionMap, read_attention, write_attention
+from qa_arch.results.questions import load_questions
+from qa_arch.results.record import QUESTIONS, RECORD, find_records
+from qa_arch.results.report import pack, write_report
+from qa_arch.results.report.build import embed
+from qa_arch.results.report.facets import answer_type, facets, question_word
+
+EVIL = '</script><img src=x onerror=alert(1)> <!-- <script> {{data}} & \u2028 "'
+
+
+def page_parts(path) -> tuple[dict, dict[str, bytes]]:
+    """What a browser finds in the page: the plain value, and every packed element unpacked."""
+    page = path.read_text(encoding="utf-8")
+    (value,) = re.findall(r'<script type="application/json" id="qa-data">(.*?)</script>', page, re.DOTALL)
+    packed = dict(re.findall(r'<script type="text/plain" id="pack-([\w-]+)">(.*?)</script>', page))
+    return json.loads(value), {name: zlib.decompress(base64.b64decode(text)) for name, text in packed.items()}
+
+
+def unpack_rows(raw: bytes) -> dict[str, np.ndarray]:
+    """The reverse of ``pack_run``, as ``data.js`` does it."""
+    width = sum(size for _, size in pack.COLUMNS)
+    planes = np.frombuffer(raw, np.uint8).reshape(width, -1).astype(np.int64)
+    columns, at = {}, 0
+    for name, size in pack.COLUMNS:
+        columns[name] = sum(planes[at + byte] << (8 * byte) for byte in range(size))
+        at += size
+    return columns
+
+
+@pytest.fixture
+def runs(make_run, question_set):
+    questions = question_set(again=3)
+    made = [
+        make_run(f"{model}-{seed}", questions, model=model, seed=seed)
+        for model in ("bert", "proposed")
+        for seed in (1, 2)
+    ]
+    return made[0].parent, questions
+
+
+def test_rows_come_back(make_run, question_set):
+    odds = [0.004, -327.0, 5.5, float("inf"), float("-inf"), -0.5]
+    rows = {"null_odds": odds, "start": [70_000, 0, 24, -1, 3, 5], "end": [70_010, 22, 33, -1, 4, 9]}
+    folder = make_run("a", question_set(), rows={**rows, "f1": [0.4, 1, 0, 0, 1, 0.666]})
+    loaded = load_questions(*find_records([folder])[0])
+    found = unpack_rows(zlib.decompress(base64.b64decode(pack.pack_run(loaded))))
+    assert found["start"].tolist() == [70_000, 0, 24, 0, 3, 5]
+    assert found["length"].tolist() == [10, 22, 9, 0, 1, 4]
+    signed = found["odds"].astype(np.int16) * pack.ODDS_UNIT
+    assert signed.tolist() == pytest.approx([0, -327, 5.5, 327.67, -327.67, -0.5])
+    assert (found["f1"] * pack.F1_UNIT).tolist() == pytest.approx([0.4, 1, 0, 0, 1, 0.666], abs=0.0021)
+    flags = found["flags"]
+    assert ((flags & pack.EXACT) > 0).tolist() == (loaded.exact > 0).tolist()
+    assert ((flags & pack.ABSTAINED) > 0).tolist() == loaded.abstained.tolist()
+    assert ((flags & pack.NO_SPAN) > 0).tolist() == [False, False, False, True, False, False]
+
+
+def test_the_page_holds_what_the_records_say(runs, tmp_path):
+    folder, questions = runs
+    records = find_records([folder])
+    made = write_report(records, tmp_path / "r.html", questions=questions, baseline="bert")
+    value, packs = page_parts(made.path)
+    assert made.bytes == made.path.stat().st_size
+    assert [run["name"] for run in value["runs"]] == ["bert-1", "bert-2", "proposed-1", "proposed-2"]
+    assert [group["label"] for group in value["groups"]] == ["bert", "proposed"]
+    (one,) = value["sets"]
+    assert one["texts"]
+    assert one["tests"]["baseline"] == 0
+    assert list(one["tests"]["effects"]) == ["1"]
+    texts = json.loads(packs["0-texts"])
+    assert [row[0] for row in texts["questions"]] == [e.question for e in questions.examples]
+    assert [texts["contexts"][row[1]] for row in texts["questions"]] == [
+        e.context for e in questions.examples
+    ]
+    for number, (path, record) in enumerate(records):
+        rows = load_questions(path, record)
+        assert unpack_rows(packs[f"0-run{number}"])["start"].tolist() == rows.start.tolist()
+        curve = one["curves"][str(number)]["thresholds"]
+        # At the run's own margin the curve says what the record says.
+        at = max(i for i, margin in enumerate(curve["margin"]) if margin <= 0.5)
+        assert curve["F1"][at] == pytest.approx(100 * rows.f1.mean(), abs=0.01)
+        assert curve["EM"][at] == pytest.approx(100 * rows.exact.mean(), abs=0.01)
+        each = np.split(np.frombuffer(packs["0-facets"], np.uint8), len(one["facets"]))
+        for facet, levels in zip(one["facets"], each, strict=True):
+            for level, f1 in enumerate(facet["runs"][str(number)][1]):
+                assert f1 == pytest.approx(100 * rows.f1[levels == level].mean(), abs=0.01)
+                assert facet["count"][level] == (levels == level).sum()
+
+
+def test_old_rows_give_curves_that_stop_or_are_completed_by_texts(make_run, question_set, tmp_path):
+    questions = question_set(again=5)
+    make_run("new", questions, seed=4)
+    old = make_run("old", questions, seed=4, keep_spans=False)
+    new = old.parent / "new"  # of equal seed and length of name: the same answers
+    curves = {}
+    for name, folder, texts in (("new", new, None), ("cut", old, None), ("full", old, questions)):
+        made = write_report(find_records([folder]), tmp_path / f"{name}.html", questions=texts)
+        (one,) = page_parts(made.path)[0]["sets"]
+        curves[name] = one["curves"]["0"]
+        assert one["partial"] == (name == "cut")
+    assert curves["full"]["thresholds"] == curves["new"]["thresholds"]
+    cut, whole = curves["cut"]["thresholds"], curves["new"]["thresholds"]
+    assert 3 < len(cut["margin"]) < len(whole["margin"])
+    assert max(cut["margin"]) <= 1.0
+    assert cut["F1"] == whole["F1"][: len(cut["F1"])]
+    assert "answers" in curves["new"]
+    assert "answers" not in curves["cut"]
+
+
+def test_no_text_breaks_out(make_run, question_set, tmp_path):
+    questions = question_set(extra=EVIL)
+    folder = make_run("evil", questions, model=EVIL, error=EVIL)
+    made = write_report(find_records([folder]), tmp_path / "r.html", questions=questions, title=EVIL)
+    page = made.path.read_text(encoding="utf-8")
+    value, packs = page_parts(made.path)
+    assert value["groups"][0]["label"] == EVIL
+    assert json.loads(packs["0-texts"])["questions"][0][0].endswith(EVIL)
+    assert "onerror=alert(1)>" not in page
+    scripts = len(re.findall(r"<script\b", page))
+    assert scripts == len(re.findall(r"</script>", page)) == len(packs) + 2
+    assert "<!--" not in embed({EVIL: EVIL})
+
+
+def test_nothing_in_the_page_names_another_place(runs, tmp_path):
+    page = write_report(find_records([runs[0]]), tmp_path / "r.html").path.read_text(encoding="utf-8")
+    assert "default-src 'none'" in page
+    assert not re.search(r"<(link|img|iframe|script)[^>]+(src|href)=", page)
+    assert not re.search(r"https?://", page)  # plotly.js itself is packed
+
+
+def test_above_the_limit_named_runs_and_the_best_come_first(runs, make_run, question_set, tmp_path):
+    folder = runs[0]
+    questions = question_set(again=150)
+    for name in ("bert-1", "bert-2", "proposed-1", "proposed-2"):
+        model, seed = name.split("-")
+        make_run(name, questions, model=model, seed=int(seed))
+    records = find_records([folder])
+    full = write_report(records, tmp_path / "full.html", questions=questions)
+    assert full.left_out == ()
+    row = len(pack.pack_run(load_questions(*records[0])))
+    named = folder / "bert-2"
+    tight = write_report(
+        records, tmp_path / "r.html", questions=questions, named=[named], limit=full.bytes - row - 100
+    )
+    value, packs = page_parts(tight.path)
+    kept = {name.removeprefix("0-run") for name in packs if "run" in name}
+    left = {str(number) for number, (path, _) in enumerate(records) if str(path) in tight.left_out}
+    assert tight.left_out
+    assert tight.bytes <= full.bytes - row
+    assert value["leftOut"] == list(tight.left_out)
+    assert any(f"{len(left)} of 4 runs" in note for note in value["notes"])
+    assert kept | left == set("0123")
+    assert not kept & left
+    assert "1" in kept
+    assert value["runs"][0]["scores"]  # scores and curves stay
+    assert set(value["sets"][0]["curves"]) == set("0123")
+
+
+def test_sets_are_never_mixed(make_run, question_set, tmp_path):
+    first, second = question_set(), question_set(again=2)
+    make_run("a", first, seed=1)
+    folder = make_run("b", second, seed=2).parent
+    value, packs = page_parts(
+        write_report(find_records([folder]), tmp_path / "r.html", questions=second).path
+    )
+    assert [one["runs"] for one in value["sets"]] == [[0], [1]]
+    assert [one["texts"] for one in value["sets"]] == [False, True]
+    assert {name for name in packs if "texts" in name} == {"1-texts"}
+    with pytest.raises(RunError, match="no run was scored on"):
+        write_report(find_records([folder]), tmp_path / "r.html", questions=question_set(again=3))
+
+
+@pytest.fixture
+def call(capsys):
+    def run(*arguments):
+        code = main(["report", *map(str, arguments)])
+        out = capsys.readouterr()
+        return code, out.out, out.err
+
+    return run
+
+
+def test_the_command_goes_on_without_what_it_cannot_use(runs, call, tmp_path, make_record):
+    folder, questions = runs
+    broken, newer = folder / "broken" / RECORD, folder / "newer" / RECORD
+    broken.parent.mkdir()
+    broken.write_text('{"schema": 1, "stat')
+    newer.parent.mkdir()
+    newer.write_text('{"schema": 7}')
+    (folder / "bert-1" / QUESTIONS).unlink()
+    make_record("late", None, status="oom", error="CUDA out of memory").write(folder / "late")
+    data = tmp_path / "d.json"
+    data.write_text(json.dumps(write(questions)))
+    code, out, err = call(folder, "-o", tmp_path / "r.html", "--data", data)
+    assert code == 0
+    assert "5 runs" in out
+    for named in (str(broken), str(newer), "schema 7", str(folder / "bert-1" / QUESTIONS)):
+        assert named in err
+    value, packs = page_parts(tmp_path / "r.html")
+    assert len(value["problems"]) == 3
+    assert [run["status"] for run in value["runs"]].count("oom") == 1
+    assert "0-run0" not in packs
+    assert value["runs"][0]["scores"]["dev"]["calibrated"]["f1"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["{}/none"], 5, "no such run"),
+        (["{}", "--limit", "0"], 2, "--limit"),
+        (["{}", "--baseline", "gpt"], 5, "bert; proposed"),
+        (["{}", "--questions", "{}/none"], 5, "not among the runs"),
+    ],
+)
+def test_wrong_calls(runs, call, tmp_path, arguments, code, said):
+    found = call(*(word.format(runs[0]) for word in arguments), "-o", tmp_path / "r.html")
+    assert found[0] == code
+    assert said in found[2]
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_without_plotly_the_error_says_what_to_install(runs, call, tmp_path, monkeypatch):
+    monkeypatch.setattr("qa_arch.results.report.build.util.find_spec", lambda name: None)
+    code, _, err = call(runs[0], "-o", tmp_path / "r.html")
+    assert code == 6
+    assert "qa-arch[report]" in err
+
+
+@pytest.mark.parametrize(
+    ("question", "word"),
+    [
+        ("In which year was it built?", "which"),
+        ("How many mills burnt?", "how many"),
+        ("How did it end?", "how"),
+        ("Whose mill was it?", "who"),
+        ("Name the mill.", "other"),
+        ("WHAT'S new? What?", "what"),
+    ],
+)
+def test_question_words(question, word):
+    assert question_word(question) == word
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("1871", "date"),
+        ("12 May 1871", "date"),
+        ("May", "name"),
+        ("1970s", "date"),
+        ("24–10", "number"),
+        ("40%", "number"),
+        ("Ada Stone", "name"),
+        ("University of Chicago", "name"),
+        ("the old bridge", "phrase"),
+        ("because it had burnt to the ground", "clause"),
+    ],
+)
+def test_answer_types(text, kind):
+    assert answer_type(text) == kind
+
+
+def test_facets_count_every_question_once(make_run, question_set):
+    questions = question_set()
+    rows = load_questions(*find_records([make_run("a", questions)])[0])
+    found = {facet.key: facet for facet in facets(rows, questions)}
+    assert [f.key for f in facets(rows, None)] == ["answerable", "kind"]
+    named = {key: [facet.names[level] for level in facet.level] for key, facet in found.items()}
+    assert named["kind"] == ["answerable", "answerable", "entity_swap", "answerable", "negation", "negation"]
+    assert named["word"] == ["when", "who", "who", "which", "when", "how many"]
+    assert named["type"] == ["date", "name", "no answer", "phrase", "no answer", "no answer"]
+    assert named["answer"] == ["1", "2", "no answer", "2", "no answer", "no answer"]
+    assert named["question"] == ["≤ 6"] * 6
+    assert all(len(facet.level) == 6 for facet in found.values())
+
+
+def attention_map(id_: str, seed: int = 0) -> AttentionMap:
+    weights = np.random.default_rng(seed).dirichlet(np.ones(4), size=(2, 5)).astype(np.float16)
+    context, question = np.arange(10).reshape(5, 2), np.arange(6).reshape(3, 2)
+    return AttentionMap(id_, "f" * 64, weights, context.astype(np.int32), question.astype(np.int32))
+
+
+def test_attention_files_grow_and_come_back(tmp_path):
+    assert read_attention(tmp_path) == []
+    write_attention(tmp_path, [attention_map("a"), attention_map("b")])
+    write_attention(tmp_path, [attention_map("b", seed=1), attention_map("c")])
+    found = read_attention(tmp_path)
+    assert [one.id for one in found] == ["a", "b", "c"]
+    assert (found[1].weights == attention_map("b", seed=1).weights).all()
+    assert found[2].context.tolist() == attention_map("c").context.tolist()
+
+
+@pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 half", b"text"])
+def test_damaged_attention_is_named_and_left_out(runs, tmp_path, damage):
+    folder, _ = runs
+    write_attention(folder / "proposed-1", [attention_map("q1-0")])
+    (folder / "proposed-2" / ATTENTION).write_bytes(damage)
+    with pytest.raises(RunError, match=ATTENTION):
+        read_attention(folder / "proposed-2")
+    made = write_report(find_records([folder]), tmp_path / "r.html")
+    value, packs = page_parts(made.path)
+    assert list(value["attention"]) == ["2"]
+    assert any(ATTENTION in problem for problem in value["problems"])
+    kept = np.frombuffer(packs["attention-2-0"], np.uint8).reshape(2, 5, 4) / 255
+    assert kept == pytest.approx(attention_map("q1-0").weights, abs=0.003)

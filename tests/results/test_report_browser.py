@@ -1,0 +1,218 @@
+"""The report in a real browser: every figure is drawn, filters work, nothing is asked of a network.
+
+Needs playwright (extra ``dev``) and a Chromium of the system (Debian: apt-get install chromium).
+"""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+
+from qa_arch.results.attention import AttentionMap, write_attention
+from qa_arch.results.record import find_records
+from qa_arch.results.report import write_report
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'qa-arch[dev]'")
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+WIDTHS = (390, 900, 1440)
+FIGURES = (
+    "loss",
+    "learned",
+    *(f"cost-{key}" for key in ("batch", "strategy", "train", "fit", "parameters")),
+    "thresholds",
+    "risk",
+    "abstain",
+    "reliability-answerability",
+    "reliability-answers",
+    *(f"by-{key}" for key in ("answerable", "kind", "word", "type", "question", "context", "answer")),
+)
+EVIL = ' </script><img src=x onerror="window.broken=1"> 𝔸'
+
+
+@pytest.fixture(scope="module")
+def browser():
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        pytest.skip(f"no browser found (looked for {', '.join(BROWSERS)})")
+    with sync_api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def visit(browser):
+    """``visit(path, width, dark)`` -> the page, ready; at the end it must have been quiet and alone."""
+    heard, opened = [], []
+
+    def go(path, width=1200, *, dark=False):
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
+        )
+        page = context.new_page()
+        page.on("console", lambda message: heard.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: heard.append(str(error)))
+        page.on(
+            "request", lambda request: heard.append(request.url) if request.url != path.as_uri() else None
+        )
+        page.set_default_timeout(60_000)
+        page.goto(path.as_uri())
+        page.wait_for_selector("html[data-ready=yes]")
+        opened.append(context)
+        return page
+
+    yield go
+    for context in opened:
+        context.close()
+    assert heard == []
+
+
+@pytest.fixture
+def report(make_run, question_set, tmp_path):
+    questions = question_set(again=4, extra=EVIL)
+    for model, right in (("bert", 0.5), ("proposed", 0.8)):
+        for seed in (1, 2):
+            folder = make_run(f"{model}-{seed}", questions, model=model, seed=seed, right=right)
+    weights = np.random.default_rng(0).dirichlet(np.ones(3), size=(2, 4)).astype(np.float16)
+    context = np.array([[0, 3], [4, 8], [9, 14], [15, 17]], np.int32)
+    asked = np.array([[0, 4], [5, 8]], np.int32)
+    write_attention(folder, [AttentionMap("q1-0", questions.fingerprint, weights, context, asked)])
+    runs = find_records([folder.parent])
+    return write_report(runs, tmp_path / "r.html", questions=questions, baseline="bert").path, questions
+
+
+def table(page) -> list[str]:
+    return page.locator("#table tbody tr:not(.reference) td.name").all_inner_texts()
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_every_figure_is_drawn_at_every_width(report, visit, dark):
+    page = visit(report[0], WIDTHS[0], dark=dark)
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_selector("#figure-attention .heatmaplayer image", state="attached")
+        page.wait_for_function(fits_everywhere)
+        check_figures(page, width)
+
+
+fits_everywhere = """() => [...document.querySelectorAll(".figures .js-plotly-plot")].every(
+    (plot) => Math.abs(plot._fullLayout.width - plot.clientWidth) <= 1)"""
+
+
+def check_figures(page, width: int) -> None:
+    for name in FIGURES:
+        figure = page.locator(f"#figure-{name}")
+        assert figure.locator("svg.main-svg").count() >= 1, name
+        assert figure.locator(".scatterlayer .trace").count() >= 1, name
+        box = figure.locator(".plot").bounding_box()
+        assert box["width"] <= width, name
+        assert box["height"] > 60, name
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate("window.broken") is None
+
+
+def test_the_table_sorts_filters_and_shows_runs(report, visit):
+    page = visit(report[0])
+    assert table(page) == ["proposed", "bert"]
+    page.click("[data-key=f1]")
+    assert table(page) == ["bert", "proposed"]
+    assert page.get_attribute("th[aria-sort]", "aria-sort") == "ascending"
+    page.fill("#filter", "prop")
+    assert table(page) == ["proposed"]
+    page.fill("#filter", "")
+    page.click("#rows button:has-text('Runs')")
+    assert len(table(page)) == 4
+    page.fill("#filter", "bert-2")
+    assert len(table(page)) == 1
+
+
+def test_only_checked_systems_are_drawn(report, visit):
+    page = visit(report[0])
+    traces = page.locator("#figure-risk .scatterlayer .trace")
+    before = traces.count()
+    page.uncheck("tr:has-text('bert') input")
+    assert traces.count() < before
+    assert page.locator("#chips button").all_inner_texts() == ["proposed"]
+    page.click("#chips button")
+    assert "None of the selected" in page.inner_text("#figure-risk")
+    page.check("tr:has-text('bert') input")
+    assert traces.count() >= 1
+
+
+def marks(page) -> list[str]:
+    return page.locator("#question-list .marks").all_inner_texts()
+
+
+def test_questions_filter_by_outcome_facets_and_text(report, visit):
+    page = visit(report[0])
+    page.wait_for_selector("#question-list .item")
+    total = len(marks(page))
+    assert total == 24
+    counts = {}
+    right = {"aOnly": (True, False), "bOnly": (False, True), "both": (True, True), "neither": (False, False)}
+    for outcome in right:
+        page.select_option("[data-filter=Outcome]", outcome)
+        page.wait_for_timeout(100)  # the filter is asynchronous, and the count may stay the same
+        for mark in marks(page):
+            a, b = mark.split()
+            assert (a == "✓", b == "✓") == right[outcome]
+        counts[outcome] = len(marks(page))
+    assert sum(counts.values()) == total
+    page.select_option("[data-filter=Outcome]", "any")
+    page.select_option("[data-filter='Kind, as tagged']", label="negation (8)")
+    page.wait_for_function("document.querySelector('#question-count').textContent.startsWith('8 of')")
+    page.fill("#question-search", "how many mills")
+    page.wait_for_function("document.querySelector('#question-count').textContent.startsWith('4 of')")
+    page.fill("#question-search", "no such words")
+    page.wait_for_selector("text=No question passes")
+
+
+def test_a_question_shows_gold_and_every_answer(report, visit):
+    path, questions = report
+    page = visit(path)
+    page.fill("#question-search", "q1-0")
+    page.wait_for_function("document.querySelector('#question-count').textContent.startsWith('1 of')")
+    page.wait_for_selector("#question-detail .passage")
+    example = questions.examples[0]
+    assert page.inner_text("#question-detail h3") == example.question
+    assert page.inner_text("#question-detail .passage") == example.context
+    gold = page.locator("#question-detail .passage .gold").all_inner_texts()
+    assert "".join(gold) == example.answers[0].text
+    rows = page.locator("#question-detail tbody tr")
+    assert rows.count() == 1 + 4
+    assert page.evaluate("window.broken") is None
+
+
+def test_keys_walk_through_the_questions(report, visit):
+    page = visit(report[0])
+    page.wait_for_selector("#question-list .item")
+    page.focus("#question-list")
+    page.keyboard.press("j")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("k")
+    assert page.get_attribute(".item[aria-selected=true]", "data-place") == "1"
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") == "question-search"
+
+
+def test_the_theme_turns_and_figures_follow(report, visit):
+    page = visit(report[0])
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    grid = "getComputedStyle(document.querySelector('#figure-risk .gridlayer path')).stroke"
+    before = page.evaluate(grid)
+    page.click("#theme")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
+    assert page.evaluate(grid) != before
+
+
+def test_one_run_without_texts_says_what_is_missing(make_run, question_set, tmp_path, visit):
+    folder = make_run("only", question_set(), keep_spans=False)
+    page = visit(write_report(find_records([folder]), tmp_path / "r.html").path)
+    page.wait_for_selector("#question-list .item")
+    assert "--data FILE" in page.inner_text("#questions")
+    assert "--data FILE" in page.inner_text("#breakdowns")
+    assert "No run of this set has a match-LSTM" in page.inner_text("#attention")
+    assert page.inner_text("#question-list .asked >> nth=0") == "q1-0"
