@@ -657,4 +657,60 @@ SWEEPS = (
     ),
 )
 
-FAULTS = (*DATA, *FEATURES, *NETWORK, *DECODING, *METRICS, *TRAINING, *LOGISTIC, *SWEEPS)
+
+RESULTS = tuple(
+    Fault(name, f"qa_arch/{file}", old, new, (f"tests/{tests}",))
+    for name, file, old, new, tests in (
+        (
+            "Holm forgets its order",
+            "metrics/significance.py",
+            "highest = max(highest, min(",
+            "highest = max(0.0, min(",
+            "metrics/test_significance.py",
+        ),
+        (
+            "seeds vary too little",
+            "metrics/significance.py",
+            "return centre + np.sqrt(runs / (runs - 1)) *",
+            "return centre +",
+            "metrics/test_significance.py",
+        ),
+        (
+            "abstaining rightly earns nothing",
+            "metrics/curves.py",
+            '"score": 100 * (gained + by_chance + left_silent)',
+            '"score": 100 * (gained + by_chance)',
+            "metrics/test_curves.py",
+        ),
+        (
+            "seeds are systems",
+            "results/groups.py",
+            '{*NEUTRAL, *PLACES, "seed"}',
+            "{*NEUTRAL, *PLACES}",
+            "results/test_groups.py",
+        ),
+        (
+            "abstained answers keep their span",
+            "results/compare.py",
+            "return None if rows.abstained[q] or rows.start[q] < 0 else",
+            "return None if rows.start[q] < 0 else",
+            "results/test_compare.py",
+        ),
+        (
+            "text may end its script",
+            "results/report/build.py",
+            '.replace("<", r"\\u003c")',
+            "",
+            "results/test_report.py",
+        ),
+        (
+            "attention backwards",
+            "nn/match_lstm.py",
+            "both = torch.stack([ahead, reverse(back, context_mask)], dim=1)",
+            "both = torch.stack([ahead, back], dim=1)",
+            "nn/test_match_lstm.py",
+        ),
+    )
+)
+
+FAULTS = (*DATA, *FEATURES, *NETWORK, *DECODING, *METRICS, *TRAINING, *LOGISTIC, *SWEEPS, *RESULTS)

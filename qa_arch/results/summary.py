@@ -108,18 +108,18 @@ def summarise(folder: Path, record: RunRecord, split: str = "dev") -> Summary:
 
 
 def outcomes(rows: Questions) -> dict[str, int]:
-    """Every question once: right, near miss, wrong span, missed answer, wrongly answered.
+    """Every question once, at the run's margin; a partial span shares words with a gold answer (F1 > 0).
 
-    At the run's margin; a near miss shares words with a gold answer (0 < F1 < 1, or EM 0 with F1 1).
+    ``metrics.errors`` says more where the texts are at hand.
     """
     right = rows.exact > 0
     wrong = rows.answerable & ~right & ~rows.abstained
     split = {
         "right": right,
-        "near miss": wrong & (rows.f1 > 0),
+        "partial span": wrong & (rows.f1 > 0),
         "wrong span": wrong & (rows.f1 == 0),
-        "missed answer": rows.answerable & ~right & rows.abstained,
-        "answered the unanswerable": ~rows.answerable & ~right,
+        "abstained wrongly": rows.answerable & ~right & rows.abstained,
+        "undue answer": ~rows.answerable & ~right,
     }
     return {name: int(where.sum()) for name, where in split.items()}
 

@@ -30,7 +30,7 @@ def test_everything_is_on_the_screen(make_run, question_set, capsys):
         "abcdef012345, with changes",
         "1,234,567",
         "wrong span",
-        "missed answer",
+        "abstained wrongly",
         "0.500, fitted on",
     ):
         assert part in out
@@ -83,10 +83,10 @@ def test_each_question_has_one_outcome(make_run, question_set):
     assert rows.answerable.tolist() == [True, True, False, True, False, False]
     assert outcomes(rows) == {
         "right": 2,
-        "near miss": 1,
+        "partial span": 1,
         "wrong span": 0,
-        "missed answer": 1,
-        "answered the unanswerable": 2,
+        "abstained wrongly": 1,
+        "undue answer": 2,
     }
 
 

@@ -11,12 +11,11 @@ from importlib import resources, util
 from pathlib import Path
 from typing import Any
 
-from qa_arch import __version__
 from qa_arch.config.files import write_atomic
 from qa_arch.errors import RunError, UnavailableError
 from qa_arch.results.attention import AttentionMap, read_attention
 from qa_arch.results.comparison import Runs
-from qa_arch.results.provenance import now
+from qa_arch.results.provenance import now, versions
 from qa_arch.results.report import pack
 from qa_arch.results.report.collect import Collected, ScoredSet, collect
 from qa_arch.types.text import QuestionSet
@@ -91,6 +90,7 @@ def write_report(
 
 
 def _about(runs: Runs, title: str | None, limit: int, problems: Sequence[str]) -> dict[str, Any]:
+    version = versions().get("qa-arch", "of an unknown version")
     names = list(dict.fromkeys(record.name for _, record in runs))
     shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
     failed = sum(record.status != "ok" for _, record in runs)
@@ -98,9 +98,9 @@ def _about(runs: Runs, title: str | None, limit: int, problems: Sequence[str]) -
     facts += [f"{failed:,} of them not finished"] if failed else []
     return {
         "title": title or f"Runs of {shown}",
-        "facts": f"{', '.join(facts)} · written {now()[:10]} by qa_arch {__version__}",
+        "facts": f"{', '.join(facts)} · written {now()[:10]} by qa_arch {version}",
         "created": now(),
-        "version": __version__,
+        "version": version,
         "limit": limit,
         "columns": [list(column) for column in pack.COLUMNS],
         "oddsUnit": pack.ODDS_UNIT,
