@@ -6,18 +6,19 @@ Axes: ``B`` windows, ``T`` tokens, ``C`` context words, ``Q`` question words, ``
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from qa_arch.config.check import Range
 from qa_arch.nn.features import WordFeatures
 from qa_arch.nn.match_lstm import MatchLSTM
-from qa_arch.nn.pointer import PointerHead
-from qa_arch.nn.segments import put, take
+from qa_arch.nn.pointer import PointerHead, SequenceHead
+from qa_arch.nn.segments import put, put_steps, take
 from qa_arch.nn.text_lstm import TextLSTM
 from qa_arch.nn.words import AnyEncoder
-from qa_arch.types.tensors import Batch, SpanLogits
+from qa_arch.types.tensors import Batch, SpanLogits, StepLogits
 
 
 class MatchReader(nn.Module):
@@ -114,3 +115,37 @@ class MatchLSTMBoundary(MatchReader):
             scores.null_start,
             scores.null_end,
         )
+
+
+class MatchLSTMSequence(MatchReader):
+    """The sequence model: the pointer chooses word after word until it chooses to stop.
+
+    ``limit`` is the most words of an answer, which an answer of that length needs no stop to end.
+    """
+
+    def __init__(
+        self,
+        encoder: AnyEncoder,
+        *,
+        vectors: Float[Tensor, "V d"] | None = None,
+        lstm: Literal["paper", "standard"] = "paper",
+        bidirectional: bool = False,
+        limit: Annotated[int, Range(1)] = 20,
+        hidden: int = 150,
+        dropout: float = 0.4,
+        pointer_dropout: float = 0.2,
+    ) -> None:
+        super().__init__(
+            encoder,
+            vectors,
+            lstm=lstm,
+            bidirectional=bidirectional,
+            hidden=hidden,
+            dropout=dropout,
+            pointer_dropout=pointer_dropout,
+        )
+        self.pointer = SequenceHead(self.match.out_dim, hidden, steps=limit, all_biases=self.all_biases)
+
+    def forward(self, batch: Batch) -> StepLogits:
+        token, stop = self.pointer(*self.read(batch))
+        return StepLogits(put_steps(token, batch.context, -math.inf), stop)

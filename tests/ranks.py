@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from qa_arch.training.losses import span_loss
+from qa_arch.training.losses import window_loss
 from qa_arch.training.scoring import gather
 
 
@@ -28,7 +28,7 @@ def step(rank: int, world: int, folder: Path) -> dict[str, float]:
             batch = batches[rank % len(batches)]
             optimizer.zero_grad()
             try:
-                span_loss(wrapped(batch), batch.labels).mean().backward()
+                window_loss(wrapped(batch), batch.labels).mean().backward()
             except RuntimeError as error:
                 raise RuntimeError(f"{name}: {error}") from error
             optimizer.step()

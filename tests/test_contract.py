@@ -10,7 +10,7 @@ import json
 import math
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -21,17 +21,16 @@ from omegaconf import OmegaConf
 import qa_arch
 from qa_arch.cli.compose import compose
 from qa_arch.config.find import conf_folder
-from qa_arch.config.schema import Config, validate
+from qa_arch.config.schema import TASKS, Config, validate
 from qa_arch.decode.answers import answers
 from qa_arch.features.collate import Collator
 from qa_arch.models.assemble import build_model
 from qa_arch.predict import read_out, store
 from qa_arch.training.assemble import Parts, assemble
-from qa_arch.training.losses import span_loss
+from qa_arch.training.losses import window_loss
 from qa_arch.training.run import train
-from qa_arch.types.tensors import Batch
+from qa_arch.types.tensors import Batch, SpanLogits, StepLogits
 
-TASKS = {"span"}
 FOLDER = conf_folder() / "model"
 MODELS = {p.relative_to(FOLDER).with_suffix("").as_posix(): p for p in sorted(FOLDER.rglob("*.yaml"))}
 VARIANTS = {
@@ -141,6 +140,11 @@ def logits_of(model: torch.nn.Module, batch: Batch):
         return model.eval()(batch)
 
 
+def token_scores(logits: SpanLogits | StepLogits) -> tuple[torch.Tensor, ...]:
+    """All scores on the token axis, (B, T) each: of start and end, or of each step."""
+    return logits.token.unbind(1) if isinstance(logits, StepLogits) else (logits.start, logits.end)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_the_task_is_known(name):
     assert OmegaConf.load(MODELS[name]).get("task") in TASKS
@@ -150,7 +154,7 @@ def test_scores_lie_on_the_context_and_are_numbers(contender):
     batch = contender.batch()
     logits = logits_of(contender.parts.model, batch)
     words = contender.config.model.get("matching") == "words"
-    for scores in (logits.start, logits.end):
+    for scores in token_scores(logits):
         assert scores.shape == batch.ids.shape
         assert (scores[~batch.context] == -math.inf).all()
         assert not scores.isnan().any()
@@ -169,7 +173,7 @@ def test_the_same_answer_batched_alone_and_padded_further(contender):
         for multiple in (1, 64):
             alone = logits_of(contender.parts.model, contender.batch(rows=[row], multiple=multiple))
             width = table.lengths[row]
-            for found, expected in ((alone.start, together.start), (alone.end, together.end)):
+            for found, expected in zip(token_scores(alone), token_scores(together), strict=True):
                 torch.testing.assert_close(found[0, :width], expected[row, :width], rtol=0, atol=1e-5)
             torch.testing.assert_close(alone.null[0], together.null[row], rtol=0, atol=1e-5)
 
@@ -179,7 +183,7 @@ def test_a_gradient_reaches_every_trainable_parameter(contender):
     model.zero_grad()
     assert batch.labels.answerable.any()
     assert not batch.labels.answerable.all()
-    span_loss(model(batch), batch.labels).mean().backward()
+    window_loss(model(batch), batch.labels).mean().backward()
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             assert parameter.grad is not None, name
@@ -199,12 +203,13 @@ def test_saved_weights_load_to_equal_logits(contender, tmp_path):
     torch.manual_seed(99)
     vectors = store.vector_tensor(store.load_vectors(tmp_path))
     copy = build_model(contender.config.model, store.load_encoder(tmp_path), vectors)
-    before = logits_of(copy, contender.batch()).start
+    before = token_scores(logits_of(copy, contender.batch()))[0]
     store.load_weights(tmp_path, copy)
     found, expected = (logits_of(model, contender.batch()) for model in (copy, parts.model))
-    assert not torch.equal(before, expected.start)
-    for name in ("start", "end", "null_start", "null_end", "null"):
-        assert torch.equal(getattr(found, name), getattr(expected, name)), name
+    assert not torch.equal(before, token_scores(expected)[0])
+    for name in ("null", *(f.name for f in fields(expected))):
+        one, other = getattr(found, name), getattr(expected, name)
+        assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other, name
 
 
 def test_it_learns_four_questions_by_heart(contender):
@@ -215,7 +220,7 @@ def test_it_learns_four_questions_by_heart(contender):
     optimizer = torch.optim.AdamW(parts.model.parameters(), lr=5e-3, weight_decay=0.0)
     try:
         for _ in range(150):
-            loss = span_loss(parts.model.train()(batch), batch.labels).mean()
+            loss = window_loss(parts.model.train()(batch), batch.labels).mean()
             optimizer.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(parts.model.parameters(), 1.0)

@@ -17,6 +17,8 @@ Share = Annotated[float, Range(0, 1)]
 Positive = Annotated[float, Range(0, above=True)]
 Count = Annotated[int, Range(1)]
 Source = str | list[str]
+TASKS = ("span", "sequence")
+"""What a model's YAML may name as its ``task``."""
 
 
 @dataclass(frozen=True)
@@ -162,8 +164,9 @@ def validate(raw: Any) -> Config:
             " (stride is the overlap of neighbouring windows)"
         )
     _check_encoder(config.encoder)
-    if config.model.get("task") != "span":
-        raise ConfigError(f"model.task: {config.model.get('task')!r} is not a choice (known: span)")
+    if config.model.get("task") not in TASKS:
+        known = ", ".join(TASKS)
+        raise ConfigError(f"model.task: {config.model.get('task')!r} is not a choice (known: {known})")
     data = config.data
     if config.trainer.patience and not (data.calibration or data.hold_out_articles or data.hold_out_share):
         raise ConfigError(

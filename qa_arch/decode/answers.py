@@ -197,7 +197,8 @@ def answers(ranking: Ranking, *, candidates: bool = True) -> list[Answer]:
 def _candidates(ranking: Ranking, rows: np.ndarray, question: np.ndarray) -> Iterator[Candidate]:
     """The candidates ``rows`` of the ranking, each with the text it has in its question's context."""
     examples = ranking.examples
-    columns = (ranking.start, ranking.end, ranking.score, ranking.probability)
+    columns = (np.arange(len(ranking.start)), ranking.start, ranking.end, ranking.score, ranking.probability)
     numbers = (column[rows].tolist() for column in columns)
-    for q, start, end, score, probability in zip(question.tolist(), *numbers, strict=True):
-        yield Candidate(examples[q].context[start:end], start, end, score, probability)
+    for q, row, start, end, score, probability in zip(question.tolist(), *numbers, strict=True):
+        text = examples[q].context[start:end] if start >= 0 else ranking.texts[row]
+        yield Candidate(text, start, end, score, probability)

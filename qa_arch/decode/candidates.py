@@ -6,17 +6,36 @@ of all questions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Self
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Self, TypeVar
 
 import numpy as np
 
 from qa_arch.types.text import Example
 
 
+class WindowRecord:
+    """What is kept of N windows, one row each in every array of a dataclass."""
+
+    __slots__ = ()
+
+    def take(self, rows: np.ndarray) -> Self:
+        """The windows ``rows``, in that order."""
+        return type(self)(*(getattr(self, f.name)[rows] for f in fields(self)))  # type: ignore[arg-type]
+
+    @staticmethod
+    def concatenate(parts: Sequence[Record]) -> Record:
+        """The windows of several batches in one record; all must have been read with one setting."""
+        names = [f.name for f in fields(parts[0])]  # type: ignore[arg-type]
+        return type(parts[0])(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+
+Record = TypeVar("Record", bound=WindowRecord)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class SpanCandidates:
+class SpanCandidates(WindowRecord):
     """The ``K`` best spans of ``N`` windows, best first, and the scores of "no answer".
 
     A place that no span fills has logits of -inf and stands at token 0; such places come last.
@@ -48,15 +67,6 @@ class SpanCandidates:
         """(N,) float32: the score of "no answer", on the scale of ``score``; +inf where it was NaN."""
         return self.null_start + self.null_end
 
-    def take(self, rows: np.ndarray) -> Self:
-        """The windows ``rows``, in that order."""
-        return type(self)(*(getattr(self, f.name)[rows] for f in fields(self)))
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Self]) -> Self:
-        """The windows of several batches in one record; all must have been searched with one ``n_best``."""
-        return cls(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)))
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranking:
@@ -85,6 +95,8 @@ class Ranking:
     """(Q,) float64: null score minus the score of ``best``; +inf where there is none."""
     windows: np.ndarray
     """(Q,) int64: windows that the context was read in."""
+    texts: Mapping[int, str] = field(default_factory=dict)
+    """Text of the rows that are no single span of the context; these stand from -1 to -1."""
 
     @property
     def score(self) -> np.ndarray:

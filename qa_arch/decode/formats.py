@@ -35,6 +35,7 @@ def nbest(ranking: Ranking) -> dict[str, list[dict[str, Any]]]:
     The logits are clamped to ±``FINITE``. Made from the columns, as there are a hundred thousand entries.
     """
     columns = zip(
+        range(len(ranking.start)),
         ranking.start.tolist(),
         ranking.end.tolist(),
         ranking.probability.tolist(),
@@ -46,8 +47,13 @@ def nbest(ranking: Ranking) -> dict[str, list[dict[str, Any]]]:
     for example, count in zip(ranking.examples, np.diff(ranking.offsets).tolist(), strict=True):
         context = example.context
         made[example.id] = [
-            {"text": context[start:end], "probability": p, "start_logit": s, "end_logit": e}
-            for start, end, p, s, e in islice(columns, count)
+            {
+                "text": context[start:end] if start >= 0 else ranking.texts[row],
+                "probability": p,
+                "start_logit": s,
+                "end_logit": e,
+            }
+            for row, start, end, p, s, e in islice(columns, count)
         ]
     return made
 

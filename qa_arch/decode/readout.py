@@ -7,6 +7,7 @@ processes are merged by feature index, so that a window counts once whoever comp
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
@@ -15,30 +16,35 @@ from torch import Tensor
 from qa_arch.config.schema import Decode
 from qa_arch.decode.answers import Ranking, char_spans, rank
 from qa_arch.decode.candidates import SpanCandidates
+from qa_arch.decode.sequences import SequenceCandidates, best_sequences, rank_sequences
 from qa_arch.decode.spans import best_spans
 from qa_arch.features.table import FeatureTable
-from qa_arch.types.tensors import SpanLogits
+from qa_arch.types.tensors import SpanLogits, StepLogits
 from qa_arch.types.text import QuestionSet
 
-Part = tuple[np.ndarray, SpanCandidates]
+Part = tuple[np.ndarray, SpanCandidates | SequenceCandidates]
 
 
 class Readout:
-    """Collects the best spans of windows in any order; ``ranking`` joins them by question."""
+    """Collects the best spans or sequences of windows in any order; ``ranking`` joins them by question."""
 
     def __init__(self, questions: QuestionSet, table: FeatureTable, decode: Decode) -> None:
         self.questions, self.table, self.decode = questions, table, decode
         self.parts: list[Part] = []
 
-    def add(self, index: Int[Tensor, "B"], logits: SpanLogits) -> None:
+    def add(self, index: Int[Tensor, "B"], logits: SpanLogits | StepLogits) -> None:
         """Read one batch; ``index`` holds the feature rows of its windows."""
+        rows = index.cpu().numpy()
+        if isinstance(logits, StepLogits):
+            self.parts.append((rows, best_sequences(logits)))
+            return
         found = best_spans(
             logits,
             search=self.decode.search,
             max_answer_tokens=self.decode.max_answer_tokens,
             n_best=self.decode.n_best,
         )
-        self.parts.append((index.cpu().numpy(), found))
+        self.parts.append((rows, found))
 
     def merge(self, others: Iterable[list[Part]]) -> None:
         """Take over what other processes read."""
@@ -51,19 +57,17 @@ class Readout:
         """
         index = np.concatenate([rows for rows, _ in self.parts] or [np.empty(0, np.int64)])
         window, first = np.unique(index, return_index=True)
-        spans = SpanCandidates.concatenate([part for _, part in self.parts]).take(first)
-        table = self.table
+        found = SpanCandidates.concatenate([part for _, part in self.parts]).take(first)
+        table, examples = self.table, self.questions.examples
         origin = table.token_start[window] - table.context_at[window]
-        char_start, char_end = char_spans(spans, origin, table.char_start, table.char_end)
-        examples = self.questions.examples
-        return rank(
-            spans,
-            examples,
-            window=window,
-            example=table.example[window],
-            char_start=char_start,
-            char_end=char_end,
-            expected=np.bincount(table.example, minlength=len(examples)),
-            n_best=self.decode.n_best,
-            dedupe=self.decode.search != "grid",
-        )
+        about: Any = {
+            "window": window,
+            "example": table.example[window],
+            "expected": np.bincount(table.example, minlength=len(examples)),
+            "n_best": self.decode.n_best,
+        }
+        if isinstance(found, SequenceCandidates):
+            return rank_sequences(found, examples, origin, table.char_start, table.char_end, **about)
+        char_start, char_end = char_spans(found, origin, table.char_start, table.char_end)
+        dedupe = self.decode.search != "grid"
+        return rank(found, examples, char_start=char_start, char_end=char_end, dedupe=dedupe, **about)

@@ -24,7 +24,7 @@ class SpanScores(NamedTuple):
 
 
 class AnswerPointer(nn.Module):
-    """One boundary pointer: two steps, the second conditioned on the first (Wang & Jiang 2016, eqs. 7-11)::
+    """A pointer of some steps, each conditioned on those before it (Wang & Jiang 2016, eqs. 7-11)::
 
         F_k = tanh(V H + W^a h_{k-1} + b^a),   scores_k = v^T F_k + c,   b_k = softmax(scores_k)
         h_k = LSTM(H b_k, h_{k-1}),   h_0 = 0
@@ -56,17 +56,40 @@ class AnswerPointer(nn.Module):
         nn.init.ones_(self.cell.bias_hh.data.chunk(4)[1])
 
     def forward(
-        self, memory: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"]
-    ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"]]:
-        """Scores of the first and of the second boundary, unmasked."""
+        self, memory: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"], steps: int = 2
+    ) -> tuple[Float[Tensor, "B N"], ...]:
+        """Scores of each step, unmasked: of the first and of the second boundary."""
         projected = self.memory(memory)
-        first = self._scores(projected, self.state.bias)
-        attended = (masked_softmax(first, mask).to(memory.dtype)[:, None] @ memory)[:, 0]
-        h, _ = self.cell(attended)
-        return first, self._scores(projected, self.state(h)[:, None])
+        scores = [self._scores(projected, self.state.bias)]
+        state = None
+        while len(scores) < steps:
+            weights = masked_softmax(scores[-1], mask).to(memory.dtype)
+            state = self.cell((weights[:, None] @ memory)[:, 0], state)
+            scores.append(self._scores(projected, self.state(state[0])[:, None]))
+        return tuple(scores)
 
     def _scores(self, projected: Tensor, query: Tensor) -> Float[Tensor, "B N"]:
         return scored(self.score, torch.tanh(projected + query))[..., 0]
+
+
+class SequenceHead(nn.Module):
+    """The sequence pointer: at each of ``steps`` steps one unit of the context, or the stop behind it.
+
+    The stop is the row of zeros behind H^r. As each step is conditioned on the attention of those
+    before it and not on what was chosen, all steps are computed at once, in training and after it.
+    """
+
+    def __init__(self, in_dim: int, hidden: int, *, steps: int, all_biases: bool = True) -> None:
+        super().__init__()
+        self.steps = steps
+        self.pointer = AnswerPointer(in_dim, hidden, all_biases=all_biases)
+
+    def forward(
+        self, context: Float[Tensor, "B C D"], mask: Bool[Tensor, "B C"]
+    ) -> tuple[Float[Tensor, "B S C"], Float[Tensor, "B S"]]:
+        """Scores of the units (-inf on padding) and of the stop, at each step."""
+        scores = torch.stack(self.pointer(*_with_sentinel(context, mask, None), self.steps), dim=1)
+        return fill(scores[..., :-1], mask[:, None]), scores[..., -1]
 
 
 class PointerHead(nn.Module):

@@ -31,6 +31,14 @@ def put(packed: Float[Tensor, "B K"], mask: Bool[Tensor, "B T"], value: float) -
     return packed.gather(1, position).masked_fill(~mask, value)
 
 
+def put_steps(
+    packed: Float[Tensor, "B S K"], mask: Bool[Tensor, "B T"], value: float
+) -> Float[Tensor, "B S T"]:
+    """``put`` for the scores of several steps."""
+    steps = packed.shape[1]
+    return put(packed.flatten(0, 1), mask.repeat_interleave(steps, 0), value).unflatten(0, (-1, steps))
+
+
 def pool_words(
     x: Float[Tensor, "B T H"], mask: Bool[Tensor, "B T"], word: Int[Tensor, "B T"]
 ) -> tuple[Float[Tensor, "B K H"], Bool[Tensor, "B K"]]:

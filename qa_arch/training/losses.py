@@ -1,4 +1,7 @@
-"""The loss of span models, outside the models. Axes: ``B`` windows, ``T`` tokens."""
+"""The losses of span and of sequence models, outside the models.
+
+Axes: ``B`` windows, ``T`` tokens, ``S`` steps.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,30 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from qa_arch.types.tensors import SpanLabels, SpanLogits
+from qa_arch.types.tensors import SpanLabels, SpanLogits, StepLogits, log_choices
+
+
+def window_loss(logits: SpanLogits | StepLogits, labels: SpanLabels) -> Float[Tensor, "B"]:
+    """The loss of each window by the kind of its logits, not yet weighted."""
+    if isinstance(logits, StepLogits):
+        return sequence_loss(logits, labels)
+    return span_loss(logits, labels)
+
+
+def sequence_loss(logits: StepLogits, labels: SpanLabels) -> Float[Tensor, "B"]:
+    """Minus the log-probability of the gold tokens in order and of the stop behind them.
+
+    Wang & Jiang 2016, section 3.3. Where the window holds no answer, the stop at the first step is
+    right; of an answer beyond the last step, its first S tokens are. The result is not yet weighted.
+    """
+    steps = torch.arange(logits.stop.shape[1], device=labels.start.device)
+    length = torch.where(labels.answerable, labels.end - labels.start + 1, 0)[:, None]
+    gold = labels.start[:, None] + steps
+    target = torch.where(steps < length, gold, logits.token.shape[2])
+    chosen = log_choices(logits).gather(2, target[..., None].clamp(max=logits.token.shape[2]))[..., 0]
+    # A token that no answer may consist of (one of no width) is passed over.
+    counts = (steps <= length) & chosen.isfinite()
+    return -chosen.masked_fill(~counts, 0.0).sum(1)
 
 
 def span_loss(logits: SpanLogits, labels: SpanLabels) -> Float[Tensor, "B"]:

@@ -1,4 +1,4 @@
-"""The one LightningModule: a span model, its loss and its reading of the calibration split."""
+"""The one LightningModule: a span or sequence model, its loss and its reading of the calibration split."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import nn
 
 from qa_arch.config.schema import Optim
 from qa_arch.decode.readout import Readout
-from qa_arch.training.losses import span_loss
+from qa_arch.training.losses import window_loss
 from qa_arch.training.optim import make_optimizer, parameter_groups, schedule
 from qa_arch.training.scoring import calibration_metrics, gather
 from qa_arch.types.tensors import Batch
@@ -86,7 +86,7 @@ class SpanTask(pl.LightningModule):
     def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
         labels = batch.labels
         assert labels is not None
-        total = (span_loss(self.model(batch), labels) * labels.weight).sum()
+        total = (window_loss(self.model(batch), labels) * labels.weight).sum()
         self.train_sums += torch.stack([total.detach(), labels.weight.sum()]).double()
         windows = self.trainer.train_dataloader.sampler.window_total(batch_idx)  # type: ignore[union-attr]
         return total * (self.accumulate * self.trainer.world_size / windows)
@@ -99,7 +99,7 @@ class SpanTask(pl.LightningModule):
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         logits = self.model(batch)
         assert batch.labels is not None
-        losses = span_loss(logits, batch.labels) * batch.labels.weight
+        losses = window_loss(logits, batch.labels) * batch.labels.weight
         self.eval_sums += torch.stack([losses.sum(), batch.labels.weight.sum()]).double()
         self.reading.add(batch.index, logits)
 

@@ -1,4 +1,4 @@
-"""The records that carry tensors. Axes: ``B`` batch, ``T`` tokens of a window, padded."""
+"""The records that carry tensors. Axes: ``B`` batch, ``T`` tokens of a window, padded; ``S`` steps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Self
 
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, cat
 
 
 class _Movable:
@@ -91,3 +91,25 @@ class SpanLogits(_Movable):
         """Score of "no answer", on the scale of ``start + end``."""
         null = self.null_start + self.null_end
         return null if self.verifier is None else null + self.verifier_weight * self.verifier
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepLogits(_Movable):
+    """What a sequence model says: at each step a choice among the context's tokens and "stop".
+
+    ``token`` is -inf outside the context. To stop at the first step is to answer with nothing. The
+    last step is the generation limit: a sequence of S tokens has no stop.
+    """
+
+    token: Float[Tensor, "B S T"]
+    stop: Float[Tensor, "B S"]
+
+    @property
+    def null(self) -> Float[Tensor, "B"]:
+        """Log-probability of "no answer"."""
+        return log_choices(self)[:, 0, -1]
+
+
+def log_choices(logits: StepLogits) -> Float[Tensor, "B S N"]:
+    """Log-probabilities of the choices of each step, over T tokens and, last, the stop."""
+    return cat([logits.token, logits.stop[..., None]], dim=-1).float().log_softmax(-1)

@@ -80,7 +80,10 @@ class QuestionSet:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A possible answer: ``text == context[start:end]``; the empty candidate is "no answer"."""
+    """A possible answer: ``text == context[start:end]``; the empty candidate is "no answer".
+
+    Sequence models may join words that do not stand side by side: ``start`` and ``end`` are -1 then.
+    """
 
     text: str
     start: int

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from baselines.match_lstm import MatchLSTMBoundary
+from baselines.match_lstm import MatchLSTMBoundary, MatchLSTMSequence
 from qa_arch.nn.words import WordEncoder
 from qa_arch.types.tensors import Batch
 
@@ -135,6 +135,21 @@ def test_scores_follow_the_equations(options):
         null = (start[c], end[c]) if options.get("sentinel", True) else (start.logsumexp(0), end.logsumexp(0))
         torch.testing.assert_close(logits.null[b], sum(null), rtol=0, atol=1e-10)
         assert (logits.start[b] > -math.inf).sum() == c
+
+
+@pytest.mark.parametrize("options", [{"limit": 4}, {"limit": 1}, {"limit": 3, "lstm": "standard"}], ids=str)
+def test_each_step_of_the_sequence_model_follows_the_equations(options):
+    model, given = make(MatchLSTMSequence, **options), batch()
+    logits = model(given)
+    assert logits.token.shape == (3, options["limit"], given.ids.shape[1])
+    for b, (q, c) in enumerate(zip(QUESTIONS, CONTEXTS, strict=True)):
+        words = vectors().float().double()[given.vector[b]]
+        memory = matched(model, words[:q], words[q + 1 : q + 1 + c])
+        steps = torch.stack(points(model.pointer.pointer, memory, options["limit"]))
+        inside = slice(q + 1, q + 1 + c)
+        torch.testing.assert_close(logits.token[b, :, inside], steps[:, :c], rtol=0, atol=1e-10)
+        torch.testing.assert_close(logits.stop[b], steps[:, c], rtol=0, atol=1e-10)
+        assert (logits.token[b] > -math.inf).sum() == c * options["limit"]
 
 
 def test_special_tokens_and_padding_have_no_say():

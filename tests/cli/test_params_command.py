@@ -46,6 +46,7 @@ def test_the_proposed_model_needs_no_vectors_to_be_counted(params, monkeypatch):
 @pytest.mark.parametrize(
     ("overrides", "total"),
     [
+        (["sequence"], 882_452),
         (["boundary"], 882_452),
         (["boundary", "model.hidden=300"], 3_249_902),
         (["boundary_b"], 1_085_852),

@@ -1,4 +1,4 @@
-"""The loss of span models, against numbers worked out by hand."""
+"""The losses of span and sequence models, against numbers worked out by hand."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from qa_arch.training.losses import snap_outward, span_loss
-from qa_arch.types.tensors import SpanLabels, SpanLogits
+from qa_arch.training.losses import sequence_loss, snap_outward, span_loss, window_loss
+from qa_arch.types.tensors import SpanLabels, SpanLogits, StepLogits
 
 NO = -math.inf
 
@@ -88,3 +88,39 @@ def test_the_nearest_open_position_on_the_right_side(gold, before, position, fou
     open_positions = torch.tensor([[False, True, False, True, False]])
     where, there = snap_outward(torch.tensor([gold]), open_positions, before=before)
     assert (where.item(), there.item()) == (position, found)
+
+
+# exp of the scores at each of three steps: tokens 1 and 2 (0 and 3 are no words), and the stop.
+STEPS = StepLogits(
+    token=torch.tensor([[[NO, math.log(a), math.log(b), NO] for a, b in ((2, 3), (1, 5), (6, 2))]]),
+    stop=torch.tensor([[math.log(5), math.log(4), math.log(2)]]),
+)
+
+
+@pytest.mark.parametrize(
+    ("gold", "shares"),
+    [
+        (labels(1, 2), (2 / 10, 5 / 10, 2 / 10)),  # token 1, token 2, stop
+        (labels(2, 2), (3 / 10, 4 / 10)),  # token 2, stop
+        (labels(0, 0, answerable=False), (5 / 10,)),  # stop at once
+        (labels(2, 2, answerable=False), (5 / 10,)),
+        (labels(1, 3), (2 / 10, 5 / 10)),  # token 3 is none: passed over, and no step is left for the stop
+        (labels(2, 3), (3 / 10, 2 / 10)),
+    ],
+)
+def test_a_sequence_is_its_tokens_in_order_and_the_stop(gold, shares):
+    expected = -sum(math.log(share) for share in shares)
+    assert sequence_loss(STEPS, gold).item() == pytest.approx(expected, rel=1e-6)
+    assert window_loss(STEPS, gold).item() == pytest.approx(expected, rel=1e-6)
+    assert window_loss(LOGITS, labels(1, 2)).item() == span_loss(LOGITS, labels(1, 2)).item()
+
+
+def test_an_answer_beyond_the_last_step_is_learned_as_far_as_it_goes():
+    short = StepLogits(STEPS.token[:, :1], STEPS.stop[:, :1])
+    assert sequence_loss(short, labels(1, 2)).item() == pytest.approx(-math.log(2 / 10))
+
+
+def test_the_gradient_of_a_sequence_is_finite_where_scores_are_not():
+    token = STEPS.token.clone().requires_grad_()
+    sequence_loss(StepLogits(token, STEPS.stop), labels(1, 3)).sum().backward()
+    assert torch.isfinite(token.grad).all()

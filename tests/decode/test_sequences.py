@@ -1,0 +1,131 @@
+"""Sequences read out of step logits: the choices step by step, their text, and windows joined by question."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from qa_arch.decode.answers import answers
+from qa_arch.decode.formats import nbest, spans_record
+from qa_arch.decode.sequences import SequenceCandidates, best_sequences, rank_sequences
+from qa_arch.errors import RunError
+from qa_arch.types.tensors import StepLogits
+from qa_arch.types.text import Example
+
+CONTEXT = "Mira  paints, red boats."
+STARTS, ENDS = np.array([0, 6, 12, 14, 18, 23, 0]), np.array([4, 12, 13, 17, 23, 24, 0])  # the last: no token
+
+
+def plain(token: list[list[float]], stop: list[float]) -> tuple[list[int], float, float]:
+    """Greedy choices of one window, from probabilities written out: (tokens, log-probability, null)."""
+    tokens, total = [], 0.0
+    for step, (scores, end) in enumerate(zip(token, stop, strict=True)):
+        weights = [math.exp(score) for score in (*scores, end)]
+        log = [math.log(weight / sum(weights)) if weight else -math.inf for weight in weights]
+        options = log[:-1] if step == 0 else log
+        best = max(range(len(options)), key=options.__getitem__)
+        if step == 0:
+            null = log[-1]
+        total += log[best]
+        if best == len(log) - 1:
+            break
+        tokens.append(best)
+    return tokens, total, null
+
+
+def test_choices_scores_and_null_are_those_of_greedy_reading():
+    torch.manual_seed(0)
+    token, stop = torch.randn(40, 4, 5), torch.randn(40, 4) + 0.7
+    token[:, :, 0] = -torch.inf
+    found = best_sequences(StepLogits(token, stop))
+    lengths = set()
+    for n in range(40):
+        tokens, score, null = plain(token[n].tolist(), stop[n].tolist())
+        assert [t for t in found.tokens[n].tolist() if t >= 0] == tokens
+        assert (found.tokens[n, len(tokens) :] == -1).all()
+        assert found.score[n] == pytest.approx(score, abs=1e-5)
+        assert found.null[n] == pytest.approx(null, abs=1e-5)
+        lengths.add(len(tokens))
+    assert lengths >= {1, 2, 4}  # stopped at once, later and never
+
+
+def test_a_window_without_tokens_has_no_sequence():
+    found = best_sequences(StepLogits(torch.full((1, 3, 2), -torch.inf), torch.zeros(1, 3)))
+    assert found.score[0] == -math.inf
+    assert found.null[0] == 0.0
+
+
+def sequences(*rows: tuple[list[int], float, float]) -> SequenceCandidates:
+    tokens = [[*chosen, *[-1] * (4 - len(chosen))] for chosen, _, _ in rows]
+    return SequenceCandidates(
+        np.array(tokens, np.int32),
+        *(np.array(x, np.float32) for x in zip(*(r[1:] for r in rows), strict=True)),
+    )
+
+
+def ranked(found, example, origin=None, questions=1):
+    examples = [Example(str(q), "Who?", CONTEXT) for q in range(questions)]
+    return rank_sequences(
+        found,
+        examples,
+        np.zeros(len(found), np.int64) if origin is None else np.array(origin),
+        STARTS,
+        ENDS,
+        window=np.arange(len(found)),
+        example=np.array(example),
+        expected=np.bincount(example, minlength=questions),
+    )
+
+
+@pytest.mark.parametrize(
+    ("chosen", "text", "start", "end"),
+    [
+        ([3, 4], "red boats", 14, 23),
+        ([0, 1, 2], "Mira  paints,", 0, 13),  # one span, as it stands in the text
+        ([4, 3], "boats red", -1, -1),
+        ([0, 3, 4], "Mira red boats", -1, -1),
+        ([3, 3], "red red", -1, -1),
+        ([5], ".", 23, 24),
+    ],
+)
+def test_text_is_the_chosen_tokens_in_their_order(chosen, text, start, end):
+    ranking = ranked(sequences((chosen, -1.0, -3.0)), [0])
+    (answer,) = answers(ranking)
+    assert (answer.best.text, answer.best.start, answer.best.end) == (text, start, end)
+    assert answer.null_odds == pytest.approx(-2.0)
+    assert [entry["text"] for entry in nbest(ranking)["0"]] == [text, ""]
+    assert spans_record([answer])["start"] == [start]
+
+
+def test_windows_are_joined_by_question():
+    """The best sequence over the windows, the lowest null, in the token columns of the passage."""
+    found = sequences(([2], -2.0, -0.5), ([0, 1], -1.0, -4.0), ([1], -0.5, -9.0), ([0], -math.inf, 0.0))
+    one, other = answers(ranked(found, [0, 0, 1, 1], origin=[0, 3, 0, 3], questions=2))
+    assert (one.best.text, one.windows) == ("red boats", 2)
+    assert one.null_odds == pytest.approx(-4.0 + 1.0)
+    assert [candidate.text for candidate in one.candidates] == ["red boats", ",", ""]
+    assert (other.best.text, other.null_odds) == ("paints", pytest.approx(-8.5))
+
+
+def test_no_sequence_at_all_is_no_answer():
+    (answer,) = answers(ranked(sequences(([0], -math.inf, 0.0)), [0]))
+    assert answer.best is None
+    assert answer.null_odds == math.inf
+
+
+def test_a_window_that_came_twice_is_refused():
+    found = sequences(([0], -1.0, -1.0))
+    with pytest.raises(RunError, match="read twice"):
+        rank_sequences(
+            found,
+            [Example("0", "Who?", CONTEXT)],
+            np.zeros(1, np.int64),
+            STARTS,
+            ENDS,
+            window=np.zeros(1, np.int64),
+            example=np.zeros(1, np.int64),
+            expected=np.array([2]),
+        )
