@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     if args.n_best < 0:
         raise ConfigError(f"--n-best: {args.n_best} is out of range, it must be >= 0")
     context = _context(args)
-    predictor = open_run(args.run_folder, args)
+    predictor = open_run([args.run_folder], args)
     answer = predictor(args.question, context)
     margin = predictor.margin if args.margin is None else args.margin
     chosen = answer.at(margin)

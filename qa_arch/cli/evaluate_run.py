@@ -16,12 +16,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qa_arch.cli import derived
 from qa_arch.cli.runs import add_run_options, open_run, open_source
 from qa_arch.config.files import write_json
 from qa_arch.errors import ConfigError, DataError, UnavailableError
 from qa_arch.results import provenance
 from qa_arch.results.openings import EXPERIMENTS, Opening, append_opening
-from qa_arch.results.record import RunRecord, read_record, write_questions
+from qa_arch.results.record import RECORD, RunRecord, read_record, write_questions
 from qa_arch.types.text import Answer, QuestionSet
 
 if TYPE_CHECKING:
@@ -38,7 +39,17 @@ OF_FILES = ("predictions", "na_prob", "null_threshold", "protocol", "strict", "t
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options that only go with ``--run``."""
     group = parser.add_argument_group("scoring a trained run")
-    group.add_argument("--run", dest="run_folder", metavar="RUN", help="a run folder; needs no --predictions")
+    group.add_argument(
+        "--run",
+        dest="run_folder",
+        metavar="RUN",
+        nargs="+",
+        help="a run folder; needs no --predictions. Several are an ensemble",
+    )
+    group.add_argument("--decode", metavar="NAME", help="read the run out as conf/decode/NAME.yaml says")
+    group.add_argument(
+        "--record", metavar="DIR", help="where the record of an ensemble or of another --decode is kept"
+    )
     group.add_argument(
         "--final",
         action="store_true",
@@ -54,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def refuse_options(args: argparse.Namespace) -> None:
     """ConfigError where an option that only goes with ``--run`` was given without it."""
-    names = ("final", "allow_overlap", "margin", "precision", "device", "trust")
+    names = ("final", "allow_overlap", "decode", "record", "margin", "precision", "device", "trust")
     if named := _given(args, names):
         raise ConfigError(f"{named} is for a trained run: give --run RUN with it")
 
@@ -82,14 +93,15 @@ def run(args: argparse.Namespace) -> int:
     """Predict, score, write predictions and record into the run folder, print the scores as JSON."""
     if named := _given(args, OF_FILES):
         raise ConfigError(f"{named} is for prediction files; with --run, --margin sets the null margin")
-    folder = Path(args.run_folder)
-    record = read_record(folder)
+    folder = derived.place(args.run_folder, args.decode, args.record)
+    record = derived.begin(args.run_folder, args.decode, folder) if args.record else read_record(folder)
     from qa_arch.config.schema import validate
 
     config = validate(record.config)
     target = _target(record, config, args.data)
     _check_target(target, args)
     predictor = open_run(args.run_folder, args)
+    predictor.config = replace(predictor.config, decode=config.decode)
     from qa_arch.decode import formats
     from qa_arch.decode.answers import answers
     from qa_arch.predict.scoring import question_rows
@@ -103,7 +115,8 @@ def run(args: argparse.Namespace) -> int:
     formats.write(out, ranking, predictor.margin)
     write_questions(out, question_rows(target.questions, answered, predictor.margin))
     references = _references(record, config, target.questions, args.trust)
-    record = read_record(folder)  # another set may have been scored meanwhile
+    if (folder / RECORD).is_file():
+        record = read_record(folder)  # another set may have been scored meanwhile
     replace(
         record,
         scores={**record.scores, target.split: points},

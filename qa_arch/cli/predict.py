@@ -11,7 +11,7 @@ from qa_arch.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run_folder", metavar="RUN", help="a run folder")
+    parser.add_argument("run_folder", metavar="RUN", nargs="+", help="a run folder; several are an ensemble")
     parser.add_argument(
         "--data",
         nargs="+",

@@ -38,12 +38,12 @@ def add_run_options(parser: argparse._ActionsContainer) -> None:
     add_trust(parser)
 
 
-def open_run(folder: str, args: argparse.Namespace) -> Predictor:
-    """The predictor of a finished run on the device and in the precision that ``args`` asks for."""
-    record = read_record(folder)
+def open_run(folders: Sequence[str], args: argparse.Namespace) -> Predictor:
+    """The predictor of a finished run, or of several as one, as ``args`` asks for device and precision."""
+    record = read_record(folders[0])
     import torch
 
-    from qa_arch.predict import load
+    from qa_arch.predict import load_ensemble
 
     device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
     precision = args.precision or record.config["trainer"]["precision"]
@@ -54,7 +54,7 @@ def open_run(folder: str, args: argparse.Namespace) -> Predictor:
     except (RuntimeError, AssertionError) as error:
         said = str(error).strip().splitlines()[0]
         raise UnavailableError(f"--device {device}: cannot be used ({said}); try --device cpu") from error
-    return load(folder, device=device, precision=precision, trust=args.trust)
+    return load_ensemble(folders, device=device, precision=precision, trust=args.trust)
 
 
 def open_source(source: str | list[str], name: str = "", on_error: Any = "raise") -> QuestionSet:

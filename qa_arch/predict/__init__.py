@@ -1,6 +1,7 @@
 """A trained run as a callable: shared by evaluation, the command line and everything that serves."""
 
+from qa_arch.predict.ensemble import load_ensemble
 from qa_arch.predict.predictor import Predictor, load
 from qa_arch.predict.reading import read_out
 
-__all__ = ["Predictor", "load", "read_out"]
+__all__ = ["Predictor", "load", "load_ensemble", "read_out"]

@@ -29,6 +29,8 @@ HEADINGS = {
     "spans_f1": "HasAns F1, never null",
     "null_threshold": "null margin",
     "parameters": "parameters",
+    "train_questions": "training questions",
+    "epochs": "epochs",
     "seconds": "seconds",
     "predict_seconds": "seconds to predict",
     "run": "run",
@@ -136,6 +138,8 @@ def _row(record: RunRecord, folder: Path, split: str) -> dict[str, Any]:
         spans = points.get("never_null", {})
         row["spans_f1"] = spans.get("HasAns_f1", spans.get("f1") if row["protocol"] == "1.1" else None)
     row["parameters"] = record.parameters.get("total")
+    row["train_questions"] = record.data.get("train", {}).get("questions")
+    row["epochs"] = len(record.epochs) or None
     row["seconds"] = record.seconds.get("fit")
     row["predict_seconds"] = record.seconds.get("predict")
     row["examples_per_second"] = record.examples_per_second

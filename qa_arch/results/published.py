@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.errors import RunError
+from qa_arch.results.beside import BesideSpec, beside
 from qa_arch.results.comparison import HEADINGS, Runs, Table, comparison
 from qa_arch.results.openings import openings_note, read_openings
 from qa_arch.results.record import RECORD, read_record
@@ -30,11 +31,16 @@ def experiment_tables(folder: Path) -> list[Table]:
 
     Raises RunError where there are records and a table names others.
     """
-    made = (
-        _sets(folder, spec) if isinstance(spec, SetsSpec) else _runs(folder, spec)
-        for spec in read_sheet(folder).tables
-    )
+    made = (_made(folder, spec) for spec in read_sheet(folder).tables)
     return [table for table in made if table.rows]
+
+
+def _made(folder: Path, spec: TableSpec | SetsSpec | BesideSpec) -> Table:
+    if isinstance(spec, SetsSpec):
+        return _sets(folder, spec)
+    if isinstance(spec, BesideSpec):
+        return beside(folder / RECORDS, spec, read_openings(folder))
+    return _runs(folder, spec)
 
 
 def experiment_figures(folder: Path) -> list[Path]:

@@ -57,6 +57,8 @@ class RunRecord:
     scores: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By split, then by margin (``margin_0``, ``calibrated``, ``oracle``, ``never_null``)."""
     error: str | None = None
+    members: list[str] = field(default_factory=list)
+    """The runs, each with its config hash, that an ensemble or another decoding is made of."""
 
     def write(self, folder: str | Path) -> Path:
         return write_json(Path(folder) / RECORD, asdict(self))

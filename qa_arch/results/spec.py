@@ -13,7 +13,8 @@ One table, with everything but ``title`` optional:
     notes: [Both models saw the same 3 epochs.]
 
 ``tables: [...]`` holds several such mappings. One with ``sets`` in place of the rest counts data
-sets, ``figures: [...]`` beside ``tables`` draws learning curves:
+sets, one with ``rows`` is a published table with ours beside it (``results.beside``),
+``figures: [...]`` beside ``tables`` draws learning curves:
 
     tables:
       - title: Data sets
@@ -31,6 +32,7 @@ from typing import Any, Literal
 
 from qa_arch.config.check import read, suggest
 from qa_arch.errors import ConfigError
+from qa_arch.results.beside import BesideSpec
 from qa_arch.results.comparison import COLUMNS, HEADINGS
 from qa_arch.results.curves import MEASURES
 
@@ -105,7 +107,7 @@ class FigureSpec:
 class Sheet:
     """All that one experiment shows."""
 
-    tables: list[TableSpec | SetsSpec]
+    tables: list[TableSpec | SetsSpec | BesideSpec]
     figures: list[FigureSpec]
 
 
@@ -128,9 +130,11 @@ def read_sheet(folder: Path) -> Sheet:
         raise ConfigError(f"{path}: {error}") from error
 
 
-def _table(raw: Any) -> TableSpec | SetsSpec:
+def _table(raw: Any) -> TableSpec | SetsSpec | BesideSpec:
     if isinstance(raw, Mapping) and "sets" in raw:
         return read(SetsSpec, raw)
+    if isinstance(raw, Mapping) and "rows" in raw:
+        return read(BesideSpec, raw)
     spec = read(TableSpec, raw)
     _require(spec.columns, HEADINGS, "columns", "column")
     return spec

@@ -1,0 +1,92 @@
+"""The record of what no training made: several runs as one, or a run that is read out in another way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from qa_arch.config.identity import config_hash
+from qa_arch.errors import ConfigError, RunError
+from qa_arch.results import provenance
+from qa_arch.results.record import RECORD, RunRecord, read_record
+
+
+def decoding(name: str | None) -> dict[str, Any] | None:
+    """The settings of ``conf/decode/NAME.yaml``; None for no name."""
+    if name is None:
+        return None
+    from qa_arch.cli.compose import compose
+
+    return compose([f"decode={name}"])["decode"]
+
+
+def place(runs: Sequence[str], decode: str | None, folder: str | None) -> Path:
+    """Where the record lies: the one run's own folder, or ``folder`` where it is not that run's result."""
+    derived = len(runs) > 1 or decode is not None
+    if derived == (folder is None):
+        raise ConfigError(
+            "--record: several runs, or another --decode, need a folder of their own for what comes out"
+            if derived
+            else "--record: one run, read out as its config says, keeps its scores in its own folder"
+        )
+    return Path(folder or runs[0])
+
+
+def begin(runs: Sequence[str], decode: str | None, folder: Path) -> RunRecord:
+    """The record in ``folder``, or a new one made of those of ``runs``; it is not written yet.
+
+    An ensemble has the parameters and the training time of all members, and is kept from the articles
+    that any of them was trained on. RunError where the folder holds the record of something else.
+    """
+    records = [read_record(run) for run in runs]
+    first = records[0]
+    settings = decoding(decode) or first.config["decode"]
+    config = {**first.config, "decode": settings}
+    named = zip(runs, records, strict=True)
+    members = [f"{Path(run).resolve().name} ({record.config_hash[:8]})" for run, record in named]
+    labels = [
+        first.model,
+        *([f"ensemble-{len(runs)}"] if len(runs) > 1 else []),
+        *([decode] if decode else []),
+    ]
+    commit, dirty = provenance.commit()
+    made = replace(
+        first,
+        model="-".join(labels),
+        config=config,
+        config_hash=config_hash({**config, "members": members}),
+        commit=commit,
+        dirty=dirty,
+        created=provenance.now(),
+        data=_data(records),
+        scores={},
+        references={},
+        members=members,
+    )
+    if len(runs) > 1:
+        made = replace(
+            made,
+            parameters={"total": sum(record.parameters.get("total", 0) for record in records)},
+            seconds={"fit": round(sum(record.seconds.get("fit", 0.0) for record in records), 3)},
+            epochs=[],
+            best_epoch=None,
+        )
+    if not (folder / RECORD).is_file():
+        return made
+    there = read_record(folder)
+    if there.config_hash != made.config_hash:
+        raise RunError(f"{folder}: holds the record of something else; choose another --record")
+    return there
+
+
+def _data(records: Sequence[RunRecord]) -> dict[str, Any]:
+    """Train and calibration of the first run, with the titles of all."""
+    data = {}
+    for split in ("train", "calibration"):
+        facts = [record.data[split] for record in records if split in record.data]
+        if facts:
+            titles = {title for about in facts for title in about["titles"]}
+            data[split] = {**facts[0], "titles": sorted(titles)}
+    return data
