@@ -28,6 +28,7 @@ GLOVE = ("tests/features/test_glove.py",)
 MASKING, POINTER = ("tests/nn/test_masking.py",), ("tests/nn/test_pointer.py",)
 RECURRENCE, MATCH = ("tests/nn/test_recurrence.py",), ("tests/nn/test_match_lstm.py",)
 SEGMENTS = ("tests/nn/test_segments.py",)
+SEQUENCES = ("tests/decode/test_sequences.py",)
 SCORES, TEXT = ("tests/metrics/test_squad_scores.py",), ("tests/metrics/test_answer_text.py",)
 MARGIN = ("tests/metrics/test_null_margin.py",)
 GENERATION = ("tests/metrics/test_generation.py",)
@@ -263,8 +264,8 @@ NETWORK = (
     Fault(
         "end not conditioned on start",
         "qa_arch/nn/pointer.py",
-        "self._scores(projected, self.state(h)[:, None])",
-        "self._scores(projected, self.state(0 * h)[:, None])",
+        "self._scores(projected, self.state(state[0])[:, None])",
+        "self._scores(projected, self.state(0 * state[0])[:, None])",
         POINTER,
     ),
     Fault(
@@ -463,8 +464,8 @@ TRAINING = (
     Fault(
         "loss of ghosts",
         "qa_arch/training/module.py",
-        "(span_loss(self.model(batch), labels) * labels.weight).sum()",
-        "span_loss(self.model(batch), labels).sum()",
+        "(window_loss(self.model(batch), labels) * labels.weight).sum()",
+        "window_loss(self.model(batch), labels).sum()",
         (f"{FITTING}::test_a_ghost_changes_nothing",),
     ),
     Fault(
@@ -713,4 +714,109 @@ RESULTS = tuple(
     )
 )
 
-FAULTS = (*DATA, *FEATURES, *NETWORK, *DECODING, *METRICS, *TRAINING, *LOGISTIC, *SWEEPS, *RESULTS)
+BASELINES = (
+    Fault(
+        "the text read backwards is left so",
+        "qa_arch/nn/text_lstm.py",
+        "states + reverse(self.back(reverse(x, mask)), mask)",
+        "states + self.back(reverse(x, mask))",
+        ("tests/nn/test_text_lstm.py",),
+    ),
+    Fault(
+        "an output gate that is half open",
+        "qa_arch/nn/text_lstm.py",
+        "OPEN = 50.0",
+        "OPEN = 0.0",
+        ("tests/nn/test_text_lstm.py",),
+    ),
+    Fault(
+        "the question's padding read in place of it",
+        "baselines/match_lstm.py",
+        "self.preprocess(question, question_mask)",
+        "self.preprocess(question, ~question_mask)",
+        ("tests/baselines/test_match_lstm.py",),
+    ),
+    Fault(
+        "the usual biases in the published counts",
+        "baselines/match_lstm.py",
+        'self.all_biases = lstm == "paper"',
+        'self.all_biases = lstm != "paper"',
+        ("tests/cli/test_params_command.py",),
+    ),
+    Fault(
+        "Adam in place of Adamax",
+        "qa_arch/training/optim.py",
+        "torch.optim.Adamax(groups",
+        "torch.optim.Adam(groups",
+        OPTIM,
+    ),
+    Fault(
+        "the stop is never learned",
+        "qa_arch/training/losses.py",
+        "counts = (steps <= length) & chosen",
+        "counts = (steps < length) & chosen",
+        LOSSES,
+    ),
+    Fault(
+        "a sequence's stop costs nothing",
+        "qa_arch/decode/sequences.py",
+        "counts = (stopped - (chosen == stop).long()) == 0",
+        "counts = stopped == 0",
+        SEQUENCES,
+    ),
+    Fault(
+        "sequences read on behind the stop",
+        "qa_arch/decode/sequences.py",
+        "chosen.masked_fill(stopped > 0, -1)",
+        "chosen.masked_fill(chosen == stop, -1)",
+        SEQUENCES,
+    ),
+    Fault(
+        "chosen words as one span, whatever stands between",
+        "qa_arch/decode/sequences.py",
+        "np.flatnonzero(np.diff(tokens) != 1) + 1",
+        "np.flatnonzero(np.diff(tokens) < 1) + 1",
+        SEQUENCES,
+    ),
+    Fault(
+        "an ensemble of logarithms",
+        "qa_arch/models/ensemble.py",
+        "logs.logsumexp(0) - torch.tensor(float(len(logs)), device=logs.device).log()",
+        "logs.mean(0)",
+        ("tests/models/test_ensemble.py",),
+    ),
+    Fault(
+        "all members read the rows of one",
+        "qa_arch/models/ensemble.py",
+        "replace(batch, vector=rows[batch.vector])",
+        "replace(batch, vector=batch.vector)",
+        ("tests/models/test_ensemble.py",),
+    ),
+    Fault(
+        "an ensemble of different windows",
+        "qa_arch/predict/ensemble.py",
+        "        if ours != theirs:",
+        "        if ours > theirs:",
+        ("tests/predict/test_ensemble.py",),
+    ),
+    Fault(
+        "the first of several runs alone",
+        "qa_arch/results/beside.py",
+        'fmean(one["exact"] for one in ours)',
+        'ours[0]["exact"]',
+        ("tests/results/test_beside.py",),
+    ),
+)
+
+FAULTS = (
+    *DATA,
+    *FEATURES,
+    *NETWORK,
+    *DECODING,
+    *METRICS,
+    *TRAINING,
+    *LOGISTIC,
+    *SWEEPS,
+    *RESULTS,
+    *BASELINES,
+)

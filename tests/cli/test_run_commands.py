@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -180,3 +181,61 @@ def test_options_that_do_not_go_together(qa_arch, trained, arguments):
     code, out, err = qa_arch("evaluate", *(str(trained) if a == "RUN" else a for a in arguments))
     assert (code, out) == (2, "")
     assert len(err.splitlines()) == 1
+
+
+@pytest.fixture
+def twin(trained, tmp_path):
+    return shutil.copytree(trained, tmp_path / "twin")
+
+
+def test_several_runs_are_scored_as_one_into_a_record_of_their_own(
+    qa_arch, trained, twin, tmp_path, read_json
+):
+    out = tmp_path / "both"
+    code, said, err = qa_arch("evaluate", "--run", str(trained), str(twin), "--record", str(out))
+    assert code == 0, err
+    alone, both = read_json(trained / "run.json"), read_json(out / "run.json")
+    assert json.loads(said) == both["scores"]["dev"]
+    assert both["model"] == "bert-ensemble-2"
+    assert both["members"] == [f"{run.name} ({alone['config_hash'][:8]})" for run in (trained, twin)]
+    assert both["parameters"]["total"] == 2 * alone["parameters"]["total"]
+    assert both["scores"]["dev"]["never_null"]["f1"] == alone["scores"]["dev"]["never_null"]["f1"]
+    assert (out / "questions.parquet").is_file()
+    assert set(both["scores"]) == {"dev"}
+
+
+def test_a_run_is_read_out_in_another_way(qa_arch, trained, run_folder, tmp_path, read_json):
+    out = tmp_path / "greedy"
+    before = (run_folder / "run.json").read_bytes()
+    arguments = ("evaluate", "--run", str(run_folder), "--decode", "greedy", "--record", str(out))
+    assert qa_arch(*arguments)[0] == 0
+    record = read_json(out / "run.json")
+    assert record["config"]["decode"]["search"] == "greedy"
+    assert record["model"] == "bert-greedy"
+    assert record["config_hash"] != read_json(run_folder / "run.json")["config_hash"]
+    assert (run_folder / "run.json").read_bytes() == before
+    assert qa_arch(*arguments)[0] == 0  # the same again goes into the same record
+    code, _, err = qa_arch("evaluate", "--run", str(run_folder), "--decode", "grid", "--record", str(out))
+    assert (code, "holds the record of something else" in err) == (5, True)
+
+
+def test_predict_reads_several_runs(qa_arch, trained, twin, dev_file, tmp_path, read_json):
+    for name, runs in (("one", [trained]), ("both", [trained, twin])):
+        arguments = ["predict", *map(str, runs), "--data", str(dev_file), "--out", str(tmp_path / name)]
+        assert qa_arch(*arguments)[0] == 0
+    one, both = (read_json(tmp_path / name / "null_odds.json") for name in ("one", "both"))
+    assert both == pytest.approx(one, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("extra", "said"),
+    [
+        (["--decode", "greedy"], "--record"),
+        (["--record", "somewhere"], "--record"),
+        (["--decode", "greddy", "--record", "somewhere"], "did you mean 'greedy'"),
+    ],
+)
+def test_records_of_their_own_need_a_reason_and_a_place(qa_arch, trained, extra, said):
+    code, _, err = qa_arch("evaluate", "--run", str(trained), *extra)
+    assert code == 2
+    assert said in err

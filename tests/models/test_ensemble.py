@@ -1,0 +1,115 @@
+"""Ensembles: mean probabilities worked out in plain Python, and each member's own word vectors."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from qa_arch.errors import ConfigError
+from qa_arch.models.ensemble import Ensemble, average
+from qa_arch.types.tensors import SpanLogits, StepLogits
+
+NO = -math.inf
+
+
+def shares(scores: list[float]) -> list[float]:
+    weights = [math.exp(score) for score in scores]
+    return [weight / sum(weights) for weight in weights]
+
+
+def said(seed: int, verifier: bool = False) -> SpanLogits:
+    torch.manual_seed(seed)
+    start, end = torch.randn(2, 3, 4) * 2
+    start[:, 0], end[:, 3] = NO, NO
+    null = torch.randn(2, 3)
+    return SpanLogits(start, end, *null, torch.randn(3) if verifier else None, verifier_weight=0.5)
+
+
+def test_probabilities_of_start_end_and_null_are_averaged():
+    members = [said(seed) for seed in range(3)]
+    found = average(members)
+    for b in range(3):
+        for scores, null, side in (
+            (found.start, found.null_start, ("start", "null_start")),
+            (found.end, found.null_end, ("end", "null_end")),
+        ):
+            rows = [
+                shares([*getattr(m, side[0])[b].tolist(), getattr(m, side[1])[b].item()]) for m in members
+            ]
+            expected = [sum(column) / 3 for column in zip(*rows, strict=True)]
+            assert scores[b].exp().tolist() == pytest.approx(expected[:-1], abs=1e-6)
+            assert null[b].exp().item() == pytest.approx(expected[-1], abs=1e-6)
+    assert found.verifier is None
+
+
+def test_the_verifiers_probabilities_are_averaged():
+    members = [said(seed, verifier=True) for seed in range(2)]
+    found = average(members)
+    for b in range(3):
+        odds = [m.verifier_weight * m.verifier[b].item() for m in members]
+        expected = sum(1 / (1 + math.exp(-x)) for x in odds) / 2
+        assert torch.sigmoid(found.verifier_weight * found.verifier[b]).item() == pytest.approx(
+            expected, abs=1e-6
+        )
+
+
+def test_the_probabilities_of_each_step_are_averaged():
+    torch.manual_seed(0)
+    members = [StepLogits(torch.randn(2, 3, 4), torch.randn(2, 3)) for _ in range(2)]
+    found = average(members)
+    for b in range(2):
+        for s in range(3):
+            rows = [shares([*m.token[b, s].tolist(), m.stop[b, s].item()]) for m in members]
+            expected = [sum(column) / 2 for column in zip(*rows, strict=True)]
+            assert [*found.token[b, s].exp().tolist(), found.stop[b, s].exp().item()] == pytest.approx(
+                expected
+            )
+
+
+def test_an_ensemble_of_one_says_what_it_says():
+    one = said(4)
+    found = average([one])
+    torch.testing.assert_close(found.start.softmax(1), one.start.softmax(1))
+    inside = one.start.isfinite()
+    gap = (found.start - found.null_start[:, None]) - (one.start - one.null_start[:, None])
+    assert gap[inside].abs().max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [said(0), StepLogits(torch.zeros(3, 2, 4), torch.zeros(3, 2))],
+        [StepLogits(torch.zeros(3, n, 4), torch.zeros(3, n)) for n in (2, 3)],
+        [said(0), said(1, verifier=True)],
+    ],
+    ids=["kinds", "lengths", "verifiers"],
+)
+def test_members_that_say_different_things_are_refused(members):
+    with pytest.raises(ConfigError, match="must all"):
+        average(members)
+
+
+def test_each_member_reads_its_own_word_vectors(make_batch):
+    """Two members with the same vectors in another order say the same."""
+
+    class Reading(nn.Module):
+        def __init__(self, table):
+            super().__init__()
+            self.register_buffer("table", table)
+
+        def forward(self, batch):
+            scores = self.table[batch.vector].masked_fill(~batch.context, NO)
+            return SpanLogits(scores, scores, scores.new_zeros(len(batch)), scores.new_zeros(len(batch)))
+
+    table = torch.randn(6)
+    table[0] = 0.0
+    order = torch.tensor([0, 3, 1, 5, 2, 4])  # row of each word in the other table
+    other = torch.zeros(6).scatter(0, order, table)
+    batch = make_batch()
+    plain = Reading(table)(batch)
+    found = Ensemble([Reading(table), Reading(other)], [torch.arange(6), order])(batch)
+    torch.testing.assert_close(found.start.softmax(1), average([plain]).start.softmax(1))
+    assert torch.allclose(found.start.exp(), average([plain]).start.exp())

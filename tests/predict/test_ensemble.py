@@ -1,0 +1,98 @@
+"""Several run folders as one predictor."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from qa_arch.config.files import write_json
+from qa_arch.errors import ConfigError, RunError
+from qa_arch.features.glove import WordVectors
+from qa_arch.predict import load, load_ensemble
+from qa_arch.predict.ensemble import _index, _rows
+
+
+@pytest.fixture
+def second(tiny_run, tmp_path):
+    """The same run with weights of its own."""
+    folder = shutil.copytree(tiny_run, tmp_path / "second")
+    path = folder / "model" / "model.safetensors"
+    from safetensors.torch import load_file, save_file
+
+    save_file({name: value + 0.05 * torch.randn_like(value) for name, value in load_file(path).items()}, path)
+    return folder
+
+
+def change(folder, **values):
+    record = json.loads((folder / "run.json").read_text())
+    record["config"]["features"] |= values.pop("features", {})
+    write_json(folder / "run.json", record | values)
+
+
+QUESTION, CONTEXT = "Who wrote it?", "The song was written by Ada Stone in 1971, said Mr. Lund."
+
+
+def test_its_probabilities_lie_between_those_of_its_members(tiny_run, second):
+    loaded = [load(run, device="cpu") for run in (tiny_run, second)]
+    one, other, both = (
+        p(QUESTION, CONTEXT) for p in (*loaded, load_ensemble([tiny_run, second], device="cpu"))
+    )
+    assert one.null_odds != other.null_odds
+    assert min(one.null_odds, other.null_odds) - 1 < both.null_odds < max(one.null_odds, other.null_odds) + 1
+    assert both.best.text in CONTEXT
+
+
+def test_of_one_run_it_is_the_run_and_of_twins_nearly(tiny_run, tmp_path):
+    twin = shutil.copytree(tiny_run, tmp_path / "twin")
+    plain = load(tiny_run, device="cpu")(QUESTION, CONTEXT)
+    assert load_ensemble([tiny_run], device="cpu")(QUESTION, CONTEXT) == plain
+    twins = load_ensemble([tiny_run, twin], device="cpu")(QUESTION, CONTEXT)
+    assert twins.null_odds == pytest.approx(plain.null_odds, abs=1e-4)
+    assert twins.best.text == plain.best.text
+
+
+def test_the_margin_is_the_mean(tiny_run, second):
+    change(second, margin={"value": 3.0})
+    change_first = load(tiny_run, device="cpu").margin
+    assert load_ensemble([tiny_run, second], device="cpu").margin == pytest.approx((change_first + 3.0) / 2)
+    change(second, margin={"value": None})
+    assert load_ensemble([tiny_run, second], device="cpu").margin == math.inf
+
+
+def test_other_windows_are_refused(tiny_run, second):
+    change(second, features={"stride": 5})
+    with pytest.raises(RunError, match=r"features\.stride is 5, that of .* is 32"):
+        load_ensemble([tiny_run, second], device="cpu")
+
+
+def test_another_tokenizer_is_refused(tiny_run, second):
+    path = second / "model" / "tokenizer" / "tokenizer.json"
+    text = json.loads(path.read_text())
+    text["normalizer"] = None
+    path.write_text(json.dumps(text))
+    with pytest.raises(RunError, match="tokenizer is not that of"):
+        load_ensemble([tiny_run, second], device="cpu")
+
+
+def test_a_run_is_named_once(tiny_run):
+    with pytest.raises(ConfigError, match="each run once"):
+        load_ensemble([tiny_run, str(tiny_run)], device="cpu")
+
+
+def test_every_member_finds_the_words_it_knows_alone():
+    """As written, else in lower case, else unknown: whatever the other member knows."""
+    tables = [
+        WordVectors(words, np.zeros((len(words) + 1, 2), np.float32))
+        for words in (("apple", "Pear", "of"), ("Apple", "pear"), ("of",))
+    ]
+    index = _index([*tables, None])
+    for table in tables:
+        own = _rows(index, table).numpy()
+        asked = ["Apple", "apple", "APPLE", "Pear", "pear", "Of", "of", "plum"]
+        assert own[index.rows(asked)].tolist() == table.rows(asked).tolist()
+    assert _index([None, None]) is None

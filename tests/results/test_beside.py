@@ -1,0 +1,62 @@
+"""A published table with our runs beside it."""
+
+from __future__ import annotations
+
+import pytest
+
+from qa_arch.config.check import read
+from qa_arch.errors import RunError
+from qa_arch.results.beside import BesideSpec, beside
+from qa_arch.results.render import markdown
+
+SPEC = {
+    "title": "T",
+    "rows": [
+        {"model": "Boundary", "hidden": 150, "parameters": 882_452, "exact": 61.1, "f1": 71.2, "records": "b",
+         "command": "qa-arch train model=b"},
+        {"model": "Sequence", "exact": 54.4, "records": "s", "command": "qa-arch train model=s"},
+        {"model": "DCR", "exact": 62.5, "note": "published only"},
+    ],
+    "notes": ["ours are small"],
+}  # fmt: skip
+
+
+def spec(**changes) -> BesideSpec:
+    return read(BesideSpec, SPEC | changes)
+
+
+def test_a_row_shows_the_mean_of_its_runs(tmp_path, make_record):
+    for name, exact, epochs in (("b/one", 20.0, 3), ("b/two", 30.0, 5)):
+        record = make_record("boundary", exact, epochs=[{"epoch": n} for n in range(epochs)])
+        record.data["train"] = {"questions": 100}
+        record.config["glove"] = {"use": True, "path": "$QA_ARCH_DATA/glove/glove.6B.50d.txt"}
+        record.write(tmp_path / name)
+    table = beside(tmp_path, spec())
+    first, second, third = table.rows
+    assert (first["exact"], first["our_exact"], first["runs"]) == (61.1, 25.0, 2)
+    assert (first["train_questions"], first["epochs"], first["vectors"]) == (100, 4, "glove.6B.50d")
+    assert (second["our_exact"], second.get("our_f1")) == ("to be run", None)
+    assert third["our_exact"] is None
+    assert "Sequence, to be run: `qa-arch train model=s`" in table.notes
+    assert not any("Boundary, to be run" in note for note in table.notes)
+    assert "DCR: published only" in table.notes
+    lines = markdown(table).splitlines()
+    assert lines[4].startswith("| Boundary | 150 | 882,452 | 61.1 | 71.2 | 25.0 |")
+
+
+def test_a_run_that_was_not_scored_on_the_split_does_not_count(tmp_path, make_record):
+    make_record("boundary", 20.0, split="calibration").write(tmp_path / "b")
+    assert beside(tmp_path, spec()).rows[0]["our_exact"] == "to be run"
+    assert beside(tmp_path, spec(split="calibration")).rows[0]["our_exact"] == 20.0
+
+
+def test_runs_that_do_not_compare_are_refused(tmp_path, make_record):
+    make_record("boundary", 20.0).write(tmp_path / "b")
+    make_record("sequence", 20.0, data="d2").write(tmp_path / "s")
+    with pytest.raises(RunError, match="do not compare"):
+        beside(tmp_path, spec())
+
+
+def test_without_any_record_every_row_says_what_to_run(tmp_path):
+    table = beside(tmp_path, spec())
+    assert [row["our_exact"] for row in table.rows] == ["to be run", "to be run", None]
