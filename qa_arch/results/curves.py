@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -40,17 +40,22 @@ def curves_figure(runs: Runs, measures: Sequence[str], *, title: str, path: Path
     be told apart in print. Raises UnavailableError without matplotlib, ConfigError where none of the
     runs recorded a measure.
     """
+    for measure in measures:
+        if not any(measure in epoch for _, record in runs for epoch in record.epochs):
+            raise ConfigError(f"{title}: no run recorded '{measure}'; leave it out of the figure")
+    return save_figure(lambda: _draw(runs, measures, title), path)
+
+
+def save_figure(draw: Callable[[], Any], path: Path) -> tuple[Path, Path]:
+    """Write what ``draw`` makes as ``path``.svg and .png, the same bytes from the same figures."""
     try:
         from matplotlib import style
     except ImportError as error:
         raise UnavailableError("figures need matplotlib: pip install 'qa-arch[plots]'") from error
-    for measure in measures:
-        if not any(measure in epoch for _, record in runs for epoch in record.epochs):
-            raise ConfigError(f"{title}: no run recorded '{measure}'; leave it out of the figure")
     with style.context(
         ["default", {"font.family": "DejaVu Sans", "font.size": 9, "svg.hashsalt": "qa-arch"}]
     ):
-        figure = _draw(runs, measures, title)
+        figure = draw()
         svg, png = (
             write_with(
                 path.with_suffix(f".{kind}"),

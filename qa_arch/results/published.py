@@ -14,7 +14,7 @@ from qa_arch.results.beside import BesideSpec, beside
 from qa_arch.results.comparison import HEADINGS, Runs, Table, comparison
 from qa_arch.results.openings import openings_note, read_openings
 from qa_arch.results.record import RECORD, read_record
-from qa_arch.results.spec import FigureSpec, SetSpec, SetsSpec, TableSpec, Wanted, read_sheet
+from qa_arch.results.spec import SetSpec, SetsSpec, SizesSpec, TableSpec, Wanted, read_sheet
 
 RECORDS = "records"
 COUNTS = {
@@ -49,7 +49,10 @@ def experiment_figures(folder: Path) -> list[Path]:
 
     drawn: list[Path] = []
     for spec in read_sheet(folder).figures:
-        runs = _with_epochs(_recorded(folder, spec))
+        if isinstance(spec, SizesSpec):
+            drawn += _sizes(folder, spec)
+            continue
+        runs = _with_epochs(_recorded(folder, spec.records))
         if runs:
             drawn += curves_figure(runs, spec.measures, title=spec.title, path=folder / spec.file)
     return drawn
@@ -62,8 +65,20 @@ def fill(page: str, slug: str, table: str) -> str:
     return re.sub(pattern, lambda _: f"{begin}\n{table.strip()}\n\n{end}", page, flags=re.DOTALL)
 
 
-def _recorded(folder: Path, spec: TableSpec | FigureSpec) -> Runs:
-    paths = sorted((folder / RECORDS).glob(f"{spec.records.rstrip('/')}/**/{RECORD}"))
+def _sizes(folder: Path, spec: SizesSpec) -> list[Path]:
+    """The figure, once there are two sizes to compare."""
+    from qa_arch.results.sizes import by_size, sizes_figure
+
+    every = [run for records in spec.sizes for run in _recorded(folder, records)]
+    runs = [run for run in every if spec.split in run[1].scores]
+    if not runs or len(by_size(runs, spec.split)) < 2:
+        return []
+    path = folder / spec.file
+    return [*sizes_figure(runs, spec.published, split=spec.split, title=spec.title, path=path)]
+
+
+def _recorded(folder: Path, records: str) -> Runs:
+    paths = sorted((folder / RECORDS).glob(f"{records.rstrip('/')}/**/{RECORD}"))
     return [(path.parent.relative_to(folder), read_record(path)) for path in dict.fromkeys(paths)]
 
 
@@ -72,7 +87,7 @@ def _with_epochs(runs: Runs) -> Runs:
 
 
 def _runs(folder: Path, spec: TableSpec) -> Table:
-    runs = _recorded(folder, spec)
+    runs = _recorded(folder, spec.records)
     met = {record.model for _, record in runs}
     missing = [row for row in spec.wanted if row.model not in met]
     if runs:

@@ -21,6 +21,7 @@ sets, one with ``rows`` is a published table with ours beside it (``results.besi
         sets: [{name: SQuAD 1.1 dev, file: dev-v1.1.json, published: {examples: 10570}}]
     figures:
       - {file: curves, title: Learning curves, measures: [train_loss, calibration_loss]}
+      - {file: sizes, title: More questions, sizes: [quarter, half, all]}   # folders below records/
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from qa_arch.errors import ConfigError
 from qa_arch.results.beside import BesideSpec
 from qa_arch.results.comparison import COLUMNS, HEADINGS
 from qa_arch.results.curves import MEASURES
+from qa_arch.results.sizes import SizePoint
 
 SPEC = "table.yaml"
 
@@ -104,11 +106,22 @@ class FigureSpec:
 
 
 @dataclass(frozen=True)
+class SizesSpec:
+    """EM and F1 against the number of training questions, of the runs below ``sizes``."""
+
+    file: str
+    title: str
+    sizes: list[str]
+    published: list[SizePoint] = field(default_factory=list)
+    split: Literal["dev", "calibration"] = "dev"
+
+
+@dataclass(frozen=True)
 class Sheet:
     """All that one experiment shows."""
 
     tables: list[TableSpec | SetsSpec | BesideSpec]
-    figures: list[FigureSpec]
+    figures: list[FigureSpec | SizesSpec]
 
 
 def read_sheet(folder: Path) -> Sheet:
@@ -140,7 +153,9 @@ def _table(raw: Any) -> TableSpec | SetsSpec | BesideSpec:
     return spec
 
 
-def _figure(raw: Any) -> FigureSpec:
+def _figure(raw: Any) -> FigureSpec | SizesSpec:
+    if isinstance(raw, Mapping) and "sizes" in raw:
+        return read(SizesSpec, raw)
     spec = read(FigureSpec, raw)
     _require(spec.measures, MEASURES, "figures.measures", "measure")
     return spec

@@ -7,7 +7,10 @@ import pytest
 from qa_arch.config.check import read
 from qa_arch.errors import RunError
 from qa_arch.results.beside import BesideSpec, beside
+from qa_arch.results.published import experiment_figures
+from qa_arch.results.record import read_record
 from qa_arch.results.render import markdown
+from qa_arch.results.sizes import by_size
 
 SPEC = {
     "title": "T",
@@ -60,3 +63,28 @@ def test_runs_that_do_not_compare_are_refused(tmp_path, make_record):
 def test_without_any_record_every_row_says_what_to_run(tmp_path):
     table = beside(tmp_path, spec())
     assert [row["our_exact"] for row in table.rows] == ["to be run", "to be run", None]
+
+
+SIZES = """
+tables: [{title: T, rows: [{model: M, records: small}]}]
+figures:
+- {file: sizes, title: More, sizes: [small, large],
+   published: [{label: them, questions: 87599, exact: 63, f1: 73}]}
+"""
+
+
+def test_scores_by_training_questions_are_drawn_from_two_sizes_on(tmp_path, make_record):
+    (tmp_path / "table.yaml").write_text(SIZES)
+    folder = tmp_path / "records"
+    for name, exact, questions in (("small/a", 20.0, 100), ("small/b", 30.0, 100), ("large/a", 40.0, 400)):
+        assert experiment_figures(tmp_path) == []
+        record = make_record("boundary", exact, protocol="1.1")
+        record.data["train"]["questions"] = questions
+        record.write(folder / name)
+    drawn = experiment_figures(tmp_path)
+    assert [path.name for path in drawn] == ["sizes.svg", "sizes.png"]
+    page = drawn[0].read_text()
+    assert all(f"<!-- {text} -->" in page for text in ("EM", "F1, them", "87,599", "400"))
+    runs = [(path.parent, read_record(path.parent)) for path in sorted(folder.rglob("run.json"))]
+    assert by_size(runs, "dev") == [(100, 25.0, 30.0), (400, 40.0, 45.0)]
+    assert experiment_figures(tmp_path)[0].read_text() == page
