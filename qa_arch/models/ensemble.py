@@ -41,7 +41,7 @@ class Ensemble(nn.Module):
 
 
 def average(said: Sequence[Logits]) -> Logits:
-    """One record with the logarithms of the mean probabilities."""
+    """One record of the mean probabilities; an ensemble of equals says what each of them says."""
     spans = [logits for logits in said if isinstance(logits, SpanLogits)]
     steps = [logits for logits in said if isinstance(logits, StepLogits)]
     if spans and not steps:
@@ -55,8 +55,8 @@ def average(said: Sequence[Logits]) -> Logits:
 
 
 def _spans(said: Sequence[SpanLogits]) -> SpanLogits:
-    start = _mean(torch.stack([_log_softmax(logits.start, logits.null_start) for logits in said]))
-    end = _mean(torch.stack([_log_softmax(logits.end, logits.null_end) for logits in said]))
+    start = _side([(logits.start, logits.null_start) for logits in said])
+    end = _side([(logits.end, logits.null_end) for logits in said])
     verifiers = [logits.verifier_weight * logits.verifier for logits in said if logits.verifier is not None]
     if len(verifiers) not in (0, len(said)):
         raise ConfigError("an ensemble's models must all have a verifier (model.no_answer), or none of them")
@@ -67,8 +67,14 @@ def _spans(said: Sequence[SpanLogits]) -> SpanLogits:
     return SpanLogits(start[:, :-1], end[:, :-1], start[:, -1], end[:, -1], odds)
 
 
-def _log_softmax(scores: Float[Tensor, "B T"], null: Float[Tensor, "B"]) -> Float[Tensor, "B N"]:
-    return torch.cat([scores, null[:, None]], dim=1).float().log_softmax(1)
+def _side(said: Sequence[tuple[Float[Tensor, "B T"], Float[Tensor, "B"]]]) -> Float[Tensor, "B N"]:
+    """Mean probabilities of the tokens and, last, of the null, as scores on the scale of the members'.
+
+    Several windows of a question are compared by their scores, and these say more than probabilities
+    within a window: the mean of the members' normalisers is added again.
+    """
+    scores = torch.stack([torch.cat([tokens, null[:, None]], dim=1).float() for tokens, null in said])
+    return _mean(scores.log_softmax(-1)) + scores.logsumexp(-1).mean(0)[:, None]
 
 
 def _mean(logs: Float[Tensor, "M *R"]) -> Float[Tensor, "*R"]:

@@ -199,7 +199,8 @@ def test_several_runs_are_scored_as_one_into_a_record_of_their_own(
     assert both["model"] == "bert-ensemble-2"
     assert both["members"] == [f"{run.name} ({alone['config_hash'][:8]})" for run in (trained, twin)]
     assert both["parameters"]["total"] == 2 * alone["parameters"]["total"]
-    assert both["scores"]["dev"]["never_null"]["f1"] == alone["scores"]["dev"]["never_null"]["f1"]
+    spans = (record["scores"]["dev"]["never_null"]["f1"] for record in (alone, both))
+    assert next(spans) == pytest.approx(next(spans), abs=0.5)
     assert (out / "questions.parquet").is_file()
     assert set(both["scores"]) == {"dev"}
 
