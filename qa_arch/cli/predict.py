@@ -45,6 +45,8 @@ def run(args: argparse.Namespace) -> int:
     """Write predictions.json, nbest_predictions.json and null_odds.json into the folder ``--out``."""
     if args.batch_size is not None and args.batch_size < 1:
         raise ConfigError(f"--batch-size: {args.batch_size} is out of range, it must be >= 1")
+    if args.keep_attention and len(args.run_folder) > 1:
+        raise ConfigError("--keep-attention looks into one model: name one RUN")
     from qa_arch.cli.watch import watching
     from qa_arch.decode import formats
     from qa_arch.decode.answers import answers
@@ -66,5 +68,5 @@ def run(args: argparse.Namespace) -> int:
     if args.keep_attention:
         ids = [id_ for word in args.keep_attention for id_ in word.split(",") if id_]
         maps = attention_maps(predictor, questions, answers(ranking, candidates=False), ids)
-        print(f"{write_attention(Path(args.run_folder), maps)}: attention over {len(maps)} questions")
+        print(f"{write_attention(Path(args.run_folder[0]), maps)}: attention over {len(maps)} questions")
     return 0
