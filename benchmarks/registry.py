@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import decoding, match_lstm, preparation, sampler, scoring, startup, training
+from benchmarks import decoding, gpu, match_lstm, preparation, sampler, scoring, startup, training
 from benchmarks.targets import Measure
 
 MEASURES: dict[str, Measure] = {
@@ -13,11 +13,11 @@ MEASURES: dict[str, Measure] = {
     **scoring.ROWS,
     **match_lstm.ROWS,
     **startup.ROWS,
+    **gpu.ROWS,
 }
 
 _PIPELINE = "no benchmark of it exists yet; the peer needs its own environment with transformers 4.57"
 _LONG = "no benchmark of it exists yet; it takes far longer than the rest of the table"
-_GPU = "needs a CUDA device, and no GPU benchmark exists yet"
 UNMEASURED: dict[str, str] = {
     "prepare-130k": _LONG,
     "predict-fp32": _PIPELINE,
@@ -30,9 +30,4 @@ UNMEASURED: dict[str, str] = {
     "slope-report": _LONG,
     "memory-flat": _LONG,
     "sweep-overhead": "no benchmark of it exists yet",
-    "gpu-match-lstm": _GPU,
-    "gpu-match-lstm-eager": _GPU,
-    "gpu-proposed-step": _GPU,
-    "gpu-baseline-mfu": _GPU,
-    "gpu-loader": _GPU,
 }

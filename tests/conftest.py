@@ -12,6 +12,12 @@ os.environ.setdefault("WANDB_MODE", "offline")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Triton interprets or compiles in the whole process; only tests on a GPU want it to compile."""
+    if "not gpu" in config.option.markexpr or "gpu" not in config.option.markexpr:
+        os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder of real data sets that ``QA_ARCH_DATA`` names; the test skips where there is none."""

@@ -27,7 +27,7 @@ SAMPLER, CACHE = ("tests/features/test_sampler.py",), ("tests/features/test_cach
 GLOVE = ("tests/features/test_glove.py",)
 MASKING, POINTER = ("tests/nn/test_masking.py",), ("tests/nn/test_pointer.py",)
 RECURRENCE, MATCH = ("tests/nn/test_recurrence.py",), ("tests/nn/test_match_lstm.py",)
-SEGMENTS = ("tests/nn/test_segments.py",)
+SEGMENTS, FUSED = ("tests/nn/test_segments.py",), ("tests/nn/test_fused_recurrence.py",)
 SEQUENCES = ("tests/decode/test_sequences.py",)
 SCORES, TEXT = ("tests/metrics/test_squad_scores.py",), ("tests/metrics/test_answer_text.py",)
 MARGIN = ("tests/metrics/test_null_margin.py",)
@@ -225,6 +225,34 @@ NETWORK = (
         "        self.dc *= step[..., 3 * width : 4 * width]\n",
         "        self.dc.zero_()\n",
         RECURRENCE,
+    ),
+    Fault(
+        "kernel attends to padding",
+        "qa_arch/nn/fused/forward.py",
+        'one = tl.where(real, one, float("-inf"))',
+        'one = tl.where(there, one, float("-inf"))',
+        FUSED,
+    ),
+    Fault(
+        "kernel reads forwards twice",
+        "qa_arch/nn/fused/forward.py",
+        "step = tl.where(row % 2 == 0, t, back)",
+        "step = tl.where(row % 2 == 0, t, t + 0 * back)",
+        FUSED,
+    ),
+    Fault(
+        "kernel: gradient of the cell's past lost",
+        "qa_arch/nn/fused/backward.py",
+        "dc = tl.load(carried, here & (t < C - 1), 0) + ",
+        "dc = tl.load(carried, here & (t < 0), 0) + ",
+        FUSED,
+    ),
+    Fault(
+        "more kernel programs than run together",
+        "qa_arch/nn/fused/launch.py",
+        "min(each, groups - group0), True)",
+        "groups - group0, True)",
+        FUSED,
     ),
     Fault(
         "backward reading begins with padding",

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
+from qa_arch.nn.fused.recurrence import recur_fused, suits
 from qa_arch.nn.masking import at_least_float32
 from qa_arch.nn.recurrence import attend, recur
 from qa_arch.nn.segments import mirror, reverse
@@ -101,12 +102,14 @@ class MatchLSTM(nn.Module):
 
         Padding stands behind the real units in both, so that no state that counts has seen it.
         """
-        inputs, keys, values = (at_least_float32(x) for x in (inputs, keys, values))
+        if loop is recur and suits(inputs):
+            loop = recur_fused
+        else:  # the kernels widen what they read
+            inputs, keys, values = (at_least_float32(x) for x in (inputs, keys, values))
         with torch.autocast(inputs.device.type, enabled=False):
             state = torch.cat([self.state.weight, self.gates_state.weight])
-            return loop(
-                inputs, order, keys, values, question_mask, self.score.weight[0], self.score.bias, state
-            )
+            score = self.score.weight[0], self.score.bias
+            return loop(inputs, order, keys, values, question_mask, *score, state)
 
 
 def _sum(*biases: Tensor | None) -> Tensor:

@@ -39,7 +39,7 @@ def recur(
     every row.
     """
     keys = keys.masked_fill(~mask[..., None], 0.0)  # so that padding cannot trip the guard
-    return _Recurrence.apply(inputs, _flat(mirror), keys, values, mask, score, bias, state)
+    return _Recurrence.apply(inputs, flat(mirror), keys, values, mask, score, bias, state)
 
 
 def attend(
@@ -55,7 +55,7 @@ def attend(
     """The attention of each step of ``recur``, in the order of reading; no gradient."""
     keys = keys.masked_fill(~mask[..., None], 0.0)
     with torch.no_grad():
-        tape, _ = _run_safely(inputs, _flat(mirror), keys, values, mask, score, state)
+        tape, _ = _run_safely(inputs, flat(mirror), keys, values, mask, score, state)
     return tape.attention
 
 
@@ -70,7 +70,7 @@ def recur_plain(
     state: Float[Tensor, "S l"],
 ) -> Float[Tensor, "C B 2 l"]:
     """What ``recur`` computes, in the plainest form; the gradient is autograd's."""
-    back = inputs.flatten(0, 1)[_flat(mirror)].view_as(inputs)
+    back = inputs.flatten(0, 1)[flat(mirror)].view_as(inputs)
     h = c = inputs.new_zeros(inputs.shape[1], 2, score.shape[0])
     states = []
     for step in torch.stack([inputs, back], dim=2):
@@ -105,7 +105,8 @@ class _Recurrence(torch.autograd.Function):
             back = _Backwards(_Tape(*tape), keys, values, score, state, ctx.exponential)
             for first in range((len(grad) - 1) // CHUNK * CHUNK, -1, -CHUNK):
                 back.chunk(grad, first, min(first + CHUNK, len(grad)))
-            dinputs, dstate = back.gradient_of_inputs(mirror), back.gradient_of_state()
+            dinputs = gradient_of_inputs(back.gradient, mirror)
+            dstate = gradient_of_state(back.gradient, back.tape.states)
         dkeys, dscore = back.into_keys.sum(1) * (4 * score), -2 * back.into_score.sum((0, 1))
         return dinputs, None, dkeys, back.dvalues, None, dscore, torch.zeros_like(bias), dstate
 
@@ -197,14 +198,6 @@ class _Backwards:
         self.dh = (gradient.view(2 * B, -1) @ self.state).view(B, 2, width)
         self.dc *= step[..., 3 * width : 4 * width]
 
-    def gradient_of_inputs(self, mirror: Int[Tensor, "N"]) -> Float[Tensor, "C B S"]:
-        """Each unit is read twice: at its own step, and by the second direction at its mirror."""
-        back = self.gradient.view(-1, 5 * self.width).index_select(0, 2 * mirror + 1)
-        return back.view_as(self.gradient[:, :, 0]).add_(self.gradient[:, :, 0])
-
-    def gradient_of_state(self) -> Float[Tensor, "S l"]:
-        return self.gradient[1:].view(-1, 5 * self.width).T @ self.tape.states[:-1].view(-1, self.width)
-
 
 class _Response:
     """r = 1 / (1 + exp(2(key + query))) for all question units, into one buffer ``(B, 2, Q, l)``.
@@ -244,7 +237,22 @@ def _local_derivatives(
     return o * (1 - tanh * tanh)
 
 
-def _flat(mirror: Int[Tensor, "C B"]) -> Int[Tensor, "N"]:
+def flat(mirror: Int[Tensor, "C B"]) -> Int[Tensor, "N"]:
     """Unit numbers within a window as rows of the flattened ``(C, B)``."""
     B = mirror.shape[1]
     return (mirror * B + torch.arange(B, device=mirror.device)).flatten()
+
+
+def gradient_of_inputs(
+    gradient: Float[Tensor, "C B 2 S"], mirror: Int[Tensor, "N"]
+) -> Float[Tensor, "C B S"]:
+    """Each unit is read twice: at its own step, and by the second direction at its mirror (``flat``)."""
+    back = gradient.view(-1, gradient.shape[-1]).index_select(0, 2 * mirror + 1)
+    return back.view_as(gradient[:, :, 0]).add_(gradient[:, :, 0])
+
+
+def gradient_of_state(
+    gradient: Float[Tensor, "C B 2 S"], states: Float[Tensor, "C B 2 l"]
+) -> Float[Tensor, "S l"]:
+    """The gradient of [W^r; W^hh] by that of the steps: one product over all of them."""
+    return gradient[1:].flatten(0, 2).T @ states[:-1].flatten(0, 2)

@@ -1,0 +1,223 @@
+"""What needs a CUDA device: the fused match-LSTM and training steps of bert-base, 384 tokens × 32.
+
+Weights are random (they do not change the speed), windows are real. Every run ends when the device has.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from statistics import median
+from unittest import mock
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from baselines.transformer import TransformerSpan
+from benchmarks import inputs
+from benchmarks.targets import Measure, Measurement, NotMeasuredError, cost, speedup
+from benchmarks.timing import alternate, repeat
+from qa_arch.features.collate import Collator
+from qa_arch.features.sampler import BucketBatchSampler
+from qa_arch.models.bert_match import BertMatch
+from qa_arch.nn.build import build_encoder
+from qa_arch.nn.encoder import Encoder
+from qa_arch.nn.match_lstm import MatchLSTM
+from qa_arch.nn.recurrence import recur_plain
+from qa_arch.training.datamodule import SpanData
+from qa_arch.training.losses import span_loss
+from qa_arch.types.tensors import Batch
+
+B, C, Q = 32, 384, 32
+WIDTHS = ((150, 300), (384, 384))
+"""Hidden and input width of the match-LSTM; a row's value is the worse of the two."""
+PEAK = {"H100": 989e12, "H200": 989e12, "A100": 312e12}
+"""Dense bf16 FLOP/s, as the data sheets have them."""
+
+
+def cuda() -> torch.device:
+    """The device. Raises NotMeasuredError without one."""
+    if not torch.cuda.is_available():
+        raise NotMeasuredError("needs a CUDA device")
+    return torch.device("cuda")
+
+
+def settled(run: Callable[[], None]) -> Callable[[], None]:
+    def whole() -> None:
+        run()
+        torch.cuda.synchronize()
+
+    return whole
+
+
+def match_lstm(quick: bool) -> Measurement:
+    """fp32 at torch's default precision, which lets cuDNN's LSTM use TF32 and not our products."""
+    device = cuda()
+    found = []
+    for hidden, width in WIDTHS:
+        lstm = nn.LSTM(2 * width, hidden, bidirectional=True, batch_first=True).to(device)
+        wide = torch.randn(B, C, 2 * width, device=device, requires_grad=True)
+        ours, theirs = _match_step(hidden, width, device), partial(_through, lstm, wide)
+        found.append(cost(alternate(settled(ours), settled(theirs), 5 if quick else 20), _size(hidden)))
+    return _worst(found, max(found, key=lambda one: one.value))
+
+
+def match_lstm_eager(quick: bool) -> Measurement:
+    """Against the plain loop with autograd, run op by op."""
+    device = cuda()
+    found = []
+    for hidden, width in WIDTHS:
+        step = _match_step(hidden, width, device)
+
+        def plain(step: Callable[[], None] = step) -> None:
+            with mock.patch("qa_arch.nn.match_lstm.recur_fused", recur_plain):
+                step()
+
+        pairs = alternate(settled(step), settled(plain), 3 if quick else 7)
+        found.append(speedup(pairs, _size(hidden)))
+    return _worst(found, min(found, key=lambda one: one.value))
+
+
+def proposed_step(quick: bool) -> Measurement:
+    device = cuda()
+    collate, batches = _padded(quick, device)
+    assert collate.vectors is not None
+    vectors = torch.randn(len(collate.vectors) + 1, 300)
+    proposed = BertMatch(_bert(), vectors=vectors, overlap_flag=True, hidden=150).to(device)
+    linear = TransformerSpan(_bert()).to(device)
+    ours, theirs = (settled(_cycle(_step(model), batches)) for model in (proposed, linear))
+    return cost(alternate(ours, theirs, 5 if quick else 20), "bert-base, attention dropout 0, hidden 150")
+
+
+def baseline_mfu(quick: bool) -> Measurement:
+    """6 FLOPs per weight and token and 12 T² width per layer, over the time and the device's peak."""
+    device = cuda()
+    name = torch.cuda.get_device_name(device)
+    peak = next((flops for key, flops in PEAK.items() if key in name), None)
+    if peak is None:
+        raise NotMeasuredError(f"the bf16 peak of {name} is not in benchmarks/gpu.py")
+    _, batches = _padded(quick, device)
+    used = {}
+    for kind in ("eager", "compiled"):
+        model = TransformerSpan(_bert()).to(device)
+        flops = _flops(model, batches[0])
+        if kind == "compiled":
+            model.compile()
+        times = repeat(settled(_cycle(_step(model), batches)), 5 if quick else 20)
+        used[kind] = flops / median(one.wall for one in times) / peak
+    shares = ", ".join(f"{kind} {share:.3f}" for kind, share in used.items())
+    return Measurement(max(used.values()), note=f"{shares}; fused AdamW, bf16, {name}")
+
+
+def loader(quick: bool) -> Measurement:
+    """Bucketed batches of 32 from two workers, as training has them."""
+    device = cuda()
+    step = _step(TransformerSpan(_bert()).to(device))
+    collator = Collator(inputs.features(quick), multiple=8)
+    sampler = BucketBatchSampler(collator.table.lengths, batch_size=B, seed=inputs.SEED)
+    data = SpanData(
+        collator, None, batch_size=B, token_budget=None, eval_batch_size=B, accumulate=1, seed=inputs.SEED,
+        workers=2, pin=True,
+    )  # fmt: skip
+    waited, began = 0.0, 0.0
+    for number, batch in enumerate(_timed(iter(data._loader(collator, sampler)))):
+        if number == 3:  # the first start workers and choose kernels
+            waited, began = 0.0, time.perf_counter()
+        waited += batch[1]
+        step(batch[0].to(device, non_blocking=True))
+        torch.cuda.synchronize()
+    return Measurement(waited / (time.perf_counter() - began), note="bert-base, bf16, two workers")
+
+
+def _timed(batches: Iterator[Batch]) -> Iterator[tuple[Batch, float]]:
+    """Each batch with the seconds that it was waited for."""
+    while True:
+        began = time.perf_counter()
+        try:
+            batch = next(batches)
+        except StopIteration:
+            return
+        yield batch, time.perf_counter() - began
+
+
+def _match_step(hidden: int, width: int, device: torch.device) -> Callable[[], None]:
+    """Forward + backward of the match-LSTM without padding."""
+    torch.manual_seed(inputs.SEED)
+    model = MatchLSTM(width, hidden).to(device)
+    passage, question = (torch.randn(B, n, width, device=device, requires_grad=True) for n in (C, Q))
+    masks = [torch.ones(B, n, dtype=torch.bool, device=device) for n in (C, Q)]
+    return lambda: model(passage, question, *masks).sum().backward()
+
+
+def _through(lstm: nn.LSTM, wide: Tensor) -> None:
+    lstm(wide)[0].sum().backward()
+
+
+def _size(hidden: int) -> str:
+    return f"hidden {hidden}, batch {B}, context {C}, question {Q}"
+
+
+def _worst(found: list[Measurement], worst: Measurement) -> Measurement:
+    values = "; ".join(f"{one.note}: {one.value:.2f}" for one in found)
+    return Measurement(worst.value, None, worst.ours, worst.theirs, values)
+
+
+def _bert() -> Encoder:
+    encoder = build_encoder("bert-base-uncased", init="random", attention_dropout=0.0)
+    assert isinstance(encoder, Encoder)
+    return encoder
+
+
+def _padded(quick: bool, device: torch.device) -> tuple[Collator, list[Batch]]:
+    """Batches of 32 windows, all padded to 384, on the device."""
+    table = inputs.features(quick)
+    collate = Collator(table, vectors=np.arange(1, len(table.vocabulary) + 1), multiple=C)
+    return collate, [collate(range(first, first + B)).to(device) for first in range(0, 4 * B, B)]
+
+
+def _step(model: nn.Module) -> Callable[[Batch], None]:
+    """One optimizer step in bf16."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5, fused=True)
+
+    def step(batch: Batch) -> None:
+        assert batch.labels is not None
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = span_loss(model(batch), batch.labels).mean()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def _cycle(step: Callable[[Batch], None], batches: list[Batch]) -> Callable[[], None]:
+    """Each call takes the next batch."""
+    left: list[Batch] = []
+
+    def run() -> None:
+        if not left:
+            left.extend(batches)
+        step(left.pop())
+
+    return run
+
+
+def _flops(model: TransformerSpan, batch: Batch) -> float:
+    config = model.encoder.config
+    weights = sum(
+        p.numel() for name, p in model.named_parameters() if p.ndim == 2 and "embeddings" not in name
+    )
+    tokens, length = batch.ids.numel(), batch.ids.shape[1]
+    return tokens * (6 * weights + 12 * config.num_hidden_layers * length * config.hidden_size)
+
+
+ROWS: dict[str, Measure] = {
+    "gpu-match-lstm": match_lstm,
+    "gpu-match-lstm-eager": match_lstm_eager,
+    "gpu-proposed-step": proposed_step,
+    "gpu-baseline-mfu": baseline_mfu,
+    "gpu-loader": loader,
+}
