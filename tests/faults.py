@@ -36,6 +36,7 @@ READING, SPLITS = ("tests/data/test_reading.py",), ("tests/data/test_splits.py",
 LOSSES, OPTIM = ("tests/training/test_losses.py",), ("tests/training/test_optim.py",)
 FITTING, RESUME = "tests/training/test_fitting.py", "tests/training/test_resume.py"
 RUN = "tests/training/test_run.py"
+SELECTING, QA_LSTM = ("tests/features/test_selection.py",), ("tests/baselines/test_qa_lstm.py",)
 
 DATA = (
     Fault(
@@ -492,8 +493,8 @@ TRAINING = (
     Fault(
         "loss of ghosts",
         "qa_arch/training/module.py",
-        "(window_loss(self.model(batch), labels) * labels.weight).sum()",
-        "window_loss(self.model(batch), labels).sum()",
+        "total = (losses * weight).sum()",
+        "total = losses.sum()",
         (f"{FITTING}::test_a_ghost_changes_nothing",),
     ),
     Fault(
@@ -836,6 +837,72 @@ BASELINES = (
     ),
 )
 
+SELECTION = (
+    Fault(
+        "a right answer drawn as a wrong one",
+        "qa_arch/features/selection.py",
+        "for place in places.tolist() if candidates[place] not in right]",
+        "for place in places.tolist()]",
+        SELECTING,
+    ),
+    Fault(
+        "the same wrong answers in every epoch",
+        "qa_arch/features/selection.py",
+        "default_rng((self.seed, epoch, pair))",
+        "default_rng((self.seed, 0, pair))",
+        SELECTING,
+    ),
+    Fault(
+        "an unknown word has no vector",
+        "qa_arch/features/selection.py",
+        "if found or not buckets:",
+        "if found is not None:",
+        SELECTING,
+    ),
+    Fault(
+        "a tie counts as right",
+        "qa_arch/metrics/selection.py",
+        "isnan(score) or score >= best",
+        "isnan(score) or score > best",
+        ("tests/metrics/test_selection_scores.py",),
+    ),
+    Fault(
+        "the easiest wrong answer counts",
+        "qa_arch/training/losses.py",
+        "margin - best + hardest",
+        "margin - best - hardest",
+        QA_LSTM,
+    ),
+    Fault(
+        "attention on padding",
+        "baselines/qa_lstm.py",
+        "masked_softmax(at_least_float32(self.score(matched)[..., 0]), mask)",
+        "at_least_float32(self.score(matched)[..., 0]).softmax(-1)",
+        QA_LSTM,
+    ),
+    Fault(
+        "the backward direction reads padding first",
+        "baselines/qa_lstm.py",
+        "reverse(self.backwards(reverse(x, mask))[0], mask)",
+        "self.backwards(x.flip(1))[0].flip(1)",
+        QA_LSTM,
+    ),
+    Fault(
+        "the sentence after the answer is right",
+        "qa_arch/data/selection.py",
+        "sum(start <= gold.start for start, _ in spans) - 1",
+        "sum(start <= gold.start for start, _ in spans)",
+        ("tests/data/test_selection.py",),
+    ),
+    Fault(
+        "the epoch chosen by another score",
+        "qa_arch/training/selection/task.py",
+        'monitor = "calibration_mrr"',
+        'monitor = "calibration_accuracy"',
+        ("tests/training/test_selection_runs.py::test_the_epoch_with_the_highest_mrr_is_kept",),
+    ),
+)
+
 FAULTS = (
     *DATA,
     *FEATURES,
@@ -847,4 +914,5 @@ FAULTS = (
     *SWEEPS,
     *RESULTS,
     *BASELINES,
+    *SELECTION,
 )

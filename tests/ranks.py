@@ -14,8 +14,9 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from qa_arch.training.losses import window_loss
+from qa_arch.training.losses import hinge_loss, window_loss
 from qa_arch.training.scoring import gather
+from qa_arch.types.tensors import SelectionBatch
 
 
 def step(rank: int, world: int, folder: Path) -> dict[str, float]:
@@ -28,12 +29,19 @@ def step(rank: int, world: int, folder: Path) -> dict[str, float]:
             batch = batches[rank % len(batches)]
             optimizer.zero_grad()
             try:
-                window_loss(wrapped(batch), batch.labels).mean().backward()
+                loss_of(wrapped(batch), batch).mean().backward()
             except RuntimeError as error:
                 raise RuntimeError(f"{name}: {error}") from error
             optimizer.step()
         checksums[name] = sum(float(p.detach().double().sum()) for p in model.parameters())
     return checksums
+
+
+def loss_of(said, batch) -> torch.Tensor:
+    """The loss of the batch's own task."""
+    if isinstance(batch, SelectionBatch):
+        return hinge_loss(said, batch.right, batch.offered, 0.2)
+    return window_loss(said, batch.labels)
 
 
 def join(rank: int, world: int, folder: Path) -> list[dict[str, list]]:

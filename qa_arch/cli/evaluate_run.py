@@ -11,19 +11,22 @@ import json
 import logging
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qa_arch.cli import derived
+from qa_arch.cli import derived, evaluate_selection
+from qa_arch.cli.evaluate_selection import Found
 from qa_arch.cli.runs import add_run_options, open_run, open_source
 from qa_arch.config.files import write_json
+from qa_arch.data.insuranceqa import PREFIX as INSURANCEQA
+from qa_arch.data.selection import from_squad, open_insuranceqa
 from qa_arch.errors import ConfigError, DataError, UnavailableError
 from qa_arch.results import provenance
 from qa_arch.results.openings import EXPERIMENTS, Opening, append_opening
 from qa_arch.results.record import RECORD, RunRecord, read_record, write_questions
-from qa_arch.types.text import Answer, QuestionSet
+from qa_arch.types.text import Answer, QuestionSet, SelectionSet
 
 if TYPE_CHECKING:
     from qa_arch.config.schema import Config
@@ -80,7 +83,7 @@ def _given(args: argparse.Namespace, names: Sequence[str]) -> str | None:
 class Target:
     """The set to be scored and what is known of it."""
 
-    questions: QuestionSet
+    questions: QuestionSet | SelectionSet
     split: str
     """``dev`` for the config's own dev set, else the set's name: where the record keeps the scores."""
     closed: bool
@@ -100,29 +103,29 @@ def run(args: argparse.Namespace) -> int:
     config = validate(record.config)
     target = _target(record, config, args.data)
     _check_target(target, args)
-    predictor = open_run(args.run_folder, args)
-    predictor.config = replace(predictor.config, decode=config.decode)
-    from qa_arch.decode import formats
-    from qa_arch.decode.answers import answers
-    from qa_arch.predict.scoring import question_rows
 
-    if args.final:
-        _log_opening(folder, record, config, target.questions)
-    facts, ranking, seconds = _predict(predictor, target.questions)
-    answered = answers(ranking, candidates=False)
-    points = _score(target, answered, predictor.margin, args.margin)
+    def log_opening() -> None:
+        if args.final:
+            _log_opening(folder, record, config, target.questions)
+
     out = folder if target.split == DEV else folder / "sets" / target.split
-    formats.write(out, ranking, predictor.margin)
-    write_questions(out, question_rows(target.questions, answered, predictor.margin))
-    references = _references(record, config, target.questions, args.trust)
+    if config.model["task"] == "selection":
+        found = evaluate_selection.score(target.questions, out, args, before=log_opening)
+    else:
+        found = _score_spans(target, out, record, config, args, before=log_opening)
+    points = {
+        name: {**point, **({"overlap": list(target.overlap)} if target.overlap else {})}
+        for name, point in found.points.items()
+    }
     if (folder / RECORD).is_file():
         record = read_record(folder)  # another set may have been scored meanwhile
+    references = {target.split: found.references} if found.references else {}
     replace(
         record,
         scores={**record.scores, target.split: points},
-        data={**record.data, target.split: facts},
-        references={**record.references, **({target.split: references} if references else {})},
-        seconds={**record.seconds, **({"predict": round(seconds, 3)} if target.split == DEV else {})},
+        data={**record.data, target.split: found.facts},
+        references={**record.references, **references},
+        seconds={**record.seconds, **({"predict": round(found.seconds, 3)} if target.split == DEV else {})},
     ).write(folder)
     if args.out:
         write_json(args.out, points)
@@ -130,13 +133,39 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _score_spans(
+    target: Target,
+    out: Path,
+    record: RunRecord,
+    config: Config,
+    args: argparse.Namespace,
+    before: Callable[[], None],
+) -> Found:
+    """Answer every question, write predictions and scores of single questions into ``out``."""
+    predictor = open_run(args.run_folder, args)
+    predictor.config = replace(predictor.config, decode=config.decode)
+    from qa_arch.decode import formats
+    from qa_arch.decode.answers import answers
+    from qa_arch.predict.scoring import question_rows
+
+    before()
+    questions = target.questions
+    assert isinstance(questions, QuestionSet)
+    facts, ranking, seconds = _predict(predictor, questions)
+    answered = answers(ranking, candidates=False)
+    points = _score(questions, answered, predictor.margin, args.margin)
+    formats.write(out, ranking, predictor.margin)
+    write_questions(out, question_rows(questions, answered, predictor.margin))
+    return Found(facts, points, _references(record, config, questions, args.trust), seconds)
+
+
 def _target(record: RunRecord, config: Config, data: Sequence[str] | None) -> Target:
     if not data and config.data.dev is None:
         raise ConfigError("data.dev: the run's config names no dev set; give one with --data")
     dev = None
     if config.data.dev is not None and (not data or not config.data.open_dev):
-        dev = open_source(config.data.dev, DEV, config.data.on_error)
-    questions = open_source(list(data), "", config.data.on_error) if data else dev
+        dev = _open_for(config, config.data.dev, DEV)
+    questions = _open_for(config, list(data), "") if data else dev
     assert questions is not None
     recorded = record.data.get(DEV, {}).get("fingerprint")
     is_dev = questions.fingerprint == (dev.fingerprint if dev else recorded)
@@ -155,6 +184,16 @@ def _folder_name(name: str) -> str:
     return f"{plain}-set" if plain in ("train", "calibration", DEV) else plain
 
 
+def _open_for(config: Config, source: str | list[str], name: str) -> QuestionSet | SelectionSet:
+    """A set as the run's task reads it."""
+    if config.model["task"] != "selection":
+        return open_source(source, name, config.data.on_error)
+    first = source if isinstance(source, str) else source[0]
+    if first.startswith(INSURANCEQA):
+        return open_insuranceqa(first, name=name)
+    return from_squad(open_source(source, name, config.data.on_error))
+
+
 def _check_target(target: Target, args: argparse.Namespace) -> None:
     name = target.questions.name
     if target.overlap and not args.allow_overlap:
@@ -168,13 +207,17 @@ def _check_target(target: Target, args: argparse.Namespace) -> None:
             f"{name}: the run's config keeps its dev set closed (data.open_dev: false);"
             " --final scores it once everything is decided, and logs that"
         )
+    if args.margin is not None and target.questions.protocol == "selection":
+        raise ConfigError("--margin: this run ranks candidates, it has no null margin; leave it out")
     if args.margin is not None and target.questions.protocol == "1.1":
         raise ConfigError(f"--margin: {name} is a SQuAD 1.1 set, where every question is answered")
     if args.final and not target.closed:
         raise ConfigError(f"--final: nothing keeps {name} closed for this run; leave it out")
 
 
-def _log_opening(folder: Path, record: RunRecord, config: Config, questions: QuestionSet) -> None:
+def _log_opening(
+    folder: Path, record: RunRecord, config: Config, questions: QuestionSet | SelectionSet
+) -> None:
     path = append_opening(
         EXPERIMENTS / config.name,
         Opening(
@@ -203,16 +246,14 @@ def _predict(predictor: Predictor, questions: QuestionSet) -> tuple[dict[str, An
 
 
 def _score(
-    target: Target, answered: Sequence[Answer], margin: float, given: float | None
+    questions: QuestionSet, answered: Sequence[Answer], margin: float, given: float | None
 ) -> dict[str, dict[str, Any]]:
     """Every operating point by its name; ``given`` is the one of ``--margin``."""
     from qa_arch.predict.scoring import operating_points
 
-    points = operating_points(target.questions, answered, margin)
+    points = operating_points(questions, answered, margin)
     if given is not None:
-        points["given"] = operating_points(target.questions, answered, given)["calibrated"]
-    if target.overlap:
-        points = {name: {**point, "overlap": list(target.overlap)} for name, point in points.items()}
+        points["given"] = operating_points(questions, answered, given)["calibrated"]
     return points
 
 

@@ -12,7 +12,8 @@ from qa_arch.errors import DataError, RunError, UnavailableError
 from qa_arch.results.record import RunRecord, find_records, read_record
 
 if TYPE_CHECKING:
-    from qa_arch.predict import Predictor
+    from qa_arch.predict import Predictor, SelectionPredictor
+    from qa_arch.predict.reading import Precision
     from qa_arch.types.text import QuestionSet
 
 PRECISIONS = ("fp32", "bf16", "fp16")
@@ -39,11 +40,31 @@ def add_run_options(parser: argparse._ActionsContainer) -> None:
 
 
 def open_run(folders: Sequence[str], args: argparse.Namespace) -> Predictor:
-    """The predictor of a finished run, or of several as one, as ``args`` asks for device and precision."""
-    record = read_record(folders[0])
-    import torch
+    """The predictor of a finished run, or of several as one, as ``args`` asks for device and precision.
 
+    Raises RunError for a run that selects answers.
+    """
     from qa_arch.predict import load_ensemble
+
+    device, precision = _device_and_precision(folders[0], args)
+    return load_ensemble(folders, device=device, precision=precision, trust=args.trust)
+
+
+def open_selection(folders: Sequence[str], args: argparse.Namespace) -> SelectionPredictor:
+    """The predictor of a finished run that selects answers; of several no one is made."""
+    from qa_arch.predict import SelectionPredictor, load
+
+    if len(folders) > 1:
+        raise RunError(f"{folders[1]}: runs that select answers make no ensemble; name one of them")
+    device, precision = _device_and_precision(folders[0], args)
+    predictor = load(folders[0], device=device, precision=precision, trust=args.trust)
+    assert isinstance(predictor, SelectionPredictor)
+    return predictor
+
+
+def _device_and_precision(folder: str, args: argparse.Namespace) -> tuple[str, Precision]:
+    record = read_record(folder)
+    import torch
 
     device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
     precision = args.precision or record.config["trainer"]["precision"]
@@ -54,7 +75,7 @@ def open_run(folders: Sequence[str], args: argparse.Namespace) -> Predictor:
     except (RuntimeError, AssertionError) as error:
         said = str(error).strip().splitlines()[0]
         raise UnavailableError(f"--device {device}: cannot be used ({said}); try --device cpu") from error
-    return load_ensemble(folders, device=device, precision=precision, trust=args.trust)
+    return device, precision
 
 
 def open_source(source: str | list[str], name: str = "", on_error: Any = "raise") -> QuestionSet:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from qa_arch.data import insuranceqa
 from qa_arch.data.squad import open_set
 from qa_arch.data.stats import Lengths, Statistics, statistics
 
@@ -21,7 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         required=True,
         metavar="F",
-        help="SQuAD JSON: a file, a folder or a quoted glob (one set each), or hub:NAME:SPLIT",
+        help="SQuAD JSON: a file, a folder or a quoted glob (one set each), or hub:NAME:SPLIT;"
+        " or insuranceqa:FOLDER:SPLIT",
     )
     parser.add_argument("--json", action="store_true", help="print JSON: an object, or one a set by its name")
     parser.add_argument(
@@ -34,6 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the statistics of every set named; records left out are listed on stderr."""
+    if any(source.startswith(insuranceqa.PREFIX) for source in args.data):
+        return _insuranceqa(args.data, as_json=args.json)
     found: dict[str, Statistics] = {}
     for source in args.data:
         questions = open_set(source, on_error=args.on_error)
@@ -41,11 +46,31 @@ def run(args: argparse.Namespace) -> int:
         for problem in questions.skipped:
             print(f"left out: {problem}", file=sys.stderr)
     if args.json:
-        plain = {source: figures.as_dict() for source, figures in found.items()}
-        print(json.dumps(plain if len(plain) > 1 else plain.popitem()[1], indent=2, ensure_ascii=False))
+        _print_json({source: figures.as_dict() for source, figures in found.items()})
     else:
         _print_table(found)
     return 0
+
+
+def _insuranceqa(sources: Sequence[str], *, as_json: bool) -> int:
+    """The counts of answer-selection splits; they have no passages, so they make a table of their own."""
+    splits = {source: insuranceqa.parse(source) for source in sources}
+    counts = {s: insuranceqa.statistics(insuranceqa.read(split)).as_dict() for s, split in splits.items()}
+    if as_json:
+        _print_json(counts)
+        return 0
+    from qa_arch.results.comparison import Table
+    from qa_arch.results.render import print_table
+
+    rows = [{"set": f"{splits[source].name}", **found} for source, found in counts.items()]
+    columns = {"set": "set", **{key: key.replace("_", " ") for key in next(iter(counts.values()))}}
+    print_table(Table("InsuranceQA", columns, rows))
+    return 0
+
+
+def _print_json(found: dict[str, Any]) -> None:
+    """An object a set by its source, or the object itself where there is one set."""
+    print(json.dumps(found if len(found) > 1 else found.popitem()[1], indent=2, ensure_ascii=False))
 
 
 def _print_table(found: Mapping[str, Statistics]) -> None:

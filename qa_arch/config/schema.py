@@ -7,7 +7,7 @@ architecture needs one Python file and one YAML and nothing else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from qa_arch.config.check import Range, read
@@ -17,7 +17,7 @@ Share = Annotated[float, Range(0, 1)]
 Positive = Annotated[float, Range(0, above=True)]
 Count = Annotated[int, Range(1)]
 Source = str | list[str]
-TASKS = ("span", "sequence")
+TASKS = ("span", "sequence", "selection")
 """What a model's YAML may name as its ``task``."""
 
 
@@ -120,6 +120,22 @@ class Trainer:
 
 
 @dataclass(frozen=True)
+class Selection:
+    """How answers are selected, for models of ``task: selection``."""
+
+    margin: Positive = 0.2
+    """By how much the cosine of a right answer must exceed that of a wrong one (the hinge loss)."""
+    negatives: Count = 50
+    """Wrong answers drawn anew for each pair in each epoch; the hardest of them counts."""
+    max_question: Count = 200
+    """Words of a question that are read."""
+    max_answer: Count = 200
+    """Words of an answer that are read."""
+    unknown_buckets: Annotated[int, Range(0)] = 100
+    """Vectors that words without one share, chosen by the word's letters; 0 = unknown words are zero."""
+
+
+@dataclass(frozen=True)
 class Decode:
     search: Literal["band", "grid", "greedy"]
     n_best: Count
@@ -152,6 +168,7 @@ class Config:
     logger: Logger
     references: dict[str, dict[str, Any]]
     """Heuristics that stand beside the models in every table, by name: a ``_target_`` and its arguments."""
+    selection: Selection = field(default_factory=Selection)
 
 
 def validate(raw: Any) -> Config:

@@ -28,6 +28,11 @@ class Collator:
     multiple: int = 1
     """The padded length is a multiple of this (8 suits tensor cores)."""
 
+    @property
+    def lengths(self) -> Ints:
+        """(N,) tokens of each window, by which the sampler makes batches."""
+        return self.table.lengths
+
     def __call__(self, indices: Sequence[int]) -> Batch:
         given = np.asarray(indices, np.int64)
         rows = np.where(given < 0, -1 - given, given)

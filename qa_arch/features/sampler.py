@@ -165,6 +165,13 @@ class BucketBatchSampler:
         return len(self._plan.batches)
 
 
+class EpochBatchSampler(BucketBatchSampler):
+    """The same batches, each as (epoch, rows): for data that is drawn anew in each epoch."""
+
+    def __iter__(self) -> Iterator[tuple[int, list[int]]]:  # type: ignore[override]
+        return ((self.epoch, rows) for rows in super().__iter__())
+
+
 def pad_share(lengths: ArrayLike, batches: Sequence[ArrayLike]) -> float:
     """1 - real tokens / computed tokens, where each batch is padded to its longest window.
 

@@ -11,8 +11,8 @@ from qa_arch.config.target import TRUSTED, accepts, arguments, locate
 from qa_arch.errors import ConfigError
 from qa_arch.nn.words import AnyEncoder
 
-GIVEN = ("encoder", "vectors")
-"""Constructor arguments that come from other sections of the config."""
+GIVEN = {"span": ("encoder", "vectors"), "sequence": ("encoder", "vectors"), "selection": ("vectors",)}
+"""By task: the constructor arguments that come from other sections of the config."""
 
 
 def check_model(
@@ -20,11 +20,13 @@ def check_model(
 ) -> type[nn.Module]:
     """The class that ``section`` names, after its arguments were checked; loads no weights."""
     target = locate(section.get("_target_"), trusted)
-    if not issubclass(target, nn.Module) or not accepts(target, "encoder"):
+    given = given_to(section)
+    if not issubclass(target, nn.Module) or not accepts(target, given[0]):
         raise ConfigError(
-            f"model._target_: {target.__name__} is no model: a torch module that takes an encoder is wanted"
+            f"model._target_: {target.__name__} is no model for task {section.get('task', 'span')}:"
+            f" a torch module that takes {given[0]} is wanted"
         )
-    arguments(target, section, GIVEN)
+    arguments(target, section, given)
     if with_vectors and not accepts(target, "vectors"):
         raise ConfigError(f"glove: {target.__name__} takes no word vectors; use glove=none")
     return target
@@ -32,18 +34,23 @@ def check_model(
 
 def build_model(
     section: Mapping[str, Any],
-    encoder: AnyEncoder,
+    encoder: AnyEncoder | None,
     vectors: Tensor | None = None,
     trusted: Sequence[str] = TRUSTED,
 ) -> nn.Module:
     """The model; ``vectors`` (V, d) are the word vectors, row 0 the unknown word, or None."""
     target = check_model(section, trusted, with_vectors=vectors is not None)
-    if encoder.out_dim == 0 and vectors is None:
+    if encoder is not None and encoder.out_dim == 0 and vectors is None:
         raise ConfigError(
             "encoder=words reads word vectors alone and there are none: give glove=file glove.path=..., or"
             " learn some with encoder.width and encoder.vocabulary"
         )
-    given: dict[str, Any] = {"encoder": encoder}
-    if accepts(target, "vectors"):
-        given["vectors"] = vectors
-    return target(**given, **arguments(target, section, GIVEN))
+    offered = {"encoder": encoder, "vectors": vectors}
+    names = given_to(section)
+    given = {name: offered[name] for name in names if accepts(target, name)}
+    return target(**given, **arguments(target, section, names))
+
+
+def given_to(section: Mapping[str, Any]) -> tuple[str, ...]:
+    """The arguments that a model of this task is given and its config may not name."""
+    return GIVEN[section.get("task", "span")]

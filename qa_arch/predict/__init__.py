@@ -3,5 +3,6 @@
 from qa_arch.predict.ensemble import load_ensemble
 from qa_arch.predict.predictor import Predictor, load
 from qa_arch.predict.reading import read_out
+from qa_arch.predict.selection import SelectionPredictor
 
-__all__ = ["Predictor", "load", "load_ensemble", "read_out"]
+__all__ = ["Predictor", "SelectionPredictor", "load", "load_ensemble", "read_out"]

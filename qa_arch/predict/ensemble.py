@@ -15,6 +15,7 @@ from qa_arch.features.template import backend_of, unlimited
 from qa_arch.models.ensemble import Ensemble
 from qa_arch.predict.predictor import Predictor, load
 from qa_arch.predict.reading import Precision
+from qa_arch.predict.selection import SelectionPredictor
 
 
 def load_ensemble(
@@ -31,7 +32,7 @@ def load_ensemble(
     """
     if len({Path(run).resolve() for run in runs}) < len(runs):
         raise ConfigError("an ensemble names each run once")
-    members = [load(run, device=device, precision=precision, trust=trust) for run in runs]
+    members = [_of_spans(run, load(run, device=device, precision=precision, trust=trust)) for run in runs]
     first = members[0]
     if len(members) == 1:
         return first
@@ -50,6 +51,15 @@ def load_ensemble(
         margin=sum(margins) / len(margins) if all(map(math.isfinite, margins)) else math.inf,
         record=first.record,
         precision=precision,
+    )
+
+
+def _of_spans(run: str | Path, member: Predictor | SelectionPredictor) -> Predictor:
+    if isinstance(member, Predictor):
+        return member
+    raise RunError(
+        f"{run}: this run selects answers from candidates and finds none in a text; qa-arch evaluate --run"
+        " scores it, qa_arch.load(RUN)(question, candidates) ranks"
     )
 
 

@@ -22,6 +22,7 @@ from qa_arch.features.table import FeatureTable
 from qa_arch.models.assemble import build_model
 from qa_arch.predict import store
 from qa_arch.predict.reading import Precision, read_out
+from qa_arch.predict.selection import SelectionPredictor
 from qa_arch.results.record import RunRecord, read_record
 from qa_arch.types.text import Answer, Example, QuestionSet
 
@@ -94,8 +95,8 @@ def load(
     device: str | torch.device | None = None,
     precision: Precision = "fp32",
     trust: Sequence[str] = (),
-) -> Predictor:
-    """The best model of a run folder, ready to answer.
+) -> Predictor | SelectionPredictor:
+    """The best model of a run folder, ready to answer: to find a span, or to select an answer.
 
     Weights come from safetensors and classes from trusted packages only (``trust`` adds prefixes).
     Raises RunError where the folder is not a finished run, ConfigError for an untrusted target.
@@ -108,13 +109,18 @@ def load(
             " go on with it: qa-arch train --config-from RUN --folder RUN --if-exists resume"
         )
     config = validate(record.config)
-    encoder = store.load_encoder(folder / MODEL)
+    selects = config.model["task"] == "selection"
+    encoder = None if selects else store.load_encoder(folder / MODEL)
     vectors = store.load_vectors(folder / MODEL)
     model = build_model(config.model, encoder, store.vector_tensor(vectors), (*TRUSTED, *trust))
     store.load_weights(folder / MODEL, model)
-    where = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    model = model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if encoder is None:
+        if vectors is None:
+            raise RunError(f"{folder / MODEL}: holds no word vectors; the run is incomplete, train it again")
+        return SelectionPredictor(model, vectors, config, record=record, precision=precision)
     return Predictor(
-        model.to(where),
+        model,
         store.load_tokenizer(folder / MODEL),
         vectors,
         config,

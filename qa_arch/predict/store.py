@@ -29,7 +29,12 @@ def save_surroundings(
     write_json(folder / ENCODER, encoder.describe())
     _save_folder(folder / TOKENIZER, lambda path: tokenizer.save_pretrained(path))
     if vectors is not None:
-        _save_folder(folder / VECTORS, vectors.save)
+        save_vectors(folder, vectors)
+
+
+def save_vectors(folder: Path, vectors: WordVectors) -> None:
+    """The words and their vectors, as ``load_vectors`` finds them."""
+    _save_folder(folder / VECTORS, vectors.save)
 
 
 def save_weights(folder: Path, model: nn.Module) -> None:

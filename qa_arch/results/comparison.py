@@ -12,8 +12,11 @@ from qa_arch.results.record import RunRecord
 
 Runs = Sequence[tuple[Path, RunRecord]]
 
-POINTS = ("calibrated", "never_null")
-"""The operating point that is compared: the calibrated margin, or SQuAD 1.1's, which has no null."""
+POINTS = ("calibrated", "never_null", "ranked")
+"""The operating point that is compared: the calibrated margin, SQuAD 1.1's, which has no null, or the
+ranking of an answer-selection model."""
+SELECTION = "selection"
+"""The protocol of answer selection."""
 
 HEADINGS = {
     "model": "model",
@@ -27,6 +30,11 @@ HEADINGS = {
     "f1_at_0": "F1 at margin 0",
     "f1_oracle": "F1 oracle",
     "spans_f1": "HasAns F1, never null",
+    "accuracy": "top-1",
+    "mrr": "MRR",
+    "insuranceqa_dev": "published: InsuranceQA validation",
+    "insuranceqa_test1": "published: test 1",
+    "insuranceqa_test2": "published: test 2",
     "null_threshold": "null margin",
     "parameters": "parameters",
     "train_questions": "training questions",
@@ -42,6 +50,8 @@ HEADINGS = {
 """Every column that a table can show, and its heading."""
 
 COLUMNS = ("model", "exact", "f1", "HasAns_f1", "NoAns_f1", "null_threshold", "parameters", "seconds")
+SELECTION_COLUMNS = ("model", "accuracy", "mrr", "parameters", "seconds")
+"""What is shown where nothing else is asked for; the second for answer selection."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +81,7 @@ def comparison(
     *,
     split: str | None = None,
     title: str | None = None,
-    columns: Sequence[str] = COLUMNS,
+    columns: Sequence[str] | None = None,
 ) -> Table:
     """Runs beside each other, and beside the rows that need no learning where these were recorded.
 
@@ -90,6 +100,8 @@ def comparison(
             f" compare ({places}); compare one kind at a time"
         )
     rows = [*_reference_rows(runs, split), *(_row(record, folder, split) for folder, record in runs)]
+    if columns is None:
+        columns = SELECTION_COLUMNS if SELECTION in {m.protocol for m in measured} else COLUMNS
     shown = {key: HEADINGS[key] for key in columns}
     return Table(title or f"{runs[0][1].name}: {split}", shown, rows, _notes(runs, split, shown))
 
@@ -149,6 +161,8 @@ def _row(record: RunRecord, folder: Path, split: str) -> dict[str, Any]:
 
 def _figures(scores: Mapping[str, Any]) -> dict[str, Any]:
     """The compared figures of one operating point, EM by one name for both protocols."""
+    if scores.get("protocol") == SELECTION:
+        return {key: scores[key] for key in ("accuracy", "mrr", "protocol")}
     groups = ("HasAns_exact", "HasAns_f1", "NoAns_exact", "NoAns_f1")
     return {
         "exact": scores.get("exact", scores.get("exact_match")),
@@ -175,10 +189,7 @@ def _notes(runs: Runs, split: str, shown: Mapping[str, str]) -> list[str]:
     if scored is not None:
         record, point = scored
         about = record.data.get(split, {})
-        notes.append(
-            f"{about.get('name', split)}: {about.get('questions', 0):,} questions, of them"
-            f" {about.get('unanswerable', 0):,} unanswerable; official SQuAD {point['protocol']} scores"
-        )
+        notes.append(_measured_on(about, split, point))
         if point["protocol"] == "2.0" and {"f1", "exact"} & set(shown):
             notes.append(f"null margin fitted on {record.margin.get('fitted_on', 'nothing')}")
     if "seconds" in shown:
@@ -187,3 +198,14 @@ def _notes(runs: Runs, split: str, shown: Mapping[str, str]) -> list[str]:
         if shared := (_point(record, split) or {}).get("overlap"):
             notes.append(f"{folder}: scored although {len(shared)} articles are also in its training data")
     return notes
+
+
+def _measured_on(about: Mapping[str, Any], split: str, point: Mapping[str, Any]) -> str:
+    set_ = f"{about.get('name', split)}: {about.get('questions', 0):,} questions"
+    if point["protocol"] == SELECTION:
+        offered = f"{about.get('candidates', 0):,.1f} candidates each on average"
+        return f"{set_}, {offered}; where scores are equal the right candidate stands last"
+    return (
+        f"{set_}, of them {about.get('unanswerable', 0):,} unanswerable; official SQuAD"
+        f" {point['protocol']} scores"
+    )

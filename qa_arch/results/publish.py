@@ -13,6 +13,8 @@ from qa_arch.errors import RunError
 from qa_arch.results.record import QUESTIONS, read_record
 
 DATA = "QA_ARCH_DATA"
+PREFIX = "insuranceqa:"
+"""Stands before the folder in a source of that data set (``data.insuranceqa``)."""
 
 
 def publish(run: Path, folder: Path) -> Path:
@@ -39,7 +41,11 @@ def _portable(value: Any, where: str) -> Any:
         return {key: _portable(item, f"{where}.{key}") for key, item in value.items()}
     if isinstance(value, list):
         return [_portable(item, where) for item in value]
-    if not isinstance(value, str) or not Path(value).is_absolute():
+    if not isinstance(value, str):
+        return value
+    if value.startswith(PREFIX):
+        return PREFIX + _portable(value.removeprefix(PREFIX), where)
+    if not Path(value).is_absolute():
         return value
     data = os.environ.get(DATA)
     for base, name in ((Path(data).resolve() if data else None, f"${DATA}"), (Path.cwd(), ".")):

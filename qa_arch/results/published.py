@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,16 +14,18 @@ from qa_arch.results.beside import BesideSpec, beside
 from qa_arch.results.comparison import HEADINGS, Runs, Table, comparison
 from qa_arch.results.openings import openings_note, read_openings
 from qa_arch.results.record import RECORD, read_record
-from qa_arch.results.spec import SetSpec, SetsSpec, SizesSpec, TableSpec, Wanted, read_sheet
+from qa_arch.results.spec import (
+    COUNT_HEADINGS,
+    Published,
+    SetSpec,
+    SetsSpec,
+    SizesSpec,
+    TableSpec,
+    Wanted,
+    read_sheet,
+)
 
 RECORDS = "records"
-COUNTS = {
-    "examples": "examples",
-    "negatives": "negatives",
-    "articles": "articles",
-    "articles_with_negatives": "articles with negatives",
-}
-"""The counts of a data set that a table of sets shows, and their headings."""
 
 
 def experiment_tables(folder: Path) -> list[Table]:
@@ -96,13 +98,13 @@ def _runs(folder: Path, spec: TableSpec) -> Table:
         raise RunError(f"{folder / RECORDS}: no {RECORD} below '{spec.records}'; commit the records first")
     else:
         table = Table(spec.title, {key: HEADINGS[key] for key in spec.columns}, [])
-    rows = [*map(_published_row, spec.published), *table.rows, *({"model": row.model} for row in missing)]
-    notes = [
-        *table.notes,
-        *spec.notes,
-        *(f"{row.model}, published: {row.note}" for row in spec.published),
-        *map(_to_be_run, missing),
-    ]
+    own = [row for row in spec.published if not row.beside]
+    ours = [_beside(row, spec.published) for row in (*table.rows, *({"model": row.model} for row in missing))]
+    rows = [*map(_published_row, own), *ours]
+    told = dict.fromkeys(
+        row.note if row.beside else f"{row.model}, published: {row.note}" for row in spec.published
+    )
+    notes = [*table.notes, *spec.notes, *told, *map(_to_be_run, missing)]
     fingerprints = {record.data.get(spec.split, {}).get("fingerprint") for _, record in runs}
     openings = [opening for opening in read_openings(folder) if opening.fingerprint in fingerprints]
     if openings and spec.split == "dev":
@@ -114,16 +116,15 @@ def _to_be_run(row: Wanted) -> str:
     return f"{row.model}: not run yet; `{row.command}` fills the row"
 
 
-def _published_row(row: Any) -> dict[str, Any]:
-    return {
-        "model": f"{row.model} (published)",
-        "exact": row.exact,
-        "f1": row.f1,
-        "HasAns_f1": row.HasAns_f1,
-        "NoAns_f1": row.NoAns_f1,
-        "parameters": row.parameters,
-        "note": row.note,
-    }
+def _published_row(row: Published) -> dict[str, Any]:
+    return {"model": f"{row.model} (published)", **row.figures, "note": row.note}
+
+
+def _beside(row: Mapping[str, Any], published: Sequence[Published]) -> dict[str, Any]:
+    """``row`` with the figures that were published for its model on another task."""
+    found = next((other for other in published if other.beside and other.model == row["model"]), None)
+    figures = {} if found is None else {k: v for k, v in found.figures.items() if v is not None}
+    return {**figures, **row}
 
 
 def _sets(folder: Path, spec: SetsSpec) -> Table:
@@ -136,12 +137,12 @@ def _sets(folder: Path, spec: SetsSpec) -> Table:
         if not one.open:
             continue
         counted = _counted(folder, one)
-        rows.append({"set": one.name, **{key: counted.get(key) for key in COUNTS}})
+        rows.append({"set": one.name, **{key: counted.get(key) for key in spec.columns}})
         if not counted:
             target = folder / RECORDS / one.file
-            command = f"qa-arch stats --data {one.file} --json > {target.as_posix()}"
+            command = f"qa-arch stats --data {one.source or one.file} --json > {target.as_posix()}"
             notes.append(f"{one.name}: not counted here; `{command}` fills the row")
-    return Table(spec.title, {"set": "set"} | COUNTS, rows, notes)
+    return Table(spec.title, {"set": "set"} | {k: COUNT_HEADINGS[k] for k in spec.columns}, rows, notes)
 
 
 def _counted(folder: Path, one: SetSpec) -> Mapping[str, Any]:

@@ -40,10 +40,10 @@ def render(tables: Sequence[Table], form: str) -> str:
 def cell(key: str, row: Mapping[str, Any]) -> str:
     """A value as readers of the field print it: scores to one decimal, counts with separators.
 
-    Where a run did not end well, its EM says how it ended.
+    Where a run did not end well, its EM or accuracy says how it ended.
     """
     value = row.get(key)
-    if key == "exact" and row.get("status", "ok") != "ok":
+    if key in ("exact", "accuracy") and row.get("status", "ok") != "ok":
         return str(row["status"]).upper()
     if value is None:
         return "–"

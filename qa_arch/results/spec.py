@@ -27,7 +27,7 @@ sets, one with ``rows`` is a published table with ours beside it (``results.besi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,11 +39,24 @@ from qa_arch.results.curves import MEASURES
 from qa_arch.results.sizes import SizePoint
 
 SPEC = "table.yaml"
+COUNTS = ("examples", "negatives", "articles", "articles_with_negatives")
+"""What a table of data sets shows where its ``columns`` say nothing else."""
+COUNT_HEADINGS = {
+    **{key: key.replace("_", " ") for key in COUNTS},
+    "questions": "questions",
+    "answers": "answers",
+    "question_words": "question words",
+}
+"""Every count that a table of data sets can show, and its heading."""
 
 
 @dataclass(frozen=True)
 class Published:
-    """A row of somebody else's figures; ``note`` says by which protocol they were measured."""
+    """A row of somebody else's figures; ``note`` says by which protocol they were measured.
+
+    With ``beside`` they get no row of their own but stand in the rows of our ``model``, in columns that
+    only published figures have: for figures measured on another task.
+    """
 
     model: str
     note: str
@@ -52,6 +65,23 @@ class Published:
     HasAns_f1: float | None = None
     NoAns_f1: float | None = None
     parameters: int | None = None
+    accuracy: float | None = None
+    mrr: float | None = None
+    insuranceqa_dev: float | None = None
+    """Top-1 accuracy on InsuranceQA V1, as for the two tests."""
+    insuranceqa_test1: float | None = None
+    insuranceqa_test2: float | None = None
+    beside: bool = False
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """The figures by their columns: of spans all, of answer selection those that were published."""
+        named = {f.name: getattr(self, f.name) for f in fields(self)}
+        told = {key: value for key, value in named.items() if key not in ("model", "note", "beside")}
+        return {key: value for key, value in told.items() if value is not None or key not in _SELECTED}
+
+
+_SELECTED = ("accuracy", "mrr", "insuranceqa_dev", "insuranceqa_test1", "insuranceqa_test2")
 
 
 @dataclass(frozen=True)
@@ -82,6 +112,8 @@ class SetSpec:
     name: str
     file: str
     published: dict[str, int] = field(default_factory=dict)
+    source: str | None = None
+    """What ``--data`` must name, where that is not the file's own name."""
     open: bool = True
     """False for a set that nobody can count, as its questions are kept back."""
 
@@ -93,6 +125,7 @@ class SetsSpec:
     title: str
     sets: list[SetSpec]
     notes: list[str] = field(default_factory=list)
+    columns: list[str] = field(default_factory=lambda: list(COUNTS))
 
 
 @dataclass(frozen=True)
@@ -145,7 +178,9 @@ def read_sheet(folder: Path) -> Sheet:
 
 def _table(raw: Any) -> TableSpec | SetsSpec | BesideSpec:
     if isinstance(raw, Mapping) and "sets" in raw:
-        return read(SetsSpec, raw)
+        sets = read(SetsSpec, raw)
+        _require(sets.columns, COUNT_HEADINGS, "columns", "count")
+        return sets
     if isinstance(raw, Mapping) and "rows" in raw:
         return read(BesideSpec, raw)
     spec = read(TableSpec, raw)

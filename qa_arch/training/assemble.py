@@ -13,6 +13,7 @@ from qa_arch.config.schema import Config, Data, require_vectors
 from qa_arch.config.schema import Encoder as EncoderSettings
 from qa_arch.config.target import TRUSTED
 from qa_arch.data import synthetic
+from qa_arch.data.insuranceqa import PREFIX as INSURANCEQA
 from qa_arch.data.splits import by_article, hold_out, require_disjoint, subset
 from qa_arch.data.squad import open_set
 from qa_arch.errors import ConfigError, DataError, UnavailableError
@@ -93,6 +94,11 @@ def load_sets(data: Data) -> dict[str, QuestionSet]:
 def _open(source: str | list[str], split: str, data: Data) -> QuestionSet:
     if isinstance(source, str) and source.startswith(SYNTHETIC):
         return synthetic.named(source.removeprefix(SYNTHETIC))
+    if isinstance(source, str) and source.startswith(INSURANCEQA):
+        raise DataError(
+            f"{source}: holds questions with answers to select from and no passages; use a model of"
+            " task selection (model=qa_lstm/c)"
+        )
     questions = open_set(source, name=split, on_error=data.on_error)
     for problem in questions.skipped:
         log.warning("left out: %s", problem)

@@ -13,14 +13,14 @@ import torch
 import torch.distributed as dist
 
 from qa_arch.errors import RunError
-from qa_arch.training.module import SpanTask
+from qa_arch.training.module import Task
 
 MONITORS = {
     "f1": ("calibration_f1", 1.0),
     "exact": ("calibration_exact", 1.0),
     "loss": ("calibration_loss", -1.0),
 }
-"""What can choose the epoch: the metric, and the sign that makes more of it better."""
+"""What can choose the epoch of a span model: the metric, and the sign that makes more of it better."""
 
 
 class SameConfig(pl.Callback):
@@ -45,7 +45,8 @@ class SameConfig(pl.Callback):
 class KeepBest(pl.Callback):
     """Calls ``save`` after each epoch that is the best so far on calibration (rank 0 only).
 
-    ``select`` is one of ``MONITORS``: the highest F1 or EM, or the lowest loss.
+    ``select`` is one of ``MONITORS``: the highest F1 or EM, or the lowest loss. A task with a ``monitor``
+    of its own is chosen by that.
     Without a calibration split the last epoch is the one that is kept. After ``patience`` epochs
     without a better one training stops; 0 = never. A run that stopped so does not go on when resumed.
     """
@@ -61,7 +62,9 @@ class KeepBest(pl.Callback):
         self._stop_when_due(trainer)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._consider(trainer, pl_module, self.sign * float(trainer.callback_metrics[self.metric]))
+        assert isinstance(pl_module, Task)
+        metric, sign = (pl_module.monitor, 1.0) if pl_module.monitor else (self.metric, self.sign)
+        self._consider(trainer, pl_module, sign * float(trainer.callback_metrics[metric]))
         self._stop_when_due(trainer)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -77,7 +80,7 @@ class KeepBest(pl.Callback):
         if value > self.best:
             self.best, self.epoch, self.waited = value, trainer.current_epoch, 0
             if trainer.is_global_zero:
-                assert isinstance(pl_module, SpanTask)
+                assert isinstance(pl_module, Task)
                 self.save(pl_module.model)
 
     def _stop_when_due(self, trainer: pl.Trainer) -> None:
@@ -163,7 +166,7 @@ class History(pl.Callback):
         self.since = now
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        assert isinstance(pl_module, SpanTask)
+        assert isinstance(pl_module, Task)
         loss, windows = pl_module.epoch_so_far()
         entry: dict[str, Any] = {
             "epoch": trainer.current_epoch,

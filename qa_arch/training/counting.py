@@ -7,14 +7,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from qa_arch.config.schema import Config
 from qa_arch.config.target import TRUSTED
-from qa_arch.features.glove import read_vectors
+from qa_arch.features.glove import WordVectors, read_vectors
 from qa_arch.models.assemble import build_model
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.training.assemble import load_sets, make_encoder, make_tokenizer
+from qa_arch.training.selection.assemble import load_sets as load_selection_sets
+from qa_arch.training.selection.assemble import make_vectors
 
 GLOVE_DIM = 300
 """Width assumed where word vectors are wanted and no file is named: GloVe 840B 300d, the thesis's."""
@@ -25,6 +28,8 @@ def count(config: Config, trusted: Sequence[str] = TRUSTED) -> dict[str, Any]:
 
     ``word_vectors`` is None where they are wanted and no file says how many there are.
     """
+    if config.model["task"] == "selection":
+        return _count_selection(config, trusted)
     tokenizer = None
     if (
         config.encoder.init == "random" and config.encoder.vocabulary
@@ -39,6 +44,17 @@ def count(config: Config, trusted: Sequence[str] = TRUSTED) -> dict[str, Any]:
     if shape is not None and not shape[0]:
         counts["word_vectors"] = None
     return counts
+
+
+def _count_selection(config: Config, trusted: Sequence[str]) -> dict[str, Any]:
+    """Of trained vectors there are as many as the data and the file have words: these are read."""
+    if config.glove.use and not config.glove.path:
+        vectors = WordVectors((), np.zeros((1, config.glove.dim or GLOVE_DIM), np.float32))
+    else:
+        vectors = make_vectors(config, load_selection_sets(config.data))
+    with torch.device("meta"):
+        model = build_model(config.model, None, torch.empty(vectors.matrix.shape), trusted)
+    return asdict(parameter_blocks(model))
 
 
 def _vector_shape(config: Config) -> tuple[int, int] | None:

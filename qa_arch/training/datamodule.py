@@ -1,32 +1,41 @@
-"""The one DataModule: feature tables in, batches out."""
+"""The one DataModule: collators over feature tables in, batches out."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import partial
+from typing import Any, Protocol
 
 import pytorch_lightning as pl
 import torch
+from numpy.typing import ArrayLike
 from torch.utils.data import DataLoader, Dataset
 
-from qa_arch.features.collate import Collator
 from qa_arch.features.sampler import BucketBatchSampler
 from qa_arch.system.lifeline import die_with
-from qa_arch.types.tensors import Batch
 
 
-class Windows(Dataset):
-    """A feature table whose items are whole batches: the sampler yields lists of rows."""
+class Collates(Protocol):
+    """Makes a batch of what a sampler yields; ``lengths`` are those of its rows."""
 
-    def __init__(self, collator: Collator) -> None:
+    @property
+    def lengths(self) -> ArrayLike: ...
+    def __call__(self, rows: Any, /) -> Any: ...
+
+
+class Ready(Dataset):
+    """A data set whose items are whole batches: the sampler yields lists of rows."""
+
+    def __init__(self, collator: Collates) -> None:
         self.collator = collator
 
-    def __getitem__(self, rows: list[int]) -> Batch:
+    def __getitem__(self, rows: Any) -> Any:
         return self.collator(rows)
 
 
-class SpanData(pl.LightningDataModule):
-    """Length-bucketed training batches and sorted calibration batches, each window once an epoch.
+class TrainingData(pl.LightningDataModule):
+    """Length-bucketed training batches and sorted calibration batches, each row once an epoch.
 
     With ``batch_size=None`` the loader takes its batches ready made, and Lightning sets the epoch
     on our own sampler, which is also what makes a resumed epoch continue where it stopped.
@@ -34,8 +43,8 @@ class SpanData(pl.LightningDataModule):
 
     def __init__(
         self,
-        train: Collator,
-        calibration: Collator | None,
+        train: Collates,
+        calibration: Collates | None,
         *,
         batch_size: int,
         token_budget: int | None,
@@ -44,18 +53,20 @@ class SpanData(pl.LightningDataModule):
         seed: int,
         workers: int,
         pin: bool,
+        sampler: Callable[..., BucketBatchSampler] = BucketBatchSampler,
     ) -> None:
         super().__init__()
         self.train, self.calibration = train, calibration
         self.batch_size, self.token_budget = batch_size, token_budget
         self.eval_batch_size, self.accumulate = eval_batch_size, accumulate
         self.seed, self.workers, self.pin = seed, workers, pin
+        self.new_sampler = sampler
         self.resume_at = 0
 
     def sampler(self, *, rank: int = 0, world: int = 1) -> BucketBatchSampler:
         """The training sampler of one rank."""
-        return BucketBatchSampler(
-            self.train.table.lengths,
+        return self.new_sampler(
+            self.train.lengths,
             batch_size=None if self.token_budget else self.batch_size,
             token_budget=self.token_budget,
             seed=self.seed,
@@ -78,7 +89,7 @@ class SpanData(pl.LightningDataModule):
             return []
         assert self.trainer is not None
         sampler = BucketBatchSampler(
-            self.calibration.table.lengths,
+            self.calibration.lengths,
             batch_size=self.eval_batch_size,
             seed=0,
             shuffle=False,
@@ -87,9 +98,9 @@ class SpanData(pl.LightningDataModule):
         )
         return self._loader(self.calibration, sampler)
 
-    def _loader(self, collator: Collator, sampler: BucketBatchSampler) -> DataLoader:
+    def _loader(self, collator: Collates, sampler: BucketBatchSampler) -> DataLoader:
         return DataLoader(
-            Windows(collator),
+            Ready(collator),
             batch_size=None,
             sampler=sampler,
             num_workers=self.workers,

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,8 @@ class Final:
     scores: dict[str, dict[str, Any]]
     seconds: float
     """For reading and decoding dev, or calibration where dev stays closed."""
+    references: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By split, then by heuristic: what needs no learning scores on the same questions."""
 
 
 def score_splits(config: Config, parts: Parts, folder: Path, *, gpu: bool) -> Final:

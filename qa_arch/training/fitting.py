@@ -17,17 +17,12 @@ from pytorch_lightning.strategies import DDPStrategy
 
 from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import Config
-from qa_arch.decode.readout import Readout
-from qa_arch.features.collate import Collator
-from qa_arch.features.glove import vector_rows
 from qa_arch.predict import store
 from qa_arch.predict.predictor import MODEL
-from qa_arch.training.assemble import Parts
 from qa_arch.training.callbacks import History, KeepBest, RandomState, SameConfig
 from qa_arch.training.checkpoint import LAST, KeepLast
-from qa_arch.training.datamodule import SpanData
+from qa_arch.training.kinds import Parts, kind_of
 from qa_arch.training.machine import PRECISIONS
-from qa_arch.training.module import SpanTask
 from qa_arch.training.progress import TrainingProgress
 
 log = logging.getLogger(__name__)
@@ -68,7 +63,8 @@ def fit(
     checkpoint = folder / LAST
     if resume and not checkpoint.is_file():
         log.info("no checkpoint in %s yet: training starts from the beginning", folder)
-    data = _data(config, parts, pin=gpu)
+    kind = kind_of(config)
+    data = kind.data(config, parts, pin=gpu)
     history = History(publish)
     best = KeepBest(partial(store.save_weights, folder / MODEL), settings.patience, settings.select)
     with ExitStack() as stack:
@@ -92,7 +88,9 @@ def fit(
             default_root_dir=folder,
         )
         steps = -(-len(data.sampler(world=trainer.world_size)) // settings.accumulate) * settings.epochs
-        task = _task(
+        if settings.compile:
+            parts.model.compile()  # in place: torch.compile(model) would rename every weight
+        task = kind.task(
             config, parts, total_steps=steps if settings.max_steps < 0 else min(steps, settings.max_steps)
         )
         path = checkpoint if resume and checkpoint.is_file() else None
@@ -117,43 +115,6 @@ def fit(
 def _strategy() -> Any:
     """DDP where this process is one of several. Our only buffers are fixed word vectors: not sent about."""
     return DDPStrategy(broadcast_buffers=False) if int(os.environ.get("WORLD_SIZE", 1)) > 1 else "auto"
-
-
-def _task(config: Config, parts: Parts, *, total_steps: int) -> SpanTask:
-    if config.trainer.compile:
-        parts.model.compile()  # in place: torch.compile(model) would rename every weight
-    calibration = parts.sets.get("calibration")
-    readout = None
-    if calibration is not None:
-        readout = partial(Readout, calibration, parts.tables["calibration"], config.decode)
-    return SpanTask(
-        parts.model,
-        config.optim,
-        total_steps=total_steps,
-        accumulate=config.trainer.accumulate,
-        calibration=calibration,
-        readout=readout,
-    )
-
-
-def _data(config: Config, parts: Parts, *, pin: bool) -> SpanData:
-    settings = config.trainer
-    collators = {
-        split: Collator(table, vector_rows(parts.vectors, table)) for split, table in parts.tables.items()
-    }
-    data = SpanData(
-        collators["train"],
-        collators.get("calibration"),
-        batch_size=settings.batch_size,
-        token_budget=settings.token_budget,
-        eval_batch_size=settings.eval_batch_size,
-        accumulate=settings.accumulate,
-        seed=config.seed,
-        workers=settings.workers,
-        pin=pin,
-    )
-    log.info("padding: %.1f%% of the tokens computed", 100 * data.sampler().pad_share)
-    return data
 
 
 def _callbacks(config: Config, folder: Path, history: History, best: KeepBest) -> list[pl.Callback]:

@@ -85,3 +85,20 @@ def snap_outward(
         position = torch.where(usable, steps, len(steps)).amin(dim=1)
     found = usable.any(dim=1)
     return torch.where(found, position, 0), found
+
+
+def hinge_loss(
+    scores: Float[Tensor, "B N"],
+    right: Bool[Tensor, "B N"],
+    offered: Bool[Tensor, "B N"],
+    margin: float,
+) -> Float[Tensor, "B"]:
+    """max(0, margin - right + wrong) of the best right and the best wrong candidate (Tan et al. 2015, eq. 6).
+
+    Of the wrong answers that were drawn, the hardest counts. 0 where a question lacks either.
+    """
+    lowest = torch.finfo(torch.float32).min
+    best = scores.float().masked_fill(~right, lowest).amax(1)
+    hardest = scores.float().masked_fill(right | ~offered, lowest).amax(1)
+    both = right.any(1) & (offered & ~right).any(1)
+    return torch.where(both, margin - best + hardest, 0.0).clamp(min=0)

@@ -1,4 +1,4 @@
-"""The one LightningModule: a span or sequence model, its loss and its reading of the calibration split."""
+"""The LightningModule: what trains every model, and spans and sequences with their reading of calibration."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from qa_arch.types.tensors import Batch
 from qa_arch.types.text import QuestionSet
 
 
-class SpanTask(pl.LightningModule):
-    """Trains ``model``; validates by answering every calibration question once.
+class Task(pl.LightningModule):
+    """Trains ``model``; a kind of task adds its losses and how it reads the calibration split.
 
     The loss of one optimizer step is the sum over its windows divided by their number over all
     ranks and accumulated batches, whatever the sizes of the parts: ``window_total`` of the sampler
@@ -27,23 +27,15 @@ class SpanTask(pl.LightningModule):
     so both are multiplied in first.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        optim: Optim,
-        *,
-        total_steps: int,
-        accumulate: int,
-        calibration: QuestionSet | None,
-        readout: Callable[[], Readout] | None,
-    ) -> None:
+    monitor: str | None = None
+    """A calibration score, the higher the better, that chooses the epoch in place of ``trainer.select``."""
+
+    def __init__(self, model: nn.Module, optim: Optim, *, total_steps: int, accumulate: int) -> None:
         super().__init__()
         self.model = model
         self.optim = optim
         self.total_steps = total_steps
         self.accumulate = accumulate
-        self.calibration = calibration
-        self.new_readout = readout
         self.train_sums = torch.zeros(2, dtype=torch.float64)
         """Sum of losses and number of windows of this epoch so far, on this rank. Not a buffer: DDP
         would put rank 0's over those of the others."""
@@ -79,17 +71,50 @@ class SpanTask(pl.LightningModule):
         if self.optim.clip:  # not Lightning's clipping, which refuses fused optimizers without need
             torch.nn.utils.clip_grad_norm_(self.parameters(), self.optim.clip)
 
-    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         if batch_idx == 0:
             self.train_sums.zero_()
 
-    def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
-        labels = batch.labels
-        assert labels is not None
-        total = (window_loss(self.model(batch), labels) * labels.weight).sum()
-        self.train_sums += torch.stack([total.detach(), labels.weight.sum()]).double()
+    def losses(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """(B,) loss and (B,) weight of each row of a batch."""
+        raise NotImplementedError
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        losses, weight = self.losses(batch)
+        total = (losses * weight).sum()
+        self.train_sums += torch.stack([total.detach(), weight.sum()]).double()
         windows = self.trainer.train_dataloader.sampler.window_total(batch_idx)  # type: ignore[union-attr]
         return total * (self.accumulate * self.trainer.world_size / windows)
+
+    def epoch_so_far(self) -> tuple[float, int]:
+        """Loss a window and number of windows of the training epoch, over all ranks."""
+        loss, windows = self._over_ranks(self.train_sums).tolist()
+        return (loss / windows if windows else 0.0), round(windows)
+
+    def _over_ranks(self, sums: torch.Tensor) -> torch.Tensor:
+        return self.trainer.strategy.reduce(sums.clone(), reduce_op="sum")
+
+
+class SpanTask(Task):
+    """Validates by answering every calibration question once."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optim: Optim,
+        *,
+        total_steps: int,
+        accumulate: int,
+        calibration: QuestionSet | None,
+        readout: Callable[[], Readout] | None,
+    ) -> None:
+        super().__init__(model, optim, total_steps=total_steps, accumulate=accumulate)
+        self.calibration = calibration
+        self.new_readout = readout
+
+    def losses(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        assert batch.labels is not None
+        return window_loss(self.model(batch), batch.labels), batch.labels.weight
 
     def on_validation_epoch_start(self) -> None:
         self.eval_sums = torch.zeros(2, dtype=torch.float64, device=self.device)
@@ -109,11 +134,3 @@ class SpanTask(pl.LightningModule):
         loss, windows = self._over_ranks(self.eval_sums).tolist()
         metrics["calibration_loss"] = loss / windows if windows else 0.0
         self.log_dict(metrics, sync_dist=False, rank_zero_only=False, batch_size=1)
-
-    def epoch_so_far(self) -> tuple[float, int]:
-        """Loss a window and number of windows of the training epoch, over all ranks."""
-        loss, windows = self._over_ranks(self.train_sums).tolist()
-        return (loss / windows if windows else 0.0), round(windows)
-
-    def _over_ranks(self, sums: torch.Tensor) -> torch.Tensor:
-        return self.trainer.strategy.reduce(sums.clone(), reduce_op="sum")

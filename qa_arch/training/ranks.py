@@ -20,8 +20,8 @@ from qa_arch.config.schema import Trainer, validate
 from qa_arch.results.record import read_record
 from qa_arch.system import lifeline, lock
 from qa_arch.training import machine
-from qa_arch.training.assemble import assemble
 from qa_arch.training.fitting import fit
+from qa_arch.training.kinds import kind_of
 
 PATIENCE = 30.0
 """Seconds that the other ranks have to end once rank 0 has."""
@@ -78,7 +78,7 @@ def main(folder: str, how: str, *trusted: str) -> None:
     config = validate(read_record(folder).config)
     gpu = machine.uses_gpu(config.trainer)
     machine.seed_everything(config.seed)
-    parts = assemble(config, trusted)
+    parts = kind_of(config).assemble(config, trusted)
     fit(config, parts, Path(folder), gpu=gpu, resume=how == "resume", publish=lambda epochs: None)
 
 

@@ -17,15 +17,12 @@ from qa_arch.config.target import TRUSTED
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.predict import store
 from qa_arch.predict.predictor import MODEL
-from qa_arch.predict.scoring import set_facts
 from qa_arch.results import provenance
 from qa_arch.results.record import RunRecord
 from qa_arch.training import machine
-from qa_arch.training.assemble import assemble
-from qa_arch.training.final import score_splits
 from qa_arch.training.fitting import Fit, fit
+from qa_arch.training.kinds import kind_of
 from qa_arch.training.ranks import other_ranks, world_size
-from qa_arch.training.references import reference_scores
 
 log = logging.getLogger(__name__)
 TRACEBACK = "traceback.txt"
@@ -75,20 +72,18 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str]) -> No
     machine.reset_peak(gpu)
     machine.seed_everything(config.seed)
     begun = time.perf_counter()
-    parts = assemble(config, trusted)
+    kind = kind_of(config)
+    parts = kind.assemble(config, trusted)
     hashes = {split: questions.fingerprint for split, questions in parts.sets.items()}
     if parts.vectors is not None:
         hashes["glove"] = parts.vectors.fingerprint
     run.note(
         config_hash=config_hash(asdict(config), hashes),
-        data={
-            split: set_facts(questions, parts.tables[split], titles=split != "dev")
-            for split, questions in parts.sets.items()
-        },
+        data=kind.facts(parts),
         device=machine.describe(gpu),
         parameters=asdict(parameter_blocks(parts.model)),
     )
-    store.save_surroundings(run.folder / MODEL, parts.encoder, parts.tokenizer, parts.vectors)
+    kind.save(run.folder / MODEL, parts)
     prepared = time.perf_counter()
     world = world_size(config.trainer, gpu=gpu)
     with other_ranks(world, run.folder, resume=resume, trusted=trusted):
@@ -97,13 +92,9 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str]) -> No
         )
     fitted = time.perf_counter()
     store.load_weights(run.folder / MODEL, parts.model)
-    scored = score_splits(config, parts, run.folder, gpu=gpu)
-    calibration = parts.sets.get("calibration")
+    scored = kind.score(config, parts, run.folder, gpu=gpu, trusted=trusted)
     run.note(
-        references={
-            split: reference_scores(config.references, calibration, parts.sets[split], trusted)
-            for split in scored.scores
-        },
+        references=scored.references,
         status="ok",
         batch=done.batch,
         epochs=done.epochs,

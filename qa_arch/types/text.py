@@ -5,6 +5,7 @@ Offsets are always character (code point) offsets into ``Example.context``, end 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -76,6 +77,43 @@ class QuestionSet:
     @property
     def titles(self) -> frozenset[str]:
         return frozenset(example.title for example in self.examples)
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionQuestion:
+    """A question whose answer is to be selected from candidates, all of them in words."""
+
+    id: str
+    question: tuple[str, ...]
+    candidates: Sequence[int]
+    """Answers to choose from, as rows of the set's ``answers``; a ``range`` where it is all of them."""
+    right: tuple[int, ...]
+    """The right ones among the set's ``answers``. A pool that was retrieved may hold none of them."""
+    title: str = ""
+    text: str = ""
+    """The question as it was written, where it was not given as words."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionSet:
+    """The questions of one split of an answer-selection task, in file order."""
+
+    name: str
+    answers: tuple[tuple[str, ...], ...]
+    """Every candidate once, in words: questions that share a candidate share its row."""
+    questions: tuple[SelectionQuestion, ...]
+    fingerprint: str
+    """SHA-256 over the content of questions, candidates and answers, not over file bytes."""
+    left_out: int = 0
+    """Questions with which there was nothing to select: no answer, or a single candidate."""
+    protocol: Literal["selection"] = "selection"
+
+    def __len__(self) -> int:
+        return len(self.questions)
+
+    @property
+    def titles(self) -> frozenset[str]:
+        return frozenset(question.title for question in self.questions if question.title)
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ def test_an_experiment_takes_precedence_over_the_groups_and_the_user_over_both()
         ("encoder.freeze=some", ["encoder.freeze: 'some' is not one of none|all or an integer >= 1"]),
         ("decode.search=bnad", ["decode.search", "did you mean 'band'?"]),
         ("features.stride=320", ["features.stride: 320 leaves no step", "max_length - max_question = 320"]),
-        ("model.task=sequence", ["model.task: 'sequence' is not a choice (known: span)"]),
+        ("model.task=tagging", ["model.task: 'tagging' is not a choice (known: span, "]),
         ("data=files", ["data.train"]),
         ("encoder.name=null", ["encoder.name: missing"]),
         ("encoder.init=random", ["encoder.layers, encoder.width, encoder.heads, encoder.vocabulary"]),

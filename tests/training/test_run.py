@@ -12,7 +12,7 @@ import torch
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.results.record import read_questions, read_record
-from qa_arch.training import run as running
+from qa_arch.training import spans
 from qa_arch.training.assemble import load_sets
 from qa_arch.training.final import warn_if_mute
 from qa_arch.training.module import SpanTask
@@ -127,7 +127,7 @@ def test_the_record_is_there_from_the_first_moment(run_training, monkeypatch, tm
         seen.append(read_record(tmp_path / "run").status)
         raise RuntimeError("enough")
 
-    monkeypatch.setattr(running, "assemble", look)
+    monkeypatch.setattr(spans, "assemble", look)
     with pytest.raises(RuntimeError, match="enough"):
         run_training()
     assert seen == ["running"]

@@ -1,0 +1,177 @@
+"""The QA-LSTM family for answer selection (Tan, dos Santos, Xiang & Zhou 2015, arXiv 1511.04108).
+
+Question and answer go through the same biLSTM, are pooled to one vector each and compared by their
+cosine. Axes: ``B`` questions, ``A`` distinct answers, ``N`` candidates, ``P`` pairs that are offered,
+``K`` words, ``H`` width of the states, ``D`` of a representation.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from qa_arch.config.check import Range
+from qa_arch.nn.features import WordFeatures
+from qa_arch.nn.masking import at_least_float32, fill, masked_softmax
+from qa_arch.nn.segments import reverse
+from qa_arch.nn.sublstm import SuBiLSTM
+from qa_arch.types.tensors import SelectionBatch
+
+Pooling = Literal["head_tail", "mean", "max"]
+
+
+class QaLstm(nn.Module):
+    """Models A to I: biLSTM, optionally attention of the answer on the question, optionally a
+    convolution, pooling, cosine.
+
+    ``encoder="subilstm"`` reads suffixes and prefixes of at most ``window`` words in both directions
+    instead (Brahma 2018). ``pooling="max"`` keeps the ``k`` largest values of each state. ``filters=0``
+    is no convolution. The vectors that stand for words are trained unless ``train_vectors`` is false.
+    """
+
+    def __init__(
+        self,
+        vectors: Float[Tensor, "V d"],
+        *,
+        hidden: Annotated[int, Range(1)] = 141,
+        encoder: Literal["bilstm", "subilstm"] = "bilstm",
+        window: Annotated[int, Range(1)] = 10,
+        pooling: Pooling = "max",
+        k: Annotated[int, Range(1)] = 1,
+        filters: Annotated[int, Range(0)] = 0,
+        filter_width: Annotated[int, Range(1)] = 2,
+        attention: bool = False,
+        train_vectors: bool = True,
+        dropout: Annotated[float, Range(0, 1)] = 0.0,
+    ) -> None:
+        super().__init__()
+        self.words = WordFeatures(0, vectors=vectors, train_vectors=train_vectors)
+        if encoder == "bilstm":
+            self.reader: nn.Module = BiLSTM(self.words.out_dim, hidden)
+        else:
+            self.reader = SuBiLSTM(self.words.out_dim, hidden, window=window)
+        width = 2 * hidden
+        self.pooling: Pooling = pooling
+        self.k = k
+        self.convolution = Convolution(width, filters, filter_width) if filters else None
+        # With a convolution the attention asks with the mean of the question's states.
+        self.asking: Pooling = "mean" if filters else pooling
+        asked = width * (k if self.asking == "max" else 1)
+        self.attention = AnswerAttention(width, asked) if attention else None
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, batch: SelectionBatch) -> Float[Tensor, "B N"]:
+        """The cosine of each candidate with its question; -inf beyond the candidates."""
+        asked, asked_mask = self.read(batch.question, batch.question_mask), batch.question_mask
+        told, told_mask = self.read(batch.answer, batch.answer_mask), batch.answer_mask
+        pair, answer = batch.offered.nonzero()[:, 0], batch.candidate[batch.offered]
+        question = self.represent(asked, asked_mask)[pair]
+        if self.attention is None:
+            candidate = self.represent(told, told_mask)[answer]
+        else:
+            told_mask = told_mask[answer]
+            focus = pool(asked, asked_mask, self.asking, self.k)
+            candidate = self.represent(self.attention(told, focus, answer, pair, told_mask), told_mask)
+        scores = nn.functional.cosine_similarity(at_least_float32(question), at_least_float32(candidate))
+        return scores.new_full(batch.offered.shape, -math.inf).masked_scatter(batch.offered, scores)
+
+    def read(self, words: Int[Tensor, "T K"], mask: Bool[Tensor, "T K"]) -> Float[Tensor, "T K H"]:
+        """The states of each word of the texts, questions and answers alike."""
+        nothing = self.words.vectors.new_zeros(*words.shape, 0)  # type: ignore[union-attr]
+        return self.reader(self.words(nothing, words, mask), mask)
+
+    def represent(self, states: Float[Tensor, "T K H"], mask: Bool[Tensor, "T K"]) -> Float[Tensor, "T D"]:
+        """One vector a text."""
+        if self.convolution is not None:
+            states = self.convolution(states, mask)
+        return self.dropout(pool(states, mask, self.pooling, self.k))
+
+
+class BiLSTM(nn.Module):
+    """One LSTM in each direction over the real words; zeros behind them.
+
+    Two LSTMs over padded texts, the second over reversed ones: with its backward pass a packed one takes
+    twice as long on a CPU.
+    """
+
+    def __init__(self, in_dim: int, hidden: int) -> None:
+        super().__init__()
+        self.forwards = nn.LSTM(in_dim, hidden, batch_first=True)
+        self.backwards = nn.LSTM(in_dim, hidden, batch_first=True)
+
+    def forward(self, x: Float[Tensor, "T K D"], mask: Bool[Tensor, "T K"]) -> Float[Tensor, "T K H"]:
+        """``mask`` is a prefix mask."""
+        ahead = self.forwards(x)[0]
+        behind = reverse(self.backwards(reverse(x, mask))[0], mask)
+        return torch.cat([ahead, behind], dim=-1).masked_fill(~mask[..., None], 0.0)
+
+
+class Convolution(nn.Module):
+    """tanh of ``filters`` linear maps of each word's state and those of the ``filter_width - 1`` behind it.
+
+    Computed on the real words alone, which are half of a padded batch.
+    """
+
+    def __init__(self, width: int, filters: int, filter_width: int) -> None:
+        super().__init__()
+        self.filter_width = filter_width
+        self.linear = nn.Linear(width * filter_width, filters)
+
+    def forward(self, states: Float[Tensor, "T K H"], mask: Bool[Tensor, "T K"]) -> Float[Tensor, "T K D"]:
+        """``states`` are zero where ``mask`` is False, and so is the result."""
+        behind = nn.functional.pad(states, (0, 0, 0, self.filter_width - 1))
+        windows = behind.unfold(1, self.filter_width, 1)[mask].flatten(1)
+        grams = torch.tanh(self.linear(windows))
+        return grams.new_zeros(*mask.shape, grams.shape[1]).index_put(mask.nonzero(as_tuple=True), grams)
+
+
+class AnswerAttention(nn.Module):
+    """The states of an answer, weighted by how much the question asks for each (eqs. 9 to 11):
+
+    m(t) = tanh(W_am h(t) + W_qm o_q);  s(t) ∝ exp(w_ms · m(t));  h~(t) = s(t) h(t)
+    """
+
+    def __init__(self, width: int, asked: int) -> None:
+        super().__init__()
+        self.key = nn.Linear(width, width, bias=False)
+        self.query = nn.Linear(asked, width, bias=False)
+        self.score = nn.Linear(width, 1, bias=False)
+
+    def forward(
+        self,
+        states: Float[Tensor, "A K H"],
+        question: Float[Tensor, "B D"],
+        answer: Int[Tensor, "P"],
+        pair: Int[Tensor, "P"],
+        mask: Bool[Tensor, "P K"],
+    ) -> Float[Tensor, "P K H"]:
+        """Pair p is answer ``answer[p]`` and question ``pair[p]``; ``mask`` is that of its answer."""
+        matched = torch.tanh(self.key(states)[answer] + self.query(question)[pair][:, None])
+        weight = masked_softmax(at_least_float32(self.score(matched)[..., 0]), mask)
+        return states[answer] * weight[..., None].to(states.dtype)
+
+
+def pool(
+    states: Float[Tensor, "T K H"], mask: Bool[Tensor, "T K"], how: Pooling, k: int = 1
+) -> Float[Tensor, "T D"]:
+    """One vector from the states of each text; zeros for a text without words.
+
+    ``head_tail``: what the forward half says at the last word and the backward half at the first;
+    ``mean``; ``max``: the ``k`` largest values of each state, zeros where there are fewer words.
+    """
+    if how == "head_tail":
+        forward, backward = states.chunk(2, dim=-1)
+        last = (mask.sum(1) - 1).clamp(min=0)
+        tail = forward.gather(1, last[:, None, None].expand(-1, 1, forward.shape[-1]))[:, 0]
+        return torch.cat([tail, backward[:, 0]], dim=-1)
+    if how == "mean":
+        return fill(states, mask[..., None], 0.0).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
+    missing = max(0, k - states.shape[1])
+    values = nn.functional.pad(fill(states, mask[..., None]), (0, 0, 0, missing), value=-math.inf)
+    # Not amax, which shares the gradient among equals and so looks at every word again.
+    top = values.max(1, keepdim=True).values if k == 1 else values.topk(k, dim=1).values
+    return fill(top, top > -math.inf, 0.0).flatten(1)

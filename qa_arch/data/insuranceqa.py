@@ -1,0 +1,184 @@
+"""InsuranceQA (Feng et al. 2015), versions 1 and 2, as it is published: words as indices, tab-separated.
+
+Version 1 is a folder of plain files: ``vocabulary``, ``answers.label.token_idx``,
+``question.train.token_idx.label`` and ``question.{dev,test1,test2}.label.token_idx.pool``. Version 2
+is one of gzip files: ``InsuranceQA.label2answer.token.encoded.gz`` and
+``InsuranceQA.question.anslabel.token.POOL.pool.solr.{train,valid,test}.encoded.gz``.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from qa_arch.errors import DataError
+
+PREFIX = "insuranceqa:"
+POOL = 500
+"""Candidates of a question in version 2 where the source does not say: as many as version 1 has."""
+SPLITS = {1: ("train", "dev", "test1", "test2"), 2: ("train", "valid", "test")}
+_VOCABULARY = "vocabulary"
+_ANSWERS = {1: "answers.label.token_idx", 2: "InsuranceQA.label2answer.token.encoded.gz"}
+_WORD = re.compile(r"idx_\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """One split of the data set in a folder."""
+
+    folder: Path
+    name: str
+    version: int
+    pool: int = POOL
+
+    @property
+    def file(self) -> Path:
+        if self.version == 2:
+            stem = f"InsuranceQA.question.anslabel.token.{self.pool}.pool.solr.{self.name}.encoded.gz"
+        elif self.name == "train":
+            stem = "question.train.token_idx.label"
+        else:
+            stem = f"question.{self.name}.label.token_idx.pool"
+        return self.folder / stem
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question as its file has it; answers are named by their labels."""
+
+    id: str
+    words: tuple[str, ...]
+    right: tuple[str, ...]
+    pool: tuple[str, ...]
+    """The candidates; none for training questions of version 1."""
+    place: str
+    """File and line, for messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """The counts of thesis Table 2.1; an answer counts once for each question that it answers."""
+
+    questions: int
+    answers: int
+    question_words: int
+
+    def as_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+
+def parse(source: str) -> Split:
+    """``insuranceqa:FOLDER:SPLIT``; in version 2 ``SPLIT@POOL`` names the size of the pool.
+
+    Raises DataError for a folder or a split that is not there.
+    """
+    folder_name, _, split = source.removeprefix(PREFIX).rpartition(":")
+    name, _, pool = split.partition("@")
+    if not folder_name or not name or (pool and not pool.isdigit()):
+        raise DataError(f"{source}: write insuranceqa:FOLDER:SPLIT, such as insuranceqa:InsuranceQA:dev")
+    folder = Path(folder_name).expanduser()
+    if not folder.is_dir():
+        raise DataError(f"{folder}: no such folder; name the one that holds InsuranceQA's files")
+    version = 2 if any(folder.glob("InsuranceQA.*.gz")) else 1
+    if name not in SPLITS[version]:
+        known = ", ".join(SPLITS[version])
+        raise DataError(f"{source}: version {version} has no split '{name}' (known: {known})")
+    return Split(folder, name, version, int(pool) if pool else POOL)
+
+
+def read(split: Split) -> tuple[Asked, ...]:
+    """The questions of one split, in file order. Raises DataError naming file, line and field."""
+    vocabulary = read_vocabulary(split.folder)
+    order = _fields(split)
+    questions: list[Asked] = []
+    for place, values in _lines(split.file, [name for name in order if name]):
+        named = dict(zip(order, values, strict=True))
+        right = _labels(named["answer labels"], place, "answer labels")
+        pool = _labels(named["pool"], place, "pool") if "pool" in named else ()
+        asked = _words(named["question"], vocabulary, place, "question")
+        questions.append(Asked(f"{split.name}-{len(questions) + 1}", asked, right, pool, place))
+    return tuple(questions)
+
+
+def read_answers(split: Split) -> dict[str, tuple[str, ...]]:
+    """The words of every answer by its label, in file order."""
+    vocabulary = read_vocabulary(split.folder)
+    path = split.folder / _ANSWERS[split.version]
+    answers: dict[str, tuple[str, ...]] = {}
+    for place, (label, text) in _lines(path, ["answer label", "answer"]):
+        if label in answers:
+            raise DataError(f"{place}: answer label: {label} stands there twice; fetch the file again")
+        answers[label] = _words(text, vocabulary, place, "answer")
+    return answers
+
+
+def read_vocabulary(folder: Path) -> dict[str, str]:
+    """Word by index (``idx_17``)."""
+    return {index: word for _, (index, word) in _lines(folder / _VOCABULARY, ["index", "word"])}
+
+
+def statistics(questions: Sequence[Asked]) -> Statistics:
+    """Questions, the right answers that they name, and the words of the questions."""
+    return Statistics(
+        len(questions), sum(len(q.right) for q in questions), sum(len(q.words) for q in questions)
+    )
+
+
+def _fields(split: Split) -> list[str]:
+    if split.version == 2:
+        return ["domain", "question", "answer labels", "pool"]
+    return ["question", "answer labels"] if split.name == "train" else ["answer labels", "question", "pool"]
+
+
+def _lines(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """(file and line, fields) of every line; DataError where one has not as many as ``fields``."""
+    for number, line in enumerate(_text(path).split("\n"), start=1):
+        if not line.strip():
+            continue
+        values = line.rstrip("\r").split("\t")
+        place = f"{path}: line {number}"
+        if len(values) != len(fields):
+            raise DataError(
+                f"{place}: {len(values)} fields between tabs, not {len(fields)} ({', '.join(fields)});"
+                " fetch the file again"
+            )
+        yield place, values
+
+
+def _text(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+        data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
+        text = data.decode("utf-8")
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file; fetch it from InsuranceQA's repository") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: byte {error.start} is not UTF-8; fetch the file again") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: cannot be read ({error}); fetch the file again") from None
+    if not text.strip():
+        raise DataError(f"{path}: the file is empty; fetch it again")
+    return text
+
+
+def _words(text: str, vocabulary: dict[str, str], place: str, field: str) -> tuple[str, ...]:
+    indices = text.split()
+    for index in indices:
+        if index not in vocabulary:
+            reason = "is in no line of the vocabulary" if _WORD.fullmatch(index) else "is no word index"
+            raise DataError(f"{place}: {field}: {index!r} {reason}; fetch all files of one version")
+    if not indices:
+        raise DataError(f"{place}: {field}: holds no words; fetch the file again")
+    return tuple(vocabulary[index] for index in indices)
+
+
+def _labels(text: str, place: str, field: str) -> tuple[str, ...]:
+    labels = tuple(text.split())
+    if not labels or not all(label.isdigit() for label in labels):
+        shown = next((label for label in labels if not label.isdigit()), "")
+        raise DataError(f"{place}: {field}: {shown!r} is no answer label (a number); fetch the file again")
+    return labels

@@ -1,0 +1,108 @@
+"""Everything an answer-selection run trains on and with: sets, word vectors, tables, model."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from torch import nn
+
+from qa_arch.config.schema import Config, Data, require_vectors
+from qa_arch.config.target import TRUSTED
+from qa_arch.data.insuranceqa import PREFIX
+from qa_arch.data.selection import from_squad, open_insuranceqa, selection_set
+from qa_arch.errors import ConfigError, DataError
+from qa_arch.features.glove import WordVectors, read_vectors
+from qa_arch.features.selection import (
+    RANDOM_DIM,
+    SelectionTable,
+    random_vectors,
+    with_buckets,
+    word_rows,
+)
+from qa_arch.models.assemble import build_model
+from qa_arch.predict.selection import table_of
+from qa_arch.predict.store import vector_tensor
+from qa_arch.training.assemble import load_sets as load_question_sets
+from qa_arch.types.text import SelectionSet
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SelectionParts:
+    """What a run is made of. ``sets`` and ``tables`` by split: train, calibration, dev."""
+
+    sets: dict[str, SelectionSet]
+    tables: dict[str, SelectionTable]
+    vectors: WordVectors
+    model: nn.Module
+
+
+def assemble(config: Config, trusted: Sequence[str] = TRUSTED) -> SelectionParts:
+    """Read the data, then build word vectors, tables and model."""
+    sets = load_sets(config.data)
+    vectors = make_vectors(config, sets)
+    row = word_rows(vectors, config.selection.unknown_buckets)
+    tables = {split: table_of(task, row, config) for split, task in sets.items()}
+    for split, task in sets.items():
+        said = f"{task.left_out} left out" if task.left_out else "none left out"
+        log.info("%s: %d questions, %d answers, %s", split, len(task), len(task.answers), said)
+    model = build_model(config.model, None, vector_tensor(vectors), trusted)
+    return SelectionParts(sets, tables, vectors, model)
+
+
+def load_sets(data: Data) -> dict[str, SelectionSet]:
+    """Train, calibration and dev. SQuAD is split by article first, then its sentences are candidates."""
+    if not str(data.train).startswith(PREFIX):
+        return {split: from_squad(questions) for split, questions in load_question_sets(data).items()}
+    if data.calibration is None and (data.hold_out_articles or data.hold_out_share):
+        raise ConfigError(
+            "data.calibration: InsuranceQA has no articles to hold questions out by; name its own"
+            " validation split (insuranceqa:FOLDER:dev)"
+        )
+    named = {"train": data.train, "calibration": data.calibration, "dev": data.dev if data.open_dev else None}
+    sets = {}
+    for split, source in named.items():
+        if source is not None:
+            if not str(source).startswith(PREFIX):
+                raise DataError(f"data.{split}: {source} is no split of InsuranceQA, as data.train is one")
+            sets[split] = open_insuranceqa(str(source), name=split)
+    if 0 < data.train_questions < len(sets["train"]):
+        sets["train"] = _sample(sets["train"], data.train_questions, data.split_seed)
+    return sets
+
+
+def _sample(task: SelectionSet, count: int, seed: int) -> SelectionSet:
+    drawn = np.random.default_rng(seed).choice(len(task), count, replace=False)
+    kept = [task.questions[row] for row in sorted(drawn.tolist())]
+    return replace(selection_set(task.name, task.answers, kept), left_out=task.left_out)
+
+
+def make_vectors(config: Config, sets: dict[str, SelectionSet]) -> WordVectors:
+    """The vectors of the data's words and of the file's most frequent; random ones without a file."""
+    if config.glove.use:
+        require_vectors(config)
+        everything = read_vectors(str(config.glove.path), dim=config.glove.dim, backend=config.glove.backend)
+        met = {word for task in sets.values() for word in _words(task)}
+        vectors = everything.only({*everything.words[: config.glove.keep], *met})
+        known = {word.lower() for word in vectors.words}
+        unknown = sum(word.lower() not in known for word in met) / len(met)
+        log.info("%.1f%% of the distinct words have no vector", 100 * unknown)
+    elif config.model.get("train_vectors", True):
+        vectors = random_vectors(_words(sets["train"]), config.glove.dim or RANDOM_DIM, config.seed)
+    else:
+        raise ConfigError(
+            "model.train_vectors: without a file of word vectors (glove=none) they are random, so they"
+            " must be trained; set it to true or name a file (glove=file glove.path=...)"
+        )
+    return with_buckets(vectors, config.selection.unknown_buckets, config.seed)
+
+
+def _words(task: SelectionSet) -> Iterable[str]:
+    for question in task.questions:
+        yield from question.question
+    for answer in task.answers:
+        yield from answer

@@ -1,0 +1,129 @@
+"""The QA-LSTM family against the equations, one text at a time."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch.nn.functional import cosine_similarity
+
+from baselines.qa_lstm import AnswerAttention, BiLSTM, Convolution, QaLstm, pool
+from qa_arch.training.losses import hinge_loss
+from qa_arch.types.tensors import SelectionBatch
+
+MASK = torch.arange(5) < torch.tensor([5, 2, 1])[:, None]
+NO = -math.inf
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def states(width: int = 6) -> torch.Tensor:
+    return torch.randn(3, 5, width, dtype=torch.float64).masked_fill(~MASK[..., None], 0.0)
+
+
+def test_the_reader_is_one_lstm_in_each_direction():
+    reader = BiLSTM(4, 3).double()
+    x = states(4)
+    found = reader(x + 9 * ~MASK[..., None], MASK)
+    for row, length in enumerate(MASK.sum(1).tolist()):
+        ahead = reader.forwards(x[row : row + 1, :length])[0][0]
+        behind = reader.backwards(x[row : row + 1, :length].flip(1))[0][0].flip(0)
+        torch.testing.assert_close(found[row, :length], torch.cat([ahead, behind], -1))
+        assert not found[row, length:].any()
+
+
+@pytest.mark.parametrize("how", ["head_tail", "mean", "max", "max3"])
+def test_pooling(how):
+    h = states() - 2  # padding must not win a maximum
+    found = pool(h.masked_fill(~MASK[..., None], 0.0), MASK, how[:9].rstrip("3"), 3 if how == "max3" else 1)
+    for row, length in enumerate(MASK.sum(1).tolist()):
+        real = h[row, :length]
+        if how == "head_tail":
+            expected = torch.cat([real[-1, :3], real[0, 3:]])
+        elif how == "mean":
+            expected = real.mean(0)
+        else:
+            k = 3 if how == "max3" else 1
+            top = real.sort(0, descending=True).values[:k]
+            expected = torch.cat([top, torch.zeros(k - len(top), 6)]).flatten()
+        torch.testing.assert_close(found[row], expected)
+
+
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_a_filter_sees_a_word_and_those_behind_it(width):
+    convolution = Convolution(6, 4, width).double()
+    h = states()
+    found = convolution(h, MASK)
+    weight = convolution.linear.weight.view(4, 6, width)
+    for row, length in enumerate(MASK.sum(1).tolist()):
+        for at in range(length):
+            total = convolution.linear.bias.clone()
+            for step in range(min(width, length - at)):
+                total += weight[:, :, step] @ h[row, at + step]
+            torch.testing.assert_close(found[row, at], total.tanh())
+    assert not found[~MASK].any()
+
+
+def test_attention_weighs_each_state_by_what_the_question_asks():
+    attention = AnswerAttention(6, 4).double()
+    h, asked = states(), torch.randn(2, 4, dtype=torch.float64)
+    answer, pair = torch.tensor([0, 1, 2, 0]), torch.tensor([0, 0, 1, 1])
+    found = attention(h, asked, answer, pair, MASK[answer])
+    for p, (a, q) in enumerate(zip(answer.tolist(), pair.tolist(), strict=True)):
+        length = int(MASK[a].sum())
+        m = torch.tanh(h[a, :length] @ attention.key.weight.T + asked[q] @ attention.query.weight.T)
+        s = (m @ attention.score.weight[0]).softmax(0)
+        torch.testing.assert_close(found[p, :length], h[a, :length] * s[:, None], rtol=1e-6, atol=1e-6)
+        assert not found[p, length:].any()
+
+
+def test_the_score_is_the_cosine_of_the_pair():
+    vectors = torch.randn(9, 4)
+    vectors[0] = 0
+    model = QaLstm(vectors, hidden=3).eval()
+    words = torch.tensor([[1, 2, 3, 4, 5], [6, 7, 0, 0, 0], [8, 0, 0, 0, 0]])
+    batch = SelectionBatch(
+        index=torch.arange(2),
+        question=words[:2],
+        question_mask=MASK[:2],
+        answer=words,
+        answer_mask=MASK,
+        candidate=torch.tensor([[2, 0, 0], [1, 2, 0]]),
+        offered=torch.tensor([[True, False, False], [True, True, True]]),
+        right=torch.zeros(2, 3, dtype=torch.bool),
+        weight=torch.ones(2),
+    )
+    with torch.inference_mode():
+        found = model(batch)
+        told = [
+            model.represent(model.read(w[m][None], m[m][None]), m[m][None])
+            for w, m in zip(words, MASK, strict=True)
+        ]
+    for row, place, answer in [(0, 0, 2), (1, 0, 1), (1, 1, 2), (1, 2, 0)]:
+        torch.testing.assert_close(found[row, place], cosine_similarity(told[row], told[answer])[0])
+    assert found[0, 1:].tolist() == [NO, NO]
+
+
+@pytest.mark.parametrize(
+    ("scores", "right", "offered", "loss"),
+    [
+        ([0.5, 0.1, 0.4], [1, 0, 0], [1, 1, 1], 0.1),  # 0.2 - 0.5 + 0.4: the hardest wrong one
+        ([0.5, 0.1, 0.2], [1, 0, 0], [1, 1, 1], 0.0),
+        ([0.1, 0.6, 0.3], [1, 0, 1], [1, 1, 1], 0.5),  # the best right one
+        ([0.1, 0.6, NO], [1, 0, 0], [1, 1, 0], 0.7),
+        ([0.1, NO, NO], [1, 0, 0], [1, 0, 0], 0.0),  # nothing wrong was offered
+        ([0.1, 0.3, NO], [0, 0, 0], [1, 1, 0], 0.0),  # nothing right either
+    ],
+)
+def test_the_hinge_loss_by_hand(scores, right, offered, loss):
+    given = torch.tensor([scores], requires_grad=True)
+    found = hinge_loss(given, torch.tensor([right]).bool(), torch.tensor([offered]).bool(), 0.2)
+    assert found.tolist() == [pytest.approx(loss)]
+    found.sum().backward()
+    assert torch.isfinite(given.grad).all()
+    if loss:
+        assert given.grad.abs().sum() == 2

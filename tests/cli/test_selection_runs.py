@@ -1,0 +1,104 @@
+"""A run that selects answers, from the command line: trained, scored, refused where it does not belong."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import qa_arch as package
+from qa_arch.cli.main import main
+from qa_arch.config.files import write_json
+from qa_arch.data.squad import write
+from qa_arch.data.synthetic import generate
+
+
+@pytest.fixture(scope="module")
+def selecting(tmp_path_factory, feature_cache):
+    """A finished run of model H on the embedded data."""
+    runs = tmp_path_factory.mktemp("selecting")
+    settings = ["debug=fast", f"runs_dir={runs}", "trainer.progress=false", "model.hidden=6"]
+    assert main(["train", "model=qa_lstm/h", *settings]) == 0
+    (folder,) = (runs / "debug").glob("qa_lstm_h-*")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def other_set(tmp_path_factory):
+    return write_json(tmp_path_factory.mktemp("other") / "other.json", write(generate(2, 9, 1, "dev")))
+
+
+def test_the_record_tells_ranks_and_references(selecting, read_json):
+    record = read_json(selecting / "run.json")
+    scores = record["scores"]["dev"]["ranked"]
+    assert scores["protocol"] == record["data"]["dev"]["protocol"] == "selection"
+    assert 0 < scores["accuracy"] <= scores["mrr"] <= 100
+    references = record["references"]["dev"]
+    assert set(references) == {"random-order", "word-overlap"}
+    assert references["word-overlap"]["mrr"] > references["random-order"]["mrr"]
+    assert record["margin"] == {}
+    assert record["epochs"][0]["train_loss"] > 0
+
+
+def test_another_set_is_scored_and_added_to_the_record(qa_arch, selecting, other_set, read_json):
+    code, out, err = qa_arch("evaluate", "--run", selecting, "--data", other_set, "--allow-overlap")
+    assert code == 0, err
+    points = json.loads(out)
+    record = read_json(selecting / "run.json")
+    assert record["scores"]["other"] == points
+    assert record["data"]["other"]["questions"] == points["ranked"]["questions"]
+    assert (selecting / "sets" / "other" / "questions.parquet").is_file()
+
+
+def test_tasks_do_not_share_a_table(qa_arch, selecting, trained):
+    code, out, _ = qa_arch("tables", selecting, trained, "--format", "json")
+    assert code == 0
+    models = [[row["model"] for row in table["rows"]] for table in json.loads(out)]
+    assert len(models) == 2
+    assert not any({"qa_lstm_h", "bert"} <= set(each) for each in models)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["ask", "RUN", "--question", "Who?", "--context", "Ada."], "selects answers"),
+        (["predict", "RUN", "--data", "SET", "--out", "OUT"], "selects answers"),
+        (["evaluate", "--run", "RUN", "--data", "SET", "--allow-overlap", "--margin", "1"], "no null margin"),
+        (["evaluate", "--run", "RUN", "--data", "insuranceqa:nowhere:dev"], "no such folder"),
+        (["train", "model=bert", "debug=fast", "data.train=insuranceqa:x:train"], "model=qa_lstm/c"),
+    ],
+    ids=["ask", "predict", "margin", "missing", "wrong model"],
+)
+def test_what_does_not_go_together_is_said(qa_arch, selecting, other_set, tmp_path, arguments, message):
+    named = {"RUN": selecting, "SET": other_set, "OUT": tmp_path / "out"}
+    extra = [f"runs_dir={tmp_path}"] if arguments[0] == "train" else []
+    code, _, err = qa_arch(*(named.get(one, one) for one in arguments), *extra)
+    assert code in (2, 4, 5)
+    assert message in err
+    assert len([line for line in err.splitlines() if line.startswith("qa-arch:")]) == 1
+
+
+def test_the_predictor_ranks_and_compares(selecting):
+    predictor = package.load(selecting, device="cpu")
+    candidates = ["It rains.", "Ada wrote the song in 1971.", "It rains."]
+    found = predictor("Who wrote the song?", candidates)
+    assert sorted(each.place for each in found) == [0, 1, 2]
+    assert [each.score for each in found] == sorted((each.score for each in found), reverse=True)
+    by_place = {each.place: each for each in found}
+    assert by_place[0].score == pytest.approx(by_place[2].score, abs=1e-6)
+    assert by_place[1].text == candidates[1]
+    assert predictor(" ", candidates) == predictor("Who?", []) == []
+    pair = ("Who wrote the song?", "Which writer made the song?")
+    assert predictor.similarity(*pair) == pytest.approx(predictor.similarity(*reversed(pair)), abs=1e-6)
+    assert -1 <= predictor.similarity(*pair) <= 1
+    assert predictor.similarity("", "Who?") == 0.0
+
+
+def test_parameters_are_counted(qa_arch):
+    code, out, err = qa_arch("params", "model=qa_lstm/d", "debug=fast", "--json")
+    assert code == 0, err
+    counts = json.loads(out)
+    # 1000 filters over two words of 2 x 141 states, each with a bias
+    assert counts["blocks"]["convolution"] == 1000 * (2 * 282 + 1)
+    # two LSTMs with four gates and two biases each, over vectors of width 100
+    assert counts["blocks"]["reader"] == 2 * 4 * (141 * (100 + 141) + 2 * 141)

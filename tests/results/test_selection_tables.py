@@ -1,0 +1,107 @@
+"""Tables of answer selection: their own columns and note, never beside spans, published figures beside."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from qa_arch.errors import ConfigError, RunError
+from qa_arch.results.comparison import SELECTION_COLUMNS, comparison
+from qa_arch.results.publish import publish
+from qa_arch.results.published import experiment_tables
+from qa_arch.results.render import markdown
+
+
+@pytest.fixture
+def make_selection(make_record):
+    def make(model="qa_lstm_a", accuracy=40.0, **changes):
+        point = {"accuracy": accuracy, "mrr": accuracy + 20, "questions": 50, "protocol": "selection"}
+        about = {"name": "dev", "fingerprint": "s1", "protocol": "selection", "questions": 50}
+        given = {
+            "scores": {"dev": {"ranked": point | {"metric_version": "selection-1"}}},
+            "data": {"train": {"fingerprint": "t"}, "dev": about | {"candidates": 4.25}},
+            "references": {"dev": {"word-overlap": point | {"accuracy": 80.0}}},
+            "margin": {},
+        }
+        return replace(make_record(model), **(given | changes))
+
+    return make
+
+
+def test_rows_columns_and_note(make_selection):
+    failed = make_selection("qa_lstm_i", status="oom", scores={}, references={})
+    table = comparison([(Path("a"), make_selection()), (Path("i"), failed)])
+    assert tuple(table.columns) == SELECTION_COLUMNS
+    overlap, own, _ = table.rows
+    assert (overlap["model"], overlap["accuracy"]) == ("word-overlap", 80.0)
+    assert (own["accuracy"], own["mrr"], own["seconds"]) == (40.0, 60.0, 61.25)
+    assert "50 questions, 4.2 candidates each" in table.notes[0]
+    assert not any("null margin" in note for note in table.notes)
+    assert "| qa_lstm_i | OOM | – |" in markdown(table)
+
+
+def test_spans_and_selections_are_refused_beside_each_other(make_selection, make_record):
+    with pytest.raises(RunError, match="do not compare"):
+        comparison([(Path("a"), make_selection()), (Path("b"), make_record())])
+
+
+SPEC = """
+title: Ours
+columns: [model, accuracy, insuranceqa_test1]
+published:
+  - {model: qa_lstm_a, beside: true, insuranceqa_test1: 53.1, note: &n another task}
+  - {model: qa_lstm_b, beside: true, insuranceqa_test1: 58.2, note: *n}
+  - {model: elsewhere, accuracy: 70.0, note: same task}
+wanted:
+  - {model: qa_lstm_b, command: qa-arch train model=qa_lstm/b}
+"""
+
+
+def test_figures_of_another_task_stand_beside_ours(make_selection, tmp_path):
+    (tmp_path / "table.yaml").write_text(SPEC)
+    make_selection().write(tmp_path / "records" / "a")
+    (table,) = experiment_tables(tmp_path)
+    rows = {row["model"]: (row.get("accuracy"), row.get("insuranceqa_test1")) for row in table.rows}
+    assert rows == {
+        "elsewhere (published)": (70.0, None),
+        "word-overlap": (80.0, None),
+        "qa_lstm_a": (40.0, 53.1),
+        "qa_lstm_b": (None, 58.2),
+    }
+    assert [note for note in table.notes if "task" in note] == [
+        "another task",
+        "elsewhere, published: same task",
+    ]
+
+
+def test_counts_of_another_kind_of_data(tmp_path):
+    sets = "[{name: one, file: one.json}, {name: two, file: two.json, source: x:two}]"
+    spec = f"title: Sets\ncolumns: [questions, answers]\nsets: {sets}\n"
+    (tmp_path / "table.yaml").write_text(spec)
+    (tmp_path / "records").mkdir()
+    counted = {"questions": 3, "answers": 4, "question_words": 9}
+    (tmp_path / "records" / "one.json").write_text(json.dumps(counted))
+    (table,) = experiment_tables(tmp_path)
+    assert [dict(row) for row in table.rows] == [
+        {"set": "one", "questions": 3, "answers": 4},
+        {"set": "two", "questions": None, "answers": None},
+    ]
+    assert "qa-arch stats --data x:two --json" in table.notes[0]
+    (tmp_path / "table.yaml").write_text(spec.replace("answers]", "anwers]"))
+    with pytest.raises(ConfigError, match="did you mean 'answers'"):
+        experiment_tables(tmp_path)
+
+
+def test_the_folder_of_insuranceqa_is_not_published(make_selection, tmp_path, monkeypatch):
+    monkeypatch.setenv("QA_ARCH_DATA", str(tmp_path / "data"))
+    (tmp_path / "data").mkdir()
+    source = f"insuranceqa:{tmp_path}/data/insuranceqa:train"
+    make_selection(config={"data": {"train": source}}).write(tmp_path / "run")
+    said = json.loads((publish(tmp_path / "run", tmp_path / "out") / "run.json").read_text())
+    assert said["config"]["data"]["train"] == "insuranceqa:$QA_ARCH_DATA/insuranceqa:train"
+    make_selection(config={"data": {"train": "insuranceqa:/elsewhere/x:train"}}).write(tmp_path / "run")
+    with pytest.raises(RunError, match="lies outside"):
+        publish(tmp_path / "run", tmp_path / "out")

@@ -1,0 +1,108 @@
+"""Training a model that selects answers: stopped and resumed, best epoch, splits, vectors."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from qa_arch.cli.compose import compose
+from qa_arch.config.schema import validate
+from qa_arch.errors import ConfigError, DataError
+from qa_arch.training.checkpoint import KeepLast
+from qa_arch.training.run import train
+from qa_arch.training.selection import task as selecting
+from qa_arch.training.selection.assemble import assemble, load_sets
+
+SMALL = [
+    "model=qa_lstm/g",
+    "debug=fast",
+    "model.hidden=5",
+    "model.dropout=0.1",  # so that the random states matter
+    "glove.dim=6",
+    "selection.negatives=1",  # so that each epoch's draw matters
+    "trainer.max_steps=-1",
+    "trainer.epochs=2",
+    "trainer.progress=false",
+    "trainer.checkpoint_minutes=1e-9",
+    "optim.lr=1e-2",
+]
+
+
+@pytest.fixture
+def run(few_questions, tmp_path):
+    def start(name: str, *overrides: str, resume: bool = False):
+        folder = tmp_path / name
+        config = validate(compose([*SMALL, *few_questions, *overrides]))
+        record = train(config, folder=folder, resume=resume)
+        return record, (folder / "model" / "model.safetensors").read_bytes()
+
+    return start
+
+
+def told(record) -> tuple:
+    """What a record says, less the clock."""
+    clocks = ("train_seconds", "windows_per_second")
+    epochs = [{k: v for k, v in epoch.items() if k not in clocks} for epoch in record.epochs]
+    return epochs, record.best_epoch, record.scores, record.config_hash
+
+
+@pytest.mark.parametrize("stop", [2, 6], ids=["first epoch", "second epoch"])
+def test_resumed_is_the_same_as_never_stopped(run, monkeypatch, stop):
+    straight, weights = run("straight")
+    save, count = KeepLast._save, iter(range(1, 1000))
+
+    def stopping(self, trainer):
+        save(self, trainer)
+        if next(count) == stop:
+            raise RuntimeError("stopped")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KeepLast, "_save", stopping)
+        with pytest.raises(RuntimeError, match="stopped"):
+            run("stopped")
+    resumed, again = run("stopped", resume=True)
+    assert told(resumed) == told(straight)
+    assert again == weights
+
+
+def test_the_epoch_with_the_highest_mrr_is_kept(run, monkeypatch):
+    given = iter([(10.0, 40.0), (30.0, 60.0), (50.0, 50.0)])
+    scores = selecting.selection_scores([1])
+
+    def arranged(ranks):
+        accuracy, mrr = next(given)
+        return type(scores)(accuracy, mrr, len(ranks))
+
+    monkeypatch.setattr(selecting, "selection_scores", arranged)
+    record, _ = run("run", "trainer.epochs=3", "trainer.select=loss")
+    assert record.best_epoch == 1
+    assert [epoch["calibration_accuracy"] for epoch in record.epochs] == [10.0, 30.0, 50.0]
+
+
+def test_pairs_are_counted_and_the_loss_is_at_most_its_bound(run):
+    record, _ = run("run", "selection.margin=0.3")
+    pairs = record.epochs[0]["windows"]
+    assert pairs == record.data["train"]["questions"] > 5
+    assert all(0 < epoch["train_loss"] < 0.3 + 2 for epoch in record.epochs)
+    assert all(math.isfinite(epoch["calibration_mrr"]) for epoch in record.epochs)
+
+
+def test_sets_that_share_an_article_are_refused(few_questions):
+    train_set = few_questions[0].partition("=")[2]
+    shared = [*few_questions[:2], f"data.dev={train_set}"]
+    with pytest.raises(DataError, match="share"):
+        assemble(validate(compose([*SMALL, *shared])))
+
+
+def test_random_vectors_must_be_trained(few_questions):
+    with pytest.raises(ConfigError, match="must be trained"):
+        assemble(validate(compose([*SMALL, *few_questions, "model.train_vectors=false"])))
+
+
+def test_insuranceqa_has_no_articles_to_hold_out():
+    config = validate(
+        compose(["model=qa_lstm/c", "data=insuranceqa", "data.calibration=null", "data.hold_out_share=0.1"])
+    )
+    with pytest.raises(ConfigError, match="no articles"):
+        load_sets(config.data)
