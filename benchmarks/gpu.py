@@ -26,7 +26,7 @@ from qa_arch.nn.build import build_encoder
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.match_lstm import MatchLSTM
 from qa_arch.nn.recurrence import recur_plain
-from qa_arch.training.datamodule import SpanData
+from qa_arch.training.datamodule import TrainingData
 from qa_arch.training.losses import span_loss
 from qa_arch.types.tensors import Batch
 
@@ -118,7 +118,7 @@ def loader(quick: bool) -> Measurement:
     step = _step(TransformerSpan(_bert()).to(device))
     collator = Collator(inputs.features(quick), multiple=8)
     sampler = BucketBatchSampler(collator.table.lengths, batch_size=B, seed=inputs.SEED)
-    data = SpanData(
+    data = TrainingData(
         collator, None, batch_size=B, token_budget=None, eval_batch_size=B, accumulate=1, seed=inputs.SEED,
         workers=2, pin=True,
     )  # fmt: skip

@@ -30,11 +30,6 @@ HEADINGS = {
     "f1_at_0": "F1 at margin 0",
     "f1_oracle": "F1 oracle",
     "spans_f1": "HasAns F1, never null",
-    "accuracy": "top-1",
-    "mrr": "MRR",
-    "insuranceqa_dev": "published: InsuranceQA validation",
-    "insuranceqa_test1": "published: test 1",
-    "insuranceqa_test2": "published: test 2",
     "null_threshold": "null margin",
     "parameters": "parameters",
     "train_questions": "training questions",
@@ -47,7 +42,17 @@ HEADINGS = {
     "recall": "recall",
     "precision": "precision",
 }
-"""Every column that a table can show, and its heading."""
+"""Every column of runs that find spans, and its heading."""
+SELECTION_HEADINGS = {
+    "accuracy": "top-1",
+    "mrr": "MRR",
+    "insuranceqa_dev": "published: InsuranceQA validation",
+    "insuranceqa_test1": "published: test 1",
+    "insuranceqa_test2": "published: test 2",
+}
+"""The same of runs that select answers, beside what both have."""
+ALL_HEADINGS = HEADINGS | SELECTION_HEADINGS
+"""Every column that a table can show."""
 
 COLUMNS = ("model", "exact", "f1", "HasAns_f1", "NoAns_f1", "null_threshold", "parameters", "seconds")
 SELECTION_COLUMNS = ("model", "accuracy", "mrr", "parameters", "seconds")
@@ -102,7 +107,7 @@ def comparison(
     rows = [*_reference_rows(runs, split), *(_row(record, folder, split) for folder, record in runs)]
     if columns is None:
         columns = SELECTION_COLUMNS if SELECTION in {m.protocol for m in measured} else COLUMNS
-    shown = {key: HEADINGS[key] for key in columns}
+    shown = {key: ALL_HEADINGS[key] for key in columns}
     return Table(title or f"{runs[0][1].name}: {split}", shown, rows, _notes(runs, split, shown))
 
 

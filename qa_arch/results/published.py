@@ -11,7 +11,7 @@ from typing import Any
 
 from qa_arch.errors import RunError
 from qa_arch.results.beside import BesideSpec, beside
-from qa_arch.results.comparison import HEADINGS, Runs, Table, comparison
+from qa_arch.results.comparison import ALL_HEADINGS, Runs, Table, comparison
 from qa_arch.results.openings import openings_note, read_openings
 from qa_arch.results.record import RECORD, read_record
 from qa_arch.results.spec import (
@@ -97,7 +97,7 @@ def _runs(folder: Path, spec: TableSpec) -> Table:
     elif any((folder / RECORDS).rglob(RECORD)) and not (spec.published or missing):
         raise RunError(f"{folder / RECORDS}: no {RECORD} below '{spec.records}'; commit the records first")
     else:
-        table = Table(spec.title, {key: HEADINGS[key] for key in spec.columns}, [])
+        table = Table(spec.title, {key: ALL_HEADINGS[key] for key in spec.columns}, [])
     own = [row for row in spec.published if not row.beside]
     ours = [_beside(row, spec.published) for row in (*table.rows, *({"model": row.model} for row in missing))]
     rows = [*map(_published_row, own), *ours]

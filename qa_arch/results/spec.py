@@ -34,7 +34,7 @@ from typing import Any, Literal
 from qa_arch.config.check import read, suggest
 from qa_arch.errors import ConfigError
 from qa_arch.results.beside import BesideSpec
-from qa_arch.results.comparison import COLUMNS, HEADINGS
+from qa_arch.results.comparison import ALL_HEADINGS, COLUMNS
 from qa_arch.results.curves import MEASURES
 from qa_arch.results.sizes import SizePoint
 
@@ -184,7 +184,7 @@ def _table(raw: Any) -> TableSpec | SetsSpec | BesideSpec:
     if isinstance(raw, Mapping) and "rows" in raw:
         return read(BesideSpec, raw)
     spec = read(TableSpec, raw)
-    _require(spec.columns, HEADINGS, "columns", "column")
+    _require(spec.columns, ALL_HEADINGS, "columns", "column")
     return spec
 
 
