@@ -10,12 +10,15 @@ import traceback
 from pathlib import Path
 
 from benchmarks.registry import MEASURES, UNMEASURED
-from benchmarks.report import Row, describe_machine, markdown
+from benchmarks.report import Row, describe_machine, markdown, summary
 from benchmarks.targets import TARGETS, NotMeasuredError, Target
 from qa_arch.config.files import write_atomic, write_json
 from qa_arch.errors import UnavailableError
+from qa_arch.results.published import fill_between
 
 RESULTS = Path(__file__).parent / "results"
+README = Path(__file__).parents[1] / "README.md"
+MARK = "bench"
 
 
 def measure(target: Target, quick: bool) -> Row:
@@ -53,7 +56,9 @@ def main(argv: list[str] | None = None) -> int:
     print(table)
     if not args.names and not args.quick:
         write_atomic(RESULTS / "table.md", table)
-        write_json(RESULTS / "table.json", {"machine": machine, "rows": [row.record() for row in rows]})
+        kept = {"machine": machine, "rows": [row.record() for row in rows]}
+        write_json(RESULTS / "table.json", kept)
+        write_atomic(README, fill_between(README.read_text(encoding="utf-8"), MARK, summary(kept)))
     return 0
 
 

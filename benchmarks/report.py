@@ -76,6 +76,22 @@ def markdown(rows: Sequence[Row], machine: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def summary(kept: dict[str, Any]) -> str:
+    """The README's table, from what ``table.json`` holds: rows that were measured, names of others."""
+    rows, machine = kept["rows"], kept["machine"]
+    lines = ["| what | against | measured | wanted | reached |", "|---|---|---:|---:|---|"]
+    for row in rows:
+        if row["ratio"] is not None:
+            value = f"{row['ratio']:.2f} {row['unit']}".strip()
+            verdict = "–" if row["wanted"] == "reported" else "yes" if row["reached"] else "**no**"
+            lines.append(f"| {row['what']} | {row['peer']} | {value} | {row['wanted']} | {verdict} |")
+    missing = [row["name"] for row in rows if row["ratio"] is None]
+    lines += ["", f"{machine['processor']}, {machine['cores']} cores, {machine['date'][:10]}."]
+    if missing:
+        lines[-1] += f" Not measured there: {', '.join(f'`{name}`' for name in missing)}."
+    return "\n".join(lines) + "\n"
+
+
 def _line(row: Row) -> str:
     target, measured = row.target, row.measured
     if measured is None:

@@ -371,6 +371,27 @@ DECODING = (
         ("tests/decode/test_formats.py",),
     ),
     Fault(
+        "a question lost between two parts",
+        "qa_arch/predict/predictor.py",
+        "questions.examples[begin : begin + size]",
+        "questions.examples[begin : begin + max(1, size - 1)]",
+        ("tests/predict/test_predictor.py::test_a_set_in_parts_gives_the_answers_of_the_whole",),
+    ),
+    Fault(
+        "one int8 scale for all tokens",
+        "qa_arch/nn/int8.py",
+        "rows.abs().amax(1, keepdim=True)",
+        "rows.abs().amax()",
+        ("tests/predict/test_precision.py::test_an_int8_map_sees_each_token_alone",),
+    ),
+    Fault(
+        "int8 without its bias",
+        "qa_arch/nn/int8.py",
+        "if self.bias is None else",
+        "if self.bias is not None else",
+        ("tests/predict/test_precision.py",),
+    ),
+    Fault(
         "dropout on while predicting",
         "qa_arch/predict/reading.py",
         "    model.eval()\n",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import sys
@@ -78,6 +79,15 @@ def test_tables_are_the_recorded_ones(slug: str) -> None:
     recorded = (ROOT / "experiments" / slug / "table.md").read_text(encoding="utf-8")
     assert shown.strip()
     assert shown.strip() in recorded
+
+
+def test_the_benchmarks_are_the_recorded_ones() -> None:
+    from benchmarks.report import summary
+
+    (shown,) = re.findall(r"<!-- bench -->\n(.*?)<!-- end -->", README, flags=re.DOTALL)
+    kept = ROOT / "benchmarks" / "results" / "table.json"
+    wanted = summary(json.loads(kept.read_text(encoding="utf-8"))) if kept.exists() else "`make bench` writes"
+    assert shown.strip().startswith(wanted.strip())
 
 
 def test_every_dependency_is_justified() -> None:

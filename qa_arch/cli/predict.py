@@ -59,14 +59,19 @@ def run(args: argparse.Namespace) -> int:
     predictor = open_run(args.run_folder, args)
     if args.keep_attention:
         match_lstm(predictor.model)  # before a long reading
-    with watching("predicting", "windows") as watch:
-        ranking = predictor.read(questions, batch_size=args.batch_size, watch=watch)
     margin = predictor.margin if args.margin is None else args.margin
-    formats.write(args.out, ranking, margin)
+    answered = []
+    with watching("predicting", "questions") as watch:
+        parts = predictor.read_parts(questions, batch_size=args.batch_size, watch=watch)
+        if args.keep_attention:
+            rankings = list(parts)
+            answered = [answer for ranking in rankings for answer in answers(ranking, candidates=False)]
+            parts = iter(rankings)
+        formats.write_parts(args.out, parts, margin)
     written = Path(args.out) / "predictions.json"
     print(f"{written}: {len(questions)} questions answered at null margin {margin:g}")
     if args.keep_attention:
         ids = [id_ for word in args.keep_attention for id_ in word.split(",") if id_]
-        maps = attention_maps(predictor, questions, answers(ranking, candidates=False), ids)
+        maps = attention_maps(predictor, questions, answered, ids)
         print(f"{write_attention(Path(args.run_folder[0]), maps)}: attention over {len(maps)} questions")
     return 0

@@ -13,10 +13,10 @@ from qa_arch.results.record import RunRecord, find_records, read_record
 
 if TYPE_CHECKING:
     from qa_arch.predict import Predictor, SelectionPredictor
-    from qa_arch.predict.reading import Precision
+    from qa_arch.predict.precision import Precision
     from qa_arch.types.text import QuestionSet
 
-PRECISIONS = ("fp32", "bf16", "fp16")
+PRECISIONS = ("fp32", "bf16", "fp16", "int8")
 
 
 def add_trust(parser: argparse._ActionsContainer) -> None:
@@ -32,7 +32,11 @@ def add_trust(parser: argparse._ActionsContainer) -> None:
 def add_run_options(parser: argparse._ActionsContainer) -> None:
     """``--device --precision --margin --trust``, as ``open_run`` takes them."""
     parser.add_argument("--device", help="cpu, cuda, cuda:1 (default: a GPU where there is one)")
-    parser.add_argument("--precision", choices=PRECISIONS, help="default: what the run was trained in")
+    parser.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        help="default: what the run was trained in; int8 is for CPUs without bf16",
+    )
     parser.add_argument(
         "--margin", type=float, metavar="M", help="null margin (default: the run's, fitted on calibration)"
     )
@@ -66,7 +70,7 @@ def _device_and_precision(folder: str, args: argparse.Namespace) -> tuple[str, P
     record = read_record(folder)
     import torch
 
-    device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = args.device or ("cuda" if torch.cuda.is_available() and args.precision != "int8" else "cpu")
     precision = args.precision or record.config["trainer"]["precision"]
     if precision == "fp16" and device == "cpu" and not args.precision:
         precision = "fp32"  # a run of a GPU in half precision is read in full where there is none

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +28,36 @@ def write_json(path: str | os.PathLike[str], value: Any, indent: int | None = 2)
     return write_atomic(path, json.dumps(value, ensure_ascii=False, indent=indent) + "\n")
 
 
+@contextmanager
+def json_items(path: str | os.PathLike[str]) -> Iterator[Callable[[str, Any], None]]:
+    """Yields ``add(key, value)``, which writes an item of the JSON object at once, one a line.
+
+    Each key may be added once. The file is there when the block has ended without an error.
+    """
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        separators = chain(["{\n"], repeat(",\n"))
+
+        def add(key: str, value: Any) -> None:
+            file.write(f"{next(separators)}{_json(key)}: {_json(value)}")
+
+        yield add
+        file.write("{}\n" if next(separators) == "{\n" else "\n}\n")
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
 def write_with(path: str | os.PathLike[str], writer: Callable[[Path], Any]) -> Path:
     """Let ``writer`` fill a temporary file in the folder of ``path``, then rename it into place."""
+    with replacing(path) as temporary:
+        writer(temporary)
+    return Path(path)
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yields a temporary file in the folder of ``path``, which takes its place at the end, or is removed."""
     target = Path(path)
     temporary: Path | None = None
     try:
@@ -35,7 +65,7 @@ def write_with(path: str | os.PathLike[str], writer: Callable[[Path], Any]) -> P
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
         os.close(handle)
         temporary = Path(name)
-        writer(temporary)
+        yield temporary
         temporary.chmod(0o644)
         temporary.replace(target)
     except OSError as error:
@@ -45,4 +75,3 @@ def write_with(path: str | os.PathLike[str], writer: Callable[[Path], Any]) -> P
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
-    return target

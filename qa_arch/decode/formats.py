@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from qa_arch.config.files import write_json
+from qa_arch.config.files import json_items
 from qa_arch.decode.answers import answers
 from qa_arch.decode.candidates import Ranking
 from qa_arch.types.text import Answer
@@ -34,6 +34,11 @@ def nbest(ranking: Ranking) -> dict[str, list[dict[str, Any]]]:
 
     The logits are clamped to ±``FINITE``. Made from the columns, as there are a hundred thousand entries.
     """
+    return dict(_lists(ranking))
+
+
+def _lists(ranking: Ranking) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """The entries of ``nbest``, one at a time."""
     columns = zip(
         range(len(ranking.start)),
         ranking.start.tolist(),
@@ -43,19 +48,20 @@ def nbest(ranking: Ranking) -> dict[str, list[dict[str, Any]]]:
         ranking.end_logit.clip(-FINITE, FINITE).tolist(),
         strict=True,
     )
-    made = {}
     for example, count in zip(ranking.examples, np.diff(ranking.offsets).tolist(), strict=True):
         context = example.context
-        made[example.id] = [
-            {
-                "text": context[start:end] if start >= 0 else ranking.texts[row],
-                "probability": p,
-                "start_logit": s,
-                "end_logit": e,
-            }
-            for row, start, end, p, s, e in islice(columns, count)
-        ]
-    return made
+        yield (
+            example.id,
+            [
+                {
+                    "text": context[start:end] if start >= 0 else ranking.texts[row],
+                    "probability": p,
+                    "start_logit": s,
+                    "end_logit": e,
+                }
+                for row, start, end, p, s, e in islice(columns, count)
+            ],
+        )
 
 
 def spans_record(answered: Sequence[Answer]) -> dict[str, list[Any]]:
@@ -75,8 +81,23 @@ def spans_record(answered: Sequence[Answer]) -> dict[str, list[Any]]:
 
 def write(folder: str | os.PathLike[str], ranking: Ranking, margin: float) -> None:
     """Write predictions.json, nbest_predictions.json and null_odds.json, each whole or not at all."""
+    write_parts(folder, [ranking], margin)
+
+
+def write_parts(folder: str | os.PathLike[str], rankings: Iterable[Ranking], margin: float) -> None:
+    """``write`` for a set that is read in parts, of which one is held at a time."""
     target = Path(folder)
-    answered = answers(ranking, candidates=False)
-    write_json(target / "predictions.json", predictions(answered, margin))
-    write_json(target / "null_odds.json", null_odds(answered))
-    write_json(target / "nbest_predictions.json", nbest(ranking), indent=None)
+    with (
+        json_items(target / "predictions.json") as add_text,
+        json_items(target / "null_odds.json") as add_odds,
+        json_items(target / "nbest_predictions.json") as add_list,
+    ):
+        for ranking in rankings:
+            answered = answers(ranking, candidates=False)
+            for add, items in (
+                (add_text, predictions(answered, margin).items()),
+                (add_odds, null_odds(answered).items()),
+                (add_list, _lists(ranking)),
+            ):
+                for id_, value in items:
+                    add(id_, value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any, Literal
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from transformers import MODEL_MAPPING, AutoConfig, PretrainedConfig, PreTrainedModel
@@ -35,7 +36,15 @@ class Encoder(nn.Module):
             wanted = "needs" if self.has_segments else "has no"
             raise ValueError(f"{self.config.model_type} {wanted} segment ids")
         given = {} if segments is None else {"token_type_ids": segments}
-        return self.backbone(input_ids=ids, attention_mask=mask, **given).last_hidden_state
+        if self.backbone.dtype == torch.float32:
+            return self.backbone(input_ids=ids, attention_mask=mask, **given).last_hidden_state
+        with torch.autocast(ids.device.type, enabled=False):  # it would sum and normalise in fp32 after all
+            return self.backbone(input_ids=ids, attention_mask=mask, **given).last_hidden_state.float()
+
+    def cast(self, dtype: torch.dtype) -> Encoder:
+        """Hold the weights in ``dtype``, for reading alone; what the encoder gives stays fp32."""
+        self.backbone.to(dtype)  # type: ignore[arg-type]  # wrapped by transformers
+        return self
 
     @property
     def config(self) -> PretrainedConfig:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from qa_arch.config.schema import Config, validate
 from qa_arch.config.target import TRUSTED
+from qa_arch.data.squad import question_set
 from qa_arch.decode.answers import Ranking, answers
 from qa_arch.errors import RunError
 from qa_arch.features.cache import windows_of
@@ -21,12 +22,15 @@ from qa_arch.features.glove import WordVectors, vector_rows
 from qa_arch.features.table import FeatureTable
 from qa_arch.models.assemble import build_model
 from qa_arch.predict import store
-from qa_arch.predict.reading import Precision, read_out
+from qa_arch.predict.precision import Precision, lower
+from qa_arch.predict.reading import read_out
 from qa_arch.predict.selection import SelectionPredictor
 from qa_arch.results.record import RunRecord, read_record
 from qa_arch.types.text import Answer, Example, QuestionSet
 
 MODEL = "model"
+PART = 1000
+"""Questions held at once where a set is read in parts: enough to sort windows by length."""
 
 
 class Predictor:
@@ -83,6 +87,26 @@ class Predictor:
             watch=watch,
         )
 
+    def read_parts(
+        self,
+        questions: QuestionSet,
+        *,
+        size: int = PART,
+        batch_size: int | None = None,
+        watch: Callable[[int, int], None] | None = None,
+    ) -> Iterator[Ranking]:
+        """``read`` for any number of questions in the memory of ``size``: one ranking a part, in order.
+
+        Features are made anew for each part. ``watch(done, all)`` is told the number of questions.
+        """
+        for begin in range(0, len(questions), size):
+            part = questions.examples[begin : begin + size]
+            yield self.read(
+                question_set(questions.name, part, questions.protocol), cache=False, batch_size=batch_size
+            )
+            if watch is not None:
+                watch(begin + len(part), len(questions))
+
     def features(self, questions: QuestionSet, *, cache: bool = True) -> FeatureTable:
         """The windows of a set under the settings that the model was trained with."""
         settings = self.config.features if cache else replace(self.config.features, cache_dir=None)
@@ -99,7 +123,8 @@ def load(
     """The best model of a run folder, ready to answer: to find a span, or to select an answer.
 
     Weights come from safetensors and classes from trusted packages only (``trust`` adds prefixes).
-    Raises RunError where the folder is not a finished run, ConfigError for an untrusted target.
+    ``int8`` needs a CPU, the default device then. Raises RunError where the folder is not a finished
+    run, ConfigError for an untrusted target, UnavailableError for a precision that the device has not.
     """
     folder = Path(run)
     record = read_record(folder)
@@ -114,7 +139,8 @@ def load(
     vectors = store.load_vectors(folder / MODEL)
     model = build_model(config.model, encoder, store.vector_tensor(vectors), (*TRUSTED, *trust))
     store.load_weights(folder / MODEL, model)
-    model = model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    where = device or ("cuda" if torch.cuda.is_available() and precision != "int8" else "cpu")
+    model = lower(model.to(where), precision)
     if encoder is None:
         if vectors is None:
             raise RunError(f"{folder / MODEL}: holds no word vectors; the run is incomplete, train it again")

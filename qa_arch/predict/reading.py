@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Literal
 
 import torch
 from torch import nn
@@ -15,9 +14,9 @@ from qa_arch.decode.readout import Readout
 from qa_arch.features.collate import Collator
 from qa_arch.features.sampler import BucketBatchSampler
 from qa_arch.features.table import FeatureTable, Longs
+from qa_arch.predict.precision import Precision
 from qa_arch.types.text import QuestionSet
 
-Precision = Literal["fp32", "bf16", "fp16"]
 HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -34,6 +33,7 @@ def read_out(
 ) -> Ranking:
     """The ranked answers to each question, in order. ``vectors`` maps the table's words to vector rows.
 
+    Under ``bf16`` and ``fp16`` the forward pass runs in autocast; ``precision.lower`` is what makes it fast.
     ``watch(done, all)`` is told the number of windows after each batch. The model is left in the
     mode (training or not) in which it came.
     """

@@ -62,9 +62,14 @@ def experiment_figures(folder: Path) -> list[Path]:
 
 def fill(page: str, slug: str, table: str) -> str:
     """``page`` with ``table`` between ``<!-- table: SLUG -->`` and ``<!-- end -->``, wherever these stand."""
-    begin, end = f"<!-- table: {slug} -->\n", "<!-- end -->"
+    return fill_between(page, f"table: {slug}", table)
+
+
+def fill_between(page: str, mark: str, text: str) -> str:
+    """``page`` with ``text`` between ``<!-- MARK -->`` and ``<!-- end -->``, wherever these stand."""
+    begin, end = f"<!-- {mark} -->\n", "<!-- end -->"
     pattern = re.escape(begin) + r".*?" + re.escape(end)
-    return re.sub(pattern, lambda _: f"{begin}\n{table.strip()}\n\n{end}", page, flags=re.DOTALL)
+    return re.sub(pattern, lambda _: f"{begin}\n{text.strip()}\n\n{end}", page, flags=re.DOTALL)
 
 
 def _sizes(folder: Path, spec: SizesSpec) -> list[Path]:

@@ -16,6 +16,7 @@ from qa_arch.config.schema import Config
 from qa_arch.decode import formats
 from qa_arch.decode.answers import Ranking, answers
 from qa_arch.features.glove import vector_rows
+from qa_arch.predict.precision import lower
 from qa_arch.predict.reading import read_out
 from qa_arch.predict.scoring import fit_null_margin, operating_points, question_rows
 from qa_arch.results.record import write_questions
@@ -40,7 +41,7 @@ class Final:
 
 def score_splits(config: Config, parts: Parts, folder: Path, *, gpu: bool) -> Final:
     """Score calibration, and dev where the config opens it, with the weights that were kept."""
-    parts.model.to("cuda" if gpu else "cpu")
+    lower(parts.model.to("cuda" if gpu else "cpu"), config.trainer.precision)  # as ``load`` gives it later
     margin, scores, seconds = 0.0, {}, 0.0
     if "calibration" in parts.sets:
         ranking, seconds = _read(config, parts, "calibration")

@@ -19,6 +19,8 @@ from rich.progress import (
 
 log = logging.getLogger(__name__)
 EVERY_SECONDS = 30.0
+FIRST_STEP = "first optimizer step done"
+"""Said once: until then a run may only be reading data and building its model."""
 
 
 class TrainingProgress(pl.Callback):
@@ -27,6 +29,7 @@ class TrainingProgress(pl.Callback):
     def __init__(self, label: str, live: bool) -> None:
         console = Console(stderr=True)
         self.label = label
+        self.stepping = False
         self.bar = _bar(console) if live and console.is_terminal else None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -49,6 +52,9 @@ class TrainingProgress(pl.Callback):
     ) -> None:
         if not trainer.is_global_zero:
             return
+        if not self.stepping and trainer.global_step:
+            self.stepping = True
+            log.info("%s: %s", self._title(trainer), FIRST_STEP)
         self.offset = batch_idx if self.offset is None else self.offset
         now, done = time.perf_counter(), batch_idx + 1
         rate = (done - self.offset) / max(1e-9, now - self.begun)

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from benchmarks import __main__ as runner
-from benchmarks import decoding, official, peers, timing
+from benchmarks import decoding, growth, official, peers, timing
 from benchmarks.preparation import differences
 from benchmarks.registry import MEASURES, UNMEASURED
-from benchmarks.report import Row, describe_machine, markdown
+from benchmarks.report import Row, describe_machine, markdown, summary
 from benchmarks.targets import TARGETS, Measurement, NotMeasuredError, Target, speedup
 from benchmarks.timing import Pairs, Timed
-from qa_arch.data.squad import question_set, write
+from qa_arch.data.squad import open_set, question_set, write
 from qa_arch.features import tokenizers
 from qa_arch.features.joint import prepare
 from qa_arch.metrics.squad import score
@@ -160,17 +160,41 @@ def test_the_runner_keeps_whole_runs_only_and_survives_a_fault(monkeypatch, tmp_
 
     made = dict.fromkeys(MEASURES, absent) | {"prepare": broken, "cli-help": lambda quick: Measurement(0.1)}
     monkeypatch.setattr(runner, "MEASURES", made)
-    monkeypatch.setattr(runner, "RESULTS", tmp_path)
+    readme = tmp_path / "README.md"
+    readme.write_text("# Title\n\n<!-- bench -->\nold\n<!-- end -->\n\nrest\n")
+    monkeypatch.setattr(runner, "README", readme)
+    monkeypatch.setattr(runner, "RESULTS", tmp_path / "results")
     assert runner.main(["cli-help"]) == 0
     assert runner.main(["--quick"]) == 0
-    assert not list(tmp_path.iterdir())
+    assert not (tmp_path / "results").exists()
+    assert "\nold\n" in readme.read_text()
     assert runner.main([]) == 0
-    kept = json.loads((tmp_path / "table.json").read_text())
+    kept = json.loads((tmp_path / "results" / "table.json").read_text())
+    shown = readme.read_text()
+    assert shown == f"# Title\n\n<!-- bench -->\n\n{summary(kept)}\n<!-- end -->\n\nrest\n"
+    assert "| qa-arch --help, whole process | - | 0.10 s | ≤ 0.3 s | yes |" in shown
+    assert shown.count("\n| ") == 2
+    assert "`prepare`, " in shown
     assert [row["name"] for row in kept["rows"]] == WANTED
     by_name = {row["name"]: row for row in kept["rows"]}
     assert by_name["cli-help"]["reached"] is True
     assert by_name["prepare"]["note"] == "not measured: failed: ZeroDivisionError: oops"
     assert by_name["sampler-tokens"]["note"] == "not measured: no data here"
-    assert (tmp_path / "table.md").read_text() in capsys.readouterr().out
+    assert (tmp_path / "results" / "table.md").read_text() in capsys.readouterr().out
     with pytest.raises(SystemExit):
         runner.main(["prepair"])
+
+
+def test_a_slope_is_that_of_the_power(monkeypatch):
+    monkeypatch.setattr(growth, "asked", lambda size: None)
+    monkeypatch.setattr(growth, "once", lambda run: Timed(run(), 0.0))
+    assert growth.slope(lambda size: 3.0 * size, True).value == pytest.approx(1.0)
+    assert growth.slope(lambda size: 0.5 * size**1.5, False).value == pytest.approx(1.5)
+
+
+def test_generated_questions_are_as_many_as_asked_for_and_kept(monkeypatch, tmp_path):
+    monkeypatch.setattr(growth, "CACHE", tmp_path)
+    path = growth.generated(150)
+    assert len(open_set(str(path))) == 150
+    written = path.stat().st_mtime_ns
+    assert growth.generated(150).stat().st_mtime_ns == written

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from qa_arch.cli.compose import compose
-from qa_arch.config.files import write_atomic, write_json, write_with
+from qa_arch.config.files import json_items, write_atomic, write_json, write_with
 from qa_arch.config.identity import NEUTRAL, config_hash
 from qa_arch.config.schema import validate
 from qa_arch.errors import QaArchError
@@ -110,3 +110,24 @@ def test_what_is_in_the_way_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(QaArchError, match="cannot be written"):
         write_atomic(tmp_path / "file" / "inside.txt", "x")
+
+
+@pytest.mark.parametrize("items", [[], [("é", 1)], [("a", [1, {"b": "\n"}]), ("c", None)]])
+def test_items_are_written_as_one_object(tmp_path, items):
+    with json_items(tmp_path / "x.json") as add:
+        for key, value in items:
+            add(key, value)
+    text = (tmp_path / "x.json").read_text("utf-8")
+    assert json.loads(text) == dict(items)
+    assert text.endswith("}\n")
+
+
+def test_items_that_break_off_leave_nothing(tmp_path):
+    def broken():
+        with json_items(tmp_path / "x.json") as add:
+            add("a", 1)
+            raise RuntimeError("gone")
+
+    with pytest.raises(RuntimeError, match="gone"):
+        broken()
+    assert not list(tmp_path.iterdir())

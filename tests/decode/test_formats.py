@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from qa_arch.decode.answers import answers, char_spans, rank
-from qa_arch.decode.formats import FINITE, nbest, null_odds, predictions, spans_record, write
+from qa_arch.decode.formats import FINITE, nbest, null_odds, predictions, spans_record, write, write_parts
 from qa_arch.decode.spans import best_spans
 from qa_arch.types.text import Answer, Candidate
 
@@ -152,3 +153,18 @@ def test_the_record_holds_the_best_span_whatever_the_margin():
         "null_odds": [INF, 7.5],
         "windows": [2, 1],
     }
+
+
+def test_a_set_in_parts_makes_the_files_of_the_whole(make_world, tmp_path):
+    worlds = [make_world([1, 2, 1]), make_world([2])]
+    rankings = [ranked(made, "band", n_best=3) for made in worlds]
+    renamed = replace(rankings[1], examples=[replace(e, id=f"other {e.id}") for e in rankings[1].examples])
+    write_parts(tmp_path / "parts", iter([rankings[0], renamed]), 0.0)
+    for name in ("predictions", "nbest_predictions", "null_odds"):
+        joined = {}
+        for number, ranking in enumerate((rankings[0], renamed)):
+            write(tmp_path / str(number), ranking, 0.0)
+            joined |= json.loads((tmp_path / str(number) / f"{name}.json").read_text())
+        written = json.loads((tmp_path / "parts" / f"{name}.json").read_text())
+        assert list(written.items()) == list(joined.items())
+        assert len(written) == 4

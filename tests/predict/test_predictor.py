@@ -152,3 +152,18 @@ def test_dropout_is_off_while_reading(predictor, tiny_config):
 def test_the_margin_is_that_of_the_record(predictor, value, margin):
     record = replace(predictor.record, margin={"value": value, "fitted_on": "calibration"})
     assert predicting._margin(record) == margin
+
+
+@pytest.mark.parametrize("size", [1, 4, 1000])
+def test_a_set_in_parts_gives_the_answers_of_the_whole(predictor, size):
+    questions = generate(1, 5, 1, "dev")
+    assert len(questions) % 4
+    seen = []
+    parts = list(predictor.read_parts(questions, size=size, watch=lambda *n: seen.append(n)))
+    assert len(parts) == len(seen) == -(-len(questions) // size)
+    assert seen[-1] == (len(questions), len(questions))
+    found = [answer for part in parts for answer in answers(part)]
+    for one, other in zip(found, answers(predictor.read(questions, cache=False)), strict=True):
+        assert one.id == other.id
+        assert one.text(0.0) == other.text(0.0)
+        assert one.null_odds == pytest.approx(other.null_odds, abs=1e-4)

@@ -17,6 +17,7 @@ from qa_arch.training import module as spans
 from qa_arch.training.assemble import assemble
 from qa_arch.training.fitting import fit
 from qa_arch.training.losses import span_loss
+from qa_arch.training.progress import FIRST_STEP
 
 
 @pytest.fixture
@@ -208,3 +209,9 @@ def test_a_compiled_model_keeps_the_names_of_its_weights(fitted, tmp_path):
     with torch.compiler.set_stance("force_eager"):
         parts, _ = fitted("trainer.compile=true", "trainer.max_steps=1", name="compiled")
     store.load_weights(tmp_path / "compiled" / "model", parts.model)
+
+
+def test_the_first_step_is_said_once(fitted, caplog):
+    with caplog.at_level("INFO", logger="qa_arch"):
+        fitted("trainer.epochs=2", "trainer.accumulate=2")
+    assert caplog.text.count(FIRST_STEP) == 1

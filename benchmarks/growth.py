@@ -1,0 +1,113 @@
+"""How cost grows with the number of questions: generated ones, written once and kept in ``.cache/bench``.
+
+A slope of 1 in log-log is time in proportion. The texts are generated whole, so that a part of them is
+like the rest.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import inputs
+from benchmarks.small import small_predictor
+from benchmarks.targets import Measure, Measurement
+from benchmarks.timing import once
+from qa_arch.config.files import write_json
+from qa_arch.data.squad import open_set, question_set, write
+from qa_arch.data.synthetic import generate
+from qa_arch.features.joint import prepare
+from qa_arch.metrics.files import read_predictions
+from qa_arch.metrics.squad import score
+from qa_arch.types.text import QuestionSet
+
+CACHE = Path(".cache/bench")
+SIZES, QUICK_SIZES = (1_000, 10_000, 100_000), (200, 600, 2_000)
+TRAIN_2_0 = 130_319
+"""Questions of SQuAD 2.0's training set."""
+
+
+def generated(count: int) -> Path:
+    """A file of ``count`` generated questions."""
+    path = CACHE / f"generated-{count}.json"
+    if not path.is_file():
+        made = generate(-(-count // 13), inputs.SEED, 1)  # up to 15 an article, seldom below 13
+        whole = question_set("generated", made.examples[:count], "2.0")
+        if len(whole) < count:
+            raise RuntimeError(f"{len(whole)} questions were generated, {count} wanted")
+        write_json(path, write(whole), indent=None)
+    return path
+
+
+@cache
+def asked(count: int) -> QuestionSet:
+    return open_set(str(generated(count)))
+
+
+def slope(run: Callable[[int], Any], quick: bool, note: str = "") -> Measurement:
+    """The slope of log time over log size, by least squares, from the best of three at each size."""
+    sizes = QUICK_SIZES if quick else SIZES
+    for size in sizes:
+        asked(size)  # read before the clock runs
+    run(sizes[0])
+    best = [math.inf] * len(sizes)
+    for _ in range(1 if quick else 3):
+        for place, size in enumerate(sizes):
+            best[place] = min(best[place], once(partial(run, size)).wall)
+    value = float(np.polyfit(np.log(sizes), np.log(best), 1)[0])
+    times = ", ".join(f"{size:,}: {seconds:.2f} s" for size, seconds in zip(sizes, best, strict=True))
+    return Measurement(value, note=f"{times}{note}")
+
+
+def of_prepare(quick: bool) -> Measurement:
+    tokenizer = inputs.tokenizer()
+    return slope(lambda size: prepare(asked(size), tokenizer, segments=True), quick)
+
+
+def of_predict(quick: bool) -> Measurement:
+    """Read, decode and rank, with an encoder so small that all else counts."""
+    predictor = small_predictor()
+    return slope(
+        lambda size: predictor.read(asked(size), cache=False),
+        quick,
+        "; one layer of width 16",
+    )
+
+
+def of_evaluate(quick: bool) -> Measurement:
+    """From files to scores, as ``qa-arch evaluate`` does it once it runs."""
+
+    def run(size: int) -> None:
+        path = CACHE / f"predictions-{size}.json"
+        if not path.is_file():
+            write_json(path, {e.id: e.context[:20] for e in asked(size).examples})
+        score(open_set(str(generated(size))), read_predictions(str(path)).values)
+
+    return slope(run, quick)
+
+
+def full_size(quick: bool) -> Measurement:
+    """As many questions as SQuAD 2.0 has for training, cold."""
+    count = 2_000 if quick else TRAIN_2_0
+    questions, tokenizer = asked(count), inputs.tokenizer()
+    began = time.perf_counter()
+    table = prepare(questions, tokenizer, segments=True)
+    seconds = time.perf_counter() - began
+    tokens = int(table.lengths.sum())
+    return Measurement(
+        seconds, note=f"{count:,} generated questions, {len(table):,} windows, {tokens:,} tokens"
+    )
+
+
+ROWS: dict[str, Measure] = {
+    "prepare-130k": full_size,
+    "slope-prepare": of_prepare,
+    "slope-predict": of_predict,
+    "slope-evaluate": of_evaluate,
+}

@@ -1,0 +1,66 @@
+"""Peak memory of bulk prediction in a process of its own: ``python -m benchmarks.memory QUESTIONS``.
+
+Prints the MiB of private memory that reading and writing took at most, beyond model and questions.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+from benchmarks.growth import asked
+from benchmarks.small import small_predictor
+from benchmarks.targets import Measure, Measurement, NotMeasuredError
+from qa_arch.decode import formats
+
+STATUS = Path("/proc/self/status")
+EVERY = 0.01
+
+
+def flat(quick: bool) -> Measurement:
+    """The largest set against the smallest, as ``qa-arch predict`` reads and writes them."""
+    if not STATUS.exists():
+        raise NotMeasuredError("private memory is read from /proc, which this system has not")
+    few, many = (1_000, 3_000) if quick else (1_000, 100_000)
+    asked(few), asked(many)
+    low, high = _peak(few), _peak(many)
+    return Measurement(high / low, note=f"{low:.0f} MiB at {few:,} questions, {high:.0f} at {many:,}")
+
+
+def _peak(count: int) -> float:
+    command = [sys.executable, "-m", "benchmarks.memory", str(count)]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def main() -> None:
+    questions, predictor = asked(int(sys.argv[1])), small_predictor()
+    with tempfile.TemporaryDirectory() as folder:
+        predictor("Who built it?", "The bridge was built by Ada Stone.")
+        before = _private()
+        seen, done = [before], threading.Event()
+
+        def look() -> None:
+            while not done.wait(EVERY):
+                seen.append(_private())
+
+        watcher = threading.Thread(target=look)
+        watcher.start()
+        formats.write_parts(folder, predictor.read_parts(questions), 0.0)
+        done.set()
+        watcher.join()
+    print(max(seen) - before)
+
+
+def _private() -> float:
+    """MiB of this process that are not pages of files."""
+    line = next(line for line in STATUS.read_text(encoding="utf-8").splitlines() if "RssAnon" in line)
+    return int(line.split()[1]) / 1024
+
+
+ROWS: dict[str, Measure] = {"memory-flat": flat}
+
+if __name__ == "__main__":
+    main()

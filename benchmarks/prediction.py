@@ -1,0 +1,124 @@
+"""Bulk prediction end to end: questions in memory in, answers out, MiniLM with a random span head.
+
+The peer is the question-answering pipeline of transformers 4.57, in a process of its own, with the
+same weights, at the batch size that suits it best.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import torch
+from transformers import BertForQuestionAnswering
+
+from baselines.transformer import TransformerSpan
+from benchmarks import inputs, peer_env, pipeline_peer
+from benchmarks.targets import Measure, Measurement, speedup
+from benchmarks.timing import Pairs, Timed, once
+from qa_arch.cli.compose import compose
+from qa_arch.config.schema import validate
+from qa_arch.data.splits import subset
+from qa_arch.decode.answers import answers
+from qa_arch.metrics.threshold import best_texts
+from qa_arch.nn.build import build_encoder
+from qa_arch.nn.known import resolve
+from qa_arch.predict.precision import Precision, lower
+from qa_arch.predict.predictor import Predictor
+from qa_arch.types.text import QuestionSet
+
+QUESTIONS = 400
+BATCH = 16
+THEIR_BATCHES = (1, 8, 32)
+
+
+def against_the_pipeline(quick: bool, *, precision: Precision) -> Measurement:
+    """Answers of the highest score, "no answer" never given, on either side."""
+    asked = subset(inputs.questions(quick), 24 if quick else QUESTIONS, inputs.SEED)
+    predictor = made(precision)
+    with tempfile.TemporaryDirectory() as folder, _peer(Path(folder), asked) as ask:
+        few = len(asked) // 4
+        ask(1, few)
+        best = min(THEIR_BATCHES, key=lambda batch: ask(batch, few)["cpu"])
+        read(predictor, asked)
+        ours, theirs = [], []
+        for _ in range(1 if quick else 3):
+            ours.append(once(lambda: read(predictor, asked)))
+            found = ask(best, len(asked))
+            theirs.append(Timed(found["wall"], found["cpu"]))
+        pairs = Pairs(tuple(ours), tuple(theirs))
+    texts = read(predictor, asked)
+    rates = [f"{len(asked) / min(t.wall for t in side):.1f}" for side in (ours, theirs)]
+    parts = [f"{len(asked)} questions, {rates[0]} a second; peer {rates[1]} at batch {best}"]
+    parts.append(f"{_same(texts, found['texts'])} of the texts are the peer's")
+    if precision != "fp32":
+        parts.append(f"{_same(texts, read(made('fp32'), asked))} those of fp32")
+    return speedup(pairs, ", ".join(parts))
+
+
+def made(precision: Precision) -> Predictor:
+    """MiniLM with the random head that the seed gives, as ``qa_arch.load`` would make it."""
+    config = validate(compose(["model=bert", "encoder=minilm", "glove=none", "logger=none"]))
+    model = lower(weights(), precision)
+    return Predictor(model, inputs.tokenizer(), None, config, segments=True, margin=0.0, precision=precision)
+
+
+def weights() -> TransformerSpan:
+    inputs.require_minilm()
+    torch.manual_seed(inputs.SEED)
+    model = TransformerSpan(build_encoder("minilm"))
+    torch.nn.init.normal_(model.span.weight, std=0.5)  # scores as far apart as those of a trained head
+    return model
+
+
+def read(predictor: Predictor, asked: QuestionSet) -> list[str]:
+    """The text of the best span of each question; features are made anew."""
+    ranking = predictor.read(asked, cache=False, batch_size=BATCH)
+    return list(best_texts(answers(ranking, candidates=False)).values())
+
+
+@contextmanager
+def _peer(folder: Path, asked: QuestionSet) -> Iterator:
+    """``ask(batch size, questions)`` of a running pipeline that has our weights."""
+    model = weights()
+    theirs = BertForQuestionAnswering.from_pretrained(resolve("minilm"))
+    theirs.qa_outputs.load_state_dict(model.span.state_dict())
+    theirs.save_pretrained(folder / "model")
+    inputs.tokenizer().save_pretrained(folder / "model")
+    questions = [{"question": e.question, "context": e.context} for e in asked.examples]
+    path = folder / "questions.json"
+    path.write_text(json.dumps(questions), encoding="utf-8")
+    command = [str(peer_env.python()), pipeline_peer.__file__, str(folder / "model"), str(path)]
+    with subprocess.Popen(
+        [*command, str(torch.get_num_threads())], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+
+        def ask(batch: int, count: int) -> dict:
+            print(batch, count, file=process.stdin, flush=True)
+            return json.loads(_line(process))
+
+        _line(process)
+        yield ask
+        process.stdin.close()  # type: ignore[union-attr]
+
+
+def _line(process: subprocess.Popen) -> str:
+    line = process.stdout.readline()  # type: ignore[union-attr]
+    if not line:
+        raise RuntimeError(f"the peer's process ended with {process.wait()}")
+    return line
+
+
+def _same(one: list[str], other: list[str]) -> str:
+    return f"{100 * sum(a == b for a, b in zip(one, other, strict=True)) / len(one):.1f}%"
+
+
+ROWS: dict[str, Measure] = {
+    f"predict-{precision}": partial(against_the_pipeline, precision=precision)
+    for precision in ("fp32", "bf16", "int8")
+}

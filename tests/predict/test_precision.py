@@ -1,0 +1,98 @@
+"""Lower precision: what is cast or quantised, what stays, and how far the scores move."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+import torch
+from torch import nn
+
+from qa_arch.data.synthetic import generate
+from qa_arch.decode.answers import answers
+from qa_arch.errors import UnavailableError
+from qa_arch.features.collate import Collator
+from qa_arch.nn.int8 import Int8Linear
+from qa_arch.predict import load
+from qa_arch.predict.precision import lower
+
+
+@pytest.fixture(scope="module")
+def asked():
+    return generate(1, 5, 1, "dev")
+
+
+@pytest.fixture(scope="module")
+def batch(predictor, asked):
+    return Collator(predictor.features(asked, cache=False), labels=False)([0, 3, 7, 8])
+
+
+def spread(logits) -> torch.Tensor:
+    return logits.start[logits.start > -torch.inf]
+
+
+@pytest.mark.parametrize(("precision", "near"), [("bf16", 0.1), ("int8", 0.15)])
+def test_scores_move_little_and_not_at_all_where_nothing_was_asked(predictor, batch, precision, near):
+    with torch.inference_mode():
+        exact = predictor.model(batch)
+        same = lower(deepcopy(predictor.model), "fp32")(batch)
+        rough = lower(deepcopy(predictor.model), precision)(batch)
+    assert torch.equal(same.start, exact.start)
+    off = (spread(rough) - spread(exact)).abs().max() / spread(exact).std()
+    assert 0 < off < near
+    assert rough.start.dtype == torch.float32
+    assert torch.equal(rough.start == -torch.inf, exact.start == -torch.inf)
+
+
+def test_only_the_encoder_is_lowered(predictor):
+    model = lower(deepcopy(predictor.model), "bf16")
+    assert {p.dtype for p in model.encoder.parameters()} == {torch.bfloat16}
+    assert {p.dtype for p in model.span.parameters()} == {torch.float32}
+    model = lower(deepcopy(predictor.model), "int8")
+    assert not any(type(module) is nn.Linear for module in model.encoder.modules())
+    assert type(model.span) is nn.Linear
+
+
+@pytest.mark.parametrize("precision", ["bf16", "int8"])
+def test_a_run_is_loaded_in_the_precision_that_is_asked_for(tiny_run, predictor, asked, precision):
+    rough = load(tiny_run, device="cpu", precision=precision)
+    pairs = zip(answers(rough.read(asked)), answers(predictor.read(asked)), strict=True)
+    odds = [(one.null_odds, other.null_odds) for one, other in pairs]
+    assert any(one != other for one, other in odds)
+    for one, other in odds:
+        assert one == pytest.approx(other, abs=0.3)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_an_int8_map_is_the_product_of_the_rounded_numbers(bias):
+    torch.manual_seed(3)
+    linear = nn.Linear(24, 40, bias=bias)
+    x = torch.randn(2, 5, 24) * torch.tensor([0.01, 1.0, 30.0, 0.0, 4.0])[:, None]
+    with torch.inference_mode():
+        given = Int8Linear(linear)(x)
+        scale = linear.weight.abs().amax(1, keepdim=True) / 127
+        weight = (linear.weight / scale).round() * scale
+        step = x.abs().amax(-1, keepdim=True).clamp(min=1e-12) / 127
+        wanted = nn.functional.linear((x / step).round() * step, weight, linear.bias)
+    torch.testing.assert_close(given, wanted, rtol=1e-4, atol=1e-4)
+    assert (given[:, 2] - linear(x)[:, 2]).abs().max() < 1  # its tokens are a hundred times as large
+
+
+def test_an_int8_map_sees_each_token_alone():
+    torch.manual_seed(3)
+    linear = Int8Linear(nn.Linear(24, 40))
+    x = torch.randn(6, 24)
+    with torch.inference_mode():
+        alone = linear(x[:1])
+        beside = linear(torch.cat([x, 1000 * x]))[:1]
+    assert torch.equal(alone, beside)
+
+
+def test_int8_is_for_cpus(predictor):
+    with pytest.raises(UnavailableError, match="runs on a CPU, not on meta"):
+        lower(deepcopy(predictor.model).to("meta"), "int8")
+
+
+def test_int8_is_for_encoders():
+    with pytest.raises(UnavailableError, match="no encoder to quantise"):
+        lower(nn.Linear(2, 2), "int8")
