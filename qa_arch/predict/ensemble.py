@@ -13,8 +13,8 @@ from qa_arch.errors import ConfigError, RunError
 from qa_arch.features.glove import WordVectors
 from qa_arch.features.template import backend_of, unlimited
 from qa_arch.models.ensemble import Ensemble
+from qa_arch.predict.precision import Precision
 from qa_arch.predict.predictor import Predictor, load
-from qa_arch.predict.reading import Precision
 from qa_arch.predict.selection import SelectionPredictor
 
 
