@@ -37,13 +37,8 @@ FOLDER = conf_folder() / "model"
 ALL = {p.relative_to(FOLDER).with_suffix("").as_posix(): p for p in sorted(FOLDER.rglob("*.yaml"))}
 MODELS = {name: path for name, path in ALL.items() if OmegaConf.load(path).get("task") != "selection"}
 VARIANTS = {
-    "verifier": ["model.no_answer=verifier"],
     "both": ["model.no_answer=both"],
-    "words": ["model.matching=words"],
-    "linear": ["model.pointer=linear"],
     "bi_boundary": ["model.pointer=bi_boundary"],
-    "no_match": ["model.match=false"],
-    "suffix_prefix": ["model.suffix_prefix=4"],
     "glove": ["glove=file"],
 }
 CASES = {name: (name, []) for name in MODELS} | {
@@ -99,7 +94,7 @@ def settings(tmp_path_factory) -> list[str]:
 
 
 def configure(name: str, overrides: list[str], settings: list[str]) -> Config:
-    section = OmegaConf.load(MODELS[name])
+    section = compose([f"model={name}"])["model"]
     small = [f"model.{key}={value}" for key, value in (("hidden", 12), ("dropout", 0.0)) if key in section]
     return validate(compose([f"model={name}", *settings, *small, *overrides]))
 

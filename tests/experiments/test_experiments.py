@@ -36,6 +36,24 @@ def commands(page: str) -> list[list[str]]:
     return [shlex.split(call)[1:] for call in calls]
 
 
+def points(call: list[str]) -> list[list[str]]:
+    """Of a sweep, runs that between them take every value; a single run as it is.
+
+    A sweep itself looks for its data files before anything else, and these are not everywhere.
+    """
+    if "-m" not in call:
+        return [call]
+    call = [word for word in call if word != "-m" and not word.startswith("sweep.")]
+    choices = [[word] if "[" in word else _each(word) for word in call]
+    longest = max(map(len, choices))
+    return [[values[min(nth, len(values) - 1)] for values in choices] for nth in range(longest)]
+
+
+def _each(word: str) -> list[str]:
+    key, _, values = word.partition("=")
+    return [f"{key}={value}" for value in values.split(",")] if values else [word]
+
+
 def words(text: str) -> list[str]:
     return re.findall(r"\w+", text.lower())
 
@@ -88,7 +106,7 @@ def test_every_training_command_composes(folder, monkeypatch, capsys):
     monkeypatch.setenv("QA_ARCH_DATA", "data")
     trainings = [call for call in commands((folder / "README.md").read_text()) if call[0] == "train"]
     assert trainings or all(isinstance(table, SetsSpec) for table in read_sheet(folder).tables)
-    for call in trainings:
+    for call in (point for training in trainings for point in points(training)):
         assert main([*call, "--dry-run"]) == 0, capsys.readouterr().err
         for config in yaml.safe_load_all(capsys.readouterr().out):
             assert config["name"] == folder.name, "openings of dev are logged by this name"
