@@ -924,6 +924,61 @@ SELECTION = (
     ),
 )
 
+MACHINE, LAUNCHING = ("tests/training/test_machine.py",), ("tests/training/test_launching.py",)
+DAMAGED = (f"{RESUME}::test_a_damaged_checkpoint_costs_only_itself",)
+
+SCALE = (
+    Fault(
+        "a damaged checkpoint is believed",
+        "qa_arch/training/checkpoint.py",
+        "return archive.testzip() is None",
+        "return True",
+        DAMAGED,
+    ),
+    Fault(
+        "the checkpoint before the last is thrown away",
+        "qa_arch/training/checkpoint.py",
+        "            target.replace(target.with_name(PREVIOUS))",
+        "            target.unlink()",
+        DAMAGED,
+    ),
+    Fault(
+        "a full disk ends the run",
+        "qa_arch/training/checkpoint.py",
+        "        except QaArchError as error:\n            kept",
+        "        except ZeroDivisionError as error:\n            kept",
+        (f"{RESUME}::test_a_full_disk_costs_only_what_it_had_no_room_for",),
+    ),
+    Fault(
+        "fp16 on the first cards with bf16",
+        "qa_arch/training/machine.py",
+        "get_device_capability() >= BF16",
+        "get_device_capability() > BF16",
+        MACHINE,
+    ),
+    Fault(
+        "a micro batch makes the global batch smaller",
+        "qa_arch/config/schema.py",
+        "accumulate=whole // micro",
+        "accumulate=trainer.accumulate",
+        MACHINE,
+    ),
+    Fault(
+        "a batch script taken for one task of a step",
+        "qa_arch/config/launched.py",
+        'if int(found.get("SLURM_STEP_NUM_TASKS", 1)) < 2',
+        'if int(found.get("SLURM_NTASKS", 1)) < 2',
+        LAUNCHING,
+    ),
+    Fault(
+        "a rank numbered by its node",
+        "qa_arch/config/launched.py",
+        'found["RANK"], found["WORLD_SIZE"] = found["SLURM_PROCID"], str(tasks)',
+        'found["RANK"], found["WORLD_SIZE"] = found["SLURM_NODEID"], str(tasks)',
+        LAUNCHING,
+    ),
+)
+
 FAULTS = (
     *DATA,
     *FEATURES,
@@ -936,4 +991,5 @@ FAULTS = (
     *RESULTS,
     *BASELINES,
     *SELECTION,
+    *SCALE,
 )

@@ -14,9 +14,13 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from qa_arch.decode import formats
 from qa_arch.training.losses import hinge_loss, window_loss
 from qa_arch.training.scoring import gather
 from qa_arch.types.tensors import SelectionBatch
+
+IDLE = 1
+"""The reading of which the last rank reads nothing at all, and rank 0 what would be its share."""
 
 
 def step(rank: int, world: int, folder: Path) -> dict[str, float]:
@@ -45,13 +49,20 @@ def loss_of(said, batch) -> torch.Tensor:
 
 
 def join(rank: int, world: int, folder: Path) -> list[dict[str, list]]:
-    """The rankings that this rank has of each reading after ``gather``."""
+    """The rankings that this rank has of each reading after ``gather``; its prediction files beside them."""
     found = []
-    for readout, windows in torch.load(folder / "readings.pt", weights_only=False):
-        for row in {0, *range(rank, len(windows), world)}:  # all have read window 0, as ghosts are read
+    for number, (readout, windows) in enumerate(torch.load(folder / "readings.pt", weights_only=False)):
+        rows = {0, *range(rank, len(windows), world)}  # all have read window 0, as ghosts are read
+        if number == IDLE and rank == world - 1:
+            rows = set()
+        elif number == IDLE and rank == 0:
+            rows |= set(range(world - 1, len(windows), world))
+        for row in sorted(rows):
             readout.add(torch.tensor([row]), windows[row])
-        found.append(readout)
-    return [_columns(gather(readout)) for readout in found]
+        ranking = gather(readout)
+        formats.write(folder / f"said-{world}-{rank}-{number}", ranking, 0.0)
+        found.append(_columns(ranking))
+    return found
 
 
 def _columns(ranking) -> dict[str, list]:

@@ -71,7 +71,7 @@ def _device_and_precision(folder: str, args: argparse.Namespace) -> tuple[str, P
     import torch
 
     device = args.device or ("cuda" if torch.cuda.is_available() and args.precision != "int8" else "cpu")
-    precision = args.precision or record.config["trainer"]["precision"]
+    precision = args.precision or record.precision or record.config["trainer"]["precision"]
     if precision == "fp16" and device == "cpu" and not args.precision:
         precision = "fp32"  # a run of a GPU in half precision is read in full where there is none
     try:

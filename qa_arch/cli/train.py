@@ -13,6 +13,7 @@ from typing import Any
 from qa_arch.cli.runs import add_trust
 from qa_arch.config.files import write_atomic, write_json
 from qa_arch.config.identity import config_hash
+from qa_arch.config.launched import Launched, launched
 from qa_arch.config.schema import Config, require_vectors, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, RunError
@@ -53,8 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--if-exists",
         choices=("fail", "replace", "resume"),
         default="fail",
-        help="when the run folder is there already (default: fail)",
+        help="when the run folder is there already (default: fail); resume goes on with an unfinished run"
+        " of this config, starts where there is none, and does nothing where it is finished",
     )
+    add("--resume", dest="if_exists", action="store_const", const="resume", help="--if-exists resume")
     add("--folder", metavar="DIR", help="the run folder (default: RUNS_DIR/NAME/MODEL-sSEED-HASH)")
     add_trust(parser)
     add("--dry-run", action="store_true", help="check everything that loads no weights, print the config")
@@ -62,14 +65,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train what was asked for; exit code 1 where a run did not end well."""
+    place = launched()
+    if args.multirun and place is not None:
+        raise ConfigError("torchrun and srun start the processes of one run; -m asks for several")
     if args.multirun:
         return _sweep(args)
     trusted = (*TRUSTED, *args.trust)
-    jobs = _plan(args)
+    jobs = _plan(args, place)
     _check_models(jobs, trusted)
     if args.dry_run:
         print("---\n".join(_yaml(job.raw) for job in jobs), end="")
         return 0
+    if place is not None and place.rank:
+        return _follow(jobs[0], args.if_exists, trusted)
     for job in jobs:
         _require_room(job, args.if_exists)
     compared = len(jobs) > 1
@@ -90,7 +98,7 @@ def _sweep(args: argparse.Namespace) -> int:
     return (dry_run if args.dry_run else multirun)(args.overrides, args.trust)
 
 
-def _plan(args: argparse.Namespace) -> list[Job]:
+def _plan(args: argparse.Namespace, place: Launched | None) -> list[Job]:
     """The jobs, in order: a typo in any of them is found before a model is imported or trained."""
     if args.models and (args.folder or args.config_from):
         other = "--folder" if args.folder else "--config-from"
@@ -101,9 +109,13 @@ def _plan(args: argparse.Namespace) -> list[Job]:
         names = list(CONTENDERS) if args.models == "all" else [name for name in named if name]
         if not names or len(set(names)) < len(names):
             raise ConfigError(f"--models {args.models}: name each model once")
+    if place is not None and len(names) > 1:
+        raise ConfigError("torchrun and srun start the processes of one run; --models asks for several")
     jobs = []
     for name in names:
         raw = _settings(args, name)
+        if place is not None:
+            _take_devices(raw, place)
         config = validate(raw)
         require_vectors(config)
         jobs.append(Job(config, raw, Path(args.folder) if args.folder else _folder(config)))
@@ -120,6 +132,14 @@ def _settings(args: argparse.Namespace, model: str | None) -> dict[str, Any]:
     if not path.is_file():
         raise RunError(f"{path}: no such config; give a run folder or a {CONFIG}")
     return merge(path, args.overrides)
+
+
+def _take_devices(raw: dict[str, Any], place: Launched) -> None:
+    """As many devices as processes were started: the config says what the run computes."""
+    wanted = raw["trainer"]["devices"]
+    if wanted not in (1, "auto", place.world):
+        raise ConfigError(f"trainer.devices={wanted}, but {place.world} processes were started; leave it out")
+    raw["trainer"]["devices"] = place.world
 
 
 def _check_models(jobs: Sequence[Job], trusted: Sequence[str]) -> None:
@@ -150,7 +170,7 @@ def _require_room(job: Job, if_exists: str) -> None:
     if not (folder / CONFIG).is_file():
         raise RunError(f"{folder}: holds no {CONFIG}, so it is not a run and was left alone")
     if if_exists == "resume" and (folder / RECORD).is_file():
-        begun = config_hash(read_record(folder).config)
+        begun = config_hash(asdict(validate(read_record(folder).config)))  # with settings newer than it
         if begun != config_hash(asdict(job.config)):
             raise RunError(f"{folder}: was begun with another config; resume with --config-from {folder}")
 
@@ -187,6 +207,17 @@ def _empty(folder: Path) -> None:
             shutil.rmtree(path)
         elif path.name != LOCK:
             path.unlink()
+
+
+def _follow(job: Job, if_exists: str, trusted: Sequence[str]) -> int:
+    """Take part in a run that another process, rank 0, checks, records and scores."""
+    if if_exists == "resume" and _finished(job.folder):
+        return 0
+    logging.getLogger("qa_arch").setLevel(logging.WARNING)
+    from qa_arch.training.ranks import follow
+
+    follow(job.config, job.folder, resume=if_exists == "resume", trusted=trusted)
+    return 0
 
 
 def _finished(folder: Path) -> bool:

@@ -66,6 +66,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         os.close(handle)
         temporary = Path(name)
         yield temporary
+        with temporary.open("rb") as written:
+            os.fsync(written.fileno())  # else the new name may survive a power cut without it
         temporary.chmod(0o644)
         temporary.replace(target)
     except OSError as error:

@@ -7,7 +7,7 @@ architecture needs one Python file and one YAML and nothing else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from qa_arch.config.check import Range, read
@@ -98,7 +98,8 @@ class Optim:
 class Trainer:
     accelerator: Literal["auto", "cpu", "gpu"]
     devices: Count | Literal["auto"]
-    precision: Literal["fp32", "bf16", "fp16"]
+    precision: Literal["fp32", "bf16", "fp16", "auto"]
+    """``auto``: bf16 on a GPU of compute capability 8.0 or above, fp16 on one below, fp32 on a CPU."""
     epochs: Count
     max_steps: Annotated[int, Range(-1)]
     batch_size: Count
@@ -117,6 +118,13 @@ class Trainer:
     """Padded tokens in one forward pass, in place of ``batch_size``: as many windows as fit."""
     select: Literal["f1", "exact", "loss"] = "f1"
     """What of the calibration split chooses the epoch whose weights are kept."""
+    strategy: Literal["auto", "ddp", "ddp_spawn", "fsdp", "deepspeed"] = "auto"
+    """How several devices train together; ``auto``: one process, or ddp."""
+    micro_batch: Count | None = None
+    """Most windows in one forward pass: where ``batch_size`` is above, it is cut and ``accumulate`` raised
+    so that their product, the batch of one device, stays."""
+    optimizer_bits: Literal[32, 8, "auto"] = 32
+    """8: the optimizer's state in 8 bits (bitsandbytes, GPU only); ``auto``: 8 where that is installed."""
 
 
 @dataclass(frozen=True)
@@ -181,6 +189,7 @@ def validate(raw: Any) -> Config:
             " (stride is the overlap of neighbouring windows)"
         )
     _check_encoder(config.encoder)
+    config = replace(config, trainer=_cut(config.trainer))
     if config.model.get("task") not in TASKS:
         known = ", ".join(TASKS)
         raise ConfigError(f"model.task: {config.model.get('task')!r} is not a choice (known: {known})")
@@ -192,7 +201,21 @@ def validate(raw: Any) -> Config:
         )
     if config.trainer.precision == "fp16" and config.trainer.accelerator == "cpu":
         raise ConfigError("trainer.precision: fp16 needs a GPU; use bf16 or fp32 on a CPU")
+    if config.trainer.optimizer_bits == 8 and config.optim.name != "adamw":
+        raise ConfigError(f"trainer.optimizer_bits: {config.optim.name} has no state of 8 bits; use 32")
     return config
+
+
+def _cut(trainer: Trainer) -> Trainer:
+    """``batch_size`` and ``accumulate`` with at most ``micro_batch`` windows a pass and the same product."""
+    limit = trainer.micro_batch
+    if limit is None or (trainer.token_budget is None and trainer.batch_size <= limit):
+        return trainer
+    if trainer.token_budget is not None:
+        raise ConfigError("trainer.micro_batch: trainer.token_budget sets the size already; give one of them")
+    whole = trainer.batch_size * trainer.accumulate
+    micro = max(size for size in range(1, limit + 1) if whole % size == 0)
+    return replace(trainer, batch_size=micro, accumulate=whole // micro)
 
 
 def _check_encoder(encoder: Encoder) -> None:

@@ -67,7 +67,13 @@ class Encoder(nn.Module):
     @property
     def depth(self) -> int:
         """Number of layers with parameters of their own (1 for ALBERT, whose layers share them)."""
-        return len(self.get_submodule(self._layers)._modules)
+        return len(self.layers())
+
+    def layers(self) -> nn.ModuleList:
+        """The stack of layers, from the embeddings upwards."""
+        stack = self.get_submodule(self._layers)
+        assert isinstance(stack, nn.ModuleList)
+        return stack
 
     def depth_of(self, parameter: str) -> int:
         """0 for the embeddings and what follows them directly, 1 ... ``depth`` for the layers.

@@ -40,7 +40,14 @@ def save_vectors(folder: Path, vectors: WordVectors) -> None:
 def save_weights(folder: Path, model: nn.Module) -> None:
     """The weights alone, written whole or not at all."""
     tensors = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
-    write_with(folder / WEIGHTS, lambda path: save_file(tensors, path))
+    write_with(folder / WEIGHTS, lambda path: _save_tensors(tensors, path))
+
+
+def _save_tensors(tensors: dict[str, torch.Tensor], path: Path) -> None:
+    try:
+        save_file(tensors, path)
+    except SafetensorError as error:  # a full disk is no OSError to it
+        raise OSError(str(error)) from error
 
 
 def load_weights(folder: Path, model: nn.Module) -> None:

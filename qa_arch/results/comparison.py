@@ -36,6 +36,14 @@ HEADINGS = {
     "epochs": "epochs",
     "seconds": "seconds",
     "predict_seconds": "seconds to predict",
+    "batch": "global batch",
+    "micro": "micro batch",
+    "accumulate": "accumulated",
+    "devices": "devices",
+    "strategy": "strategy",
+    "arithmetic": "computed in",
+    "steps": "optimizer steps",
+    "status": "status",
     "run": "run",
     "examples_per_second": "windows/s",
     "peak_memory_mb": "peak MB",
@@ -53,6 +61,12 @@ SELECTION_HEADINGS = {
 """The same of runs that select answers, beside what both have."""
 ALL_HEADINGS = HEADINGS | SELECTION_HEADINGS
 """Every column that a table can show."""
+
+MEMORY = {
+    "cuda": "peak memory: what was allocated on the first GPU",
+    "cpu": "peak memory: the resident memory of the first process, libraries included",
+}
+"""What ``peak_memory_mb`` measures, by kind of device."""
 
 COLUMNS = ("model", "exact", "f1", "HasAns_f1", "NoAns_f1", "null_threshold", "parameters", "seconds")
 SELECTION_COLUMNS = ("model", "accuracy", "mrr", "parameters", "seconds")
@@ -159,9 +173,25 @@ def _row(record: RunRecord, folder: Path, split: str) -> dict[str, Any]:
     row["epochs"] = len(record.epochs) or None
     row["seconds"] = record.seconds.get("fit")
     row["predict_seconds"] = record.seconds.get("predict")
-    row["examples_per_second"] = record.examples_per_second
-    row["peak_memory_mb"] = record.peak_memory_mb
-    return row
+    return row | _means(record)
+
+
+def _means(record: RunRecord) -> dict[str, Any]:
+    """What the run was made with; its batch as the config states it where it ended early."""
+    trainer = record.config.get("trainer", {})
+    stated = {key: trainer.get(name) for key, name in (("micro", "batch_size"), ("accumulate", "accumulate"))}
+    batch = stated | {"devices": trainer.get("devices")} | record.batch
+    if all(isinstance(batch[key], int) for key in ("micro", "accumulate", "devices")):
+        batch.setdefault("global", batch["micro"] * batch["accumulate"] * batch["devices"])
+    return {
+        "batch": batch.get("global"),
+        **{key: batch[key] for key in ("micro", "accumulate", "devices")},
+        "strategy": record.strategy,
+        "arithmetic": record.precision or trainer.get("precision"),
+        "steps": record.epochs[-1].get("step") if record.epochs else None,
+        "examples_per_second": record.examples_per_second,
+        "peak_memory_mb": record.peak_memory_mb,
+    }
 
 
 def _figures(scores: Mapping[str, Any]) -> dict[str, Any]:
@@ -199,6 +229,9 @@ def _notes(runs: Runs, split: str, shown: Mapping[str, str]) -> list[str]:
             notes.append(f"null margin fitted on {record.margin.get('fitted_on', 'nothing')}")
     if "seconds" in shown:
         notes.append("seconds of training, without preparation and validation")
+    if "peak_memory_mb" in shown:
+        kinds = {record.device.get("kind") for _, record in runs}
+        notes += [said for kind, said in MEMORY.items() if kind in kinds]
     for folder, record in runs:
         if shared := (_point(record, split) or {}).get("overlap"):
             notes.append(f"{folder}: scored although {len(shared)} articles are also in its training data")

@@ -105,6 +105,8 @@ def _runs(folder: Path, spec: TableSpec) -> Table:
         table = Table(spec.title, {key: ALL_HEADINGS[key] for key in spec.columns}, [])
     own = [row for row in spec.published if not row.beside]
     ours = [_beside(row, spec.published) for row in (*table.rows, *({"model": row.model} for row in missing))]
+    if spec.sort:
+        ours.sort(key=lambda row: _place(row, spec.sort))
     rows = [*map(_published_row, own), *ours]
     told = dict.fromkeys(
         row.note if row.beside else f"{row.model}, published: {row.note}" for row in spec.published
@@ -119,6 +121,14 @@ def _runs(folder: Path, spec: TableSpec) -> Table:
 
 def _to_be_run(row: Wanted) -> str:
     return f"{row.model}: not run yet; `{row.command}` fills the row"
+
+
+def _place(row: Mapping[str, Any], keys: Sequence[str]) -> list[tuple[bool, Any]]:
+    """What sorts the row by ``keys``: heuristics first, runs without a value last."""
+    learned = "run" in row or "split" not in row
+    return [(learned, 0)] + [
+        (row.get(key) is None, row.get(key) if row.get(key) is not None else 0) for key in keys
+    ]
 
 
 def _published_row(row: Published) -> dict[str, Any]:

@@ -59,6 +59,11 @@ class RunRecord:
     error: str | None = None
     members: list[str] = field(default_factory=list)
     """The runs, each with its config hash, that an ensemble or another decoding is made of."""
+    strategy: str | None = None
+    """``single``, ``ddp``, ``ddp_spawn``, ``fsdp``, ``deepspeed``: how the devices trained together."""
+    precision: str | None = None
+    """What the products were computed in, where the config leaves it to the machine as well."""
+    optimizer_bits: int | None = None
 
     def write(self, folder: str | Path) -> Path:
         return write_json(Path(folder) / RECORD, asdict(self))

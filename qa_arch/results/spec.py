@@ -11,6 +11,7 @@ One table, with everything but ``title`` optional:
     wanted:                        # rows that stand empty until a run of that model is recorded
       - {model: albert, command: qa-arch train experiment=thesis model=albert}
     notes: [Both models saw the same 3 epochs.]
+    sort: [batch, seed]            # columns that the runs are ordered by
 
 ``tables: [...]`` holds several such mappings. One with ``sets`` in place of the rest counts data
 sets, one with ``rows`` is a published table with ours beside it (``results.beside``),
@@ -103,6 +104,8 @@ class TableSpec:
     published: list[Published] = field(default_factory=list)
     wanted: list[Wanted] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    sort: list[str] = field(default_factory=list)
+    """Columns that the runs are ordered by; otherwise they stand in the order of their folders."""
 
 
 @dataclass(frozen=True)
@@ -185,6 +188,7 @@ def _table(raw: Any) -> TableSpec | SetsSpec | BesideSpec:
         return read(BesideSpec, raw)
     spec = read(TableSpec, raw)
     _require(spec.columns, ALL_HEADINGS, "columns", "column")
+    _require(spec.sort, ALL_HEADINGS, "sort", "column")
     return spec
 
 

@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from qa_arch.errors import RunError
 from qa_arch.training.module import Task
+from qa_arch.training.strategies import whole_weights
 
 MONITORS = {
     "f1": ("calibration_f1", 1.0),
@@ -49,10 +50,17 @@ class KeepBest(pl.Callback):
     of its own is chosen by that.
     Without a calibration split the last epoch is the one that is kept. After ``patience`` epochs
     without a better one training stops; 0 = never. A run that stopped so does not go on when resumed.
+    Where the trained model is in shards, ``whole`` is another of its kind that takes the gathered weights.
     """
 
-    def __init__(self, save: Callable[[torch.nn.Module], Any], patience: int = 0, select: str = "f1") -> None:
-        self.save, self.patience = save, patience
+    def __init__(
+        self,
+        save: Callable[[torch.nn.Module], Any],
+        patience: int = 0,
+        select: str = "f1",
+        whole: torch.nn.Module | None = None,
+    ) -> None:
+        self.save, self.patience, self.whole = save, patience, whole
         self.metric, self.sign = MONITORS[select]
         self.best: float = float("-inf")
         self.epoch: int | None = None
@@ -79,9 +87,13 @@ class KeepBest(pl.Callback):
         self.waited += 1
         if value > self.best:
             self.best, self.epoch, self.waited = value, trainer.current_epoch, 0
+            assert isinstance(pl_module, Task)
+            if self.whole is not None:
+                weights = whole_weights(trainer.strategy)
+                if trainer.is_global_zero:
+                    self.whole.load_state_dict(weights)
             if trainer.is_global_zero:
-                assert isinstance(pl_module, Task)
-                self.save(pl_module.model)
+                self.save(self.whole or pl_module.model)
 
     def _stop_when_due(self, trainer: pl.Trainer) -> None:
         if self.patience and self.waited >= self.patience:

@@ -1,14 +1,27 @@
-"""Checkpoints to resume from: the last one, whole or not at all, with plain contents."""
+"""Checkpoints to resume from: the newest and the one before, each whole or not at all, plain contents."""
 
 from __future__ import annotations
 
+import logging
+import os
+import shutil
 import time
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
+from pytorch_lightning.plugins.io import TorchCheckpointIO
+from pytorch_lightning.strategies import DeepSpeedStrategy
 
+from qa_arch.config.files import write_with
+from qa_arch.errors import QaArchError, RunError
+
+log = logging.getLogger(__name__)
 LAST = "last.ckpt"
+PREVIOUS = "previous.ckpt"
 
 
 class KeepLast(pl.Callback):
@@ -36,8 +49,75 @@ class KeepLast(pl.Callback):
         self._save(trainer)
 
     def _save(self, trainer: pl.Trainer) -> None:
-        temporary = self.path.with_suffix(".partial")
-        trainer.save_checkpoint(temporary, weights_only=False)  # optimizer and loops as well
-        if trainer.is_global_zero:
-            temporary.replace(self.path)
+        if isinstance(trainer.strategy, DeepSpeedStrategy):  # a folder, to which every rank adds its shard
+            beside = self.path.with_suffix(".partial")
+            trainer.save_checkpoint(beside, weights_only=False)
+            if trainer.is_global_zero:
+                rotate(beside)
+            trainer.strategy.barrier()
+        else:
+            trainer.save_checkpoint(self.path, weights_only=False)  # optimizer and loops as well
         self.saved = time.monotonic()
+
+
+class DurableCheckpoints(TorchCheckpointIO):
+    """Writes a checkpoint beside the last one, which becomes the previous one once the new one is on disk.
+
+    A full disk costs the new checkpoint and nothing else: the run goes on and says so. Lightning calls
+    this on rank 0 alone, where an error would leave the other ranks waiting for it.
+    """
+
+    def save_checkpoint(
+        self, checkpoint: Mapping[str, Any], path: str | os.PathLike[str], storage_options: Any = None
+    ) -> None:
+        target = Path(path)
+        try:
+            write_with(target, lambda temporary: self._replace(checkpoint, temporary, target))
+        except QaArchError as error:
+            kept = "the checkpoint before it is kept" if target.is_file() else "there is none yet"
+            log.warning("%s; %s, and training goes on: free some space", error, kept)
+
+    @staticmethod
+    def _replace(checkpoint: Mapping[str, Any], temporary: Path, target: Path) -> None:
+        with temporary.open("wb") as file:
+            torch.save(checkpoint, file)
+            file.flush()
+            os.fsync(file.fileno())
+        if target.is_file():
+            target.replace(target.with_name(PREVIOUS))
+
+
+def rotate(written: Path) -> None:
+    """Make the folder ``written`` the last checkpoint, and the last one the previous one."""
+    last, previous = (written.with_name(name) for name in (LAST, PREVIOUS))
+    if last.exists():
+        shutil.rmtree(previous, ignore_errors=True)
+        last.replace(previous)
+    written.replace(last)
+
+
+def newest(folder: Path) -> Path | None:
+    """The newest whole checkpoint of a run folder; None where none was ever written.
+
+    Raises RunError where there are checkpoints and none of them is whole.
+    """
+    found = [path for path in (folder / LAST, folder / PREVIOUS) if path.exists()]
+    for path in found:
+        if _is_whole(path):
+            return path
+        log.warning("%s: damaged, it is left out", path)
+    if found:
+        names = " and ".join(path.name for path in found)
+        raise RunError(f"{folder}: {names} cannot be read; --if-exists replace starts the run anew")
+    return None
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether every part of the file has the checksum it was written with."""
+    if path.is_dir():  # moved into place once all ranks had written
+        return True
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.testzip() is None
+    except (zipfile.BadZipFile, OSError, EOFError, ValueError):
+        return False

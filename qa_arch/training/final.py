@@ -89,7 +89,7 @@ def _read(config: Config, parts: Parts, split: str) -> tuple[Ranking, float]:
         config.decode,
         vectors=vector_rows(parts.vectors, table),
         batch_size=config.trainer.eval_batch_size,
-        precision=config.trainer.precision,
+        precision=config.trainer.precision,  # type: ignore[arg-type]
     )
     if torch.cuda.is_available():
         torch.cuda.synchronize()

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-from pytorch_lightning.strategies import DDPStrategy
+from pytorch_lightning.plugins.environments import LightningEnvironment
 
 from qa_arch.config.identity import config_hash
+from qa_arch.config.launched import launched
 from qa_arch.config.schema import Config
 from qa_arch.predict import store
 from qa_arch.predict.predictor import MODEL
+from qa_arch.training import strategies
 from qa_arch.training.callbacks import History, KeepBest, RandomState, SameConfig
-from qa_arch.training.checkpoint import LAST, KeepLast
+from qa_arch.training.checkpoint import DurableCheckpoints, KeepLast, newest
 from qa_arch.training.kinds import Parts, kind_of
 from qa_arch.training.machine import PRECISIONS
 from qa_arch.training.progress import TrainingProgress
@@ -60,24 +63,37 @@ def fit(
     """Train ``parts.model``; the best weights on calibration lie in the run folder afterwards."""
     _quiet()
     settings = config.trainer
-    checkpoint = folder / LAST
-    if resume and not checkpoint.is_file():
+    checkpoint = newest(folder) if resume else None
+    if resume and checkpoint is None:
         log.info("no checkpoint in %s yet: training starts from the beginning", folder)
     kind = kind_of(config)
     data = kind.data(config, parts, pin=gpu)
     history = History(publish)
-    best = KeepBest(partial(store.save_weights, folder / MODEL), settings.patience, settings.select)
+    place, world = launched(), int(os.environ.get("WORLD_SIZE", 1))
+    strategy = strategies.name_of(settings, world)
+    sharded = strategy in strategies.SHARDED
+    trained = copy.deepcopy(parts.model) if sharded else parts.model
+    best = KeepBest(
+        partial(store.save_weights, folder / MODEL),
+        settings.patience,
+        settings.select,
+        whole=parts.model if sharded else None,
+    )
     with ExitStack() as stack:
         trainer = pl.Trainer(
             accelerator="gpu" if gpu else "cpu",
-            devices=settings.devices,
-            strategy=_strategy(),
+            devices=place.local_world if place else settings.devices,
+            num_nodes=place.nodes if place else 1,
+            strategy=strategies.build(strategy, world=world),
+            # DeepSpeed has the gradients in shards and clips them itself.
+            gradient_clip_val=config.optim.clip or None if strategy == "deepspeed" else None,
             precision=PRECISIONS[settings.precision],  # type: ignore[arg-type]
             max_epochs=settings.epochs,
             max_steps=settings.max_steps,
             accumulate_grad_batches=settings.accumulate,
             logger=_logger(config, folder, stack),
             callbacks=_callbacks(config, folder, history, best),
+            plugins=_plugins(),
             num_sanity_val_steps=0,
             # Under a token budget epochs differ in length, which Lightning reads off a new loader.
             reload_dataloaders_every_n_epochs=int(settings.token_budget is not None),
@@ -89,16 +105,17 @@ def fit(
         )
         steps = -(-len(data.sampler(world=trainer.world_size)) // settings.accumulate) * settings.epochs
         if settings.compile:
-            parts.model.compile()  # in place: torch.compile(model) would rename every weight
+            trained.compile()  # in place: torch.compile(model) would rename every weight
         task = kind.task(
-            config, parts, total_steps=steps if settings.max_steps < 0 else min(steps, settings.max_steps)
+            config,
+            replace(parts, model=trained),  # type: ignore[type-var]
+            total_steps=steps if settings.max_steps < 0 else min(steps, settings.max_steps),
         )
-        path = checkpoint if resume and checkpoint.is_file() else None
+        task.optimizer_bits = settings.optimizer_bits  # type: ignore[assignment]
         with _interruptible():
-            trainer.fit(task, datamodule=data, ckpt_path=path, weights_only=True)
+            trainer.fit(task, datamodule=data, ckpt_path=checkpoint, weights_only=True)
     seconds = sum(epoch["train_seconds"] for epoch in history.epochs)
     windows = sum(epoch["windows"] for epoch in history.epochs)
-    world = trainer.world_size
     return Fit(
         epochs=history.epochs,
         best_epoch=best.epoch,
@@ -112,9 +129,9 @@ def fit(
     )
 
 
-def _strategy() -> Any:
-    """DDP where this process is one of several. Our only buffers are fixed word vectors: not sent about."""
-    return DDPStrategy(broadcast_buffers=False) if int(os.environ.get("WORLD_SIZE", 1)) > 1 else "auto"
+def _plugins() -> list[Any]:
+    """Our checkpoints; and who meets whom is what the environment says, inside a SLURM job as well."""
+    return [DurableCheckpoints(), LightningEnvironment()]
 
 
 def _callbacks(config: Config, folder: Path, history: History, best: KeepBest) -> list[pl.Callback]:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import random
 import resource
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from qa_arch.config.schema import Trainer
-from qa_arch.errors import ConfigError
+from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.results.provenance import processor
 
+BF16 = (8, 0)
+"""The compute capability from which GPUs have bf16 (Ampere)."""
 PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
 
@@ -26,6 +30,23 @@ def uses_gpu(settings: Trainer) -> bool:
     if settings.precision == "fp16" and not found:
         raise ConfigError("trainer.precision: fp16 needs a GPU; use bf16 or fp32 on a CPU")
     return found and settings.accelerator != "cpu"
+
+
+def resolve(settings: Trainer, *, gpu: bool) -> Trainer:
+    """``settings`` with what they leave to the machine: precision and optimizer bits."""
+    precision, bits = settings.precision, settings.optimizer_bits
+    if precision == "auto":
+        precision = "fp32" if not gpu else "bf16" if torch.cuda.get_device_capability() >= BF16 else "fp16"
+    packed = importlib.util.find_spec("bitsandbytes") is not None
+    if bits == "auto":
+        bits = 8 if gpu and packed else 32
+    elif bits == 8 and not gpu:
+        raise ConfigError("trainer.optimizer_bits: 8 bits need a GPU; use 32, or auto")
+    elif bits == 8 and not packed:
+        raise UnavailableError(
+            "trainer.optimizer_bits: bitsandbytes is not installed; pip install 'qa-arch[8bit]', or use 32"
+        )
+    return replace(settings, precision=precision, optimizer_bits=bits)
 
 
 def describe(gpu: bool) -> dict[str, Any]:

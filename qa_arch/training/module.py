@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.strategies import ModelParallelStrategy
 from torch import nn
 
 from qa_arch.config.schema import Optim
@@ -14,6 +15,7 @@ from qa_arch.decode.readout import Readout
 from qa_arch.training.losses import window_loss
 from qa_arch.training.optim import make_optimizer, parameter_groups, schedule
 from qa_arch.training.scoring import calibration_metrics, gather
+from qa_arch.training.strategies import shard
 from qa_arch.types.tensors import Batch
 from qa_arch.types.text import QuestionSet
 
@@ -36,9 +38,15 @@ class Task(pl.LightningModule):
         self.optim = optim
         self.total_steps = total_steps
         self.accumulate = accumulate
+        self.optimizer_bits: Literal[8, 32] = 32
         self.train_sums = torch.zeros(2, dtype=torch.float64)
         """Sum of losses and number of windows of this epoch so far, on this rank. Not a buffer: DDP
         would put rank 0's over those of the others."""
+
+    def configure_model(self) -> None:
+        if isinstance(self.trainer.strategy, ModelParallelStrategy):
+            assert self.device_mesh is not None
+            shard(self.model, self.device_mesh["data_parallel"])
 
     def configure_optimizers(self) -> Any:
         groups = parameter_groups(
@@ -50,7 +58,7 @@ class Task(pl.LightningModule):
         )
         # Fused takes a third of the time, on a CPU too, but unscales gradients itself: too late to clip.
         fused = self.trainer.precision != "16-mixed"
-        optimizer = make_optimizer(self.optim.name, groups, fused=fused)
+        optimizer = make_optimizer(self.optim.name, groups, fused=fused, bits=self.optimizer_bits)
         scheduler = schedule(optimizer, self.optim.schedule, steps=self.total_steps, warmup=self.optim.warmup)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
@@ -68,7 +76,8 @@ class Task(pl.LightningModule):
         self.train_sums = self.train_sums.to(self.device)
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        if self.optim.clip:  # not Lightning's clipping, which refuses fused optimizers without need
+        # Not Lightning's clipping, which refuses fused optimizers without need; DeepSpeed has its own.
+        if self.optim.clip and self.trainer.gradient_clip_val is None:
             torch.nn.utils.clip_grad_norm_(self.parameters(), self.optim.clip)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:

@@ -46,10 +46,19 @@ def parameter_groups(
     return [{"params": params, "lr": rate, "weight_decay": decay} for (rate, decay), params in groups.items()]
 
 
-def make_optimizer(name: Optimizer, groups: list[dict], *, fused: bool) -> torch.optim.Optimizer:
-    """The optimizer ``name`` over ``groups``; ``fused`` where it can be (AdamW)."""
+def make_optimizer(
+    name: Optimizer, groups: list[dict], *, fused: bool, bits: int = 32
+) -> torch.optim.Optimizer:
+    """The optimizer ``name`` over ``groups``; ``fused`` where it can be (AdamW).
+
+    With ``bits`` 8 AdamW's two moments are held in 8 bits (Dettmers et al. 2022).
+    """
     if name == "adamax":  # Kingma & Ba 2015, section 7.1
         return torch.optim.Adamax(groups, foreach=True)
+    if bits == 8:
+        from bitsandbytes.optim import AdamW8bit  # type: ignore[import-not-found]
+
+        return AdamW8bit(groups)
     return torch.optim.AdamW(groups, fused=fused)
 
 

@@ -6,20 +6,24 @@ run folder a second time and does nothing for a caller without a command line.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
-from qa_arch.config.schema import Trainer, validate
+from qa_arch.config.launched import launched
+from qa_arch.config.schema import Config, Trainer, validate
 from qa_arch.results.record import read_record
 from qa_arch.system import lifeline, lock
-from qa_arch.training import machine
+from qa_arch.training import machine, strategies
 from qa_arch.training.fitting import fit
 from qa_arch.training.kinds import kind_of
 
@@ -35,24 +39,29 @@ def world_size(settings: Trainer, *, gpu: bool) -> int:
 
 
 @contextmanager
-def other_ranks(world: int, folder: Path, *, resume: bool, trusted: Sequence[str]) -> Iterator[None]:
-    """Run ranks 1 to ``world - 1`` beside the body, which is rank 0; none of them outlives it."""
-    if world == 1:
-        yield
+def other_ranks(
+    world: int, folder: Path, *, resume: bool, trusted: Sequence[str], spawn: bool = False
+) -> Iterator[None]:
+    """Run ranks 1 to ``world - 1`` beside the body, which is rank 0; none of them outlives it.
+
+    Each is a program of its own, or with ``spawn`` a process of ``multiprocessing``. Where torchrun or
+    srun has started the ranks already, the body is rank 0 of those.
+    """
+    if launched() is not None or world == 1:
+        try:
+            yield
+        finally:
+            _leave_group()
         return
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": str(world)}
     before = dict(os.environ)
     arguments = (str(folder), "resume" if resume else "anew", *trusted)
-    others = [
-        lifeline.start(
-            lifeline.module_command("qa_arch.training.ranks", *arguments),
-            env=before | meeting | {"LOCAL_RANK": str(rank)},
-            pass_fds=lock.descriptors(),  # the run is in use until its last rank has ended
-        )
-        for rank in range(1, world)
-    ]
+    others: list[subprocess.Popen | _Spawned] = []
     try:
-        os.environ.update(meeting, LOCAL_RANK="0")
+        for rank in range(1, world):
+            os.environ.update(meeting, LOCAL_RANK=str(rank))
+            others.append(_Spawned(*arguments) if spawn else _program(*arguments))
+        os.environ.update(LOCAL_RANK="0")
         yield
         for process in others:
             process.wait(PATIENCE)
@@ -63,8 +72,40 @@ def other_ranks(world: int, folder: Path, *, resume: bool, trusted: Sequence[str
         for name in (*meeting, "LOCAL_RANK"):  # else a later run in this process takes itself for a rank
             os.environ.pop(name, None)
         os.environ.update(before)
-        if dist.is_initialized():
-            dist.destroy_process_group()
+        _leave_group()
+
+
+def _program(*arguments: str) -> subprocess.Popen:
+    """A rank as a program of its own."""
+    command = lifeline.module_command("qa_arch.training.ranks", *arguments)
+    return lifeline.start(command, pass_fds=lock.descriptors())  # the run is in use until its last rank ends
+
+
+class _Spawned:
+    """A rank as a process that ``multiprocessing`` spawns: what a caller that is a notebook can offer."""
+
+    def __init__(self, *arguments: str) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.process = context.Process(target=_tied, args=(os.getpid(), *arguments))
+        self.process.start()
+
+    def wait(self, timeout: float | None = None) -> None:
+        self.process.join(timeout)
+        if self.process.is_alive():
+            raise TimeoutError(f"a rank is still at work {timeout:.0f} seconds after rank 0 ended")
+
+    def kill(self) -> None:
+        self.process.kill()
+
+
+def _tied(parent: int, *arguments: str) -> None:
+    lifeline.die_with(parent)
+    main(*arguments)
+
+
+def _leave_group() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def _free_port() -> int:
@@ -75,11 +116,20 @@ def _free_port() -> int:
 
 def main(folder: str, how: str, *trusted: str) -> None:
     """What one of the other ranks does: the same run, of which rank 0 alone writes."""
-    config = validate(read_record(folder).config)
+    follow(validate(read_record(folder).config), Path(folder), resume=how == "resume", trusted=trusted)
+
+
+def follow(config: Config, folder: Path, *, resume: bool, trusted: Sequence[str]) -> None:
+    """Train as a rank other than 0, with the process group that the environment describes."""
     gpu = machine.uses_gpu(config.trainer)
+    config = replace(config, trainer=machine.resolve(config.trainer, gpu=gpu))
+    strategies.require(config.trainer, gpu=gpu)
     machine.seed_everything(config.seed)
     parts = kind_of(config).assemble(config, trusted)
-    fit(config, parts, Path(folder), gpu=gpu, resume=how == "resume", publish=lambda epochs: None)
+    try:
+        fit(config, parts, folder, gpu=gpu, resume=resume, publish=lambda epochs: None)
+    finally:
+        _leave_group()
 
 
 if __name__ == "__main__":

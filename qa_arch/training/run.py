@@ -19,7 +19,8 @@ from qa_arch.predict import store
 from qa_arch.predict.predictor import MODEL
 from qa_arch.results import provenance
 from qa_arch.results.record import RunRecord
-from qa_arch.training import machine
+from qa_arch.training import machine, strategies
+from qa_arch.training.checkpoint import LAST
 from qa_arch.training.fitting import Fit, fit
 from qa_arch.training.kinds import kind_of
 from qa_arch.training.ranks import other_ranks, world_size
@@ -59,6 +60,8 @@ def train(
         status = "oom" if oom else "failed" if isinstance(error, Exception) else "killed"
         write_atomic(folder / TRACEBACK, traceback.format_exc())
         run.note(status=status, error=f"{type(error).__name__}: {error}".strip().splitlines()[0])
+        if (folder / LAST).is_file():
+            log.info("%s: --if-exists resume goes on from its last checkpoint", folder)
         if not oom:
             raise
         log.error(
@@ -69,6 +72,8 @@ def train(
 
 def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str]) -> None:
     gpu = machine.uses_gpu(config.trainer)
+    config = replace(config, trainer=machine.resolve(config.trainer, gpu=gpu))
+    strategies.require(config.trainer, gpu=gpu)
     machine.reset_peak(gpu)
     machine.seed_everything(config.seed)
     begun = time.perf_counter()
@@ -77,16 +82,20 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str]) -> No
     hashes = {split: questions.fingerprint for split, questions in parts.sets.items()}
     if parts.vectors is not None:
         hashes["glove"] = parts.vectors.fingerprint
+    world = world_size(config.trainer, gpu=gpu)
     run.note(
-        config_hash=config_hash(asdict(config), hashes),
+        config_hash=config_hash(run.record.config, hashes),
         data=kind.facts(parts),
         device=machine.describe(gpu),
+        strategy=strategies.name_of(config.trainer, world),
+        precision=config.trainer.precision,
+        optimizer_bits=config.trainer.optimizer_bits,
         parameters=asdict(parameter_blocks(parts.model)),
     )
     kind.save(run.folder / MODEL, parts)
     prepared = time.perf_counter()
-    world = world_size(config.trainer, gpu=gpu)
-    with other_ranks(world, run.folder, resume=resume, trusted=trusted):
+    spawn = config.trainer.strategy == "ddp_spawn"
+    with other_ranks(world, run.folder, resume=resume, trusted=trusted, spawn=spawn):
         done: Fit = fit(
             config, parts, run.folder, gpu=gpu, resume=resume, publish=lambda epochs: run.note(epochs=epochs)
         )

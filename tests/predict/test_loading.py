@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 import sys
 
@@ -148,6 +149,18 @@ def test_saving_that_fails_leaves_the_old_files(tmp_path, monkeypatch):
         store.save_weights(tmp_path, torch.nn.Linear(2, 2))
     assert [path.name for path in tmp_path.iterdir()] == [store.WEIGHTS]
     assert (tmp_path / store.WEIGHTS).read_bytes() == before
+
+
+def test_a_disk_without_room_for_the_weights_is_told_in_one_line(tmp_path):
+    """The system's own refusal, which safetensors raises as an error of its own kind."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+    try:
+        with pytest.raises(QaArchError, match=r"model\.safetensors: cannot be written .*File too large"):
+            store.save_weights(tmp_path, torch.nn.Linear(100, 100))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not list(tmp_path.iterdir())
 
 
 def test_vectors_that_do_not_fit_their_words(tmp_path, copied):

@@ -90,3 +90,37 @@ def test_tables_by_what_was_measured(make_record):
     assert together == {frozenset(g.split()) for g in ("run0 run1 run3", "run2", "run4", "run5")}
     for group in groups:
         comparison(group)
+
+
+def test_what_a_run_was_made_with(make_record):
+    """Of one that ran out of memory: what its config says, and no figures."""
+    trainer = {"batch_size": 64, "accumulate": 2, "devices": 2, "precision": "auto"}
+    made = {"micro": 8, "accumulate": 2, "devices": 2, "global": 32}
+    done = make_record(
+        batch=made,
+        strategy="ddp",
+        precision="bf16",
+        examples_per_second=12.5,
+        peak_memory_mb=900.0,
+        epochs=[{"step": 7}, {"step": 14}],
+        device={"kind": "cpu"},
+        config={"trainer": trainer},
+    )
+    gone = make_record(exact=None, status="oom", config={"trainer": trainer}, device={"kind": "cpu"})
+    keys = (
+        "batch",
+        "micro",
+        "accumulate",
+        "devices",
+        "strategy",
+        "arithmetic",
+        "steps",
+        "examples_per_second",
+    )
+    table = comparison(named([done, gone]), columns=["model", "exact", *keys, "peak_memory_mb"])
+    first, second = ([row[key] for key in (*keys, "peak_memory_mb")] for row in table.rows[-2:])
+    assert first == [32, 8, 2, 2, "ddp", "bf16", 14, 12.5, 900.0]
+    assert second == [256, 64, 2, 2, None, "auto", None, None, None]
+    assert [note for note in table.notes if "peak memory" in note] == [
+        "peak memory: the resident memory of the first process, libraries included"
+    ]

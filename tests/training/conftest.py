@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 
 from qa_arch.cli.compose import compose
 from qa_arch.config.files import write_json
@@ -41,12 +42,25 @@ def few_questions(tmp_path_factory) -> list[str]:
     return [f"data.{split}={folder}/{split}.json" for split in ("train", "calibration", "dev")]
 
 
-@pytest.fixture
-def configure(few_questions) -> Callable[..., Config]:
+@pytest.fixture(scope="session")
+def small(few_questions) -> list[str]:
+    """The overrides of the runs below, for a command line."""
+    return [*SMALL, *few_questions]
+
+
+@pytest.fixture(scope="session")
+def configure_once(few_questions) -> Callable[..., Config]:
+    """``configure`` for fixtures that several tests share."""
+
     def build(*overrides: str) -> Config:
         return validate(compose([*SMALL, *few_questions, *overrides]))
 
     return build
+
+
+@pytest.fixture
+def configure(configure_once) -> Callable[..., Config]:
+    return configure_once
 
 
 @dataclass(frozen=True)
@@ -72,3 +86,28 @@ def run_training(configure, tmp_path) -> Callable[..., Trained]:
         return Trained(train(configure(*overrides), folder=folder, resume=resume), folder)
 
     return run
+
+
+CLOCKS = ("seconds", "train_seconds", "windows_per_second")
+
+
+@pytest.fixture(scope="session")
+def same() -> Callable[..., None]:
+    """Assert that two checkpoints hold the same: each value of each state exactly, clocks apart."""
+
+    def check(found, expected, where: str = "checkpoint") -> None:
+        assert type(found) is type(expected), where
+        if isinstance(expected, torch.Tensor):
+            assert torch.equal(found, expected), where
+        elif isinstance(expected, dict):
+            assert found.keys() == expected.keys(), where
+            for key in set(expected) - set(CLOCKS):
+                check(found[key], expected[key], f"{where}.{key}")
+        elif isinstance(expected, list | tuple):
+            assert len(found) == len(expected), where
+            for number, pair in enumerate(zip(found, expected, strict=True)):
+                check(*pair, f"{where}[{number}]")
+        else:
+            assert found == expected, where
+
+    return check

@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from qa_arch.data.squad import question_set
+from qa_arch.decode import formats
 from qa_arch.decode.readout import Readout
 from qa_arch.errors import RunError
 from qa_arch.features.collate import Collator
@@ -22,14 +24,17 @@ from qa_arch.types.tensors import SpanLogits
 
 PROGRAM = Path(__file__).parents[1] / "ranks.py"
 QUESTIONS = (1, 5, 7)
+SCRIPTS = "Zoë Ångström sang «Ωmega ½» in 東京 🎻 before the Łódź choir, naïve façade — там, где снег. " * 8
 
 
 def readings(config) -> list[tuple[Readout, list[SpanLogits]]]:
-    """For sets of 1, 5 and 7 questions: an empty reading and made-up logits of each window."""
+    """For sets of 1, 5 and 7 questions and one in many scripts: an empty reading, made-up logits."""
     parts = assemble(config)
     found = []
-    for n in QUESTIONS:
-        questions = question_set(f"first {n}", parts.sets["dev"].examples[:n], "2.0")
+    scripts = [replace(e, context=SCRIPTS, answers=(), plausible=()) for e in parts.sets["dev"].examples[:3]]
+    sets = [*(parts.sets["dev"].examples[:n] for n in QUESTIONS), tuple(scripts)]
+    for n, examples in enumerate(sets):
+        questions = question_set(f"set {n}", examples, "2.0")
         table = make_features(config, questions, parts.tokenizer, parts.encoder)
         windows = []
         for row in range(len(table)):
@@ -43,20 +48,30 @@ def readings(config) -> list[tuple[Readout, list[SpanLogits]]]:
 
 @pytest.mark.parametrize("world", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_every_rank_has_the_ranking_of_one(configure, tmp_path, world):
-    """With more ranks than windows, and one window that two ranks read."""
+    """With more ranks than windows, windows of one question on several ranks, one window that two ranks
+    read, a rank that reads nothing, and answers in many scripts: the files too, byte for byte."""
     given = readings(configure("features.max_length=48", "features.stride=8"))
-    assert len(given[-1][1]) > len(QUESTIONS)
+    assert len(given[2][1]) > QUESTIONS[2]
+    assert len(given[3][1]) > 3 * world
     torch.save(given, tmp_path / "readings.pt")
     run_ranks("join", world, tmp_path)
     expected = []
-    for readout, windows in given:
+    for number, (readout, windows) in enumerate(given):
         for row, logits in enumerate(windows):
             readout.add(torch.tensor([row]), logits)
         ranking = gather(readout)
+        formats.write(tmp_path / f"said-1-0-{number}", ranking, 0.0)
         columns = ("offsets", "start", "end", "probability")
         expected.append({name: getattr(ranking, name).tolist() for name in columns})
     for rank in range(world):
         assert json.loads((tmp_path / f"join-{world}-{rank}.json").read_text()) == expected
+        for number in range(len(given)):
+            alone = {path.name: path.read_bytes() for path in (tmp_path / f"said-1-0-{number}").iterdir()}
+            there = tmp_path / f"said-{world}-{rank}-{number}"
+            assert {path.name: path.read_bytes() for path in there.iterdir()} == alone
+            assert alone
+    texts = json.loads((tmp_path / "said-1-0-3" / "nbest_predictions.json").read_text(encoding="utf-8"))
+    assert any(not row["text"].isascii() for rows in texts.values() for row in rows)
 
 
 def run_ranks(task: str, world: int, folder: Path) -> None:

@@ -1,11 +1,23 @@
-"""Stopped and resumed is the same as never stopped: weights bit for bit, history, best epoch."""
+"""Stopped and resumed is the same as never stopped: every bit of state, the order of ids, the history."""
 
 from __future__ import annotations
 
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+
 import pytest
 import torch
+from pytorch_lightning.plugins.precision import MixedPrecision
 
-from qa_arch.training.checkpoint import KeepLast
+from qa_arch.errors import RunError
+from qa_arch.results.record import read_record
+from qa_arch.training import checkpoint, fitting, module
+from qa_arch.training.checkpoint import LAST, PREVIOUS, DurableCheckpoints, KeepLast, newest
+from qa_arch.training.module import SpanTask
 
 TWO_EPOCHS = (
     "trainer.epochs=2",
@@ -14,6 +26,8 @@ TWO_EPOCHS = (
     "encoder.hidden_dropout=0.1",  # so that the random states matter
     "model.dropout=0.1",
 )
+"""21 questions in batches of 4, two batches a step: checkpoints after steps 1 and 2, then the epoch's."""
+CLOCKS = ("seconds", "train_seconds", "windows_per_second")
 
 
 class StoppedError(Exception):
@@ -22,26 +36,55 @@ class StoppedError(Exception):
 
 @pytest.fixture
 def stop_after(monkeypatch):
-    """Raise right after the n-th checkpoint was written."""
+    """Raise right after the n-th checkpoint from now was written; 0 = never."""
+    left = [0]
+    save = KeepLast._save
 
-    def arrange(checkpoints: int, error: type[BaseException] = StoppedError) -> None:
-        save, count = KeepLast._save, iter(range(1, 1000))
+    def stopping(self, trainer):
+        save(self, trainer)
+        left[0] -= 1
+        if left[0] == 0:
+            raise StoppedError
 
-        def stopping(self, trainer):
-            save(self, trainer)
-            if next(count) == checkpoints:
-                raise error
+    monkeypatch.setattr(KeepLast, "_save", stopping)
+    return lambda checkpoints: left.__setitem__(0, checkpoints)
 
-        monkeypatch.setattr(KeepLast, "_save", stopping)
 
-    return arrange
+@pytest.fixture
+def order(monkeypatch):
+    """The window numbers of each batch as it is trained on, by (epoch, batch)."""
+    seen: dict[tuple[int, int], list[int]] = {}
+    step = SpanTask.training_step
+
+    def noting(self, batch, batch_idx):
+        seen[self.current_epoch, batch_idx] = batch.index.tolist()
+        return step(self, batch, batch_idx)
+
+    monkeypatch.setattr(SpanTask, "training_step", noting)
+    return seen
+
+
+@pytest.fixture
+def stopped(run_training, stop_after):
+    """Train until the n-th checkpoint and no further."""
+
+    def run(checkpoints: int, *overrides: str, name: str = "stopped", resume: bool = False) -> None:
+        stop_after(checkpoints)
+        with pytest.raises(StoppedError):
+            run_training(*overrides, name=name, resume=resume)
+        stop_after(0)
+
+    return run
 
 
 def told(record) -> tuple:
     """What a record says, less the clock."""
-    clocks = ("train_seconds", "windows_per_second")
-    epochs = [{k: v for k, v in epoch.items() if k not in clocks} for epoch in record.epochs]
+    epochs = [{k: v for k, v in epoch.items() if k not in CLOCKS} for epoch in record.epochs]
     return epochs, record.best_epoch, record.margin, record.scores, record.config_hash, record.parameters
+
+
+def state(run) -> dict:
+    return torch.load(run.checkpoint, weights_only=True)
 
 
 def test_the_same_seed_gives_the_same_run(run_training):
@@ -52,18 +95,145 @@ def test_the_same_seed_gives_the_same_run(run_training):
 
 
 @pytest.mark.parametrize("stop", [1, 2, 3, 5], ids=["first", "mid-epoch", "epoch's end", "second epoch"])
-def test_resumed_is_the_same_as_never_stopped(run_training, stop_after, monkeypatch, stop):
-    """21 questions in batches of 4, two batches a step: checkpoints after steps 1 and 2, then the epoch's."""
+def test_resumed_is_the_same_as_never_stopped(run_training, stopped, same, stop):
     straight = run_training(*TWO_EPOCHS, name="straight")
-    with monkeypatch.context():
-        stop_after(stop)
-        with pytest.raises(StoppedError):
-            run_training(*TWO_EPOCHS, name="stopped")
-    monkeypatch.undo()
+    stopped(stop, *TWO_EPOCHS)
     resumed = run_training(*TWO_EPOCHS, name="stopped", resume=True)
     assert told(resumed.record) == told(straight.record)
     assert resumed.weights == straight.weights
-    last, expected = (torch.load(run.checkpoint, weights_only=True) for run in (resumed, straight))
-    assert last["state_dict"].keys() == expected["state_dict"].keys()
-    for name, value in expected["state_dict"].items():
-        assert torch.equal(last["state_dict"][name], value), name
+    same(state(resumed), state(straight))
+
+
+def test_four_epochs_in_three_sittings(run_training, stopped, same, order):
+    """Stopped after epoch 2, again inside epoch 4, then finished."""
+    four = (*TWO_EPOCHS, "trainer.epochs=4")
+    straight = run_training(*four, name="straight")
+    expected = dict(order)
+    epochs = [[ids for (at, _), ids in expected.items() if at == epoch] for epoch in range(4)]
+    assert all(one != other for n, one in enumerate(epochs) for other in epochs[:n])
+    order.clear()
+    stopped(6, *four)
+    assert list(order) == list(expected)[:12]
+    stopped(4, *four, resume=True)
+    assert list(order) == list(expected)[:20]
+    resumed = run_training(*four, name="stopped", resume=True)
+    assert list(order.items()) == list(expected.items())
+    assert resumed.weights == straight.weights
+    assert told(resumed.record) == told(straight.record)
+    same(state(resumed), state(straight))
+
+
+def test_patience_goes_on_where_it_stood(run_training, stopped, monkeypatch):
+    """The best epoch is the second; stopped in the third, it ends for good after the fourth."""
+    scores = iter([20.0, 30.0, 10.0, 10.0, 99.0])
+    monkeypatch.setattr(module, "calibration_metrics", lambda *_: {"calibration_f1": next(scores)})
+    settings = (*TWO_EPOCHS, "trainer.epochs=6", "trainer.patience=2")
+    stopped(7, *settings)
+    record = run_training(*settings, name="stopped", resume=True).record
+    assert [epoch["calibration_f1"] for epoch in record.epochs] == [20.0, 30.0, 10.0, 10.0]
+    assert record.best_epoch == 1
+    again = run_training(*settings, name="stopped", resume=True).record
+    assert (len(again.epochs), next(scores)) == (4, 99.0)
+
+
+def test_the_scale_of_half_precision_goes_on_too(run_training, stopped, same, monkeypatch):
+    """fp16 on a CPU, with a scaler that grows within the run: its scale and its count of good steps."""
+
+    def half(*_):
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**4, growth_interval=2)
+        return [DurableCheckpoints(), MixedPrecision("16-mixed", "cpu", scaler=scaler)]
+
+    monkeypatch.setattr(fitting, "_plugins", half)
+    monkeypatch.setitem(fitting.PRECISIONS, "fp32", None)
+    straight = run_training(*TWO_EPOCHS, name="straight")
+    assert state(straight)["MixedPrecision"]["scale"] == 2.0**7  # six steps
+    stopped(4, *TWO_EPOCHS)
+    resumed = run_training(*TWO_EPOCHS, name="stopped", resume=True)
+    assert resumed.weights == straight.weights
+    same(state(resumed), state(straight))
+
+
+@pytest.mark.parametrize("harm", ["cut short", "empty", "one bit"])
+def test_a_damaged_checkpoint_costs_only_itself(run_training, stopped, same, caplog, harm):
+    straight = run_training(*TWO_EPOCHS, name="straight")
+    stopped(5, *TWO_EPOCHS)
+    folder = straight.folder.parent / "stopped"
+    _harm(folder / LAST, harm)
+    with caplog.at_level(logging.WARNING, "qa_arch"):
+        resumed = run_training(*TWO_EPOCHS, name="stopped", resume=True)
+    assert "last.ckpt: damaged" in caplog.text
+    assert resumed.weights == straight.weights
+    same(state(resumed), state(straight))
+    for name in (LAST, PREVIOUS):
+        _harm(folder / name, harm)
+    with pytest.raises(RunError, match=r"last\.ckpt and previous\.ckpt cannot be read; --if-exists replace"):
+        newest(folder)
+
+
+def _harm(path, how: str) -> None:
+    whole = bytearray(path.read_bytes())
+    whole[len(whole) // 2] ^= 1
+    path.write_bytes({"cut short": whole[:-100], "empty": b"", "one bit": whole}[how])
+
+
+def test_a_full_disk_costs_only_what_it_had_no_room_for(run_training, stopped, same, monkeypatch, caplog):
+    """Room for the first two: the run ends all the same, and a stopped one goes on from the second."""
+    straight = run_training(*TWO_EPOCHS, name="straight")
+
+    def fill_the_disk_after(room: int):
+        saved = iter(range(room))
+        write = torch.save
+
+        def save(value, file):
+            if next(saved, None) is None:
+                file.write(b"half a checkpoint")
+                raise OSError(28, "No space left on device")
+            write(value, file)
+
+        monkeypatch.setattr(checkpoint.torch, "save", save)
+
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "qa_arch"):
+        patch.setattr(checkpoint.torch, "save", torch.save)
+        fill_the_disk_after(2)
+        through = run_training(*TWO_EPOCHS, name="through")
+        assert through.weights == straight.weights
+        assert sorted(path.name for path in through.folder.glob("*.ckpt")) == [LAST, PREVIOUS]
+        assert state(through)["global_step"] == 2
+        assert not list(through.folder.glob(".last*"))
+        fill_the_disk_after(2)
+        stopped(5, *TWO_EPOCHS)
+    assert "last.ckpt: cannot be written (No space left on device)" in caplog.text
+    assert "the checkpoint before it is kept, and training goes on" in caplog.text
+    resumed = run_training(*TWO_EPOCHS, name="stopped", resume=True)
+    assert resumed.weights == straight.weights
+    same(state(resumed), state(straight))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", [1, 2])
+def test_killed_processes_go_on(run_training, small, tmp_path, world):
+    """Every process killed at once, five times, a little later each time; then left to finish."""
+    settings = [*TWO_EPOCHS, "trainer.epochs=4", f"trainer.devices={world}"]
+    straight = run_training(*settings, name="straight")
+    folder = tmp_path / "killed"
+    command = [sys.executable, "-m", "qa_arch.cli.main", "train", *small, *settings, "--resume"]
+    killed = 0
+    for sitting in range(5):
+        seen = _written(folder)
+        process = subprocess.Popen([*command, "--folder", str(folder)], start_new_session=True)
+        while process.poll() is None and _written(folder) == seen:
+            time.sleep(0.005)
+        time.sleep(0.05 * sitting)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            killed += 1
+        process.wait()
+    assert killed >= 2
+    assert subprocess.run([*command, "--folder", str(folder)]).returncode == 0
+    assert (folder / "model" / "model.safetensors").read_bytes() == straight.weights
+    assert read_record(folder).scores == straight.record.scores
+
+
+def _written(folder) -> int:
+    path = folder / LAST
+    return path.stat().st_mtime_ns if path.is_file() else 0

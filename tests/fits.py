@@ -1,0 +1,90 @@
+"""Fits of one rank of several, as a program: ``python fits.py FOLDER``, with torchrun's variables set.
+
+``FOLDER/fits.json`` lists the fits: ``name``, ``config``, and ``stop`` after so many checkpoints or
+``resume``. Rank 0 leaves the gradients of every step in ``NAME/gradients.pt``, each rank the window
+numbers of its batches in ``NAME/order-RANK.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from qa_arch.config.schema import validate
+from qa_arch.training import machine
+from qa_arch.training.assemble import assemble
+from qa_arch.training.checkpoint import KeepLast
+from qa_arch.training.fitting import fit
+from qa_arch.training.module import SpanTask
+
+
+class StoppedError(Exception):
+    pass
+
+
+@dataclass
+class Watch:
+    """What a fit does, seen through the hooks that every fit calls."""
+
+    stop: int = 0
+    gradients: list[torch.Tensor] = field(default_factory=list)
+    order: list[tuple[int, int, list[int]]] = field(default_factory=list)
+
+    def install(self) -> None:
+        step, save, before = SpanTask.training_step, KeepLast._save, SpanTask.on_before_optimizer_step
+
+        def training_step(task, batch, batch_idx):
+            weight = batch.labels.weight.tolist()
+            rows = [row for row, real in zip(batch.index.tolist(), weight, strict=True) if real]
+            self.order.append((task.current_epoch, batch_idx, rows))
+            return step(task, batch, batch_idx)
+
+        def on_before_optimizer_step(task, optimizer):
+            whole = (getattr(p.grad, "full_tensor", lambda p=p: p.grad)() for p in task.model.parameters())
+            self.gradients.append(torch.cat([gradient.flatten().clone() for gradient in whole]))
+            before(task, optimizer)
+
+        def saving(callback, trainer):
+            save(callback, trainer)
+            self.stop -= 1
+            if self.stop == 0:
+                raise StoppedError
+
+        SpanTask.training_step, KeepLast._save = training_step, saving
+        SpanTask.on_before_optimizer_step = on_before_optimizer_step
+
+
+def main(folder: Path) -> None:
+    torch.set_num_threads(1)
+    rank, places = int(os.environ["RANK"]), dict(os.environ)
+    dist.init_process_group("gloo")
+    watch = Watch()
+    watch.install()
+    for case in json.loads((folder / "fits.json").read_text()):
+        os.environ.update(places)  # Lightning takes WORLD_SIZE away after a fit
+        place = folder / case.get("folder", case["name"])
+        watch.stop = case.get("stop", 0)
+        watch.gradients.clear()
+        watch.order.clear()
+        config = validate(case["config"])
+        machine.seed_everything(config.seed)
+        epochs: list = []
+        parts, resume = assemble(config), case.get("resume", False)
+        with suppress(StoppedError):
+            fit(config, parts, place, gpu=False, resume=resume, publish=epochs.extend)
+        (folder / f"{case['name']}-order-{rank}.json").write_text(json.dumps(watch.order))
+        if rank == 0:
+            torch.save(watch.gradients, folder / f"{case['name']}-gradients.pt")
+            (folder / f"{case['name']}-epochs.json").write_text(json.dumps(epochs))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,140 @@
+"""However the ranks were started (by the run, multiprocessing, torchrun), they train the same model."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from qa_arch.config.launched import Launched, launched
+from qa_arch.errors import ConfigError
+from qa_arch.results.record import read_record
+
+TWO = ("trainer.batch_size=2", "trainer.accumulate=2", "encoder.hidden_dropout=0.1")
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1")
+MEETING = {"LOCAL_RANK": "0", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
+STEP = {
+    "SLURM_STEP_NUM_TASKS": "8",
+    "SLURM_STEP_NUM_NODES": "2",
+    "SLURM_PROCID": "5",
+    "SLURM_LOCALID": "1",
+    "SLURM_NODEID": "1",
+    "SLURM_STEP_NODELIST": "gpu[03-04]",
+    "SLURM_JOB_ID": "123456",
+}
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, None),
+        ({"LOCAL_RANK": "1", "WORLD_SIZE": "2"}, None),  # a rank that a run of ours has started
+        ({"RANK": "5", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4", **MEETING}, Launched(5, 8, 4)),
+        ({"RANK": "1", "WORLD_SIZE": "2", **MEETING}, Launched(1, 2, 2)),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, Launched(0, 1, 1)),
+        (STEP, Launched(5, 8, 4)),
+        ({"SLURM_NTASKS": "8", "SLURM_PROCID": "0"}, None),  # the batch script itself, before any srun
+        (STEP | {"SLURM_STEP_NUM_TASKS": "1"}, None),
+    ],
+)
+def test_who_started_this_process(environ, expected):
+    assert launched(dict(environ)) == expected
+
+
+def test_a_slurm_step_is_put_into_the_words_of_torchrun():
+    environ = dict(STEP)
+    assert launched(environ) == launched(environ)
+    assert {name: environ[name] for name in ("LOCAL_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")} == {
+        "LOCAL_RANK": "1",
+        "NODE_RANK": "1",
+        "MASTER_ADDR": "gpu03",
+        "MASTER_PORT": "23456",
+    }
+    named = STEP | {"MASTER_ADDR": "elsewhere", "SLURM_STEP_NODELIST": "login,gpu1"}
+    assert launched(named) is not None
+    assert named["MASTER_ADDR"] == "elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        ({"RANK": "2", "WORLD_SIZE": "2", **MEETING}, "do not go together"),
+        ({"RANK": "0", "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "2", **MEETING}, "do not go together"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, "not MASTER_ADDR, MASTER_PORT"),
+        ({"RANK": "one", "WORLD_SIZE": "2", **MEETING}, "RANK='one' in the environment is no number"),
+    ],
+)
+def test_an_environment_that_makes_no_sense(environ, said):
+    with pytest.raises(ConfigError, match=said):
+        launched(environ)
+
+
+def test_more_devices_than_processes_are_refused(few_questions, monkeypatch, capsys):
+    from qa_arch.cli.main import main
+
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", **MEETING}.items():
+        monkeypatch.setenv(name, value)
+    assert main(["train", *few_questions, "trainer.devices=4", "experiment=demo"]) == 2
+    assert "trainer.devices=4, but 2 processes were started" in capsys.readouterr().err
+    assert main(["train", "--models", "bert,albert", *few_questions, "experiment=demo"]) == 2
+    assert "--models asks for several" in capsys.readouterr().err
+
+
+def test_torchrun_and_multiprocessing_give_what_the_runs_own_ranks_give(run_training, small, tmp_path):
+    """torchrun as on two nodes: an agent each, one process under each. Weights bit for bit; then --resume."""
+    own = run_training(*TWO, "trainer.devices=2", "trainer.strategy=ddp", name="own")
+    spawned = run_training(*TWO, "trainer.devices=2", "trainer.strategy=ddp_spawn", name="spawned")
+    assert (own.record.strategy, spawned.record.strategy) == ("ddp", "ddp_spawn")
+    assert spawned.weights == own.weights
+    for name in ("predictions.json", "null_odds.json"):
+        assert (spawned.folder / name).read_bytes() == (own.folder / name).read_bytes()
+
+    folder = tmp_path / "torchrun"
+    command = ["train", *small, *TWO, "trainer.strategy=ddp", f"runs_dir={tmp_path}", "--folder", str(folder)]
+    assert torchrun(command) == [0, 0]
+    record = read_record(folder)
+    assert record.status == "ok"
+    assert record.batch == own.record.batch == {"micro": 2, "accumulate": 2, "devices": 2, "global": 8}
+    assert record.config["trainer"]["devices"] == 2
+    assert (folder / "model" / "model.safetensors").read_bytes() == own.weights
+    assert record.scores == own.record.scores
+    assert json.loads((folder / "run.json").read_text())["config_hash"] == own.record.config_hash
+
+
+@pytest.mark.slow
+def test_torchrun_resumes_what_is_its_own(run_training, small, tmp_path):
+    """A run of two ranks goes on under torchrun; finished, it is left alone; another config is refused."""
+    own = run_training(*TWO, "trainer.devices=2", "trainer.epochs=2", name="own")
+    folder = tmp_path / "run"
+    command = ["train", *small, *TWO, "trainer.epochs=2", "--folder", str(folder), "--resume"]
+    assert torchrun(command) == [0, 0]
+    assert (folder / "model" / "model.safetensors").read_bytes() == own.weights
+    before = (folder / "run.json").stat().st_mtime_ns
+    assert torchrun(command) == [0, 0]
+    assert (folder / "run.json").stat().st_mtime_ns == before
+    assert torchrun([*command, "seed=14"]) != [0, 0]
+    assert (folder / "run.json").stat().st_mtime_ns == before
+
+
+def torchrun(arguments: list[str]) -> list[int]:
+    """The exit codes of two agents, which stand for two nodes."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    meeting = ["--master-addr", "127.0.0.1", "--master-port", str(port)]
+    agents = [
+        subprocess.Popen(
+            [*TORCHRUN, "--node-rank", str(node), *meeting, "-m", "qa_arch.cli.main", *arguments],
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+        )
+        for node in (0, 1)
+    ]
+    said = [agent.communicate(timeout=240)[1] for agent in agents]
+    sys.stderr.write("\n".join(text.decode(errors="replace")[-3000:] for text in said))
+    return [agent.returncode for agent in agents]

@@ -1,0 +1,159 @@
+"""What a run takes from the machine it finds, and what it refuses there; GPUs are made up."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+import torch
+
+from qa_arch.cli.compose import compose
+from qa_arch.config.schema import Config, validate
+from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.results.record import read_record
+from qa_arch.training import machine, optim, run, strategies
+
+
+def configured(*overrides: str) -> Config:
+    return validate(compose(["data=demo", *overrides]))
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Pretend that exactly these optional packages are installed."""
+
+    def arrange(*names: str) -> None:
+        find = importlib.util.find_spec
+        optional = ("bitsandbytes", "deepspeed")
+        monkeypatch.setattr(
+            importlib.util,
+            "find_spec",
+            lambda name, *a: (object() if name in names else None) if name in optional else find(name, *a),
+        )
+
+    return arrange
+
+
+@pytest.mark.parametrize(
+    ("capability", "precision"),
+    [
+        ((5, 2), "fp16"),
+        ((6, 1), "fp16"),
+        ((7, 5), "fp16"),
+        ((8, 0), "bf16"),
+        ((8, 9), "bf16"),
+        ((9, 0), "bf16"),
+    ],
+)
+def test_the_preset_for_8_gb_by_compute_capability(monkeypatch, installed, capability, precision):
+    """The thesis's card is of 6.1: half precision with a scaler there, bf16 from 8.0 on."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: capability)
+    trainer = configured("experiment=squad2", "trainer=8gb").trainer
+    assert (trainer.accelerator, trainer.precision, trainer.gradient_checkpointing) == ("gpu", "auto", True)
+    installed()
+    found = machine.resolve(trainer, gpu=True)
+    assert (found.precision, found.optimizer_bits) == (precision, 32)
+    installed("bitsandbytes")
+    assert machine.resolve(trainer, gpu=True).optimizer_bits == 8
+    on_cpu = machine.resolve(trainer, gpu=False)
+    assert (on_cpu.precision, on_cpu.optimizer_bits) == ("fp32", 32)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "micro", "accumulate"),
+    [
+        (["experiment=squad2"], 6, 4),
+        (["experiment=squad2_8gb"], 6, 4),
+        (["experiment=squad2", "trainer.batch_size=32"], 4, 8),
+        (["experiment=squad2", "trainer.batch_size=12", "trainer.accumulate=2"], 6, 4),
+        (["experiment=squad2", "trainer.batch_size=4", "trainer.accumulate=6"], 4, 6),
+        (["experiment=squad2", "trainer.batch_size=7"], 1, 7),
+        (["experiment=squad2", "trainer.micro_batch=12"], 12, 2),
+        (["experiment=squad2", "trainer.micro_batch=null"], 24, 1),
+    ],
+)
+def test_the_preset_keeps_the_global_batch(overrides, micro, accumulate):
+    """The largest part of at most 6 that divides the batch; what is small enough stays as it is."""
+    extra = [] if "squad2_8gb" in overrides[0] else ["trainer=8gb"]
+    trainer = configured(*overrides, *extra).trainer
+    assert (trainer.batch_size, trainer.accumulate) == (micro, accumulate)
+
+
+def test_the_two_ways_to_the_8_gb_card_are_one():
+    preset = configured("experiment=squad2", "trainer=8gb").trainer
+    assert preset == configured("experiment=squad2_8gb").trainer
+
+
+def test_a_micro_batch_beside_a_token_budget_is_refused():
+    with pytest.raises(ConfigError, match=r"trainer\.micro_batch: trainer\.token_budget"):
+        configured("trainer.micro_batch=4", "trainer.token_budget=1000")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "gpu", "error", "said"),
+    [
+        (["trainer.strategy=fsdp"], False, ConfigError, "fsdp shards what GPUs hold, and there is none here"),
+        (["trainer.strategy=deepspeed"], False, ConfigError, "deepspeed shards what GPUs hold"),
+        (["trainer.strategy=fsdp", "trainer.precision=fp16"], True, ConfigError, "no scaler for fp16"),
+        (["trainer=deepspeed"], True, UnavailableError, r"pip install 'qa-arch\[deepspeed\]'"),
+    ],
+)
+def test_what_a_strategy_needs(installed, overrides, gpu, error, said):
+    installed()
+    with pytest.raises(error, match=said):
+        strategies.require(configured(*overrides).trainer, gpu=gpu)
+
+
+def test_a_strategy_that_cannot_work_is_refused_before_anything_is_loaded(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "assemble", lambda *_: pytest.fail("something was loaded"))
+    with pytest.raises(ConfigError, match="trainer=ddp"):
+        run.train(configured("trainer.strategy=fsdp"), folder=tmp_path)
+    assert read_record(tmp_path).status == "failed"
+
+
+def test_8_bits_where_there_are_none(installed):
+    settings = configured("trainer.optimizer_bits=8").trainer
+    with pytest.raises(ConfigError, match="8 bits need a GPU"):
+        machine.resolve(settings, gpu=False)
+    installed()
+    with pytest.raises(UnavailableError, match=r"pip install 'qa-arch\[8bit\]'"):
+        machine.resolve(settings, gpu=True)
+
+
+def test_the_optimizer_of_8_bits_is_that_of_bitsandbytes(monkeypatch):
+    import sys
+    from types import ModuleType
+
+    package = ModuleType("bitsandbytes.optim")
+    package.AdamW8bit = lambda groups: ("8 bits", groups)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "bitsandbytes", ModuleType("bitsandbytes"))
+    monkeypatch.setitem(sys.modules, "bitsandbytes.optim", package)
+    assert optim.make_optimizer("adamw", [], bits=8, fused=True) == ("8 bits", [])
+
+
+@pytest.mark.parametrize(
+    ("strategy", "world", "name"),
+    [
+        ("auto", 1, "single"),
+        ("ddp", 1, "single"),
+        ("ddp_spawn", 1, "single"),
+        ("auto", 2, "ddp"),
+        ("ddp_spawn", 2, "ddp_spawn"),
+        ("fsdp", 1, "fsdp"),
+        ("deepspeed", 2, "deepspeed"),
+    ],
+)
+def test_the_name_of_what_trains(strategy, world, name):
+    assert strategies.name_of(configured(f"trainer.strategy={strategy}").trainer, world) == name
+
+
+def test_a_folder_of_shards_takes_the_place_of_the_last_one(tmp_path):
+    from qa_arch.training.checkpoint import newest, rotate
+
+    for number in range(3):
+        (tmp_path / "last.partial").mkdir()
+        (tmp_path / "last.partial" / "shard").write_text(str(number))
+        rotate(tmp_path / "last.partial")
+    assert newest(tmp_path) == tmp_path / "last.ckpt"
+    assert (tmp_path / "last.ckpt" / "shard").read_text() == "2"
+    assert (tmp_path / "previous.ckpt" / "shard").read_text() == "1"

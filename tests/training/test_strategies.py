@@ -1,0 +1,150 @@
+"""One batch however it is cut up: over micro batches, over ranks, over shards; and resumed on two ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from qa_arch.training.assemble import assemble
+from qa_arch.training.fitting import fit
+from qa_arch.training.module import SpanTask
+
+PROGRAM = Path(__file__).parents[1] / "fits.py"
+STILL = ("trainer.epochs=2", "optim.clip=0", "optim.lr=1e-9")
+"""The weights stay, so that each step's gradient depends on its windows alone."""
+CUT = {
+    8: ("trainer.batch_size=2", "trainer.accumulate=2"),  # 2 ranks: 8 + 8 + 5 windows of 21
+    4: ("trainer.batch_size=1", "trainer.accumulate=2"),  # the last step has one window: rank 1 has none
+}
+RESUMED = ("trainer.epochs=4", "trainer.batch_size=2", "trainer.accumulate=2", "encoder.hidden_dropout=0.1")
+
+
+@pytest.fixture(scope="module")
+def pair(configure_once, tmp_path_factory) -> Path:
+    """The folder in which two ranks have made all the fits below, in one pair of processes."""
+    folder = tmp_path_factory.mktemp("pair")
+    often = "trainer.checkpoint_minutes=1e-9"
+    resumed = configure_once(*RESUMED, often)
+    shards = configure_once(*STILL, *CUT[8], often, "trainer.strategy=fsdp")
+    fits = [
+        *({"name": f"cut-{size}", "config": configure_once(*STILL, *cut)} for size, cut in CUT.items()),
+        {"name": "fsdp-first", "folder": "fsdp", "stop": 4, "config": shards},  # 3 checkpoints an epoch
+        {"name": "fsdp-second", "folder": "fsdp", "resume": True, "config": shards},
+        {"name": "straight", "config": resumed},
+        {"name": "first", "folder": "parts", "stop": 6, "config": resumed},
+        {"name": "second", "folder": "parts", "stop": 4, "resume": True, "config": resumed},
+        {"name": "third", "folder": "parts", "resume": True, "config": resumed},
+    ]
+    (folder / "fits.json").write_text(json.dumps([fit | {"config": asdict(fit["config"])} for fit in fits]))
+    start_ranks(2, folder)
+    return folder
+
+
+def start_ranks(world: int, folder: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    shared = {"WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, PROGRAM, folder],
+            env=os.environ | {k: str(v) for k, v in (shared | {"RANK": rank, "LOCAL_RANK": rank}).items()},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(world)
+    ]
+    said = [rank.communicate(timeout=240)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0] * world, said
+
+
+def gradients_of(config, folder: Path) -> tuple[list[torch.Tensor], list[dict]]:
+    """Of each step of a fit in this process, and the epochs it tells of."""
+    found: list[torch.Tensor] = []
+
+    def keep(self, optimizer):
+        found.append(torch.cat([p.grad.flatten().clone() for p in self.model.parameters()]))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SpanTask, "on_before_optimizer_step", keep)
+        torch.manual_seed(config.seed)
+        done = fit(config, assemble(config), folder, gpu=False, resume=False, publish=lambda epochs: None)
+    return found, done.epochs
+
+
+def apart(found: list[torch.Tensor], expected: list[torch.Tensor]) -> Iterator[float]:
+    """The distance of each two gradients, relative to the second's length."""
+    for one, two in zip(found, expected, strict=True):
+        yield float((one.double() - two.double()).norm() / two.double().norm())
+
+
+@pytest.mark.parametrize("size", CUT)
+def test_a_global_batch_has_one_gradient(pair, configure_once, tmp_path, size):
+    """8x1, 4x2 and 2 ranks x 2 x 2 (4x1, 2x2 and 2 x 1 x 2), the short last step included."""
+    whole, epochs = gradients_of(configure_once(*STILL, f"trainer.batch_size={size}"), tmp_path / "whole")
+    halves = configure_once(*STILL, f"trainer.batch_size={size // 2}", "trainer.accumulate=2")
+    assert len(whole) == 2 * -(-21 // size)
+    assert max(apart(gradients_of(halves, tmp_path / "halves")[0], whole)) < 1e-6
+    ranks = torch.load(pair / f"cut-{size}-gradients.pt")
+    assert max(apart(ranks, whole)) < 1e-6
+    told = json.loads((pair / f"cut-{size}-epochs.json").read_text())
+    for one, two in zip(told[-2:], epochs, strict=True):
+        assert (one["step"], one["windows"]) == (two["step"], two["windows"])
+        assert one["train_loss"] == pytest.approx(two["train_loss"], rel=1e-6)
+    orders = [json.loads((pair / f"cut-{size}-order-{rank}.json").read_text()) for rank in (0, 1)]
+    assert any(not rows for _, _, rows in orders[1]) == (size == 4)
+
+
+def test_shards_train_as_copies_do(pair):
+    """FSDP on gloo, stopped and resumed on the way: gradients, moments and the whole weights of rank 0."""
+    copies, first, second = (
+        torch.load(pair / f"{name}-gradients.pt") for name in ("cut-8", "fsdp-first", "fsdp-second")
+    )
+    assert (len(first), len(second)) == (4, 2)
+    assert max(apart(first + second, copies)) < 1e-6
+    one, two = (
+        torch.load(pair / name / "last.ckpt", weights_only=True)["optimizer_states"][0]
+        for name in ("cut-8", "fsdp")
+    )
+    numbers = [number for group in two["param_groups"] for number in group["params"]]  # by group in both
+    assert len(numbers) == len(one["state"]) == len(two["state"])
+    for number, state in zip(numbers, one["state"].values(), strict=True):
+        assert int(state["step"]) == int(two["state"][number]["step"]) == 6
+        for moment in ("exp_avg", "exp_avg_sq"):
+            torch.testing.assert_close(two["state"][number][moment], state[moment], rtol=1e-4, atol=1e-7)
+    one, two = (load_file(pair / name / "model" / "model.safetensors") for name in ("cut-8", "fsdp"))
+    assert one.keys() == two.keys()
+    for name in one:
+        torch.testing.assert_close(two[name], one[name], rtol=0, atol=1e-7, msg=name)
+
+
+def test_two_ranks_resume_exactly(pair, same):
+    """Stopped after epoch 2 of 4, again inside epoch 4: ids in order on each rank, every bit of state."""
+    for rank in (0, 1):
+        orders = {
+            name: json.loads((pair / f"{name}-order-{rank}.json").read_text())
+            for name in ("straight", "first", "second", "third")
+        }
+        assert orders["first"] + orders["second"] + orders["third"] == orders["straight"]
+        assert [len(orders[name]) for name in ("first", "second")] == [12, 8]
+    folders = pair / "parts", pair / "straight"
+    found, expected = (torch.load(folder / "last.ckpt", weights_only=True) for folder in folders)
+    assert len(expected["random"]) == 2
+    # The sum of losses is added up in another order, which no weight depends on.
+    for state in (found, expected):
+        del state["train_sums"]
+        for value in state["callbacks"].values():
+            value.pop("epochs", None)
+    same(found, expected)
+    one, two = ((folder / "model" / "model.safetensors").read_bytes() for folder in folders)
+    assert one == two
