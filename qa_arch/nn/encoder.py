@@ -43,7 +43,7 @@ class Encoder(nn.Module):
 
     def cast(self, dtype: torch.dtype) -> Encoder:
         """Hold the weights in ``dtype``, for reading alone; what the encoder gives stays fp32."""
-        self.backbone.to(dtype)  # type: ignore[arg-type]  # wrapped by transformers
+        self.backbone.to(dtype)
         return self
 
     @property
