@@ -129,7 +129,7 @@ def _settle(point: Running, code: int, *, stopped: bool = False) -> Status:
         status = replace(status, status="ok")
     elif stopped:
         status = replace(status, status="killed", error="interrupted")
-    elif record is not None and fresh and record.status in ("oom", "failed"):
+    elif record is not None and fresh and record.status in ("oom", "failed", "killed"):
         status = replace(status, status=record.status, error=record.error)
     elif code < 0:
         said = f"killed by {signal.Signals(-code).name}"

@@ -26,9 +26,10 @@ from qa_arch.system import lifeline, lock
 from qa_arch.training import machine, strategies
 from qa_arch.training.fitting import fit
 from qa_arch.training.kinds import kind_of
+from qa_arch.training.lost_ranks import ended_when_lost
 
-PATIENCE = 30.0
-"""Seconds that the other ranks have to end once rank 0 has."""
+PATIENCE = 300.0
+"""Seconds that the other ranks have to end once rank 0 has: on a machine with more to do they need them."""
 
 
 def world_size(settings: Trainer, *, gpu: bool) -> int:
@@ -62,7 +63,8 @@ def other_ranks(
             os.environ.update(meeting, LOCAL_RANK=str(rank))
             others.append(_Spawned(*arguments) if spawn else _program(*arguments))
         os.environ.update(LOCAL_RANK="0")
-        yield
+        with ended_when_lost(others, folder):
+            yield
         for process in others:
             process.wait(PATIENCE)
     finally:
@@ -93,6 +95,9 @@ class _Spawned:
         self.process.join(timeout)
         if self.process.is_alive():
             raise TimeoutError(f"a rank is still at work {timeout:.0f} seconds after rank 0 ended")
+
+    def poll(self) -> int | None:
+        return self.process.exitcode
 
     def kill(self) -> None:
         self.process.kill()
