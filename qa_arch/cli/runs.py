@@ -79,7 +79,7 @@ def _device_and_precision(folder: str, args: argparse.Namespace) -> tuple[str, P
     except (RuntimeError, AssertionError) as error:
         said = str(error).strip().splitlines()[0]
         raise UnavailableError(f"--device {device}: cannot be used ({said}); try --device cpu") from error
-    return device, precision
+    return device, precision  # type: ignore[return-value]
 
 
 def open_source(source: str | list[str], name: str = "", on_error: Any = "raise") -> QuestionSet:

@@ -41,7 +41,8 @@ class Final:
 
 def score_splits(config: Config, parts: Parts, folder: Path, *, gpu: bool) -> Final:
     """Score calibration, and dev where the config opens it, with the weights that were kept."""
-    lower(parts.model.to("cuda" if gpu else "cpu"), config.trainer.precision)  # as ``load`` gives it later
+    model = parts.model.to("cuda" if gpu else "cpu")
+    lower(model, config.trainer.precision)  # type: ignore[arg-type]  # as ``load`` gives it later
     margin, scores, seconds = 0.0, {}, 0.0
     if "calibration" in parts.sets:
         ranking, seconds = _read(config, parts, "calibration")

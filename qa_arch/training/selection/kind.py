@@ -85,7 +85,7 @@ def score(config: Config, parts: SelectionParts, folder: Path, *, gpu: bool, tru
             parts.model,
             parts.tables[split],
             batch_size=config.trainer.eval_batch_size,
-            precision=config.trainer.precision,
+            precision=config.trainer.precision,  # type: ignore[arg-type]
         )
         if torch.cuda.is_available():
             torch.cuda.synchronize()
