@@ -57,6 +57,8 @@ def encoders() -> Iterator[Check]:
 
     for path in sorted((conf_folder() / "encoder").glob("[!_]*.yaml")):
         name = yaml.safe_load(path.read_text(encoding="utf-8")).get("name")
+        if name is None:  # words: there is nothing to fetch
+            continue
         yield _minilm() if name == "minilm" else _encoder(f"encoder {path.stem}", name)
 
 
