@@ -46,8 +46,9 @@ class Stubbed:
 
     def told(self, what: str | None = None) -> list[dict]:
         path = self.base / "told.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [line for line in map(json.loads, lines) if what in (None, line["what"])]
+        text = path.read_text() if path.exists() else ""
+        whole = text[: text.rfind("\n") + 1].splitlines()  # the last line may still be in writing
+        return [line for line in map(json.loads, whole) if what in (None, line["what"])]
 
     def begun(self) -> list[str]:
         """The points that began, in order: ``seed1``, ..."""
