@@ -9,7 +9,7 @@ import time
 import traceback
 from pathlib import Path
 
-from benchmarks.registry import MEASURES, UNMEASURED
+from benchmarks.registry import MEASURES
 from benchmarks.report import Row, describe_machine, markdown, summary
 from benchmarks.targets import TARGETS, NotMeasuredError, Target
 from qa_arch.config.files import write_atomic, write_json
@@ -23,8 +23,6 @@ MARK = "bench"
 
 def measure(target: Target, quick: bool) -> Row:
     """The row of one target; a fault of one benchmark does not cost the others."""
-    if target.name in UNMEASURED:
-        return Row(target, None, UNMEASURED[target.name])
     try:
         return Row(target, MEASURES[target.name](quick))
     except (NotMeasuredError, UnavailableError) as error:

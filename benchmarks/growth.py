@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +27,12 @@ from qa_arch.data.synthetic import generate
 from qa_arch.features.joint import prepare
 from qa_arch.metrics.files import read_predictions
 from qa_arch.metrics.squad import score
+from qa_arch.results.record import QUESTIONS, RunRecord, read_questions, read_record, write_questions
+from qa_arch.results.report import write_report
 from qa_arch.types.text import QuestionSet
 
 CACHE = Path(".cache/bench")
+DEMO = Path("experiments/demo/records")
 SIZES, QUICK_SIZES = (1_000, 10_000, 100_000), (200, 600, 2_000)
 TRAIN_2_0 = 130_319
 """Questions of SQuAD 2.0's training set."""
@@ -92,6 +97,32 @@ def of_evaluate(quick: bool) -> Measurement:
     return slope(run, quick)
 
 
+def of_report(quick: bool) -> Measurement:
+    """From two records of a demo run, its rows repeated to the size, to the written page."""
+
+    def run(size: int) -> None:
+        folder = CACHE / f"report-{size}"
+        runs = [_enlarged(name, size, folder) for name in ("bert", "proposed")]
+        write_report(runs, folder / "report.html")
+
+    return slope(run, quick, "; two runs")
+
+
+def _enlarged(model: str, size: int, folder: Path) -> tuple[Path, RunRecord]:
+    """A record of the demo with ``size`` questions, kept below ``folder``."""
+    (demo,) = DEMO.glob(f"{model}-*")
+    record = read_record(demo)
+    about = record.data["dev"] | {"questions": size, "fingerprint": f"{size} of the demo's"}
+    larger = replace(record, data=record.data | {"dev": about})
+    out = folder / model
+    if not (out / QUESTIONS).is_file():
+        rows = read_questions(demo)
+        columns = {name: list(islice(cycle(values), size)) for name, values in rows.items()}
+        write_questions(out, columns | {"id": [f"q{i}" for i in range(size)]})
+    larger.write(out)
+    return out, larger
+
+
 def full_size(quick: bool) -> Measurement:
     """As many questions as SQuAD 2.0 has for training, cold."""
     count = 2_000 if quick else TRAIN_2_0
@@ -110,4 +141,5 @@ ROWS: dict[str, Measure] = {
     "slope-prepare": of_prepare,
     "slope-predict": of_predict,
     "slope-evaluate": of_evaluate,
+    "slope-report": of_report,
 }

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-import time
+import threading
 import urllib.request
 from importlib import metadata
 
@@ -117,17 +117,19 @@ def test_a_foreign_package_of_baselines(tmp_path):
     assert str(tmp_path) in found["found"]
 
 
-def test_a_silent_hub_costs_seconds_at_most(monkeypatch):
+def test_a_silent_hub_is_not_waited_for(monkeypatch):
+    tested = threading.Event()
+
     def urlopen(*args, **kwargs):
-        time.sleep(3)
+        tested.wait(60)
         raise OSError
 
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     monkeypatch.setattr(checks, "HUB_SECONDS", -0.9)
     monkeypatch.setattr(urllib.request, "urlopen", urlopen)
-    begun = time.perf_counter()
     assert not checks.hub_reachable()
-    assert time.perf_counter() - begun < 2
+    assert any(thread.name.startswith("Thread") and thread.daemon for thread in threading.enumerate())
+    tested.set()
 
 
 def test_offline_the_hub_is_not_asked(monkeypatch):

