@@ -20,7 +20,9 @@ from qa_arch.cli import derived, evaluate_selection
 from qa_arch.cli.evaluate_selection import Found
 from qa_arch.cli.runs import add_run_options, open_run, open_source
 from qa_arch.config.files import write_json
+from qa_arch.config.schema import SELECTING
 from qa_arch.data.insuranceqa import PREFIX as INSURANCEQA
+from qa_arch.data.question_types import open_types
 from qa_arch.data.selection import from_squad, open_insuranceqa
 from qa_arch.errors import ConfigError, DataError, UnavailableError
 from qa_arch.results import provenance
@@ -109,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
             _log_opening(folder, record, config, target.questions)
 
     out = folder if target.split == DEV else folder / "sets" / target.split
-    if config.model["task"] == "selection":
+    if config.model["task"] in SELECTING:
         found = evaluate_selection.score(target.questions, out, args, before=log_opening)
     else:
         found = _score_spans(target, out, record, config, args, before=log_opening)
@@ -186,9 +188,11 @@ def _folder_name(name: str) -> str:
 
 def _open_for(config: Config, source: str | list[str], name: str) -> QuestionSet | SelectionSet:
     """A set as the run's task reads it."""
-    if config.model["task"] != "selection":
+    if config.model["task"] not in SELECTING:
         return open_source(source, name, config.data.on_error)
     first = source if isinstance(source, str) else source[0]
+    if config.model["task"] == "classification":
+        return open_types(first, name=name)
     if first.startswith(INSURANCEQA):
         return open_insuranceqa(first, name=name)
     return from_squad(open_source(source, name, config.data.on_error))

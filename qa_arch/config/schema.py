@@ -17,8 +17,10 @@ Share = Annotated[float, Range(0, 1)]
 Positive = Annotated[float, Range(0, above=True)]
 Count = Annotated[int, Range(1)]
 Source = str | list[str]
-TASKS = ("span", "sequence", "selection")
+TASKS = ("span", "sequence", "selection", "classification")
 """What a model's YAML may name as its ``task``."""
+SELECTING = ("selection", "classification")
+"""Tasks that choose among candidates: answers to a question, or the classes of questions."""
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ def selection_set(
     answers: Iterable[tuple[str, ...]],
     questions: Iterable[SelectionQuestion],
     left_out: int = 0,
+    main: tuple[int, ...] = (),
 ) -> SelectionSet:
     """A SelectionSet with its fingerprint computed; DataError where no question is left."""
     answers, questions = tuple(answers), tuple(questions)
@@ -45,7 +46,7 @@ def selection_set(
         plain = str(offered) if isinstance(offered, range) else list(offered)
         record = [one.id, one.title, one.question, plain, one.right]
         digest.update(json.dumps(record).encode("ascii"))
-    return SelectionSet(name, answers, questions, digest.hexdigest(), left_out)
+    return SelectionSet(name, answers, questions, digest.hexdigest(), left_out, main=main)
 
 
 def from_squad(questions: QuestionSet) -> SelectionSet:

@@ -11,7 +11,12 @@ from qa_arch.config.target import TRUSTED, accepts, arguments, locate
 from qa_arch.errors import ConfigError
 from qa_arch.nn.words import AnyEncoder
 
-GIVEN = {"span": ("encoder", "vectors"), "sequence": ("encoder", "vectors"), "selection": ("vectors",)}
+GIVEN = {
+    "span": ("encoder", "vectors"),
+    "sequence": ("encoder", "vectors"),
+    "selection": ("vectors",),
+    "classification": ("vectors",),
+}
 """By task: the constructor arguments that come from other sections of the config."""
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
-from qa_arch.config.schema import Config, validate
+from qa_arch.config.schema import SELECTING, Config, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.data.squad import question_set
 from qa_arch.decode.answers import Ranking, answers
@@ -134,7 +134,7 @@ def load(
             " go on with it: qa-arch train --config-from RUN --folder RUN --if-exists resume"
         )
     config = validate(record.config)
-    selects = config.model["task"] == "selection"
+    selects = config.model["task"] in SELECTING
     encoder = None if selects else store.load_encoder(folder / MODEL)
     vectors = store.load_vectors(folder / MODEL)
     model = build_model(config.model, encoder, store.vector_tensor(vectors), (*TRUSTED, *trust))

@@ -84,17 +84,36 @@ def ranks(task: SelectionSet, scored: Mapping[int, Sequence[float]]) -> list[int
     return found
 
 
+def main_ranks(task: SelectionSet, scored: Mapping[int, Sequence[float]]) -> list[int | None]:
+    """The rank of the first candidate of a right main class, where candidates are sub classes."""
+    found = []
+    for row, question in enumerate(task.questions):
+        main = {task.main[answer] for answer in question.right}
+        right = {place for place, answer in enumerate(question.candidates) if task.main[answer] in main}
+        found.append(rank_of_right(scored[row], right))
+    return found
+
+
 def score_points(task: SelectionSet, scored: Mapping[int, Sequence[float]]) -> dict[str, dict[str, Any]]:
-    """Top-1 accuracy and MRR as a record keeps them."""
+    """Top-1 accuracy and MRR as a record keeps them; of classes also the accuracy of the main ones."""
     scores = selection_scores(ranks(task, scored)).flat()
+    if task.main:
+        scores["main_accuracy"] = selection_scores(main_ranks(task, scored)).accuracy
     return {POINT: {**scores, "protocol": task.protocol, "metric_version": METRIC_VERSION}}
 
 
 def question_columns(task: SelectionSet, scored: Mapping[int, Sequence[float]]) -> dict[str, list[Any]]:
-    """Columns of ``questions.parquet``: rank of the right candidate and type of the question, no text."""
+    """Columns of ``questions.parquet``: rank of the right candidate and type of the question, no text.
+
+    The type is the right class where the candidates are classes, else found by rules.
+    """
+    kinds = [
+        task.answers[question.right[0]][0] if task.main else question_type(question.question)
+        for question in task.questions
+    ]
     return {
         "id": [question.id for question in task.questions],
-        "kind": [question_type(question.question) for question in task.questions],
+        "kind": kinds,
         "rank": ranks(task, scored),
         "candidates": [len(question.candidates) for question in task.questions],
     }

@@ -54,6 +54,7 @@ HEADINGS = {
 SELECTION_HEADINGS = {
     "accuracy": "top-1",
     "mrr": "MRR",
+    "main_accuracy": "top-1, main class",
     "insuranceqa_dev": "published: InsuranceQA validation",
     "insuranceqa_test1": "published: test 1",
     "insuranceqa_test2": "published: test 2",
@@ -70,7 +71,8 @@ MEMORY = {
 
 COLUMNS = ("model", "exact", "f1", "HasAns_f1", "NoAns_f1", "null_threshold", "parameters", "seconds")
 SELECTION_COLUMNS = ("model", "accuracy", "mrr", "parameters", "seconds")
-"""What is shown where nothing else is asked for; the second for answer selection."""
+TYPE_COLUMNS = ("model", "accuracy", "main_accuracy", "mrr", "parameters", "seconds")
+"""What is shown where nothing else is asked for; the second for answer selection, the third for classes."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,8 @@ def comparison(
     rows = [*_reference_rows(runs, split), *(_row(record, folder, split) for folder, record in runs)]
     if columns is None:
         columns = SELECTION_COLUMNS if SELECTION in {m.protocol for m in measured} else COLUMNS
+        if any("main_accuracy" in row for row in rows):
+            columns = TYPE_COLUMNS
     shown = {key: ALL_HEADINGS[key] for key in columns}
     return Table(title or f"{runs[0][1].name}: {split}", shown, rows, _notes(runs, split, shown))
 
@@ -197,7 +201,8 @@ def _means(record: RunRecord) -> dict[str, Any]:
 def _figures(scores: Mapping[str, Any]) -> dict[str, Any]:
     """The compared figures of one operating point, EM by one name for both protocols."""
     if scores.get("protocol") == SELECTION:
-        return {key: scores[key] for key in ("accuracy", "mrr", "protocol")}
+        shown = ("accuracy", "main_accuracy", "mrr", "protocol")
+        return {key: scores[key] for key in shown if key in scores}
     groups = ("HasAns_exact", "HasAns_f1", "NoAns_exact", "NoAns_f1")
     return {
         "exact": scores.get("exact", scores.get("exact_match")),

@@ -14,6 +14,7 @@ from qa_arch.config.schema import Encoder as EncoderSettings
 from qa_arch.config.target import TRUSTED
 from qa_arch.data import synthetic
 from qa_arch.data.insuranceqa import PREFIX as INSURANCEQA
+from qa_arch.data.question_types import PREFIX as TYPES
 from qa_arch.data.splits import by_article, hold_out, require_disjoint, subset
 from qa_arch.data.squad import open_set
 from qa_arch.errors import ConfigError, DataError, UnavailableError
@@ -99,6 +100,8 @@ def _open(source: str | list[str], split: str, data: Data) -> QuestionSet:
             f"{source}: holds questions with answers to select from and no passages; use a model of"
             " task selection (model=qa_lstm/c)"
         )
+    if isinstance(source, str) and source.startswith(TYPES):
+        raise DataError(f"{source}: holds questions with classes and no passages; use model=question_types")
     questions = open_set(source, name=split, on_error=data.on_error)
     for problem in questions.skipped:
         log.warning("left out: %s", problem)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from qa_arch.config.schema import Config
+from qa_arch.config.schema import SELECTING, Config
 from qa_arch.config.target import TRUSTED
 from qa_arch.features.glove import WordVectors, read_vectors
 from qa_arch.models.assemble import build_model
@@ -28,7 +28,7 @@ def count(config: Config, trusted: Sequence[str] = TRUSTED) -> dict[str, Any]:
 
     ``word_vectors`` is None where they are wanted and no file says how many there are.
     """
-    if config.model["task"] == "selection":
+    if config.model["task"] in SELECTING:
         return _count_selection(config, trusted)
     tokenizer = None
     if (
@@ -51,7 +51,7 @@ def _count_selection(config: Config, trusted: Sequence[str]) -> dict[str, Any]:
     if config.glove.use and not config.glove.path:
         vectors = WordVectors((), np.zeros((1, config.glove.dim or GLOVE_DIM), np.float32))
     else:
-        vectors = make_vectors(config, load_selection_sets(config.data))
+        vectors = make_vectors(config, load_selection_sets(config))
     with torch.device("meta"):
         model = build_model(config.model, None, torch.empty(vectors.matrix.shape), trusted)
     return asdict(parameter_blocks(model))

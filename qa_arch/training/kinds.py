@@ -48,7 +48,12 @@ class Kind(Protocol):
         """Score what the config opens with the weights that were kept; write predictions."""
 
 
-KINDS: dict[str, Kind] = {"span": spans, "sequence": spans, "selection": selection}
+KINDS: dict[str, Kind] = {
+    "span": spans,
+    "sequence": spans,
+    "selection": selection,
+    "classification": selection,
+}
 
 
 def kind_of(config: Config) -> Kind:

@@ -1,6 +1,6 @@
-"""The losses of span and of sequence models, outside the models.
+"""The losses of span, sequence and selection models, outside the models.
 
-Axes: ``B`` windows, ``T`` tokens, ``S`` steps.
+Axes: ``B`` windows, ``T`` tokens, ``S`` steps, ``N`` candidates.
 """
 
 from __future__ import annotations
@@ -85,6 +85,18 @@ def snap_outward(
         position = torch.where(usable, steps, len(steps)).amin(dim=1)
     found = usable.any(dim=1)
     return torch.where(found, position, 0), found
+
+
+def choice_loss(
+    scores: Float[Tensor, "B N"], right: Bool[Tensor, "B N"], offered: Bool[Tensor, "B N"]
+) -> Float[Tensor, "B"]:
+    """Minus the log of the probability that the right candidates have together in a softmax over all.
+
+    0 where a question lacks a right one.
+    """
+    lowest = torch.finfo(torch.float32).min
+    every, found = (scores.float().masked_fill(~kept, lowest).logsumexp(1) for kept in (offered, right))
+    return torch.where(right.any(1), every - found, 0.0)
 
 
 def hinge_loss(

@@ -107,6 +107,8 @@ class SelectionSet:
     left_out: int = 0
     """Questions with which there was nothing to select: no answer, or a single candidate."""
     protocol: Literal["selection"] = "selection"
+    main: tuple[int, ...] = ()
+    """Main class of each of ``answers`` where these are the sub classes of a question; else empty."""
 
     def __len__(self) -> int:
         return len(self.questions)

@@ -105,4 +105,4 @@ def test_insuranceqa_has_no_articles_to_hold_out():
         compose(["model=qa_lstm/c", "data=insuranceqa", "data.calibration=null", "data.hold_out_share=0.1"])
     )
     with pytest.raises(ConfigError, match="no articles"):
-        load_sets(config.data)
+        load_sets(config)

@@ -1,17 +1,19 @@
-"""Everything an answer-selection run trains on and with: sets, word vectors, tables, model."""
+"""Everything a selection run trains on and with: sets, word vectors, tables, model."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from torch import nn
 
 from qa_arch.config.schema import Config, Data, require_vectors
 from qa_arch.config.target import TRUSTED
-from qa_arch.data.insuranceqa import PREFIX
+from qa_arch.data.insuranceqa import PREFIX as INSURANCEQA
+from qa_arch.data.question_types import PREFIX as TYPES
+from qa_arch.data.question_types import hold_out_questions, open_types
 from qa_arch.data.selection import from_squad, open_insuranceqa, selection_set
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.features.glove import WordVectors, read_vectors
@@ -43,7 +45,7 @@ class SelectionParts:
 
 def assemble(config: Config, trusted: Sequence[str] = TRUSTED) -> SelectionParts:
     """Read the data, then build word vectors, tables and model."""
-    sets = load_sets(config.data)
+    sets = load_sets(config)
     vectors = make_vectors(config, sets)
     row = word_rows(vectors, config.selection.unknown_buckets)
     tables = {split: table_of(task, row, config) for split, task in sets.items()}
@@ -54,22 +56,59 @@ def assemble(config: Config, trusted: Sequence[str] = TRUSTED) -> SelectionParts
     return SelectionParts(sets, tables, vectors, model)
 
 
-def load_sets(data: Data) -> dict[str, SelectionSet]:
-    """Train, calibration and dev. SQuAD is split by article first, then its sentences are candidates."""
-    if not str(data.train).startswith(PREFIX):
+def load_sets(config: Config) -> dict[str, SelectionSet]:
+    """Train, calibration and dev. SQuAD is split by article first, then its sentences are candidates.
+
+    Raises DataError where the sources are not of the model's task.
+    """
+    data, classifies = config.data, config.model["task"] == "classification"
+    if classifies != str(data.train).startswith(TYPES):
+        told = (
+            "holds no classes of questions" if classifies else "holds questions with classes and no answers"
+        )
+        use = "data=question_types or data=trec" if classifies else "model=question_types"
+        raise DataError(f"data.train: {data.train} {told}; use {use}")
+    if classifies:
+        return _load_typed(data)
+    if not str(data.train).startswith(INSURANCEQA):
         return {split: from_squad(questions) for split, questions in load_question_sets(data).items()}
     if data.calibration is None and (data.hold_out_articles or data.hold_out_share):
         raise ConfigError(
             "data.calibration: InsuranceQA has no articles to hold questions out by; name its own"
             " validation split (insuranceqa:FOLDER:dev)"
         )
+    sets = _open_named(data, INSURANCEQA, "InsuranceQA", open_insuranceqa)
+    return _at_most(sets, data)
+
+
+def _load_typed(data: Data) -> dict[str, SelectionSet]:
+    """Questions with classes have no articles: the share that is held out is one of the questions."""
+    sets = _open_named(data, TYPES, "questions with classes", open_types)
+    if data.calibration is None and data.hold_out_share:
+        sets |= hold_out_questions(sets["train"], data.hold_out_share, data.split_seed)
+    elif data.calibration is None and data.hold_out_articles:
+        raise ConfigError(
+            "data.hold_out_articles: questions with classes have no articles; set data.hold_out_share"
+        )
+    return _at_most(sets, data)
+
+
+def _open_named(
+    data: Data, prefix: str, of_what: str, opened: Callable[..., SelectionSet]
+) -> dict[str, SelectionSet]:
+    """The sets that the config names; all of them of the same data set."""
     named = {"train": data.train, "calibration": data.calibration, "dev": data.dev if data.open_dev else None}
     sets = {}
     for split, source in named.items():
         if source is not None:
-            if not str(source).startswith(PREFIX):
-                raise DataError(f"data.{split}: {source} is no split of InsuranceQA, as data.train is one")
-            sets[split] = open_insuranceqa(str(source), name=split)
+            if not str(source).startswith(prefix):
+                raise DataError(f"data.{split}: {source} is no split of {of_what}, as data.train is one")
+            sets[split] = opened(str(source), name=split)
+    return sets
+
+
+def _at_most(sets: dict[str, SelectionSet], data: Data) -> dict[str, SelectionSet]:
+    """At most ``train_questions`` of them to train on, a seeded sample."""
     if 0 < data.train_questions < len(sets["train"]):
         sets["train"] = _sample(sets["train"], data.train_questions, data.split_seed)
     return sets
@@ -78,7 +117,7 @@ def load_sets(data: Data) -> dict[str, SelectionSet]:
 def _sample(task: SelectionSet, count: int, seed: int) -> SelectionSet:
     drawn = np.random.default_rng(seed).choice(len(task), count, replace=False)
     kept = [task.questions[row] for row in sorted(drawn.tolist())]
-    return replace(selection_set(task.name, task.answers, kept), left_out=task.left_out)
+    return selection_set(task.name, task.answers, kept, task.left_out, main=task.main)
 
 
 def make_vectors(config: Config, sets: dict[str, SelectionSet]) -> WordVectors:

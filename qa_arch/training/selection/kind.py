@@ -1,10 +1,11 @@
-"""Answer selection as a kind of task: see ``training.kinds``."""
+"""Answer selection, and classification, which selects a class, as a kind of task: see ``training.kinds``."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from qa_arch.predict.selection_references import reference_scores
 from qa_arch.results.record import write_questions
 from qa_arch.training.datamodule import TrainingData
 from qa_arch.training.final import Final
+from qa_arch.training.losses import choice_loss, hinge_loss
 from qa_arch.training.selection.assemble import SelectionParts, assemble
 from qa_arch.training.selection.task import SelectionTask
 
@@ -43,11 +45,16 @@ def save(folder: Path, parts: SelectionParts) -> None:
 
 
 def data(config: Config, parts: SelectionParts, *, pin: bool) -> TrainingData:
-    """Pairs of question and right answer, wrong ones drawn anew each epoch; to validate, all candidates."""
+    """Pairs of question and right answer, wrong ones drawn anew each epoch; to validate, all candidates.
+
+    A classifier sees all of the classes in training as well.
+    """
     settings = config.trainer
+    classifies = config.model["task"] == "classification"
+    negatives = len(parts.sets["train"].answers) - 1 if classifies else config.selection.negatives
     calibration = parts.tables.get("calibration")
     return TrainingData(
-        PairCollator(parts.tables["train"], config.selection.negatives, config.seed),
+        PairCollator(parts.tables["train"], negatives, config.seed),
         CandidateCollator(calibration) if calibration is not None else None,
         batch_size=settings.batch_size,
         token_budget=settings.token_budget,
@@ -62,12 +69,13 @@ def data(config: Config, parts: SelectionParts, *, pin: bool) -> TrainingData:
 
 def task(config: Config, parts: SelectionParts, *, total_steps: int) -> SelectionTask:
     """The model with its loss and its ranking of the calibration questions."""
+    classifies = config.model["task"] == "classification"
     return SelectionTask(
         parts.model,
         config.optim,
         total_steps=total_steps,
         accumulate=config.trainer.accumulate,
-        margin=config.selection.margin,
+        loss=choice_loss if classifies else partial(hinge_loss, margin=config.selection.margin),
         calibration=parts.sets.get("calibration"),
     )
 

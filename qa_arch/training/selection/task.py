@@ -1,6 +1,8 @@
-"""The answer-selection task: hinge loss in training, top-1 accuracy and MRR on calibration."""
+"""The selection task: its loss in training, top-1 accuracy and MRR on calibration."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -9,7 +11,6 @@ from torch import nn
 from qa_arch.config.schema import Optim
 from qa_arch.metrics.selection import selection_scores
 from qa_arch.predict.selection import Scored, add_scores, ranks
-from qa_arch.training.losses import hinge_loss
 from qa_arch.training.module import Task
 from qa_arch.types.tensors import SelectionBatch
 from qa_arch.types.text import SelectionSet
@@ -27,15 +28,15 @@ class SelectionTask(Task):
         *,
         total_steps: int,
         accumulate: int,
-        margin: float,
+        loss: Callable[..., torch.Tensor],
         calibration: SelectionSet | None,
     ) -> None:
         super().__init__(model, optim, total_steps=total_steps, accumulate=accumulate)
-        self.margin = margin
+        self.loss = loss
         self.calibration = calibration
 
     def losses(self, batch: SelectionBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        return hinge_loss(self.model(batch), batch.right, batch.offered, self.margin), batch.weight
+        return self.loss(self.model(batch), batch.right, batch.offered), batch.weight
 
     def on_validation_epoch_start(self) -> None:
         self.scored: Scored = {}
