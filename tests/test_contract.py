@@ -1,6 +1,7 @@
 """What every model must keep to: each ``conf/model/**/*.yaml``, and the proposed model in its variants.
 
-Here are the models that find spans; those of ``task: selection`` are in ``test_contract_selection.py``.
+Here are the models that find spans; those of ``task: selection`` are in ``test_contract_selection.py``,
+those of ``task: classification`` in ``test_contract_classification.py``.
 
 Each is composed as a user would, with a tiny random encoder of its own family and a tokenizer trained
 on the spot. A new architecture is tested by its YAML alone.
@@ -23,7 +24,7 @@ from omegaconf import OmegaConf
 import qa_arch
 from qa_arch.cli.compose import compose
 from qa_arch.config.find import conf_folder
-from qa_arch.config.schema import TASKS, Config, validate
+from qa_arch.config.schema import SELECTING, TASKS, Config, validate
 from qa_arch.decode.answers import answers
 from qa_arch.features.collate import Collator
 from qa_arch.models.assemble import build_model
@@ -35,7 +36,7 @@ from qa_arch.types.tensors import Batch, SpanLogits, StepLogits
 
 FOLDER = conf_folder() / "model"
 ALL = {p.relative_to(FOLDER).with_suffix("").as_posix(): p for p in sorted(FOLDER.rglob("*.yaml"))}
-MODELS = {name: path for name, path in ALL.items() if OmegaConf.load(path).get("task") != "selection"}
+MODELS = {name: path for name, path in ALL.items() if OmegaConf.load(path).get("task") not in SELECTING}
 VARIANTS = {
     "both": ["model.no_answer=both"],
     "bi_boundary": ["model.pointer=bi_boundary"],

@@ -18,6 +18,8 @@ COMMANDS = {
     "evaluate": "score predictions with the official arithmetic, or a trained run on a data set",
     "predict": "answer every question of a file with a trained run",
     "ask": "answer one question about one text",
+    "types": "classify the questions of a file with a trained classifier",
+    "paraphrase": "say how alike pairs of questions are, with a trained QA-LSTM",
     "data": "write data sets (the embedded synthetic one)",
     "stats": "describe data sets: examples, negatives, articles, lengths",
     "params": "count a model's parameters by block, without loading weights",

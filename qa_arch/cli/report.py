@@ -10,6 +10,7 @@ from pathlib import Path
 
 from qa_arch.cli.runs import open_source
 from qa_arch.errors import ConfigError, RunError
+from qa_arch.metrics.files import read_types
 from qa_arch.results.record import RECORD, RunRecord, read_record
 
 
@@ -22,6 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="FILE",
         help="the questions that runs were scored on, for texts: files, hub:NAME:SPLIT or synthetic:SPLIT",
+    )
+    add(
+        "--types",
+        metavar="FILE",
+        help="classes of the questions (qa-arch types) to break scores down by",
     )
     add("--baseline", metavar="NAME", help="test every system against this one")
     add(
@@ -50,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
         args.out,
         questions=open_source(args.data) if args.data else None,
         baseline=args.baseline,
+        types=read_types(args.types) if args.types else None,
         named=named,
         title=args.title,
         limit=int(args.limit * 1e6),

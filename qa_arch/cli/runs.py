@@ -31,14 +31,19 @@ def add_trust(parser: argparse._ActionsContainer) -> None:
 
 def add_run_options(parser: argparse._ActionsContainer) -> None:
     """``--device --precision --margin --trust``, as ``open_run`` takes them."""
+    parser.add_argument(
+        "--margin", type=float, metavar="M", help="null margin (default: the run's, fitted on calibration)"
+    )
+    add_device_options(parser)
+
+
+def add_device_options(parser: argparse._ActionsContainer) -> None:
+    """``--device --precision --trust``, as ``open_selection`` takes them."""
     parser.add_argument("--device", help="cpu, cuda, cuda:1 (default: a GPU where there is one)")
     parser.add_argument(
         "--precision",
         choices=PRECISIONS,
         help="default: what the run was trained in; int8 is for CPUs without bf16",
-    )
-    parser.add_argument(
-        "--margin", type=float, metavar="M", help="null margin (default: the run's, fitted on calibration)"
     )
     add_trust(parser)
 
@@ -55,14 +60,15 @@ def open_run(folders: Sequence[str], args: argparse.Namespace) -> Predictor:
 
 
 def open_selection(folders: Sequence[str], args: argparse.Namespace) -> SelectionPredictor:
-    """The predictor of a finished run that selects answers; of several no one is made."""
+    """The predictor of a finished run that selects answers or classes; of several no one is made."""
     from qa_arch.predict import SelectionPredictor, load
 
     if len(folders) > 1:
         raise RunError(f"{folders[1]}: runs that select answers make no ensemble; name one of them")
     device, precision = _device_and_precision(folders[0], args)
     predictor = load(folders[0], device=device, precision=precision, trust=args.trust)
-    assert isinstance(predictor, SelectionPredictor)
+    if not isinstance(predictor, SelectionPredictor):
+        raise RunError(f"{folders[0]}: finds spans and selects nothing; name a run of task selection")
     return predictor
 
 

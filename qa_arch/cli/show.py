@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from qa_arch.metrics.files import read_types
 from qa_arch.results.record import RECORD, read_record
 from qa_arch.results.render import drawn
 from qa_arch.results.summary import Summary, summarise
@@ -20,13 +21,21 @@ _WIDE = 120
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_folder", metavar="RUN", help="a run folder")
     parser.add_argument("--split", default="dev", help="the set whose errors are split up (default: dev)")
+    parser.add_argument(
+        "--types", metavar="FILE", help="classes of the questions (qa-arch types), to split the errors up by"
+    )
     parser.add_argument("--json", action="store_true", help="everything as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the run's settings, curves, scores, errors and provenance."""
     folder = Path(args.run_folder)
-    summary = summarise(folder.parent if folder.name == RECORD else folder, read_record(folder), args.split)
+    summary = summarise(
+        folder.parent if folder.name == RECORD else folder,
+        read_record(folder),
+        args.split,
+        types=read_types(args.types) if args.types else None,
+    )
     if args.json:
         print(json.dumps(summary.as_dict(), indent=2, ensure_ascii=False))
         return 0
@@ -52,6 +61,8 @@ def _print(summary: Summary) -> None:
     page.add_row(_curves(summary), _errors(summary.errors))
     page.add_row()
     console.print(page)
+    if summary.types is not None:
+        console.print(drawn(summary.types))
     console.print(_facts("provenance", summary.facts["provenance"]))
     if summary.note:
         console.print(Text(summary.note, style="dim"))

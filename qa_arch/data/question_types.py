@@ -41,16 +41,18 @@ def open_types(source: str, *, name: str = "") -> SelectionSet:
     wanted = source.removeprefix(PREFIX)
     if wanted.startswith(SYNTHETIC):
         split = wanted.removeprefix(SYNTHETIC)
-        return type_set(name or split, typed.named(split))
+        return class_set(name or split, typed.named(split))
     path = Path(wanted).expanduser()
-    return type_set(name or path.stem, _lines(path))
+    return class_set(name or path.stem, _lines(path))
 
 
-def type_set(name: str, labelled: Iterable[tuple[str, str]]) -> SelectionSet:
-    """A SelectionSet of (class, question), whose candidates are the classes."""
+def class_set(name: str, labelled: Iterable[tuple[str | None, str]]) -> SelectionSet:
+    """A SelectionSet of (class, question), whose candidates are the classes; None is an unknown class."""
     every = range(len(CLASSES))
     questions = [
-        SelectionQuestion(f"{name}-{number}", words(text), every, (_PLACE[label],), text=text)
+        SelectionQuestion(
+            f"{name}-{number}", words(text), every, () if label is None else (_PLACE[label],), text=text
+        )
         for number, (label, text) in enumerate(labelled, start=1)
     ]
     return selection_set(name, [(label,) for label in CLASSES], questions, main=_MAIN_OF)

@@ -44,6 +44,17 @@ def read_null_scores(path: str | Path) -> PredictionFile:
     return file
 
 
+def read_types(path: str | Path) -> dict[str, str]:
+    """Question id -> class (``MAIN:sub``), as ``qa-arch types`` writes it. Raises DataError as above."""
+    file = _read(path, 'an object {"question id": "class"}')
+    for id_, value in file.values.items():
+        if type(value) is not str:
+            raise DataError(f"{path}: {id_}: the class is {_kind(value)}; give a string such as NUM:date")
+    if not file.values:
+        raise DataError(f"{path}: holds no classes; write it with qa-arch types")
+    return file.values
+
+
 def _read(path: str | Path, expected: str) -> PredictionFile:
     duplicates: list[str] = []
 

@@ -15,6 +15,7 @@ from torch import nn
 from qa_arch.config.files import write_json
 from qa_arch.config.schema import Config
 from qa_arch.data.selection import selection_set, words
+from qa_arch.errors import RunError
 from qa_arch.features.glove import WordVectors
 from qa_arch.features.sampler import BucketBatchSampler
 from qa_arch.features.selection import CandidateCollator, SelectionTable, selection_table, word_rows
@@ -142,7 +143,10 @@ def set_facts(task: SelectionSet, *, titles: bool) -> dict[str, Any]:
 
 
 class SelectionPredictor:
-    """Ranks answers to questions, and says how alike two questions are."""
+    """Ranks answers to questions, and says how alike two questions are.
+
+    ``predict.question_types.classify`` uses it for a run that classifies.
+    """
 
     def __init__(
         self,
@@ -159,6 +163,7 @@ class SelectionPredictor:
 
     def __call__(self, question: str, candidates: Sequence[str]) -> list[Selected]:
         """The candidates, best first; equal ones in their order. None are ranked for a blank question."""
+        self.require("selection")
         asked = words(question)
         if not asked or not candidates:
             return []
@@ -168,17 +173,34 @@ class SelectionPredictor:
         return sorted(found, key=lambda each: -each.score)
 
     def similarity(self, first: str, second: str) -> float:
-        """How alike two questions are, from -1 to 1: paraphrases are near 1.
+        """How alike two questions are, from -1 to 1: paraphrases are near 1."""
+        return self.similarities([(first, second)])[0]
+
+    def similarities(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        """The same of many pairs; 0 where a question is blank.
 
         Both go through the same encoder. The attention of some models looks from the one at the other,
         so both directions are taken and averaged.
         """
-        asked, other = words(first), words(second)
-        if not asked or not other:
-            return 0.0
-        each = [SelectionQuestion("0", asked, (1,), ()), SelectionQuestion("1", other, (0,), ())]
-        scored = self.read(selection_set("pair", [asked, other], each))
-        return (scored[0][0] + scored[1][0]) / 2
+        self.require("selection")
+        texts = [words(text) for pair in pairs for text in pair]
+        # Text 2i is asked about text 2i + 1, and the other way round.
+        each = [
+            SelectionQuestion(str(row), texts[row], (row ^ 1,), ())
+            for row in range(len(texts))
+            if texts[row] and texts[row ^ 1]
+        ]
+        if not each:
+            return [0.0] * len(pairs)
+        scored = self.read(selection_set("pairs", texts, each))
+        found = {int(one.id): scored[row][0] for row, one in enumerate(each)}
+        return [(found.get(2 * i, 0.0) + found.get(2 * i + 1, 0.0)) / 2 for i in range(len(pairs))]
+
+    def require(self, task: str) -> None:
+        """RunError where the run was trained for another task."""
+        own = self.config.model["task"]
+        if own != task:
+            raise RunError(f"this run is of task {own} and one of task {task} is wanted; name another")
 
     def read(
         self,

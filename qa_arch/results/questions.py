@@ -14,6 +14,8 @@ from qa_arch.errors import RunError
 from qa_arch.results.record import QUESTIONS, RunRecord, read_questions
 
 DEV = "dev"
+UNTYPED = "not classified"
+"""Stands for the class of a question that a file of classes does not know."""
 _NEEDED = ("id", "start", "end", "null_odds", "answerable", "abstained", "exact", "f1", "kind")
 
 Floats = npt.NDArray[np.float64]

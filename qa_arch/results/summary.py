@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from qa_arch.errors import RunError
 from qa_arch.results.comparison import Table
-from qa_arch.results.questions import Questions, load_questions
+from qa_arch.results.questions import UNTYPED, Bools, Questions, load_questions
 from qa_arch.results.record import RunRecord
 
 HIGHLIGHTS = (
@@ -71,6 +73,8 @@ class Summary:
     """Questions by how they went; None where the run has no rows of questions."""
     note: str | None
     """Why there is no error split."""
+    types: Table | None = None
+    """Scores and errors by the main class of the question, where classes were given."""
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -83,17 +87,26 @@ class Summary:
             "best_epoch": self.best_epoch,
             "errors": None if self.errors is None else dict(self.errors),
             "note": self.note,
+            "types": None if self.types is None else [dict(row) for row in self.types.rows],
         }
 
 
-def summarise(folder: Path, record: RunRecord, split: str = "dev") -> Summary:
-    """Read the run's record and, where they are, its rows of questions; RunError for damaged rows."""
-    errors, note = None, None
+def summarise(
+    folder: Path, record: RunRecord, split: str = "dev", *, types: Mapping[str, str] | None = None
+) -> Summary:
+    """Read the run's record and, where they are, its rows of questions.
+
+    ``types`` are classes of the questions by id. RunError where these are of other questions.
+    """
+    errors, note, rows = None, None, None
     if split in record.scores:
         try:
-            errors = outcomes(load_questions(folder, record, split))
+            rows = load_questions(folder, record, split)
+            errors = outcomes(rows)
         except RunError as error:
             note = str(error)
+    if types is not None and (rows is None or types.keys().isdisjoint(rows.ids)):
+        raise RunError(note or f"--types: its questions are none of those of {folder} that {split} has")
     return Summary(
         title=f"{record.name} / {folder.resolve().name}",
         status=record.status,
@@ -104,6 +117,7 @@ def summarise(folder: Path, record: RunRecord, split: str = "dev") -> Summary:
         best_epoch=record.best_epoch,
         errors=errors,
         note=note,
+        types=by_type(rows, types) if rows is not None and types is not None else None,
     )
 
 
@@ -112,16 +126,35 @@ def outcomes(rows: Questions) -> dict[str, int]:
 
     ``metrics.errors`` says more where the texts are at hand.
     """
+    return {name: int(where.sum()) for name, where in _split(rows).items()}
+
+
+def by_type(rows: Questions, types: Mapping[str, str]) -> Table:
+    """A row for each main class, those of most questions first: EM, F1 and shares of errors in percent."""
+    mains = np.array([types.get(id_, UNTYPED).partition(":")[0] for id_ in rows.ids])
+    errors = {name: where for name, where in _split(rows).items() if name != "right"}
+    names, counts = np.unique(mains, return_counts=True)
+    found: list[dict[str, Any]] = []
+    for name, count in sorted(zip(names.tolist(), counts.tolist(), strict=True), key=lambda pair: -pair[1]):
+        own = mains == name
+        figures = {"exact": rows.exact, "f1": rows.f1, **errors}
+        shares = {key: 100 * float(values[own].mean()) for key, values in figures.items()}
+        found.append({"kind": name, "questions": count, **shares})
+    headings = {"kind": "class", "questions": "questions", "exact": "EM", "f1": "F1"}
+    return Table("by predicted class, %", headings | {name: name for name in errors}, found)
+
+
+def _split(rows: Questions) -> dict[str, Bools]:
+    """Which questions went how: every question is of one kind."""
     right = rows.exact > 0
     wrong = rows.answerable & ~right & ~rows.abstained
-    split = {
+    return {
         "right": right,
         "partial span": wrong & (rows.f1 > 0),
         "wrong span": wrong & (rows.f1 == 0),
         "abstained wrongly": rows.answerable & ~right & rows.abstained,
         "undue answer": ~rows.answerable & ~right,
     }
-    return {name: int(where.sum()) for name, where in split.items()}
 
 
 def sparkline(values: Sequence[float | None]) -> str:

@@ -54,6 +54,7 @@ def write_report(
     *,
     questions: QuestionSet | None = None,
     baseline: str | None = None,
+    types: Mapping[str, str] | None = None,
     named: Sequence[Path] = (),
     title: str | None = None,
     limit: int = LIMIT,
@@ -61,7 +62,8 @@ def write_report(
 ) -> Report:
     """Write ``runs`` as one HTML page that needs nothing else, not even a network.
 
-    ``questions`` are the texts of a set that runs were scored on. Where the page would exceed
+    ``questions`` are the texts of a set that runs were scored on, ``types`` classes of its questions by
+    id. Where the page would exceed
     ``limit`` bytes, single questions are kept of the ``named`` run folders first, then of the best run
     of each system, then of the others, as far as they fit. ``problems`` are said on the page.
     Raises RunError where there is nothing to show, UnavailableError without plotly.
@@ -69,7 +71,7 @@ def write_report(
     if not runs:
         raise RunError("no runs to report; name a folder that holds run.json files")
     plotly = _plotly()
-    found = collect(runs, questions=questions, baseline=baseline)
+    found = collect(runs, questions=questions, baseline=baseline, types=types)
     problems = [*problems, *found.problems]
     value, packs = found.value, {"plotly": pack.pack_bytes(plotly)}
     for number, one in enumerate(found.sets):

@@ -63,16 +63,23 @@ class Collected:
     problems: list[str]
 
 
-def collect(runs: Runs, *, questions: QuestionSet | None = None, baseline: str | None = None) -> Collected:
+def collect(
+    runs: Runs,
+    *,
+    questions: QuestionSet | None = None,
+    baseline: str | None = None,
+    types: Mapping[str, str] | None = None,
+) -> Collected:
     """Everything that can be shown of ``runs``; ``questions`` are the texts of one of the scored sets.
 
-    Runs without rows of questions keep their scores, and the page says what is missing. RunError
-    where no run was scored on ``questions``, or no system is called ``baseline``.
+    ``types`` are classes of questions by id. Runs without rows of questions keep their scores, and the
+    page says what is missing. RunError where no run was scored on ``questions``, where ``types`` are of
+    other questions, or no system is called ``baseline``.
     """
     groups = group_runs(runs)
     order = {id(record): g for g, group in enumerate(groups) for _, record in group.runs}
     problems: list[str] = []
-    sets = _sets(runs, questions, problems)
+    sets = _sets(runs, questions, types, problems)
     if questions is not None and all(one.questions is None for one in sets):
         raise RunError(
             f"--data: no run was scored on {questions.name} (hash {questions.fingerprint[:12]}); name the"
@@ -90,7 +97,9 @@ def collect(runs: Runs, *, questions: QuestionSet | None = None, baseline: str |
     return Collected(value, sets, problems)
 
 
-def _sets(runs: Runs, questions: QuestionSet | None, problems: list[str]) -> list[ScoredSet]:
+def _sets(
+    runs: Runs, questions: QuestionSet | None, types: Mapping[str, str] | None, problems: list[str]
+) -> list[ScoredSet]:
     found: dict[tuple[str, Measure], ScoredSet] = {}
     for number, (folder, record) in enumerate(runs):
         for split in record.scores:
@@ -111,7 +120,11 @@ def _sets(runs: Runs, questions: QuestionSet | None, problems: list[str]) -> lis
             one.questions = questions
         if one.rows:
             one.rows = {number: with_spans(rows, one.questions) for number, rows in one.rows.items()}
-            one.facets = facets(next(iter(one.rows.values())), one.questions)
+            first = next(iter(one.rows.values()))
+            known = types if types and not types.keys().isdisjoint(first.ids) else None
+            one.facets = facets(first, one.questions, known)
+    if types and not any(facet.key == "class" for one in found.values() for facet in one.facets):
+        raise RunError("--types: its questions are none of those that the runs were scored on")
     # What was measured on most questions first, calibration last.
     return sorted(
         found.values(), key=lambda one: (one.split == "calibration", one.split != "dev", -len(one.runs))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from qa_arch.results.questions import Questions
+from qa_arch.results.questions import UNTYPED, Questions
 from qa_arch.types.text import Example, QuestionSet
 
 _ASKING = ("what", "which", "who", "whom", "whose", "when", "where", "why", "how")
@@ -35,11 +35,20 @@ class Facet:
     level: npt.NDArray[np.uint8]
 
 
-def facets(rows: Questions, questions: QuestionSet | None) -> list[Facet]:
-    """Those that the record tells of, and with ``questions`` those of the texts."""
+def facets(
+    rows: Questions, questions: QuestionSet | None, types: Mapping[str, str] | None = None
+) -> list[Facet]:
+    """Those that the record tells of, and with ``questions`` those of the texts.
+
+    ``types`` are classes (``MAIN:sub``) that a classifier gave to questions, by id.
+    """
     found = [_named("answerable", "Answerable", ["yes" if yes else "no" for yes in rows.answerable.tolist()])]
     if any(rows.kind):
         found.append(_named("kind", "Kind, as tagged", _kinds(rows)))
+    if types:
+        labels = [types.get(id_, UNTYPED) for id_ in rows.ids]
+        mains = [label.partition(":")[0] for label in labels]
+        found += [_named("class", "Predicted class", mains), _named("sub", "Predicted sub class", labels)]
     if questions is None:
         return found
     examples = questions.examples

@@ -1,0 +1,50 @@
+"""``qa-arch paraphrase``: how alike the two questions of each pair are, by a trained QA-LSTM."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from qa_arch.cli.runs import add_device_options, open_selection
+from qa_arch.config.files import write_atomic
+from qa_arch.data.pairs import read_pairs
+from qa_arch.errors import ConfigError
+from qa_arch.metrics.paraphrase import paraphrase_scores
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("run_folder", metavar="RUN", help="a run of task selection (model=qa_lstm/...)")
+    add(
+        "--pairs",
+        required=True,
+        metavar="F.tsv",
+        help="a pair a line: first question, tab, second question, and where it is known tab and 1 or 0",
+    )
+    add("--out", metavar="F.tsv", help="write the cosine of each pair here (default: print them)")
+    add(
+        "--threshold",
+        type=float,
+        default=0.5,
+        metavar="T",
+        help="pairs from this cosine on are taken for paraphrases (default: 0.5)",
+    )
+    add_device_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """The cosine and the two questions of each pair, a line each; with labels then the scores as JSON."""
+    if not -1 <= args.threshold <= 1:
+        raise ConfigError(f"--threshold: {args.threshold:g} is no cosine, it must be from -1 to 1")
+    pairs = read_pairs(args.pairs)
+    predictor = open_selection([args.run_folder], args)
+    alike = predictor.similarities([(pair.first, pair.second) for pair in pairs])
+    lines = [f"{value:.6f}\t{p.first}\t{p.second}\n" for value, p in zip(alike, pairs, strict=True)]
+    if args.out:
+        write_atomic(args.out, "".join(lines))
+    else:
+        print("".join(lines), end="")
+    labels = [pair.paraphrase for pair in pairs if pair.paraphrase is not None]
+    if labels:
+        print(json.dumps(paraphrase_scores(alike, labels, args.threshold).flat(), indent=2))
+    return 0

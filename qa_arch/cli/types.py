@@ -1,0 +1,44 @@
+"""``qa-arch types``: the class of every question of a file, by a trained classifier of questions."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+
+from qa_arch.cli.runs import add_device_options, open_selection, open_source
+from qa_arch.config.files import write_json
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run_folder", metavar="RUN", help="a run of model=question_types")
+    parser.add_argument(
+        "--data",
+        nargs="+",
+        required=True,
+        metavar="FILE",
+        help="SQuAD-shaped files, folders, globs, hub:NAME:SPLIT or synthetic:SPLIT",
+    )
+    parser.add_argument(
+        "--out",
+        required=True,
+        metavar="F",
+        help="JSON: question id -> class; for show and report --types",
+    )
+    add_device_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the classes, print how many questions are of each main class."""
+    questions = open_source(args.data)
+    predictor = open_selection([args.run_folder], args)
+    from qa_arch.cli.watch import watching
+    from qa_arch.predict.question_types import classify
+
+    with watching("classifying", "questions") as watch:
+        typed = classify(predictor, [example.question for example in questions.examples], watch=watch)
+    ids = (example.id for example in questions.examples)
+    path = write_json(args.out, {id_: one.label for id_, one in zip(ids, typed, strict=True)}, indent=None)
+    counts = Counter(one.label.partition(":")[0] for one in typed)
+    listed = ", ".join(f"{main} {count:,}" for main, count in counts.most_common())
+    print(f"{path}: {len(questions):,} questions: {listed}")
+    return 0
