@@ -102,3 +102,37 @@ def test_parameters_are_counted(qa_arch):
     assert counts["blocks"]["convolution"] == 1000 * (2 * 282 + 1)
     # two LSTMs with four gates and two biases each, over vectors of width 100
     assert counts["blocks"]["reader"] == 2 * 4 * (141 * (100 + 141) + 2 * 141)
+
+
+@pytest.mark.parametrize("labels", [("1", "0", "0"), ()])
+def test_pairs_of_questions_are_compared(labels, qa_arch, selecting, tmp_path):
+    first, second = "Who wrote the book?", "When did the river rise in spring?"
+    pairs = [(first, second), (second, first), (first, first), (first, " . ")]
+    rows = list(zip(*zip(*pairs[: len(labels)], strict=True), labels, strict=True)) if labels else pairs
+    file = tmp_path / "pairs.tsv"
+    file.write_text("".join("\t".join(row) + "\n" for row in rows))
+    code, out, err = qa_arch("paraphrase", selecting, "--pairs", file, "--threshold", "0.99999")
+    assert code == 0, err
+    lines = [line.split("\t") for line in out.splitlines() if "\t" in line]
+    assert [tuple(line[1:]) for line in lines] == [tuple(text.strip() for text in row[:2]) for row in rows]
+    cosines = [float(line[0]) for line in lines]
+    answer = package.load(selecting, device="cpu")
+    expected = [answer.similarity(*row[:2]) for row in rows]
+    assert cosines == pytest.approx(expected, abs=1e-6)
+    assert cosines[0] == pytest.approx(cosines[1], abs=1e-6)
+    assert len({round(cosine, 3) for cosine in cosines}) > 1
+    if not labels:
+        assert "accuracy" not in out
+        return
+    scores = json.loads(out[out.index("{") :])
+    assert (scores["pairs"], scores["paraphrases"]) == (3, 1)
+    assert scores["auc"] == pytest.approx(25)  # a tie and a loss
+    written = tmp_path / "cosines.tsv"
+    code, out, _ = qa_arch("paraphrase", selecting, "--pairs", file, "--out", written)
+    assert [line.split("\t")[0] for line in written.read_text().splitlines()] == [line[0] for line in lines]
+    assert json.loads(out)["threshold"] == 0.5
+
+
+def test_a_threshold_is_a_cosine(qa_arch, selecting, tmp_path):
+    code, _, err = qa_arch("paraphrase", selecting, "--pairs", tmp_path / "none.tsv", "--threshold", "2")
+    assert (code, "--threshold: 2 is no cosine" in err) == (2, True)

@@ -1,0 +1,121 @@
+"""Classes of questions from the command line: trained, written to a file, an axis of show and report."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from qa_arch.cli.main import main
+from qa_arch.data.question_types import CLASSES
+from qa_arch.data.synthetic import named
+
+
+@pytest.fixture(scope="module")
+def classifying(tmp_path_factory):
+    """A finished run on a few of the generated questions."""
+    runs = tmp_path_factory.mktemp("classifying")
+    small = ["debug=fast", "data=question_types", "model.train_vectors=true", "model.hidden=6"]
+    assert main(["train", "model=question_types", *small, f"runs_dir={runs}", "trainer.progress=false"]) == 0
+    (folder,) = (runs / "debug").glob("question_types-*")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def typed(classifying, tmp_path_factory):
+    path = tmp_path_factory.mktemp("typed") / "types.json"
+    assert main(["types", str(classifying), "--data", "synthetic:dev", "--out", str(path)]) == 0
+    return path
+
+
+def test_the_record_tells_main_and_sub_classes(classifying, read_json, qa_arch):
+    record = read_json(classifying / "run.json")
+    point = record["scores"]["dev"]["ranked"]
+    assert 0 <= point["accuracy"] <= point["main_accuracy"] <= 100
+    assert set(record["references"]["dev"]) == {"random-order", "rules"}
+    assert record["references"]["dev"]["rules"]["main_accuracy"] > 60
+    assert record["data"]["dev"]["candidates"] == 50
+    code, out, _ = qa_arch("tables", classifying, "--format", "markdown")
+    assert code == 0
+    assert "| model | top-1 | top-1, main class | MRR |" in out
+
+
+def test_other_questions_are_scored(classifying, tmp_path, qa_arch):
+    (tmp_path / "TREC_10.label").write_text("HUM:ind Who built the mill ?\nNUM:date When ?\n")
+    code, out, err = qa_arch("evaluate", "--run", classifying, "--data", f"types:{tmp_path}/TREC_10.label")
+    assert code == 0, err
+    assert json.loads(out)["ranked"]["questions"] == 2
+
+
+def test_every_question_has_a_class(typed, read_json):
+    found = read_json(typed)
+    assert list(found) == [example.id for example in named("dev").examples]
+    assert set(found.values()) <= set(CLASSES)
+
+
+def test_show_splits_scores_and_errors_by_class(trained, typed, tmp_path, qa_arch, read_json):
+    ids = list(read_json(typed))
+    halves = {id_: "NUM:date" if n < 100 else "HUM:ind" for n, id_ in enumerate(ids[:500])}
+    (tmp_path / "halves.json").write_text(json.dumps(halves))
+    code, out, err = qa_arch("show", trained, "--types", tmp_path / "halves.json", "--json")
+    assert code == 0, err
+    shown = json.loads(out)
+    rows = {row["kind"]: row for row in shown["types"]}
+    assert {kind: row["questions"] for kind, row in rows.items()} == {
+        "HUM": 400,
+        "NUM": 100,
+        "not classified": 100,
+    }
+    assert [row["kind"] for row in shown["types"]][0] == "HUM"
+    for name, count in shown["errors"].items():
+        share = sum(row["exact" if name == "right" else name] * row["questions"] for row in rows.values())
+        assert share / 100 == pytest.approx(count)
+    assert "by predicted class" in qa_arch("show", trained, "--types", typed)[1]
+
+
+def test_report_has_both_as_breakdowns(trained, typed, tmp_path, qa_arch, monkeypatch):
+    from qa_arch.metrics.files import read_types
+    from qa_arch.results.record import find_records
+    from qa_arch.results.report.collect import collect
+
+    runs = find_records([trained])
+    types = read_types(typed)
+    (dev,) = [one for one in collect(runs, types=types).value["sets"] if one["split"] == "dev"]
+    facets = {facet["key"]: facet for facet in dev["facets"]}
+    assert set(facets["class"]["names"]) == {label.partition(":")[0] for label in types.values()}
+    assert set(facets["sub"]["names"]) <= {*types.values(), "other"}
+    assert sum(facets["class"]["count"]) == 600
+    assert "class" not in {f["key"] for one in collect(runs).value["sets"] for f in one["facets"]}
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "told"),
+    [
+        ('{"nobody": "NUM:date"}', 5, "none of those"),
+        ("{}", 4, "holds no classes"),
+        ('{"a": 3}', 4, "the class is the number 3"),
+    ],
+)
+@pytest.mark.parametrize("command", ["show", "report"])
+def test_classes_of_other_questions(command, content, code, told, trained, tmp_path, qa_arch):
+    (tmp_path / "types.json").write_text(content)
+    out = ("-o", tmp_path / "page.html") if command == "report" else ()
+    found = qa_arch(command, trained, "--types", tmp_path / "types.json", *out)
+    assert found[0] == code
+    assert told in found[2]
+
+
+def test_what_does_not_belong_together_is_refused(classifying, trained, tmp_path, qa_arch):
+    out = tmp_path / "x.json"
+    code, _, err = qa_arch("types", trained, "--data", "synthetic:dev", "--out", out)
+    assert (code, "finds spans" in err) == (5, True)
+    (tmp_path / "pairs.tsv").write_text("Who?\tWhen?\n")
+    code, _, err = qa_arch("paraphrase", classifying, "--pairs", tmp_path / "pairs.tsv")
+    assert (code, "task classification" in err) == (5, True)
+    fast = ["debug=fast", f"runs_dir={tmp_path}", "model.train_vectors=true"]
+    code, _, err = qa_arch("train", "model=question_types", *fast)
+    assert (code, "its questions have no classes" in err) == (4, True)
+    code, _, err = qa_arch("train", "model=qa_lstm/a", "data=question_types", "glove=none", *fast[1:])
+    assert (code, "use model=question_types" in err) == (4, True)
+    code, _, err = qa_arch("train", "model=bert", "debug=fast", "data=question_types", f"runs_dir={tmp_path}")
+    assert (code, "no passages; use model=question_types" in err) == (4, True)

@@ -1,0 +1,215 @@
+"""What every classifier of questions must keep to: each ``conf/model/**/*.yaml`` of ``task: classification``.
+
+The companion of ``test_contract.py``: four questions against all classes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+import qa_arch
+from qa_arch.cli.compose import compose
+from qa_arch.config.find import conf_folder
+from qa_arch.config.schema import Config, validate
+from qa_arch.data.question_types import CLASSES
+from qa_arch.features.selection import CandidateCollator
+from qa_arch.models.assemble import build_model
+from qa_arch.predict import store
+from qa_arch.predict.question_types import classify
+from qa_arch.predict.selection import POINT, ranks, read_scores
+from qa_arch.training.losses import choice_loss
+from qa_arch.training.run import train
+from qa_arch.training.selection.assemble import SelectionParts, assemble
+from qa_arch.types.tensors import SelectionBatch
+
+FOLDER = conf_folder() / "model"
+MODELS = [
+    path.relative_to(FOLDER).with_suffix("").as_posix()
+    for path in sorted(FOLDER.rglob("*.yaml"))
+    if OmegaConf.load(path).get("task") == "classification"
+]
+VARIANTS = {
+    "one_direction": ("question_types", ["model.bidirectional=false", "model.pooling=mean"]),
+    "trained_vectors": ("question_types", ["model.train_vectors=true"]),
+}
+CASES = {name: (name, []) for name in MODELS} | VARIANTS
+QUESTIONS = {
+    "When did the ferry of Lomm first carry goats ?": "NUM:date",
+    "Who paints boats ?": "HUM:ind",
+    "Where is Lomm ?": "LOC:other",
+    "What does a bee eat in the winter ?": "ENTY:food",
+}
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory) -> list[str]:
+    folder = tmp_path_factory.mktemp("classes")
+    (folder / "four.label").write_text("".join(f"{label} {text}\n" for text, label in QUESTIONS.items()))
+    words = sorted({word for text in QUESTIONS for word in text.split()})
+    rows = np.random.default_rng(0).normal(size=(len(words), 5)).round(3)
+    lines = (f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words, rows, strict=True))
+    (folder / "vectors.txt").write_text("".join(lines))
+    return [
+        "debug=fast",
+        "data=question_types",
+        "data.train_questions=0",
+        *(f"data.{split}=types:{folder}/four.label" for split in ("train", "calibration", "dev")),
+        "glove=file",
+        f"glove.path={folder}/vectors.txt",
+        "glove.dim=5",
+        "model.hidden=6",
+        "model.dropout=0.0",
+    ]
+
+
+def configure(case: str, settings: list[str]) -> Config:
+    name, overrides = CASES[case]
+    return validate(compose([f"model={name}", *settings, *overrides]))
+
+
+@dataclass(frozen=True)
+class Contender:
+    config: Config
+    parts: SelectionParts
+
+    def batch(self, rows: list[int] | None = None, multiple: int = 1) -> SelectionBatch:
+        table = self.parts.tables["train"]
+        return CandidateCollator(table, multiple)(rows or list(range(len(table))))
+
+
+@pytest.fixture(scope="module")
+def fleet(settings) -> dict[str, Contender]:
+    """Every case, assembled on first use."""
+
+    class Fleet(dict):
+        def __missing__(self, case: str) -> Contender:
+            config = configure(case, settings)
+            torch.manual_seed(0)
+            self[case] = Contender(config, assemble(config))
+            return self[case]
+
+    return Fleet()
+
+
+@pytest.fixture(params=CASES)
+def contender(request, fleet) -> Contender:
+    return fleet[request.param]
+
+
+def scores_of(model: torch.nn.Module, batch: SelectionBatch) -> torch.Tensor:
+    with torch.inference_mode():
+        return model.eval()(batch)
+
+
+def test_every_class_has_a_score_and_padding_has_none(contender):
+    batch = contender.batch(multiple=7)
+    scores = scores_of(contender.parts.model, batch)
+    assert scores.shape == (4, 56)
+    assert scores[:, :50].isfinite().all()
+    assert (scores[:, 50:] == -math.inf).all()
+
+
+def test_a_score_belongs_to_its_class_whatever_the_order(contender):
+    batch = contender.batch()
+    order = torch.randperm(50, generator=torch.Generator().manual_seed(3))
+    turned = replace(batch, candidate=batch.candidate[:, order], right=batch.right[:, order])
+    first, second = (scores_of(contender.parts.model, given) for given in (batch, turned))
+    torch.testing.assert_close(first[:, order], second, rtol=0, atol=0)
+
+
+def test_the_same_scores_batched_alone_and_padded_further(contender):
+    together = scores_of(contender.parts.model, contender.batch())
+    for row in range(4):
+        for multiple in (1, 25):
+            alone = scores_of(contender.parts.model, contender.batch([row], multiple))
+            torch.testing.assert_close(alone[0, :50], together[row], rtol=0, atol=1e-5)
+
+
+def test_a_gradient_reaches_every_trainable_parameter(contender):
+    batch, model = contender.batch(), contender.parts.model.train()
+    model.zero_grad()
+    choice_loss(model(batch), batch.right, batch.offered).mean().backward()
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            assert parameter.grad is not None, name
+            assert torch.isfinite(parameter.grad).all(), name
+            assert parameter.grad.any(), name
+
+
+def test_saved_weights_load_to_equal_scores(contender, tmp_path):
+    parts = contender.parts
+    store.save_vectors(tmp_path, parts.vectors)
+    store.save_weights(tmp_path, parts.model)
+    torch.manual_seed(99)
+    copy = build_model(contender.config.model, None, store.vector_tensor(store.load_vectors(tmp_path)))
+    before = scores_of(copy, contender.batch())
+    store.load_weights(tmp_path, copy)
+    found, expected = (scores_of(model, contender.batch()) for model in (copy, parts.model))
+    assert not torch.equal(before, expected)
+    assert torch.equal(found, expected)
+
+
+def test_it_learns_four_questions_by_heart(contender):
+    parts, batch = contender.parts, contender.batch()
+    kept = {name: value.clone() for name, value in parts.model.state_dict().items()}
+    optimizer = torch.optim.AdamW(parts.model.parameters(), lr=2e-2, weight_decay=0.0)
+    try:
+        for _ in range(80):
+            loss = choice_loss(parts.model.train()(batch), batch.right, batch.offered).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        found = ranks(parts.sets["train"], read_scores(parts.model, parts.tables["train"], batch_size=3))
+    finally:
+        parts.model.load_state_dict(kept)
+    assert found == [1, 1, 1, 1]
+
+
+def test_a_trained_run_loads_scores_and_classifies_as_it_did(settings, tmp_path):
+    # The sets share their questions: 40 epochs learn them by heart.
+    longer = ["trainer.max_steps=-1", "trainer.epochs=40", "optim.lr=2e-2", "optim.schedule=constant"]
+    record = train(configure("question_types", [*settings, *longer]), folder=tmp_path)
+    assert record.status == "ok"
+    point = record.scores["dev"][POINT]
+    assert point["accuracy"] == point["main_accuracy"] == 100
+    assert record.references["dev"]["rules"]["main_accuracy"] == 100
+    predictor = qa_arch.load(tmp_path, device="cpu")
+    asked = [*QUESTIONS, "Who paints boats ?"]
+    typed = classify(predictor, asked)
+    assert [one.label for one in typed] == [*QUESTIONS.values(), "HUM:ind"]
+    said = json.loads((tmp_path / "selections.json").read_text())
+    for one, scores in zip(typed, said.values(), strict=False):
+        powers = [math.exp(score) for score in scores]
+        assert one.probability == pytest.approx(max(powers) / sum(powers), rel=1e-4)
+        assert CLASSES[scores.index(max(scores))] == one.label
+    assert classify(predictor, []) == []
+
+
+def test_all_models_step_together_on_two_ranks(fleet, tmp_path):
+    everyone = [
+        (case, fleet[case].parts.model, [fleet[case].batch([rank, rank + 2]) for rank in range(2)])
+        for case in CASES
+    ]
+    torch.save(everyone, tmp_path / "models.pt")
+    program = Path(__file__).parent / "ranks.py"
+    started = [
+        subprocess.Popen(
+            [sys.executable, program, "step", str(rank), "2", tmp_path], stderr=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
+    ]
+    said = [rank.communicate(timeout=240)[1] for rank in started]
+    assert [rank.returncode for rank in started] == [0, 0], said
+    first, second = (json.loads((tmp_path / f"step-2-{rank}.json").read_text()) for rank in range(2))
+    assert first == second
+    assert set(first) == set(CASES)
