@@ -66,7 +66,7 @@ def test_show_splits_scores_and_errors_by_class(trained, typed, tmp_path, qa_arc
         "NUM": 100,
         "not classified": 100,
     }
-    assert [row["kind"] for row in shown["types"]][0] == "HUM"
+    assert shown["types"][0]["kind"] == "HUM"
     for name, count in shown["errors"].items():
         share = sum(row["exact" if name == "right" else name] * row["questions"] for row in rows.values())
         assert share / 100 == pytest.approx(count)
@@ -114,7 +114,7 @@ def test_what_does_not_belong_together_is_refused(classifying, trained, tmp_path
     assert (code, "task classification" in err) == (5, True)
     fast = ["debug=fast", f"runs_dir={tmp_path}", "model.train_vectors=true"]
     code, _, err = qa_arch("train", "model=question_types", *fast)
-    assert (code, "its questions have no classes" in err) == (4, True)
+    assert (code, "holds no classes of questions" in err) == (4, True)
     code, _, err = qa_arch("train", "model=qa_lstm/a", "data=question_types", "glove=none", *fast[1:])
     assert (code, "use model=question_types" in err) == (4, True)
     code, _, err = qa_arch("train", "model=bert", "debug=fast", "data=question_types", f"runs_dir={tmp_path}")
