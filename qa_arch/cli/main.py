@@ -82,7 +82,7 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"qa-arch {__version__}")
+    parser.add_argument("-V", "--version", action="version", version=f"qa-arch {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     choices = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, summary in COMMANDS.items():
