@@ -627,6 +627,12 @@ LOGISTIC = tuple(
             "yield rows.end, past[:-1]",
         ),
         (
+            "weights of the last pass",
+            "logistic.py",
+            "        self.weight[:, best.column] = kept\n",
+            "",
+        ),
+        (
             "candidates across sentences",
             "candidates.py",
             "kept = (sentence[a] == sentence[b]) & open_end[a] & open_end[b]",

@@ -21,7 +21,7 @@ from qa_arch.data.squad import question_set
 from qa_arch.data.synthetic import demo_sets
 from qa_arch.errors import DataError
 from qa_arch.metrics.squad import score
-from qa_arch.types.text import Example, Gold, QuestionSet
+from qa_arch.types.text import Answer, Candidate, Example, Gold, QuestionSet
 
 TEXT = "The mill stands. Ilva Morn (a painter) sold 1,204 lamps!"
 
@@ -275,6 +275,48 @@ def test_the_same_seed_gives_the_same_weights(answerable) -> None:
         list(model.fit(train))
     assert (models[0].weight == models[1].weight).all()
     assert (models[0].weight != models[2].weight).any()
+
+
+class Scripted(SpanLogistic):
+    """Whose column l answers as many questions rightly as its weights say, and these follow a script."""
+
+    def __init__(self, script: list[tuple[int, int]], patience: int) -> None:
+        super().__init__(Settings(l2=(0.1, 1.0), bits=2, patience=patience))
+        self.script = script
+
+    def fit(self, train):
+        for number, row in enumerate(self.script, 1):
+            self.weight[:] = row
+            yield {"pass": number}
+
+    def predict(self, questions, column):
+        right = int(self.weight[0, column])
+        golds = [
+            (e.id, e.answers[0].text if nth < right else "x") for nth, e in enumerate(questions.examples)
+        ]
+        return [Answer(id_, Candidate(text, 0, 1, 0.0, 1.0), 0.0, 1) for id_, text in golds]
+
+
+@pytest.mark.parametrize(
+    ("script", "patience", "number", "column", "made"),
+    [
+        ([(1, 2), (3, 2), (2, 3), (4, 4)], 1, 2, 0, 3),  # the third is no better, the fourth is not made
+        ([(1, 2), (3, 2), (2, 3), (4, 4)], 2, 4, 0, 4),
+        ([(1, 2), (1, 3), (2, 4)], 1, 3, 1, 3),  # better to the end
+        ([(3, 3), (0, 0)], 5, 1, 0, 2),  # the last pass is not the one that is kept
+    ],
+)
+def test_the_best_pass_and_penalty_are_kept(script, patience, number, column, made) -> None:
+    held, noted = asks("Ilva Morn", "mill", "painter", "lamps"), []
+    model = Scripted(script, patience)
+    chosen = model.choose(held, held, noted.append)
+    assert (chosen.number, chosen.column) == (number, column)
+    right = script[number - 1][column]
+    assert (model.weight[:, column] == right).all(), "the weights of that pass answer from now on"
+    assert [a.best.text == "x" for a in chosen.answers].count(False) == right
+    assert chosen.f1 == 25 * right
+    assert [done["pass"] for done in noted] == list(range(1, made + 1))
+    assert [done["calibration_f1"] for done in noted] == [[25 * n for n in row] for row in script[:made]]
 
 
 def test_without_a_gold_candidate_nothing_can_be_learned() -> None:

@@ -60,6 +60,8 @@ def test_final_scores_dev_and_logs_it(call) -> None:
     by_penalty = dict(zip((0.001, 1e6), logistic.epochs[-1]["calibration_f1"], strict=True))
     chosen = logistic.scores["calibration"]["never_null"]["f1"]
     assert by_penalty[logistic.epochs[-1]["chosen_l2"]] == chosen == max(by_penalty.values())
+    assert logistic.best_epoch == 0
+    assert logistic.seconds["fit"] == logistic.epochs[0]["train_seconds"] > 0
     assert table.rows[0]["parameters"] > 0
     assert 0 < logistic.data["dev"]["candidate_coverage"] <= 1
     assert logistic.data["dev"]["titles"] == []
