@@ -1,21 +1,24 @@
-"""``qa-arch show``: one run on one screen, from its record."""
+"""``qa-arch show``: one run on one screen, from its record, and its mistakes beside the data."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from qa_arch.cli.runs import open_scored
 from qa_arch.metrics.files import read_types
+from qa_arch.results.errors import BOUNDARIES, NAMES, TOLD, Mistakes
 from qa_arch.results.record import RECORD, read_record
 from qa_arch.results.render import drawn
 from qa_arch.results.summary import Summary, summarise
 
 _STYLES = {"ok": "bold green", "running": "bold blue"}
 _WIDE = 120
+_MORE = "--data FILE, the file that the run was scored on, adds where spans went wrong, and articles"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,18 +27,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--types", metavar="FILE", help="classes of the questions (qa-arch types), to split the errors up by"
     )
+    parser.add_argument(
+        "--data",
+        nargs="+",
+        metavar="FILE",
+        help="the questions that the run was scored on, to split its errors by article and to see where spans"
+        " went wrong: files, hub:NAME:SPLIT or synthetic:SPLIT",
+    )
     parser.add_argument("--json", action="store_true", help="everything as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the run's settings, curves, scores, errors and provenance."""
     folder = Path(args.run_folder)
-    summary = summarise(
-        folder.parent if folder.name == RECORD else folder,
-        read_record(folder),
-        args.split,
-        types=read_types(args.types) if args.types else None,
-    )
+    record = read_record(folder)
+    questions = open_scored(args.data, record, args.split) if args.data else None
+    run_folder = folder.parent if folder.name == RECORD else folder
+    types = read_types(args.types) if args.types else None
+    summary = summarise(run_folder, record, args.split, questions, types=types)
     if args.json:
         print(json.dumps(summary.as_dict(), indent=2, ensure_ascii=False))
         return 0
@@ -58,9 +67,14 @@ def _print(summary: Summary) -> None:
     page = Table.grid(padding=(0, 4))
     page.add_row(_facts("run", summary.facts["run"]), _facts("settings", summary.facts["settings"]))
     page.add_row()
-    page.add_row(_curves(summary), _errors(summary.errors))
+    page.add_row(_curves(summary), _errors(summary.mistakes))
     page.add_row()
     console.print(page)
+    if summary.mistakes is not None:
+        for table in summary.mistakes.tables():
+            console.print(drawn(table))
+        missing = "" if summary.mistakes.texts else f"; {_MORE}"
+        console.print(Text(f"{TOLD}{missing}\n", style="dim"))
     if summary.types is not None:
         console.print(drawn(summary.types))
     console.print(_facts("provenance", summary.facts["provenance"]))
@@ -99,9 +113,18 @@ def _curves(summary: Summary) -> Any:
     return _grid(f"{epochs} epoch{'s' if epochs > 1 else ''}{kept}", rows)
 
 
-def _errors(errors: Mapping[str, int] | None) -> Any:
-    if errors is None:
+def _errors(found: Mistakes | None) -> Any:
+    if found is None:
         return ""
-    total = sum(errors.values())
-    rows = [(name, f"{count:,}", f"{100 * count / max(total, 1):.1f}%") for name, count in errors.items()]
-    return _grid("questions", rows)
+    counts = found.counts
+    rows: list[tuple[str, int]] = []
+    for outcome, number in found.outcomes(counts).items():
+        rows.append((NAMES[outcome], number))
+        if outcome == "wrong_span":
+            rows += [("  boundary error", counts.overlapping), ("  near miss", counts.near_misses)]
+            if found.texts:
+                rows += [(f"  {BOUNDARIES[kind]}", n) for kind, n in counts.boundaries.items() if n]
+        if outcome == "undue_answer" and counts.with_plausible:
+            rows.append((f"  plausible, of {counts.with_plausible:,}", counts.plausible))
+    shares = ((name, number, 100 * number / max(counts.total, 1)) for name, number in rows)
+    return _grid("questions", [(name, f"{number:,}", f"{share:.1f}%") for name, number, share in shares])

@@ -1,11 +1,13 @@
-"""What kind of mistake each wrong answer is, from a run's question rows and the data they were scored on.
+"""What kind of mistake each wrong answer is, from a run's question rows: alone, or beside their data.
 
-The rows are the columns of ``questions.parquet``; they hold offsets, so that the data gives the texts back.
+The rows are the columns of ``questions.parquet``. They hold scores, which tell the kinds of mistakes apart
+(``judge_scores``), and offsets, with which the data gives the texts back (``judge``): how a wrong span lies
+to the gold, of which article a question is, and whether an undue answer is a plausible one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -14,10 +16,12 @@ from qa_arch.metrics.squad import score_questions
 from qa_arch.metrics.text import normalise
 from qa_arch.types.text import Example, QuestionSet
 
-Outcome = Literal["right", "wrong_span", "wrong_abstention", "missed_answer", "undue_answer"]
+Outcome = Literal["right", "wrong_span", "wrong_abstention", "missed_answer", "undue_answer", "unanswered"]
 """``wrong_span``: an answerable question was answered, and not exactly. ``wrong_abstention``: it was not,
 although the best span was right. ``missed_answer``: it was not, and the best span was wrong as well.
-``undue_answer``: an unanswerable question was answered."""
+``undue_answer``: an unanswerable question was answered. ``unanswered``: one of the two in the middle,
+where rows do not tell which."""
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)[:-1]
 
 Boundary = Literal["short", "long", "crossing", "apart", "same"]
 """A wrong span beside the gold it overlaps most: part of it, around it, over one of its ends, without a
@@ -26,6 +30,8 @@ common character; ``same`` span and yet no match, which only a gold without word
 NEAR_MISS = 0.5
 """F1 from which a wrong span is a near miss."""
 COLUMNS = ("id", "start", "end", "abstained")
+SCORED = ("id", "kind", "answerable", "abstained", "exact", "f1")
+"""What ``judge_scores`` needs; ``span_exact``, the best span's own score, tells abstentions apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,11 @@ class Judged:
     near_miss: bool
     plausible: bool | None
     """Of an undue answer: whether it is one of the data's plausible answers; None where there are none."""
+    answerable: bool = True
+    overlaps: bool = False
+    """Of a wrong span: whether it shares words with a gold answer (F1 above 0), a boundary error."""
+    article: str | None = None
+    """None where only scores were judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +60,8 @@ class ErrorCounts:
     total: int
     outcomes: Mapping[Outcome, int]
     boundaries: Mapping[Boundary, int]
+    overlapping: int
+    """Wrong spans that share words with a gold answer."""
     near_misses: int
     plausible: int
     """Undue answers that are plausible answers, among ``with_plausible`` that could be."""
@@ -61,8 +74,7 @@ def judge(questions: QuestionSet, rows: Mapping[str, Sequence[Any]]) -> tuple[Ju
     ``rows``: at least ``COLUMNS``; ``start`` and ``end`` are those of the best span whatever the margin,
     -1 where there was none. Raises DataError where the rows belong to other questions.
     """
-    if missing := [name for name in COLUMNS if name not in rows]:
-        raise DataError(f"question rows without the columns {', '.join(missing)}; score the run again")
+    _require(rows, COLUMNS)
     by_id = {example.id: example for example in questions.examples}
     if unknown := [id_ for id_ in rows["id"] if id_ not in by_id]:
         raise DataError(
@@ -85,24 +97,59 @@ def judge(questions: QuestionSet, rows: Mapping[str, Sequence[Any]]) -> tuple[Ju
                 boundary=boundary(example, *places[id_]) if wrong_span else None,
                 near_miss=wrong_span and span.f1 >= NEAR_MISS,
                 plausible=_plausible(example, texts[id_]) if outcome == "undue_answer" else None,
+                answerable=example.answerable,
+                overlaps=wrong_span and span.f1 > 0,
+                article=example.title,
+            )
+        )
+    return tuple(judged)
+
+
+def judge_scores(rows: Mapping[str, Sequence[Any]]) -> tuple[Judged, ...]:
+    """Judge every row by its scores alone, as ``judge`` does; ``rows`` hold at least ``SCORED``.
+
+    No boundary, no article and no plausible answer is known. Without the column ``span_exact``, which old
+    records lack, an answerable question without an answer is ``unanswered``.
+    """
+    _require(rows, SCORED)
+    spans = rows.get("span_exact") or [None] * len(rows["id"])
+    judged = []
+    for *columns, span_exact in zip(*(rows[name] for name in SCORED), spans, strict=True):
+        id_, kind, answerable, abstained, exact, f1 = columns
+        if answerable and abstained and span_exact is None:
+            outcome: Outcome = "unanswered"
+        else:
+            outcome = _outcome(bool(answerable), bool(abstained), bool(span_exact if abstained else exact))
+        wrong_span = outcome == "wrong_span"
+        judged.append(
+            Judged(
+                id=id_,
+                kind=kind,
+                outcome=outcome,
+                boundary=None,
+                near_miss=wrong_span and f1 >= NEAR_MISS,
+                plausible=None,
+                answerable=bool(answerable),
+                overlaps=wrong_span and f1 > 0,
             )
         )
     return tuple(judged)
 
 
 def count(judged: Iterable[Judged]) -> ErrorCounts:
-    """The counts over all questions; every outcome and boundary is named, at 0 too."""
+    """The counts over all questions; every one of ``OUTCOMES`` and each boundary is named, at 0 too."""
     rows = list(judged)
-    outcomes: dict[Outcome, int] = dict.fromkeys(get_args(Outcome), 0)
+    outcomes: dict[Outcome, int] = dict.fromkeys(OUTCOMES, 0)
     boundaries: dict[Boundary, int] = dict.fromkeys(get_args(Boundary), 0)
     for row in rows:
-        outcomes[row.outcome] += 1
+        outcomes[row.outcome] = outcomes.get(row.outcome, 0) + 1
         if row.boundary is not None:
             boundaries[row.boundary] += 1
     return ErrorCounts(
         total=len(rows),
         outcomes=outcomes,
         boundaries=boundaries,
+        overlapping=sum(row.overlaps for row in rows),
         near_misses=sum(row.near_miss for row in rows),
         plausible=sum(row.plausible is True for row in rows),
         with_plausible=sum(row.plausible is not None for row in rows),
@@ -111,10 +158,15 @@ def count(judged: Iterable[Judged]) -> ErrorCounts:
 
 def count_by_kind(judged: Iterable[Judged]) -> dict[str | None, ErrorCounts]:
     """The counts of each question kind, in the order of their names; None, last, is of no kind."""
+    return count_by(judged, lambda row: row.kind)
+
+
+def count_by(judged: Iterable[Judged], key: Callable[[Judged], str | None]) -> dict[str | None, ErrorCounts]:
+    """The counts of each group that ``key`` makes, in the order of their names, None last."""
     groups: dict[str | None, list[Judged]] = {}
     for row in judged:
-        groups.setdefault(row.kind, []).append(row)
-    return {kind: count(groups[kind]) for kind in sorted(groups, key=lambda kind: (kind is None, kind or ""))}
+        groups.setdefault(key(row), []).append(row)
+    return {name: count(groups[name]) for name in sorted(groups, key=lambda name: (name is None, name or ""))}
 
 
 def boundary(example: Example, start: int, end: int) -> Boundary:
@@ -127,6 +179,11 @@ def boundary(example: Example, start: int, end: int) -> Boundary:
     if gold.start <= start and end <= gold.end:
         return "short"
     return "long" if start <= gold.start and gold.end <= end else "crossing"
+
+
+def _require(rows: Mapping[str, Sequence[Any]], columns: Sequence[str]) -> None:
+    if missing := [name for name in columns if name not in rows]:
+        raise DataError(f"question rows without the columns {', '.join(missing)}; score the run again")
 
 
 def _outcome(answerable: bool, abstained: bool, exact: bool) -> Outcome:

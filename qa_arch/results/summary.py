@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from qa_arch.errors import RunError
-from qa_arch.results.comparison import Table
-from qa_arch.results.questions import UNTYPED, Bools, Questions, load_questions
+from qa_arch.results.comparison import SELECTION, Table, measure_of
+from qa_arch.results.errors import NAMES, Mistakes, mistakes
+from qa_arch.results.questions import UNTYPED, Questions, load_questions
 from qa_arch.results.record import RunRecord
+from qa_arch.types.text import QuestionSet
 
 HIGHLIGHTS = (
     "encoder.name",
@@ -69,14 +71,15 @@ class Summary:
     curves: Sequence[tuple[str, str, Sequence[float | None]]]
     """Name, sparkline and the value of each epoch."""
     best_epoch: int | None
-    errors: Mapping[str, int] | None
-    """Questions by how they went; None where the run has no rows of questions."""
+    mistakes: Mistakes | None
+    """Every question judged; None where the run has no rows of questions."""
     note: str | None
     """Why there is no error split."""
     types: Table | None = None
     """Scores and errors by the main class of the question, where classes were given."""
 
     def as_dict(self) -> dict[str, Any]:
+        found = self.mistakes
         return {
             "title": self.title,
             "status": self.status,
@@ -85,24 +88,32 @@ class Summary:
             "scores": [dict(row) for row in self.scores.rows],
             "curves": {name: list(values) for name, _, values in self.curves},
             "best_epoch": self.best_epoch,
-            "errors": None if self.errors is None else dict(self.errors),
+            "errors": None if found is None else found.named,
+            "mistakes": None if found is None else found.as_dict(),
             "note": self.note,
             "types": None if self.types is None else [dict(row) for row in self.types.rows],
         }
 
 
 def summarise(
-    folder: Path, record: RunRecord, split: str = "dev", *, types: Mapping[str, str] | None = None
+    folder: Path,
+    record: RunRecord,
+    split: str = "dev",
+    questions: QuestionSet | None = None,
+    *,
+    types: Mapping[str, str] | None = None,
 ) -> Summary:
-    """Read the run's record and, where they are, its rows of questions.
+    """Read the run's record and, where they are, its rows of questions, judged beside ``questions``.
 
-    ``types`` are classes of the questions by id. RunError where these are of other questions.
+    ``questions`` are the set that ``split`` was scored on; DataError where they are not. ``types`` are
+    classes of the questions by id; RunError where these are of other questions.
     """
-    errors, note, rows = None, None, None
-    if split in record.scores:
+    found, note, rows = None, None, None
+    measure = measure_of(record, split)
+    if measure is not None and measure.protocol != SELECTION:
         try:
             rows = load_questions(folder, record, split)
-            errors = outcomes(rows)
+            found = mistakes(rows, questions)
         except RunError as error:
             note = str(error)
     if types is not None and (rows is None or types.keys().isdisjoint(rows.ids)):
@@ -115,46 +126,26 @@ def summarise(
         scores=_scores(record),
         curves=_curves(record.epochs),
         best_epoch=record.best_epoch,
-        errors=errors,
+        mistakes=found,
         note=note,
-        types=by_type(rows, types) if rows is not None and types is not None else None,
+        types=by_type(rows, found, types) if rows and found and types is not None else None,
     )
 
 
-def outcomes(rows: Questions) -> dict[str, int]:
-    """Every question once, at the run's margin; a partial span shares words with a gold answer (F1 > 0).
-
-    ``metrics.errors`` says more where the texts are at hand.
-    """
-    return {name: int(where.sum()) for name, where in _split(rows).items()}
-
-
-def by_type(rows: Questions, types: Mapping[str, str]) -> Table:
+def by_type(rows: Questions, found: Mistakes, types: Mapping[str, str]) -> Table:
     """A row for each main class, those of most questions first: EM, F1 and shares of errors in percent."""
     mains = np.array([types.get(id_, UNTYPED).partition(":")[0] for id_ in rows.ids])
-    errors = {name: where for name, where in _split(rows).items() if name != "right"}
+    outcomes = np.array([row.outcome for row in found.judged])
+    errors = {name: outcomes == name for name in found.outcomes(found.counts) if name != "right"}
     names, counts = np.unique(mains, return_counts=True)
-    found: list[dict[str, Any]] = []
+    table: list[dict[str, Any]] = []
     for name, count in sorted(zip(names.tolist(), counts.tolist(), strict=True), key=lambda pair: -pair[1]):
         own = mains == name
         figures = {"exact": rows.exact, "f1": rows.f1, **errors}
         shares = {key: 100 * float(values[own].mean()) for key, values in figures.items()}
-        found.append({"kind": name, "questions": count, **shares})
+        table.append({"kind": name, "questions": count, **shares})
     headings = {"kind": "class", "questions": "questions", "exact": "EM", "f1": "F1"}
-    return Table("by predicted class, %", headings | {name: name for name in errors}, found)
-
-
-def _split(rows: Questions) -> dict[str, Bools]:
-    """Which questions went how: every question is of one kind."""
-    right = rows.exact > 0
-    wrong = rows.answerable & ~right & ~rows.abstained
-    return {
-        "right": right,
-        "partial span": wrong & (rows.f1 > 0),
-        "wrong span": wrong & (rows.f1 == 0),
-        "abstained wrongly": rows.answerable & ~right & rows.abstained,
-        "undue answer": ~rows.answerable & ~right,
-    }
+    return Table("by predicted class, %", headings | {key: NAMES[key] for key in errors}, table)
 
 
 def sparkline(values: Sequence[float | None]) -> str:

@@ -6,7 +6,8 @@ import pytest
 
 from qa_arch.data.squad import question_set
 from qa_arch.errors import DataError
-from qa_arch.metrics.errors import boundary, count, count_by_kind, judge
+from qa_arch.metrics.errors import boundary, count, count_by_kind, judge, judge_scores
+from qa_arch.metrics.squad import score_questions
 from qa_arch.types.text import Example, Gold
 
 TEXT = "The old red mill by the ferry was sold to Ilva Morn in 1971, and the lamps to her son."
@@ -84,6 +85,48 @@ def test_counts_and_order() -> None:
     }
     assert found.boundaries == {"short": 3, "long": 1, "crossing": 1, "apart": 1, "same": 0}
     assert (found.near_misses, found.plausible, found.with_plausible) == (4, 2, 3)
+    assert found.overlapping == 5  # all wrong spans but "apart"
+    assert {row.article for row in judged} == {"t"}
+
+
+def scored_rows(cases) -> dict[str, list]:
+    """The columns that a run writes for the same answers."""
+    questions = question_set("made", [case[0] for case in cases], "2.0")
+    spans = {case[0].id: case[1] or "" for case in cases}
+    given = {case[0].id: "" if case[2] else case[1] for case in cases}
+    best, final = (score_questions(questions, texts) for texts in (spans, given))
+    return {
+        "id": [s.id for s in final],
+        "kind": [s.kind for s in final],
+        "answerable": [s.answerable for s in final],
+        "abstained": [s.abstained for s in final],
+        "exact": [s.exact for s in final],
+        "f1": [s.f1 for s in final],
+        "span_exact": [s.exact for s in best],
+    }
+
+
+def test_scores_alone_tell_the_same_outcomes() -> None:
+    questions = question_set("made", [case[0] for case in CASES], "2.0")
+    rows = scored_rows(CASES)
+    beside = judge(questions, rows_of(CASES))
+    alone = judge_scores(rows)
+    shown = ("id", "kind", "outcome", "near_miss", "overlaps", "answerable")
+    assert [[getattr(row, name) for name in shown] for row in alone] == [
+        [getattr(row, name) for name in shown] for row in beside
+    ]
+    assert {(row.boundary, row.plausible, row.article) for row in alone} == {(None, None, None)}
+
+
+def test_without_the_spans_scores_abstentions_are_not_told_apart() -> None:
+    rows = scored_rows(CASES)
+    del rows["span_exact"]
+    found = count(judge_scores(rows)).outcomes
+    assert (found["unanswered"], found["wrong_abstention"], found["missed_answer"]) == (3, 0, 0)
+    assert (found["right"], found["wrong_span"], found["undue_answer"]) == (4, 6, 4)
+    del rows["f1"]
+    with pytest.raises(DataError, match="without the columns f1; score the run again"):
+        judge_scores(rows)
 
 
 def test_counts_by_kind() -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from qa_arch.cli.main import main
+from qa_arch.data.squad import question_set as made_set
+from qa_arch.data.squad import write
+from qa_arch.results.errors import mistakes
 from qa_arch.results.questions import load_questions
 from qa_arch.results.record import QUESTIONS, find_records
-from qa_arch.results.summary import outcomes, sparkline
+from qa_arch.results.summary import sparkline
+from qa_arch.types.text import Gold
 
 
 def show(capsys, *arguments):
@@ -30,7 +35,8 @@ def test_everything_is_on_the_screen(make_run, question_set, capsys):
         "abcdef012345, with changes",
         "1,234,567",
         "wrong span",
-        "abstained wrongly",
+        "wrong abstention",
+        "missed answer",
         "0.500, fitted on",
     ):
         assert part in out
@@ -71,23 +77,90 @@ def test_no_run(tmp_path, capsys):
     assert "no such record" in err
 
 
-def test_each_question_has_one_outcome(make_run, question_set):
-    columns = {
-        "exact": [1, 0, 0, 0, 1, 0],
-        "f1": [1, 0.5, 0, 0, 1, 0],
-        "abstained": [False, False, False, True, True, False],
-    }
-    folder = make_run("a", question_set(), rows=columns)
+ROWS = {
+    "exact": [1, 0, 0, 0, 1, 0],
+    "f1": [1, 0.5, 0, 0, 1, 0],
+    "abstained": [False, False, False, True, True, False],
+    "span_exact": [1, 0, 0, 1, 0, 0],
+    # "1871", "Ada", "burnt", "old bridge", "known", "1871"
+    "start": [18, 24, 13, 24, 11, 18],
+    "end": [22, 27, 18, 34, 16, 22],
+}
+"""Of ``question_set()``: right, a boundary error, undue, abstained from the right span, right, undue."""
+
+
+def rows_of(folder):
     ((path, record),) = find_records([folder])
-    rows = load_questions(path, record)
+    return load_questions(path, record)
+
+
+def test_each_question_has_one_outcome(make_run, question_set):
+    rows = rows_of(make_run("a", question_set(), rows=ROWS))
     assert rows.answerable.tolist() == [True, True, False, True, False, False]
-    assert outcomes(rows) == {
+    found = mistakes(rows)
+    assert found.named == {
         "right": 2,
-        "partial span": 1,
-        "wrong span": 0,
-        "abstained wrongly": 1,
+        "wrong span": 1,
+        "wrong abstention": 1,
+        "missed answer": 0,
         "undue answer": 2,
     }
+    assert (found.counts.overlapping, found.counts.near_misses) == (1, 1)
+
+
+def test_old_records_do_not_claim_to_tell_abstentions_apart(make_run, question_set, capsys):
+    questions = question_set()
+    rows = {name: values for name, values in ROWS.items() if name != "span_exact"}
+    folder = make_run("a", questions, rows=rows, keep_spans=False)
+    found = mistakes(rows_of(folder))
+    assert found.named == {"right": 2, "wrong span": 1, "answerable, not answered": 1, "undue answer": 2}
+    assert "missed answer  " not in show(capsys, folder)[1]
+    assert mistakes(rows_of(folder), questions).named["wrong abstention"] == 1  # the texts tell
+
+
+def test_with_the_data_errors_are_split_by_boundary_article_and_plausible_answer(
+    make_run, question_set, tmp_path, capsys
+):
+    questions = question_set()
+    plausible = Gold("1871", 18)
+    swap = [replace(e, plausible=(plausible,)) if e.id == "q6-0" else e for e in questions.examples]
+    questions = made_set("made-up", swap, "2.0")
+    folder, file = make_run("a", questions, rows=ROWS), tmp_path / "data.json"
+    file.write_text(json.dumps(write(questions)))
+    code, out, _ = show(capsys, folder, "--data", file)
+    assert code == 0
+    for part in ("part of the gold", "plausible, of 1", "By article, the worst first", "Title 1", "negation"):
+        assert part in out
+    found = json.loads(show(capsys, folder, "--data", file, "--json")[1])["mistakes"]
+    assert found["boundaries"] == {"short": 1, "long": 0, "crossing": 0, "apart": 0, "same": 0}
+    assert (found["plausible"], found["with_plausible"]) == (1, 1)
+    one, other = (found["by_article"][f"Title {n}"] for n in (0, 1))
+    assert (one["questions"], one["outcomes"]["right"], one["outcomes"]["undue_answer"]) == (4, 1, 2)
+    assert (other["questions"], other["outcomes"]["wrong_abstention"]) == (2, 1)
+    assert found["by_kind"]["negation"]["outcomes"]["right"] == 1
+    assert sum(kind["questions"] for kind in found["by_kind"].values()) == 6
+    without = json.loads(show(capsys, folder, "--json")[1])["mistakes"]
+    assert without["by_article"] == {}
+    assert "boundaries" not in without
+
+
+def test_the_worst_come_first_and_no_more_than_fit(make_run, question_set):
+    examples = [replace(e, title=f"T{n}") for n, e in enumerate(question_set(again=5).examples)]
+    questions = made_set("made-up", examples, "2.0")
+    kinds, articles = mistakes(rows_of(make_run("a", questions)), questions).tables()
+    assert kinds.title == "By kind, the worst first"
+    assert articles.title == "By article, the 20 worst of 30"
+    for table in (kinds, articles):
+        shares = [row["right"] for row in table.rows]
+        assert shares == sorted(shares)
+
+
+def test_other_data_is_refused(make_run, question_set, tmp_path, capsys):
+    folder, file = make_run("a", question_set()), tmp_path / "data.json"
+    file.write_text(json.dumps(write(question_set(extra="!"))))
+    code, out, err = show(capsys, folder, "--data", file)
+    assert (code, out) == (4, "")
+    assert "not the questions that the runs were scored on" in err
 
 
 @pytest.mark.parametrize(
