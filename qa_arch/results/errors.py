@@ -75,16 +75,21 @@ class Mistakes:
         """The outcomes of all questions by their names for people."""
         return {NAMES[outcome]: number for outcome, number in self.outcomes(self.counts).items()}
 
+    @property
+    def figures(self) -> dict[str, Any]:
+        """Counts over all questions; boundaries and plausible answers only with texts."""
+        return self._figures(self.counts)
+
     def outcomes(self, found: ErrorCounts) -> dict[Outcome, int]:
         """The counts of the outcomes that can be known here, which are all questions."""
         unknown = {"unanswered"} if self.told_apart else {"wrong_abstention", "missed_answer"}
         return {name: found.outcomes.get(name, 0) for name in NAMES if name not in unknown}
 
     def as_dict(self) -> dict[str, Any]:
-        """Counts over all, by kind and by article; boundaries and plausible answers only with texts."""
+        """``figures`` over all, by kind and by article."""
         return {
             "texts": self.texts,
-            **self._figures(self.counts),
+            **self.figures,
             "by_kind": {name: self._figures(found) for name, found in self._by(kind_name).items()},
             "by_article": {name: self._figures(found) for name, found in self._by(_article).items()},
         }
@@ -119,7 +124,7 @@ class Mistakes:
     def _row(self, name: str, found: ErrorCounts) -> dict[str, Any]:
         outcomes = self.outcomes(found)
         right = 100 * outcomes.pop("right") / max(found.total, 1)
-        row = {"name": name, "questions": found.total, "right": right, **outcomes}
+        row: dict[str, Any] = {"name": name, "questions": found.total, "right": right, **outcomes}
         row |= {"overlapping": found.overlapping, "near_misses": found.near_misses}
         if found.with_plausible:
             row["plausible"] = f"{found.plausible:,} of {found.with_plausible:,}"

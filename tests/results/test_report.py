@@ -6,11 +6,13 @@ import base64
 import json
 import re
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from qa_arch.cli.main import main
+from qa_arch.data.squad import question_set as made_set
 from qa_arch.data.squad import write
 from qa_arch.errors import RunError
 from qa_arch.results.attention import ATTENTION, AttentionMap, read_attention, write_attention
@@ -19,6 +21,7 @@ from qa_arch.results.record import QUESTIONS, RECORD, find_records
 from qa_arch.results.report import pack, write_report
 from qa_arch.results.report.build import embed
 from qa_arch.results.report.facets import answer_type, facets, question_word
+from qa_arch.types.text import Gold
 
 EVIL = '</script><img src=x onerror=alert(1)> <!-- <script> {{data}} & \u2028 "'
 
@@ -68,6 +71,43 @@ def test_rows_come_back(make_run, question_set):
     assert ((flags & pack.EXACT) > 0).tolist() == (loaded.exact > 0).tolist()
     assert ((flags & pack.ABSTAINED) > 0).tolist() == loaded.abstained.tolist()
     assert ((flags & pack.NO_SPAN) > 0).tolist() == [False, False, False, True, False, False]
+
+
+def test_every_questions_mistake_comes_back(make_run, question_set, tmp_path):
+    """Outcome, boundary, near miss and plausible answer in one byte, and the counts of the page."""
+    questions = question_set()
+    swap = [replace(e, plausible=(Gold("1871", 18),)) if not e.answers else e for e in questions.examples]
+    questions = made_set("made-up", swap, "2.0")
+    rows = {
+        "exact": [0, 0, 0, 0, 1, 0],
+        "f1": [0.0, 0.66, 0, 0, 1, 0],
+        "abstained": [False, False, False, True, True, False],
+        "span_exact": [0, 0, 0, 1, 0, 0],
+        # "mill", "Ada", "1871", "old bridge", -, "burnt"
+        "start": [4, 24, 18, 24, -1, 9],
+        "end": [8, 27, 22, 34, -1, 14],
+    }
+    folder = make_run("a", questions, rows=rows)
+    value, packs = page_parts(
+        write_report(find_records([folder]), tmp_path / "r.html", questions=questions).path
+    )
+    codes = unpack_rows(packs["0-run0"])["mistake"].tolist()
+    outcomes, places = [key for key, _ in value["outcomes"]], [None, *(key for key, _ in value["boundaries"])]
+    assert [(outcomes[c & 7], places[c >> 3 & 7], bool(c & 64), bool(c & 128)) for c in codes] == [
+        ("wrong_span", "apart", False, False),
+        ("wrong_span", "short", True, False),
+        ("undue_answer", None, False, True),
+        ("wrong_abstention", None, False, False),
+        ("right", None, False, False),
+        ("undue_answer", None, False, False),
+    ]
+    counts = value["sets"][0]["errors"]["0"]
+    assert counts["outcomes"]["wrong_span"] == 2
+    assert (counts["overlapping"], counts["near_misses"]) == (1, 1)
+    assert (counts["plausible"], counts["with_plausible"]) == (1, 2)
+    alone = page_parts(write_report(find_records([folder]), tmp_path / "r.html").path)
+    assert alone[0]["sets"][0]["errors"]["0"]["outcomes"] == counts["outcomes"]
+    assert [c & 7 for c in unpack_rows(alone[1]["0-run0"])["mistake"]] == [c & 7 for c in codes]
 
 
 def test_the_page_holds_what_the_records_say(runs, tmp_path):
@@ -286,6 +326,7 @@ def test_facets_count_every_question_once(make_run, question_set):
     assert named["type"] == ["date", "name", "no answer", "phrase", "no answer", "no answer"]
     assert named["answer"] == ["1", "2", "no answer", "2", "no answer", "no answer"]
     assert named["question"] == ["≤ 6"] * 6
+    assert named["article"] == [example.title for example in questions.examples]
     assert all(len(facet.level) == 6 for facet in found.values())
 
 

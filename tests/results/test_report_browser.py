@@ -27,7 +27,10 @@ FIGURES = (
     "abstain",
     "reliability-answerability",
     "reliability-answers",
-    *(f"by-{key}" for key in ("answerable", "kind", "word", "type", "question", "context", "answer")),
+    *(
+        f"by-{key}"
+        for key in ("answerable", "kind", "word", "type", "question", "context", "answer", "article")
+    ),
 )
 EVIL = ' </script><img src=x onerror="window.broken=1"> 𝔸'
 
@@ -168,6 +171,27 @@ def test_questions_filter_by_outcome_facets_and_text(report, visit):
     page.wait_for_function("document.querySelector('#question-count').textContent.startsWith('4 of')")
     page.fill("#question-search", "no such words")
     page.wait_for_selector("text=No question passes")
+
+
+def test_errors_are_split_by_outcome_facet_and_question(report, visit):
+    path, questions = report
+    page = visit(path)
+    assert page.locator("#figure-errors .barlayer .trace").count() == 5  # one an outcome
+    assert page.locator("#figure-wrong-spans tbody tr").count() == 4
+    page.wait_for_selector("#mistakes-table tbody tr")
+    heads = page.locator("#mistakes-table th").all_inner_texts()
+    assert heads[:4] == ["Article", "questions", "right, %", "wrong span"]
+    page.select_option("[data-mistakes=By]", label="Kind, as tagged")
+    page.wait_for_selector("#mistakes-table td:has-text('negation')")
+    rows = [row.split("\t") for row in page.locator("#mistakes-table tbody tr").all_inner_texts()]
+    assert sum(int(row[1]) for row in rows) == len(questions)
+    undue = sum(int(row[heads.index("undue answer")]) for row in rows)
+    run = page.locator("[data-mistakes=Run] option:checked").inner_text()
+    page.select_option("[data-filter=A]", label=run)
+    page.select_option("[data-filter='A’s error']", "undue_answer")
+    page.wait_for_function(f"document.querySelector('#question-count').textContent.startsWith('{undue} of')")
+    assert undue > 0
+    assert all(mark.split()[0] == "✗" for mark in marks(page))
 
 
 def test_a_question_shows_gold_and_every_answer(report, visit):

@@ -15,6 +15,7 @@ from qa_arch.config.files import write_atomic
 from qa_arch.errors import RunError, UnavailableError
 from qa_arch.results.attention import AttentionMap, read_attention
 from qa_arch.results.comparison import Runs
+from qa_arch.results.errors import BOUNDARIES, NAMES
 from qa_arch.results.provenance import now, versions
 from qa_arch.results.report import pack
 from qa_arch.results.report.collect import Collected, ScoredSet, collect
@@ -30,6 +31,7 @@ SCRIPTS = (
     "charts.js",
     "runs.js",
     "figures.js",
+    "errors.js",
     "questions.js",
     "attention.js",
     "main.js",
@@ -107,6 +109,8 @@ def _about(runs: Runs, title: str | None, limit: int, problems: Sequence[str]) -
         "columns": [list(column) for column in pack.COLUMNS],
         "oddsUnit": pack.ODDS_UNIT,
         "f1Unit": pack.F1_UNIT,
+        "outcomes": [[key, NAMES[key]] for key in pack.OUTCOMES],
+        "boundaries": list(BOUNDARIES.items()),
         "notes": [f"{len(problems)} things could not be used (see About)."] if problems else [],
         "problems": list(problems),
     }
@@ -142,7 +146,7 @@ def _add_rows(
         key=lambda pair: (runs[pair[0]][0].resolve() not in wanted, pair[0] not in best, pair[0]),
     )
     for number, s in order:
-        packed = pack.pack_run(found.sets[s].rows[number])
+        packed = pack.pack_run(found.sets[s].rows[number], found.sets[s].mistakes[number])
         if len(packed) > spare:
             left_out.add(number)
             continue

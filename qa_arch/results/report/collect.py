@@ -12,6 +12,7 @@ import numpy as np
 from qa_arch.errors import RunError
 from qa_arch.metrics.significance import bootstrap_interval, effect, holm
 from qa_arch.results.comparison import Measure, Runs, measure_of
+from qa_arch.results.errors import Mistakes, mistakes
 from qa_arch.results.groups import Group, differing, group_runs
 from qa_arch.results.questions import Questions, load_questions
 from qa_arch.results.record import RunRecord
@@ -46,6 +47,7 @@ class ScoredSet:
     about: Mapping[str, Any]
     runs: list[int] = field(default_factory=list)
     rows: dict[int, Questions] = field(default_factory=dict)
+    mistakes: dict[int, Mistakes] = field(default_factory=dict)
     facets: list[Facet] = field(default_factory=list)
     questions: QuestionSet | None = None
 
@@ -119,6 +121,7 @@ def _sets(
         if questions is not None and questions.fingerprint == one.measure.fingerprint and one.rows:
             one.questions = questions
         if one.rows:
+            one.mistakes = {number: mistakes(rows, one.questions) for number, rows in one.rows.items()}
             one.rows = {number: with_spans(rows, one.questions) for number, rows in one.rows.items()}
             first = next(iter(one.rows.values()))
             known = types if types and not types.keys().isdisjoint(first.ids) else None
@@ -228,6 +231,7 @@ def _set(
         "point": "calibrated" if one.measure.protocol == "2.0" else "never_null",
         "references": _references(one, runs),
         "curves": drawn,
+        "errors": {str(number): found.figures for number, found in one.mistakes.items()},
         "facets": [
             {
                 "key": facet.key,

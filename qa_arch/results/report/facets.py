@@ -58,6 +58,7 @@ def facets(
         _binned("question", "Question length, words", _QUESTION, [_words(e.question) for e in examples]),
         _binned("context", "Passage length, words", _CONTEXT, _contexts(examples)),
         _binned("answer", "Answer length, words", _ANSWER, [_answer_words(e) for e in examples]),
+        _named("article", "Article", [e.title for e in examples]),
     ]
     return found
 

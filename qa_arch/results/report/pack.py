@@ -14,20 +14,34 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from qa_arch.metrics.errors import Boundary, Judged, Outcome
+from qa_arch.results.errors import BOUNDARIES, NAMES, Mistakes, mistakes
 from qa_arch.results.questions import Questions
 from qa_arch.types.text import QuestionSet
 
-COLUMNS = (("start", 4), ("length", 4), ("odds", 2), ("f1", 1), ("probability", 1), ("flags", 1))
+COLUMNS = (
+    ("start", 4),
+    ("length", 4),
+    ("odds", 2),
+    ("f1", 1),
+    ("probability", 1),
+    ("flags", 1),
+    ("mistake", 1),
+)
 """Name and bytes of each column of a run, in order."""
 ODDS_UNIT = 0.01
 """Null odds are kept to this; beyond ±327 they are infinite to the page."""
 F1_UNIT = 1 / 250
 EXACT, ABSTAINED, NO_SPAN = 1, 2, 4
 """Flags of a question."""
+OUTCOMES: tuple[Outcome, ...] = tuple(NAMES)
+PLACES: tuple[Boundary | None, ...] = (None, *BOUNDARIES)
+NEAR, PLAUSIBLE = 64, 128
+"""A mistake is the place of its outcome, 8 times that of its boundary, and these."""
 
 
-def pack_run(rows: Questions) -> str:
-    """Offsets, null odds, scores and flags of every question of one run."""
+def pack_run(rows: Questions, found: Mistakes | None = None) -> str:
+    """Offsets, null odds, scores, flags and the mistake of every question of one run."""
     none = rows.start < 0
     odds = np.clip(np.nan_to_num(rows.null_odds / ODDS_UNIT, nan=0.0).round(), -32767, 32767)
     probability = np.zeros(len(rows)) if rows.probability is None else rows.probability
@@ -39,6 +53,7 @@ def pack_run(rows: Questions) -> str:
         "f1": (rows.f1 / F1_UNIT).round(),
         "probability": (np.clip(probability, 0, 1) * 255).round(),
         "flags": flags,
+        "mistake": np.array([_mistake(one) for one in (found or mistakes(rows)).judged], dtype=np.int64),
     }
     return pack_bytes(b"".join(_planes(columns[name], width) for name, width in COLUMNS))
 
@@ -70,6 +85,11 @@ def pack_json(value: Any) -> str:
 
 def pack_bytes(raw: bytes) -> str:
     return base64.b64encode(zlib.compress(raw, 9)).decode("ascii")
+
+
+def _mistake(one: Judged) -> int:
+    code = OUTCOMES.index(one.outcome) + 8 * PLACES.index(one.boundary)
+    return code + NEAR * one.near_miss + PLAUSIBLE * (one.plausible is True)
 
 
 def _planes(values: npt.NDArray, width: int) -> bytes:

@@ -64,3 +64,11 @@ const isRight = (rows, q) => (rows.flags[q] & 1) !== 0;
 const isSilent = (rows, q) => (rows.flags[q] & 2) !== 0;
 const spanAt = (rows, q) =>
   (rows.flags[q] & 6) !== 0 ? null : [rows.start[q], rows.start[q] + rows.length[q]];
+
+/** What became of question q: a key of DATA.outcomes, and of a wrong span one of DATA.boundaries. */
+const outcomeAt = (rows, q) => DATA.outcomes[rows.mistake[q] & 7][0];
+const boundaryAt = (rows, q) => DATA.boundaries[((rows.mistake[q] >> 3) & 7) - 1]?.[0];
+const isNear = (rows, q) => (rows.mistake[q] & 64) !== 0;
+const isPlausible = (rows, q) => (rows.mistake[q] & 128) !== 0;
+/** A wrong span that shares words with a gold answer. */
+const overlaps = (rows, q) => outcomeAt(rows, q) === "wrong_span" && rows.f1[q] > 0;

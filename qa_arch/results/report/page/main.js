@@ -9,7 +9,7 @@ function drawBar() {
 
 function drawAll() {
   drawBar(); drawTable(); drawTableNotes();
-  drawLearning(); drawCost(); drawAbstention(); drawCalibration(); drawBreakdowns(); drawAttention();
+  drawLearning(); drawCost(); drawAbstention(); drawCalibration(); drawErrors(); drawBreakdowns(); drawAttention();
   if (byId("question-detail") && browser.found.length) showQuestion();
 }
 

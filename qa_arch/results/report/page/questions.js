@@ -3,7 +3,7 @@ const PAGE = 100;
 const OUTCOMES = {
   any: "all questions", aOnly: "A right, B wrong", bOnly: "A wrong, B right", differ: "answers differ", both: "both right", neither: "both wrong",
 };
-const browser = { a: null, b: null, outcome: "any", facet: {}, search: "", found: [], limit: PAGE, at: 0, token: 0 };
+const browser = { a: null, b: null, outcome: "any", error: "any", facet: {}, search: "", found: [], limit: PAGE, at: 0, token: 0 };
 
 const packedRuns = () => runsOfSet().filter((run) => hasRows(state.set, run));
 
@@ -17,7 +17,7 @@ function buildBrowser() {
   const ranked = [...runs].sort((x, y) => (point(y).f1 ?? 0) - (point(x).f1 ?? 0));
   browser.a = ranked[0];
   browser.b = ranked.find((run) => DATA.runs[run].group !== DATA.runs[ranked[0]].group) ?? ranked[1] ?? ranked[0];
-  Object.assign(browser, { outcome: "any", facet: {}, search: "", limit: PAGE, at: 0 });
+  Object.assign(browser, { outcome: "any", error: "any", facet: {}, search: "", limit: PAGE, at: 0 });
   const options = (list, current) => list.map(([value, name]) => make("option", { value, selected: String(value) === String(current) }, name));
   const chooser = (name, list, current, pick) =>
     make("label", {}, name, make("select", { "data-filter": name, onchange: (event) => { pick(event.target.value); browser.limit = PAGE; browser.at = 0; find(); } }, options(list, current)));
@@ -27,7 +27,8 @@ function buildBrowser() {
   parent.replaceChildren(
     make("div", { class: "filters" },
       chooser("A", named, browser.a, (value) => { browser.a = Number(value); }), chooser("B", named, browser.b, (value) => { browser.b = Number(value); }),
-      chooser("Outcome", Object.entries(OUTCOMES), "any", (value) => { browser.outcome = value; }), ...facets,
+      chooser("Outcome", Object.entries(OUTCOMES), "any", (value) => { browser.outcome = value; }),
+      chooser("A’s error", errorChoices(), "any", (value) => { browser.error = value; }), ...facets,
       make("label", {}, "Text", make("input", { type: "search", id: "question-search", placeholder: set().texts ? "question or passage" : "question id", oninput: (event) => { browser.search = event.target.value.toLowerCase(); browser.limit = PAGE; browser.at = 0; find(); } })),
       make("span", { class: "told", id: "question-count", role: "status" })),
     make("div", { class: "split" },
@@ -42,7 +43,7 @@ function passes(q, a, b, levels, ids, texts) {
   const [right, other] = [isRight(a, q), isRight(b, q)];
   const said = { any: true, aOnly: right && !other, bOnly: !right && other, both: right && other, neither: !right && !other,
     differ: JSON.stringify(spanAt(a, q)) !== JSON.stringify(spanAt(b, q)) }[browser.outcome];
-  if (!said) return false;
+  if (!said || !errs(a, q, browser.error)) return false;
   for (const [facet, level] of Object.entries(browser.facet)) if (levels[facet][q] !== level) return false;
   if (!browser.search) return true;
   if (!texts) return ids[q].toLowerCase().includes(browser.search);
@@ -102,7 +103,7 @@ async function showQuestion() {
   const [ids, texts, levels, ...rows] = await Promise.all([idsOf(state.set), textsOf(state.set), levelsOf(state.set), ...runs.map((run) => rowsOf(rowsKey(state.set, run)))]);
   if (token !== browser.token || browser.found[browser.at] !== q) return;
   const answers = runs.map((run, i) => ({ run, rows: rows[i], span: spanAt(rows[i], q) }));
-  const where = set().facets.filter((facet) => facet.key !== "context").map((facet) => `${facet.title.toLowerCase()}: ${facet.names[levels[set().facets.indexOf(facet)][q]]}`);
+  const where = set().facets.filter((facet) => facet.key !== "context" && facet.key !== "article").map((facet) => `${facet.title.toLowerCase()}: ${facet.names[levels[set().facets.indexOf(facet)][q]]}`);
   const parts = [make("h3", {}, texts ? texts.questions[q][0] : ids[q]), make("p", { class: "where" }, [texts ? texts.questions[q][4] : null, ids[q], ...where].filter(Boolean).join(" · "))];
   if (texts) parts.push(passage(texts, q, answers));
   else parts.push(make("p", { class: "empty" }, "Texts are not part of records. They come with ", make("code", {}, "qa-arch report … --data FILE"), ", the file that these runs were scored on."));
@@ -146,7 +147,7 @@ function answerTable(texts, q, answers) {
     return make("tr", {},
       make("td", { class: "text" }, make("span", { class: "pick" }, keyOf(DATA.runs[run].group), labelOf(run) + tag)),
       make("td", { class: "text" }, quote(span)),
-      make("td", { class: isRight(columns, q) ? "right" : "wrong" }, isRight(columns, q) ? "✓" : "✗"),
+      make("td", { class: isRight(columns, q) ? "right" : "wrong", title: nameOfError(columns, q) }, isRight(columns, q) ? "✓" : "✗"),
       make("td", {}, fixed(columns.f1[q] * DATA.f1Unit, 2)),
       make("td", {}, Number.isFinite(odds) ? fixed(odds, 2) : odds > 0 ? "∞" : "−∞"),
       make("td", {}, DATA.runs[run].margin === null ? "never null" : fixed(DATA.runs[run].margin, 2)));

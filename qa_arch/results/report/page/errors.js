@@ -1,0 +1,87 @@
+// What went wrong: shares of outcomes, how wrong spans lie to the gold, one run's mistakes by kind or article.
+const OUTCOME_COLOURS = { right: "--line", wrong_span: "--c0", wrong_abstention: "--c4", missed_answer: "--c1", unanswered: "--c1", undue_answer: "--c3" };
+const mistaken = { run: null, facet: null, token: 0 };
+
+const nameOfError = (rows, q) => {
+  const named = DATA.outcomes.find(([key]) => key === outcomeAt(rows, q))[1];
+  const place = DATA.boundaries.find(([key]) => key === boundaryAt(rows, q));
+  return place ? `${named}: ${place[1]}` : isPlausible(rows, q) ? `${named}: a plausible one` : named;
+};
+const errorChoices = () => [["any", "any"], ...DATA.outcomes.filter(([key]) => key !== "right"), ["boundary", "boundary error"], ["near", "near miss"],
+  ...(set().texts ? [...DATA.boundaries.map(([key, name]) => [key, `wrong span: ${name}`]), ["plausible", "undue: a plausible answer"]] : [])];
+const errs = (rows, q, wanted) => wanted === "any" || outcomeAt(rows, q) === wanted || boundaryAt(rows, q) === wanted
+  || (wanted === "boundary" && overlaps(rows, q)) || (wanted === "near" && isNear(rows, q)) || (wanted === "plausible" && isPlausible(rows, q));
+
+function drawErrors() {
+  const parent = byId("error-figures");
+  const runs = selectedRuns().filter((run) => set()?.errors[run]);
+  if (!runs.length) {
+    byId("mistakes").replaceChildren();
+    return noRows(parent, [["errors", "What went wrong"], ["wrong-spans", "Wrong spans"]]);
+  }
+  const shown = DATA.outcomes.filter(([key]) => runs.some((run) => set().errors[run].outcomes[key] !== undefined));
+  const names = runs.map((run) => escapeHtml(labelOf(run)));
+  const share = (run, key) => 100 * (set().errors[run].outcomes[key] ?? 0) / set().errors[run].questions;
+  figure(parent, "errors", "What went wrong", "Of all questions, percent. Wrong abstention: not answered though the best span was right. Missed answer: not answered, and the best span was wrong too. Undue answer: there is none.",
+    shown.map(([key, name]) => ({
+      type: "bar", orientation: "h", name, y: names, x: runs.map((run) => share(run, key)), marker: { color: css(OUTCOME_COLOURS[key]), line: { color: css("--paper"), width: 1.5 } },
+      text: runs.map((run) => (share(run, key) >= 4 ? fixed(share(run, key), 0) : "")), textposition: "inside", insidetextanchor: "middle", textangle: 0, textfont: { color: key === "right" ? css("--ink") : css("--paper") },
+      customdata: runs.map((run) => set().errors[run].outcomes[key] ?? 0), hovertemplate: `%{y}<br>${name}: %{x:.1f}% (%{customdata} questions)<extra></extra>`,
+    })),
+    { barmode: "stack", bargap: 0.35, height: 56 + 30 * runs.length, margin: { l: 10, r: 14, t: 6, b: 36 }, xaxis: { title: "questions, %", range: [0, 100] }, yaxis: { autorange: "reversed", ticks: "" } });
+  byId("figure-errors").lastChild.prepend(make("span", { class: "legend" }, shown.map(([key, name]) =>
+    make("span", {}, make("i", { style: `background: var(${OUTCOME_COLOURS[key]})` }), name))));
+  drawWrongSpans(parent, runs);
+  drawMistakes();
+}
+
+function drawWrongSpans(parent, runs) {
+  const of = (run) => set().errors[run];
+  const places = DATA.boundaries.filter(([key]) => runs.some((run) => of(run).boundaries?.[key]));
+  const plausible = runs.some((run) => of(run).with_plausible);
+  const heads = ["System", "Wrong spans", "Boundary errors", "Near misses", ...places.map(([, name]) => name), ...(plausible ? ["Plausible"] : [])];
+  const row = (run) => make("tr", {}, make("td", { class: "text" }, make("span", { class: "pick" }, keyOf(DATA.runs[run].group), labelOf(run))),
+    [of(run).outcomes.wrong_span, of(run).overlapping, of(run).near_misses, ...places.map(([key]) => of(run).boundaries?.[key] ?? null)].map((value) => make("td", {}, whole(value))),
+    plausible ? make("td", {}, of(run).with_plausible ? `${whole(of(run).plausible)} of ${whole(of(run).with_plausible)}` : "–") : null);
+  const told = `A boundary error shares words with a gold answer; a near miss is one with F1 of 50 or more.${plausible ? " Plausible: undue answers that the data names as plausible ones, of those that could be." : ""}`;
+  put(parent, make("figure", { id: "figure-wrong-spans" }, make("h3", {}, "Wrong spans"),
+    make("div", { class: "scroll" }, make("table", {}, make("thead", {}, make("tr", {}, heads.map((head, i) => make("th", { class: i ? null : "text" }, head)))), make("tbody", {}, runs.map(row)))),
+    make("figcaption", {}, told + (set().texts ? "" : " Where they lie to the gold needs the texts: --data FILE."))));
+}
+
+/** The mistakes of one run by the levels of one facet, counted from its rows; the worst first. */
+async function drawMistakes() {
+  const parent = byId("mistakes");
+  const runs = selectedRuns().filter((run) => hasRows(state.set, run));
+  const facets = set().facets;
+  if (!runs.length) return parent.replaceChildren();
+  if (!runs.includes(mistaken.run)) mistaken.run = runs[0];
+  if (!facets[mistaken.facet]) mistaken.facet = Math.max(0, facets.findIndex((facet) => facet.key === (set().texts ? "article" : "kind")));
+  const token = ++mistaken.token;
+  const [rows, levels] = await Promise.all([rowsOf(rowsKey(state.set, mistaken.run)), levelsOf(state.set)]);
+  if (token !== mistaken.token) return;
+  const facet = facets[mistaken.facet];
+  const counts = facet.names.map((name) => ({ name, questions: 0, boundary: 0, near: 0, plausible: 0 }));
+  for (let q = 0; q < rows.size; q += 1) {
+    const count = counts[levels[mistaken.facet][q]];
+    const outcome = outcomeAt(rows, q);
+    count.questions += 1;
+    count[outcome] = (count[outcome] ?? 0) + 1;
+    count.boundary += overlaps(rows, q);
+    count.near += isNear(rows, q);
+    count.plausible += isPlausible(rows, q);
+  }
+  counts.sort((x, y) => (x.right ?? 0) / x.questions - (y.right ?? 0) / y.questions);
+  const known = DATA.outcomes.filter(([key]) => key !== "right" && set().errors[mistaken.run].outcomes[key] !== undefined);
+  const columns = known.flatMap(([key, name]) => [[key, name], ...(key === "wrong_span" ? [["boundary", "boundary error"], ["near", "near miss"]] : [])]);
+  if (set().errors[mistaken.run].with_plausible) columns.push(["plausible", "of them plausible"]);
+  const heads = [facet.title, "questions", "right, %", ...columns.map(([, name]) => name)];
+  const pick = (name, list, current, take) => make("label", {}, name, make("select", { "data-mistakes": name, onchange: (event) => { take(Number(event.target.value)); drawMistakes(); } },
+    list.map(([value, text]) => make("option", { value, selected: value === current }, text))));
+  parent.replaceChildren(
+    make("h3", { class: "apart" }, "Mistakes of one run"),
+    make("div", { class: "tools" }, pick("Run", runs.map((run) => [run, labelOf(run)]), mistaken.run, (run) => { mistaken.run = run; }), pick("By", facets.map((one, i) => [i, one.title]), mistaken.facet, (i) => { mistaken.facet = i; })),
+    make("div", { class: "scroll" }, make("table", { id: "mistakes-table" }, make("thead", {}, make("tr", {}, heads.map((head, i) => make("th", { class: i ? null : "text" }, head)))),
+      make("tbody", {}, counts.map((count) => make("tr", {}, make("td", { class: "text" }, count.name), make("td", {}, whole(count.questions)), make("td", {}, fixed(100 * (count.right ?? 0) / count.questions)),
+        columns.map(([key]) => make("td", {}, whole(count[key] ?? 0)))))))));
+}
