@@ -31,6 +31,8 @@ class QaLstm(nn.Module):
     ``encoder="subilstm"`` reads suffixes and prefixes of at most ``window`` words in both directions
     instead (Brahma 2018). ``pooling="max"`` keeps the ``k`` largest values of each state. ``filters=0``
     is no convolution. The vectors that stand for words are trained unless ``train_vectors`` is false.
+    ``type_dim`` is the width of a learned vector for the class of the question (of ``classes``), which
+    every word of the question has behind its own and the words of answers have as zeros; 0 is none.
     """
 
     def __init__(
@@ -47,13 +49,17 @@ class QaLstm(nn.Module):
         attention: bool = False,
         train_vectors: bool = True,
         dropout: Annotated[float, Range(0, 1)] = 0.0,
+        type_dim: Annotated[int, Range(0)] = 0,
+        classes: Annotated[int, Range(1)] = 50,
     ) -> None:
         super().__init__()
         self.words = WordFeatures(0, vectors=vectors, train_vectors=train_vectors)
+        self.types = nn.Embedding(1 + classes, type_dim, padding_idx=0) if type_dim else None
+        in_dim = self.words.out_dim + type_dim
         if encoder == "bilstm":
-            self.reader: nn.Module = BiLSTM(self.words.out_dim, hidden)
+            self.reader: nn.Module = BiLSTM(in_dim, hidden)
         else:
-            self.reader = SuBiLSTM(self.words.out_dim, hidden, window=window)
+            self.reader = SuBiLSTM(in_dim, hidden, window=window)
         width = 2 * hidden
         self.pooling: Pooling = pooling
         self.k = k
@@ -66,7 +72,7 @@ class QaLstm(nn.Module):
 
     def forward(self, batch: SelectionBatch) -> Float[Tensor, "B N"]:
         """The cosine of each candidate with its question; -inf beyond the candidates."""
-        asked, asked_mask = self.read(batch.question, batch.question_mask), batch.question_mask
+        asked, asked_mask = self.read(batch.question, batch.question_mask, batch.label), batch.question_mask
         told, told_mask = self.read(batch.answer, batch.answer_mask), batch.answer_mask
         pair, answer = batch.offered.nonzero()[:, 0], batch.candidate[batch.offered]
         question = self.represent(asked, asked_mask)[pair]
@@ -79,10 +85,16 @@ class QaLstm(nn.Module):
         scores = nn.functional.cosine_similarity(at_least_float32(question), at_least_float32(candidate))
         return scores.new_full(batch.offered.shape, -math.inf).masked_scatter(batch.offered, scores)
 
-    def read(self, words: Int[Tensor, "T K"], mask: Bool[Tensor, "T K"]) -> Float[Tensor, "T K H"]:
-        """The states of each word of the texts, questions and answers alike."""
+    def read(
+        self, words: Int[Tensor, "T K"], mask: Bool[Tensor, "T K"], label: Int[Tensor, "T"] | None = None
+    ) -> Float[Tensor, "T K H"]:
+        """The states of each word of the texts; ``label`` is the class of each where it is a question."""
         nothing = self.words.vectors.new_zeros(*words.shape, 0)  # type: ignore[union-attr]
-        return self.reader(self.words(nothing, words, mask), mask)
+        x = self.words(nothing, words, mask)
+        if self.types is not None:
+            known = words.new_zeros(len(words)) if label is None else label
+            x = torch.cat([x, self.types(known)[:, None].expand(-1, words.shape[1], -1)], dim=-1)
+        return self.reader(x, mask)
 
     def represent(self, states: Float[Tensor, "T K H"], mask: Bool[Tensor, "T K"]) -> Float[Tensor, "T D"]:
         """One vector a text."""

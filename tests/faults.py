@@ -36,6 +36,8 @@ READING, SPLITS = ("tests/data/test_reading.py",), ("tests/data/test_splits.py",
 LOSSES, OPTIM = ("tests/training/test_losses.py",), ("tests/training/test_optim.py",)
 FITTING, RESUME = "tests/training/test_fitting.py", "tests/training/test_resume.py"
 RUN = "tests/training/test_run.py"
+TYPES, PAIRS = ("tests/data/test_question_types.py",), ("tests/metrics/test_paraphrase.py",)
+CLASSIFYING = ("tests/test_contract_classification.py",)
 SELECTING, QA_LSTM = ("tests/features/test_selection.py",), ("tests/baselines/test_qa_lstm.py",)
 
 DATA = (
@@ -940,6 +942,58 @@ SELECTION = (
 MACHINE, LAUNCHING = ("tests/training/test_machine.py",), ("tests/training/test_launching.py",)
 DAMAGED = (f"{RESUME}::test_a_damaged_checkpoint_costs_only_itself",)
 
+CLASSES = (
+    Fault(
+        "held-out questions are trained on",
+        "qa_arch/data/question_types.py",
+        "if question.question not in held]",
+        "if question.question]",
+        TYPES,
+    ),
+    Fault(
+        "the last wording is trained on",
+        "qa_arch/data/synthetic/typed.py",
+        "WORDINGS[label][:-1]",
+        "WORDINGS[label]",
+        TYPES,
+    ),
+    Fault(
+        "scores in the order of the classes alone",
+        "baselines/question_types.py",
+        "torch.gather(logits, 1, batch.candidate)",
+        "torch.nn.functional.pad(logits, (0, batch.candidate.shape[1] - logits.shape[1]))",
+        CLASSIFYING,
+    ),
+    Fault(
+        "only the wrong classes share the softmax",
+        "qa_arch/training/losses.py",
+        "for kept in (offered, right))",
+        "for kept in (offered & ~right, right))",
+        LOSSES,
+    ),
+    Fault(
+        "ties between paraphrases and others count whole",
+        "qa_arch/metrics/paraphrase.py",
+        "(np.cumsum(count) - (count - 1) / 2)",
+        "np.cumsum(count)",
+        PAIRS,
+    ),
+    Fault(
+        "a question compared with itself",
+        "qa_arch/predict/selection.py",
+        "texts[row], (row ^ 1,), ())",
+        "texts[row], (row,), ())",
+        ("tests/cli/test_selection_runs.py::test_pairs_of_questions_are_compared",),
+    ),
+    Fault(
+        "answers have the class of their question",
+        "baselines/qa_lstm.py",
+        "known = words.new_zeros(len(words)) if label is None else label",
+        "known = words.new_ones(len(words)) if label is None else label",
+        QA_LSTM,
+    ),
+)
+
 SCALE = (
     Fault(
         "a damaged checkpoint is believed",
@@ -1004,5 +1058,6 @@ FAULTS = (
     *RESULTS,
     *BASELINES,
     *SELECTION,
+    *CLASSES,
     *SCALE,
 )

@@ -143,6 +143,8 @@ class Selection:
     """Words of an answer that are read."""
     unknown_buckets: Annotated[int, Range(0)] = 100
     """Vectors that words without one share, chosen by the word's letters; 0 = unknown words are zero."""
+    types: str | None = None
+    """A run that classifies questions: the model reads the class of each (``model.type_dim``)."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from qa_arch.data.question_types import CLASSES
 from qa_arch.features.glove import WordVectors
 from qa_arch.features.table import Bools, Longs
 from qa_arch.types.tensors import SelectionBatch
@@ -102,6 +103,8 @@ class SelectionTable:
     right: tuple[frozenset[int], ...]
     pairs: Longs
     """(P, 2): question and right answer of each pair that is trained on."""
+    labels: Longs | None = None
+    """(questions,) class of each question, from 1; 0 = not known. None where no classifier was asked."""
 
     def __len__(self) -> int:
         return len(self.candidates)
@@ -118,7 +121,15 @@ def selection_table(
         tuple(one.candidates for one in task.questions),
         tuple(frozenset(one.right) for one in task.questions),
         np.array(pairs, np.int64).reshape(-1, 2),
+        _labels(task),
     )
+
+
+def _labels(task: SelectionSet) -> Longs | None:
+    if not any(one.label for one in task.questions):
+        return None
+    number = {label: place for place, label in enumerate(CLASSES, 1)}
+    return np.array([number.get(one.label, 0) for one in task.questions], np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -218,4 +229,5 @@ def _batch(
         offered=torch.from_numpy(mask),
         right=torch.from_numpy(right),
         weight=torch.from_numpy(real.astype(np.float32)),
+        label=None if table.labels is None else torch.from_numpy(table.labels[questions]),
     )

@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -23,12 +24,14 @@ from qa_arch.features.table import FeatureTable
 from qa_arch.models.assemble import build_model
 from qa_arch.predict import store
 from qa_arch.predict.precision import Precision, lower
+from qa_arch.predict.question_types import with_types
 from qa_arch.predict.reading import read_out
 from qa_arch.predict.selection import SelectionPredictor
 from qa_arch.results.record import RunRecord, read_record
-from qa_arch.types.text import Answer, Example, QuestionSet
+from qa_arch.types.text import Answer, Example, QuestionSet, SelectionSet
 
-MODEL = "model"
+MODEL, TYPES = "model", "types"
+"""Folders: of the model in a run, and in that of the classifier of questions whose classes it reads."""
 PART = 1000
 """Questions held at once where a set is read in parts: enough to sort windows by length."""
 
@@ -144,7 +147,8 @@ def load(
     if encoder is None:
         if vectors is None:
             raise RunError(f"{folder / MODEL}: holds no word vectors; the run is incomplete, train it again")
-        return SelectionPredictor(model, vectors, config, record=record, precision=precision)
+        typed = _typist(folder / MODEL / TYPES, where, trust) if config.selection.types else None
+        return SelectionPredictor(model, vectors, config, record=record, precision=precision, typed=typed)
     return Predictor(
         model,
         store.load_tokenizer(folder / MODEL),
@@ -155,6 +159,15 @@ def load(
         record=record,
         precision=precision,
     )
+
+
+def _typist(
+    folder: Path, device: str | torch.device, trust: Sequence[str]
+) -> Callable[[SelectionSet], SelectionSet]:
+    """What gives questions their class: the classifier that was saved with the run."""
+    classifier = load(folder, device=device, trust=trust)
+    assert isinstance(classifier, SelectionPredictor)
+    return partial(with_types, classifier=classifier)
 
 
 def _margin(record: RunRecord) -> float:

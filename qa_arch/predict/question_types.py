@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from qa_arch.data.question_types import CLASSES, class_set
 from qa_arch.predict.selection import SelectionPredictor
+from qa_arch.types.text import SelectionSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,13 @@ def classify(
     scored = predictor.read(class_set("asked", [(None, text) for text in distinct]), watch=watch)
     found = {text: _best(scored[row]) for row, text in enumerate(distinct)}
     return [found[text] for text in questions]
+
+
+def with_types(task: SelectionSet, classifier: SelectionPredictor) -> SelectionSet:
+    """``task`` with the class of each question as ``classifier`` sees it; the fingerprint stays."""
+    texts = [one.text or " ".join(one.question) for one in task.questions]
+    typed = zip(task.questions, classify(classifier, texts), strict=True)
+    return replace(task, questions=tuple(replace(one, label=found.label) for one, found in typed))
 
 
 def _best(scores: Sequence[float]) -> Typed:

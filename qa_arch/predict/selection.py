@@ -156,9 +156,12 @@ class SelectionPredictor:
         *,
         record: RunRecord | None = None,
         precision: Precision = "fp32",
+        typed: Callable[[SelectionSet], SelectionSet] | None = None,
     ) -> None:
         self.model, self.vectors, self.config, self.record = model.eval(), vectors, config, record
         self.precision: Precision = precision
+        self.typed = typed
+        """Gives questions their class, for a model that reads it."""
         self._row = word_rows(vectors, config.selection.unknown_buckets)
 
     def __call__(self, question: str, candidates: Sequence[str]) -> list[Selected]:
@@ -210,6 +213,7 @@ class SelectionPredictor:
         watch: Callable[[int, int], None] | None = None,
     ) -> Scored:
         """The score of every candidate of every question of a set."""
+        task = task if self.typed is None else self.typed(task)
         return read_scores(
             self.model,
             table_of(task, self._row, self.config),

@@ -18,6 +18,7 @@ from qa_arch.config.files import write_json, write_with
 from qa_arch.errors import RunError
 from qa_arch.features.glove import WordVectors
 from qa_arch.nn.words import AnyEncoder, encoder_from
+from qa_arch.results.record import RECORD
 
 WEIGHTS, ENCODER, TOKENIZER, VECTORS = "model.safetensors", "encoder.json", "tokenizer", "vectors"
 
@@ -35,6 +36,16 @@ def save_surroundings(
 def save_vectors(folder: Path, vectors: WordVectors) -> None:
     """The words and their vectors, as ``load_vectors`` finds them."""
     _save_folder(folder / VECTORS, vectors.save)
+
+
+def save_run(folder: Path, run: Path, *, model: str) -> None:
+    """A copy of ``run`` that can be loaded: its record and its folder ``model``."""
+
+    def copied(path: Path) -> None:
+        shutil.copyfile(run / RECORD, path / RECORD)
+        shutil.copytree(run / model, path / model)
+
+    _save_folder(folder, copied)
 
 
 def save_weights(folder: Path, model: nn.Module) -> None:

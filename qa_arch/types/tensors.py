@@ -138,6 +138,8 @@ class SelectionBatch(_Movable):
     """True on the candidates that answer the question."""
     weight: Float[Tensor, "B"]
     """1 for a question that counts, 0 for one that only keeps an idle rank in step."""
+    label: Int[Tensor, "B"] | None = None
+    """Class of each question, from 1; 0 = not known. None where no classifier was asked."""
 
     def __len__(self) -> int:
         return self.question.shape[0]

@@ -92,6 +92,8 @@ class SelectionQuestion:
     title: str = ""
     text: str = ""
     """The question as it was written, where it was not given as words."""
+    label: str = ""
+    """The class of the question (``MAIN:sub``), where a classifier has said it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,27 +81,57 @@ def test_attention_weighs_each_state_by_what_the_question_asks():
         assert not found[p, length:].any()
 
 
-def test_the_score_is_the_cosine_of_the_pair():
+WORDS = torch.tensor([[1, 2, 3, 4, 5], [6, 7, 0, 0, 0], [8, 0, 0, 0, 0]])
+
+
+def new_model(**settings) -> QaLstm:
     vectors = torch.randn(9, 4)
     vectors[0] = 0
-    model = QaLstm(vectors, hidden=3).eval()
-    words = torch.tensor([[1, 2, 3, 4, 5], [6, 7, 0, 0, 0], [8, 0, 0, 0, 0]])
-    batch = SelectionBatch(
+    return QaLstm(vectors, hidden=3, **settings).eval()
+
+
+def pairs(label: list[int] | None = None) -> SelectionBatch:
+    """Texts 0 and 1 as questions, with one and with three of the texts as candidates."""
+    return SelectionBatch(
         index=torch.arange(2),
-        question=words[:2],
+        question=WORDS[:2],
         question_mask=MASK[:2],
-        answer=words,
+        answer=WORDS,
         answer_mask=MASK,
         candidate=torch.tensor([[2, 0, 0], [1, 2, 0]]),
         offered=torch.tensor([[True, False, False], [True, True, True]]),
         right=torch.zeros(2, 3, dtype=torch.bool),
         weight=torch.ones(2),
+        label=None if label is None else torch.tensor(label),
     )
+
+
+def test_the_class_of_a_question_is_read_behind_each_of_its_words_and_of_no_answer():
+    model = new_model(type_dim=2, classes=4)
+    assert not hasattr(new_model().types, "weight"), "off by default"
+    vectors, classes = model.words.vectors, model.types.weight
+    assert not classes[0].any()
     with torch.inference_mode():
-        found = model(batch)
+        x = torch.cat([vectors[WORDS[:2]], classes[torch.tensor([3, 1])][:, None].expand(2, 5, 2)], -1)
+        asked = model.reader(x, MASK[:2])
+        told = model.reader(torch.cat([vectors[WORDS], torch.zeros(3, 5, 2)], -1), MASK)
+        found = model(pairs([3, 1]))
+        questions, answers = model.represent(asked, MASK[:2]), model.represent(told, MASK)
+        for row, place, answer in [(0, 0, 2), (1, 0, 1), (1, 1, 2), (1, 2, 0)]:
+            torch.testing.assert_close(
+                found[row, place], cosine_similarity(questions[row], answers[answer], 0)
+            )
+        assert torch.equal(model(pairs()), model(pairs([0, 0])))
+        assert not torch.equal(model(pairs([3, 1]))[1], model(pairs([3, 2]))[1])
+
+
+def test_the_score_is_the_cosine_of_the_pair():
+    model = new_model()
+    with torch.inference_mode():
+        found = model(pairs())
         told = [
             model.represent(model.read(w[m][None], m[m][None]), m[m][None])
-            for w, m in zip(words, MASK, strict=True)
+            for w, m in zip(WORDS, MASK, strict=True)
         ]
     for row, place, answer in [(0, 0, 2), (1, 0, 1), (1, 1, 2), (1, 2, 0)]:
         torch.testing.assert_close(found[row, place], cosine_similarity(told[row], told[answer])[0])

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from qa_arch.training.losses import sequence_loss, snap_outward, span_loss, window_loss
+from qa_arch.training.losses import choice_loss, sequence_loss, snap_outward, span_loss, window_loss
 from qa_arch.types.tensors import SpanLabels, SpanLogits, StepLogits
 
 NO = -math.inf
@@ -124,3 +124,23 @@ def test_the_gradient_of_a_sequence_is_finite_where_scores_are_not():
     token = STEPS.token.clone().requires_grad_()
     sequence_loss(StepLogits(token, STEPS.stop), labels(1, 3)).sum().backward()
     assert torch.isfinite(token.grad).all()
+
+
+@pytest.mark.parametrize(
+    ("right", "offered", "share"),
+    [
+        ([0, 1, 0, 0], [1, 1, 1, 1], 3 / 10),
+        ([0, 1, 0, 0], [1, 1, 1, 0], 3 / 6),
+        ([1, 1, 0, 0], [1, 1, 1, 1], 4 / 10),  # two right ones have their probability together
+        ([0, 0, 0, 0], [1, 1, 1, 1], 1),  # nothing right, nothing to learn
+    ],
+)
+def test_a_choice_is_a_softmax_over_what_is_offered(right, offered, share):
+    scores = torch.tensor(
+        [[math.log(n) if yes else NO for n, yes in zip((1, 3, 2, 4), offered, strict=True)]]
+    )
+    scores.requires_grad_()
+    found = choice_loss(scores, torch.tensor([right]).bool(), torch.tensor([offered]).bool())
+    assert found.item() == pytest.approx(-math.log(share), abs=1e-6)
+    found.sum().backward()
+    assert torch.isfinite(scores.grad).all()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
+import shutil
 
 import pytest
+from safetensors.torch import load_file
 
+import qa_arch
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import validate
-from qa_arch.errors import ConfigError, DataError
+from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.training.checkpoint import KeepLast
 from qa_arch.training.run import train
 from qa_arch.training.selection import task as selecting
@@ -106,3 +110,43 @@ def test_insuranceqa_has_no_articles_to_hold_out():
     )
     with pytest.raises(ConfigError, match="no articles"):
         load_sets(config)
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    """A finished run that classifies questions."""
+    small = ["debug=fast", "data=question_types", "model.train_vectors=true", "model.hidden=5", "glove.dim=6"]
+    folder = tmp_path_factory.mktemp("classifier") / "run"
+    train(validate(compose(["model=question_types", *small, "trainer.progress=false"])), folder=folder)
+    return folder
+
+
+def test_classes_of_questions_are_read_in_training_and_by_the_saved_run(run, classifier, tmp_path):
+    own = shutil.copytree(classifier, tmp_path / "classifier")
+    record, _ = run("typed", f"selection.types={own}", "model.type_dim=3")
+    weights = load_file(tmp_path / "typed" / "model" / "model.safetensors")
+    assert weights["types.weight"].shape == (51, 3)
+    assert weights["reader.forwards.weight_ih_l0"].shape[1] == 6 + 3
+    shutil.rmtree(own)  # the run keeps what it needs
+    predictor = qa_arch.load(tmp_path / "typed", device="cpu")
+    config = validate(record.config)
+    plain = [f"data.{split}={getattr(config.data, split)}" for split in ("train", "calibration", "dev")]
+    dev = load_sets(validate(compose([*SMALL, *plain])))["dev"]
+    assert dev.fingerprint == record.data["dev"]["fingerprint"]
+    said = json.loads((tmp_path / "typed" / "selections.json").read_text())
+    read = predictor.read(dev)
+    for row, question in enumerate(dev.questions):
+        assert read[row] == pytest.approx(said[question.id], abs=1e-5)
+    predictor.typed = None
+    without = predictor.read(dev)
+    assert any(without[row] != pytest.approx(read[row], abs=1e-5) for row in read)
+
+
+def test_classes_and_their_width_go_together(few_questions, classifier, run, tmp_path):
+    for half in ("model.type_dim=3", f"selection.types={classifier}"):
+        with pytest.raises(ConfigError, match="set both or neither"):
+            assemble(validate(compose([*SMALL, *few_questions, half])))
+    run("selects")
+    other = [f"selection.types={tmp_path}/selects", "model.type_dim=3"]
+    with pytest.raises(RunError, match="one of task classification is wanted"):
+        assemble(validate(compose([*SMALL, *few_questions, *other])))

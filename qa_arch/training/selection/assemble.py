@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from torch import nn
@@ -15,7 +16,7 @@ from qa_arch.data.insuranceqa import PREFIX as INSURANCEQA
 from qa_arch.data.question_types import PREFIX as TYPES
 from qa_arch.data.question_types import hold_out_questions, open_types
 from qa_arch.data.selection import from_squad, open_insuranceqa, selection_set
-from qa_arch.errors import ConfigError, DataError
+from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.features.glove import WordVectors, read_vectors
 from qa_arch.features.selection import (
     RANDOM_DIM,
@@ -25,7 +26,9 @@ from qa_arch.features.selection import (
     word_rows,
 )
 from qa_arch.models.assemble import build_model
-from qa_arch.predict.selection import table_of
+from qa_arch.predict.predictor import load
+from qa_arch.predict.question_types import with_types
+from qa_arch.predict.selection import SelectionPredictor, table_of
 from qa_arch.predict.store import vector_tensor
 from qa_arch.training.assemble import load_sets as load_question_sets
 from qa_arch.types.text import SelectionSet
@@ -41,11 +44,15 @@ class SelectionParts:
     tables: dict[str, SelectionTable]
     vectors: WordVectors
     model: nn.Module
+    types: Path | None = None
+    """The run that gave questions their class."""
 
 
 def assemble(config: Config, trusted: Sequence[str] = TRUSTED) -> SelectionParts:
     """Read the data, then build word vectors, tables and model."""
     sets = load_sets(config)
+    if (classifier := _classifier(config, trusted)) is not None:
+        sets = {split: with_types(task, classifier) for split, task in sets.items()}
     vectors = make_vectors(config, sets)
     row = word_rows(vectors, config.selection.unknown_buckets)
     tables = {split: table_of(task, row, config) for split, task in sets.items()}
@@ -53,7 +60,25 @@ def assemble(config: Config, trusted: Sequence[str] = TRUSTED) -> SelectionParts
         said = f"{task.left_out} left out" if task.left_out else "none left out"
         log.info("%s: %d questions, %d answers, %s", split, len(task), len(task.answers), said)
     model = build_model(config.model, None, vector_tensor(vectors), trusted)
-    return SelectionParts(sets, tables, vectors, model)
+    types = config.selection.types
+    return SelectionParts(sets, tables, vectors, model, Path(types) if types else None)
+
+
+def _classifier(config: Config, trusted: Sequence[str]) -> SelectionPredictor | None:
+    """The run that gives questions their class, where the model reads it."""
+    run = config.selection.types
+    if bool(run) != bool(config.model.get("type_dim")):
+        raise ConfigError(
+            "selection.types, model.type_dim: a run that classifies questions and the width of what is"
+            " learned of a class go together; set both or neither"
+        )
+    if not run:
+        return None
+    classifier = load(run, device="cpu", trust=trusted)
+    if not isinstance(classifier, SelectionPredictor):
+        raise RunError(f"selection.types: {run} finds spans; name a run of model=question_types")
+    classifier.require("classification")
+    return classifier
 
 
 def load_sets(config: Config) -> dict[str, SelectionSet]:

@@ -15,6 +15,7 @@ from qa_arch.config.schema import Config
 from qa_arch.features.sampler import EpochBatchSampler
 from qa_arch.features.selection import CandidateCollator, PairCollator
 from qa_arch.predict import store
+from qa_arch.predict.predictor import MODEL, TYPES
 from qa_arch.predict.selection import (
     question_columns,
     read_scores,
@@ -40,8 +41,10 @@ def facts(parts: SelectionParts) -> dict[str, dict[str, Any]]:
 
 
 def save(folder: Path, parts: SelectionParts) -> None:
-    """All of the model but its weights: the words and vectors that its input is made of."""
+    """All of the model but its weights: words and vectors, and what gives questions their class."""
     store.save_vectors(folder, parts.vectors)
+    if parts.types is not None:
+        store.save_run(folder / TYPES, parts.types, model=MODEL)
 
 
 def data(config: Config, parts: SelectionParts, *, pin: bool) -> TrainingData:
