@@ -728,6 +728,20 @@ RESULTS = tuple(
     Fault(name, f"qa_arch/{file}", old, new, (f"tests/{tests}",))
     for name, file, old, new, tests in (
         (
+            "boundary errors a share of all questions",
+            "results/drawbacks.py",
+            "_share(row.overlaps for row in answerable)",
+            "_share(row.overlaps for row in judged)",
+            "results/test_drawbacks.py",
+        ),
+        (
+            "old records claim to tell abstentions apart",
+            "results/errors.py",
+            "told_apart=rows.span_exact is not None",
+            "told_apart=True",
+            "results/test_show.py",
+        ),
+        (
             "Holm forgets its order",
             "metrics/significance.py",
             "highest = max(highest, min(",

@@ -12,10 +12,13 @@ from typing import Any
 from qa_arch.errors import RunError
 from qa_arch.results.beside import BesideSpec, beside
 from qa_arch.results.comparison import ALL_HEADINGS, Runs, Table, comparison
+from qa_arch.results.drawbacks import drawbacks
 from qa_arch.results.openings import openings_note, read_openings
 from qa_arch.results.record import RECORD, read_record
 from qa_arch.results.spec import (
     COUNT_HEADINGS,
+    AnyTable,
+    DrawbacksSpec,
     Published,
     SetSpec,
     SetsSpec,
@@ -37,11 +40,13 @@ def experiment_tables(folder: Path) -> list[Table]:
     return [table for table in made if table.rows]
 
 
-def _made(folder: Path, spec: TableSpec | SetsSpec | BesideSpec) -> Table:
+def _made(folder: Path, spec: AnyTable) -> Table:
     if isinstance(spec, SetsSpec):
         return _sets(folder, spec)
     if isinstance(spec, BesideSpec):
         return beside(folder / RECORDS, spec, read_openings(folder))
+    if isinstance(spec, DrawbacksSpec):
+        return _drawbacks(folder.parent / spec.drawbacks, spec)
     return _runs(folder, spec)
 
 
@@ -117,6 +122,17 @@ def _runs(folder: Path, spec: TableSpec) -> Table:
     if openings and spec.split == "dev":
         notes.append(openings_note(openings))
     return replace(table, rows=rows, notes=notes)
+
+
+def _drawbacks(folder: Path, spec: DrawbacksSpec) -> Table:
+    """The table of the experiment in ``folder``, with a row for each run that its own tables wait for."""
+    runs = [(folder / place, record) for place, record in _recorded(folder, spec.records)]
+    table = drawbacks(runs, split=spec.split, title=spec.title)
+    met = {record.model for _, record in runs}
+    waited = {row.model: row for one in read_sheet(folder).tables for row in getattr(one, "wanted", [])}
+    missing = [row for model, row in waited.items() if model not in met]
+    rows = [*table.rows, *({"model": row.model} for row in missing)]
+    return replace(table, rows=rows, notes=[*table.notes, *spec.notes, *map(_to_be_run, missing)])
 
 
 def _to_be_run(row: Wanted) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from qa_arch.results.comparison import Table
 
 FORMATS = ("text", "markdown", "latex", "json", "csv")
-_TEXT_COLUMNS = ("model", "run", "block", "set", "name", "kind", "gold", "a_answer", "b_answer")
+_TEXT_COLUMNS = ("model", "run", "block", "set", "name", "kind", "gold", "a_answer", "b_answer", "worst")
 _LATEX = str.maketrans(
     {c: rf"\{c}" for c in "&%$#_{}"}
     | {

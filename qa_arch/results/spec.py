@@ -132,6 +132,20 @@ class SetsSpec:
 
 
 @dataclass(frozen=True)
+class DrawbacksSpec:
+    """What models cost and where they fail: of the experiment ``drawbacks``, its records and wanted runs."""
+
+    title: str
+    drawbacks: str
+    records: str = "**"
+    split: Literal["dev", "calibration"] = "dev"
+    notes: list[str] = field(default_factory=list)
+
+
+AnyTable = TableSpec | SetsSpec | BesideSpec | DrawbacksSpec
+
+
+@dataclass(frozen=True)
 class FigureSpec:
     """Learning curves of the recorded runs, written as ``<file>.svg`` and ``<file>.png``."""
 
@@ -156,7 +170,7 @@ class SizesSpec:
 class Sheet:
     """All that one experiment shows."""
 
-    tables: list[TableSpec | SetsSpec | BesideSpec]
+    tables: list[AnyTable]
     figures: list[FigureSpec | SizesSpec]
 
 
@@ -179,13 +193,15 @@ def read_sheet(folder: Path) -> Sheet:
         raise ConfigError(f"{path}: {error}") from error
 
 
-def _table(raw: Any) -> TableSpec | SetsSpec | BesideSpec:
+def _table(raw: Any) -> AnyTable:
     if isinstance(raw, Mapping) and "sets" in raw:
         sets = read(SetsSpec, raw)
         _require(sets.columns, COUNT_HEADINGS, "columns", "count")
         return sets
     if isinstance(raw, Mapping) and "rows" in raw:
         return read(BesideSpec, raw)
+    if isinstance(raw, Mapping) and "drawbacks" in raw:
+        return read(DrawbacksSpec, raw)
     spec = read(TableSpec, raw)
     _require(spec.columns, ALL_HEADINGS, "columns", "column")
     _require(spec.sort, ALL_HEADINGS, "sort", "column")

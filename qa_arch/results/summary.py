@@ -136,7 +136,7 @@ def by_type(rows: Questions, found: Mistakes, types: Mapping[str, str]) -> Table
     """A row for each main class, those of most questions first: EM, F1 and shares of errors in percent."""
     mains = np.array([types.get(id_, UNTYPED).partition(":")[0] for id_ in rows.ids])
     outcomes = np.array([row.outcome for row in found.judged])
-    errors = {name: outcomes == name for name in found.outcomes(found.counts) if name != "right"}
+    errors = {NAMES[name]: outcomes == name for name in found.outcomes(found.counts) if name != "right"}
     names, counts = np.unique(mains, return_counts=True)
     table: list[dict[str, Any]] = []
     for name, count in sorted(zip(names.tolist(), counts.tolist(), strict=True), key=lambda pair: -pair[1]):
@@ -145,7 +145,7 @@ def by_type(rows: Questions, found: Mistakes, types: Mapping[str, str]) -> Table
         shares = {key: 100 * float(values[own].mean()) for key, values in figures.items()}
         table.append({"kind": name, "questions": count, **shares})
     headings = {"kind": "class", "questions": "questions", "exact": "EM", "f1": "F1"}
-    return Table("by predicted class, %", headings | {key: NAMES[key] for key in errors}, table)
+    return Table("by predicted class, %", headings | {name: name for name in errors}, table)
 
 
 def sparkline(values: Sequence[float | None]) -> str:

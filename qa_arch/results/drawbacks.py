@@ -1,0 +1,128 @@
+"""What each model costs and where it fails, from the records of another experiment: one row a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from qa_arch.errors import RunError
+from qa_arch.metrics.errors import Judged
+from qa_arch.results.comparison import Runs, Table, comparison
+from qa_arch.results.errors import kind_name, mistakes
+from qa_arch.results.questions import load_questions
+from qa_arch.results.record import RunRecord
+
+COLUMNS = {
+    "model": "model",
+    "parameters": "parameters",
+    "peak_memory_mb": "peak MB",
+    "epoch_seconds": "seconds an epoch",
+    "cut": "questions cut",
+    "extra": "extra windows, %",
+    "boundary": "boundary errors, %",
+    "not_answered": "not answered, %",
+    "undue": "undue answers, %",
+    "worst": "worst kinds (right, %)",
+}
+NOTES = (
+    "seconds an epoch: training alone; questions cut: longer than the encoder is given, over all splits;"
+    " extra windows: those beyond one a question, on the scored set, where passages do not fit",
+    "boundary errors: wrong spans that share words with a gold answer, of all answerable questions, as is"
+    " not answered; undue answers: of all unanswerable ones",
+)
+WORST, FEWEST = 2, 20
+"""Kinds that are named, and questions that a kind must have to be named."""
+
+
+def drawbacks(runs: Runs, *, split: str, title: str) -> Table:
+    """A row for each model of ``runs``, the mean over its runs; RunError where runs do not compare.
+
+    Figures of single questions are left out where a run has no rows of them.
+    """
+    groups: dict[str, list[tuple[Path, RunRecord]]] = {}
+    for folder, record in runs:
+        groups.setdefault(record.model, []).append((folder, record))
+    notes: list[str] = []
+    if runs:
+        shown = ["model", "peak_memory_mb", "exact"]
+        notes += [*comparison(runs, split=split, columns=shown).notes, *NOTES]
+    rows = [{"model": model, **_row(group, split)} for model, group in groups.items()]
+    return Table(title, dict(COLUMNS), rows, notes)
+
+
+def _row(runs: Runs, split: str) -> dict[str, Any]:
+    records = [record for _, record in runs]
+    row: dict[str, Any] = {
+        "parameters": _mean(record.parameters.get("total") for record in records),
+        "peak_memory_mb": _mean(record.peak_memory_mb for record in records),
+        "epoch_seconds": _mean(_epoch_seconds(record) for record in records),
+        "cut": _mean(_cut(record) for record in records),
+        "extra": _mean(_extra(record, split) for record in records),
+        "runs": len(runs),
+        "status": next((record.status for record in records if record.status != "ok"), "ok"),
+    }
+    judged = [one for run in runs for one in _judged(run, split)]
+    return row | (_failures(judged) if judged else {})
+
+
+def _failures(judged: Sequence[Judged]) -> dict[str, Any]:
+    answerable = [row for row in judged if row.answerable]
+    others = [row for row in judged if not row.answerable]
+    silent = ("wrong_abstention", "missed_answer", "unanswered")
+    return {
+        "boundary": _share(row.overlaps for row in answerable),
+        "not_answered": _share(row.outcome in silent for row in answerable),
+        "undue": _share(row.outcome == "undue_answer" for row in others),
+        "worst": _worst(judged),
+    }
+
+
+def _worst(judged: Sequence[Judged]) -> str:
+    """The kinds with the smallest shares of right answers; untagged data has two kinds."""
+    tagged = any(row.kind for row in judged)
+    kinds: dict[str, list[bool]] = {}
+    for row in judged:
+        name = kind_name(row) if tagged or row.answerable else "unanswerable"
+        kinds.setdefault(name, []).append(row.outcome == "right")
+    known = {name: 100 * fmean(right) for name, right in kinds.items() if len(right) >= FEWEST}
+    return ", ".join(f"{name} {known[name]:.1f}" for name in sorted(known, key=known.__getitem__)[:WORST])
+
+
+def _judged(run: tuple[Path, RunRecord], split: str) -> tuple[Judged, ...]:
+    try:
+        return mistakes(load_questions(*run, split)).judged
+    except RunError:
+        return ()
+
+
+def _epoch_seconds(record: RunRecord) -> float | None:
+    return _mean(epoch.get("train_seconds") for epoch in record.epochs)
+
+
+def _cut(record: RunRecord) -> int | None:
+    """Questions of which an end was cut off, over all splits."""
+    known = [about["truncated_questions"] for about in record.data.values() if "truncated_questions" in about]
+    return sum(known) if known else None
+
+
+def _extra(record: RunRecord, split: str) -> float | None:
+    """Windows beyond one a question, as a share of the questions in percent."""
+    about = record.data.get(split, {})
+    if not about.get("windows") or not about.get("questions"):
+        return None
+    return 100 * (about["windows"] / about["questions"] - 1)
+
+
+def _mean(values: Iterable[float | None]) -> Any:
+    """The mean of the known values, the value itself where all are the same; None for none."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    return known[0] if len(set(known)) == 1 else fmean(known)
+
+
+def _share(which: Iterable[bool]) -> float | None:
+    found = list(which)
+    return 100 * sum(found) / len(found) if found else None

@@ -1,0 +1,51 @@
+"""What `make tables` writes from the committed records is what is committed."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from qa_arch.config.files import write_json
+from qa_arch.results.published import experiment_figures, experiment_tables, fill
+from qa_arch.results.render import markdown, render
+from qa_arch.results.spec import SPEC
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = sorted(path.parent.relative_to(ROOT) for path in (ROOT / "experiments").glob(f"*/{SPEC}"))
+FORMS = {".md": "markdown", ".tex": "latex", ".csv": "csv"}
+
+
+def pinned(name: str) -> str:
+    (version,) = re.findall(rf"^{name}==(\S+)", (ROOT / "constraints.txt").read_text(), flags=re.MULTILINE)
+    return version
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_tables_are_what_the_records_say(folder, monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)  # commands in the notes name places below it
+    tables = experiment_tables(folder)
+    assert all((folder / f"table{suffix}").is_file() == bool(tables) for suffix in (*FORMS, ".json"))
+    if not tables:
+        return
+    for suffix, form in FORMS.items():
+        committed = (folder / "table").with_suffix(suffix).read_text(encoding="utf-8")
+        assert committed == render(tables, form), f"{folder}/table{suffix}: make tables writes another"
+    write_json(tmp_path / "table.json", [table.as_dict() for table in tables])
+    assert (tmp_path / "table.json").read_bytes() == (folder / "table.json").read_bytes()
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert page == fill(page, folder.name, markdown(tables[0], titled=False))
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_figures_are_what_the_records_say(folder, tmp_path):
+    """Byte by byte where matplotlib is the pinned one; others draw the same a little differently."""
+    copy = shutil.copytree(ROOT / folder, tmp_path / folder.name)
+    committed = {path.name: path.read_bytes() for kind in ("svg", "png") for path in copy.glob(f"*.{kind}")}
+    drawn = {path.name: path.read_bytes() for path in experiment_figures(copy)}
+    assert set(drawn) == set(committed), f"{folder}: make tables draws others"
+    if metadata.version("matplotlib") == pinned("matplotlib"):
+        assert drawn == committed, f"{folder}: make tables draws them differently"

@@ -1,0 +1,97 @@
+"""What models cost and where they fail, in a table of another experiment's runs."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import yaml
+
+from qa_arch.errors import RunError
+from qa_arch.results.drawbacks import drawbacks
+from qa_arch.results.published import experiment_tables
+from qa_arch.results.record import QUESTIONS, find_records
+from qa_arch.results.spec import SPEC
+
+ROWS = {
+    "exact": [1, 0, 0, 0, 1, 0],
+    "f1": [1, 0.5, 0, 0, 1, 0],
+    "abstained": [False, False, False, True, True, False],
+    "span_exact": [1, 0, 0, 1, 0, 0],
+}
+"""Of the three answerable questions one boundary error and one abstention; two of three undue answers."""
+
+
+def times(n: int) -> dict:
+    return {name: values * n for name, values in ROWS.items()}
+
+
+def epochs(*seconds):
+    return [{"epoch": n, "train_seconds": value} for n, value in enumerate(seconds)]
+
+
+def test_a_row_is_the_mean_over_seeds_and_its_failures_those_of_all_questions(make_run, question_set):
+    questions = question_set(again=10)
+    about = {"name": "made-up", "fingerprint": questions.fingerprint, "protocol": "2.0", "questions": 60}
+    data = {
+        "train": {"fingerprint": "t", "questions": 900, "truncated_questions": 3},
+        "dev": about | {"unanswerable": 30, "windows": 75, "truncated_questions": 1},
+    }
+    for seed, memory, seconds in ((1, 100.0, (10, 30)), (2, 300.0, (40,))):
+        folder = make_run(
+            f"bert-{seed}",
+            questions,
+            seed=seed,
+            rows=times(10),
+            data=data,
+            epochs=epochs(*seconds),
+            peak_memory_mb=memory,
+        )
+    (row,) = drawbacks(find_records([folder.parent]), split="dev", title="T").rows
+    assert (row["model"], row["runs"], row["parameters"]) == ("bert", 2, 1_234_567)
+    assert (row["peak_memory_mb"], row["epoch_seconds"]) == (200, 30)
+    assert (row["cut"], row["extra"]) == (4, 25)
+    assert row["boundary"] == row["not_answered"] == pytest.approx(100 / 3)
+    assert row["undue"] == pytest.approx(200 / 3)
+    # entity_swap: 10 of 10 undue; answerable: 10 of 30 right; negation: 10 of 20.
+    assert row["worst"] == "entity_swap 0.0, answerable 33.3"
+
+
+def test_kinds_of_few_questions_are_not_named_and_untagged_data_has_two(make_run, question_set):
+    tagged = make_run("a", question_set(again=5), rows=times(5))
+    (row,) = drawbacks(find_records([tagged]), split="dev", title="T").rows
+    assert row["worst"] == ""  # 15 answerable, 10 negations, 5 entity swaps: all below 20
+    plain = make_run("b", question_set(again=10), rows=times(10) | {"kind": [None] * 60})
+    (row,) = drawbacks(find_records([plain]), split="dev", title="T").rows
+    assert row["worst"] == "answerable 33.3, unanswerable 33.3"
+
+
+def test_without_rows_of_questions_the_costs_stay(make_run, question_set):
+    folder = make_run("a", question_set())
+    (folder / QUESTIONS).unlink()
+    (row,) = drawbacks(find_records([folder]), split="dev", title="T").rows
+    assert row["parameters"] == 1_234_567
+    assert "boundary" not in row
+
+
+def test_models_that_were_scored_on_other_sets_are_refused(make_run, question_set):
+    make_run("a", question_set())
+    folder = make_run("b", question_set(again=2), model="albert")
+    with pytest.raises(RunError, match="do not compare"):
+        drawbacks(find_records([folder.parent]), split="dev", title="T")
+
+
+def test_rows_are_those_of_the_other_experiment_and_wait_for_its_runs(make_run, question_set, tmp_path):
+    made, other = tmp_path / "trial", tmp_path / "drawbacks"
+    shutil.copytree(make_run("bert-s13", question_set()), made / "records" / "bert-s13")
+    wanted = [{"model": name, "command": f"qa-arch train model={name}"} for name in ("bert", "albert")]
+    (made / SPEC).write_text(yaml.safe_dump({"title": "Trial", "wanted": wanted}))
+    other.mkdir()
+    (other / SPEC).write_text("title: Drawbacks\ndrawbacks: trial\nnotes: [Told once.]")
+    (table,) = experiment_tables(other)
+    assert [row["model"] for row in table.rows] == ["bert", "albert"]
+    assert table.rows[0]["boundary"] is not None
+    assert [note for note in table.notes if "not run" in note] == [
+        "albert: not run yet; `qa-arch train model=albert` fills the row"
+    ]
+    assert "Told once." in table.notes
