@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from qa_arch.config.schema import SELECTING
 from qa_arch.errors import RunError
-from qa_arch.results.comparison import SELECTION, Table, measure_of
+from qa_arch.results.comparison import SELECTION, SELECTION_HEADINGS, Table, measure_of
 from qa_arch.results.errors import NAMES, Mistakes, mistakes
 from qa_arch.results.questions import UNTYPED, Questions, load_questions
 from qa_arch.results.record import RunRecord
@@ -32,6 +33,8 @@ HIGHLIGHTS = (
     "decode.search",
 )
 """Settings that are shown; the model's own are all shown."""
+OF_SPANS = ("encoder", "features", "decode")
+"""Sections that models which select something do not read."""
 
 POINTS = {
     "margin_0": "margin 0",
@@ -39,6 +42,7 @@ POINTS = {
     "given": "given",
     "never_null": "never null",
     "oracle": "oracle (a bound)",
+    "ranked": "none",
 }
 SCORES = {
     "exact": "EM",
@@ -48,6 +52,7 @@ SCORES = {
     "NoAns_exact": "NoAns EM",
     "answerable_precision": "answered P",
     "answerable_recall": "answered R",
+    **{key: SELECTION_HEADINGS[key] for key in ("accuracy", "main_accuracy", "mrr")},
 }
 _BARS = "▁▂▃▄▅▆▇█"
 _CURVES = {
@@ -158,8 +163,11 @@ def sparkline(values: Sequence[float | None]) -> str:
 
 def _settings(record: RunRecord) -> list[tuple[str, str]]:
     shown = []
+    selects = record.config.get("model", {}).get("task") in SELECTING
     for key in HIGHLIGHTS:
         section, _, name = key.partition(".")
+        if selects and section in OF_SPANS:
+            continue
         value = record.config.get(section, {}).get(name)
         if value is not None:
             shown.append((key, str(value)))
@@ -172,8 +180,12 @@ def _run(record: RunRecord) -> list[tuple[str, str]]:
     batch = record.batch
     shown = [("seed", str(record.seed))]
     for split, about in record.data.items():
-        told = f"{about.get('questions', 0):,} questions ({about.get('unanswerable', 0):,} unanswerable)"
-        shown.append((f"{split} set", f"{told}, SQuAD {about.get('protocol', '?')}"))
+        told = f"{about.get('questions', 0):,} questions"
+        if about.get("protocol") == SELECTION:
+            told += f", {about.get('candidates', 0):,.1f} candidates each"
+        else:
+            told += f" ({about.get('unanswerable', 0):,} unanswerable), SQuAD {about.get('protocol', '?')}"
+        shown.append((f"{split} set", told))
     if batch:
         made = f"{batch.get('micro')} × {batch.get('accumulate')} × {batch.get('devices')}"
         shown.append(("batch", f"{batch.get('global')} ({made})"))

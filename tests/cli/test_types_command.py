@@ -41,6 +41,23 @@ def test_the_record_tells_main_and_sub_classes(classifying, read_json, qa_arch):
     assert "| model | top-1 | top-1, main class | MRR |" in out
 
 
+def test_show_tells_what_a_selecting_run_is_scored_by(classifying, read_json, qa_arch):
+    _, out, _ = qa_arch("show", classifying, "--json")
+    point = read_json(classifying / "run.json")["scores"]["dev"]["ranked"]
+    shown = json.loads(out)
+    row = next(row for row in shown["scores"] if row["model"] == "dev")
+    assert (row["accuracy"], row["main_accuracy"], row["mrr"]) == (
+        point["accuracy"],
+        point["main_accuracy"],
+        point["mrr"],
+    )
+    assert shown["facts"]["run"]["dev set"] == "300 questions, 50.0 candidates each"
+    assert not any(key.startswith(("encoder", "decode")) for key in shown["facts"]["settings"])
+    screen = qa_arch("show", classifying)[1]
+    assert "top-1, main class" in screen
+    assert "SQuAD" not in screen
+
+
 def test_other_questions_are_scored(classifying, tmp_path, qa_arch):
     (tmp_path / "TREC_10.label").write_text("HUM:ind Who built the mill ?\nNUM:date When ?\n")
     code, out, err = qa_arch("evaluate", "--run", classifying, "--data", f"types:{tmp_path}/TREC_10.label")
