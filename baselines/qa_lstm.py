@@ -55,6 +55,8 @@ class QaLstm(nn.Module):
         super().__init__()
         self.words = WordFeatures(0, vectors=vectors, train_vectors=train_vectors)
         self.types = nn.Embedding(1 + classes, type_dim, padding_idx=0) if type_dim else None
+        if self.types is not None:  # from the model without it on: answers have zeros there as well
+            nn.init.zeros_(self.types.weight)
         in_dim = self.words.out_dim + type_dim
         if encoder == "bilstm":
             self.reader: nn.Module = BiLSTM(in_dim, hidden)

@@ -108,10 +108,11 @@ def pairs(label: list[int] | None = None) -> SelectionBatch:
 
 def test_the_class_of_a_question_is_read_behind_each_of_its_words_and_of_no_answer():
     model = new_model(type_dim=2, classes=4)
-    assert not hasattr(new_model().types, "weight"), "off by default"
+    assert new_model().types is None, "off by default"
     vectors, classes = model.words.vectors, model.types.weight
-    assert not classes[0].any()
     with torch.inference_mode():
+        assert torch.equal(model(pairs([3, 1])), model(pairs([0, 0]))), "it begins as if there were none"
+        classes[1:] = torch.randn(4, 2)
         x = torch.cat([vectors[WORDS[:2]], classes[torch.tensor([3, 1])][:, None].expand(2, 5, 2)], -1)
         asked = model.reader(x, MASK[:2])
         told = model.reader(torch.cat([vectors[WORDS], torch.zeros(3, 5, 2)], -1), MASK)
