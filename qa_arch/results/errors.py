@@ -122,7 +122,7 @@ class Mistakes:
         return Table(f"By {heading}, {told}", {"name": heading} | shown, rows[:WORST])
 
     def _row(self, name: str, found: ErrorCounts) -> dict[str, Any]:
-        outcomes = self.outcomes(found)
+        outcomes: dict[str, int] = dict(self.outcomes(found).items())
         right = 100 * outcomes.pop("right") / max(found.total, 1)
         row: dict[str, Any] = {"name": name, "questions": found.total, "right": right, **outcomes}
         row |= {"overlapping": found.overlapping, "near_misses": found.near_misses}
