@@ -28,6 +28,31 @@ class IsolatedLauncher(Launcher):
         return OmegaConf.to_container(settings, resolve=True, throw_on_missing=True)
 
 
+class _JobsLauncher(IsolatedLauncher):
+    """The same with each point as a job of a cluster; ``parameters`` are those of Hydra's submitit plugin."""
+
+    cluster: Any
+
+    def __init__(self, **parameters: Any) -> None:
+        made = OmegaConf.create(parameters)
+        made.pop("submitit_folder", None)  # it would lie in a folder that is gone when the jobs run
+        self.parameters = OmegaConf.to_container(made, resolve=True)
+
+    def setup(self, *, hydra_context: Any, task_function: Any, config: DictConfig) -> None:
+        from qa_arch.sweep.submitted import engine
+
+        super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
+        self.sweep.engine = engine(self.cluster, self.parameters, self.sweep.settings)
+
+
+class LocalJobsLauncher(_JobsLauncher):
+    cluster = "local"
+
+
+class SlurmJobsLauncher(_JobsLauncher):
+    cluster = "slurm"
+
+
 class _Returned(JobReturn):
     """A value, or an exception for the sweeper to raise; Hydra's own prints a line of its own before."""
 

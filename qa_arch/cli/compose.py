@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +24,12 @@ from qa_arch.errors import ConfigError, UnavailableError
 
 LAUNCHER = "hydra/launcher=isolated"
 """Processes of its own for each point; from ``hydra_plugins``."""
+SUBMITTED = {
+    "hydra/launcher=submitit_local": "hydra_plugins.qa_arch_isolated.launcher.LocalJobsLauncher",
+    "hydra/launcher=submitit_slurm": "hydra_plugins.qa_arch_isolated.launcher.SlurmJobsLauncher",
+}
+"""The launchers of Hydra's submitit plugin, and ours that take their settings: theirs run a point in the
+process of the job."""
 
 
 def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[str, Any]:
@@ -64,13 +71,22 @@ def multirun(overrides: Sequence[str], task: Any, output: Path) -> None:
     """
     folder = conf_folder()
     _load_plugins()
-    launcher = [] if any(one.startswith("hydra/launcher=") for one in overrides) else [LAUNCHER]
-    asked = [*launcher, *overrides, f"hydra.sweep.dir={output}"]
+    asked = [*_launcher(overrides), *overrides, f"hydra.sweep.dir={output}"]
     try:
         with initialize_config_dir(str(folder), version_base="1.3", job_name="qa_arch"):
             GlobalHydra.instance().hydra.multirun("train", task, asked, with_log_configuration=False)
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_explain(error, folder)) from error
+
+
+def _launcher(overrides: Sequence[str]) -> list[str]:
+    """What has to be added so that a launcher of ours runs the points."""
+    for chosen, ours in SUBMITTED.items():
+        if chosen in overrides:
+            if importlib.util.find_spec("submitit") is None:
+                raise UnavailableError(f"{chosen}: pip install 'qa-arch[slurm]'")
+            return [f"hydra.launcher._target_={ours}"]
+    return [] if any(one.startswith("hydra/launcher=") for one in overrides) else [LAUNCHER]
 
 
 def merge(path: Path, overrides: Sequence[str]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ COMMANDS = {
     "data": "write data sets (the embedded synthetic one)",
     "stats": "describe data sets: examples, negatives, articles, lengths",
     "params": "count a model's parameters by block, without loading weights",
+    "plan": "tell memory and time of a run before it starts",
     "tables": "compare recorded runs, or write the tables of experiments/ again",
     "compare": "test whether one system beats another, over questions and seeds",
     "show": "show one run on one screen",

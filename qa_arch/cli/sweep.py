@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -85,15 +86,21 @@ def dry_run(overrides: Sequence[str], trusted: Sequence[str], *, as_json: bool =
     return _print_plan(sweep.folder, sweep.asked, as_json=as_json)
 
 
-def point_command(trusted: Sequence[str]) -> Command:
-    """The command that trains the point in a folder, or goes on with it: an ordinary ``qa-arch train``."""
-    trust = [word for prefix in trusted for word in ("--trust", prefix)]
+@dataclass(frozen=True)
+class PointCommand:
+    """What trains the point in a folder, or goes on with it: an ordinary ``qa-arch train``."""
 
-    def command(folder: Path) -> list[str]:
+    trusted: tuple[str, ...]
+
+    def __call__(self, folder: Path) -> list[str]:
+        trust = [word for prefix in self.trusted for word in ("--trust", prefix)]
         where = ["--config-from", str(folder / CONFIG), "--folder", str(folder), "--if-exists", "resume"]
         return lifeline.module_command("qa_arch.cli.main", "train", *where, *trust)
 
-    return command
+
+def point_command(trusted: Sequence[str]) -> Command:
+    """The command of a sweep's points; it can be sent to another machine."""
+    return PointCommand(tuple(trusted))
 
 
 def _sweep(overrides: Sequence[str], trusted: Sequence[str], *, dry: bool) -> Sweep:

@@ -27,6 +27,7 @@ from qa_arch.sweep.state import (
     MANIFEST,
     RESULTS,
     STATUS,
+    STUDY,
     Entry,
     Manifest,
     Status,
@@ -85,6 +86,7 @@ class Sweep:
     settings: Settings = field(default_factory=Settings)
     trusted: Sequence[str] = ()
     dry: bool = False
+    engine: schedule.Engine = schedule.run
     folder: Path | None = None
     asked: list[Entry] = field(default_factory=list)
     """Every point of this call, those that were done before as well."""
@@ -101,8 +103,8 @@ class Sweep:
         """
         points = make_points((self.grid.own(overrides), raw) for overrides, raw in composed)
         entries = [Entry(p.name, p.key, list(p.overrides), p.devices) for p in points]
-        if self.folder is None:
-            self.folder = self._place(points[0])
+        self.place(points[0].config.runs_dir, points[0].config.name)
+        assert self.folder is not None
         check_devices(entries, self.settings)
         self._manifest(entries)
         self.asked += [entry for entry in entries if entry not in self.asked]
@@ -116,7 +118,7 @@ class Sweep:
             for point, entry in zip(points, entries, strict=True):
                 _prepare(self.folder / entry.name, self.to_text(point.raw))
             # Asked again: the same sweep may have run elsewhere until a moment ago.
-            carry_out(self.folder, manifest, self._todo(entries), self.settings, self.command)
+            carry_out(self.folder, manifest, self._todo(entries), self.settings, self.command, self.engine)
         return [_value(self.folder / entry.name, entry) for entry in entries]
 
     def _todo(self, entries: Sequence[Entry]) -> list[Entry]:
@@ -125,11 +127,17 @@ class Sweep:
 
     def __call__(self, config: Any) -> None:
         """Hydra's own launchers call their task so, with one point and in this process."""
-        raise ConfigError("a sweep needs a launcher that gives each point a process: hydra/launcher=isolated")
+        raise ConfigError(
+            "a sweep needs a launcher that gives each point a process: hydra/launcher=isolated,"
+            " submitit_local or submitit_slurm"
+        )
 
-    def _place(self, first: Point) -> Path:
-        base = Path(first.config.runs_dir) / first.config.name
-        return Path(self.settings.folder) if self.settings.folder else base / self.grid.label
+    def place(self, runs_dir: str, name: str) -> Path:
+        """The sweep's folder; once it is known it stays."""
+        if self.folder is None:
+            base = Path(runs_dir) / name
+            self.folder = Path(self.settings.folder) if self.settings.folder else base / self.grid.label
+        return self.folder
 
     def _manifest(self, entries: Sequence[Entry]) -> Manifest:
         """The manifest with these points in it; RunError where the folder cannot take them."""
@@ -163,7 +171,7 @@ def require_room(folder: Path, new: Manifest) -> None:
         return
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder}: is a file; give sweep.folder=DIR")
-    if folder.is_dir() and any(path.name != lock.LOCK for path in folder.iterdir()):
+    if folder.is_dir() and any(path.name not in (lock.LOCK, STUDY) for path in folder.iterdir()):
         raise RunError(f"{folder}: is not empty and holds no sweep; give sweep.folder=DIR")
     there = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
@@ -189,7 +197,12 @@ def opened(folder: Path) -> Iterator[Manifest]:
 
 
 def carry_out(
-    folder: Path, manifest: Manifest, todo: Sequence[Entry], settings: Settings, command: schedule.Command
+    folder: Path,
+    manifest: Manifest,
+    todo: Sequence[Entry],
+    settings: Settings,
+    command: schedule.Command,
+    engine: schedule.Engine = schedule.run,
 ) -> None:
     """Run ``todo``, points of the sweep in ``folder`` that the caller holds the lock of."""
     _warn_of_other_code(folder, manifest)
@@ -211,7 +224,7 @@ def carry_out(
         commit=provenance.commit()[0],
     )
     with watching(folder, manifest.points) as watch, schedule.ended_by_signals():
-        schedule.run([entry for entry in todo if entry not in living], plan, watch)
+        engine([entry for entry in todo if entry not in living], plan, watch)
 
 
 def unfinished(folder: Path, manifest: Manifest) -> list[Entry]:

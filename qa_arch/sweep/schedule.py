@@ -55,6 +55,10 @@ class Plan:
         return len(pool) if entry.devices == ALL_DEVICES else entry.devices if self.pool is not None else 0
 
 
+Engine = Callable[[Sequence[Entry], Plan, Callable[[Entry | None], Any]], None]
+"""Runs points: ``run``, on this machine, or ``submitted.run``."""
+
+
 def run(entries: Sequence[Entry], plan: Plan, watch: Callable[[Entry | None], Any]) -> None:
     """Run every point. ``watch`` hears of each that changed its state, and of the passing time (None).
 

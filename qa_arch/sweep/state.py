@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from qa_arch.config.files import write_json
 from qa_arch.errors import RunError
+from qa_arch.results.comparison import POINTS
 from qa_arch.results.record import RECORD, RunRecord, read_record
 from qa_arch.system import lock
 
@@ -24,6 +25,8 @@ STATUS = "status.json"
 LOG = "log.txt"
 CONFIG = "config.yaml"
 TRACEBACK = "traceback.txt"
+STUDY = "study.journal"
+"""What Optuna asked for and was told, where it chose the points."""
 State = Literal["queued", "running", "ok", "oom", "failed", "killed"]
 RESULTS = ("ok", "oom")
 """States that are results: nothing is run again for them unless it is asked for."""
@@ -131,9 +134,13 @@ def record_of(folder: Path) -> RunRecord | None:
 
 
 def value_of(record: RunRecord | None) -> float | None:
-    """What a sweeper optimises: calibration F1 at the margin fitted there; None before it is known."""
+    """What a sweeper optimises, on calibration: F1 at the margin fitted there (without a null: F1), or the
+    top-1 accuracy of answer selection; None before it is known."""
     calibration = record.scores.get("calibration") if record is not None else None
-    return float(calibration["calibrated"]["f1"]) if calibration else None
+    if not calibration:
+        return None
+    scores = next(calibration[point] for point in POINTS if point in calibration)
+    return float(scores["accuracy"] if "accuracy" in scores else scores["f1"])
 
 
 def _load(path: Path) -> dict[str, Any]:

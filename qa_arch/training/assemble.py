@@ -62,7 +62,7 @@ def assemble(config: Config, trusted: Sequence[str] = TRUSTED) -> Parts:
     }
     for split, table in tables.items():
         log.info("%s: %d questions, %d windows%s", split, len(sets[split]), len(table), _losses(table))
-    vectors = _vectors(config, tables)
+    vectors = make_vectors(config, tables)
     model = build_model(config.model, encoder, vector_tensor(vectors), trusted)
     return Parts(sets, tables, tokenizer, encoder, vectors, model)
 
@@ -130,11 +130,16 @@ def make_tokenizer(settings: EncoderSettings, train: QuestionSet) -> PreTrainedT
         ) from error
 
 
-def make_encoder(config: Config, tokenizer: PreTrainedTokenizerBase | None) -> AnyEncoder:
-    """The encoder of the config; a random one gets the tokenizer's vocabulary and room for a window."""
+def make_encoder(
+    config: Config, tokenizer: PreTrainedTokenizerBase | None, *, blank: bool = False
+) -> AnyEncoder:
+    """The encoder of the config; a random one gets the tokenizer's vocabulary and room for a window.
+
+    ``blank``: a pretrained one gets random weights, and its own are not loaded.
+    """
     settings = config.encoder
     shared = {
-        "init": settings.init,
+        "init": "random" if blank else settings.init,
         "initializer_range": settings.initializer_range,
         "attention_dropout": settings.attention_dropout,
         "hidden_dropout": settings.hidden_dropout,
@@ -170,7 +175,7 @@ def make_features(
     return windows_of(questions, tokenizer, config.features, segments=encoder.has_segments)
 
 
-def _vectors(config: Config, tables: dict[str, FeatureTable]) -> WordVectors | None:
+def make_vectors(config: Config, tables: dict[str, FeatureTable]) -> WordVectors | None:
     """The vectors of the data's words and of the most frequent words of the file.
 
     A saved run keeps them, and must know words that it never met in training.

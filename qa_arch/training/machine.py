@@ -8,6 +8,7 @@ import random
 import resource
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ def resolve(settings: Trainer, *, gpu: bool) -> Trainer:
     precision, bits = settings.precision, settings.optimizer_bits
     if precision == "auto":
         precision = "fp32" if not gpu else "bf16" if torch.cuda.get_device_capability() >= BF16 else "fp16"
-    packed = importlib.util.find_spec("bitsandbytes") is not None
+    packed = has_bitsandbytes()
     if bits == "auto":
         bits = 8 if gpu and packed else 32
     elif bits == 8 and not gpu:
@@ -47,6 +48,11 @@ def resolve(settings: Trainer, *, gpu: bool) -> Trainer:
             "trainer.optimizer_bits: bitsandbytes is not installed; pip install 'qa-arch[8bit]', or use 32"
         )
     return replace(settings, precision=precision, optimizer_bits=bits)
+
+
+def has_bitsandbytes() -> bool:
+    """Whether the optimizer's state can be held in 8 bits."""
+    return importlib.util.find_spec("bitsandbytes") is not None
 
 
 def describe(gpu: bool) -> dict[str, Any]:
@@ -74,6 +80,19 @@ def peak_memory_mb(gpu: bool) -> float:
         return round(torch.cuda.max_memory_allocated() / 2**20, 1)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)
+
+
+def resident_bytes() -> int:
+    """Bytes of this process that are in memory now; where /proc does not tell, the most there ever were."""
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        return int(statm.read_text(encoding="ascii").split()[1]) * resource.getpagesize()
+    return round(peak_memory_mb(gpu=False) * 2**20)
+
+
+def total_memory() -> int:
+    """Bytes of memory that this machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def seed_everything(seed: int) -> None:

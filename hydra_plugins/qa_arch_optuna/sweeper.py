@@ -1,0 +1,73 @@
+"""``hydra/sweeper=optuna``: the swept settings are a space in which Optuna looks for the best point."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
+from hydra.core.plugins import Plugins
+from hydra.plugins.sweeper import Sweeper
+
+
+class OptunaSweeper(Sweeper):
+    """Turns Hydra's sweeps into ``qa_arch.sweep.search``'s space, and the points it asks for into jobs."""
+
+    def __init__(self, n_trials: int, n_jobs: int, seed: int) -> None:
+        self.trials, self.at_a_time, self.seed = n_trials, n_jobs, seed
+
+    def setup(self, *, hydra_context: Any, task_function: Any, config: Any) -> None:
+        self.task, self.config = task_function, config
+        self.launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
+
+    def sweep(self, arguments: list[str]) -> Any:
+        from qa_arch.sweep.search import search
+
+        parsed = OverridesParser.create().parse_overrides(arguments)
+        fixed = [str(one.input_line) for one in parsed if not one.is_sweep_override()]
+        space = {one.get_key_element(): _dimension(one) for one in parsed if one.is_sweep_override()}
+        self.begun = 0
+
+        def launch(points: list[list[str]]) -> list[Any]:
+            returned = self.launcher.launch([[*fixed, *point] for point in points], self.begun)
+            self.begun += len(points)
+            return returned  # type: ignore[no-any-return]
+
+        return search(
+            self.task.place(self.config.runs_dir, self.config.name),
+            space,
+            launch,
+            trials=self.trials,
+            at_a_time=self.at_a_time,
+            seed=self.seed,
+            dry=self.task.dry,
+        )
+
+
+def _dimension(override: Override) -> Any:
+    """``interval(a,b)`` and ``range(a,b)`` have an order, ``tag(log,...)`` a scale; all else is a choice."""
+    from qa_arch.sweep.search import Between, Choice
+
+    swept = override.value()
+    words = list(override.sweep_string_iterator()) if override.is_discrete_sweep() else []
+    if isinstance(swept, IntervalSweep):
+        return Between(swept.start, swept.end, log="log" in swept.tags)
+    if isinstance(swept, RangeSweep) and words and all(isinstance(n, int) for n in (swept.start, swept.step)):
+        return Between(int(words[0]), int(words[-1]), step=int(swept.step), log="log" in swept.tags)
+    return Choice(tuple(words))
+
+
+ConfigStore.instance().store(
+    group="hydra/sweeper",
+    name="optuna",
+    node={
+        "_target_": f"{OptunaSweeper.__module__}.{OptunaSweeper.__name__}",
+        "n_trials": 20,
+        "n_jobs": 1,
+        "seed": 13,
+    },
+    provider="qa_arch",
+)

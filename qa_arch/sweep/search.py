@@ -1,0 +1,169 @@
+"""A search by Optuna: which points a sweep tries next, by how those before did on calibration.
+
+The study is a journal file in the sweep's folder. A search that was interrupted goes on with the points
+that it had asked for and not heard of; a larger ``trials`` makes it longer.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.sweep.carry_out import PointError
+from qa_arch.sweep.state import MANIFEST, STUDY
+
+log = logging.getLogger(__name__)
+NAME = "calibration"
+Launch = Callable[[list[list[str]]], Sequence[Any]]
+"""Runs points, given as overrides; each result has a ``return_value``, which raises where there is none."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of several values, as they are written on the command line."""
+
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Between:
+    """A number from ``low`` to ``high``, both included; a whole one where both are whole."""
+
+    low: int | float
+    high: int | float
+    step: int = 1
+    log: bool = False
+
+
+Space = Mapping[str, Choice | Between]
+
+
+def search(
+    folder: Path, space: Space, launch: Launch, *, trials: int, at_a_time: int, seed: int, dry: bool
+) -> dict[str, Any] | None:
+    """Try points until ``trials`` have ended, those of earlier calls included; the best one's settings.
+
+    Calibration F1 is maximised; dev is not looked at. A point without a value (failed, out of memory) counts
+    as tried. ``dry``: the points are asked for, and nothing is written.
+    """
+    if not space:
+        raise ConfigError(
+            "hydra/sweeper=optuna: nothing to search; give settings such as optim.lr=interval(a,b)"
+        )
+    if trials < 1 or at_a_time < 1:
+        raise ConfigError("hydra.sweeper.n_trials and hydra.sweeper.n_jobs must be at least 1")
+    begun = (folder / STUDY).is_file()
+    study = _study(folder, seed, dry=dry)
+    try:
+        _require_same_space(study, space, folder)
+        for asked in iter(lambda: _next(study, space, trials, at_a_time), []):
+            _try(study, asked, launch)
+    except BaseException:
+        if not begun and not dry and not (folder / MANIFEST).is_file():  # no point was ever accepted
+            (folder / STUDY).unlink(missing_ok=True)
+        raise
+    return _best(study)
+
+
+def _study(folder: Path, seed: int, *, dry: bool) -> Any:
+    try:
+        import optuna
+        from optuna.storages import JournalStorage
+        from optuna.storages.journal import JournalFileBackend
+    except ImportError as error:
+        raise UnavailableError(f"hydra/sweeper=optuna: {error}; pip install 'qa-arch[optuna]'") from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    storage = None
+    if not dry or (folder / STUDY).is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        storage = JournalStorage(JournalFileBackend(str(folder / STUDY)))
+    study = optuna.create_study(storage=storage, study_name=NAME, direction="maximize", load_if_exists=True)
+    if dry and storage is not None:  # the same past, and a future that is forgotten
+        past, study = study, optuna.create_study(direction="maximize")
+        study.add_trials(past.trials)
+    # The number of trials is in the seed: a sampler that begins anew must not draw the first points again.
+    study.sampler = optuna.samplers.TPESampler(seed=seed + len(study.trials))
+    return study
+
+
+def _require_same_space(study: Any, space: Space, folder: Path) -> None:
+    for trial in study.trials:
+        if set(trial.params) != set(space):
+            raise ConfigError(
+                f"{folder}: searches {', '.join(trial.params)}; give this search its own sweep.folder=DIR"
+            )
+
+
+def _next(study: Any, space: Space, trials: int, at_a_time: int) -> list[Any]:
+    """The trials to run now: those that were left in the middle come first."""
+    from optuna.trial import TrialState
+
+    ended = sum(trial.state.is_finished() for trial in study.trials)
+    left = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+    count = min(at_a_time, trials - ended)
+    if left or count < 1:
+        return list(left[:at_a_time]) if count >= 1 else []
+    distributions = {name: _distribution(dimension) for name, dimension in space.items()}
+    try:
+        return [study.ask(distributions) for _ in range(count)]
+    except ValueError as error:
+        raise ConfigError(
+            f"the choices of a search are fixed once it has begun ({error}); give this one its own"
+            " sweep.folder=DIR"
+        ) from error
+
+
+def _try(study: Any, asked: Sequence[Any], launch: Launch) -> None:
+    """Run the points of some trials, each point once, and tell the study how they did."""
+    from optuna.trial import TrialState
+
+    points = [[f"{name}={value}" for name, value in trial.params.items()] for trial in asked]
+    once = [point for n, point in enumerate(points) if point not in points[:n]]
+    values = dict(zip(map(tuple, once), map(_value, launch(once)), strict=True))
+    for trial, point in zip(asked, points, strict=True):
+        value = values[tuple(point)]
+        if value is None:
+            study.tell(trial.number, state=TrialState.FAIL)
+        else:
+            study.tell(trial.number, value)
+
+
+def _value(returned: Any) -> float | None:
+    try:
+        value = float(returned.return_value)
+    except PointError:
+        return None
+    if math.isnan(value):
+        raise ConfigError(
+            "hydra/sweeper=optuna: maximises the calibration score and there is no calibration split; set"
+            " data.calibration, data.hold_out_articles or data.hold_out_share"
+        )
+    return value
+
+
+def _best(study: Any) -> dict[str, Any] | None:
+    from optuna.trial import TrialState
+
+    done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    if not done:
+        return None
+    best = max(done, key=lambda trial: trial.value)
+    said = " ".join(f"{name}={value}" for name, value in best.params.items())
+    log.info("the best of %d: %.2f on calibration with %s", len(done), best.value, said)
+    return dict(best.params)
+
+
+def _distribution(dimension: Choice | Between) -> Any:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if isinstance(dimension, Choice):
+        return CategoricalDistribution(dimension.words)
+    low, high, log_scale = dimension.low, dimension.high, dimension.log
+    if isinstance(low, int) and isinstance(high, int):
+        return IntDistribution(low, high, log=log_scale, step=dimension.step)
+    return FloatDistribution(float(low), float(high), log=log_scale)

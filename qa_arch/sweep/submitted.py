@@ -1,0 +1,150 @@
+"""Points as jobs of a cluster (submitit): each job runs one point as the local schedule does, where it is.
+
+The sweep's folder lies on a file system that all machines see: what a point leaves there is all that the
+sweep's own process learns of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+from qa_arch.errors import ConfigError
+from qa_arch.results import provenance
+from qa_arch.sweep import schedule
+from qa_arch.sweep.settings import Settings
+from qa_arch.sweep.state import RESULTS, Entry, believed
+from qa_arch.system import lock
+
+Cluster = Literal["local", "slurm"]
+SHARED = (
+    *("name", "timeout_min", "cpus_per_task", "gpus_per_node", "tasks_per_node", "mem_gb", "nodes"),
+    "stderr_to_stdout",
+)
+"""Parameters that submitit knows of every cluster; all others are given to one by its name."""
+AT_BEGIN = "max_num_timeout"
+FOLDER = "submitit"
+"""The folder, in the sweep's, for submitit's own files and logs, one for each job."""
+POLL = 0.5
+
+
+@dataclass(frozen=True)
+class Job:
+    """One point, as it is sent to another machine."""
+
+    entry: Entry
+    plan: schedule.Plan
+
+    def __call__(self) -> None:
+        folder = self.plan.folder / self.entry.name
+        if believed(folder, parent=False).status not in RESULTS and not lock.holder(folder):
+            schedule.run([self.entry], self.plan, lambda _: None)
+
+    def checkpoint(self) -> Any:
+        """What submitit queues when the job's time is up or its machine is wanted: the point goes on."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self)
+
+
+def engine(cluster: Cluster, parameters: Mapping[str, Any], settings: Settings) -> schedule.Engine:
+    """Runs points through submitit. ``parameters``: the section ``hydra.launcher`` of its Hydra plugin."""
+    for key in ("nodes", "tasks_per_node"):
+        if parameters.get(key, 1) != 1:
+            raise ConfigError(
+                f"hydra.launcher.{key}: {parameters[key]}, but a point starts its own ranks on one machine:"
+                " leave it at 1 and give hydra.launcher.gpus_per_node=N trainer=ddp; docs/clusters.md has one"
+                " run on several machines"
+            )
+    if settings.devices is not None:
+        raise ConfigError(
+            "sweep.devices: the cluster hands out devices; give hydra.launcher.gpus_per_node=N instead"
+        )
+    return partial(run, cluster=cluster, parameters=dict(parameters), at_a_time=settings.n_jobs)
+
+
+def run(
+    entries: Sequence[Entry],
+    plan: schedule.Plan,
+    watch: Callable[[Entry | None], Any],
+    *,
+    cluster: Cluster,
+    parameters: Mapping[str, Any],
+    at_a_time: int | None = None,
+) -> None:
+    """Submit every point and wait for all. Whatever ends the waiting cancels the jobs.
+
+    Where this process is killed, jobs that a cluster has taken go on, and leave their results.
+    """
+    executor = _executor(plan, cluster, parameters, at_a_time)
+    # A plan of one job at a time: the machine of a job has one point.
+    alone = replace(plan, jobs=1, pool=None)
+    waiting, running = list(entries), dict[str, tuple[Entry, Any]]()
+    free = at_a_time if at_a_time and cluster == "local" else len(waiting)
+    try:
+        while waiting or running:
+            now, waiting = waiting[: free - len(running)], waiting[free - len(running) :]
+            running |= _submit(executor, now, alone)
+            for entry, job in [pair for pair in running.values() if pair[1].done()]:
+                del running[entry.key]
+                status = _settle(entry, job, plan)
+                watch(entry)
+                if plan.fail_fast and status == "failed":
+                    _cancel(running)
+                    return
+            watch(None)
+            time.sleep(POLL)
+    except BaseException:
+        _cancel(running)
+        raise
+
+
+def _executor(
+    plan: schedule.Plan, cluster: Cluster, parameters: Mapping[str, Any], at_a_time: int | None
+) -> Any:
+    import submitit
+
+    given = {key: value for key, value in parameters.items() if value is not None}
+    if at_a_time and cluster == "slurm":
+        given["array_parallelism"] = at_a_time
+    begin = {f"{cluster}_{AT_BEGIN}": given.pop(AT_BEGIN)} if AT_BEGIN in given else {}
+    try:
+        executor = submitit.AutoExecutor(plan.folder / FOLDER / "%j", cluster=cluster, **begin)
+        executor.update_parameters(
+            **{key if key in SHARED else f"{cluster}_{key}": value for key, value in given.items()}
+        )
+    except (AssertionError, NameError, RuntimeError, TypeError, ValueError) as error:
+        raise ConfigError(f"hydra/launcher=submitit_{cluster}: {' '.join(str(error).split())}") from error
+    return executor
+
+
+def _submit(executor: Any, entries: Sequence[Entry], plan: schedule.Plan) -> dict[str, tuple[Entry, Any]]:
+    if not entries:
+        return {}
+    with executor.batch():  # on SLURM one job array
+        jobs = [executor.submit(Job(entry, plan)) for entry in entries]
+    return {entry.key: (entry, job) for entry, job in zip(entries, jobs, strict=True)}
+
+
+def _settle(entry: Entry, job: Any, plan: schedule.Plan) -> str:
+    """The point's state; one whose job ended in an error before the point began has failed."""
+    folder = plan.folder / entry.name
+    status = believed(folder, parent=False)
+    if status.status == "queued" and (failure := job.exception()):
+        said = " ".join(str(failure).split())[:200]
+        status = replace(
+            status,
+            status="failed",
+            ended=provenance.now(),
+            error=f"its job did not begin it ({said}); see {plan.folder / FOLDER / str(job.job_id)}",
+        )
+        status.write(folder)
+    return status.status
+
+
+def _cancel(running: Mapping[str, tuple[Entry, Any]]) -> None:
+    for _, job in running.values():
+        job.cancel(check=False)

@@ -1,0 +1,1 @@
+"""What a run will need, told before it starts: memory, micro batch, time an epoch."""

@@ -1,0 +1,93 @@
+"""What a run is made of, with random weights in place of pre-trained ones: nothing of them is loaded."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from qa_arch.config.schema import Config
+from qa_arch.config.schema import Encoder as EncoderSettings
+from qa_arch.errors import UnavailableError
+from qa_arch.features import tokenizers
+from qa_arch.features.glove import WordVectors
+from qa_arch.features.table import FeatureTable
+from qa_arch.models.assemble import build_model
+from qa_arch.predict.store import vector_tensor
+from qa_arch.training.assemble import (
+    TOKENIZER_KINDS,
+    Parts,
+    load_sets,
+    make_encoder,
+    make_features,
+    make_tokenizer,
+    make_vectors,
+)
+from qa_arch.training.counting import GLOVE_DIM
+from qa_arch.training.machine import resident_bytes
+from qa_arch.types.text import Example, Gold, QuestionSet
+
+STAND_IN = "stand-in"
+WORD = "window"
+
+
+@dataclass(frozen=True)
+class Bare:
+    """The parts of a run whose model has learned nothing."""
+
+    parts: Parts
+    real: bool
+    """Whether the questions are those of the config, and not a stand-in."""
+    process: int
+    """Bytes of memory that this process had before the model was made."""
+    notes: tuple[str, ...]
+    """What is assumed because it is out of reach."""
+
+
+def bare(config: Config, trusted: Sequence[str]) -> Bare:
+    """Read the data as a run does, or stand-ins where only the hub has it; the model gets random weights.
+
+    Where word vectors are wanted and no file is named, there are as many zeros as a run would keep vectors.
+    """
+    notes: list[str] = []
+    try:
+        sets = load_sets(config.data)
+        tokenizer = make_tokenizer(config.encoder, sets["train"])
+    except UnavailableError as error:
+        notes.append(f"windows of {config.features.max_length} tokens stand in for the questions: {error}")
+        sets = {"train": full_window(config.features.max_length)}
+        tokenizer = _any_tokenizer(config.encoder, sets["train"])
+    encoder = make_encoder(config, tokenizer, blank=True)
+    tables = {
+        split: make_features(config, questions, tokenizer, encoder) for split, questions in sets.items()
+    }
+    if config.glove.use and not config.glove.path:
+        vectors: WordVectors | None = _assumed_vectors(config, tables)
+        notes.append(f"glove.path is not given: {len(vectors.matrix):,} vectors are assumed")  # type: ignore[union-attr]
+    else:
+        vectors = make_vectors(config, tables)
+    process = resident_bytes()
+    model = build_model(config.model, encoder, vector_tensor(vectors), trusted)
+    process -= sum(p.numel() * p.element_size() for p in encoder.parameters())
+    parts = Parts(sets, tables, tokenizer, encoder, vectors, model)
+    return Bare(parts, real=sets["train"].name != STAND_IN, process=process, notes=tuple(notes))
+
+
+def full_window(length: int) -> QuestionSet:
+    """One question about a passage that fills windows of ``length`` tokens, whatever the tokenizer."""
+    example = Example("0", f"Which {WORD}?", " ".join([WORD] * length), STAND_IN, (Gold(WORD, 0),))
+    return QuestionSet(STAND_IN, (example,), "2.0", hashlib.sha256(str(example).encode()).hexdigest())
+
+
+def _any_tokenizer(settings: EncoderSettings, questions: QuestionSet) -> PreTrainedTokenizerBase:
+    kind = TOKENIZER_KINDS.get(settings.family or "", "wordpiece")
+    return tokenizers.build(kind, [questions.examples[0].context], 400)  # type: ignore[arg-type]
+
+
+def _assumed_vectors(config: Config, tables: dict[str, FeatureTable]) -> WordVectors:
+    met = {word for table in tables.values() for word in table.vocabulary}
+    rows = 1 + config.glove.keep + len(met)
+    return WordVectors((), np.zeros((rows, config.glove.dim or GLOVE_DIM), np.float32))

@@ -1,0 +1,143 @@
+"""Passes over batches as training makes them, without a trainer: for counting what they take, and timing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from qa_arch.config.schema import Config
+from qa_arch.training.kinds import kind_of
+from qa_arch.training.module import Task
+from qa_arch.training.optim import make_optimizer, parameter_groups
+from qa_arch.training.plan.bare import Bare
+from qa_arch.training.plan.live import Lines, lines
+
+HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
+SAMPLES = 5
+"""Batches of an epoch that are timed, from as many parts of equal size: short ones to long ones."""
+LONG = 60.0
+"""Seconds after which no further batch is timed."""
+
+
+def mixed(precision: str, device: str) -> AbstractContextManager[object]:
+    """The arithmetic of ``trainer.precision``."""
+    return torch.autocast(device, HALF[precision]) if precision in HALF else nullcontext()
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Time of an epoch's training, without validation, from some of its steps."""
+
+    seconds: float
+    windows: int
+    steps: int
+    """Optimizer steps of an epoch."""
+    timed: int
+    """Batches that were timed."""
+
+
+def passes(config: Config, found: Bare) -> tuple[Lines, Lines, int]:
+    """What training and reading take for each row of the longest windows, and how long those are.
+
+    The arithmetic is done on the CPU whatever device the run is for.
+    """
+    task = kind_of(config).task(config, found.parts, total_steps=1)
+    data = kind_of(config).data(config, found.parts, pin=False)
+    lengths = np.asarray(data.train.lengths)
+    longest = int(lengths.argmax())
+
+    def train(rows: int) -> None:
+        with mixed(config.trainer.precision, "cpu"):
+            _loss(task, data.train([longest] * rows)).backward()
+
+    def read(rows: int) -> None:
+        with torch.no_grad(), mixed(config.trainer.precision, "cpu"):
+            task.model(data.train([longest] * rows))
+
+    task.train()
+    training = lines(train, task.parameters())
+    for parameter in task.parameters():
+        parameter.grad = None
+    task.eval()
+    return training, lines(read), int(lengths[longest])
+
+
+def pace(config: Config, found: Bare, *, gpu: bool, world: int) -> Pace:
+    """Train on some batches of the first epoch, and reckon the whole from them.
+
+    Batches are timed in parts of equal size by their padded tokens. With several ranks this is one of
+    them, and what they tell each other is not in it.
+    """
+    device = "cuda" if gpu else "cpu"
+    task = kind_of(config).task(config, found.parts, total_steps=1).to(device).train()
+    data = kind_of(config).data(config, found.parts, pin=False)
+    batches = list(data.sampler(world=world))
+    tokens = _padded_tokens(np.asarray(data.train.lengths), batches)
+    middles = [int((part + 0.5) * len(batches) / SAMPLES) for part in (2, 0, 4, 1, 3)]
+    chosen = np.argsort(tokens, kind="stable")[sorted(set(middles), key=middles.index)]
+    settings = config.optim
+    groups = parameter_groups(
+        task.model,
+        lr=settings.lr,
+        head_lr=settings.head_lr,
+        weight_decay=settings.weight_decay,
+        layer_decay=settings.layer_decay,
+    )
+    optimizer = make_optimizer(
+        settings.name,
+        groups,
+        fused=config.trainer.precision != "fp16",
+        bits=config.trainer.optimizer_bits,  # type: ignore[arg-type]
+    )
+
+    def forth_and_back(batch: int) -> None:
+        ready = data.train(batches[batch]).to(device)
+        with mixed(config.trainer.precision, device):
+            _loss(task, ready).backward()
+
+    def step() -> None:
+        if settings.clip:
+            torch.nn.utils.clip_grad_norm_(task.parameters(), settings.clip)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    forth_and_back(chosen[0])
+    step()
+    passing, stepping = [], []
+    for batch in chosen:
+        passing.append(_seconds(lambda: forth_and_back(batch), gpu))  # noqa: B023
+        stepping.append(_seconds(step, gpu))
+        if sum(passing) > LONG:
+            break
+    steps = -(-len(batches) // config.trainer.accumulate)
+    return Pace(
+        seconds=float(np.mean(passing)) * len(batches) + float(np.mean(stepping)) * steps,
+        windows=len(data.train.lengths),
+        steps=steps,
+        timed=len(passing),
+    )
+
+
+def _loss(task: Task, batch: object) -> torch.Tensor:
+    losses, weight = task.losses(batch)
+    return (losses * weight).sum() / len(weight)
+
+
+def _padded_tokens(lengths: np.ndarray, batches: Sequence[Sequence[int]]) -> list[int]:
+    rows = [np.asarray(batch) for batch in batches]
+    return [len(batch) * int(lengths[np.where(batch < 0, -1 - batch, batch)].max()) for batch in rows]
+
+
+def _seconds(work: object, gpu: bool) -> float:
+    if gpu:
+        torch.cuda.synchronize()
+    begun = time.perf_counter()
+    work()  # type: ignore[operator]
+    if gpu:
+        torch.cuda.synchronize()
+    return time.perf_counter() - begun

@@ -1,0 +1,158 @@
+"""A search by Optuna: how many points, which again, what it is told; with points that train nothing."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import pytest
+
+from qa_arch.cli.main import main
+from qa_arch.errors import ConfigError
+from qa_arch.sweep.carry_out import PointError
+from qa_arch.sweep.search import Between, Choice, search
+from qa_arch.sweep.state import MANIFEST, STUDY, read_manifest
+
+optuna = pytest.importorskip("optuna")
+SPACE = {"optim.lr": Between(1e-5, 1e-3, log=True), "model.dropout": Choice(("0.0", "0.3"))}
+
+
+@dataclass(frozen=True)
+class Returned:
+    value: float | Exception
+
+    @property
+    def return_value(self) -> float:
+        if isinstance(self.value, Exception):
+            raise self.value
+        return self.value
+
+
+class Launcher:
+    """Notes the points it is given; each is worth what ``worth`` says of its settings."""
+
+    def __init__(self, worth=lambda settings: 50.0):
+        self.batches, self.worth = [], worth
+
+    def __call__(self, points):
+        self.batches.append([tuple(point) for point in points])
+        return [Returned(self.worth(dict(one.split("=") for one in point))) for point in points]
+
+    @property
+    def points(self):
+        return [point for batch in self.batches for point in batch]
+
+
+def look(folder, launcher, space=SPACE, *, trials, at_a_time=1, seed=3, dry=False):
+    return search(folder, space, launcher, trials=trials, at_a_time=at_a_time, seed=seed, dry=dry)
+
+
+def told(folder):
+    storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(folder / STUDY)))
+    return optuna.load_study(study_name="calibration", storage=storage).trials
+
+
+def test_a_longer_search_goes_on(tmp_path):
+    """3 points, then 2 more and none again; a sampler that began anew would draw the first ones again."""
+    first, second, third = Launcher(), Launcher(), Launcher()
+    look(tmp_path, first, trials=3)
+    look(tmp_path, second, trials=5)
+    look(tmp_path, third, trials=5)
+    assert [len(one.points) for one in (first, second, third)] == [3, 2, 0]
+    assert len({*first.points, *second.points}) == 5
+    assert [trial.value for trial in told(tmp_path)] == [50.0] * 5
+
+
+def test_points_lie_in_the_space(tmp_path):
+    launcher = Launcher()
+    look(tmp_path, launcher, {**SPACE, "seed": Between(2, 8, step=3)}, trials=12)
+    found = [dict(one.split("=") for one in point) for point in launcher.points]
+    assert {point["model.dropout"] for point in found} == {"0.0", "0.3"}
+    assert all(1e-5 <= float(point["optim.lr"]) <= 1e-3 for point in found)
+    assert {point["seed"] for point in found} <= {"2", "5", "8"}
+
+
+def test_the_best_is_the_highest(tmp_path):
+    best = look(tmp_path, Launcher(lambda settings: 90.0 - 1e4 * float(settings["optim.lr"])), trials=8)
+    assert best["optim.lr"] == min(trial.params["optim.lr"] for trial in told(tmp_path))
+
+
+def test_a_point_without_a_value_counts_as_tried(tmp_path):
+    launcher = Launcher(lambda settings: PointError("out of memory"))
+    assert look(tmp_path, launcher, trials=2) is None
+    assert [trial.state.name for trial in told(tmp_path)] == ["FAIL", "FAIL"]
+    again = Launcher()
+    look(tmp_path, again, trials=3)
+    assert len(again.points) == 1
+
+
+def test_an_interrupted_point_comes_first(tmp_path):
+    def interrupted(settings):
+        raise KeyboardInterrupt
+
+    (tmp_path / MANIFEST).write_text("{}")  # the point had been accepted
+    first, second = Launcher(interrupted), Launcher()
+    with pytest.raises(KeyboardInterrupt):
+        look(tmp_path, first, trials=2)
+    look(tmp_path, second, trials=2)
+    assert second.points[0] == first.points[0]
+    assert len(set(second.points)) == 2
+
+
+def test_the_same_point_twice_at_a_time_runs_once(tmp_path):
+    launcher = Launcher()
+    look(tmp_path, launcher, {"model.dropout": Choice(("0.3",))}, trials=3, at_a_time=3)
+    assert launcher.batches == [[("model.dropout=0.3",)]]
+    assert [trial.value for trial in told(tmp_path)] == [50.0] * 3
+
+
+@pytest.mark.parametrize(
+    ("space", "worth", "trials", "message"),
+    [
+        ({}, 1.0, 2, "nothing to search"),
+        (SPACE, 1.0, 0, "at least 1"),
+        (SPACE, float("nan"), 2, "no calibration split"),
+        (SPACE, ConfigError("no such setting"), 2, "no such setting"),
+    ],
+)
+def test_what_cannot_be_searched_leaves_nothing(tmp_path, space, worth, trials, message):
+    with pytest.raises(ConfigError, match=message):
+        look(tmp_path, Launcher(lambda settings: worth), space, trials=trials)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_space_is_refused(tmp_path):
+    look(tmp_path, Launcher(), trials=1)
+    with pytest.raises(ConfigError, match=r"its own sweep\.folder"):
+        look(tmp_path, Launcher(), {"optim.lr": SPACE["optim.lr"]}, trials=2)
+    with pytest.raises(ConfigError, match=r"its own sweep\.folder"):
+        look(tmp_path, Launcher(), {**SPACE, "model.dropout": Choice(("0.1", "0.2"))}, trials=2)
+
+
+def test_a_dry_search_writes_nothing(tmp_path):
+    launcher = Launcher()
+    look(tmp_path / "new", launcher, trials=3, dry=True)
+    assert len(launcher.points) == 3
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_through_hydra(stubbed, monkeypatch, capsys):
+    """``train -m hydra/sweeper=optuna``: points of our launcher, in one sweep that grows."""
+    monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda trusted: stubbed.command)
+    monkeypatch.setattr("qa_arch.sweep.preflight.check", lambda points, trusted: None)
+
+    def train(trials: int) -> str:
+        found = ["hydra/sweeper=optuna", f"hydra.sweeper.n_trials={trials}", "seed=range(1,50)"]
+        space = ["optim.lr=tag(log,interval(1e-5,1e-3))", "model.dropout=choice(0.0,0.2)"]
+        assert main(["train", "-m", "debug=fast", f"sweep.folder={stubbed.folder}", *found, *space]) == 0
+        return capsys.readouterr().out
+
+    assert "2 points: 2 ok" in train(2)
+    out = train(3)
+    entries = read_manifest(stubbed.folder).points
+    assert len(entries) == len(stubbed.begun()) == 3
+    assert all(re.fullmatch(r"optim.lr=[-.e\d]+", next(o for o in e.overrides if "lr" in o)) for e in entries)
+    assert [trial.value for trial in told(stubbed.folder)] == [
+        50.0 + trial.params["seed"] for trial in told(stubbed.folder)
+    ]
+    assert "50." not in out.partition("\n")[0]

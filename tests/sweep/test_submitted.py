@@ -1,0 +1,142 @@
+"""Points as jobs of submitit: a cluster that is this machine, with points that train nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from qa_arch.cli.main import main
+from qa_arch.errors import ConfigError
+from qa_arch.sweep import submitted
+from qa_arch.sweep.settings import Settings
+from qa_arch.sweep.state import believed, read_manifest
+
+pytest.importorskip("submitit")
+pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+
+
+@pytest.fixture
+def train_m(stubbed, monkeypatch, capsys):
+    """``train_m(*arguments)`` -> exit code, stdout; each point is a job of the local cluster."""
+    monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda trusted: stubbed.command)
+    monkeypatch.setattr("qa_arch.sweep.preflight.check", lambda points, trusted: None)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        where = [f"sweep.folder={stubbed.folder}", "hydra/launcher=submitit_local"]
+        code = main(["train", "-m", "debug=fast", *where, *arguments])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def test_each_point_is_a_job_that_leaves_its_state(stubbed, train_m):
+    stubbed.does(seed2="failed")
+    code, out, _ = train_m("seed=1,2,3", "hydra.launcher.timeout_min=5")
+    assert code == 1
+    assert "3 points: 2 ok, 1 failed" in out
+    assert sorted(stubbed.begun()) == ["seed1", "seed2", "seed3"]
+    jobs = {line["env"]["SUBMITIT_LOCAL_JOB_ID"] for line in stubbed.told("begin")}
+    assert {path.name for path in (stubbed.folder / "submitit").iterdir()} >= jobs
+    assert len(jobs) == 3
+    stubbed.does()
+    assert main(["sweep", "resume", str(stubbed.folder)]) == 0  # on this machine, without a job
+    assert stubbed.begun()[3:] == ["seed2"]
+    code, out, _ = train_m("seed=1,2,3,4")
+    assert code == 0
+    assert stubbed.begun()[4:] == ["seed4"]
+
+
+def test_one_at_a_time(stubbed, train_m):
+    assert train_m("seed=1,2", "sweep.n_jobs=1")[0] == 0
+    assert [line["what"] for line in stubbed.told()] == ["begin", "end"] * 2
+
+
+def test_a_job_that_comes_too_late_does_nothing(stubbed):
+    """Another has run the point since: what a queued job of an interrupted sweep finds."""
+    stubbed.launch(1)
+    (entry,) = read_manifest(stubbed.folder).points
+    before = believed(stubbed.point(1), parent=False)
+    submitted.Job(entry, plan=Plan(stubbed.folder))()
+    assert believed(stubbed.point(1), parent=False) == before
+    assert len(stubbed.begun()) == 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Enough of a plan where no point is run."""
+
+    folder: Path
+    jobs: int = 2
+    pool: None = None
+
+
+def test_a_job_that_cannot_begin_has_failed(stubbed, train_m, monkeypatch):
+    monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda trusted: Unloadable())
+    code, out, _ = train_m("seed=1")
+    assert code == 1
+    assert "its job did not begin it" in out
+    assert stubbed.begun() == []
+
+
+class Unloadable:
+    """Can be sent and not be received: as where the other machine has another version of a package."""
+
+    def __reduce__(self):
+        return int, ("no number",)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["hydra.launcher.nodes=2"], "hydra.launcher.nodes: 2"),
+        (["hydra.launcher.tasks_per_node=4"], "hydra.launcher.gpus_per_node=N trainer=ddp"),
+        (["sweep.devices=[0,1]"], "sweep.devices: the cluster hands out devices"),
+        (["hydra.launcher.timeout_minn=4"], "timeout_minn"),
+    ],
+)
+def test_what_a_point_is_not_given(stubbed, train_m, arguments, message):
+    code, _, err = train_m("seed=1,2", *arguments)
+    assert code == 2
+    assert message in err
+    assert not stubbed.folder.exists()
+
+
+def test_parameters_of_slurm(monkeypatch, tmp_path):
+    """What sbatch is told: shared parameters by their names, SLURM's own by its, at most n_jobs at a time."""
+    given = {}
+
+    class Executor:
+        def __init__(self, folder, cluster, **begin):
+            given.update(folder=str(folder), cluster=cluster, **begin)
+
+        def update_parameters(self, **parameters):
+            given.update(parameters)
+
+    monkeypatch.setattr("submitit.AutoExecutor", Executor)
+    parameters = {"timeout_min": 60, "partition": "gpu", "max_num_timeout": 3, "mem_gb": None, "nodes": 1}
+    run = submitted.engine("slurm", parameters, Settings(n_jobs=4))
+    run([], Plan(tmp_path / "sweep"), lambda _: None)
+    assert given == {
+        "folder": str(tmp_path / "sweep" / "submitit" / "%j"),
+        "cluster": "slurm",
+        "slurm_max_num_timeout": 3,
+        "timeout_min": 60,
+        "slurm_partition": "gpu",
+        "nodes": 1,
+        "slurm_array_parallelism": 4,
+    }
+
+
+def test_a_parameter_that_the_cluster_does_not_know(tmp_path):
+    with pytest.raises(ConfigError, match="hydra/launcher=submitit_local"):
+        submitted._executor(Plan(tmp_path), "local", {"partitionn": "gpu"}, None)
+
+
+def test_a_job_goes_on_in_another(stubbed):
+    """submitit queues what ``checkpoint`` gives, when a job's time is up."""
+    stubbed.launch(1)
+    (entry,) = read_manifest(stubbed.folder).points
+    job = submitted.Job(entry, plan=Plan(stubbed.folder))
+    assert job.checkpoint().function == job
