@@ -1060,6 +1060,58 @@ SCALE = (
     ),
 )
 
+PLANS = (
+    Fault(
+        "tensors of before counted as new",
+        "qa_arch/training/plan/live.py",
+        "if storage._cdata not in given and storage._cdata not in self._alive:",
+        "if storage._cdata not in self._alive:",
+        ("tests/training/plan/test_live.py",),
+    ),
+    Fault(
+        "gradients of the first part forgotten",
+        "qa_arch/training/plan/memory.py",
+        "accumulated=accumulate > 1)",
+        "accumulated=False)",
+        ("tests/training/plan/test_plan_memory.py",),
+    ),
+    Fault(
+        "a proposal with another batch",
+        "qa_arch/training/plan/memory.py",
+        "for parts in range(1, whole + 1) if whole % parts == 0]",
+        "for parts in range(1, whole + 1)]",
+        ("tests/training/plan/test_plan_memory.py",),
+    ),
+    Fault(
+        "moments of small parameters in 8 bits",
+        "qa_arch/training/plan/memory.py",
+        "if count >= _SMALLEST_8BIT else",
+        "if count >= 1 else",
+        ("tests/training/plan/test_plan_memory.py",),
+    ),
+    Fault(
+        "a search that begins anew draws the same points",
+        "qa_arch/sweep/search.py",
+        "TPESampler(seed=seed + len(study.trials))",
+        "TPESampler(seed=seed)",
+        ("tests/sweep/test_search.py",),
+    ),
+    Fault(
+        "a search that forgets what was under way",
+        "qa_arch/sweep/search.py",
+        "states=(TrialState.RUNNING,)",
+        "states=(TrialState.WAITING,)",
+        ("tests/sweep/test_search.py",),
+    ),
+    Fault(
+        "a job that runs a finished point again",
+        "qa_arch/sweep/submitted.py",
+        "if believed(folder, parent=False).status not in RESULTS and not",
+        "if not",
+        ("tests/sweep/test_submitted.py",),
+    ),
+)
+
 FAULTS = (
     *DATA,
     *FEATURES,
@@ -1074,4 +1126,5 @@ FAULTS = (
     *SELECTION,
     *CLASSES,
     *SCALE,
+    *PLANS,
 )

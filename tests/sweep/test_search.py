@@ -9,9 +9,10 @@ import pytest
 
 from qa_arch.cli.main import main
 from qa_arch.errors import ConfigError
+from qa_arch.results.record import RunRecord
 from qa_arch.sweep.carry_out import PointError
 from qa_arch.sweep.search import Between, Choice, search
-from qa_arch.sweep.state import MANIFEST, STUDY, read_manifest
+from qa_arch.sweep.state import MANIFEST, STUDY, read_manifest, value_of
 
 optuna = pytest.importorskip("optuna")
 SPACE = {"optim.lr": Between(1e-5, 1e-3, log=True), "model.dropout": Choice(("0.0", "0.3"))}
@@ -127,6 +128,22 @@ def test_another_space_is_refused(tmp_path):
         look(tmp_path, Launcher(), {"optim.lr": SPACE["optim.lr"]}, trials=2)
     with pytest.raises(ConfigError, match=r"its own sweep\.folder"):
         look(tmp_path, Launcher(), {**SPACE, "model.dropout": Choice(("0.1", "0.2"))}, trials=2)
+
+
+@pytest.mark.parametrize(
+    ("scores", "value"),
+    [
+        ({"margin_0": {"f1": 40.0}, "calibrated": {"f1": 50.0}, "oracle": {"f1": 60.0}}, 50.0),
+        ({"never_null": {"f1": 70.0}}, 70.0),
+        ({"ranked": {"accuracy": 30.0, "mrr": 45.0}}, 30.0),
+        (None, None),
+    ],
+)
+def test_what_a_search_is_told_of_a_run(scores, value):
+    """By the kind of its questions: with a null, SQuAD 1.1's, answer selection; none without calibration."""
+    about = {"status": "ok", "name": "n", "model": "m", "seed": 1, "config": {}, "config_hash": "-"}
+    splits = {"dev": {"calibrated": {"f1": 99.0}}} | ({"calibration": scores} if scores else {})
+    assert value_of(RunRecord(**about, scores=splits)) == value
 
 
 def test_a_dry_search_writes_nothing(tmp_path):

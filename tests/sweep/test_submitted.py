@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,6 +102,15 @@ def test_what_a_point_is_not_given(stubbed, train_m, arguments, message):
     assert code == 2
     assert message in err
     assert not stubbed.folder.exists()
+
+
+def test_without_submitit(stubbed, train_m, monkeypatch):
+    found = importlib.util.find_spec
+    missing = lambda name, *more: None if name == "submitit" else found(name, *more)  # noqa: E731
+    monkeypatch.setattr(importlib.util, "find_spec", missing)
+    code, _, err = train_m("seed=1,2")
+    assert code == 6
+    assert "pip install 'qa-arch[slurm]'" in err
 
 
 def test_parameters_of_slurm(monkeypatch, tmp_path):

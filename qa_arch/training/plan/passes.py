@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -11,6 +11,8 @@ import numpy as np
 import torch
 
 from qa_arch.config.schema import Config
+from qa_arch.features.collate import Collator
+from qa_arch.features.glove import vector_rows
 from qa_arch.training.kinds import kind_of
 from qa_arch.training.module import Task
 from qa_arch.training.optim import make_optimizer, parameter_groups
@@ -47,24 +49,24 @@ def passes(config: Config, found: Bare) -> tuple[Lines, Lines, int]:
     The arithmetic is done on the CPU whatever device the run is for.
     """
     task = kind_of(config).task(config, found.parts, total_steps=1)
-    data = kind_of(config).data(config, found.parts, pin=False)
-    lengths = np.asarray(data.train.lengths)
-    longest = int(lengths.argmax())
+    table = found.parts.tables["train"]
+    batch_of = Collator(table, vector_rows(found.parts.vectors, table))
+    longest = int(table.lengths.argmax())
 
     def train(rows: int) -> None:
         with mixed(config.trainer.precision, "cpu"):
-            _loss(task, data.train([longest] * rows)).backward()
+            _loss(task, batch_of([longest] * rows)).backward()
 
     def read(rows: int) -> None:
         with torch.no_grad(), mixed(config.trainer.precision, "cpu"):
-            task.model(data.train([longest] * rows))
+            task.model(batch_of([longest] * rows))
 
     task.train()
     training = lines(train, task.parameters())
     for parameter in task.parameters():
         parameter.grad = None
     task.eval()
-    return training, lines(read), int(lengths[longest])
+    return training, lines(read), int(table.lengths[longest])
 
 
 def pace(config: Config, found: Bare, *, gpu: bool, world: int) -> Pace:
@@ -133,11 +135,11 @@ def _padded_tokens(lengths: np.ndarray, batches: Sequence[Sequence[int]]) -> lis
     return [len(batch) * int(lengths[np.where(batch < 0, -1 - batch, batch)].max()) for batch in rows]
 
 
-def _seconds(work: object, gpu: bool) -> float:
+def _seconds(work: Callable[[], None], gpu: bool) -> float:
     if gpu:
         torch.cuda.synchronize()
     begun = time.perf_counter()
-    work()  # type: ignore[operator]
+    work()
     if gpu:
         torch.cuda.synchronize()
     return time.perf_counter() - begun
