@@ -728,6 +728,13 @@ RESULTS = tuple(
     Fault(name, f"qa_arch/{file}", old, new, (f"tests/{tests}",))
     for name, file, old, new, tests in (
         (
+            "calibration scores mirrored twice",
+            "training/module.py",
+            "batch_size=1, logger=False)",
+            "batch_size=1)",
+            "training/test_mirrors.py",
+        ),
+        (
             "boundary errors a share of all questions",
             "results/drawbacks.py",
             "_share(row.overlaps for row in answerable)",

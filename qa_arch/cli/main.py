@@ -28,6 +28,7 @@ COMMANDS = {
     "compare": "test whether one system beats another, over questions and seeds",
     "show": "show one run on one screen",
     "report": "write runs into one HTML page that opens from disk",
+    "wandb": "send runs that were logged offline to wandb",
     "doctor": "say what is installed, what can be reached, and how to mend the rest",
 }
 EXIT_CODES = """\

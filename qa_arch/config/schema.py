@@ -156,7 +156,7 @@ class Decode:
 
 @dataclass(frozen=True)
 class Logger:
-    name: Literal["none", "wandb"]
+    name: Literal["none", "wandb", "tensorboard"]
     mode: Literal["auto", "offline", "online"]
     """``auto``: online with a login, else offline."""
     project: str

@@ -15,6 +15,7 @@ from qa_arch.decode.answers import answers
 from qa_arch.decode.candidates import Ranking
 from qa_arch.types.text import Answer
 
+PREDICTIONS = "predictions.json"
 FINITE = 1e9
 """What stands for infinity in the files, as JSON has none: beyond any score of a trained model."""
 
@@ -88,7 +89,7 @@ def write_parts(folder: str | os.PathLike[str], rankings: Iterable[Ranking], mar
     """``write`` for a set that is read in parts, of which one is held at a time."""
     target = Path(folder)
     with (
-        json_items(target / "predictions.json") as add_text,
+        json_items(target / PREDICTIONS) as add_text,
         json_items(target / "null_odds.json") as add_odds,
         json_items(target / "nbest_predictions.json") as add_list,
     ):

@@ -7,7 +7,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -59,8 +59,12 @@ def fit(
     gpu: bool,
     resume: bool,
     publish: Callable[[list[dict[str, Any]]], Any],
+    logger: Any = False,
 ) -> Fit:
-    """Train ``parts.model``; the best weights on calibration lie in the run folder afterwards."""
+    """Train ``parts.model``; the best weights on calibration lie in the run folder afterwards.
+
+    ``publish`` and ``logger``, one of Lightning's or False, are given every epoch.
+    """
     _quiet()
     settings = config.trainer
     checkpoint = newest(folder) if resume else None
@@ -79,41 +83,40 @@ def fit(
         settings.select,
         whole=parts.model if sharded else None,
     )
-    with ExitStack() as stack:
-        trainer = pl.Trainer(
-            accelerator="gpu" if gpu else "cpu",
-            devices=place.local_world if place else settings.devices,
-            num_nodes=place.nodes if place else 1,
-            strategy=strategies.build(strategy, world=world),
-            # DeepSpeed has the gradients in shards and clips them itself.
-            gradient_clip_val=config.optim.clip or None if strategy == "deepspeed" else None,
-            precision=PRECISIONS[settings.precision],  # type: ignore[arg-type]
-            max_epochs=settings.epochs,
-            max_steps=settings.max_steps,
-            accumulate_grad_batches=settings.accumulate,
-            logger=_logger(config, folder, stack),
-            callbacks=_callbacks(config, folder, history, best),
-            plugins=_plugins(),
-            num_sanity_val_steps=0,
-            # Under a token budget epochs differ in length, which Lightning reads off a new loader.
-            reload_dataloaders_every_n_epochs=int(settings.token_budget is not None),
-            use_distributed_sampler=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            enable_checkpointing=False,
-            default_root_dir=folder,
-        )
-        steps = -(-len(data.sampler(world=trainer.world_size)) // settings.accumulate) * settings.epochs
-        if settings.compile:
-            trained.compile()  # in place: torch.compile(model) would rename every weight
-        task = kind.task(
-            config,
-            replace(parts, model=trained),  # type: ignore[type-var]
-            total_steps=steps if settings.max_steps < 0 else min(steps, settings.max_steps),
-        )
-        task.optimizer_bits = settings.optimizer_bits  # type: ignore[assignment]
-        with _interruptible():
-            trainer.fit(task, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+    trainer = pl.Trainer(
+        accelerator="gpu" if gpu else "cpu",
+        devices=place.local_world if place else settings.devices,
+        num_nodes=place.nodes if place else 1,
+        strategy=strategies.build(strategy, world=world),
+        # DeepSpeed has the gradients in shards and clips them itself.
+        gradient_clip_val=config.optim.clip or None if strategy == "deepspeed" else None,
+        precision=PRECISIONS[settings.precision],  # type: ignore[arg-type]
+        max_epochs=settings.epochs,
+        max_steps=settings.max_steps,
+        accumulate_grad_batches=settings.accumulate,
+        logger=logger,
+        callbacks=_callbacks(config, folder, history, best),
+        plugins=_plugins(),
+        num_sanity_val_steps=0,
+        # Under a token budget epochs differ in length, which Lightning reads off a new loader.
+        reload_dataloaders_every_n_epochs=int(settings.token_budget is not None),
+        use_distributed_sampler=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=False,
+        default_root_dir=folder,
+    )
+    steps = -(-len(data.sampler(world=trainer.world_size)) // settings.accumulate) * settings.epochs
+    if settings.compile:
+        trained.compile()  # in place: torch.compile(model) would rename every weight
+    task = kind.task(
+        config,
+        replace(parts, model=trained),  # type: ignore[type-var]
+        total_steps=steps if settings.max_steps < 0 else min(steps, settings.max_steps),
+    )
+    task.optimizer_bits = settings.optimizer_bits  # type: ignore[assignment]
+    with _interruptible():
+        trainer.fit(task, datamodule=data, ckpt_path=checkpoint, weights_only=True)
     seconds = sum(epoch["train_seconds"] for epoch in history.epochs)
     windows = sum(epoch["windows"] for epoch in history.epochs)
     return Fit(
@@ -141,17 +144,6 @@ def _callbacks(config: Config, folder: Path, history: History, best: KeepBest) -
     callbacks.append(TrainingProgress(label, live=settings.progress))
     callbacks.append(KeepLast(folder, settings.checkpoint_minutes, settings.accumulate))
     return callbacks
-
-
-def _logger(config: Config, folder: Path, stack: ExitStack) -> Any:
-    if config.logger.name == "none":
-        return False
-    from qa_arch.training.loggers import wandb_logger
-
-    name = f"{config.model.get('name')}-s{config.seed}"
-    return stack.enter_context(
-        wandb_logger(config.logger, folder, name=name, group=config.name, config=asdict(config))
-    )
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Mirrors of a run outside: wandb. The run's own record is the truth; this may be off or fail."""
+"""The mirror of a run in wandb. The run's own record is the truth; this may be off or fail."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities import rank_zero_only
 
 from qa_arch.config.schema import Logger
+from qa_arch.results.record import QUESTIONS, RECORD
+from qa_arch.training.mirrors import COLUMNS, Results
 
 
 @contextmanager
@@ -49,6 +51,23 @@ def wandb_logger(
         raise
     if run is not None:
         run.finish()
+
+
+def log_results(run: Any, results: Results) -> None:
+    """Scores into the summary, a table of predictions, and as artifacts the record and the run's tables."""
+    run.summary.update(results.scalars())
+    if rows := results.predictions():
+        run.log({"predictions": wandb.Table(columns=list(COLUMNS), data=rows)})
+    record = wandb.Artifact(f"record-{run.id}", type="record")
+    for name in (RECORD, QUESTIONS):
+        if (results.folder / name).is_file():
+            record.add_file(str(results.folder / name))
+    run.log_artifact(record)
+    tables = wandb.Artifact(f"tables-{run.id}", type="tables")
+    for suffix, form in (("md", "markdown"), ("tex", "latex"), ("csv", "csv")):
+        with tables.new_file(f"table.{suffix}", encoding="utf-8") as file:
+            file.write(results.tables(form))
+    run.log_artifact(tables)
 
 
 def logged_in() -> bool:

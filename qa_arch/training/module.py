@@ -142,4 +142,5 @@ class SpanTask(Task):
         metrics = calibration_metrics(self.calibration, gather(self.reading))
         loss, windows = self._over_ranks(self.eval_sums).tolist()
         metrics["calibration_loss"] = loss / windows if windows else 0.0
-        self.log_dict(metrics, sync_dist=False, rank_zero_only=False, batch_size=1)
+        # ``History`` hands them to the mirrors, once an epoch.
+        self.log_dict(metrics, sync_dist=False, rank_zero_only=False, batch_size=1, logger=False)

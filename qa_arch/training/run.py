@@ -6,6 +6,7 @@ import logging
 import time
 import traceback
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from qa_arch.training import machine, strategies
 from qa_arch.training.checkpoint import LAST
 from qa_arch.training.fitting import Fit, fit
 from qa_arch.training.kinds import kind_of
+from qa_arch.training.mirrors import Results, mirrored
 from qa_arch.training.ranks import other_ranks, world_size
 
 log = logging.getLogger(__name__)
@@ -93,11 +95,43 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str]) -> No
         parameters=asdict(parameter_blocks(parts.model)),
     )
     kind.save(run.folder / MODEL, parts)
+    with mirrored(config, run.folder) as mirror:
+        ranks = other_ranks(
+            world,
+            run.folder,
+            resume=resume,
+            trusted=trusted,
+            spawn=config.trainer.strategy == "ddp_spawn",
+        )
+        _fit_and_score(
+            config, run, parts, ranks, logger=mirror.logger, resume=resume, trusted=trusted, begun=begun
+        )
+        mirror.results(Results(run.record, run.folder, parts.sets.get("dev")))
+
+
+def _fit_and_score(
+    config: Config,
+    run: Run,
+    parts: Any,
+    ranks: AbstractContextManager[None],
+    *,
+    logger: Any,
+    resume: bool,
+    trusted: Sequence[str],
+    begun: float,
+) -> None:
+    """Train beside ``ranks``, score with the weights that were kept, and note what came out."""
+    gpu, kind = machine.uses_gpu(config.trainer), kind_of(config)
     prepared = time.perf_counter()
-    spawn = config.trainer.strategy == "ddp_spawn"
-    with other_ranks(world, run.folder, resume=resume, trusted=trusted, spawn=spawn):
+    with ranks:
         done: Fit = fit(
-            config, parts, run.folder, gpu=gpu, resume=resume, publish=lambda epochs: run.note(epochs=epochs)
+            config,
+            parts,
+            run.folder,
+            gpu=gpu,
+            resume=resume,
+            publish=lambda epochs: run.note(epochs=epochs),
+            logger=logger,
         )
     fitted = time.perf_counter()
     store.load_weights(run.folder / MODEL, parts.model)

@@ -1,0 +1,121 @@
+"""Records that cannot be used: every command that reads them says which file, what is wrong, what to do."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from qa_arch.cli.main import main
+from qa_arch.results.record import QUESTIONS, RECORD
+
+COMMANDS = {
+    "show": ["show", "{bad}"],
+    "compare": ["compare", "{good}", "{bad}"],
+    "baseline": ["compare", "{runs}", "--baseline", "bert"],
+    "tables": ["tables", "{runs}"],
+    "publish": ["tables", "{runs}", "--publish", "{runs}/../out"],
+}
+
+
+@pytest.fixture
+def runs(make_run, question_set):
+    """A good run and one that a test damages."""
+    good = make_run("good", question_set(), seed=1)
+    make_run("worse", question_set(), model="albert", seed=1)
+    return good.parent
+
+
+@pytest.fixture
+def call(runs, capsys):
+    def run(name):
+        names = {"good": runs / "good", "bad": runs / "worse", "runs": runs}
+        code = main([word.format(**names) for word in COMMANDS[name]])
+        out = capsys.readouterr()
+        return code, out.out, out.err
+
+    return run
+
+
+def newer(record: str) -> str:
+    return json.dumps(json.loads(record) | {"schema": 2})
+
+
+def older(record: str) -> str:
+    return json.dumps(json.loads(record) | {"schema": 0})
+
+
+def half(record: str) -> str:
+    return record[: len(record) // 2]
+
+
+def without_config(record: str) -> str:
+    return json.dumps({key: value for key, value in json.loads(record).items() if key != "config"})
+
+
+DAMAGE = {
+    "of a newer schema": (newer, "record of schema 2, this version reads 1; use the qa_arch version"),
+    "of an older schema": (older, "record of schema 0, this version reads 1"),
+    "half written": (half, "not a readable record"),
+    "without a field": (without_config, "missing fields: config"),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_record_that_cannot_be_read_is_refused_by_name(runs, call, command, damage):
+    change, said = DAMAGE[damage]
+    path = runs / "worse" / RECORD
+    path.write_text(change(path.read_text()))
+    code, out, err = call(command)
+    assert code == 5
+    assert err.startswith(f"qa-arch: {path}: ")
+    assert said in err
+    assert err.count("\n") == 1
+    assert out == ""
+
+
+@pytest.mark.parametrize("command", ["compare", "baseline"])
+def test_rows_of_questions_that_are_half_written_or_missing(runs, call, command):
+    path = runs / "worse" / QUESTIONS
+    path.write_bytes(path.read_bytes()[:100])
+    code, out, err = call(command)
+    assert (code, out) == (5, "")
+    assert f"{path}: not readable" in err
+    assert "score the run again" in err
+    path.unlink()
+    code, out, err = call(command)
+    assert (code, out) == (5, "")
+    assert f"{path}: missing" in err
+    assert f"qa-arch evaluate --run {path.parent}" in err
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"fingerprint": "other"}, "do not compare"),
+        ({"protocol": "1.1"}, "do not compare"),
+    ],
+    ids=["another set", "another protocol"],
+)
+@pytest.mark.parametrize("command", ["compare", "baseline"])
+def test_other_sets_and_protocols_are_never_averaged(runs, call, command, change, said):
+    path = runs / "worse" / RECORD
+    record = json.loads(path.read_text())
+    record["data"]["dev"] |= change
+    path.write_text(json.dumps(record))
+    code, out, err = call(command)
+    assert (code, out) == (5, "")
+    assert said in err
+    for folder in ("good", "worse"):
+        assert str(runs / folder) in err
+
+
+def test_tables_keep_them_apart(runs, call):
+    path = runs / "worse" / RECORD
+    record = json.loads(path.read_text())
+    record["data"]["dev"] |= {"fingerprint": "other"}
+    path.write_text(json.dumps(record))
+    code, out, _ = call("tables")
+    assert code == 0
+    assert out.count("trial: dev") == 2
