@@ -33,6 +33,7 @@ FABRIC = "lightning_fabric.utilities.distributed"
 KNOWN_WARNINGS = (
     "not have many workers",
     "litlogger",
+    "than the logging interval",  # we log epochs
     "isinstance.treespec",
     "dataloader is not resumable",  # our sampler goes on where it stopped
     "across ranks is zero",  # no calibration split
