@@ -39,9 +39,12 @@ def curve(run, name):
     return [row[name] for row in run.history if name in row]
 
 
-def test_a_run_is_in_wandb_with_curves_predictions_and_tables(run_training, offline_runs, monkeypatch):
+def test_a_run_is_in_wandb_with_curves_predictions_and_tables(
+    run_training, offline_runs, few_questions, monkeypatch
+):
     monkeypatch.setenv("WANDB_RUN_GROUP", "sweep-1")
     done = run_training("logger=wandb", "logger.tags=[mine]", "trainer.epochs=2", "name=trial")
+    questions = spans_of(few_questions)
     (run,) = offline_runs(done.folder)
     assert run.exit_code == 0
     assert (run.name, run.group, run.project, run.tags) == ("bert-s13", "sweep-1", "qa_arch", ["mine"])
@@ -50,7 +53,8 @@ def test_a_run_is_in_wandb_with_curves_predictions_and_tables(run_training, offl
         assert curve(run, name) == pytest.approx([epoch[name] for epoch in done.record.epochs])
     scores = done.record.scores["dev"]["calibrated"]
     assert run.summary["dev/calibrated/f1"] == pytest.approx(scores["f1"])
-    assert any("predictions" in row for row in run.history)
+    (shown,) = [row for row in run.history if "predictions/nrows" in row]
+    assert (shown["predictions/nrows"], shown["predictions/ncols"]) == (len(questions), len(mirrors.COLUMNS))
     assert run.artifacts["record"] == ["questions.parquet", "run.json"]
     assert run.artifacts["tables"] == ["table.csv", "table.md", "table.tex"]
 

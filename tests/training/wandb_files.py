@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,9 +35,17 @@ class Offline:
     """None: the run was not finished."""
 
 
-def offline_runs(folder: Path) -> list[Offline]:
-    """The runs below a run folder, in the order of their names."""
-    return [_read(path) for path in sorted(folder.glob("wandb/offline-run-*/run-*.wandb"))]
+def offline_runs(folder: Path, patience: float = 60.0) -> list[Offline]:
+    """The runs below a run folder, in the order of their names.
+
+    wandb's service writes the end of a log a little after ``finish`` returned: it is waited for.
+    """
+    last = time.monotonic() + patience
+    while True:
+        runs = [_read(path) for path in sorted(folder.glob("wandb/offline-run-*/run-*.wandb"))]
+        if time.monotonic() > last or all(run.exit_code is not None for run in runs):
+            return runs
+        time.sleep(0.2)
 
 
 def _pieces(data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -84,10 +93,6 @@ def _read(path: Path) -> Offline:
         elif kind == "artifact":
             files = [entry.path for entry in record.artifact.manifest.contents]
             run.artifacts.setdefault(record.artifact.type, []).extend(files)
-        elif kind == "request" and record.request.WhichOneof("request_type") == "log_artifact":
-            artifact = record.request.log_artifact.artifact
-            files = [entry.path for entry in artifact.manifest.contents]
-            run.artifacts.setdefault(artifact.type, []).extend(files)
         elif kind == "exit":
             run.exit_code = record.exit.exit_code
     return run
