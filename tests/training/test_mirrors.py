@@ -39,9 +39,7 @@ def curve(run, name):
     return [row[name] for row in run.history if name in row]
 
 
-def test_a_run_is_in_wandb_with_curves_predictions_and_tables(
-    run_training, offline_runs, few_questions, monkeypatch
-):
+def test_wandb_has_curves_predictions_and_tables(run_training, offline_runs, few_questions, monkeypatch):
     monkeypatch.setenv("WANDB_RUN_GROUP", "sweep-1")
     done = run_training("logger=wandb", "logger.tags=[mine]", "trainer.epochs=2", "name=trial")
     questions = spans_of(few_questions)
