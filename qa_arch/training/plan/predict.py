@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 
 import torch
 
-from qa_arch.config.schema import Config
+from qa_arch.config.schema import SELECTING, Config
 from qa_arch.errors import ConfigError
 from qa_arch.training import machine
 from qa_arch.training.plan.bare import Bare, bare
@@ -95,8 +95,8 @@ def plan(config: Config, *, room: int | None, timed: bool, trusted: Sequence[str
 
 
 def _require_plannable(config: Config) -> Config:
-    if config.model["task"] == "selection":
-        raise ConfigError("model.task: plan tells what models of spans and sequences need, not of selection")
+    if (task := config.model["task"]) in SELECTING:
+        raise ConfigError(f"model.task: plan tells what models of spans and sequences need, not of {task}")
     if config.trainer.strategy in SHARDED:
         raise ConfigError(
             f"trainer.strategy: plan does not know the shards of {config.trainer.strategy}; try a run of"

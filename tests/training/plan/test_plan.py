@@ -113,6 +113,7 @@ def test_time_is_reckoned_from_all_batches(configure, monkeypatch):
     ("overrides", "message"),
     [
         (["model=qa_lstm/c"], "model.task"),
+        (["model=question_types"], "model.task"),
         (["trainer=fsdp"], "does not know the shards of fsdp"),
     ],
 )
