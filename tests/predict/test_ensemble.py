@@ -64,9 +64,20 @@ def test_the_margin_is_the_mean(tiny_run, second):
     assert load_ensemble([tiny_run, second], device="cpu").margin == math.inf
 
 
-def test_other_windows_are_refused(tiny_run, second):
-    change(second, features={"stride": 5})
-    with pytest.raises(RunError, match=r"features\.stride is 5, that of .* is 32"):
+@pytest.mark.parametrize(
+    ("name", "own", "other"),
+    [
+        ("stride", 32, 5),
+        ("stride", 32, 39),
+        ("max_length", 64, 60),
+        ("max_length", 64, 128),
+        ("max_question", 24, 20),
+        ("max_question", 24, 30),
+    ],
+)
+def test_other_windows_are_refused(tiny_run, second, name, own, other):
+    change(second, features={name: other})
+    with pytest.raises(RunError, match=rf"features\.{name} is {other}, that of .* is {own}"):
         load_ensemble([tiny_run, second], device="cpu")
 
 
