@@ -689,8 +689,8 @@ SWEEPS = (
     Fault(
         "a living point is started a second time",
         "qa_arch/sweep/carry_out.py",
-        "schedule.run([entry for entry in todo if entry not in living], plan, watch)",
-        "schedule.run(todo, plan, watch)",
+        "engine([entry for entry in todo if entry not in living], plan, watch)",
+        "engine(todo, plan, watch)",
         (f"{KILLS}::test_a_point_that_lives_is_left_alone",),
     ),
     Fault(
