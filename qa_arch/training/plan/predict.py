@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Literal
 
 import torch
 
-from qa_arch.config.schema import SELECTING, Config
+from qa_arch.config.schema import SELECTING, Config, Trainer
 from qa_arch.errors import ConfigError
 from qa_arch.training import machine
 from qa_arch.training.plan.bare import Bare, bare
@@ -67,15 +68,15 @@ def plan(config: Config, *, room: int | None, timed: bool, trusted: Sequence[str
         settings.eval_batch_size,
         process=0 if gpu else found.process,
     )
-    unit, row = ("token_budget", longest) if settings.token_budget else ("batch_size", 1)
+    row = longest if settings.token_budget else 1
     micro = settings.token_budget or settings.batch_size
     rows = max(1, micro // row)
     room = room or (_room(gpu) if here else None)
     proposal = None
     if room:
         fit = largest_fit(demand, micro * settings.accumulate, room, row=row)
-        proposal = fit.overrides(unit)  # type: ignore[arg-type]
-        config = replace(config, trainer=replace(settings, **{unit: fit.micro}, accumulate=fit.accumulate))
+        proposal = fit.overrides("token_budget" if settings.token_budget else "batch_size")
+        config = replace(config, trainer=_cut(settings, fit))
     else:
         notes.append("no GPU is here to fit the batch to: say how much memory it has (--memory 8GB)")
     return Plan(
@@ -118,8 +119,14 @@ def _on_device(config: Config) -> tuple[Config, bool, bool]:
     return replace(config, trainer=machine.resolve(settings, gpu=gpu)), gpu, True
 
 
-def _packed_bits() -> int:
+def _packed_bits() -> Literal[8, 32]:
     return 8 if machine.has_bitsandbytes() else 32
+
+
+def _cut(settings: Trainer, cut: Cut) -> Trainer:
+    if settings.token_budget:
+        return replace(settings, token_budget=cut.micro, accumulate=cut.accumulate)
+    return replace(settings, batch_size=cut.micro, accumulate=cut.accumulate)
 
 
 def _for_counting(config: Config, *, gpu: bool) -> Config:
