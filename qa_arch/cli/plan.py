@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 ROWS = {
     "weights": "weights",
-    "vectors": "word vectors",
+    "vectors": "word vectors, fixed tensors",
     "gradients": "gradients",
     "optimizer": "optimizer",
     "exchange": "exchange of gradients",

@@ -53,46 +53,48 @@ def plan(config: Config, *, room: int | None, timed: bool, trusted: Sequence[str
     config, gpu, here = _on_device(_require_plannable(config))
     found = bare(_for_counting(config, gpu=gpu), trusted)
     notes = list(found.notes)
-    training, reading, longest = passes(config, found)
+    demand, longest = _demand(config, found, gpu=gpu)
     settings = config.trainer
-    demand = Demand(
-        states(
-            found.parts.model,
-            optimizer=config.optim.name,
-            bits=int(settings.optimizer_bits),
-            fused=settings.precision != "fp16",
-            world=_world(config, gpu=gpu),
-        ),
-        training,
-        reading,
-        settings.eval_batch_size,
-        process=0 if gpu else found.process,
-    )
     row = longest if settings.token_budget else 1
     micro = settings.token_budget or settings.batch_size
-    rows = max(1, micro // row)
+    rows, whole = max(1, micro // row), micro * settings.accumulate
     room = room or (_room(gpu) if here else None)
     proposal = None
     if room:
-        fit = largest_fit(demand, micro * settings.accumulate, room, row=row)
+        fit = largest_fit(demand, whole, room, row=row)
         proposal = fit.overrides("token_budget" if settings.token_budget else "batch_size")
         config = replace(config, trainer=_cut(settings, fit))
     else:
         notes.append("no GPU is here to fit the batch to: say how much memory it has (--memory 8GB)")
+    parameters = list(found.parts.model.parameters())
     return Plan(
         device="cuda" if gpu else "cpu",
-        parameters=sum(p.numel() for p in found.parts.model.parameters()),
-        trainable=sum(p.numel() for p in found.parts.model.parameters() if p.requires_grad),
+        parameters=sum(p.numel() for p in parameters),
+        trainable=sum(p.numel() for p in parameters if p.requires_grad),
         longest=longest,
         batch={"micro": micro, "accumulate": settings.accumulate, "windows": rows},
         memory=_memory(demand, rows, settings.accumulate),
         total=_mib(demand.total(rows, settings.accumulate)),
-        cuts=_cuts(demand, micro * settings.accumulate, row),
+        cuts=_cuts(demand, whole, row),
         room=_mib(room) if room else None,
         proposal=proposal,
         epoch=_epoch(config, found, gpu=gpu, here=here, notes=notes) if timed else None,
         notes=notes,
     )
+
+
+def _demand(config: Config, found: Bare, *, gpu: bool) -> tuple[Demand, int]:
+    """What the run holds, and the tokens of its longest window."""
+    training, reading, longest = passes(config, found)
+    held = states(
+        found.parts.model,
+        optimizer=config.optim.name,
+        bits=int(config.trainer.optimizer_bits),
+        fused=config.trainer.precision != "fp16",
+        world=_world(config, gpu=gpu),
+    )
+    process = 0 if gpu else found.process
+    return Demand(held, training, reading, config.trainer.eval_batch_size, process), longest
 
 
 def _require_plannable(config: Config) -> Config:
