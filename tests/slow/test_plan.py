@@ -32,12 +32,10 @@ def qa_arch(*arguments: str) -> str:
     ],
 )
 def test_peak_memory_is_as_predicted(tmp_path, model):
-    """Predicted against the peak of the process's resident memory: within 15%, and what the model adds in
-    that to a half, so that the libraries, which are most of a small run, do not hide it."""
+    """The peak of the process's resident memory is at most the fifth above the plan that proposals leave free,
+    and at most a twentieth below."""
     overrides = [*LARGER, *model, f"features.cache_dir={tmp_path}/cache"]
     predicted = json.loads(qa_arch("plan", *overrides, "--no-time", "--json"))
     qa_arch("train", *overrides, "--folder", f"{tmp_path}/run")
     measured = read_record(tmp_path / "run").peak_memory_mb
-    assert predicted["total"] == pytest.approx(measured, rel=0.15)
-    process = predicted["memory"]["process"]
-    assert predicted["total"] - process == pytest.approx(measured - process, rel=0.5)
+    assert 0.8 <= predicted["total"] / measured <= 1.05

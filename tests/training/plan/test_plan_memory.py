@@ -101,7 +101,7 @@ def test_the_largest_part_that_fits(whole):
 def test_a_token_budget_is_cut_in_tokens():
     found = largest_fit(demand(), 4096, 2000, row=128)
     assert found.micro * found.accumulate == 4096
-    assert found.micro == 512  # 4 windows: 1125 + 400 + 40, of 1800
+    assert found.micro == 512  # 4 windows: 1125 + 400 + 40, of 1600
     assert found.overrides("token_budget") == ["trainer.token_budget=512", "trainer.accumulate=8"]
 
 
