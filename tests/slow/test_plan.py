@@ -32,8 +32,7 @@ def qa_arch(*arguments: str) -> str:
     ],
 )
 def test_peak_memory_is_as_predicted(tmp_path, model):
-    """The peak of the process's resident memory is at most the fifth above the plan that proposals leave free,
-    and at most a twentieth below."""
+    """Of the peak of the run's resident memory the plan tells four fifths, what a proposal fills, or more."""
     overrides = [*LARGER, *model, f"features.cache_dir={tmp_path}/cache"]
     predicted = json.loads(qa_arch("plan", *overrides, "--no-time", "--json"))
     qa_arch("train", *overrides, "--folder", f"{tmp_path}/run")
