@@ -9,7 +9,6 @@ import pytest
 from qa_arch.cli.main import main
 from qa_arch.data.question_types import CLASSES
 from qa_arch.data.synthetic import named
-from qa_arch.results.errors import NAMES
 
 
 @pytest.fixture(scope="module")
@@ -85,9 +84,8 @@ def test_show_splits_scores_and_errors_by_class(trained, typed, tmp_path, qa_arc
         "not classified": 100,
     }
     assert shown["types"][0]["kind"] == "HUM"
-    keys = {name: key for key, name in NAMES.items()} | {"right": "exact"}
     for name, count in shown["errors"].items():
-        share = sum(row[keys[name]] * row["questions"] for row in rows.values())
+        share = sum(row["exact" if name == "right" else name] * row["questions"] for row in rows.values())
         assert share / 100 == pytest.approx(count)
     assert "by predicted class" in qa_arch("show", trained, "--types", typed)[1]
 
