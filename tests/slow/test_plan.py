@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Mapping
 
 import pytest
 
 from qa_arch.results.record import read_record
+from qa_arch.training.plan.memory import HEADROOM
 
 LARGER = [
     *("debug=fast", "data.train_questions=0", "trainer.max_steps=12", "trainer.batch_size=32", "logger=none"),
@@ -16,9 +19,29 @@ LARGER = [
 ]
 
 
-def qa_arch(*arguments: str) -> str:
+GIVEN_BACK = {"MALLOC_MMAP_THRESHOLD_": str(2**20)}
+"""glibc keeps freed blocks of up to 32 MiB for later; with a fixed threshold it returns them at once."""
+
+
+def qa_arch(*arguments: str, environment: Mapping[str, str] | None = None) -> str:
     command = [sys.executable, "-m", "qa_arch.cli.main", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    settings = os.environ | (environment or {})
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=settings).stdout
+
+
+BERT, LEAN_BERT = (
+    ["model=bert"],
+    [*("model=bert", "encoder.attention_dropout=0.0", "trainer.gradient_checkpointing=true")],
+)
+PROPOSED = ["model=proposed", "trainer.batch_size=8", "trainer.accumulate=2"]
+
+
+def planned_and_taken(tmp_path, overrides, environment=None) -> tuple[float, float]:
+    """MiB that the plan tells, and the peak of the run's resident memory."""
+    overrides = [*LARGER, *overrides, f"features.cache_dir={tmp_path}/cache"]
+    planned = json.loads(qa_arch("plan", *overrides, "--no-time", "--json"))["total"]
+    qa_arch("train", *overrides, "--folder", f"{tmp_path}/run", environment=environment)
+    return planned, read_record(tmp_path / "run").peak_memory_mb
 
 
 @pytest.mark.slow
@@ -26,15 +49,19 @@ def qa_arch(*arguments: str) -> str:
 @pytest.mark.parametrize(
     "model",
     [
-        ["model=bert"],
-        ["model=bert", "encoder.attention_dropout=0.0", "trainer.gradient_checkpointing=true"],
-        ["model=proposed", "trainer.batch_size=8", "trainer.accumulate=2"],
+        BERT,
+        LEAN_BERT,
+        pytest.param(PROPOSED, marks=pytest.mark.xfail(reason="114 of 937 MiB are not told")),
     ],
 )
-def test_peak_memory_is_as_predicted(tmp_path, model):
-    """Of the peak of the run's resident memory the plan tells four fifths, what a proposal fills, or more."""
-    overrides = [*LARGER, *model, f"features.cache_dir={tmp_path}/cache"]
-    predicted = json.loads(qa_arch("plan", *overrides, "--no-time", "--json"))
-    qa_arch("train", *overrides, "--folder", f"{tmp_path}/run")
-    measured = read_record(tmp_path / "run").peak_memory_mb
-    assert 0.8 <= predicted["total"] / measured <= 1.05
+def test_what_lives_is_told_within_a_tenth(tmp_path, model):
+    planned, taken = planned_and_taken(tmp_path, model, GIVEN_BACK)
+    assert planned == pytest.approx(taken, rel=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("model", [BERT, LEAN_BERT, PROPOSED])
+def test_a_proposal_fits_with_the_allocator_as_it_comes(tmp_path, model):
+    planned, taken = planned_and_taken(tmp_path, model)
+    assert planned >= HEADROOM * taken

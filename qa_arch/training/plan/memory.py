@@ -12,8 +12,8 @@ from qa_arch.errors import ConfigError
 from qa_arch.training.optim import Optimizer
 from qa_arch.training.plan.live import Lines
 
-HEADROOM = 0.8
-"""Share of the given memory that a proposal may fill: the rest is what a plan does not see."""
+HEADROOM = 0.7
+"""Share of the given memory that a proposal may fill; the rest is for freed blocks that allocators keep."""
 MIB = 2**20
 _FLOAT = 4
 _SMALLEST_8BIT, _BLOCK = 4096, 256
