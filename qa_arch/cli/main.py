@@ -7,7 +7,7 @@ import importlib
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from qa_arch import __version__
 from qa_arch.errors import QaArchError
@@ -45,7 +45,9 @@ def main(argv: list[str] | None = None) -> int:
     if command is not None and command not in COMMANDS:
         return _unknown(command)
     parser = _parser(command)
-    args = parser.parse_args(arguments)
+    args, rest = parser.parse_known_args(arguments)
+    if rest:
+        _take_settings(args, rest, parser)
     if args.command is None:
         parser.print_help()
         return 0
@@ -108,6 +110,15 @@ def _speak() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     for ours in ("qa_arch", "baselines"):
         logging.getLogger(ours).setLevel(logging.INFO)
+
+
+def _take_settings(args: argparse.Namespace, rest: Sequence[str], parser: argparse.ArgumentParser) -> None:
+    """Settings that stand behind an option, which argparse does not join with those before it."""
+    settings = [word for word in rest if "=" in word and not word.startswith("-")]
+    if len(settings) < len(rest) or not hasattr(args, "overrides"):
+        unknown = next(word for word in rest if word not in settings or not hasattr(args, "overrides"))
+        parser.error(f"unrecognized argument {unknown!r}; qa-arch {args.command} --help lists them")
+    args.overrides = [*args.overrides, *settings]
 
 
 def _unknown(command: str) -> int:

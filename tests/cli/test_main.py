@@ -71,3 +71,19 @@ def test_a_reader_that_goes_away_is_no_error(monkeypatch):
     monkeypatch.setattr("sys.stdout.fileno", lambda: 1, raising=False)
     assert main(["stats", "--data", "x"]) == 0
     assert silenced
+
+
+def test_settings_may_stand_behind_an_option(qa_arch):
+    before = qa_arch("params", "model=match_lstm/boundary", "model.hidden=10", "--json")
+    assert before == qa_arch("params", "model=match_lstm/boundary", "--json", "model.hidden=10")
+    assert before[0] == 0
+    assert before != qa_arch("params", "model=match_lstm/boundary", "--json")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"), [(["params", "--jsn"], "--jsn"), (["evaluate", "model=bert"], "model=bert")]
+)
+def test_unknown_arguments_are_named(qa_arch, arguments, named):
+    code, _, err = qa_arch(*arguments)
+    assert code == 2
+    assert repr(named) in err
