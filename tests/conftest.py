@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,3 +30,28 @@ def real_data() -> Path:
     if not os.environ.get("QA_ARCH_DATA") or not (folder / "squad").is_dir():
         pytest.skip("real data not at hand: set QA_ARCH_DATA to the folder that holds squad/ and glove/")
     return folder
+
+
+@pytest.fixture
+def step_on_two_ranks(tmp_path) -> Callable[[list[tuple[str, Any, list[Any]]]], list[dict[str, Any]]]:
+    """``step_on_two_ranks(models)``: what each rank says of one step of every model.
+
+    ``models``: name, model and the batch of each rank. All take their step in one pair of processes.
+    """
+
+    def step(models: list[tuple[str, Any, list[Any]]]) -> list[dict[str, Any]]:
+        import torch
+
+        torch.save(models, tmp_path / "models.pt")
+        program = Path(__file__).parent / "ranks.py"
+        started = [
+            subprocess.Popen(
+                [sys.executable, program, "step", str(rank), "2", tmp_path], stderr=subprocess.PIPE, text=True
+            )
+            for rank in range(2)
+        ]
+        said = [rank.communicate(timeout=240)[1] for rank in started]
+        assert [rank.returncode for rank in started] == [0, 0], said
+        return [json.loads((tmp_path / f"step-2-{rank}.json").read_text()) for rank in range(2)]
+
+    return step

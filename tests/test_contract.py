@@ -11,10 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from dataclasses import dataclass, fields
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -248,23 +245,13 @@ def test_a_trained_run_loads_and_answers_as_it_did(name, settings, tmp_path):
     assert {a.id: a.null_odds for a in answers(predictor.read(dev, cache=False))} == said
 
 
-def test_all_models_step_together_on_two_ranks(fleet, tmp_path):
+def test_all_models_step_together_on_two_ranks(fleet, step_on_two_ranks):
     everyone = []
     for case in CASES:
         contender = fleet[case]
         rows = list(range(len(contender.parts.tables["train"])))
         batches = [contender.batch(rows=rows[rank::2]) for rank in range(2)]
         everyone.append((case, contender.parts.model, batches))
-    torch.save(everyone, tmp_path / "models.pt")
-    program = Path(__file__).parent / "ranks.py"
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, program, "step", str(rank), "2", tmp_path], stderr=subprocess.PIPE, text=True
-        )
-        for rank in range(2)
-    ]
-    said = [rank.communicate(timeout=240)[1] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], said
-    first, second = (json.loads((tmp_path / f"step-2-{rank}.json").read_text()) for rank in range(2))
+    first, second = step_on_two_ranks(everyone)
     assert first == second
     assert set(first) == set(CASES)

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -239,21 +236,11 @@ def test_a_trained_run_loads_and_scores_as_it_did(name, settings, tmp_path):
     assert {question.id: scored[row] for row, question in enumerate(task.questions)} == said
 
 
-def test_all_models_step_together_on_two_ranks(fleet, tmp_path):
+def test_all_models_step_together_on_two_ranks(fleet, step_on_two_ranks):
     everyone = [
         (case, fleet[case].parts.model, [fleet[case].pairs([rank, rank + 2]) for rank in range(2)])
         for case in CASES
     ]
-    torch.save(everyone, tmp_path / "models.pt")
-    program = Path(__file__).parent / "ranks.py"
-    started = [
-        subprocess.Popen(
-            [sys.executable, program, "step", str(rank), "2", tmp_path], stderr=subprocess.PIPE, text=True
-        )
-        for rank in range(2)
-    ]
-    said = [rank.communicate(timeout=240)[1] for rank in started]
-    assert [rank.returncode for rank in started] == [0, 0], said
-    first, second = (json.loads((tmp_path / f"step-2-{rank}.json").read_text()) for rank in range(2))
+    first, second = step_on_two_ranks(everyone)
     assert first == second
     assert set(first) == set(CASES)

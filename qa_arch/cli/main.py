@@ -114,11 +114,12 @@ def _speak() -> None:
 
 def _take_settings(args: argparse.Namespace, rest: Sequence[str], parser: argparse.ArgumentParser) -> None:
     """Settings that stand behind an option, which argparse does not join with those before it."""
-    settings = [word for word in rest if "=" in word and not word.startswith("-")]
-    if len(settings) < len(rest) or not hasattr(args, "overrides"):
-        unknown = next(word for word in rest if word not in settings or not hasattr(args, "overrides"))
-        parser.error(f"unrecognized argument {unknown!r}; qa-arch {args.command} --help lists them")
-    args.overrides = [*args.overrides, *settings]
+    takes = hasattr(args, "overrides")
+    unknown = [word for word in rest if not takes or word.startswith("-") or "=" not in word]
+    if unknown:
+        shown = f"qa-arch {args.command} --help" if args.command else "qa-arch --help"
+        parser.error(f"unrecognized argument {unknown[0]!r}; {shown} lists them")
+    args.overrides = [*args.overrides, *rest]
 
 
 def _unknown(command: str) -> int:

@@ -6,19 +6,13 @@ import argparse
 import sys
 from pathlib import Path
 
-from qa_arch.cli.runs import add_run_options, open_run, open_source
+from qa_arch.cli.runs import add_questions, add_run_options, open_run, open_source
 from qa_arch.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_folder", metavar="RUN", nargs="+", help="a run folder; several are an ensemble")
-    parser.add_argument(
-        "--data",
-        nargs="+",
-        required=True,
-        metavar="FILE",
-        help="SQuAD-shaped files, folders, globs, hub:NAME:SPLIT or synthetic:SPLIT",
-    )
+    add_questions(parser)
     parser.add_argument(
         "--out", required=True, metavar="DIR", help="folder for predictions, n-best and null odds"
     )

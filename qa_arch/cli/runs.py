@@ -29,6 +29,17 @@ def add_trust(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def add_questions(parser: argparse._ActionsContainer) -> None:
+    """``--data``, as ``open_source`` takes it."""
+    parser.add_argument(
+        "--data",
+        nargs="+",
+        required=True,
+        metavar="FILE",
+        help="SQuAD-shaped files, folders, globs, hub:NAME:SPLIT or synthetic:SPLIT",
+    )
+
+
 def add_run_options(parser: argparse._ActionsContainer) -> None:
     """``--device --precision --margin --trust``, as ``open_run`` takes them."""
     parser.add_argument(

@@ -5,19 +5,13 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 
-from qa_arch.cli.runs import add_device_options, open_selection, open_source
+from qa_arch.cli.runs import add_device_options, add_questions, open_selection, open_source
 from qa_arch.config.files import write_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_folder", metavar="RUN", help="a run of model=question_types")
-    parser.add_argument(
-        "--data",
-        nargs="+",
-        required=True,
-        metavar="FILE",
-        help="SQuAD-shaped files, folders, globs, hub:NAME:SPLIT or synthetic:SPLIT",
-    )
+    add_questions(parser)
     parser.add_argument(
         "--out",
         required=True,

@@ -81,9 +81,15 @@ def test_settings_may_stand_behind_an_option(qa_arch):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"), [(["params", "--jsn"], "--jsn"), (["evaluate", "model=bert"], "model=bert")]
+    ("arguments", "named"),
+    [
+        (["params", "--jsn"], "--jsn"),
+        (["evaluate", "model=bert"], "model=bert"),
+        (["--bogus"], "--bogus"),
+    ],
 )
 def test_unknown_arguments_are_named(qa_arch, arguments, named):
     code, _, err = qa_arch(*arguments)
     assert code == 2
     assert repr(named) in err
+    assert "None" not in err
