@@ -111,3 +111,12 @@ def same() -> Callable[..., None]:
             assert found == expected, where
 
     return check
+
+
+@pytest.fixture
+def offline_wandb(monkeypatch, tmp_path):
+    """wandb writes below ``tmp_path`` and asks for nothing."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.delenv("WANDB_RUN_GROUP", raising=False)

@@ -14,15 +14,10 @@ from qa_arch.results.record import read_record
 from qa_arch.training import mirrors, spans
 from qa_arch.training.mirrors import EVENTS, Mirror, Results, mirrored
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-
-
-@pytest.fixture(autouse=True)
-def offline(monkeypatch, tmp_path):
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_SILENT", "true")
-    monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.delenv("WANDB_RUN_GROUP", raising=False)
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.usefixtures("offline_wandb"),
+]
 
 
 @pytest.fixture(scope="module")
