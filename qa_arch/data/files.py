@@ -48,6 +48,8 @@ def expand(paths: Paths) -> tuple[Path, ...]:
 
 
 def _expand_one(path: str) -> list[Path]:
+    if not path.strip():  # else it would be the working folder
+        raise DataError("a data file has an empty name; name a file (an empty variable in the shell?)")
     target = Path(path).expanduser()
     if target.is_dir():
         files = sorted(file for file in target.glob("*.json") if file.is_file())

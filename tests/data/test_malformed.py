@@ -294,6 +294,14 @@ def test_no_path_at_all():
         read([])
 
 
+@pytest.mark.parametrize("name", ["", " ", ["a.json", ""]])
+def test_an_empty_name_is_not_the_working_folder(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.json").write_text(json.dumps(GOOD), encoding="utf-8")
+    with pytest.raises(DataError, match="has an empty name"):
+        read(name)
+
+
 @pytest.mark.parametrize("source", ["hub:", "hub:squad", "hub::train", "hub:squad:", "hub:@main:train"])
 def test_half_a_hub_name(source):
     with pytest.raises(DataError, match="write hub:NAME:SPLIT"):
