@@ -19,6 +19,13 @@ help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  TORCH=SPEC    the torch to install (default $(TORCH)); TORCH=keep uses what the system has"
 
+# The stamp holds the TORCH that was installed: another one that is asked for is installed in its place.
+ifneq ($(origin TORCH),file)
+ifneq ($(filter-out $(TORCH),$(file <$(STAMP))),)
+.PHONY: $(STAMP)
+endif
+endif
+
 setup: $(STAMP) ## create .venv and install qa_arch with its development tools
 
 # With TORCH=keep the environment sees the system's packages and nothing that satisfies pyproject is installed again.
@@ -33,7 +40,7 @@ else
 	$(BIN)/python -m pip install -q --disable-pip-version-check '$(TORCH)'
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
 endif
-	@touch $(STAMP)
+	@echo '$(TORCH)' > $(STAMP)
 
 demo: setup ## train five models on the embedded data and compare them, offline, in minutes
 	$(BIN)/qa-arch train --models all experiment=demo --if-exists replace
