@@ -3,43 +3,105 @@
 from __future__ import annotations
 
 import argparse
+import re
+import sys
 from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
 
+from qa_arch.cli.runs import add_questions, open_source
 from qa_arch.config.files import write_json
+from qa_arch.data.splits import by_article
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import LEVELS, SPLITS, generate
+from qa_arch.errors import ConfigError
+
+PARTS = ("train=0.64", "calibration=0.16", "dev=0.2")
+"""80/20 by article, and of the 80 a fifth for calibration."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     sets = parser.add_subparsers(dest="set", metavar="SET", required=True)
-    synthetic = sets.add_parser("synthetic", help="generated questions about invented things")
-    synthetic.add_argument(
+    _add_synthetic(sets.add_parser("synthetic", help="generated questions about invented things"))
+    _add_split(sets.add_parser("split", help="parts of a set that share no article"))
+
+
+def _add_synthetic(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         "--articles", type=int, required=True, metavar="N", help="15 questions each, or just under"
     )
-    synthetic.add_argument(
-        "--seed", type=int, default=0, metavar="S", help="same seed, same set (default: 0)"
-    )
-    synthetic.add_argument(
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="same seed, same set (default: 0)")
+    parser.add_argument(
         "--level",
         type=int,
         choices=LEVELS,
         default=1,
         help="1: relation word shared, 2: paraphrased, 3: entity and relation to join (default: 1)",
     )
-    synthetic.add_argument(
+    parser.add_argument(
         "--split",
         choices=SPLITS,
         default="train",
         help="names of one split occur in no other (default: train)",
     )
-    synthetic.add_argument("--out", required=True, metavar="F", help="the JSON file to write")
+    parser.add_argument("--out", required=True, metavar="F", help="the JSON file to write")
+
+
+def _add_split(parser: argparse.ArgumentParser) -> None:
+    add_questions(parser)
+    parser.add_argument(
+        "--parts",
+        nargs="+",
+        default=list(PARTS),
+        metavar="NAME=SHARE",
+        help=f"shares of the questions, which sum to 1 (default: {' '.join(PARTS)})",
+    )
+    parser.add_argument("--seed", type=int, default=13, metavar="S", help="which articles (default: 13)")
+    parser.add_argument("--out", required=True, metavar="DIR", help="where NAME.json of each part goes")
+    parser.add_argument(
+        "--on-error",
+        choices=("raise", "skip"),
+        default="raise",
+        help="stop at the first faulty record, or leave such records out and list them (default: raise)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Generate the set, write it atomically, say what it holds."""
+    """Write what was asked for, atomically, and say what it holds."""
+    return _synthetic(args) if args.set == "synthetic" else _split(args)
+
+
+def _synthetic(args: argparse.Namespace) -> int:
     questions = generate(args.articles, args.seed, args.level, args.split)
     path = write_json(args.out, write(questions), indent=None)
     kinds = Counter(example.kind for example in questions.examples if example.kind)
     listed = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items()))
     print(f"{path}: {len(questions)} questions in {args.articles} articles; unanswerable: {listed}")
     return 0
+
+
+def _split(args: argparse.Namespace) -> int:
+    shares = _shares(args.parts)
+    paths = {name: Path(args.out) / f"{name}.json" for name in shares}
+    for path in paths.values():
+        if path.exists():  # it may be the very file that is read
+            raise ConfigError(f"{path}: there already and was left alone; choose another --out")
+    questions = open_source(args.data, on_error=args.on_error)
+    for problem in questions.skipped:
+        print(f"left out: {problem}", file=sys.stderr)
+    for name, part in by_article(questions, shares, args.seed).items():
+        path = write_json(paths[name], write(part), indent=None)
+        unanswerable = sum(not example.answerable for example in part.examples)
+        articles = f"{len(part.titles)} articles"
+        print(f"{path}: {len(part)} questions in {articles}, {unanswerable} of them unanswerable")
+    return 0
+
+
+def _shares(parts: Sequence[str]) -> dict[str, float]:
+    shares: dict[str, float] = {}
+    for part in parts:
+        found = re.fullmatch(r"([\w-]+)=(\d*\.?\d+)", part)
+        if found is None or found[1] in shares:
+            raise ConfigError(f"--parts {part}: write NAME=SHARE, such as dev=0.2, and each name once")
+        shares[found[1]] = float(found[2])
+    return shares

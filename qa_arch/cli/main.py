@@ -20,7 +20,7 @@ COMMANDS = {
     "ask": "answer one question about one text",
     "types": "classify the questions of a file with a trained classifier",
     "paraphrase": "say how alike pairs of questions are, with a trained QA-LSTM",
-    "data": "write data sets (the embedded synthetic one)",
+    "data": "write data sets: generated questions, or parts of a set by article",
     "stats": "describe data sets: examples, negatives, articles, lengths",
     "params": "count a model's parameters by block, without loading weights",
     "plan": "tell memory and time of a run before it starts",

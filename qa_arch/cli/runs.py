@@ -104,10 +104,13 @@ def open_source(source: str | list[str], name: str = "", on_error: Any = "raise"
     from qa_arch.data import synthetic
     from qa_arch.data.squad import open_set
 
-    first = source if isinstance(source, str) else source[0]
-    if first.startswith("synthetic:"):
-        return synthetic.named(first.removeprefix("synthetic:"))
-    return open_set(source, name=name, on_error=on_error)
+    sources = [source] if isinstance(source, str) else source
+    embedded = next((one for one in sources if one.startswith("synthetic:")), None)
+    if embedded is None:
+        return open_set(source, name=name, on_error=on_error)
+    if len(sources) > 1:
+        raise DataError(f"{embedded}: the embedded set cannot be joined with others; name it alone")
+    return synthetic.named(embedded.removeprefix("synthetic:"))
 
 
 def open_scored(source: list[str], record: RunRecord, split: str) -> QuestionSet:

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from qa_arch.cli.runs import open_source
 from qa_arch.data import insuranceqa
-from qa_arch.data.squad import open_set
 from qa_arch.data.stats import Lengths, Statistics, statistics
 
 _COUNTS = ("examples", "negatives", "articles", "articles_with_negatives", "paragraphs")
@@ -23,8 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         required=True,
         metavar="F",
-        help="SQuAD JSON: a file, a folder or a quoted glob (one set each), or hub:NAME:SPLIT;"
-        " or insuranceqa:FOLDER:SPLIT",
+        help="SQuAD JSON: a file, a folder or a quoted glob (one set each), hub:NAME:SPLIT or"
+        " synthetic:SPLIT; or insuranceqa:FOLDER:SPLIT",
     )
     parser.add_argument("--json", action="store_true", help="print JSON: an object, or one a set by its name")
     parser.add_argument(
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         return _insuranceqa(args.data, as_json=args.json)
     found: dict[str, Statistics] = {}
     for source in args.data:
-        questions = open_set(source, on_error=args.on_error)
+        questions = open_source(source, on_error=args.on_error)
         found[source] = statistics(questions)
         for problem in questions.skipped:
             print(f"left out: {problem}", file=sys.stderr)

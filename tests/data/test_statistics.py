@@ -75,6 +75,13 @@ def test_json_for_one_set(file, capsys):
     assert printed["context_words"] == {"mean": 4.5, "median": 4.5, "p95": 5, "max": 5}
 
 
+def test_the_embedded_set_by_its_name(capsys):
+    assert run("--data", "synthetic:dev", "--json") == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["articles"], printed["protocol"]) == (40, "2.0")
+    assert 0 < printed["negatives"] < printed["examples"]
+
+
 def test_json_for_several_sets(file, capsys):
     other = file.with_name("other.json")
     other.write_bytes(file.read_bytes())

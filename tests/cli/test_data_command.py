@@ -1,0 +1,84 @@
+"""``qa-arch data split``: parts that share no article, and nothing overwritten; which sets may be named."""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations
+
+import pytest
+
+from qa_arch.cli.runs import open_source
+from qa_arch.data.splits import by_article
+from qa_arch.data.squad import read, write
+from qa_arch.data.synthetic import generate
+from qa_arch.errors import DataError
+
+QUESTIONS = generate(10, seed=3)
+
+
+@pytest.fixture
+def whole(tmp_path):
+    path = tmp_path / "all.json"
+    path.write_text(json.dumps(write(QUESTIONS)), encoding="utf-8")
+    return path
+
+
+def test_three_parts_by_default(qa_arch, whole, tmp_path):
+    code, out, _ = qa_arch("data", "split", "--data", whole, "--out", tmp_path / "parts")
+    assert code == 0
+    parts = {name: read(tmp_path / "parts" / f"{name}.json") for name in ("train", "calibration", "dev")}
+    assert sorted(e.id for p in parts.values() for e in p.examples) == sorted(
+        e.id for e in QUESTIONS.examples
+    )
+    assert all(not one.titles & other.titles for one, other in combinations(parts.values(), 2))
+    assert [len(part.titles) for part in parts.values()] == [6, 2, 2]
+    wanted = by_article(QUESTIONS, {"train": 0.64, "calibration": 0.16, "dev": 0.2}, 13)
+    assert [p.fingerprint for p in parts.values()] == [p.fingerprint for p in wanted.values()]
+    negatives = sum(not example.answerable for example in parts["dev"].examples)
+    assert f"dev.json: {len(parts['dev'])} questions in 2 articles, {negatives} of them" in out
+
+
+def test_the_seed_and_the_parts_are_those_given(qa_arch, whole, tmp_path):
+    for seed in (1, 2):
+        arguments = ("--parts", "a=0.5", "b=.5", "--seed", seed, "--out", tmp_path / str(seed))
+        assert qa_arch("data", "split", "--data", whole, *arguments)[0] == 0
+    assert read(tmp_path / "1" / "a.json").titles != read(tmp_path / "2" / "a.json").titles
+    assert {path.name for path in (tmp_path / "1").iterdir()} == {"a.json", "b.json"}
+
+
+def test_the_file_that_is_read_is_never_overwritten(qa_arch, whole):
+    before = whole.read_bytes()
+    code, _, err = qa_arch(
+        "data", "split", "--data", whole, "--parts", "all=0.5", "b=0.5", "--out", whole.parent
+    )
+    assert code == 2
+    assert "all.json: there already" in err
+    assert whole.read_bytes() == before
+    assert [path.name for path in whole.parent.iterdir()] == ["all.json"]
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        (["train"], "--parts train: write NAME=SHARE"),
+        (["../x=1"], "--parts ../x=1: write NAME=SHARE"),
+        (["a=0.5", "a=0.5"], "each name once"),
+        (["a=nan", "b=1"], "--parts a=nan"),
+        (["a=0.5", "b=0.4"], "sum to 1"),
+    ],
+)
+def test_parts_that_are_none(qa_arch, whole, tmp_path, parts, says):
+    code, _, err = qa_arch("data", "split", "--data", whole, "--parts", *parts, "--out", tmp_path / "x")
+    assert code == 2
+    assert says in err
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_the_embedded_set_stands_alone(whole, place):
+    """Else one of the two would be left out without a word."""
+    sources = [str(whole)]
+    sources.insert(place, "synthetic:dev")
+    with pytest.raises(DataError, match="synthetic:dev: the embedded set cannot be joined"):
+        open_source(sources)
+    assert len(open_source(["synthetic:dev"])) > 500
