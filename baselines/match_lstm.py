@@ -86,9 +86,9 @@ class MatchLSTMBoundary(MatchReader):
         bidirectional: bool = False,
         bidirectional_pointer: bool = False,
         sentinel: bool = True,
-        hidden: int = 150,
-        dropout: float = 0.4,
-        pointer_dropout: float = 0.2,
+        hidden: Annotated[int, Range(1)] = 150,
+        dropout: Annotated[float, Range(0, 1)] = 0.4,
+        pointer_dropout: Annotated[float, Range(0, 1)] = 0.2,
     ) -> None:
         super().__init__(
             encoder,
@@ -131,9 +131,9 @@ class MatchLSTMSequence(MatchReader):
         lstm: Literal["paper", "standard"] = "paper",
         bidirectional: bool = False,
         limit: Annotated[int, Range(1)] = 20,
-        hidden: int = 150,
-        dropout: float = 0.4,
-        pointer_dropout: float = 0.2,
+        hidden: Annotated[int, Range(1)] = 150,
+        dropout: Annotated[float, Range(0, 1)] = 0.4,
+        pointer_dropout: Annotated[float, Range(0, 1)] = 0.2,
     ) -> None:
         super().__init__(
             encoder,

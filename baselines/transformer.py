@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from torch import nn
 
+from qa_arch.config.check import Range
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.masking import fill, scored
 from qa_arch.types.tensors import Batch, SpanLogits
@@ -12,7 +15,7 @@ from qa_arch.types.tensors import Batch, SpanLogits
 class TransformerSpan(nn.Module):
     """ALBERT, RoBERTa, DistilBERT, BERT or any other encoder; the first token's scores are the null's."""
 
-    def __init__(self, encoder: Encoder, *, dropout: float = 0.1) -> None:
+    def __init__(self, encoder: Encoder, *, dropout: Annotated[float, Range(0, 1)] = 0.1) -> None:
         super().__init__()
         self.encoder = encoder
         self.dropout = nn.Dropout(dropout)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from qa_arch.config.check import Range
 from qa_arch.nn.features import WordFeatures
 from qa_arch.nn.match_lstm import MatchLSTM
 from qa_arch.nn.no_answer import Verifier
@@ -39,15 +40,15 @@ class BertMatch(nn.Module):
         vectors: Float[Tensor, "V d"] | None = None,
         train_vectors: bool = False,
         overlap_flag: bool = False,
-        suffix_prefix: int = 0,
+        suffix_prefix: Annotated[int, Range(0)] = 0,
         matching: Literal["pieces", "words"] = "pieces",
         match: bool = True,
         residual: bool = True,
         pointer: Literal["boundary", "bi_boundary", "linear"] = "boundary",
         no_answer: Literal["sentinel", "verifier", "both"] = "sentinel",
         verifier_weight: float = 1.0,
-        hidden: int = 150,
-        dropout: float = 0.2,
+        hidden: Annotated[int, Range(1)] = 150,
+        dropout: Annotated[float, Range(0, 1)] = 0.2,
     ) -> None:
         super().__init__()
         self.words = matching == "words"
