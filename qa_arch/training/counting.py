@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,8 @@ GLOVE_DIM = 300
 def count(config: Config, trusted: Sequence[str] = TRUSTED) -> dict[str, Any]:
     """total, trainable, blocks and (apart) word_vectors of the model that ``config`` describes.
 
-    ``word_vectors`` is None where they are wanted and no file says how many there are.
+    ``word_vectors`` is None where they are wanted and no file is named that says how many there are.
+    Raises DataError where the file that is named cannot be read: its width would be a guess.
     """
     if config.model["task"] in SELECTING:
         return _count_selection(config, trusted)
@@ -61,8 +61,7 @@ def _vector_shape(config: Config) -> tuple[int, int] | None:
     """(words, width) of the vectors; no words where no file is named."""
     if not config.glove.use:
         return None
-    path = config.glove.path
-    if path and Path(path).is_file():
-        matrix = read_vectors(path, dim=config.glove.dim, backend=config.glove.backend).matrix
+    if config.glove.path:
+        matrix = read_vectors(config.glove.path, config.glove.dim, backend=config.glove.backend).matrix
         return matrix.shape[0], matrix.shape[1]
     return 0, config.glove.dim or GLOVE_DIM

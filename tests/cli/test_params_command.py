@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
+
+from qa_arch.features.glove import WordVectors
 
 # As published, less the pooler (590,592) that span models do not use.
 ENCODERS = {
@@ -61,6 +64,36 @@ def test_the_match_lstm_has_the_published_counts(params, overrides, total, monke
     model, *rest = overrides
     counts = params(f"model=match_lstm/{model}", "glove.dim=300", *rest)
     assert counts["total"] == counts["trainable"] == sum(counts["blocks"].values()) == total
+
+
+def test_vectors_that_are_named_give_the_width(params, qa_arch, tmp_path):
+    """No guess where the file is missing, and a folder that a run keeps is read as well."""
+    code, _, err = qa_arch("params", "model=proposed", f"glove.path={tmp_path / 'absent.txt'}")
+    assert (code, "no such file of word vectors" in err) == (4, True)
+    kept = WordVectors(("the", "mill"), np.eye(3, 5, -1, dtype=np.float32))
+    kept.save(tmp_path)
+    narrow = params("model=proposed", f"glove.path={tmp_path}")
+    assert narrow["word_vectors"] == 3 * 5
+    assert narrow["total"] < params("model=proposed", "glove.path=null", "glove.dim=6")["total"]
+    assert narrow["total"] == params("model=proposed", "glove.path=null", "glove.dim=5")["total"]
+
+
+@pytest.mark.parametrize(
+    ("model", "setting"),
+    [
+        ("proposed", "hidden=0"),
+        ("proposed", "dropout=1.5"),
+        ("proposed", "suffix_prefix=-1"),
+        ("bert", "dropout=-0.1"),
+        ("match_lstm/boundary", "hidden=0"),
+        ("match_lstm/sequence", "pointer_dropout=2"),
+    ],
+)
+def test_settings_of_models_have_ranges(qa_arch, model, setting):
+    code, _, err = qa_arch("params", f"model={model}", f"model.{setting}")
+    assert code == 2
+    assert f"model.{setting.partition('=')[0]}: " in err
+    assert "out of range" in err
 
 
 def test_a_frozen_encoder_is_not_trainable(params):
