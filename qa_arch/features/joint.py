@@ -29,18 +29,18 @@ def check_lengths(max_length: int, stride: int, max_question: int, specials: int
     scripts, not the step from one to the next; all lengths are tokens.
     """
     if max_question < 1:
-        raise ConfigError(f"data.max_question={max_question}: a question needs at least 1 token")
+        raise ConfigError(f"features.max_question={max_question}: a question needs at least 1 token")
     if stride < 0:
-        raise ConfigError(f"data.stride={stride}: the overlap of windows cannot be negative")
+        raise ConfigError(f"features.stride={stride}: the overlap of windows cannot be negative")
     room = max_length - max_question - specials
     if room < 1:
         raise ConfigError(
-            f"data.max_length={max_length} leaves no room for the passage beside max_question="
+            f"features.max_length={max_length} leaves no room for the passage beside max_question="
             f"{max_question} and {specials} special tokens: raise max_length or lower max_question"
         )
     if stride >= room:
         raise ConfigError(
-            f"data.stride={stride} (the overlap of neighbouring windows) must be below {room} = "
+            f"features.stride={stride} (the overlap of neighbouring windows) must be below {room} = "
             f"max_length - max_question - special tokens = {max_length} - {max_question} - {specials}"
         )
 

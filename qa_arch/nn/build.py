@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging as hf_logging
 
@@ -156,7 +157,7 @@ def _load(name: str, config: PretrainedConfig) -> PreTrainedModel:
                 output_loading_info=True,
                 **without_pooler(backbone_class),
             )
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise _unavailable(name, error) from error
     if report["missing_keys"]:
         missing = sorted(report["missing_keys"])

@@ -21,7 +21,9 @@ from qa_arch.errors import ConfigError, DataError, UnavailableError
 from qa_arch.features import tokenizers
 from qa_arch.features.cache import windows_of
 from qa_arch.features.glove import WordVectors, oov_rate, read_vectors
+from qa_arch.features.joint import check_lengths
 from qa_arch.features.table import FeatureTable
+from qa_arch.features.template import probe
 from qa_arch.models.assemble import build_model
 from qa_arch.nn.build import build_encoder
 from qa_arch.nn.known import resolve
@@ -56,6 +58,9 @@ def assemble(config: Config, trusted: Sequence[str] = TRUSTED) -> Parts:
     """Read the data, then build tokenizer, features and model; the cheap checks come first."""
     sets = load_sets(config.data)
     tokenizer = make_tokenizer(config.encoder, sets["train"])
+    windows = config.features
+    specials = probe(tokenizer, segments=False).specials
+    check_lengths(windows.max_length, windows.stride, windows.max_question, specials)
     encoder = make_encoder(config, tokenizer)
     tables = {
         split: make_features(config, questions, tokenizer, encoder) for split, questions in sets.items()
@@ -122,11 +127,11 @@ def make_tokenizer(settings: EncoderSettings, train: QuestionSet) -> PreTrainedT
     name = resolve(str(settings.name))
     try:
         return AutoTokenizer.from_pretrained(name, use_fast=True, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        first = str(error).strip().splitlines()[0]
+    except Exception as error:  # a damaged tokenizer.json may raise anything, a missing package ImportError
+        first = (str(error).strip().splitlines() or [""])[0]
         raise UnavailableError(
-            f"encoder.name: no tokenizer for '{name}' ({first});"
-            " check the name and the connection, or give a local folder"
+            f"encoder.name: no tokenizer for '{name}' ({type(error).__name__}: {first}); check the name and"
+            " the connection, or give a local folder with a tokenizer.json"
         ) from error
 
 

@@ -264,11 +264,11 @@ def test_windows_cover_every_token_with_the_exact_overlap(
 @pytest.mark.parametrize(
     ("max_length", "stride", "max_question", "says"),
     [
-        (128, 96, 64, "stride"),
-        (384, 316, 64, "stride"),
-        (64, 0, 64, "no room"),
-        (384, -1, 64, "negative"),
-        (384, 128, 0, "max_question"),
+        (128, 96, 64, r"features\.stride=96"),
+        (384, 316, 64, r"features\.stride=316"),
+        (64, 0, 64, r"features\.max_length=64 leaves no room"),
+        (384, -1, 64, r"features\.stride=-1.*negative"),
+        (384, 128, 0, r"features\.max_question=0"),
     ],
 )
 def test_lengths_that_do_not_fit_are_refused(max_length, stride, max_question, says):

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from qa_arch.data.synthetic import generate
-from qa_arch.errors import ConfigError, DataError
+from qa_arch.errors import ConfigError, DataError, UnavailableError
 from qa_arch.results.record import read_questions, read_record
+from qa_arch.training import assemble as assemble_module
 from qa_arch.training import spans
 from qa_arch.training.assemble import load_sets
 from qa_arch.training.final import warn_if_mute
@@ -105,6 +106,25 @@ def test_sets_that_share_an_article_are_refused(configure):
     for shared in (replace(data, calibration=data.train), replace(data, dev=data.calibration)):
         with pytest.raises(DataError, match=r"share \d article"):
             load_sets(shared)
+
+
+def test_windows_that_cannot_move_on_are_refused_before_the_encoder_is_loaded(configure, monkeypatch):
+    config = configure("features.max_length=64", "features.max_question=32", "features.stride=30")
+    monkeypatch.setattr(assemble_module, "make_encoder", lambda *_, **__: pytest.fail("loaded"))
+    with pytest.raises(ConfigError, match=r"features\.stride=30 .* below 29 "):
+        assemble_module.assemble(config)
+
+
+@pytest.mark.parametrize("content", [None, "{", '{"a": 1}'])
+def test_a_folder_without_a_sound_tokenizer_is_told_in_one_line(configure, tmp_path, content):
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    if content:
+        (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+        (tmp_path / "tokenizer.json").write_text(content)
+    settings = replace(configure().encoder, init="pretrained", name=str(tmp_path))
+    with pytest.raises(UnavailableError, match=r"no tokenizer for .* with a tokenizer\.json") as caught:
+        assemble_module.make_tokenizer(settings, generate(1, 0))
+    assert "\n" not in str(caught.value)
 
 
 def test_a_run_that_recovers_leaves_no_old_traceback(run_training, breaking, monkeypatch, tmp_path):
