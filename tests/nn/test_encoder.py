@@ -6,6 +6,7 @@ import json
 
 import pytest
 import torch
+from transformers import AutoConfig, AutoModel
 
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.nn.build import build_encoder
@@ -172,6 +173,40 @@ def test_saved_folders_load_and_gaps_are_refused(tmp_path):
     encoder.backbone.save_pretrained(tmp_path / "gap")
     with pytest.raises(UnavailableError, match=r"lacks 2 weights of bert \(encoder.layer.1.output.dense"):
         build_encoder(str(tmp_path / "gap"))
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 100])
+def test_damaged_weights_are_one_line_too(tmp_path, content):
+    tiny().backbone.save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(UnavailableError, match="cannot be loaded"):
+        build_encoder(str(tmp_path))
+
+
+OTHERS = {
+    "modernbert": {"cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3},
+    "deberta-v2": {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 8},
+    "mpnet": {"pad_token_id": 1},
+}
+
+
+@pytest.mark.parametrize("family", OTHERS)
+def test_folders_of_other_families_are_encoders_too(tmp_path, family):
+    """Read with padding as without, a gradient for all, rebuilt from the description, layers in order."""
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    config = AutoConfig.for_model(family, vocab_size=60, **{"pad_token_id": 0} | sizes | OTHERS[family])
+    AutoModel.from_config(config).save_pretrained(tmp_path)
+    encoder = build_encoder(str(tmp_path)).eval()
+    ids, mask = torch.randint(5, 60, (2, 9)), torch.ones(2, 9, dtype=torch.bool)
+    mask[1, 6:] = False
+    alone = read(encoder, ids[1:, :6])
+    torch.testing.assert_close(read(encoder, ids, mask)[1:, :6], alone, rtol=0, atol=1e-5)
+    copy = Encoder.from_description(json.loads(json.dumps(encoder.describe()))).eval()
+    copy.load_state_dict(encoder.state_dict())
+    assert torch.equal(read(copy, ids[1:, :6]), alone)
+    alone.square().sum().backward()
+    assert all(parameter.grad is not None for parameter in encoder.parameters())
+    assert {encoder.depth_of(name) for name, _ in encoder.named_parameters()} == {0, 1, 2}
 
 
 def test_names_resolve_to_what_the_library_loads():
