@@ -12,6 +12,8 @@ from typing import Any
 from qa_arch.cli.runs import open_source
 from qa_arch.data import insuranceqa
 from qa_arch.data.stats import Lengths, Statistics, statistics
+from qa_arch.errors import ConfigError
+from qa_arch.types.text import QuestionSet
 
 _COUNTS = ("examples", "negatives", "articles", "articles_with_negatives", "paragraphs")
 _LENGTHS = ("context_words", "question_words", "answer_words")
@@ -33,23 +35,54 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="raise",
         help="stop at the first faulty record, or leave such records out and list them (default: raise)",
     )
+    parser.add_argument(
+        "--encoder",
+        metavar="NAME",
+        help="also score the gold answers cut at the tokens of this encoder (a hub id, a folder or minilm):"
+        " the best that a model on it can reach",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the statistics of every set named; records left out are listed on stderr."""
     if any(source.startswith(insuranceqa.PREFIX) for source in args.data):
+        if args.encoder:
+            raise ConfigError("--encoder: InsuranceQA has words and no passages that are cut into tokens")
         return _insuranceqa(args.data, as_json=args.json)
     found: dict[str, Statistics] = {}
+    best: dict[str, dict[str, Any]] = {}
     for source in args.data:
         questions = open_source(source, on_error=args.on_error)
         found[source] = statistics(questions)
         for problem in questions.skipped:
             print(f"left out: {problem}", file=sys.stderr)
+        if args.encoder:
+            best[source] = {"ceiling": _ceiling(questions, args.encoder)}
     if args.json:
-        _print_json({source: figures.as_dict() for source, figures in found.items()})
+        _print_json(
+            {source: {**figures.as_dict(), **best.get(source, {})} for source, figures in found.items()}
+        )
     else:
-        _print_table(found)
+        _print_table(found, [one["ceiling"] for one in best.values()])
     return 0
+
+
+def _ceiling(questions: QuestionSet, encoder: str) -> dict[str, Any]:
+    """What gold answers score that are widened to whole tokens, over the answerable questions."""
+    from qa_arch.features.ceiling import ceiling
+    from qa_arch.features.joint import prepare
+    from qa_arch.training.assemble import load_tokenizer
+
+    # The windows of conf/features/windows.yaml; segment ids have no part in it.
+    reached = ceiling(questions, prepare(questions, load_tokenizer(encoder), segments=False))
+    inexact, lost = len(reached.inexact), len(reached.lost)
+    return {
+        "encoder": encoder,
+        "exact": reached.exact,
+        "f1": reached.f1,
+        "inexact": inexact,
+        "in_no_window": lost,
+    }
 
 
 def _insuranceqa(sources: Sequence[str], *, as_json: bool) -> int:
@@ -73,7 +106,7 @@ def _print_json(found: dict[str, Any]) -> None:
     print(json.dumps(found if len(found) > 1 else found.popitem()[1], indent=2, ensure_ascii=False))
 
 
-def _print_table(found: Mapping[str, Statistics]) -> None:
+def _print_table(found: Mapping[str, Statistics], ceilings: Sequence[Mapping[str, Any]] = ()) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -82,6 +115,9 @@ def _print_table(found: Mapping[str, Statistics]) -> None:
         table.add_column(Path(source).name.removesuffix(".json"), justify="right", overflow="fold")
     for label, *cells in _rows(list(found.values())):
         table.add_row(label, *cells)
+    if ceilings:
+        reached = (f"{one['exact']:.2f} / {one['f1']:.2f}" for one in ceilings)
+        table.add_row(f"best EM / F1 with {ceilings[0]['encoder']}", *reached)
     Console().print(table)
 
 

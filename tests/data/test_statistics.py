@@ -82,6 +82,36 @@ def test_the_embedded_set_by_its_name(capsys):
     assert 0 < printed["negatives"] < printed["examples"]
 
 
+@pytest.fixture
+def encoder(tmp_path):
+    """A folder with a tokenizer that has "Velmoran" in one piece."""
+    from qa_arch.features import tokenizers
+
+    folder = tmp_path / "encoder"
+    tokenizers.build("wordpiece", ["Velmoran sailors left a mill-wheel."] * 50, 400).save_pretrained(folder)
+    (folder / "config.json").write_text('{"model_type": "bert"}')
+    return folder
+
+
+def test_the_best_that_a_tokenizer_allows(encoder, tmp_path, capsys, monkeypatch):
+    context = "Velmoran sailors left a mill-wheel."
+    examples = [
+        Example("1", "who", context, "X", (Gold("Velmora", 0),)),
+        Example("2", "what", context, "X", (Gold("mill-wheel", 24),)),
+        Example("3", "which", context, "X", (Gold("sailors", 9),)),
+        Example("4", "why", context, "X"),
+    ]
+    path = tmp_path / "small.json"
+    path.write_text(json.dumps(write(question_set("small", examples, "2.0"))), encoding="utf-8")
+    assert run("--data", str(path), "--encoder", str(encoder), "--json") == 0
+    reached = json.loads(capsys.readouterr().out)["ceiling"]
+    assert reached.pop("exact") == reached.pop("f1") == pytest.approx(100 * 2 / 3)
+    assert reached == {"encoder": str(encoder), "inexact": 1, "in_no_window": 0}
+    monkeypatch.setenv("COLUMNS", "200")
+    run("--data", str(path), "--encoder", str(encoder))
+    assert "66.67 / 66.67" in capsys.readouterr().out
+
+
 def test_json_for_several_sets(file, capsys):
     other = file.with_name("other.json")
     other.write_bytes(file.read_bytes())
