@@ -124,15 +124,27 @@ def make_tokenizer(settings: EncoderSettings, train: QuestionSet) -> PreTrainedT
             )
         texts = dict.fromkeys(text for e in train.examples for text in (e.context, e.question))
         return tokenizers.build(kind, list(texts), settings.vocabulary or 0)  # type: ignore[arg-type]
-    name = resolve(str(settings.name))
+    return load_tokenizer(str(settings.name))
+
+
+def load_tokenizer(encoder: str) -> PreTrainedTokenizerBase:
+    """The tokenizer of a hub id, a local folder or ``minilm``; UnavailableError where there is none."""
+    name = resolve(encoder)
     try:
-        return AutoTokenizer.from_pretrained(name, use_fast=True, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(name, use_fast=True, trust_remote_code=False)
     except Exception as error:  # a damaged tokenizer.json may raise anything, a missing package ImportError
         first = (str(error).strip().splitlines() or [""])[0]
         raise UnavailableError(
             f"encoder.name: no tokenizer for '{name}' ({type(error).__name__}: {first}); check the name and"
             " the connection, or give a local folder with a tokenizer.json"
         ) from error
+    # Without tokenizer files the library makes one that knows no word, and says nothing.
+    if not set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens):
+        raise UnavailableError(
+            f"encoder.name: no tokenizer for '{name}' (it knows special tokens alone); put the encoder's"
+            " tokenizer.json beside its weights, or give a local folder with a tokenizer.json"
+        )
+    return tokenizer
 
 
 def make_encoder(
