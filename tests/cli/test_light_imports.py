@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -63,6 +65,15 @@ def test_help_of_every_command_in_turn():
         "            pass"
     )
     assert loaded(statement) == []
+
+
+def test_nothing_leans_on_what_transformers_removed():
+    """Version 5.3 has neither the question-answering pipeline nor the SQuAD processors and metrics."""
+    root = Path(__file__).resolve().parents[2]
+    sources = [path for package in ("qa_arch", "baselines") for path in (root / package).rglob("*.py")]
+    removed = re.compile(r"transformers\.(pipelines|data)\b|transformers import .*\b(pipeline|squad)")
+    assert len(sources) > 150
+    assert not [path.name for path in sources if removed.search(path.read_text(encoding="utf-8"))]
 
 
 @pytest.fixture
