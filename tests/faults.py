@@ -1000,6 +1000,13 @@ CLASSES = (
         PAIRS,
     ),
     Fault(
+        "a pair ends at any kind of line break",
+        "qa_arch/data/pairs.py",
+        '_text(path).split("\\n")',
+        "_text(path).splitlines()",
+        ("tests/data/test_pairs.py",),
+    ),
+    Fault(
         "a question compared with itself",
         "qa_arch/predict/selection.py",
         "texts[row], (row ^ 1,), ())",

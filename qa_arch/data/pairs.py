@@ -22,7 +22,8 @@ def read_pairs(path: str | Path) -> tuple[Pair, ...]:
     Raises DataError naming file and line.
     """
     pairs: list[Pair] = []
-    for number, line in enumerate(_text(path).splitlines(), start=1):
+    # Only a line feed ends a pair: str.splitlines would also cut at U+2028 or U+0085 inside a question.
+    for number, line in enumerate(_text(path).split("\n"), start=1):
         if not line.strip():
             continue
         fields = [field.strip() for field in line.split("\t")]

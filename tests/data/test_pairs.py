@@ -16,6 +16,13 @@ def test_pairs_with_and_without_labels(tmp_path):
     assert read_pairs(path) == (Pair("Who is it?", "Who was it?", None),)
 
 
+@pytest.mark.parametrize("odd", ["\u2028", "\x85", "\x0b", "\x0c"])
+def test_only_a_line_feed_ends_a_pair(tmp_path, odd):
+    path = tmp_path / "pairs.tsv"
+    path.write_bytes(f"Who is{odd}it?\tWho was it?\t1\r\nWhere?\tWhen?\t0\r\n".encode())
+    assert read_pairs(path) == (Pair(f"Who is{odd}it?", "Who was it?", True), Pair("Where?", "When?", False))
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
