@@ -13,8 +13,8 @@ from qa_arch.errors import RunError
 from qa_arch.results.record import QUESTIONS, read_record
 
 DATA = "QA_ARCH_DATA"
-PREFIX = "insuranceqa:"
-"""Stands before the folder in a source of that data set (``data.insuranceqa``)."""
+PREFIXES = ("insuranceqa:", "types:")
+"""Stand before the path in a source of these data sets (``data.insuranceqa``, ``data.question_types``)."""
 
 
 def publish(run: Path, folder: Path) -> Path:
@@ -43,8 +43,9 @@ def _portable(value: Any, where: str) -> Any:
         return [_portable(item, where) for item in value]
     if not isinstance(value, str):
         return value
-    if value.startswith(PREFIX):
-        return PREFIX + _portable(value.removeprefix(PREFIX), where)
+    for prefix in PREFIXES:
+        if value.startswith(prefix):
+            return prefix + _portable(value.removeprefix(prefix), where)
     if not Path(value).is_absolute():
         return value
     data = os.environ.get(DATA)

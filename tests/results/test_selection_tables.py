@@ -95,13 +95,16 @@ def test_counts_of_another_kind_of_data(tmp_path):
         experiment_tables(tmp_path)
 
 
-def test_the_folder_of_insuranceqa_is_not_published(make_selection, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("prefix", "rest"), [("insuranceqa:", "insuranceqa:train"), ("types:", "trec/train_5500.label")]
+)
+def test_the_folder_behind_a_prefix_is_not_published(make_selection, tmp_path, monkeypatch, prefix, rest):
     monkeypatch.setenv("QA_ARCH_DATA", str(tmp_path / "data"))
     (tmp_path / "data").mkdir()
-    source = f"insuranceqa:{tmp_path}/data/insuranceqa:train"
+    source = f"{prefix}{tmp_path}/data/{rest}"
     make_selection(config={"data": {"train": source}}).write(tmp_path / "run")
     said = json.loads((publish(tmp_path / "run", tmp_path / "out") / "run.json").read_text())
-    assert said["config"]["data"]["train"] == "insuranceqa:$QA_ARCH_DATA/insuranceqa:train"
-    make_selection(config={"data": {"train": "insuranceqa:/elsewhere/x:train"}}).write(tmp_path / "run")
+    assert said["config"]["data"]["train"] == f"{prefix}$QA_ARCH_DATA/{rest}"
+    make_selection(config={"data": {"train": f"{prefix}/elsewhere/{rest}"}}).write(tmp_path / "run")
     with pytest.raises(RunError, match="lies outside"):
         publish(tmp_path / "run", tmp_path / "out")
