@@ -32,7 +32,7 @@ from baselines.span_features import (
     bucket_edges,
     inverse_document_frequencies,
 )
-from qa_arch.errors import DataError
+from qa_arch.errors import ConfigError, DataError
 from qa_arch.metrics.squad import score
 from qa_arch.types.text import Answer, Example, QuestionSet
 
@@ -55,6 +55,12 @@ class Settings:
     """The weight table has 2 ** bits rows for hashed features."""
     max_words: int = MAX_WORDS
     seed: int = 13
+
+    def __post_init__(self) -> None:
+        if self.passes < 1 or not self.l2 or min(self.l2) < 0:
+            raise ConfigError(
+                f"passes={self.passes}, l2={self.l2}: at least one pass and one penalty, none below 0"
+            )
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from qa_arch.config.check import Range
+from qa_arch.errors import ConfigError
 from qa_arch.nn.features import WordFeatures
 from qa_arch.nn.masking import at_least_float32, fill, masked_softmax
 from qa_arch.nn.segments import reverse
@@ -30,9 +31,12 @@ class QaLstm(nn.Module):
 
     ``encoder="subilstm"`` reads suffixes and prefixes of at most ``window`` words in both directions
     instead (Brahma 2018). ``pooling="max"`` keeps the ``k`` largest values of each state. ``filters=0``
-    is no convolution. The vectors that stand for words are trained unless ``train_vectors`` is false.
-    ``type_dim`` is the width of a learned vector for the class of the question (of ``classes``), which
-    every word of the question has behind its own and the words of answers have as zeros; 0 is none.
+    is no convolution; what comes out of one has no head and tail. The vectors that stand for words are
+    trained unless ``train_vectors`` is false. ``type_dim`` is the width of a learned vector for the class
+    of the question (of ``classes``), which every word of the question has behind its own and the words of
+    answers have as zeros; 0 is none.
+
+    Raises ConfigError for a ``k`` or a pooling that would mean nothing.
     """
 
     def __init__(
@@ -53,6 +57,12 @@ class QaLstm(nn.Module):
         classes: Annotated[int, Range(1)] = 50,
     ) -> None:
         super().__init__()
+        if k > 1 and pooling != "max":
+            raise ConfigError(
+                f"model.k: only pooling=max keeps the {k} largest values; with {pooling} set it to 1"
+            )
+        if filters and pooling == "head_tail":
+            raise ConfigError("model.pooling: filters have no head and tail; use max or mean, or filters=0")
         self.words = WordFeatures(0, vectors=vectors, train_vectors=train_vectors)
         self.types = nn.Embedding(1 + classes, type_dim, padding_idx=0) if type_dim else None
         if self.types is not None:  # from the model without it on: answers have zeros there as well

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from qa_arch.data.selection import selection_set, words
 from qa_arch.data.synthetic import typed
-from qa_arch.errors import DataError
+from qa_arch.errors import ConfigError, DataError
 from qa_arch.types.text import SelectionQuestion, SelectionSet
 
 PREFIX = "types:"
@@ -59,9 +59,18 @@ def class_set(name: str, labelled: Iterable[tuple[str | None, str]]) -> Selectio
 
 
 def hold_out_questions(task: SelectionSet, share: float, seed: int) -> dict[str, SelectionSet]:
-    """Train and calibration, a seeded ``share`` of the questions; equal questions stay together."""
+    """Train and calibration, a seeded ``share`` of the questions; equal questions stay together.
+
+    Raises ConfigError where one of the two would be empty.
+    """
     texts = sorted({question.question for question in task.questions})
-    held = set(random.Random(seed).sample(texts, round(share * len(texts))))
+    count = round(share * len(texts))
+    if not 0 < count < len(texts):
+        raise ConfigError(
+            f"data.hold_out_share: {share:g} of the {len(texts)} questions of {task.name} leaves none to"
+            f" {'calibrate' if not count else 'train'} on; change it, or name a calibration set"
+        )
+    held = set(random.Random(seed).sample(texts, count))
     parts = {
         "train": [question for question in task.questions if question.question not in held],
         "calibration": [question for question in task.questions if question.question in held],

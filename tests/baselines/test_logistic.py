@@ -19,7 +19,7 @@ from baselines.span_features import (
 )
 from qa_arch.data.squad import question_set
 from qa_arch.data.synthetic import demo_sets
-from qa_arch.errors import DataError
+from qa_arch.errors import ConfigError, DataError
 from qa_arch.metrics.squad import score
 from qa_arch.types.text import Answer, Candidate, Example, Gold, QuestionSet
 
@@ -317,6 +317,12 @@ def test_the_best_pass_and_penalty_are_kept(script, patience, number, column, ma
     assert chosen.f1 == 25 * right
     assert [done["pass"] for done in noted] == list(range(1, made + 1))
     assert [done["calibration_f1"] for done in noted] == [[25 * n for n in row] for row in script[:made]]
+
+
+@pytest.mark.parametrize("settings", [{"passes": 0}, {"l2": ()}, {"l2": (0.1, -1.0)}], ids=str)
+def test_settings_that_cannot_be_fitted(settings) -> None:
+    with pytest.raises(ConfigError, match="at least one pass and one penalty"):
+        Settings(**settings)
 
 
 def test_without_a_gold_candidate_nothing_can_be_learned() -> None:

@@ -9,6 +9,7 @@ import torch
 from torch.nn.functional import cosine_similarity
 
 from baselines.qa_lstm import AnswerAttention, BiLSTM, Convolution, QaLstm, pool
+from qa_arch.errors import ConfigError
 from qa_arch.training.losses import hinge_loss
 from qa_arch.types.tensors import SelectionBatch
 
@@ -137,6 +138,20 @@ def test_the_score_is_the_cosine_of_the_pair():
     for row, place, answer in [(0, 0, 2), (1, 0, 1), (1, 1, 2), (1, 2, 0)]:
         torch.testing.assert_close(found[row, place], cosine_similarity(told[row], told[answer])[0])
     assert found[0, 1:].tolist() == [NO, NO]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"pooling": "mean", "k": 2}, "only pooling=max keeps the 2 largest"),
+        ({"pooling": "head_tail", "k": 2}, "only pooling=max"),
+        ({"pooling": "head_tail", "filters": 4}, "no head and tail"),
+    ],
+    ids=str,
+)
+def test_settings_that_would_do_nothing_are_refused(settings, said):
+    with pytest.raises(ConfigError, match=said):
+        new_model(**settings)
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,13 @@ def test_equal_questions_are_held_out_together():
     assert {question.question for question in other.questions} != held
 
 
+@pytest.mark.parametrize(("share", "lacks"), [(0.1, "calibrate"), (0.9, "train")])
+def test_a_share_that_leaves_a_side_empty_is_refused(share, lacks):
+    rows = [(CLASSES[0], f"Is it {n} ?") for n in range(3)]
+    with pytest.raises(ConfigError, match=f"data.hold_out_share: {share} of the 3 .* none to {lacks} on"):
+        hold_out_questions(class_set("few", rows), share, seed=1)
+
+
 def test_generated_questions_are_of_every_class_and_their_names_of_one_split():
     sets = {split: typed.questions(200, 5, split) for split in ("train", "calibration", "dev")}
     assert all({label for label, _ in made} == set(CLASSES) for made in sets.values())

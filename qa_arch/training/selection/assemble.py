@@ -13,8 +13,8 @@ from torch import nn
 from qa_arch.config.schema import Config, Data, require_vectors
 from qa_arch.config.target import TRUSTED
 from qa_arch.data.insuranceqa import PREFIX as INSURANCEQA
+from qa_arch.data.question_types import CLASSES, hold_out_questions, open_types
 from qa_arch.data.question_types import PREFIX as TYPES
-from qa_arch.data.question_types import hold_out_questions, open_types
 from qa_arch.data.selection import from_squad, open_insuranceqa, selection_set
 from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.features.glove import WordVectors, read_vectors
@@ -50,6 +50,7 @@ class SelectionParts:
 
 def assemble(config: Config, trusted: Sequence[str] = TRUSTED) -> SelectionParts:
     """Read the data, then build word vectors, tables and model."""
+    _check_classes(config)
     sets = load_sets(config)
     if (classifier := _classifier(config, trusted)) is not None:
         sets = {split: with_types(task, classifier) for split, task in sets.items()}
@@ -62,6 +63,13 @@ def assemble(config: Config, trusted: Sequence[str] = TRUSTED) -> SelectionParts
     model = build_model(config.model, None, vector_tensor(vectors), trusted)
     types = config.selection.types
     return SelectionParts(sets, tables, vectors, model, Path(types) if types else None)
+
+
+def _check_classes(config: Config) -> None:
+    """A classifier scores, and a class as a feature is one of, the classes of ``CLASSES``."""
+    classes = config.model.get("classes", len(CLASSES))
+    if classes != len(CLASSES):
+        raise ConfigError(f"model.classes: {classes}; questions are of {len(CLASSES)} classes, leave it so")
 
 
 def _classifier(config: Config, trusted: Sequence[str]) -> SelectionPredictor | None:
