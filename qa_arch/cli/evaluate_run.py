@@ -97,12 +97,20 @@ class Target:
 def run(args: argparse.Namespace) -> int:
     """Predict, score, write predictions and record into the run folder, print the scores as JSON."""
     if named := _given(args, OF_FILES):
-        raise ConfigError(f"{named} is for prediction files; with --run, --margin sets the null margin")
+        raise ConfigError(
+            f"{named} is for prediction files: a run scored with --run leaves its own (predictions.json) for"
+            " --predictions; the null margin of --run is --margin"
+        )
     folder = derived.place(args.run_folder, args.decode, args.record)
     record = derived.begin(args.run_folder, args.decode, folder) if args.record else read_record(folder)
     from qa_arch.config.schema import validate
 
     config = validate(record.config)
+    if args.decode and config.model["task"] != "span":
+        raise ConfigError(
+            f"--decode: {args.run_folder[0]} is of task {config.model['task']}, and only spans are searched"
+            " for; leave it out"
+        )
     target = _target(record, config, args.data)
     _check_target(target, args)
 
@@ -190,12 +198,13 @@ def _open_for(config: Config, source: str | list[str], name: str) -> QuestionSet
     """A set as the run's task reads it."""
     if config.model["task"] not in SELECTING:
         return open_source(source, name, config.data.on_error)
-    first = source if isinstance(source, str) else source[0]
-    if config.model["task"] == "classification":
-        return open_types(first, name=name)
-    if first.startswith(INSURANCEQA):
-        return open_insuranceqa(first, name=name)
-    return from_squad(open_source(source, name, config.data.on_error))
+    first, *others = [source] if isinstance(source, str) else source
+    classifies = config.model["task"] == "classification"
+    if not classifies and not first.startswith(INSURANCEQA):
+        return from_squad(open_source(source, name, config.data.on_error))
+    if others:
+        raise ConfigError(f"--data: {others[0]}: sets like {first} are scored one at a time; name one")
+    return open_types(first, name=name) if classifies else open_insuranceqa(first, name=name)
 
 
 def _check_target(target: Target, args: argparse.Namespace) -> None:

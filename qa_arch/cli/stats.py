@@ -87,6 +87,8 @@ def _ceiling(questions: QuestionSet, encoder: str) -> dict[str, Any]:
 
 def _insuranceqa(sources: Sequence[str], *, as_json: bool) -> int:
     """The counts of answer-selection splits; they have no passages, so they make a table of their own."""
+    if other := next((source for source in sources if not source.startswith(insuranceqa.PREFIX)), None):
+        raise ConfigError(f"--data: {other}: is no split of InsuranceQA, as others are; count it by itself")
     splits = {source: insuranceqa.parse(source) for source in sources}
     counts = {s: insuranceqa.statistics(insuranceqa.read(split)).as_dict() for s, split in splits.items()}
     if as_json:
