@@ -66,8 +66,30 @@ def test_tasks_do_not_share_a_table(qa_arch, selecting, trained):
         (["evaluate", "--run", "RUN", "--data", "SET", "--allow-overlap", "--margin", "1"], "no null margin"),
         (["evaluate", "--run", "RUN", "--data", "insuranceqa:nowhere:dev"], "no such folder"),
         (["train", "model=bert", "debug=fast", "data.train=insuranceqa:x:train"], "model=qa_lstm/c"),
+        (
+            ["evaluate", "--run", "RUN", "--decode", "greedy", "--record", "OUT"],
+            "only spans are searched",
+        ),
+        (["evaluate", "--run", "RUN", "--data", "insuranceqa:x:dev", "insuranceqa:x:test1"], "one at a time"),
+        (["evaluate", "--run", "RUN", "--text-metrics"], "predictions.json"),
+        (["stats", "--data", "insuranceqa:x:dev", "SET"], "count it by itself"),
+        (
+            ["train", "model=question_types", "debug=fast", "model.classes=6"],
+            "model.classes: 6; questions",
+        ),
     ],
-    ids=["ask", "predict", "margin", "missing", "wrong model"],
+    ids=[
+        "ask",
+        "predict",
+        "margin",
+        "missing",
+        "wrong model",
+        "decode",
+        "two sets",
+        "text metrics",
+        "counts",
+        "classes",
+    ],
 )
 def test_what_does_not_go_together_is_said(qa_arch, selecting, other_set, tmp_path, arguments, message):
     named = {"RUN": selecting, "SET": other_set, "OUT": tmp_path / "out"}
@@ -136,3 +158,45 @@ def test_pairs_of_questions_are_compared(labels, qa_arch, selecting, tmp_path):
 def test_a_threshold_is_a_cosine(qa_arch, selecting, tmp_path):
     code, _, err = qa_arch("paraphrase", selecting, "--pairs", tmp_path / "none.tsv", "--threshold", "2")
     assert (code, "--threshold: 2 is no cosine" in err) == (2, True)
+
+
+def test_insuranceqa_from_training_to_the_second_test_set(qa_arch, tmp_path, monkeypatch, read_json):
+    """The command of experiments/table_2_2/README.md, on a made-up folder of version 1."""
+    folder, run = tmp_path / "insuranceqa", tmp_path / "run"
+    pools = {
+        "dev": "2\tidx_2 idx_4\t1 2 3\n1\tidx_5\t1 4 2\n",
+        "test1": "3\tidx_6 idx_1\t2 3 4\n",
+        "test2": "4 2\tidx_3\t4 1 2\n1\tidx_4 idx_4\t3 2 1\n3\tidx_1\t3 2 1\n",
+    }
+    files = {
+        "vocabulary": "".join(f"idx_{n}\t{word}\n" for n, word in enumerate("abcdef", 1)),
+        "answers.label.token_idx": "1\tidx_1 idx_2\n2\tidx_3\n3\tidx_4 idx_5 idx_6\n4\tidx_2 idx_6\n",
+        "question.train.token_idx.label": "idx_1 idx_3\t1 4\nidx_5\t2\nidx_6 idx_2\t3\n",
+        **{f"question.{name}.label.token_idx.pool": text for name, text in pools.items()},
+    }
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    monkeypatch.setenv("INSURANCEQA", str(folder))
+    small = ["model.hidden=4", "glove=none", "glove.dim=5", "selection.negatives=2", "optim.lr=1e-2"]
+    quick = ["trainer=cpu", "trainer.epochs=2", "trainer.batch_size=2", "trainer.eval_batch_size=1"]
+    quiet = ["trainer.progress=false", "logger=none"]
+    command = ["train", "model=qa_lstm/h", "data=insuranceqa", "name=table_2_2", *small, *quick, *quiet]
+    assert qa_arch(*command, "--folder", run)[0] == 0
+    record = read_json(run / "run.json")
+    assert record["epochs"][0]["windows"] == 4, "a question with two right answers makes two pairs"
+    assert {split: about["questions"] for split, about in record["data"].items()} == {
+        "train": 3,
+        "calibration": 2,
+        "dev": 1,
+    }
+    assert {split: record["scores"][split]["ranked"]["questions"] for split in record["scores"]} == {
+        "calibration": 2,
+        "dev": 1,
+    }
+    code, out, err = qa_arch("evaluate", "--run", run, "--data", f"insuranceqa:{folder}:test2")
+    assert code == 0, err
+    assert json.loads(out)["ranked"]["questions"] == 3
+    record = read_json(run / "run.json")
+    assert record["scores"]["test2"] == json.loads(out)
+    assert record["data"]["test2"]["candidates"] == 3
