@@ -128,7 +128,7 @@ def _through_hydra(overrides: Sequence[str], sweep: Sweep) -> None:
         try:
             hydra_multirun(overrides, sweep, Path(temporary))
         finally:
-            if sweep.folder is not None and sweep.folder.is_dir() and not sweep.dry:
+            if sweep.accepted and sweep.folder is not None:
                 shutil.copytree(temporary, sweep.folder / HYDRA, dirs_exist_ok=True)
 
 

@@ -33,6 +33,7 @@ from qa_arch.sweep.state import (
     Status,
     believed,
     read_manifest,
+    read_status,
     record_of,
     value_of,
 )
@@ -90,6 +91,8 @@ class Sweep:
     folder: Path | None = None
     asked: list[Entry] = field(default_factory=list)
     """Every point of this call, those that were done before as well."""
+    accepted: bool = False
+    """Whether the folder holds this sweep now; until then nothing is written to it."""
 
     def configure(self, raw: Mapping[str, Any]) -> None:
         """Take the ``sweep`` section of the config."""
@@ -115,6 +118,7 @@ class Sweep:
         with lock.hold(self.folder, "sweep"):
             manifest = self._manifest(entries)
             manifest.write(self.folder)
+            self.accepted = True
             for point, entry in zip(points, entries, strict=True):
                 _prepare(self.folder / entry.name, self.to_text(point.raw))
             # Asked again: the same sweep may have run elsewhere until a moment ago.
@@ -239,13 +243,14 @@ def unsuccessful(folder: Path, manifest: Manifest) -> list[Entry]:
 
 
 def start_anew(folder: Path) -> None:
-    """Empty a point's folder but for its config, its log and its count of attempts."""
+    """Empty a point's folder but for its config, its log and its count of attempts: it is queued again."""
     with lock.hold(folder, "run"):
         for path in folder.iterdir():
             if path.is_dir():
                 shutil.rmtree(path)
             elif path.name not in (CONFIG, STATUS, LOG, lock.LOCK):
                 path.unlink()
+        Status(attempts=read_status(folder).attempts).write(folder)
 
 
 def stored_settings(manifest: Manifest, **changes: Any) -> Settings:

@@ -90,12 +90,16 @@ def run(entries: Sequence[Entry], plan: Plan, watch: Callable[[Entry | None], An
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Take a SIGTERM and a closed terminal for an interrupt, so that points are stopped in order."""
+    """Take a SIGTERM and a closed terminal for an interrupt, so that points are stopped in order.
+
+    What is ignored stays so: under nohup a sweep goes on when its terminal closes.
+    """
 
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupted) for number in (signal.SIGTERM, signal.SIGHUP)}
+    heard = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, interrupted) for number in heard}
     try:
         yield
     finally:

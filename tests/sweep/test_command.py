@@ -55,6 +55,25 @@ def test_sweepers_that_ask_for_one_batch_after_another(stubbed, train_m):
     assert (stubbed.folder / "hydra" / "multirun.yaml").is_file()
 
 
+@pytest.mark.parametrize("taken_by", ["work", "another sweep"])
+def test_a_folder_that_is_refused_is_left_as_it_is(stubbed, train_m, taken_by):
+    """Hydra's own files, which it writes before the points are checked, as well."""
+    stubbed.folder.mkdir()
+    (stubbed.folder / "chapter.tex").write_text("years of work")
+    if taken_by == "another sweep":
+        (stubbed.folder / "chapter.tex").unlink()
+        assert train_m("seed=1,2")[0] == 0
+    before = contents(stubbed.folder)
+    code, out, err = train_m("optim.lr=1e-3,1e-4")
+    assert (code, out) == (5, "")
+    assert "sweep.folder=DIR" in err
+    assert contents(stubbed.folder) == before
+
+
+def contents(folder) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def test_what_the_sweeper_is_told(stubbed, monkeypatch, train_m):
     from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 

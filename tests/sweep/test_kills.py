@@ -10,7 +10,7 @@ import pytest
 
 from qa_arch.cli.main import main
 from qa_arch.errors import RunError
-from qa_arch.sweep import carry_out
+from qa_arch.sweep import carry_out, schedule
 from qa_arch.sweep.state import Status, believed, read_manifest
 from qa_arch.system import lifeline, lock
 
@@ -45,6 +45,20 @@ def test_the_sweep_ends_and_all_its_processes_with_it(stubbed, survivors, number
     resume(stubbed)
     assert states(stubbed) == ["ok"] * 4
     assert sorted(stubbed.begun()[len(before) :]) == ["seed2", "seed3", "seed4"]
+
+
+def test_under_nohup_a_closed_terminal_ends_nothing():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with schedule.ended_by_signals():
+            os.kill(os.getpid(), signal.SIGHUP)
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGTERM)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    except KeyboardInterrupt:
+        pytest.fail("the closed terminal was taken for an interrupt")
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_point_is_killed_and_its_children_with_it(stubbed, survivors):
@@ -103,6 +117,17 @@ def test_two_launches_in_one_second(stubbed):
     codes = [process.wait(60) for process in [stubbed.start(1, 2), stubbed.start(1, 2)]]
     assert 0 in codes
     assert sorted(stubbed.begun()) == ["seed1", "seed2"]
+
+
+def test_an_interrupted_retry_is_gone_on_with(stubbed):
+    """Emptied points have no result any more, whatever they had before."""
+    stubbed.does(seed1="oom", seed2="failed").launch(1, 2)
+    for seed in (1, 2):
+        carry_out.start_anew(stubbed.point(seed))
+    assert states(stubbed) == ["queued", "queued"]
+    stubbed.does()
+    resume(stubbed)
+    assert states(stubbed) == ["ok", "ok"]
 
 
 def test_retry_begins_anew(stubbed, monkeypatch, capsys):
