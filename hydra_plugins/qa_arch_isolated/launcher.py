@@ -43,6 +43,7 @@ class _JobsLauncher(IsolatedLauncher):
 
         super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
         self.sweep.engine = engine(self.cluster, self.parameters, self.sweep.settings)
+        self.sweep.here = self.cluster == "local"
 
 
 class LocalJobsLauncher(_JobsLauncher):

@@ -140,13 +140,12 @@ def _go_on(folder: Path, args: argparse.Namespace) -> int:
         settings = carry_out.stored_settings(
             manifest, n_jobs=args.n_jobs, devices=devices, fail_fast=args.fail_fast
         )
-        carry_out.check_devices(manifest.points, settings)
-        if args.action == "retry":
-            todo = carry_out.unsuccessful(folder, manifest)
-            for entry in todo:
-                carry_out.start_anew(folder / entry.name)
-        else:
-            todo = carry_out.unfinished(folder, manifest)
+        retry = args.action == "retry"
+        todo = (carry_out.unsuccessful if retry else carry_out.unfinished)(folder, manifest)
+        if pool := carry_out.check_devices(todo, settings):
+            preflight.check_pool(pool)
+        for entry in todo if retry else ():
+            carry_out.start_anew(folder / entry.name)
         try:
             carry_out.carry_out(folder, manifest, todo, settings, point_command(manifest.trusted))
         except KeyboardInterrupt:

@@ -83,11 +83,13 @@ class Sweep:
     grid: Grid
     command: schedule.Command
     to_text: Callable[[dict[str, Any]], str]
-    preflight: Callable[[Sequence[Point], Sequence[str]], Any]
+    preflight: Callable[[Sequence[Point], Sequence[str], list[str] | None, bool], Any]
     settings: Settings = field(default_factory=Settings)
     trusted: Sequence[str] = ()
     dry: bool = False
     engine: schedule.Engine = schedule.run
+    here: bool = True
+    """Whether the points run on this machine, with its devices."""
     folder: Path | None = None
     asked: list[Entry] = field(default_factory=list)
     """Every point of this call, those that were done before as well."""
@@ -108,11 +110,12 @@ class Sweep:
         entries = [Entry(p.name, p.key, list(p.overrides), p.devices) for p in points]
         self.place(points[0].config.runs_dir, points[0].config.name)
         assert self.folder is not None
-        check_devices(entries, self.settings)
+        pool = check_devices(entries, self.settings)
         self._manifest(entries)
         self.asked += [entry for entry in entries if entry not in self.asked]
         todo = self._todo(entries)
-        self.preflight([p for p, entry in zip(points, entries, strict=True) if entry in todo], self.trusted)
+        waiting = [point for point, entry in zip(points, entries, strict=True) if entry in todo]
+        self.preflight(waiting, self.trusted, pool, self.here)
         if self.dry:
             return [DRY_VALUE for _ in entries]
         with lock.hold(self.folder, "sweep"):
@@ -182,14 +185,17 @@ def require_room(folder: Path, new: Manifest) -> None:
         raise RunError(f"{folder}: cannot be written (no right to write in {there}); give sweep.folder=DIR")
 
 
-def check_devices(entries: Sequence[Entry], settings: Settings) -> None:
-    """ConfigError where a point wants more devices than there are to hand out."""
+def check_devices(entries: Sequence[Entry], settings: Settings) -> list[str] | None:
+    """The devices to hand out, None where no point takes one; ConfigError where one wants more than all."""
     pool = device_pool(settings)
+    if pool is None or not any(entry.devices for entry in entries):
+        return None
     for entry in entries:
-        if pool is not None and entry.devices > len(pool):
+        if entry.devices > len(pool):
             raise ConfigError(
                 f"{title(entry.overrides)}: wants {entry.devices} devices and sweep.devices names {len(pool)}"
             )
+    return pool
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from qa_arch.cli.main import main
+from qa_arch.errors import ConfigError
 from qa_arch.sweep.state import read_manifest
 
 
@@ -17,7 +18,7 @@ from qa_arch.sweep.state import read_manifest
 def train_m(stubbed, monkeypatch, capsys):
     """``train_m(*arguments)`` -> exit code, stdout, stderr, with points that train nothing."""
     monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda trusted: stubbed.command)
-    monkeypatch.setattr("qa_arch.sweep.preflight.check", lambda points, trusted: None)
+    monkeypatch.setattr("qa_arch.sweep.preflight.check", lambda *_: None)
 
     def call(*arguments: str) -> tuple[int, str, str]:
         capsys.readouterr()
@@ -172,6 +173,30 @@ def test_a_sweep_is_finished_by_resume(stubbed, train_m, capsys):
     assert main(["sweep", "resume", str(stubbed.folder), "--n-jobs", "2", "--devices", "0,1"]) == 0
     assert "3 points: 3 ok" in capsys.readouterr().out
     assert sorted(stubbed.begun()) == ["seed1", "seed1", "seed2", "seed2", "seed3"]
+
+
+def test_resume_asks_for_the_devices_that_it_is_given(stubbed, train_m, monkeypatch, capsys):
+    """Before a point is emptied or begun; where none is given none is asked for."""
+    asked = []
+
+    def refuse(pool):
+        asked.append(pool)
+        raise ConfigError("sweep.devices: torch sees no device 9")
+
+    monkeypatch.setattr("qa_arch.sweep.preflight.check_pool", refuse)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    stubbed.does(seed1="failed")
+    train_m("seed=1,2", "trainer.accelerator=auto")
+    (stubbed.point(1) / "last.ckpt").write_text("")
+    before = stubbed.begun()
+    for action in ("resume", "retry"):
+        assert main(["sweep", action, str(stubbed.folder), "--devices", "0,9"]) == 2
+        assert "no device 9" in capsys.readouterr().err
+    assert asked == [["0", "9"]] * 2
+    assert stubbed.begun() == before
+    assert (stubbed.point(1) / "last.ckpt").exists()
+    assert main(["sweep", "resume", str(stubbed.folder)]) == 1
+    assert len(asked) == 2
 
 
 def test_the_process_of_a_sweep_never_imports_torch(tmp_path):

@@ -11,7 +11,9 @@ import pytest
 from qa_arch.cli.compose import compose, split_grid
 from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import validate
+from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, DataError
+from qa_arch.sweep import preflight
 from qa_arch.sweep.carry_out import Grid
 from qa_arch.sweep.environment import SCRUBBED, point_environment
 from qa_arch.sweep.points import ALL_DEVICES, make_points, sources
@@ -175,6 +177,35 @@ def test_settings_that_cannot_be_meant(raw, message):
 def test_a_device_that_is_not_there():
     with pytest.raises(ConfigError, match=r"no device 2; CUDA_VISIBLE_DEVICES=0,1 leaves 2"):
         device_pool(read_settings({"devices": [2]}), {"CUDA_VISIBLE_DEVICES": "0,1"})
+
+
+@pytest.mark.parametrize(
+    ("pool", "found", "problem"),
+    [
+        (None, 0, None),
+        (["0", "2"], 2, None),
+        (["0", "7", "1"], 1, "sweep.devices: torch sees no device 7;"),
+        (["GPU-a"], 0, "sweep.devices: torch sees no device GPU-a;"),
+    ],
+)
+def test_devices_that_are_handed_out_are_there(monkeypatch, pool, found, problem):
+    """torch counts what the pool names up to the first that there is not."""
+    monkeypatch.setattr("torch.cuda.device_count", lambda: found)
+    said = preflight._first_problem({"points": [], "pool": pool, "here": True}, ())
+    assert (said and said[: len(problem or "")]) == problem
+
+
+@pytest.mark.parametrize(
+    ("here", "problem"), [(True, "seed=1: trainer.accelerator: gpu"), (False, "seed=1: unknown setting")]
+)
+def test_devices_of_another_machine_are_not_asked_for(monkeypatch, here, problem):
+    """A login node has no GPU; what a model takes is checked there all the same."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    config = asdict(one("trainer=8gb").config)
+    wrong = {**config, "model": {**config["model"], "dropuot": 0.1}}
+    points = [{"title": "seed=1", "config": each} for each in (config, wrong)]
+    said = preflight._first_problem({"points": points, "pool": None, "here": here}, TRUSTED)
+    assert str(said).startswith(problem)
 
 
 def test_the_environment_of_a_point(monkeypatch):

@@ -156,7 +156,7 @@ def test_a_dry_search_writes_nothing(tmp_path):
 def test_through_hydra(stubbed, monkeypatch, capsys):
     """``train -m hydra/sweeper=optuna``: points of our launcher, in one sweep that grows."""
     monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda trusted: stubbed.command)
-    monkeypatch.setattr("qa_arch.sweep.preflight.check", lambda points, trusted: None)
+    monkeypatch.setattr("qa_arch.sweep.preflight.check", lambda *_: None)
 
     def train(trials: int) -> str:
         found = ["hydra/sweeper=optuna", f"hydra.sweeper.n_trials={trials}", "seed=range(1,50)"]

@@ -22,7 +22,7 @@ pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
 def train_m(stubbed, monkeypatch, capsys):
     """``train_m(*arguments)`` -> exit code, stdout; each point is a job of the local cluster."""
     monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda trusted: stubbed.command)
-    monkeypatch.setattr("qa_arch.sweep.preflight.check", lambda points, trusted: None)
+    monkeypatch.setattr("qa_arch.sweep.preflight.check", lambda *_: None)
 
     def call(*arguments: str) -> tuple[int, str, str]:
         where = [f"sweep.folder={stubbed.folder}", "hydra/launcher=submitit_local"]
@@ -102,6 +102,16 @@ def test_what_a_point_is_not_given(stubbed, train_m, arguments, message):
     assert code == 2
     assert message in err
     assert not stubbed.folder.exists()
+
+
+@pytest.mark.parametrize("cluster", ["local", "slurm"])
+def test_where_devices_are_looked_for(monkeypatch, tmp_path, cluster):
+    """Jobs of a cluster have those of its nodes, and are submitted from one that may have none."""
+    asked = []
+    monkeypatch.setattr("qa_arch.sweep.preflight.check", lambda *told: asked.append(told[2:]))
+    where = [f"runs_dir={tmp_path}", f"hydra/launcher=submitit_{cluster}"]
+    assert main(["train", "-m", "debug=fast", *where, "trainer=8gb", "seed=1,2", "--dry-run"]) == 0
+    assert asked == [(None, cluster == "local")]
 
 
 def test_without_submitit(stubbed, train_m, monkeypatch):
