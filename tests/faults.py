@@ -721,6 +721,41 @@ SWEEPS = (
         "if len(set(hashes)) > 2:",
         ("tests/training/test_ranks.py::test_ranks_of_different_configs_do_not_train",),
     ),
+    Fault(
+        "a rank without memory fails the run",
+        "qa_arch/training/ranks.py",
+        "if not machine.out_of_memory(error) and (",
+        "if machine.out_of_memory(error) and (",
+        ("tests/training/test_ranks.py::test_a_rank_without_memory_is_an_out_of_memory",),
+    ),
+    Fault(
+        "fewer ranks go on with a checkpoint",
+        "qa_arch/training/callbacks.py",
+        "if wrote != trainer.world_size:",
+        "if wrote < trainer.world_size:",
+        ("tests/training/test_resume.py::test_a_checkpoint_is_of_so_many_ranks",),
+    ),
+    Fault(
+        "a device that is not there is handed out",
+        "qa_arch/sweep/preflight.py",
+        "if found == len(pool):",
+        "if found <= len(pool):",
+        (f"{POINTS}::test_devices_that_are_handed_out_are_there",),
+    ),
+    Fault(
+        "nohup is of no use",
+        "qa_arch/sweep/schedule.py",
+        "if signal.getsignal(n) is not signal.SIG_IGN]",
+        "if n]",
+        (f"{KILLS}::test_under_nohup_a_closed_terminal_ends_nothing",),
+    ),
+    Fault(
+        "a refused folder is written to",
+        "qa_arch/cli/sweep.py",
+        "if sweep.accepted and sweep.folder",
+        "if sweep.folder",
+        ("tests/sweep/test_command.py::test_a_folder_that_is_refused_is_left_as_it_is",),
+    ),
 )
 
 

@@ -125,10 +125,17 @@ class RandomState(pl.Callback):
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict
     ) -> None:
+        wrote = len(checkpoint["random"])
+        if wrote != trainer.world_size:  # as devices=auto finds more or fewer of them
+            raise RunError(
+                f"a checkpoint of world size {wrote} cannot be gone on with in one of {trainer.world_size}:"
+                " some windows would be trained twice and others not; give the run as many devices as it had,"
+                " or --if-exists replace"
+            )
         self.pending = checkpoint["random"]
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if trainer.global_rank < len(self.pending):
+        if self.pending:
             restore_random_state(self.pending[trainer.global_rank])
         self.pending = []
 

@@ -41,8 +41,9 @@ class KeepLast(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         # Gradients half accumulated are not in a checkpoint, so it waits for the optimizer step.
-        due = trainer.strategy.broadcast(time.monotonic() - self.saved >= self.seconds)
-        if due and (batch_idx + 1) % self.accumulate == 0 and not trainer.is_last_batch:
+        if (batch_idx + 1) % self.accumulate or trainer.is_last_batch:
+            return
+        if trainer.strategy.broadcast(time.monotonic() - self.saved >= self.seconds):
             self._save(trainer)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

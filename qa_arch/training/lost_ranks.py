@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,10 @@ from qa_arch.results.record import Status, read_record
 
 NOTICE = 20.0
 """Seconds that rank 0 has to notice by itself."""
+OUT_OF_MEMORY = 99
+"""Exit code of a rank that had no memory left: rank 0 sees no more of it than a closed connection."""
+ENDING = 5.0
+"""Seconds between the closing of a rank's connections and its end."""
 
 
 class Process(Protocol):
@@ -38,20 +43,37 @@ def ended_when_lost(others: Sequence[Process], folder: Path, notice: float = NOT
         watch.join()
 
 
+def rank_out_of_memory(others: Sequence[Process], patience: float = ENDING) -> int | None:
+    """Which of ``others``, ranks 1 and on, had no memory left; waits while some of them are ending."""
+    until = time.monotonic() + patience
+    while True:
+        codes = [process.poll() for process in others]
+        if OUT_OF_MEMORY in codes:
+            return codes.index(OUT_OF_MEMORY) + 1
+        if None not in codes or time.monotonic() > until:
+            return None
+        time.sleep(0.05)
+
+
 def _watch(others: Sequence[Process], folder: Path, notice: float, over: threading.Event) -> None:
     while not over.wait(0.5):
         codes = {rank: process.poll() for rank, process in enumerate(others, 1)}
         lost = {rank: code for rank, code in codes.items() if code}
         if not lost or over.wait(notice):
             continue
-        rank, code = next(iter(lost.items()))
-        said = (
-            f"rank {rank} was killed by signal {-code}"
-            if code < 0
-            else f"rank {rank} failed (exit code {code})"
-        )
-        status: Status = "killed" if code < 0 else "failed"
+        status, said = _explain(lost)
         replace(read_record(folder), status=status, error=f"{said} and rank 0 waited for it").write(folder)
         for process in others:
             process.kill()
         os._exit(1)
+
+
+def _explain(lost: Mapping[int, int]) -> tuple[Status, str]:
+    """What becomes of the run, and why; ``lost``: exit codes by rank. A rank may be lost by another's end."""
+    for rank, code in lost.items():
+        if code == OUT_OF_MEMORY:
+            return "oom", f"rank {rank} ran out of memory"
+    rank, code = next(iter(lost.items()))
+    if code < 0:
+        return "killed", f"rank {rank} was killed by signal {-code}"
+    return "failed", f"rank {rank} failed (exit code {code})"

@@ -11,6 +11,7 @@ import os
 import socket
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -26,7 +27,7 @@ from qa_arch.system import lifeline, lock
 from qa_arch.training import machine, strategies
 from qa_arch.training.fitting import fit
 from qa_arch.training.kinds import kind_of
-from qa_arch.training.lost_ranks import ended_when_lost
+from qa_arch.training.lost_ranks import OUT_OF_MEMORY, ended_when_lost, rank_out_of_memory
 
 PATIENCE = 300.0
 """Seconds that the other ranks have to end once rank 0 has: on a machine with more to do they need them."""
@@ -67,6 +68,10 @@ def other_ranks(
             yield
         for process in others:
             process.wait(PATIENCE)
+    except RuntimeError as error:
+        if not machine.out_of_memory(error) and (lost := rank_out_of_memory(others)):
+            raise torch.OutOfMemoryError(f"rank {lost} ran out of memory") from error
+        raise
     finally:
         for process in others:
             process.kill()
@@ -121,7 +126,14 @@ def _free_port() -> int:
 
 def main(folder: str, how: str, *trusted: str) -> None:
     """What one of the other ranks does: the same run, of which rank 0 alone writes."""
-    follow(validate(read_record(folder).config), Path(folder), resume=how == "resume", trusted=trusted)
+    config = validate(read_record(folder).config)
+    try:
+        follow(config, Path(folder), resume=how == "resume", trusted=trusted)
+    except Exception as error:
+        if not machine.out_of_memory(error):
+            raise
+        traceback.print_exc()
+        sys.exit(OUT_OF_MEMORY)
 
 
 def follow(config: Config, folder: Path, *, resume: bool, trusted: Sequence[str]) -> None:

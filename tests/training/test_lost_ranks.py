@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from qa_arch.results.record import RunRecord, read_record
+from qa_arch.training.lost_ranks import OUT_OF_MEMORY
 
 PROGRAM = """
 import subprocess, sys, time
@@ -29,6 +30,7 @@ KILLED = "import os; os.kill(os.getpid(), 9)"
     [
         ("raise SystemExit(3)", "60", 1, "failed", "rank 2 failed (exit code 3)"),
         (KILLED, "60", 1, "killed", "rank 2 was killed by signal 9"),
+        (f"raise SystemExit({OUT_OF_MEMORY})", "60", 1, "oom", "rank 2 ran out of memory"),
         ("pass", "2", 0, "running", None),
     ],
 )

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,7 +18,9 @@ from qa_arch.decode import formats
 from qa_arch.decode.readout import Readout
 from qa_arch.errors import RunError
 from qa_arch.features.collate import Collator
+from qa_arch.training import ranks
 from qa_arch.training.assemble import assemble, make_features
+from qa_arch.training.lost_ranks import OUT_OF_MEMORY
 from qa_arch.training.module import SpanTask
 from qa_arch.training.scoring import gather
 from qa_arch.types.tensors import SpanLogits
@@ -114,3 +117,38 @@ def test_ranks_of_different_configs_do_not_train(run_training, monkeypatch):
     monkeypatch.setattr("qa_arch.training.fitting.config_hash", lambda config: "another")
     with pytest.raises(RunError, match=r"different configs \(rank 0: another, rank 1: [0-9a-f]{8}\)"):
         run_training("trainer.devices=2")
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "said"),
+    [
+        (OUT_OF_MEMORY, torch.OutOfMemoryError, "rank 1 ran out of memory"),
+        (1, RuntimeError, "Connection closed by peer"),
+    ],
+)
+def test_a_rank_without_memory_is_an_out_of_memory(monkeypatch, tmp_path, code, error, said):
+    """A result, whichever rank has it: rank 0 sees a closed connection, some time before the other ends."""
+    ends = [sys.executable, "-c", f"import time; time.sleep(0.3); raise SystemExit({code})"]
+    monkeypatch.setattr(ranks, "_program", lambda *_: subprocess.Popen(ends))
+    with (
+        pytest.raises(RuntimeError, match=said) as raised,
+        ranks.other_ranks(2, tmp_path, resume=False, trusted=()),
+    ):
+        raise RuntimeError("Connection closed by peer")
+    assert raised.type is error
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [(torch.OutOfMemoryError(), SystemExit), (MemoryError(), SystemExit), (ValueError("no"), ValueError)],
+)
+def test_a_rank_says_by_its_exit_code_that_it_had_no_memory(monkeypatch, error, raised):
+    def follow(*_, **__):
+        raise error
+
+    monkeypatch.setattr(ranks, "read_record", lambda folder: SimpleNamespace(config={}))
+    monkeypatch.setattr(ranks, "validate", lambda raw: raw)
+    monkeypatch.setattr(ranks, "follow", follow)
+    with pytest.raises(raised) as ended:
+        ranks.main("folder", "anew")
+    assert getattr(ended.value, "code", OUT_OF_MEMORY) == OUT_OF_MEMORY

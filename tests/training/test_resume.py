@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from pytorch_lightning.plugins.precision import MixedPrecision
 from qa_arch.errors import RunError
 from qa_arch.results.record import read_record
 from qa_arch.training import checkpoint, fitting, module
+from qa_arch.training.callbacks import RandomState, random_state
 from qa_arch.training.checkpoint import LAST, PREVIOUS, DurableCheckpoints, KeepLast, newest
 from qa_arch.training.module import SpanTask
 
@@ -207,6 +209,32 @@ def test_a_full_disk_costs_only_what_it_had_no_room_for(run_training, stopped, s
     resumed = run_training(*TWO_EPOCHS, name="stopped", resume=True)
     assert resumed.weights == straight.weights
     same(state(resumed), state(straight))
+
+
+@pytest.mark.parametrize(("wrote", "now"), [(1, 2), (2, 1)])
+def test_a_checkpoint_is_of_so_many_ranks(wrote, now):
+    """``devices=auto`` is one config on any number of them; batches are shared out otherwise on each."""
+    random = RandomState()
+    checkpoint = {"random": [random_state()] * wrote}
+    with pytest.raises(RunError, match=rf"world size {wrote} cannot be gone on with in one of {now}"):
+        random.on_load_checkpoint(SimpleNamespace(world_size=now), None, checkpoint)
+    random.on_load_checkpoint(SimpleNamespace(world_size=wrote), None, checkpoint)
+
+
+def test_ranks_agree_on_a_checkpoint_only_where_there_can_be_one(tmp_path, monkeypatch):
+    """Asking all of them waits for each, so it is done once an optimizer step."""
+    asked, saved = [], []
+    strategy = SimpleNamespace(broadcast=lambda due: asked.append(due) or due)
+    trainer = SimpleNamespace(strategy=strategy, is_last_batch=False)
+    keep = KeepLast(tmp_path, 1e-9, accumulate=4)
+    monkeypatch.setattr(keep, "_save", lambda trainer: saved.append(len(asked)))
+    keep.on_train_start(trainer, None)
+    for batch in range(8):
+        keep.on_train_batch_end(trainer, None, None, None, batch)
+    assert (asked, saved) == ([True, True], [1, 2])
+    trainer.is_last_batch = True
+    keep.on_train_batch_end(trainer, None, None, None, 11)
+    assert len(asked) == 2
 
 
 @pytest.mark.slow
