@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.cli import evaluate_run
+from qa_arch.cli.runs import open_source
 from qa_arch.config.files import write_json
-from qa_arch.data.squad import open_set
 from qa_arch.errors import ConfigError
 from qa_arch.metrics.files import PredictionFile, read_null_scores, read_predictions
 from qa_arch.metrics.generation import text_metrics
@@ -34,7 +34,12 @@ _NEARLY_ALL = 98.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--data", nargs="+", metavar="D", help="SQuAD JSON with the gold answers (with --run: its dev set)")
+    add(
+        "--data",
+        nargs="+",
+        metavar="D",
+        help="SQuAD JSON with the gold answers, hub:NAME:SPLIT or synthetic:SPLIT (with --run: its dev set)",
+    )
     add("--predictions", metavar="P", help='JSON object: question id -> answer, "" = no answer')
     add("--na-prob", metavar="N", help="JSON object: question id -> no-answer probability or null odds (2.0)")
     add(
@@ -65,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     evaluate_run.refuse_options(args)
     if not args.data or not args.predictions:
         raise ConfigError("give --data and --predictions, or --run RUN to score a trained run")
-    questions = open_set(args.data if len(args.data) > 1 else args.data[0])
+    questions = open_source(args.data if len(args.data) > 1 else args.data[0])
     protocol: Protocol = questions.protocol if args.protocol == "auto" else args.protocol
     _say(f"protocol: SQuAD {protocol} ({'from the data' if args.protocol == 'auto' else 'as asked'})")
     _check_options(args, protocol)

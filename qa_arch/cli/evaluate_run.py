@@ -77,8 +77,11 @@ def refuse_options(args: argparse.Namespace) -> None:
 
 def _given(args: argparse.Namespace, names: Sequence[str]) -> str | None:
     """The first of the options that was given, as it is written."""
-    given = (name for name in names if getattr(args, name) not in (None, False, "auto", []))
-    return next((f"--{name.replace('_', '-')}" for name in given), None)
+    for name in names:
+        value = getattr(args, name)
+        if value is not None and value is not False and value not in ("auto", []):  # 0 is a value
+            return f"--{name.replace('_', '-')}"
+    return None
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import glob
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,9 +44,17 @@ def add_questions(parser: argparse._ActionsContainer) -> None:
 def add_run_options(parser: argparse._ActionsContainer) -> None:
     """``--device --precision --margin --trust``, as ``open_run`` takes them."""
     parser.add_argument(
-        "--margin", type=float, metavar="M", help="null margin (default: the run's, fitted on calibration)"
+        "--margin", type=margin, metavar="M", help="null margin (default: the run's, fitted on calibration)"
     )
     add_device_options(parser)
+
+
+def margin(text: str) -> float:
+    """A null margin as it is written on the command line; ValueError for what is no number, NaN too."""
+    value = float(text)
+    if math.isnan(value):
+        raise ValueError("no null odds lie above NaN or below it")
+    return value
 
 
 def add_device_options(parser: argparse._ActionsContainer) -> None:

@@ -171,6 +171,8 @@ def test_a_margin_of_ones_own_is_named_so(qa_arch, run_folder):
         ("--data", "x.json"),
         ("--final",),
         ("--margin", "1", "--data", "x", "--predictions", "y"),
+        ("--margin", "0", "--data", "x", "--predictions", "y"),
+        ("--run", "RUN", "--null-threshold", "0"),
         ("--run", "RUN", "--predictions", "x.json"),
         ("--run", "RUN", "--protocol", "1.1"),
         ("--run", "RUN", "--final"),

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from qa_arch.cli.main import main
+from qa_arch.data import synthetic
 
 CONTEXT = "The red mill stands by the ferry. Théodore keeps a lamp in it."
 
@@ -195,6 +196,21 @@ def test_options_that_decide_nothing_are_refused(evaluate, data, data_11, tmp_pa
     na = write(tmp_path / "na.json", {"q1": 0.0, "q2": 0.0})
     code, out, err = evaluate(data_11, {"q1": "", "q2": ""}, "--na-prob", na)
     assert (code, out, "protocol 1.1" in err) == (2, "", True)
+
+
+def test_a_null_margin_is_for_runs_be_it_0_and_never_nan(evaluate, data):
+    """0 equals False in Python, and is the margin that is asked for most."""
+    code, out, err = evaluate(data, TEXTS, "--margin", 0)
+    assert (code, out) == (2, "")
+    assert "--margin is for a trained run" in err
+    with pytest.raises(SystemExit, match="2"):
+        evaluate(data, TEXTS, "--margin", "nan")
+
+
+def test_the_embedded_questions_are_named_as_everywhere(evaluate):
+    ids = [example.id for example in synthetic.named("dev").examples]
+    code, out, _ = evaluate("synthetic:dev", dict.fromkeys(ids, ""))
+    assert (code, json.loads(out)["NoAns_exact"]) == (0, 100.0)
 
 
 def test_warnings(evaluate, data, tmp_path):
