@@ -542,6 +542,13 @@ TRAINING = (
         (f"{FITTING}::test_a_step_has_the_gradient_of_the_mean_over_its_windows",),
     ),
     Fault(
+        "scores of the epoch before in one that was cut short",
+        "qa_arch/training/callbacks.py",
+        "self.seconds, self.scores = 0.0, {}",
+        "self.seconds = 0.0",
+        (f"{FITTING}::test_an_epoch_that_was_cut_short_has_no_scores_of_the_one_before",),
+    ),
+    Fault(
         "last weights kept",
         "qa_arch/training/callbacks.py",
         "if value > self.best:",

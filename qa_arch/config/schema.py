@@ -203,6 +203,8 @@ def validate(raw: Any) -> Config:
             "trainer.patience: early stopping looks at a calibration split and there is none; set"
             " data.calibration, data.hold_out_articles or data.hold_out_share, or trainer.patience=0"
         )
+    if config.trainer.max_steps == 0:
+        raise ConfigError("trainer.max_steps: 0 trains nothing; give a number of steps, or -1 for no limit")
     if config.trainer.precision == "fp16" and config.trainer.accelerator == "cpu":
         raise ConfigError("trainer.precision: fp16 needs a GPU; use bf16 or fp32 on a CPU")
     if config.trainer.optimizer_bits == 8 and config.optim.name != "adamw":

@@ -24,6 +24,11 @@ MONITORS = {
 """What can choose the epoch of a span model: the metric, and the sign that makes more of it better."""
 
 
+def calibration_scores(trainer: pl.Trainer) -> dict[str, float]:
+    """What the last validation said of the calibration split."""
+    return {k: float(v) for k, v in trainer.callback_metrics.items() if k.startswith("calibration")}
+
+
 class SameConfig(pl.Callback):
     """All ranks train the same config: asked before the model is wrapped, RunError where they do not.
 
@@ -80,8 +85,9 @@ class KeepBest(pl.Callback):
             self._consider(trainer, pl_module, float(trainer.current_epoch))
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self.epoch is None:  # stopped by max_steps inside the first epoch
+        if self.epoch is None:  # stopped by max_steps inside the first epoch, or no score was a number
             self._consider(trainer, pl_module, 0.0)
+            self.epoch = trainer.current_epoch - 1  # that epoch is counted as done by now
 
     def _consider(self, trainer: pl.Trainer, pl_module: pl.LightningModule, value: float) -> None:
         self.waited += 1
@@ -172,6 +178,8 @@ class History(pl.Callback):
         self.epochs: list[dict[str, Any]] = []
         self.seconds = 0.0
         """Training time of the current epoch, whatever interruptions it had."""
+        self.scores: dict[str, float] = {}
+        """Of the current epoch: ``trainer.callback_metrics`` keeps those of an earlier one."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.since = time.perf_counter()  # an epoch that is gone on with has no start of its own
@@ -183,6 +191,9 @@ class History(pl.Callback):
         now = time.perf_counter()
         self.seconds += now - self.since
         self.since = now
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.scores = calibration_scores(trainer)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, Task)
@@ -196,12 +207,11 @@ class History(pl.Callback):
             "windows_per_second": round(windows / self.seconds, 3) if self.seconds else None,
             "lr": max(group["lr"] for group in trainer.optimizers[0].param_groups),
         }
-        entry |= {k: float(v) for k, v in trainer.callback_metrics.items() if k.startswith("calibration")}
-        self.epochs.append(entry)
-        self.seconds = 0.0
+        self.epochs.append(entry | self.scores)
+        self.seconds, self.scores = 0.0, {}
         if trainer.logger is not None:
             trainer.logger.log_metrics(
-                {k: v for k, v in entry.items() if v is not None}, step=trainer.global_step
+                {k: v for k, v in self.epochs[-1].items() if v is not None}, step=trainer.global_step
             )
         if trainer.is_global_zero:
             self.publish(self.epochs)

@@ -17,6 +17,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from qa_arch.training.callbacks import calibration_scores
+from qa_arch.training.module import Task
+
 log = logging.getLogger(__name__)
 EVERY_SECONDS = 30.0
 FIRST_STEP = "first optimizer step done"
@@ -24,12 +27,16 @@ FIRST_STEP = "first optimizer step done"
 
 
 class TrainingProgress(pl.Callback):
-    """Steps done, rate, time left, loss and the last calibration F1; on rank 0 only."""
+    """Steps done, rate, time left, loss and the last calibration F1, or the task's own score; rank 0 only."""
 
     def __init__(self, label: str, live: bool) -> None:
         console = Console(stderr=True)
         self.label = label
         self.stepping = False
+        self.scores: dict[str, float] = {}
+        """Of the current epoch, once it is validated."""
+        self.headline = ""
+        """The calibration score that is shown, of the last epoch that has one."""
         self.bar = _bar(console) if live and console.is_terminal else None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -54,7 +61,8 @@ class TrainingProgress(pl.Callback):
             return
         if not self.stepping and trainer.global_step:
             self.stepping = True
-            log.info("%s: %s", self._title(trainer), FIRST_STEP)
+            if self.bar is None:
+                log.info("%s: %s", self._title(trainer), FIRST_STEP)
         self.offset = batch_idx if self.offset is None else self.offset
         now, done = time.perf_counter(), batch_idx + 1
         rate = (done - self.offset) / max(1e-9, now - self.begun)
@@ -73,12 +81,20 @@ class TrainingProgress(pl.Callback):
                 _clock(left),
             )
 
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        assert isinstance(pl_module, Task)
+        self.scores = calibration_scores(trainer)
+        key = pl_module.monitor or "calibration_f1"
+        if key in self.scores:
+            self.headline = f", {key.replace('_', ' ')} {self.scores[key]:.2f}"
+
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        scores, self.scores = self.scores, {}
         if trainer.is_global_zero:
-            scores = {k: float(v) for k, v in trainer.callback_metrics.items() if k.startswith("calibration")}
             said = ", ".join(
                 f"{key.removeprefix('calibration_')} {value:.2f}" for key, value in scores.items()
             )
+            self._stop()  # or the line below would be written into the bar
             log.info(
                 "%s done in %s; calibration: %s",
                 self._title(trainer),
@@ -101,10 +117,10 @@ class TrainingProgress(pl.Callback):
     def _title(self, trainer: pl.Trainer) -> str:
         return f"{self.label} epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
 
-    @staticmethod
-    def _status(pl_module: pl.LightningModule, rate: float) -> str:
+    def _status(self, pl_module: pl.LightningModule, rate: float) -> str:
         sums = pl_module.train_sums
-        return f"loss {float(sums[0] / sums[1].clamp(min=1)):.3f}, {rate:.1f} batches/s"  # type: ignore[index]
+        loss = float(sums[0] / sums[1].clamp(min=1))  # type: ignore[index]
+        return f"loss {loss:.3f}, {rate:.1f} batches/s{self.headline}"
 
 
 def _bar(console: Console) -> Progress:

@@ -90,6 +90,7 @@ def test_what_is_wrong_is_named_in_one_line(override, parts):
         (["features.max_length=64", "features.max_question=64", "features.stride=0"], "must be below"),
         (["debug=fast", "encoder.width=15"], "no multiple of encoder.heads"),
         (["trainer=cpu", "trainer.precision=fp16"], "fp16 needs a GPU"),
+        (["trainer.max_steps=0"], "0 trains nothing"),
         (["data=demo", "data.calibration=null", "trainer.patience=2"], "trainer.patience"),
     ],
 )

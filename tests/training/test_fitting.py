@@ -194,7 +194,18 @@ def test_without_calibration_the_last_epoch_is_kept(fitted):
 def test_a_stop_inside_the_first_epoch_leaves_weights(fitted, tmp_path):
     _, done = fitted("trainer.max_steps=2", "trainer.patience=1", name="short")
     assert done.epochs[-1]["step"] == 2
+    assert done.best_epoch == done.epochs[-1]["epoch"] == 0
     assert (tmp_path / "short" / "model" / "model.safetensors").is_file()
+
+
+def test_an_epoch_that_was_cut_short_has_no_scores_of_the_one_before(fitted, caplog):
+    with caplog.at_level("INFO", logger="qa_arch"):
+        _, done = fitted("trainer.max_steps=8", "trainer.epochs=2")
+    assert [epoch["step"] for epoch in done.epochs] == [6, 8]
+    assert [sum(key.startswith("calibration") for key in epoch) > 0 for epoch in done.epochs] == [True, False]
+    assert done.best_epoch == 0
+    assert "epoch 2/2 done in" in caplog.text
+    assert caplog.text.rstrip().endswith("calibration: none")
 
 
 def test_checkpoints_hold_plain_values(fitted, tmp_path):

@@ -1,0 +1,89 @@
+"""What a person sees of a run: a bar on a terminal, a line now and then in a log."""
+
+from __future__ import annotations
+
+import io
+from types import SimpleNamespace
+
+import pytest
+import torch
+from rich.console import Console
+from torch import nn
+
+from qa_arch.training import progress
+from qa_arch.training.module import SpanTask
+
+
+@pytest.fixture
+def task() -> SpanTask:
+    task = SpanTask.__new__(SpanTask)
+    nn.Module.__init__(task)
+    task.train_sums = torch.tensor([6.0, 4.0])
+    return task
+
+
+@pytest.fixture
+def trainer() -> SimpleNamespace:
+    return SimpleNamespace(
+        is_global_zero=True,
+        global_step=1,
+        current_epoch=0,
+        max_epochs=2,
+        num_training_batches=4,
+        callback_metrics={},
+    )
+
+
+def epochs(shown: progress.TrainingProgress, trainer, task, scores: list[dict[str, float]]) -> None:
+    """Epochs of four batches, each validated with these scores; an epoch of none is cut short."""
+    shown.on_train_start(trainer, task)
+    for number, found in enumerate(scores):
+        trainer.current_epoch = number
+        shown.on_train_epoch_start(trainer, task)
+        for batch in range(4):
+            shown.on_train_batch_end(trainer, task, None, None, batch)
+        if found:
+            trainer.callback_metrics.update(found)
+            shown.on_validation_end(trainer, task)
+        shown.on_train_epoch_end(trainer, task)
+    shown.on_train_end(trainer, task)
+
+
+SCORES = {"calibration_f1": 61.234, "calibration_loss": 1.5, "train_other": 1.0}
+
+
+def test_a_log_tells_loss_rate_time_left_and_the_last_score(trainer, task, monkeypatch, caplog):
+    clock = iter(range(1000))
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr(progress, "EVERY_SECONDS", 0.0)
+    with caplog.at_level("INFO", logger="qa_arch"):
+        epochs(progress.TrainingProgress("bert", live=False), trainer, task, [SCORES, {}])
+    first, *_, last = [line for line in caplog.messages if " batch " in line]
+    assert first == "bert epoch 1/2: batch 1 of 4, loss 1.500, 1.0 batches/s, 0:03 left"
+    assert last == (
+        "bert epoch 2/2: batch 4 of 4, loss 1.500, 1.0 batches/s, calibration f1 61.23, 0:00 left"
+    )
+    done = [line.partition("; ")[2] for line in caplog.messages if "done in" in line]
+    assert done == ["calibration: f1 61.23, loss 1.50", "calibration: none"]
+
+
+def test_a_task_with_a_score_of_its_own_shows_that(trainer, task):
+    task.monitor = "calibration_mrr"
+    shown = progress.TrainingProgress("qa_lstm", live=False)
+    epochs(shown, trainer, task, [{"calibration_mrr": 80.0, "calibration_accuracy": 70.0}])
+    assert shown._status(task, 2.0) == "loss 1.500, 2.0 batches/s, calibration mrr 80.00"
+
+
+def test_a_bar_is_gone_before_a_line_is_written(trainer, task, monkeypatch):
+    """Else the line would stand behind the bar, and the bar would be drawn once more below it."""
+    written = io.StringIO()
+    console = Console(file=written, force_terminal=True, width=140)
+    monkeypatch.setattr(progress, "Console", lambda **_: console)
+    shown = progress.TrainingProgress("bert", live=True)
+    at_work: list[bool] = []
+    monkeypatch.setattr(progress.log, "info", lambda *_: at_work.append(shown.bar.live.is_started))
+    epochs(shown, trainer, task, [SCORES, SCORES])
+    assert at_work == [False, False]
+    assert not shown.bar.live.is_started
+    assert "bert epoch 2/2" in written.getvalue()
+    assert "calibration f1 61.23" in written.getvalue()
