@@ -7,6 +7,7 @@ import os
 import random
 import resource
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,15 +70,23 @@ def describe(gpu: bool) -> dict[str, Any]:
 
 
 def reset_peak(gpu: bool) -> None:
-    """Forget the GPU's peak, which would otherwise be an earlier run's in the same process."""
+    """Forget the peak, which would otherwise be an earlier run's in the same process."""
     if gpu:
         torch.cuda.reset_peak_memory_stats()
+    else:
+        with suppress(OSError):  # no Linux, or a sandbox: the peak stays that of the whole process
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # proc(5): VmHWM starts anew
 
 
 def peak_memory_mb(gpu: bool) -> float:
     """Peak of allocated GPU memory, else of the process's resident memory, in MiB."""
     if gpu:
         return round(torch.cuda.max_memory_allocated() / 2**20, 1)
+    status = Path("/proc/self/status")
+    lines = status.read_text(encoding="ascii", errors="replace").splitlines() if status.exists() else ()
+    for line in lines:
+        if line.startswith("VmHWM:"):
+            return round(int(line.split()[1]) / 2**10, 1)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)
 

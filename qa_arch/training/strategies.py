@@ -11,6 +11,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 
+from qa_arch.config.launched import launched
 from qa_arch.config.schema import Trainer
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.nn.encoder import Encoder
@@ -28,6 +29,12 @@ def name_of(settings: Trainer, world: int) -> str:
 
 def require(settings: Trainer, *, gpu: bool) -> None:
     """Raise ConfigError or UnavailableError where the strategy cannot work here; nothing is loaded yet."""
+    found = max(1, torch.cuda.device_count()) if gpu and launched() is None else None
+    if found is not None and isinstance(settings.devices, int) and settings.devices > found:
+        raise ConfigError(
+            f"trainer.devices: {settings.devices}, but {found} GPU{'s are' if found > 1 else ' is'} to be"
+            " seen here; ask for no more, or trainer.devices=auto"
+        )
     if settings.strategy not in SHARDED:
         return
     if not gpu:

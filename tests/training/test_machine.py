@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 
 import pytest
 import torch
@@ -102,6 +103,28 @@ def test_what_a_strategy_needs(installed, overrides, gpu, error, said):
     installed()
     with pytest.raises(error, match=said):
         strategies.require(configured(*overrides).trainer, gpu=gpu)
+
+
+def test_more_gpus_than_there_are(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(ConfigError, match=r"trainer\.devices: 3, but 2 GPUs are"):
+        strategies.require(configured("trainer.devices=3").trainer, gpu=True)
+    strategies.require(configured("trainer.devices=2").trainer, gpu=True)
+    strategies.require(configured("trainer.devices=3").trainer, gpu=False)  # processes on a CPU
+    started = {"RANK": 0, "WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": 2, "LOCAL_RANK": 0}
+    for name, value in (*started.items(), ("MASTER_ADDR", "here"), ("MASTER_PORT", 1)):
+        monkeypatch.setenv(name, str(value))
+    strategies.require(configured("trainer.devices=4").trainer, gpu=True)  # on two machines
+
+
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="no way to forget the peak")
+def test_the_peak_of_an_earlier_run_is_forgotten():
+    block = bytearray(os.urandom(1)) * (300 << 20)
+    before = machine.peak_memory_mb(gpu=False)
+    del block
+    machine.reset_peak(gpu=False)
+    assert machine.peak_memory_mb(gpu=False) < before - 250
+    assert machine.peak_memory_mb(gpu=False) * 2**20 >= machine.resident_bytes() * 0.99
 
 
 def test_a_strategy_that_cannot_work_is_refused_before_anything_is_loaded(tmp_path, monkeypatch):
