@@ -14,6 +14,7 @@ from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities import rank_zero_only
 
 from qa_arch.config.schema import Logger
+from qa_arch.errors import UnavailableError
 from qa_arch.results.record import QUESTIONS, RECORD
 from qa_arch.training.mirrors import COLUMNS, Results
 
@@ -26,23 +27,30 @@ def wandb_logger(
 
     ``group`` counts where no sweep names its own (WANDB_RUN_GROUP). Only rank 0 starts a run. Offline is
     asked for by the run's own mode: Lightning's ``offline=True`` would set the mode of the whole process
-    and so of every later run.
+    and so of every later run. UnavailableError where wandb refuses to start one.
     """
     mode = os.environ.get("WANDB_MODE") or settings.mode
     if mode == "auto":
         mode = "online" if logged_in() else "offline"
     run = None
     if getattr(rank_zero_only, "rank", 0) == 0:
-        run = wandb.init(
-            project=settings.project,
-            name=name,
-            group=os.environ.get("WANDB_RUN_GROUP") or group,
-            tags=settings.tags,
-            config=config,
-            dir=folder,
-            mode=mode,  # type: ignore[arg-type]
-            reinit="create_new",
-        )
+        try:
+            run = wandb.init(
+                project=settings.project,
+                name=name,
+                group=os.environ.get("WANDB_RUN_GROUP") or group,
+                tags=settings.tags,
+                config=config,
+                dir=folder,
+                mode=mode,  # type: ignore[arg-type]
+                reinit="create_new",
+            )
+        except wandb.Error as error:
+            said = " ".join(str(error).split())
+            raise UnavailableError(
+                f"logger=wandb: no run could be started, mode {mode} ({said});"
+                " try wandb login, logger.mode=offline or logger=none"
+            ) from error
     try:
         yield WandbLogger(experiment=run)
     except BaseException:

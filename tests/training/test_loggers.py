@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qa_arch.config.schema import Logger
+from qa_arch.errors import UnavailableError
 from qa_arch.training import loggers
 
 pytestmark = [
@@ -50,6 +51,15 @@ def test_only_rank_0_starts_one(tmp_path, monkeypatch):
     monkeypatch.setattr(loggers.wandb, "init", lambda **_: pytest.fail("a run was started"))
     with open_logger(tmp_path, "other"):
         pass
+
+
+def test_a_wandb_that_cannot_be_reached_is_told_with_the_remedy(tmp_path, monkeypatch):
+    def refuses(**_):
+        raise loggers.wandb.errors.CommError("it timed out\n(90 seconds)")
+
+    monkeypatch.setattr(loggers.wandb, "init", refuses)
+    with pytest.raises(UnavailableError, match=r"mode offline \(it timed out \(90 .*logger=none$"):
+        open_logger(tmp_path, "none").__enter__()
 
 
 def test_without_a_login_it_stays_offline(tmp_path, monkeypatch):
