@@ -162,6 +162,20 @@ def test_old_rows_give_curves_that_stop_or_are_completed_by_texts(make_run, ques
     assert "answers" not in curves["cut"]
 
 
+def test_a_training_that_ran_away_is_reported_too(make_run, question_set, tmp_path):
+    epochs = [
+        {"train_loss": float("nan"), "calibration_loss": float("inf"), "calibration_f1": 50.0},
+        {"train_loss": 1.0},
+    ]
+    folder = make_run("a", question_set(), epochs=epochs, best_epoch=0)
+    value, _ = page_parts(write_report(find_records([folder]), tmp_path / "r.html").path)
+    found = [
+        [epoch[key] for key in ("train_loss", "calibration_loss", "calibration_f1")]
+        for epoch in value["runs"][0]["epochs"]
+    ]
+    assert found == [[None, None, 50.0], [1.0, None, None]]
+
+
 def test_no_text_breaks_out(make_run, question_set, tmp_path):
     questions = question_set(extra=EVIL)
     folder = make_run("evil", questions, model=EVIL, error=EVIL)

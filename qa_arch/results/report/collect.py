@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -172,10 +173,15 @@ def _run(folder: Path, record: RunRecord, group: int) -> dict[str, Any]:
         "margin": record.margin.get("value"),
         "matching": "match" in record.parameters.get("blocks", {}),
         "fitted_on": record.margin.get("fitted_on"),
-        "epochs": [{key: epoch.get(key) for key in EPOCH} for epoch in record.epochs],
+        "epochs": [{key: _finite(epoch.get(key)) for key in EPOCH} for epoch in record.epochs],
         "best": record.best_epoch,
         "scores": scores,
     }
+
+
+def _finite(value: float | None) -> float | None:
+    """None for the loss of a training that has run away: JSON has neither NaN nor infinity."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _strategy(record: RunRecord) -> str:
