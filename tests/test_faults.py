@@ -33,5 +33,6 @@ def test_the_tests_that_must_notice_exist(fault):
             )
 
 
-def test_faults_have_names_of_their_own():
+def test_no_two_faults_are_alike():
     assert not [name for name, times in Counter(fault.name for fault in FAULTS).items() if times > 1]
+    assert len({(fault.file, fault.old, fault.new) for fault in FAULTS}) == len(FAULTS)
