@@ -1,11 +1,14 @@
-"""The README's commands compose, its example architecture trains, its tables are the recorded ones."""
+"""The commands of the README and of docs/ are understood; the example trains; tables are the recorded ones.
+
+``tests/cli/test_readme_runs.py`` runs those that need a run or its predictions.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-import shlex
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,16 @@ from qa_arch.config.find import conf_folder
 from qa_arch.config.schema import TASKS, validate
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from pages import commands, points  # noqa: E402
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+CALLS = [
+    pytest.param(call, id=f"{page.stem}: {' '.join(call)}")
+    for page in PAGES
+    for call in commands(page.read_text(encoding="utf-8"))
+]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -23,29 +36,32 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
 
 
-def commands(program: str) -> list[list[str]]:
-    lines = (line for block in blocks("bash") for line in block.splitlines())
-    words = (shlex.split(line, comments=True) for line in lines if line.strip())
-    return [found for found in words if found and found[0] == program]
-
-
-@pytest.mark.parametrize("command", commands("qa-arch"), ids=" ".join)
-def test_every_command_is_understood(command: list[str]) -> None:
-    args = _parser(command[1]).parse_args(command[1:])
-    assert command[1] in COMMANDS
-    if command[1] == "train" and args.multirun:
-        assert split_grid(args.overrides)[1]
-        return
-    for model in (args.models or "").split(",") if command[1] == "train" else []:
-        if "model=gated" in args.overrides:
-            continue  # the example below, which the next test builds
-        chosen = [f"model={model}"] if model not in ("", "all") else []
-        assert validate(compose([*args.overrides, *chosen])).model["task"] in TASKS
+@pytest.mark.parametrize("call", CALLS)
+def test_every_command_is_understood(call: list[str]) -> None:
+    assert call[0] in COMMANDS
+    args = _parser(call[0]).parse_args(call)
+    if call[0] == "train" and args.multirun:
+        fixed, swept = split_grid(args.overrides)
+        assert swept
+        config = compose([word for word in fixed if not word.startswith("sweep.")])
+        for key in swept:
+            section, _, name = key.rpartition(".")
+            assert name in (config[section] if section else config), key
+    if call[0] not in ("train", "plan") or "model=gated" in call:
+        return  # the gated model is the example below, which the next test builds
+    for point in points(call):
+        given = _parser(call[0]).parse_args(point)
+        for model in (getattr(given, "models", None) or "").split(","):
+            chosen = [f"model={model}"] if model not in ("", "all") else []
+            said = [word.replace("$SLURM_ARRAY_TASK_ID", "1") for word in given.overrides]
+            assert validate(compose([*said, *chosen])).model["task"] in TASKS
 
 
 def test_every_make_target_exists() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    named = {words[1] for words in commands("make")} | set(re.findall(r"`make ([a-z-]+)`", README))
+    lines = "\n".join(blocks("bash"))
+    named = set(re.findall(r"^make ([a-z-]+)", lines, flags=re.MULTILINE))
+    named |= set(re.findall(r"`make ([a-z-]+)`", README))
     assert {"demo", "test"} <= named
     for target in named:
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
@@ -91,12 +107,27 @@ def test_the_benchmarks_are_the_recorded_ones() -> None:
 
 
 def test_every_dependency_is_justified() -> None:
-    import tomllib
-
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    names = {re.split(r"[\[<>=! ]", item)[0] for item in project["dependencies"]}
+    wanted = [project["dependencies"], *project["optional-dependencies"].values()]
+    names = {re.split(r"[\[<>=!; ]", item)[0] for group in wanted for item in group}
     (section,) = re.findall(r"## Dependencies\n(.*?)\n## ", README, flags=re.DOTALL)
-    listed = {
-        name for row in re.findall(r"^\| ([^|]+) \|", section, flags=re.MULTILINE) for name in row.split(", ")
-    }
-    assert names <= {name.strip() for name in listed}
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", section, flags=re.MULTILINE)
+    listed = {name.strip() for row, _ in rows for name in row.split(",")}
+    assert names == listed - {"package", "---"}
+    for extra in project["optional-dependencies"]:
+        assert any(f"`{extra}`" in why for _, why in rows), f"the extra {extra} is not named"
+
+
+def test_the_map_is_that_of_the_tree() -> None:
+    """Each folder with code stands in the map and each path of the map is there; so with the commands."""
+    (section,) = re.findall(r"## How the code is laid out\n(.*?)\n## ", README, flags=re.DOTALL)
+    rows = re.findall(r"^\| (`[^|]+) \| ([^|]+) \|$", section, flags=re.MULTILINE)
+    named = {path for where, _ in rows for path in re.findall(r"`([^`]+)`", where)}
+    assert not [path for path in named if not (ROOT / path).exists()]
+    tops = {path.split("/")[0] for path in named}
+    for folder in (*ROOT.glob("*/__init__.py"), *ROOT.glob("qa_arch/*/__init__.py")):
+        inside = folder.parent.relative_to(ROOT).as_posix()
+        assert any(path.startswith(inside) for path in named), f"{inside}/ is not in the map"
+    assert {"conf", "experiments", "hydra_plugins", "tests", "docs"} <= tops
+    (listed,) = (re.findall(r"`qa-arch ([^`]+)`", why)[0] for where, why in rows if "qa_arch/cli/" in where)
+    assert set(listed.split(", ")) == set(COMMANDS)

@@ -6,7 +6,7 @@ import argparse
 import importlib
 import json
 import re
-import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +18,10 @@ from qa_arch.data.squad import read
 from qa_arch.results.spec import DrawbacksSpec, SetsSpec, read_sheet
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from pages import commands, points  # noqa: E402
+
 FOLDERS = sorted(path.parent for path in (ROOT / "experiments").glob("*/README.md"))
 HEADER = ("Question", "Command", "Hours", "Expected", "Obtained")
 RUN = 8
@@ -26,32 +30,6 @@ RUN = 8
 
 def by_name(folder: Path) -> str:
     return folder.name
-
-
-def commands(page: str) -> list[list[str]]:
-    """The qa-arch calls of a page's code blocks, as arguments."""
-    blocks = re.findall(r"^```\w*\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE)
-    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
-    calls = (line.partition(" > ")[0] for line in lines if line.startswith("qa-arch "))
-    return [shlex.split(call)[1:] for call in calls]
-
-
-def points(call: list[str]) -> list[list[str]]:
-    """Of a sweep, runs that between them take every value; a single run as it is.
-
-    A sweep itself looks for its data files before anything else, and these are not everywhere.
-    """
-    if "-m" not in call:
-        return [call]
-    call = [word for word in call if word != "-m" and not word.startswith("sweep.")]
-    choices = [[word] if "[" in word else _each(word) for word in call]
-    longest = max(map(len, choices))
-    return [[values[min(nth, len(values) - 1)] for values in choices] for nth in range(longest)]
-
-
-def _each(word: str) -> list[str]:
-    key, _, values = word.partition("=")
-    return [f"{key}={value}" for value in values.split(",")] if values else [word]
 
 
 def words(text: str) -> list[str]:
@@ -115,7 +93,9 @@ def test_every_training_command_composes(folder, monkeypatch, capsys):
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=by_name)
 def test_every_other_command_takes_its_arguments(folder):
-    for command, *arguments in commands((folder / "README.md").read_text()):
+    calls = commands((folder / "README.md").read_text())
+    assert calls
+    for command, *arguments in calls:
         parser = argparse.ArgumentParser()
         importlib.import_module(f"qa_arch.cli.{command}").add_arguments(parser)
         parser.parse_args(arguments)
