@@ -1,7 +1,4 @@
-"""The commands of the README and of docs/ are understood; the example trains; tables are the recorded ones.
-
-``tests/cli/test_readme_runs.py`` runs those that need a run or its predictions.
-"""
+"""The commands of the README and of docs/ are understood; the example trains; tables are the recorded ones."""
 
 from __future__ import annotations
 
