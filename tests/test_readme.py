@@ -1,4 +1,4 @@
-"""The commands of the README and of docs/ are understood; the example trains; tables are the recorded ones."""
+"""Commands of the README and of docs/ are understood; the example trains; tables are the recorded ones."""
 
 from __future__ import annotations
 
