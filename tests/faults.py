@@ -826,6 +826,13 @@ RESULTS = tuple(
             "results/test_compare.py",
         ),
         (
+            "the same run again is another seed",
+            "results/groups.py",
+            "if folder != first]",
+            "if False]",
+            "results/test_report.py",
+        ),
+        (
             "text may end its script",
             "results/report/build.py",
             '.replace("<", r"\\u003c")',

@@ -45,7 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data",
         nargs="+",
         metavar="FILE",
-        help="the questions themselves, for texts: files, hub:NAME:SPLIT or synthetic:SPLIT",
+        help="the questions themselves, for texts, and to sort untagged ones by question word: files,"
+        " hub:NAME:SPLIT or synthetic:SPLIT",
     )
     add("--top", type=int, default=20, metavar="N", help="how many questions to show (default: 20)")
     add("--resamples", type=int, default=RESAMPLES, metavar="N", help=f"default: {RESAMPLES:,}")
@@ -63,11 +64,10 @@ def run(args: argparse.Namespace) -> int:
     a, b = (one_system(find_runs(side), name) for name, side in zip("AB", _sides(args), strict=True))
     if a.label == b.label:
         a, b = replace(a, label=f"A: {a.label}"), replace(b, label=f"B: {b.label}")
-    found = compare(a, b, split=args.split, resamples=args.resamples, seed=args.seed, top=args.top)
-    examples: dict[str, Example] = {}
-    if args.data:
-        questions = open_scored(args.data, a.record, args.split)
-        examples = {example.id: example for example in questions.examples}
+    questions = open_scored(args.data, a.record, args.split) if args.data else None
+    examples = {example.id: example for example in questions.examples} if questions else {}
+    resampling = {"resamples": args.resamples, "seed": args.seed}
+    found = compare(a, b, split=args.split, top=args.top, questions=questions, **resampling)
     if args.json:
         page = found.as_dict()
         page["changed"] = [
@@ -122,7 +122,7 @@ def _tables(found: Comparison, args: argparse.Namespace, examples: Mapping[str, 
     if found.kinds:
         tables.append(
             Table(
-                "F1 by kind of question",
+                f"F1 by {found.sorted_by}",
                 columns | {"holm": "p, Holm"},
                 [_row(one) for one in found.kinds],
                 [f"Holm: p corrected for {len(found.kinds)} kinds"],

@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
             " --questions RUN keeps those of the runs named",
             file=sys.stderr,
         )
-    print(f"{report.path}: {len(runs)} runs, {report.bytes / 1e6:.1f} MB")
+    print(f"{report.path}: {report.runs} run{'s' * (report.runs != 1)}, {report.bytes / 1e6:.1f} MB")
     return 0
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from qa_arch.config.files import write_atomic, write_json
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.results.comparison import Runs, Table, by_measure, comparison
+from qa_arch.results.groups import group_runs
 from qa_arch.results.openings import EXPERIMENTS, openings_note, read_openings
 from qa_arch.results.publish import publish
 from qa_arch.results.published import RECORDS, experiment_figures, experiment_tables, fill
@@ -30,7 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "runs",
         nargs="*",
         metavar="RUNS",
-        help="run folders, or folders of runs (default: runs); one table for each set they were scored on",
+        help="run folders, or folders of runs (default: runs), one table for each set they were scored on;"
+        f" or folders of experiments, whose {SPEC} says what they show",
     )
     add("--format", choices=FORMATS, default="text", help="default: text")
     add("--out", metavar="F", help="write to this file instead of standard output")
@@ -53,17 +55,13 @@ def run(args: argparse.Namespace) -> int:
             )
         return _write_all()
     roots = args.runs or ["runs"]
-    runs = find_records(roots)
-    if not runs:
-        raise RunError(f"{', '.join(roots)}: no {RECORD} below; train a model first (qa-arch train)")
     if args.publish:
-        for folder, _ in runs:
+        for folder, _ in _found(roots):
             print(publish(folder, Path(args.publish)))
         return 0
-    groups = by_measure(runs)
-    page = render([_with_openings(comparison(group), group) for group in groups], args.format)
+    page = render(_tables(roots), args.format)
     if args.figure:
-        _draw(groups, args.figure)
+        _draw(by_measure(_found(roots)), args.figure)
     if args.out:
         write_atomic(args.out, page)
     else:
@@ -71,13 +69,38 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _tables(roots: Sequence[str]) -> list[Table]:
+    """Those of experiments as their ``table.yaml`` says, then one for each set that runs were scored on."""
+    experiments = [root for root in roots if (Path(root) / SPEC).is_file()]
+    tables = [table for root in experiments for table in experiment_tables(Path(root))]
+    if others := [root for root in roots if root not in experiments]:
+        tables += [_with_openings(comparison(group), group) for group in by_measure(_found(others))]
+    if not tables:
+        raise RunError(f"{', '.join(experiments)}: no {RECORD} below {RECORDS}/ yet, so no table")
+    return tables
+
+
+def _found(roots: Sequence[str]) -> Runs:
+    runs = find_records(roots)
+    if not runs:
+        raise RunError(f"{', '.join(roots)}: no {RECORD} below; train a model first (qa-arch train)")
+    return runs
+
+
 def _draw(groups: Sequence[Runs], path: str) -> None:
     from qa_arch.results.plots import DRAWN, comparison_figure
 
     if len(groups) > 1:
         raise ConfigError(f"--figure: these runs make {len(groups)} tables; name the runs of one of them")
-    for file in comparison_figure(comparison(groups[0], columns=DRAWN), path):
+    for file in comparison_figure(_by_system(comparison(groups[0], columns=DRAWN), groups[0]), path):
         log.info("%s: written", file)
+
+
+def _by_system(table: Table, runs: Runs) -> Table:
+    """The table with runs named by their system, so that a figure's mean is one over seeds alone."""
+    labels = {str(folder): group.label for group in group_runs(runs) for folder, _ in group.runs}
+    rows = [{**row, "model": labels.get(row.get("run", ""), row["model"])} for row in table.rows]
+    return replace(table, rows=rows)
 
 
 def _with_openings(table: Table, runs: Runs) -> Table:

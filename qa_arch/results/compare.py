@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from qa_arch.errors import RunError
 from qa_arch.metrics.significance import (
@@ -19,8 +20,10 @@ from qa_arch.metrics.significance import (
     mean_sd,
 )
 from qa_arch.results.comparison import Table
-from qa_arch.results.groups import Group, same_measure
+from qa_arch.results.facets import question_word
+from qa_arch.results.groups import Group, distinct_seeds, same_measure
 from qa_arch.results.questions import DEV, Bools, Floats, Questions, load_aligned
+from qa_arch.types.text import QuestionSet
 
 TOLD = (
     "p: bootstrap over questions and seeds; p, these runs: approximate randomisation over questions,"
@@ -65,6 +68,8 @@ class Comparison:
     split: str
     measures: tuple[Measured, ...]
     kinds: tuple[Measured, ...]
+    sorted_by: str
+    """What ``kinds`` are: the data's tags, or question words where it has none and the texts are there."""
     outcomes: dict[str, int]
     """Questions by whose answer matches a gold answer exactly in most runs."""
     changed: tuple[Changed, ...]
@@ -79,15 +84,26 @@ class Comparison:
             "split": self.split,
             "measures": [_flat(one) for one in self.measures],
             "kinds": [_flat(one) for one in self.kinds],
+            "sorted_by": self.sorted_by,
             "outcomes": self.outcomes,
             "changed": [asdict(one) for one in self.changed],
         }
 
 
 def compare(
-    a: Group, b: Group, *, split: str = DEV, resamples: int = RESAMPLES, seed: int = 0, top: int = 20
+    a: Group,
+    b: Group,
+    *,
+    split: str = DEV,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    top: int = 20,
+    questions: QuestionSet | None = None,
 ) -> Comparison:
-    """Everything of the comparison that needs no text; RunError where the two do not compare."""
+    """B against A; RunError where the two do not compare.
+
+    ``questions``, the set that ``split`` is, sort questions by their question words where none is tagged.
+    """
     same_measure([*a.runs, *b.runs], split)
     rows = load_aligned([*a.runs, *b.runs], split)
     left, right = rows[: len(a.runs)], rows[len(a.runs) :]
@@ -102,13 +118,15 @@ def compare(
     for name, where in (("HasAns", first.answerable), ("NoAns", ~first.answerable)):
         if where.any() and not where.all():
             measures += [measured(f"{name} EM", "exact", where), measured(f"{name} F1", "f1", where)]
-    kinds = [measured(kind, "f1", where) for kind, where in _kinds(first)]
+    sorted_by, names = _kinds(first, questions)
+    kinds = [measured(kind, "f1", names == kind) for kind in np.unique(names).tolist() if kind]
     return Comparison(
         a,
         b,
         split,
         tuple(measures),
         tuple(_corrected(kinds)),
+        sorted_by,
         _outcomes(left, right),
         tuple(_changed(left, right, top)),
     )
@@ -124,6 +142,8 @@ def against_baseline(
 ) -> Table:
     """One row a system: EM and F1, mean ± s.d. over seeds with the 95% interval over questions, and the
     difference in F1 from the baseline, its p-value corrected for the number of systems (Holm 1979)."""
+    for group in groups:
+        distinct_seeds(group)
     same_measure([run for group in groups for run in group.runs], split)
     everything = load_aligned([run for group in groups for run in group.runs], split)
     stacked, at = {}, 0
@@ -203,10 +223,11 @@ def _measured(name: str, x: Floats, y: Floats, resamples: int, seed: int) -> Mea
     return Measured(name, x.shape[1], a, a_sd, b, b_sd, found)
 
 
-def _kinds(rows: Questions) -> list[tuple[str, Bools]]:
-    """Kinds with the questions of each, in alphabetical order; none where the data has no kinds."""
-    kinds = np.array([kind or "" for kind in rows.kind])
-    return [(str(kind), kinds == kind) for kind in np.unique(kinds) if kind]
+def _kinds(rows: Questions, questions: QuestionSet | None) -> tuple[str, npt.NDArray[np.str_]]:
+    """By what questions are sorted, and the kind of each, "" for none."""
+    if questions is not None and not any(rows.kind):
+        return "question word", np.array([question_word(one.question) for one in questions.examples])
+    return "kind of question", np.array([kind or "" for kind in rows.kind])
 
 
 def _corrected(kinds: Sequence[Measured]) -> list[Measured]:

@@ -1,4 +1,4 @@
-"""Learning curves: one panel a measure, one line a model, the chosen epoch marked."""
+"""Learning curves: one panel a measure, one line a system, the chosen epoch marked."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import Any
 from qa_arch.config.files import write_with
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.results.comparison import Runs
+from qa_arch.results.groups import group_runs
+from qa_arch.results.record import RunRecord
 
 MEASURES: Mapping[str, str] = {
     "train_loss": "training loss",
@@ -35,7 +37,7 @@ _UNDATED = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
 def curves_figure(runs: Runs, measures: Sequence[str], *, title: str, path: Path) -> tuple[Path, Path]:
     """Draw ``measures`` of ``runs`` by epoch, as ``path``.svg and .png, and return both.
 
-    Several seeds of a model share a line, their mean, with each seed faint behind it; the filled mark
+    Several seeds of a system share a line, their mean, with each seed faint behind it; the filled mark
     is the epoch whose weights were kept. Lines differ in dash as well as in colour, so that they can
     be told apart in print. Raises UnavailableError without matplotlib, ConfigError where none of the
     runs recorded a measure.
@@ -66,12 +68,11 @@ def save_figure(draw: Callable[[], Any], path: Path) -> tuple[Path, Path]:
     return svg, png
 
 
-def by_model(runs: Runs) -> dict[str, list[Any]]:
-    """The records of each model, models by name."""
-    groups: dict[str, list[Any]] = {}
-    for _, record in sorted(runs, key=lambda run: (run[1].model, run[1].seed)):
-        groups.setdefault(record.model, []).append(record)
-    return groups
+def by_system(runs: Runs) -> dict[str, list[RunRecord]]:
+    """The seeds of each system, systems by name; runs of other settings are another system."""
+    ordered = sorted(runs, key=lambda run: (run[1].model, run[1].seed))
+    groups = sorted(group_runs(ordered), key=lambda group: group.label)
+    return {group.label: [record for _, record in group.runs] for group in groups}
 
 
 def mean_line(records: Sequence[Any], measure: str) -> list[tuple[int, float]]:
@@ -88,7 +89,7 @@ def _draw(runs: Runs, measures: Sequence[str], title: str) -> Any:
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    groups = by_model(runs)
+    groups = by_system(runs)
     width, height = 1.0 + 3.1 * len(measures), 3.3
     figure = Figure(figsize=(width, height))
     panels = figure.subplots(1, len(measures), squeeze=False)[0]

@@ -1,4 +1,4 @@
-"""What each model costs and where it fails, from the records of another experiment: one row a model."""
+"""What each model costs and where it fails, from the records of another experiment: one row a system."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from qa_arch.errors import RunError
 from qa_arch.metrics.errors import Judged
 from qa_arch.results.comparison import Runs, Table, comparison
 from qa_arch.results.errors import kind_name, mistakes
+from qa_arch.results.groups import group_runs
 from qa_arch.results.questions import load_questions
 from qa_arch.results.record import RunRecord
 
@@ -37,18 +38,15 @@ WORST, FEWEST = 2, 20
 
 
 def drawbacks(runs: Runs, *, split: str, title: str) -> Table:
-    """A row for each model of ``runs``, the mean over its runs; RunError where runs do not compare.
+    """A row for each system of ``runs``, the mean over its seeds; RunError where runs do not compare.
 
     Figures of single questions are left out where a run has no rows of them.
     """
-    groups: dict[str, list[tuple[Path, RunRecord]]] = {}
-    for folder, record in runs:
-        groups.setdefault(record.model, []).append((folder, record))
     notes: list[str] = []
     if runs:
         shown = ["model", "peak_memory_mb", "exact"]
         notes += [*comparison(runs, split=split, columns=shown).notes, *NOTES]
-    rows = [{"model": model, **_row(group, split)} for model, group in groups.items()]
+    rows = [{"model": group.label, **_row(group.runs, split)} for group in group_runs(runs)]
     return Table(title, dict(COLUMNS), rows, notes)
 
 

@@ -67,10 +67,28 @@ def one_system(runs: Runs, name: str) -> Group:
             f"{name}: these runs differ in more than the seed ({shown}); they are not averaged, name the"
             " seeds of one system"
         )
-    seeds = [record.seed for record in records]
-    if len(set(seeds)) < len(seeds):
-        raise RunError(f"{name}: seed {max(seeds, key=seeds.count)} comes twice; name each run once")
-    return Group(records[0].model, tuple(runs))
+    group = Group(records[0].model, tuple(runs))
+    distinct_seeds(group, name)
+    return group
+
+
+def repeated(group: Group) -> list[tuple[Path, Path, int]]:
+    """Scored runs that are another's again: folder, folder of the first, seed.
+
+    They are no further evidence of their system, and counted as such would make its spread too small.
+    """
+    firsts: dict[int, Path] = {}
+    scored = [(folder, record.seed) for folder, record in group.runs if record.scores]
+    found = [(folder, firsts.setdefault(seed, folder), seed) for folder, seed in scored]
+    return [(folder, first, seed) for folder, first, seed in found if folder != first]
+
+
+def distinct_seeds(group: Group, name: str = "") -> None:
+    """RunError where a seed comes twice."""
+    for folder, first, seed in repeated(group):
+        raise RunError(
+            f"{name or group.label}: seed {seed} comes twice ({first}, {folder}); name each run once"
+        )
 
 
 def same_measure(runs: Runs, split: str) -> None:
@@ -104,13 +122,16 @@ def _labels(members: Sequence[Sequence[tuple[Path, RunRecord]]]) -> list[str]:
         short = [key.rpartition(".")[2] for key in unlike]
         for (key, values), last in zip(unlike.items(), short, strict=True):
             shown = last if short.count(last) == 1 else key
-            for index, value in zip(same, values, strict=True):
-                labels[index] += f" {shown}={_plain(value)}"
+            for index, value in zip(same, _told(values), strict=True):
+                labels[index] += f" {shown}={value}"
     return labels
 
 
-def _plain(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value).rpartition("/")[2]
+def _told(values: Sequence[Any]) -> list[str]:
+    """The values as short as they can be told apart: of paths the last part, of numbers six digits."""
+    short = [f"{value:g}" if isinstance(value, float) else str(value).rpartition("/")[2] for value in values]
+    whole = [str(value) for value in values]
+    return short if len(set(short)) == len(set(whole)) else whole
 
 
 def _aside(key: str) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qa_arch.errors import RunError
+from qa_arch.results.comparison import SELECTION, measure_of
 from qa_arch.results.record import QUESTIONS, RunRecord, read_questions
 
 DEV = "dev"
@@ -65,6 +66,9 @@ def load_questions(run: Path, record: RunRecord, split: str = DEV) -> Questions:
             f"{path}: missing, so there are no rows of single questions; score the run:"
             f" qa-arch evaluate --run {run} {told}"
         )
+    measure = measure_of(record, split)
+    if measure is not None and measure.protocol == SELECTION:
+        raise RunError(f"{path}: rows of a run that selects answers, which has no spans; see qa-arch tables")
     columns = read_questions(folder)
     if missing := [name for name in _NEEDED if name not in columns]:
         raise RunError(f"{path}: lacks the columns {', '.join(missing)}; score the run again")

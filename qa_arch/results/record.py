@@ -19,6 +19,7 @@ SCHEMA_VERSION = 1
 RECORD = "run.json"
 QUESTIONS = "questions.parquet"
 Status = Literal["running", "ok", "oom", "failed", "killed"]
+_SHAPES = {"dict": dict, "list": list}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +95,10 @@ def read_record(folder: str | Path) -> RunRecord:
         raise RunError(f"{path}: unknown or missing fields: {', '.join(wrong)}")
     if raw["status"] not in get_args(Status):
         raise RunError(f"{path}: status {raw['status']!r} is none of {', '.join(get_args(Status))}")
+    for f in fields(RunRecord):
+        shape = _SHAPES.get(str(f.type).partition("[")[0])
+        if shape is not None and not isinstance(raw.get(f.name, shape()), shape):
+            raise RunError(f"{path}: {f.name} is no {shape.__name__}; score the run again or copy it anew")
     return RunRecord(**raw)
 
 

@@ -20,7 +20,14 @@ _LATEX = str.maketrans(
         "~": r"\textasciitilde{}",
         "^": r"\textasciicircum{}",
         "–": "--",
+        "<": r"\textless{}",  # without these three pdflatex's own font shows other signs
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        "…": r"\dots{}",
         "×": r"$\times$",
+        "±": r"$\pm$",
+        "−": r"$-$",
+        "Δ": r"$\Delta$",
     }
 )
 _WIDE = 1000

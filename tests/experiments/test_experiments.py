@@ -91,6 +91,26 @@ def test_every_training_command_composes(folder, monkeypatch, capsys):
             assert config["name"] == folder.name, "openings of dev are logged by this name"
 
 
+def wanted() -> list[tuple[str, str, str]]:
+    """Experiment, model and command of every row that waits for its run."""
+    rows = [
+        (folder.name, row.model, row.command)
+        for folder in FOLDERS
+        for table in read_sheet(folder).tables
+        for row in getattr(table, "wanted", [])
+    ]
+    return list(dict.fromkeys(rows))
+
+
+@pytest.mark.parametrize(("name", "model", "command"), wanted(), ids=lambda value: value.split()[-1])
+def test_a_waiting_rows_command_makes_that_row(name, model, command, monkeypatch, capsys):
+    monkeypatch.setenv("QA_ARCH_DATA", "data")
+    call = points(shlex.split(command)[1:])[0]
+    assert main([*call, "--dry-run"]) == 0, capsys.readouterr().err
+    config = yaml.safe_load(capsys.readouterr().out)
+    assert (config["name"], config["model"]["name"]) == (name, model)
+
+
 @pytest.mark.parametrize("folder", FOLDERS, ids=by_name)
 def test_every_other_command_takes_its_arguments(folder):
     calls = commands((folder / "README.md").read_text())

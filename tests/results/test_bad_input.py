@@ -53,11 +53,16 @@ def without_config(record: str) -> str:
     return json.dumps({key: value for key, value in json.loads(record).items() if key != "config"})
 
 
+def with_a_list_of_scores(record: str) -> str:
+    return json.dumps(json.loads(record) | {"scores": []})
+
+
 DAMAGE = {
     "of a newer schema": (newer, "record of schema 2, this version reads 1; use the qa_arch version"),
     "of an older schema": (older, "record of schema 0, this version reads 1"),
     "half written": (half, "not a readable record"),
     "without a field": (without_config, "missing fields: config"),
+    "of another shape": (with_a_list_of_scores, "scores is no dict"),
 }
 
 

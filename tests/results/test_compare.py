@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from qa_arch.cli.main import main
+from qa_arch.data.squad import question_set as made_set
 from qa_arch.data.squad import write
 from qa_arch.errors import RunError
 from qa_arch.metrics.significance import effect, holm
@@ -63,6 +65,28 @@ def test_every_figure_is_over_its_own_questions(sides):
     assert sum(found.outcomes.values()) == 120
 
 
+def test_untagged_questions_are_sorted_by_question_word_where_texts_are_given(make_run, question_set):
+    plain = [replace(example, kind=None) for example in question_set(again=2).examples]
+    questions = made_set("made-up", plain, "2.0")
+    folders = [make_run(name, questions, model=name, right=right) for name, right in (("a", 0.2), ("b", 0.9))]
+    sides = [one_system(find_records([folder]), "A") for folder in folders]
+    assert compare(*sides, resamples=50).kinds == ()
+    found = compare(*sides, resamples=50, questions=questions)
+    assert found.sorted_by == "question word"
+    assert [(one.name, one.questions) for one in found.kinds] == [
+        ("how many", 2),
+        ("when", 4),
+        ("which", 2),
+        ("who", 4),
+    ]
+    rows = load_questions(*sides[1].runs[0])
+    asked = np.array([example.question.startswith("Who") for example in plain])
+    assert found.kinds[3].b == pytest.approx(100 * rows.f1[asked].mean())
+    tagged = question_set()
+    sides = [one_system(find_records([make_run(n, tagged, model=n)]), n) for n in ("tag-a", "tag-b")]
+    assert compare(*sides, resamples=50, questions=tagged).sorted_by == "kind of question"
+
+
 def test_outcomes_and_changed_questions(make_run, question_set):
     questions = question_set()
     columns = {"abstained": [False] * 6, "null_odds": [0.0] * 6}
@@ -103,6 +127,11 @@ def test_a_table_against_a_baseline(sides):
     assert "Holm over 2" in table.notes[1]
     with pytest.raises(RunError, match=r"'nobody'.*poor; good; bert"):
         find_group(groups, "nobody")
+    twice = group_runs(
+        [*find_records([folder / "poor-1", folder / "good-1"]), (folder / "copy", groups[1].record)]
+    )
+    with pytest.raises(RunError, match=r"good: seed 1 comes twice \(.*good-1, .*copy\)"):
+        against_baseline(twice, find_group(twice, "poor"), resamples=50)
 
 
 def test_rows_that_do_not_fit_are_refused_by_name(make_run, question_set, tmp_path):
@@ -131,6 +160,14 @@ def test_damaged_rows(make_run, question_set, damage, said):
     ((path, record),) = find_records([folder])
     with pytest.raises(RunError, match=rf"{QUESTIONS}.*{said}"):
         load_questions(path, record)
+
+
+def test_runs_that_select_answers_have_no_spans_to_compare(make_run, question_set):
+    point = {"ranked": {"accuracy": 50.0, "mrr": 0.6, "protocol": "selection", "metric_version": "1"}}
+    about = {"dev": {"name": "d", "fingerprint": "f", "protocol": "selection", "questions": 6}}
+    folder = make_run("a", question_set(), scores={"dev": point}, data=about)
+    with pytest.raises(RunError, match="selects answers.*qa-arch tables"):
+        load_questions(*find_records([folder])[0])
 
 
 def test_rows_of_another_record(make_run, question_set):

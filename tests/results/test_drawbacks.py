@@ -66,6 +66,17 @@ def test_kinds_of_few_questions_are_not_named_and_untagged_data_has_two(make_run
     assert row["worst"] == "answerable 33.3, unanswerable 33.3"
 
 
+def test_runs_of_other_settings_have_a_row_of_their_own(make_run, question_set):
+    for batch in (8, 6):
+        config = {"trainer": {"batch_size": batch}}
+        folder = make_run(f"bert-{batch}", question_set(), config=config, peak_memory_mb=float(batch))
+    rows = drawbacks(find_records([folder.parent]), split="dev", title="T").rows
+    assert [(row["model"], row["peak_memory_mb"]) for row in rows] == [
+        ("bert batch_size=6", 6),
+        ("bert batch_size=8", 8),
+    ]
+
+
 def test_without_rows_of_questions_the_costs_stay(make_run, question_set):
     folder = make_run("a", question_set())
     (folder / QUESTIONS).unlink()

@@ -40,6 +40,12 @@ def test_labels_say_what_tells_namesakes_apart(runs):
     assert [len(group.runs) for group in found] == [2, 1, 1]
 
 
+def test_labels_of_two_systems_are_never_the_same(runs):
+    names = ("left/mini", "right/mini", "large")
+    found = group_runs(runs(*(("bert", 1, {"encoder": {"name": name}}) for name in names)))
+    assert [group.label for group in found] == [f"bert name={name}" for name in names]
+
+
 def test_other_training_data_is_another_system(make_record):
     plain = make_record(scores={})
     data = [{"train": {"fingerprint": print_ * 10}} for print_ in "ab"]
@@ -51,7 +57,7 @@ def test_other_training_data_is_another_system(make_record):
 def test_what_is_no_single_system_is_refused_by_name(runs):
     with pytest.raises(RunError, match=r"A: .*more than the seed \(lr|A: .*optim.lr: 0.0001 / 5e-05"):
         one_system(runs(("bert", 1, {}), ("bert", 2, {"optim": {"lr": 5e-05}})), "A")
-    with pytest.raises(RunError, match="B: seed 3 comes twice"):
+    with pytest.raises(RunError, match=r"B: seed 3 comes twice \(r0, r1\)"):
         one_system(runs(("bert", 3, {}), ("bert", 3, {})), "B")
 
 

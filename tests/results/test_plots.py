@@ -11,6 +11,7 @@ import pytest
 
 from qa_arch.cli.main import main
 from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.results import plots
 from qa_arch.results.comparison import comparison
 from qa_arch.results.plots import DRAWN, MEASURES, _draw, caption, comparison_figure, lines
 
@@ -123,6 +124,18 @@ def test_matplotlib_is_loaded_only_to_draw():
     program = "import sys, qa_arch.results.plots; print('matplotlib' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_the_command_never_averages_over_other_settings(tmp_path, monkeypatch, make_record):
+    monkeypatch.chdir(tmp_path)
+    for name, batch, seed, exact in (("a", 8, 1, 40.0), ("b", 8, 2, 50.0), ("c", 16, 1, 70.0)):
+        config = {"trainer": {"batch_size": batch}}
+        make_record("bert", exact, seed=seed, config=config).write(tmp_path / "runs" / name)
+    drawn = []
+    monkeypatch.setattr(plots, "comparison_figure", lambda table, path: drawn.append(lines(table)) or ())
+    assert main(["tables", "--figure", "f.svg"]) == 0
+    names = [(name, len(rows)) for name, rows in drawn[0]]
+    assert names == [("bert batch_size=16", 1), ("bert batch_size=8", 2), ("always-no-answer", 1)]
 
 
 def test_the_command_draws_one_table_beside_its_page(tmp_path, monkeypatch, make_record, capsys):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.results.curves import curves_figure, mean_line
+from qa_arch.results.curves import by_system, curves_figure, mean_line
 from qa_arch.results.published import experiment_figures, experiment_tables
 from qa_arch.results.spec import SPEC
 
@@ -79,6 +80,16 @@ def test_a_line_is_the_mean_of_the_seeds_that_reached_the_epoch(make_record):
     records = [make_record(epochs=epochs(3.0, 2.0)), make_record(seed=14, epochs=epochs(2.0))]
     assert mean_line(records, "train_loss") == [(1, 2.5), (2, 2.0)]
     assert mean_line(records, "calibration_loss") == []
+
+
+def test_runs_of_other_settings_have_a_line_of_their_own(make_record):
+    runs = [
+        (Path(f"{batch}-{seed}"), make_record(seed=seed, config={"trainer": {"batch_size": batch}}))
+        for seed in (14, 13)
+        for batch in (8, 6)
+    ]
+    found = {name: [record.seed for record in records] for name, records in by_system(runs).items()}
+    assert found == {"bert batch_size=6": [13, 14], "bert batch_size=8": [13, 14]}
 
 
 def test_figures_are_drawn_of_runs_with_epochs_and_are_the_same_each_time(tmp_path, make_record):

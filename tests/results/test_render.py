@@ -67,6 +67,16 @@ def test_latex_shows_what_it_is_given():
     ]
 
 
+def test_latex_has_a_command_for_every_sign_that_tables_use_and_a_plain_font_lacks():
+    row = {"model": "a|b", "p": "< 0.001", "F1": "53.42 ± 0.51"}
+    page = latex(Table("B − A", {"model": "model", "F1": "ΔF1", "p": "p > 0"}, [row], ["cut…"]))
+    assert page.isascii()
+    assert r"model & $\Delta$F1 & p \textgreater{} 0 \\" in page
+    assert r"a\textbar{}b & 53.42 $\pm$ 0.51 & \textless{} 0.001 \\" in page
+    assert r"\caption{B $-$ A}" in page
+    assert r"cut\dots{}" in page
+
+
 def test_json_and_csv_keep_every_figure():
     assert json.loads(render([TABLE], "json")) == [
         {"title": "Mills", "rows": list(TABLE.rows), "notes": ["one note"]}

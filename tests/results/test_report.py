@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import shutil
 import zlib
 from dataclasses import replace
 
@@ -16,11 +17,11 @@ from qa_arch.data.squad import question_set as made_set
 from qa_arch.data.squad import write
 from qa_arch.errors import RunError
 from qa_arch.results.attention import ATTENTION, AttentionMap, read_attention, write_attention
+from qa_arch.results.facets import answer_type, facets, question_word
 from qa_arch.results.questions import load_questions
 from qa_arch.results.record import QUESTIONS, RECORD, find_records
 from qa_arch.results.report import pack, write_report
 from qa_arch.results.report.build import embed
-from qa_arch.results.report.facets import answer_type, facets, question_word
 from qa_arch.types.text import Gold
 
 EVIL = '</script><img src=x onerror=alert(1)> <!-- <script> {{data}} & \u2028 "'
@@ -140,6 +141,31 @@ def test_the_page_holds_what_the_records_say(runs, tmp_path):
             for level, f1 in enumerate(facet["runs"][str(number)][1]):
                 assert f1 == pytest.approx(100 * rows.f1[levels == level].mean(), abs=0.01)
                 assert facet["count"][level] == (levels == level).sum()
+
+
+def test_the_same_run_again_is_left_out_and_named(runs, tmp_path):
+    folder, _ = runs
+    copy = shutil.copytree(folder / "bert-1", tmp_path / "copies" / "bert-1")
+    made = write_report(find_records([folder, copy]), tmp_path / "r.html")
+    value, _ = page_parts(made.path)
+    assert [run["name"] for run in value["runs"]] == ["bert-1", "bert-2", "proposed-1", "proposed-2"]
+    assert made.problems == (f"{copy}: seed 1 of bert is {folder / 'bert-1'} again; left out",)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "devices", "said"),
+    [
+        ("ddp", 2, "ddp × 2"),
+        ("single", 1, "single device"),
+        (None, 1, "single device"),
+        (None, 2, "2 devices"),
+    ],
+)
+def test_the_strategy_is_what_the_run_used(make_run, question_set, tmp_path, strategy, devices, said):
+    config = {"trainer": {"strategy": "auto", "devices": devices}}
+    folder = make_run("a", question_set(), strategy=strategy, batch={"devices": devices}, config=config)
+    value, _ = page_parts(write_report(find_records([folder]), tmp_path / "r.html").path)
+    assert value["runs"][0]["strategy"] == said
 
 
 def test_old_rows_give_curves_that_stop_or_are_completed_by_texts(make_run, question_set, tmp_path):

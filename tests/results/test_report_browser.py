@@ -21,7 +21,7 @@ WIDTHS = (390, 900, 1440)
 FIGURES = (
     "loss",
     "learned",
-    *(f"cost-{key}" for key in ("batch", "strategy", "train", "fit", "parameters")),
+    *(f"cost-{key}" for key in ("batch", "strategy", "train", "fit", "memory", "parameters")),
     "thresholds",
     "risk",
     "abstain",
@@ -78,7 +78,8 @@ def report(make_run, question_set, tmp_path):
     questions = question_set(again=4, extra=EVIL)
     for model, right in (("bert", 0.5), ("proposed", 0.8)):
         for seed in (1, 2):
-            folder = make_run(f"{model}-{seed}", questions, model=model, seed=seed, right=right)
+            about = {"seed": seed, "right": right, "peak_memory_mb": 900.0 + seed}
+            folder = make_run(f"{model}-{seed}", questions, model=model, **about)
     weights = np.random.default_rng(0).dirichlet(np.ones(3), size=(2, 4)).astype(np.float16)
     context = np.array([[0, 3], [4, 8], [9, 14], [15, 17]], np.int32)
     asked = np.array([[0, 4], [5, 8]], np.int32)
@@ -143,6 +144,26 @@ def test_only_checked_systems_are_drawn(report, visit):
     assert "None of the selected" in page.inner_text("#figure-risk")
     page.check("tr:has-text('bert') input")
     assert traces.count() >= 1
+
+
+def test_another_set_shows_its_own_runs_and_questions(make_run, question_set, tmp_path, visit):
+    first, second = question_set(again=3), question_set()
+    for seed in (1, 2):
+        make_run(f"bert-{seed}", first, seed=seed)
+    folder = make_run("proposed-1", second, model="proposed", seed=1)
+    page = visit(write_report(find_records([folder.parent]), tmp_path / "r.html", questions=first).path)
+    page.wait_for_function("document.querySelector('#question-count').textContent === '18 of 18 questions'")
+    page.focus("#question-list")
+    for _ in range(9):  # a place that the other set has not
+        page.keyboard.press("j")
+    page.select_option("#set", "1")
+    page.wait_for_function("document.querySelector('#question-count').textContent === '6 of 6 questions'")
+    assert table(page) == ["proposed"]
+    assert page.inner_text("#question-detail h3") == "q1-0"
+    assert page.locator("#question-detail tbody tr").count() == 1
+    page.select_option("#set", "0")
+    page.wait_for_function("document.querySelector('#question-count').textContent === '18 of 18 questions'")
+    assert page.inner_text("#question-detail h3") == first.examples[0].question
 
 
 def marks(page) -> list[str]:

@@ -103,6 +103,20 @@ def test_an_experiment_without_records_is_passed_over(experiment, capsys, caplog
     assert not (experiment.parent / "planned" / "table.md").exists()
 
 
+def test_an_experiment_is_printed_as_its_spec_says_beside_runs(experiment, here, make_record, capsys):
+    make_record("bert").write(here / "runs" / "trial" / "a")
+    assert main(["tables", "experiments/trial", "runs", "--format", "json"]) == 0
+    two, one, ours = json.loads(capsys.readouterr().out)
+    assert [two["title"], one["title"], ours["title"]] == ["Two", "One", "trial: dev"]
+    assert two["rows"][0]["model"] == "Elsewhere (published)"
+    assert main(["tables", "--all"]) == 0
+    assert json.loads((experiment / "table.json").read_text()) == [two, one]
+    write(experiment.parent / "planned", {"title": "Later"})
+    capsys.readouterr()
+    assert main(["tables", "experiments/planned"]) == 5
+    assert "experiments/planned: no run.json below records/ yet" in capsys.readouterr().err
+
+
 def test_only_openings_of_the_same_set_stand_below_a_table(here, make_record, capsys):
     make_record(data="d2").write(here / "runs" / "a")
     append_opening(here / "experiments" / "trial", OPENING)

@@ -16,6 +16,7 @@ from qa_arch.errors import RunError, UnavailableError
 from qa_arch.results.attention import AttentionMap, read_attention
 from qa_arch.results.comparison import Runs
 from qa_arch.results.errors import BOUNDARIES, NAMES
+from qa_arch.results.groups import group_runs, repeated
 from qa_arch.results.provenance import now, versions
 from qa_arch.results.report import pack
 from qa_arch.results.report.collect import Collected, ScoredSet, collect
@@ -43,6 +44,7 @@ class Report:
     """What was written, and what is not in it."""
 
     path: Path
+    runs: int
     bytes: int
     left_out: tuple[str, ...]
     """Runs whose rows of single questions did not fit."""
@@ -73,8 +75,9 @@ def write_report(
     if not runs:
         raise RunError("no runs to report; name a folder that holds run.json files")
     plotly = _plotly()
+    runs, again = _once(runs)
     found = collect(runs, questions=questions, baseline=baseline, types=types)
-    problems = [*problems, *found.problems]
+    problems = [*problems, *again, *found.problems]
     value, packs = found.value, {"plotly": pack.pack_bytes(plotly)}
     for number, one in enumerate(found.sets):
         packs |= _pack_set(number, one)
@@ -90,7 +93,17 @@ def write_report(
         )
     page = _page(value, packs)
     path = write_atomic(out, page)
-    return Report(path, len(page), tuple(value["leftOut"]), tuple(problems))
+    return Report(path, len(runs), len(page), tuple(value["leftOut"]), tuple(problems))
+
+
+def _once(runs: Runs) -> tuple[Runs, list[str]]:
+    """``runs`` without those that are another's again, and a line for each of these."""
+    again = {
+        folder: f"{folder}: seed {seed} of {group.label} is {first} again; left out"
+        for group in group_runs(runs)
+        for folder, first, seed in repeated(group)
+    }
+    return [run for run in runs if run[0] not in again], list(again.values())
 
 
 def _about(runs: Runs, title: str | None, limit: int, problems: Sequence[str]) -> dict[str, Any]:

@@ -14,11 +14,11 @@ from qa_arch.errors import RunError
 from qa_arch.metrics.significance import bootstrap_interval, effect, holm
 from qa_arch.results.comparison import Measure, Runs, measure_of
 from qa_arch.results.errors import Mistakes, mistakes
+from qa_arch.results.facets import Facet, facets
 from qa_arch.results.groups import Group, differing, group_runs
 from qa_arch.results.questions import Questions, load_questions
 from qa_arch.results.record import RunRecord
 from qa_arch.results.report.curves import by_level, curves, with_spans
-from qa_arch.results.report.facets import Facet, facets
 from qa_arch.types.text import QuestionSet
 
 FIGURES = (
@@ -187,8 +187,8 @@ def _finite(value: float | None) -> float | None:
 def _strategy(record: RunRecord) -> str:
     """How training was spread: the device alone, or how many and by what."""
     devices = record.batch.get("devices", 1)
-    named = record.config.get("trainer", {}).get("strategy") or record.device.get("strategy")
-    if named and named != "auto":
+    named = record.strategy or record.config.get("trainer", {}).get("strategy")
+    if named and named not in ("auto", "single"):
         return f"{named} × {devices}"
     return "single device" if devices == 1 else f"{devices} devices"
 

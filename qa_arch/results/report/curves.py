@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from qa_arch.metrics.curves import Reliability, answerable_confidence, reliability, thresholds
 from qa_arch.metrics.squad import score_questions
+from qa_arch.results.facets import Facet
 from qa_arch.results.questions import Floats, Questions
-from qa_arch.results.report.facets import Facet
 from qa_arch.types.text import QuestionSet
 
 

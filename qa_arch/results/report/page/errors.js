@@ -28,7 +28,7 @@ function drawErrors() {
       text: runs.map((run) => (share(run, key) >= 4 ? fixed(share(run, key), 0) : "")), textposition: "inside", insidetextanchor: "middle", textangle: 0, textfont: { color: key === "right" ? css("--ink") : css("--paper") },
       customdata: runs.map((run) => set().errors[run].outcomes[key] ?? 0), hovertemplate: `%{y}<br>${name}: %{x:.1f}% (%{customdata} questions)<extra></extra>`,
     })),
-    { barmode: "stack", bargap: 0.35, height: 56 + 30 * runs.length, margin: { l: 10, r: 14, t: 6, b: 36 }, xaxis: { title: "questions, %", range: [0, 100] }, yaxis: { autorange: "reversed", ticks: "" } });
+    { barmode: "stack", bargap: 0.35, uniformtext: { mode: "hide", minsize: 9 }, height: 56 + 30 * runs.length, margin: { l: 10, r: 14, t: 6, b: 36 }, xaxis: { title: "questions, %", range: [0, 100] }, yaxis: { autorange: "reversed", ticks: "" } });
   byId("figure-errors").lastChild.prepend(make("span", { class: "legend" }, shown.map(([key, name]) =>
     make("span", {}, make("i", { style: `background: var(${OUTCOME_COLOURS[key]})` }), name))));
   drawWrongSpans(parent, runs);

@@ -30,8 +30,8 @@ function folded(summary, lines) {
 function chooseSet(number) {
   state.set = number;
   selectBest();
+  buildBrowser(); // before anything is drawn: what it held is of the other set
   changed();
-  buildBrowser();
 }
 
 function keys(event) {
@@ -46,7 +46,7 @@ async function start() {
   source.textContent = await unpackText("pack-plotly");
   document.head.append(source);
   byId("facts").textContent = DATA.facts;
-  byId("set").replaceChildren(...DATA.sets.map((one, number) => make("option", { value: number }, `${one.name}, ${one.split} (SQuAD ${one.protocol})`)));
+  byId("set").replaceChildren(...DATA.sets.map((one, number) => make("option", { value: number }, `${[...new Set([one.name, one.split])].join(", ")} (SQuAD ${one.protocol})`)));
   byId("set").addEventListener("change", (event) => chooseSet(Number(event.target.value)));
   byId("over").replaceChildren(...["F1", "EM", "HasAns F1", "NoAns F1"].map((name) => make("option", {}, name)));
   byId("over").addEventListener("change", (event) => { state.over = event.target.value; drawAbstention(); });

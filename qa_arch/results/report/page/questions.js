@@ -8,6 +8,8 @@ const browser = { a: null, b: null, outcome: "any", error: "any", facet: {}, sea
 const packedRuns = () => runsOfSet().filter((run) => hasRows(state.set, run));
 
 function buildBrowser() {
+  browser.token += 1; // nothing that is still being read belongs to this set
+  browser.found = [];
   const parent = byId("browser");
   const runs = packedRuns();
   if (!runs.length) {

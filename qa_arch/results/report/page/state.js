@@ -26,7 +26,8 @@ const runsOfSet = () => (set() ? set().runs : DATA.runs.map((_, number) => numbe
 const point = (run) => (set() && DATA.runs[run].scores[set().split] || {})[set() && set().point] || {};
 const groupsOfSet = () => [...new Set(runsOfSet().map((run) => DATA.runs[run].group))];
 const runsOf = (group) => runsOfSet().filter((run) => DATA.runs[run].group === group);
-const selectedRuns = () => runsOfSet().filter((run) => state.slots.has(DATA.runs[run].group));
+/** Seeds of a system together, systems in the order of the chips. */
+const selectedRuns = () => [...state.slots.keys()].flatMap(runsOf);
 const colourOf = (group) => (state.slots.has(group) ? css(`--c${state.slots.get(group)}`) : css("--line"));
 /** The mark of a system: colour and shape as in the figures. */
 const keyOf = (group) =>

@@ -1,4 +1,4 @@
-"""What kind of question each is, read off its text: the rows of the report's breakdowns and its filters."""
+"""What kind of question each is, read off its text: rows of breakdowns, filters, kinds to compare by."""
 
 from __future__ import annotations
 
