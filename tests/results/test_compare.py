@@ -166,7 +166,7 @@ def test_runs_that_select_answers_have_no_spans_to_compare(make_run, question_se
     point = {"ranked": {"accuracy": 50.0, "mrr": 0.6, "protocol": "selection", "metric_version": "1"}}
     about = {"dev": {"name": "d", "fingerprint": "f", "protocol": "selection", "questions": 6}}
     folder = make_run("a", question_set(), scores={"dev": point}, data=about)
-    with pytest.raises(RunError, match="selects answers.*qa-arch tables"):
+    with pytest.raises(RunError, match=r"selects answers.*qa-arch tables"):
         load_questions(*find_records([folder])[0])
 
 
