@@ -14,7 +14,7 @@ from datasets import Dataset
 from benchmarks import peers
 from benchmarks.targets import Measure, Measurement, speedup
 from benchmarks.timing import alternate
-from qa_arch.decode.answers import answers, char_spans, rank
+from qa_arch.decode.answers import char_spans, rank
 from qa_arch.decode.candidates import SpanCandidates
 from qa_arch.decode.formats import nbest, predictions
 from qa_arch.decode.spans import best_spans
@@ -103,8 +103,7 @@ def ours(made: World) -> tuple[list[str], list[list[peers.Entry]]]:
         expected=made.sizes,
         dedupe=False,
     )
-    texts = predictions(answers(ranking, candidates=False), 0.0)
-    return list(texts.values()), list(nbest(ranking).values())
+    return list(predictions(ranking, 0.0).values()), list(nbest(ranking).values())
 
 
 def theirs(made: World) -> tuple:

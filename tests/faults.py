@@ -366,6 +366,13 @@ DECODING = (
         SPANS,
     ),
     Fault(
+        "null written at equal odds",
+        "qa_arch/decode/formats.py",
+        "ranking.null_odds > margin",
+        "ranking.null_odds >= margin",
+        ("tests/decode/test_formats.py",),
+    ),
+    Fault(
         "null at equal odds",
         "qa_arch/types/text.py",
         "self.null_odds > margin else",

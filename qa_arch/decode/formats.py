@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from qa_arch.config.files import json_items
-from qa_arch.decode.answers import answers
 from qa_arch.decode.candidates import Ranking
 from qa_arch.types.text import Answer
 
@@ -20,14 +21,23 @@ FINITE = 1e9
 """What stands for infinity in the files, as JSON has none: beyond any score of a trained model."""
 
 
-def predictions(answered: Sequence[Answer], margin: float) -> dict[str, str]:
+def predictions(ranking: Ranking, margin: float) -> dict[str, str]:
     """Question id -> text; the empty string is "no answer", given where null odds exceed ``margin``."""
-    return {answer.id: answer.text(margin) for answer in answered}
+    rows = np.where(ranking.null_odds > margin, -1, ranking.best)
+    spans = (column[rows].tolist() for column in (ranking.start, ranking.end))
+    texts = {}
+    for example, row, start, end in zip(ranking.examples, rows.tolist(), *spans, strict=True):
+        if row < 0:
+            texts[example.id] = ""
+        else:
+            texts[example.id] = example.context[start:end] if start >= 0 else ranking.texts[row]
+    return texts
 
 
-def null_odds(answered: Sequence[Answer]) -> dict[str, float]:
+def null_odds(ranking: Ranking) -> dict[str, float]:
     """Question id -> null score minus best span score, within ±``FINITE``; the higher, the less an answer."""
-    return {answer.id: min(max(answer.null_odds, -FINITE), FINITE) for answer in answered}
+    odds = ranking.null_odds.clip(-FINITE, FINITE).tolist()
+    return {example.id: value for example, value in zip(ranking.examples, odds, strict=True)}
 
 
 def nbest(ranking: Ranking) -> dict[str, list[dict[str, Any]]]:
@@ -35,7 +45,20 @@ def nbest(ranking: Ranking) -> dict[str, list[dict[str, Any]]]:
 
     The logits are clamped to ±``FINITE``. Made from the columns, as there are a hundred thousand entries.
     """
-    return dict(_lists(ranking))
+    with _uncollected():
+        return dict(_lists(ranking))
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """No search for cycles: many new objects without any would start it again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _lists(ranking: Ranking) -> Iterator[tuple[str, list[dict[str, Any]]]]:
@@ -94,10 +117,9 @@ def write_parts(folder: str | os.PathLike[str], rankings: Iterable[Ranking], mar
         json_items(target / "nbest_predictions.json") as add_list,
     ):
         for ranking in rankings:
-            answered = answers(ranking, candidates=False)
             for add, items in (
-                (add_text, predictions(answered, margin).items()),
-                (add_odds, null_odds(answered).items()),
+                (add_text, predictions(ranking, margin).items()),
+                (add_odds, null_odds(ranking).items()),
                 (add_list, _lists(ranking)),
             ):
                 for id_, value in items:

@@ -121,6 +121,18 @@ def test_time_is_measured_on_both_clocks():
     assert taken.cpu > 0
 
 
+def test_what_a_run_made_is_freed_off_the_clock(monkeypatch):
+    events: list[str] = []
+
+    class Made:
+        def __del__(self) -> None:
+            events.append("freed")
+
+    monkeypatch.setattr(timing, "_cpu", lambda: events.append("clock") or 0.0)
+    timing.once(Made)
+    assert events == ["clock", "clock", "freed"]
+
+
 @pytest.mark.parametrize(
     ("target", "good", "bad", "wanted"),
     [

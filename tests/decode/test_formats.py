@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from dataclasses import replace
 
@@ -9,9 +10,10 @@ import numpy as np
 import pytest
 
 from qa_arch.decode.answers import answers, char_spans, rank
+from qa_arch.decode.candidates import Ranking
 from qa_arch.decode.formats import FINITE, nbest, null_odds, predictions, spans_record, write, write_parts
 from qa_arch.decode.spans import best_spans
-from qa_arch.types.text import Answer, Candidate
+from qa_arch.types.text import Answer, Candidate, Example
 
 INF = float("inf")
 
@@ -102,7 +104,7 @@ def test_the_grid_is_that_of_the_common_script(make_world, n_best, limit):
     answered = answers(ranking, candidates=False)
     margin = float(np.median(ranking.null_odds[ranking.best >= 0])) + 1e-3
     texts, lists, odds = by_the_script(made, n_best, limit, margin)
-    assert list(predictions(answered, margin).values()) == texts
+    assert list(predictions(ranking, margin).values()) == texts
     assert 0 < sum(text == "" for text in texts) < len(texts)
     np.testing.assert_allclose([a.null_odds for a in answered], odds, atol=1e-5)
     for ours, theirs in zip(nbest(ranking).values(), lists, strict=True):
@@ -137,11 +139,42 @@ def test_the_files(make_world, tmp_path):
     assert len(list((tmp_path / "run").iterdir())) == 3
 
 
-def test_infinite_odds_are_written_as_numbers():
-    span = Candidate("Ada", 0, 3, 1.0, 1.0)
-    answered = [Answer("a", None, INF, 1), Answer("b", span, -INF, 1), Answer("c", span, -0.5, 1)]
-    assert null_odds(answered) == {"a": FINITE, "b": -FINITE, "c": -0.5}
-    assert predictions(answered, -1.0) == {"a": "", "b": "Ada", "c": ""}
+def test_infinite_odds_are_written_as_numbers_and_joined_texts_as_they_are():
+    examples = [Example(id_, "who", "Ada and Bob") for id_ in "abcd"]
+    one, zero = np.ones(8), np.zeros(8, np.int64)
+    start, end = zero.copy(), zero.copy()
+    start[2], end[2], start[4], end[4], start[6], end[6] = 8, 11, 0, 3, -1, -1
+    ranking = Ranking(
+        examples,
+        np.arange(0, 9, 2),
+        start,
+        end,
+        *(one.astype(np.float32),) * 2,
+        one / 2,
+        np.array([-1, 2, 4, 6]),
+        np.array([INF, -INF, -0.5, -1.0]),
+        np.ones(4, np.int64),
+        {6: "Ada Bob"},
+    )
+    assert null_odds(ranking) == {"a": FINITE, "b": -FINITE, "c": -0.5, "d": -1.0}
+    assert predictions(ranking, -1.0) == {"a": "", "b": "Bob", "c": "", "d": "Ada Bob"}
+    assert predictions(ranking, INF) == {"a": "", "b": "Bob", "c": "Ada", "d": "Ada Bob"}
+    assert [a.text(-1.0) for a in answers(ranking)] == list(predictions(ranking, -1.0).values())
+    assert [entries[0]["text"] for entries in nbest(ranking).values()] == ["", "Bob", "Ada", "Ada Bob"]
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_the_collector_is_left_as_it_was(make_world, running):
+    ranking, before = ranked(make_world([1])), gc.isenabled()
+    try:
+        (gc.enable if running else gc.disable)()
+        nbest(ranking)
+        assert gc.isenabled() is running
+        with pytest.raises(AttributeError):
+            nbest(replace(ranking, examples=[None]))
+        assert gc.isenabled() is running
+    finally:
+        (gc.enable if before else gc.disable)()
 
 
 def test_the_record_holds_the_best_span_whatever_the_margin():
