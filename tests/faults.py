@@ -1182,6 +1182,16 @@ PLANS = (
     ),
 )
 
+ASSEMBLY = (
+    Fault(
+        "an id without an embedding let through",
+        "qa_arch/training/assemble.py",
+        "table.largest_id >= encoder",
+        "table.largest_id > encoder",
+        ("tests/training/test_assemble.py",),
+    ),
+)
+
 FAULTS = (
     *DATA,
     *FEATURES,
@@ -1197,4 +1207,5 @@ FAULTS = (
     *CLASSES,
     *SCALE,
     *PLANS,
+    *ASSEMBLY,
 )

@@ -111,6 +111,13 @@ class FeatureTable:
         context = (self.token_end - self.token_start).astype(np.int32)
         return self.question_length + context + np.int32(self.template.specials)
 
+    @property
+    def largest_id(self) -> int:
+        """The largest vocabulary id of all windows, special tokens and padding included."""
+        template = self.template
+        specials = [token.id for token in (*template.before, *template.between, *template.after)]
+        return max(int(self.ids.max()), template.pad, *specials)
+
 
 def array_names() -> tuple[str, ...]:
     """The fields of FeatureTable that are arrays, in the order in which they are stored."""

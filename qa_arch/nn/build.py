@@ -44,7 +44,7 @@ def build_encoder(
 
     With ``init="random"`` the architecture is that of ``name`` (without a name: of ``family``), with
     those of ``layers`` ... ``initializer_range`` that are given in place of its own; ``max_positions``
-    is the longest window. A pretrained encoder takes no sizes; its ``vocab_size`` is only checked.
+    is the longest window. A pretrained encoder takes no sizes.
     The family ``words`` has no layers: ``width`` is that of the vectors learned for ``vocab_size``
     words, None for none. Under ``torch.device("meta")`` no weights are read and the hub is not asked
     about known encoders.
@@ -73,7 +73,6 @@ def build_encoder(
         )
     else:
         config = _config_of(name, reach=not counting)
-        _check_vocabulary(name, config, vocab_size)
     _set_dropout(config, "attention_dropout", attention_dropout, _ATTENTION_DROPOUT)
     _set_dropout(config, "hidden_dropout", hidden_dropout, _HIDDEN_DROPOUT)
     if name is None or init == "random" or counting:
@@ -135,14 +134,6 @@ def _resized(values: dict[str, Any], given: dict[str, Any]) -> PretrainedConfig:
             f"encoder.width={config.hidden_size} is no multiple of encoder.heads={config.num_attention_heads}"
         )
     return config
-
-
-def _check_vocabulary(name: str, config: PretrainedConfig, vocab_size: int | None) -> None:
-    if vocab_size is not None and vocab_size > config.vocab_size:
-        raise ConfigError(
-            f"encoder {name} has {config.vocab_size} embeddings and the tokenizer {vocab_size} ids:"
-            " use the tokenizer that belongs to the encoder"
-        )
 
 
 def _load(name: str, config: PretrainedConfig) -> PreTrainedModel:

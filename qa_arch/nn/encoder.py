@@ -56,6 +56,11 @@ class Encoder(nn.Module):
         return (getattr(self.config, "type_vocab_size", 0) or 0) > 1
 
     @property
+    def vocab_size(self) -> int:
+        """Number of token embeddings: every id of a window is below it."""
+        return int(self.backbone.get_input_embeddings().num_embeddings)
+
+    @property
     def max_tokens(self) -> int | None:
         """The longest window the encoder can read; None where it states no limit."""
         positions = getattr(self.config, "max_position_embeddings", None)

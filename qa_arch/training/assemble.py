@@ -188,8 +188,18 @@ def make_encoder(
 def make_features(
     config: Config, questions: QuestionSet, tokenizer: PreTrainedTokenizerBase, encoder: AnyEncoder
 ) -> FeatureTable:
-    """The windows of a set, from the cache where they are there already."""
-    return windows_of(questions, tokenizer, config.features, segments=encoder.has_segments)
+    """The windows of a set, from the cache where they are there already.
+
+    Raises ConfigError where one holds an id that the encoder has no embedding of. Ids that no text uses
+    do not matter: some published tokenizers know a few more than their encoder.
+    """
+    table = windows_of(questions, tokenizer, config.features, segments=encoder.has_segments)
+    if table.largest_id >= encoder.vocab_size:
+        raise ConfigError(
+            f"encoder.name: {config.encoder.name} has {encoder.vocab_size} token embeddings and its tokenizer"
+            f" writes id {table.largest_id}: put the tokenizer that belongs to the encoder beside its weights"
+        )
+    return table
 
 
 def make_vectors(config: Config, tables: dict[str, FeatureTable]) -> WordVectors | None:
