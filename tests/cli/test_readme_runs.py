@@ -1,0 +1,67 @@
+"""What the README does with trained runs is done here, line by line and in its order, on runs of seconds."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from qa_arch.cli.main import main
+from qa_arch.config.files import write_json
+from qa_arch.data import synthetic
+from qa_arch.data.squad import write
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from pages import commands  # noqa: E402
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+READING = ("ask", "predict", "evaluate", "tables", "compare", "show", "report")
+TRAININGS = ("train model=bert experiment=squad2", "train model=proposed experiment=squad2")
+QUICK = ("debug=fast", "name=squad2", "glove.path=null", "trainer.progress=false")
+
+
+@pytest.fixture
+def workplace(tmp_path, monkeypatch, feature_cache) -> dict[str, str]:
+    """The README's two first trainings in runs/squad2 of the current folder; its placeholders -> theirs."""
+    monkeypatch.chdir(tmp_path)
+    for begun in TRAININGS:
+        call = next(call for call in commands(README) if " ".join(call).startswith(begun))
+        assert main([*call, *QUICK, f"features.cache_dir={feature_cache}"]) == 0
+    (bert,), (proposed,) = (list(Path("runs/squad2").glob(f"{name}-*")) for name in ("bert", "proposed"))
+    dev = synthetic.named("dev")
+    write_json("dev-v2.0.json", write(dev))
+    twins = [str(shutil.copytree(proposed, name)) for name in ("second", "third")]
+    ids = (example.id for example in dev.examples)
+    return {"RUN": str(proposed), "RUN_A": str(bert), "RUN_B": str(proposed)} | dict(
+        zip(("RUN2", "RUN3", "ID1", "ID2"), (*twins, *ids), strict=False)
+    )
+
+
+def test_reading_commands_do_what_they_say(workplace, capsys):
+    calls = [call for call in commands(README) if call[0] in READING and "OTHER" not in call]
+    assert {call[0] for call in calls} == set(READING)
+    said = {}
+    for call in calls:
+        capsys.readouterr()
+        assert main([workplace.get(word, word) for word in call]) == 0, (call, capsys.readouterr().err)
+        said[call[0]] = capsys.readouterr().out
+    scores = json.loads(Path("ENSEMBLE/run.json").read_text())["scores"]["dev"]
+    assert scores["calibrated"]["total"] == 600
+    assert len(json.loads(Path("predictions/predictions.json").read_text())) == 600
+    assert "<html" in Path("report.html").read_text(encoding="utf-8")[:200].lower()
+    assert (Path(workplace["RUN"]) / "attention.npz").is_file()
+    assert "proposed" in said["tables"]
+    assert said["compare"].count("bert") >= 2
+
+    (program,) = re.findall(r"```python\n(import qa_arch\n.*?)```", README, flags=re.DOTALL)
+    names: dict = {}
+    exec(program.replace('"RUN"', repr(workplace["RUN"])), names)
+    answer = names["found"].text(names["answer"].margin)
+    assert answer in "The song was written by Ada Stone in 1971."
+    assert said["ask"].startswith(answer or "(no answer")
