@@ -13,9 +13,9 @@ import json
 import math
 from dataclasses import dataclass, fields
 
-import numpy as np
 import pytest
 import torch
+from contract import Fleet, check_gradients, learned_by_heart, reads, write_vectors
 from omegaconf import OmegaConf
 
 import qa_arch
@@ -45,6 +45,10 @@ CASES = {name: (name, []) for name in MODELS} | {
 FIXED = ["glove=file", "encoder.width=null", "encoder.vocabulary=null"]
 CASES["match_lstm-fixed"] = ("match_lstm/boundary", [*FIXED, "model.lstm=standard"])
 
+WITHOUT_EFFECT = ("score.bias", "span.bias", "key.bias", "cell.weight_hh")
+"""Gradients that are zero in exact arithmetic: a shift of all scores of one softmax, what multiplies
+h_0 = 0."""
+
 SHORT = [
     ("Mira paints red boats.", "What does Mira paint?", "red boats"),
     ("Mira paints red boats.", "Who drives the tram?", None),
@@ -73,10 +77,7 @@ def settings(tmp_path_factory) -> list[str]:
     (folder / "dev.json").write_text(
         squad("dev", [*SHORT[:2], (LONG, "What was carried on day 3?", "23 goats")])
     )
-    known = {word for text in (LONG, *(row[0] for row in SHORT)) for word in text.split()}
-    rows = np.random.default_rng(0).normal(size=(len(known), 5)).round(3)
-    lines = (f"{word} {' '.join(map(str, row))}\n" for word, row in zip(sorted(known), rows, strict=True))
-    (folder / "vectors.txt").write_text("".join(lines))
+    write_vectors(folder / "vectors.txt", (LONG, *(row[0] for row in SHORT)))
     return [
         "debug=fast",
         "encoder.initializer_range=0.15",
@@ -115,25 +116,17 @@ class Contender:
 def fleet(settings) -> dict[str, Contender]:
     """Every case, assembled on first use."""
 
-    class Fleet(dict):
-        def __missing__(self, case: str) -> Contender:
-            name, overrides = CASES[case]
-            config = configure(name, overrides, settings)
-            torch.manual_seed(0)
-            self[case] = Contender(config, assemble(config))
-            return self[case]
+    def build(case: str) -> Contender:
+        name, overrides = CASES[case]
+        config = configure(name, overrides, settings)
+        return Contender(config, assemble(config))
 
-    return Fleet()
+    return Fleet(build)
 
 
 @pytest.fixture(params=CASES)
 def contender(request, fleet) -> Contender:
     return fleet[request.param]
-
-
-def logits_of(model: torch.nn.Module, batch: Batch):
-    with torch.inference_mode():
-        return model.eval()(batch)
 
 
 def token_scores(logits: SpanLogits | StepLogits) -> tuple[torch.Tensor, ...]:
@@ -148,7 +141,7 @@ def test_the_task_is_known(name):
 
 def test_scores_lie_on_the_context_and_are_numbers(contender):
     batch = contender.batch()
-    logits = logits_of(contender.parts.model, batch)
+    logits = reads(contender.parts.model, batch)
     words = contender.config.model.get("matching") == "words"
     for scores in token_scores(logits):
         assert scores.shape == batch.ids.shape
@@ -164,10 +157,10 @@ def test_scores_lie_on_the_context_and_are_numbers(contender):
 def test_the_same_answer_batched_alone_and_padded_further(contender):
     table = contender.parts.tables["train"]
     assert len(set(table.lengths.tolist())) > 2  # else nothing is padded
-    together = logits_of(contender.parts.model, contender.batch())
+    together = reads(contender.parts.model, contender.batch())
     for row in range(len(table)):
         for multiple in (1, 64):
-            alone = logits_of(contender.parts.model, contender.batch(rows=[row], multiple=multiple))
+            alone = reads(contender.parts.model, contender.batch(rows=[row], multiple=multiple))
             width = table.lengths[row]
             for found, expected in zip(token_scores(alone), token_scores(together), strict=True):
                 torch.testing.assert_close(found[0, :width], expected[row, :width], rtol=0, atol=1e-5)
@@ -176,20 +169,9 @@ def test_the_same_answer_batched_alone_and_padded_further(contender):
 
 def test_a_gradient_reaches_every_trainable_parameter(contender):
     batch, model = contender.batch(), contender.parts.model.train()
-    model.zero_grad()
     assert batch.labels.answerable.any()
     assert not batch.labels.answerable.all()
-    window_loss(model(batch), batch.labels).mean().backward()
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            assert parameter.grad is not None, name
-            assert torch.isfinite(parameter.grad).all(), name
-            assert parameter.grad.any() or _without_effect(name), name
-
-
-def _without_effect(name: str) -> bool:
-    """Zero in exact arithmetic: a shift of all scores of one softmax, and what multiplies h_0 = 0."""
-    return name.endswith(("score.bias", "span.bias", "key.bias", "cell.weight_hh"))
+    check_gradients(model, window_loss(model(batch), batch.labels).mean(), WITHOUT_EFFECT)
 
 
 def test_saved_weights_load_to_equal_logits(contender, tmp_path):
@@ -199,9 +181,9 @@ def test_saved_weights_load_to_equal_logits(contender, tmp_path):
     torch.manual_seed(99)
     vectors = store.vector_tensor(store.load_vectors(tmp_path))
     copy = build_model(contender.config.model, store.load_encoder(tmp_path), vectors)
-    before = token_scores(logits_of(copy, contender.batch()))[0]
+    before = token_scores(reads(copy, contender.batch()))[0]
     store.load_weights(tmp_path, copy)
-    found, expected = (logits_of(model, contender.batch()) for model in (copy, parts.model))
+    found, expected = (reads(model, contender.batch()) for model in (copy, parts.model))
     assert not torch.equal(before, token_scores(expected)[0])
     for name in ("null", *(f.name for f in fields(expected))):
         one, other = getattr(found, name), getattr(expected, name)
@@ -212,21 +194,12 @@ def test_it_learns_four_questions_by_heart(contender):
     """Two of them without an answer; what it says is read out as in every scoring."""
     config, parts = contender.config, contender.parts
     batch, questions = contender.batch("calibration"), parts.sets["calibration"]
-    kept = {name: value.clone() for name, value in parts.model.state_dict().items()}
-    optimizer = torch.optim.AdamW(parts.model.parameters(), lr=5e-3, weight_decay=0.0)
-    try:
-        for _ in range(150):
-            loss = window_loss(parts.model.train()(batch), batch.labels).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(parts.model.parameters(), 1.0)
-            optimizer.step()
+    loss = lambda: window_loss(parts.model(batch), batch.labels).mean()  # noqa: E731
+    with learned_by_heart(parts.model, loss, steps=150, lr=5e-3):
         vectors = contender.collator("calibration").vectors
         found = answers(
             read_out(parts.model, questions, parts.tables["calibration"], config.decode, vectors=vectors)
         )
-    finally:
-        parts.model.load_state_dict(kept)
     for example, answer in zip(questions.examples, found, strict=True):
         chosen = answer.at(0.0)
         assert (chosen.text if chosen else None) == (example.answers[0].text if example.answers else None)

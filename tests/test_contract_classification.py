@@ -9,9 +9,9 @@ import json
 import math
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pytest
 import torch
+from contract import Fleet, check_gradients, learned_by_heart, reads, write_vectors
 from omegaconf import OmegaConf
 
 import qa_arch
@@ -52,10 +52,7 @@ QUESTIONS = {
 def settings(tmp_path_factory) -> list[str]:
     folder = tmp_path_factory.mktemp("classes")
     (folder / "four.label").write_text("".join(f"{label} {text}\n" for text, label in QUESTIONS.items()))
-    words = sorted({word for text in QUESTIONS for word in text.split()})
-    rows = np.random.default_rng(0).normal(size=(len(words), 5)).round(3)
-    lines = (f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words, rows, strict=True))
-    (folder / "vectors.txt").write_text("".join(lines))
+    write_vectors(folder / "vectors.txt", QUESTIONS)
     return [
         "debug=fast",
         "data=question_types",
@@ -88,14 +85,11 @@ class Contender:
 def fleet(settings) -> dict[str, Contender]:
     """Every case, assembled on first use."""
 
-    class Fleet(dict):
-        def __missing__(self, case: str) -> Contender:
-            config = configure(case, settings)
-            torch.manual_seed(0)
-            self[case] = Contender(config, assemble(config))
-            return self[case]
+    def build(case: str) -> Contender:
+        config = configure(case, settings)
+        return Contender(config, assemble(config))
 
-    return Fleet()
+    return Fleet(build)
 
 
 @pytest.fixture(params=CASES)
@@ -103,14 +97,9 @@ def contender(request, fleet) -> Contender:
     return fleet[request.param]
 
 
-def scores_of(model: torch.nn.Module, batch: SelectionBatch) -> torch.Tensor:
-    with torch.inference_mode():
-        return model.eval()(batch)
-
-
 def test_every_class_has_a_score_and_padding_has_none(contender):
     batch = contender.batch(multiple=7)
-    scores = scores_of(contender.parts.model, batch)
+    scores = reads(contender.parts.model, batch)
     assert scores.shape == (4, 56)
     assert scores[:, :50].isfinite().all()
     assert (scores[:, 50:] == -math.inf).all()
@@ -120,27 +109,21 @@ def test_a_score_belongs_to_its_class_whatever_the_order(contender):
     batch = contender.batch()
     order = torch.randperm(50, generator=torch.Generator().manual_seed(3))
     turned = replace(batch, candidate=batch.candidate[:, order], right=batch.right[:, order])
-    first, second = (scores_of(contender.parts.model, given) for given in (batch, turned))
+    first, second = (reads(contender.parts.model, given) for given in (batch, turned))
     torch.testing.assert_close(first[:, order], second, rtol=0, atol=0)
 
 
 def test_the_same_scores_batched_alone_and_padded_further(contender):
-    together = scores_of(contender.parts.model, contender.batch())
+    together = reads(contender.parts.model, contender.batch())
     for row in range(4):
         for multiple in (1, 25):
-            alone = scores_of(contender.parts.model, contender.batch([row], multiple))
+            alone = reads(contender.parts.model, contender.batch([row], multiple))
             torch.testing.assert_close(alone[0, :50], together[row], rtol=0, atol=1e-5)
 
 
 def test_a_gradient_reaches_every_trainable_parameter(contender):
     batch, model = contender.batch(), contender.parts.model.train()
-    model.zero_grad()
-    choice_loss(model(batch), batch.right, batch.offered).mean().backward()
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            assert parameter.grad is not None, name
-            assert torch.isfinite(parameter.grad).all(), name
-            assert parameter.grad.any(), name
+    check_gradients(model, choice_loss(model(batch), batch.right, batch.offered).mean())
 
 
 def test_saved_weights_load_to_equal_scores(contender, tmp_path):
@@ -149,26 +132,18 @@ def test_saved_weights_load_to_equal_scores(contender, tmp_path):
     store.save_weights(tmp_path, parts.model)
     torch.manual_seed(99)
     copy = build_model(contender.config.model, None, store.vector_tensor(store.load_vectors(tmp_path)))
-    before = scores_of(copy, contender.batch())
+    before = reads(copy, contender.batch())
     store.load_weights(tmp_path, copy)
-    found, expected = (scores_of(model, contender.batch()) for model in (copy, parts.model))
+    found, expected = (reads(model, contender.batch()) for model in (copy, parts.model))
     assert not torch.equal(before, expected)
     assert torch.equal(found, expected)
 
 
 def test_it_learns_four_questions_by_heart(contender):
     parts, batch = contender.parts, contender.batch()
-    kept = {name: value.clone() for name, value in parts.model.state_dict().items()}
-    optimizer = torch.optim.AdamW(parts.model.parameters(), lr=2e-2, weight_decay=0.0)
-    try:
-        for _ in range(80):
-            loss = choice_loss(parts.model.train()(batch), batch.right, batch.offered).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+    loss = lambda: choice_loss(parts.model(batch), batch.right, batch.offered).mean()  # noqa: E731
+    with learned_by_heart(parts.model, loss, steps=80, lr=2e-2):
         found = ranks(parts.sets["train"], read_scores(parts.model, parts.tables["train"], batch_size=3))
-    finally:
-        parts.model.load_state_dict(kept)
     assert found == [1, 1, 1, 1]
 
 

@@ -10,9 +10,9 @@ import json
 import math
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pytest
 import torch
+from contract import Fleet, check_gradients, learned_by_heart, reads, write_vectors
 from omegaconf import OmegaConf
 
 import qa_arch
@@ -73,10 +73,7 @@ def settings(tmp_path_factory) -> list[str]:
     first = dict(list(PASSAGES.items())[:2])  # four questions
     for split, passages in (("train", PASSAGES), ("calibration", first), ("dev", PASSAGES)):
         (folder / f"{split}.json").write_text(squad(split, passages))
-    words = sorted({word for text in PASSAGES for word in text.split()})
-    rows = np.random.default_rng(0).normal(size=(len(words), 5)).round(3)
-    lines = (f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words, rows, strict=True))
-    (folder / "vectors.txt").write_text("".join(lines))
+    write_vectors(folder / "vectors.txt", PASSAGES)
     return [
         "debug=fast",
         "data.train_questions=0",
@@ -123,24 +120,16 @@ class Contender:
 def fleet(settings) -> dict[str, Contender]:
     """Every case, assembled on first use."""
 
-    class Fleet(dict):
-        def __missing__(self, case: str) -> Contender:
-            config = configure(case, settings)
-            torch.manual_seed(0)
-            self[case] = Contender(config, assemble(config))
-            return self[case]
+    def build(case: str) -> Contender:
+        config = configure(case, settings)
+        return Contender(config, assemble(config))
 
-    return Fleet()
+    return Fleet(build)
 
 
 @pytest.fixture(params=CASES)
 def contender(request, fleet) -> Contender:
     return fleet[request.param]
-
-
-def scores_of(model: torch.nn.Module, batch: SelectionBatch) -> torch.Tensor:
-    with torch.inference_mode():
-        return model.eval()(batch)
 
 
 def test_every_model_of_the_task_is_a_case():
@@ -149,7 +138,7 @@ def test_every_model_of_the_task_is_a_case():
 
 def test_every_candidate_has_a_cosine_and_padding_has_none(contender):
     batch = contender.batch(multiple=7)
-    scores = scores_of(contender.parts.model, batch)
+    scores = reads(contender.parts.model, batch)
     assert scores.shape == batch.offered.shape
     assert not batch.offered.all()
     assert (scores[~batch.offered] == -math.inf).all()
@@ -165,16 +154,16 @@ def test_nothing_comes_from_padding(contender):
         answer=batch.answer.masked_fill(~batch.answer_mask, 3),
         candidate=batch.candidate.masked_fill(~batch.offered, 1),
     )
-    first, second = (scores_of(contender.parts.model, given) for given in (batch, other))
+    first, second = (reads(contender.parts.model, given) for given in (batch, other))
     torch.testing.assert_close(first, second, rtol=0, atol=1e-6)
 
 
 def test_the_same_scores_batched_alone_and_padded_further(contender):
-    together = scores_of(contender.parts.model, contender.batch())
+    together = reads(contender.parts.model, contender.batch())
     for row in range(len(together)):
         for multiple in (1, 40):
             batch = contender.batch(rows=[row], multiple=multiple)
-            alone = scores_of(contender.parts.model, batch)[0]
+            alone = reads(contender.parts.model, batch)[0]
             count = int(batch.offered.sum())
             torch.testing.assert_close(alone[:count], together[row, :count], rtol=0, atol=1e-5)
             assert (alone[count:] == -math.inf).all()
@@ -182,13 +171,7 @@ def test_the_same_scores_batched_alone_and_padded_further(contender):
 
 def test_a_gradient_reaches_every_trainable_parameter(contender):
     batch, model = contender.batch(), contender.parts.model.train()
-    model.zero_grad()
-    hinge_loss(model(batch), batch.right, batch.offered, 0.9).mean().backward()
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            assert parameter.grad is not None, name
-            assert torch.isfinite(parameter.grad).all(), name
-            assert parameter.grad.any(), name
+    check_gradients(model, hinge_loss(model(batch), batch.right, batch.offered, 0.9).mean())
 
 
 def test_saved_weights_load_to_equal_scores(contender, tmp_path):
@@ -198,9 +181,9 @@ def test_saved_weights_load_to_equal_scores(contender, tmp_path):
     torch.manual_seed(99)
     vectors = store.vector_tensor(store.load_vectors(tmp_path))
     copy = build_model(contender.config.model, None, vectors)
-    before = scores_of(copy, contender.batch())
+    before = reads(copy, contender.batch())
     store.load_weights(tmp_path, copy)
-    found, expected = (scores_of(model, contender.batch()) for model in (copy, parts.model))
+    found, expected = (reads(model, contender.batch()) for model in (copy, parts.model))
     assert not torch.equal(before, expected)
     assert torch.equal(found, expected)
 
@@ -209,17 +192,9 @@ def test_it_learns_four_questions_by_heart(contender):
     parts, table = contender.parts, contender.parts.tables["calibration"]
     batch = contender.batch("calibration")
     assert len(batch) == 4
-    kept = {name: value.clone() for name, value in parts.model.state_dict().items()}
-    optimizer = torch.optim.AdamW(parts.model.parameters(), lr=2e-2, weight_decay=0.0)
-    try:
-        for _ in range(80):
-            loss = hinge_loss(parts.model.train()(batch), batch.right, batch.offered, 0.2).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+    loss = lambda: hinge_loss(parts.model(batch), batch.right, batch.offered, 0.2).mean()  # noqa: E731
+    with learned_by_heart(parts.model, loss, steps=80, lr=2e-2):
         found = ranks(parts.sets["calibration"], read_scores(parts.model, table, batch_size=3))
-    finally:
-        parts.model.load_state_dict(kept)
     assert found == [1, 1, 1, 1]
 
 

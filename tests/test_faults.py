@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from faults import FAULTS
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
-
-from faults import FAULTS  # noqa: E402
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)

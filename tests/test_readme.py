@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from pages import commands, points
 
 from qa_arch.cli.compose import compose, split_grid
 from qa_arch.cli.main import COMMANDS, _parser, main
@@ -16,9 +17,6 @@ from qa_arch.config.find import conf_folder
 from qa_arch.config.schema import TASKS, validate
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
-
-from pages import commands, points  # noqa: E402
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 CALLS = [

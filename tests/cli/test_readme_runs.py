@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
+from pages import commands
 
 from qa_arch.cli.main import main
 from qa_arch.config.files import write_json
@@ -16,9 +16,6 @@ from qa_arch.data import synthetic
 from qa_arch.data.squad import write
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
-
-from pages import commands  # noqa: E402
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 READING = ("ask", "predict", "evaluate", "tables", "compare", "show", "report")

@@ -6,21 +6,18 @@ import argparse
 import importlib
 import json
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from pages import commands, points
 
 from qa_arch.cli.main import main
 from qa_arch.data.squad import read
 from qa_arch.results.spec import DrawbacksSpec, SetsSpec, read_sheet
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
-
-from pages import commands, points  # noqa: E402
 
 FOLDERS = sorted(path.parent for path in (ROOT / "experiments").glob("*/README.md"))
 HEADER = ("Question", "Command", "Hours", "Expected", "Obtained")

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from dataclasses import replace
-from pathlib import Path
 
+import mutations
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1]))  # mutations.py is a program as well
-mutations = importlib.import_module("mutations")
 
 FAULTS = mutations.FAULTS
 
