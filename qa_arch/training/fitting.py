@@ -18,7 +18,7 @@ from pytorch_lightning.plugins.environments import LightningEnvironment
 
 from qa_arch.config.identity import config_hash
 from qa_arch.config.launched import launched
-from qa_arch.config.schema import Config
+from qa_arch.config.schema import Config, Trainer
 from qa_arch.predict import store
 from qa_arch.predict.predictor import MODEL
 from qa_arch.training import strategies
@@ -73,18 +73,52 @@ def fit(
         log.info("no checkpoint in %s yet: training starts from the beginning", folder)
     kind = kind_of(config)
     data = kind.data(config, parts, pin=gpu)
-    history = History(publish)
-    place, world = launched(), int(os.environ.get("WORLD_SIZE", 1))
+    world = int(os.environ.get("WORLD_SIZE", 1))
     strategy = strategies.name_of(settings, world)
     sharded = strategy in strategies.SHARDED
     trained = copy.deepcopy(parts.model) if sharded else parts.model
+    history = History(publish)
     best = KeepBest(
         partial(store.save_weights, folder / MODEL),
         settings.patience,
         settings.select,
         whole=parts.model if sharded else None,
     )
-    trainer = pl.Trainer(
+    trainer = _trainer(
+        config,
+        folder,
+        _callbacks(config, folder, history, best),
+        strategy,
+        world=world,
+        gpu=gpu,
+        logger=logger,
+    )
+    if settings.compile:
+        trained.compile()  # in place: torch.compile(model) would rename every weight
+    task = kind.task(
+        config,
+        replace(parts, model=trained),  # type: ignore[type-var]
+        total_steps=_steps(settings, len(data.sampler(world=trainer.world_size))),
+    )
+    task.optimizer_bits = settings.optimizer_bits  # type: ignore[assignment]
+    with _interruptible():
+        trainer.fit(task, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+    return _fitted(settings, history.epochs, best.epoch, world)
+
+
+def _trainer(
+    config: Config,
+    folder: Path,
+    callbacks: list[pl.Callback],
+    strategy: str,
+    *,
+    world: int,
+    gpu: bool,
+    logger: Any,
+) -> pl.Trainer:
+    """Lightning's trainer with all that ours does itself turned off."""
+    settings, place = config.trainer, launched()
+    return pl.Trainer(
         accelerator="gpu" if gpu else "cpu",
         devices=place.local_world if place else settings.devices,
         num_nodes=place.nodes if place else 1,
@@ -96,7 +130,7 @@ def fit(
         max_steps=settings.max_steps,
         accumulate_grad_batches=settings.accumulate,
         logger=logger,
-        callbacks=_callbacks(config, folder, history, best),
+        callbacks=callbacks,
         plugins=_plugins(),
         num_sanity_val_steps=0,
         # Under a token budget epochs differ in length, which Lightning reads off a new loader.
@@ -107,22 +141,20 @@ def fit(
         enable_checkpointing=False,
         default_root_dir=folder,
     )
-    steps = -(-len(data.sampler(world=trainer.world_size)) // settings.accumulate) * settings.epochs
-    if settings.compile:
-        trained.compile()  # in place: torch.compile(model) would rename every weight
-    task = kind.task(
-        config,
-        replace(parts, model=trained),  # type: ignore[type-var]
-        total_steps=steps if settings.max_steps < 0 else min(steps, settings.max_steps),
-    )
-    task.optimizer_bits = settings.optimizer_bits  # type: ignore[assignment]
-    with _interruptible():
-        trainer.fit(task, datamodule=data, ckpt_path=checkpoint, weights_only=True)
-    seconds = sum(epoch["train_seconds"] for epoch in history.epochs)
-    windows = sum(epoch["windows"] for epoch in history.epochs)
+
+
+def _steps(settings: Trainer, batches: int) -> int:
+    """Optimizer steps of the whole schedule; the last of every epoch may be a smaller one."""
+    steps = -(-batches // settings.accumulate) * settings.epochs
+    return steps if settings.max_steps < 0 else min(steps, settings.max_steps)
+
+
+def _fitted(settings: Trainer, epochs: list[dict[str, Any]], best: int | None, world: int) -> Fit:
+    seconds = sum(epoch["train_seconds"] for epoch in epochs)
+    windows = sum(epoch["windows"] for epoch in epochs)
     return Fit(
-        epochs=history.epochs,
-        best_epoch=best.epoch,
+        epochs=epochs,
+        best_epoch=best,
         batch={
             "micro": settings.batch_size,
             "accumulate": settings.accumulate,
