@@ -26,7 +26,6 @@ from qa_arch.config.files import write_json
 from qa_arch.config.identity import config_hash
 from qa_arch.data.splits import hold_out, require_disjoint
 from qa_arch.data.squad import read
-from qa_arch.decode.formats import predictions
 from qa_arch.errors import QaArchError
 from qa_arch.predict.scoring import NEVER_NULL, operating_points, question_rows
 from qa_arch.results import provenance
@@ -137,7 +136,7 @@ def finish(
         print(f"{record.model} {split}: EM {found['exact_match']:.2f} F1 {found['f1']:.2f}")
     last = "dev" if final else "calibration"
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "predictions.json", predictions(answers[last], NEVER_NULL))
+    write_json(folder / "predictions.json", {found.id: found.text(NEVER_NULL) for found in answers[last]})
     write_questions(folder, question_rows(sets[last], answers[last], NEVER_NULL))
     record.write(folder)
     print(folder)

@@ -6,6 +6,7 @@ import argparse
 import importlib
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
