@@ -100,8 +100,9 @@ def main() -> int:
     what, folder, plan = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
     if what == "point":
         return point(folder, plan)
-    # Tests that a shell runs in the background inherit that SIGINT is ignored.
+    # Tests that run in the background or under nohup inherit that these are ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     values = make_sweep(folder, plan, n_jobs=2).launch(points(*map(int, sys.argv[4:])))
     return int(any(isinstance(value, Exception) for value in values))
 

@@ -201,7 +201,7 @@ def test_devices_that_are_handed_out_are_there(monkeypatch, pool, found, problem
 def test_devices_of_another_machine_are_not_asked_for(monkeypatch, here, problem):
     """A login node has no GPU; what a model takes is checked there all the same."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    config = asdict(one("trainer=8gb").config)
+    config = asdict(one("trainer=8gb", "trainer.accelerator=gpu").config)
     wrong = {**config, "model": {**config["model"], "dropuot": 0.1}}
     points = [{"title": "seed=1", "config": each} for each in (config, wrong)]
     said = preflight._first_problem({"points": points, "pool": None, "here": here}, TRUSTED)
