@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,16 @@ os.environ.setdefault("WANDB_MODE", "offline")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Triton interprets or compiles in the whole process; only tests on a GPU want it to compile."""
-    if "not gpu" in config.option.markexpr or "gpu" not in config.option.markexpr:
-        os.environ.setdefault("TRITON_INTERPRET", "1")
+def _on_a_gpu() -> bool:
+    """Whether the command line asks for the tests marked gpu (``-m gpu``)."""
+    marks = [mark for option, mark in pairwise(sys.argv) if option == "-m"]
+    return any("gpu" in mark and "not gpu" not in mark for mark in marks)
+
+
+if not _on_a_gpu():
+    # Triton interprets or compiles in the whole process, by what stands here when it is first imported: a
+    # hook would come after the other conftest files, which import it.
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
 @pytest.fixture(scope="session")
