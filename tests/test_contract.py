@@ -194,7 +194,10 @@ def test_it_learns_four_questions_by_heart(contender):
     """Two of them without an answer; what it says is read out as in every scoring."""
     config, parts = contender.config, contender.parts
     batch, questions = contender.batch("calibration"), parts.sets["calibration"]
-    loss = lambda: window_loss(parts.model(batch), batch.labels).mean()  # noqa: E731
+
+    def loss() -> torch.Tensor:
+        return window_loss(parts.model(batch), batch.labels).mean()
+
     with learned_by_heart(parts.model, loss, steps=150, lr=5e-3):
         vectors = contender.collator("calibration").vectors
         found = answers(

@@ -141,7 +141,10 @@ def test_saved_weights_load_to_equal_scores(contender, tmp_path):
 
 def test_it_learns_four_questions_by_heart(contender):
     parts, batch = contender.parts, contender.batch()
-    loss = lambda: choice_loss(parts.model(batch), batch.right, batch.offered).mean()  # noqa: E731
+
+    def loss() -> torch.Tensor:
+        return choice_loss(parts.model(batch), batch.right, batch.offered).mean()
+
     with learned_by_heart(parts.model, loss, steps=80, lr=2e-2):
         found = ranks(parts.sets["train"], read_scores(parts.model, parts.tables["train"], batch_size=3))
     assert found == [1, 1, 1, 1]

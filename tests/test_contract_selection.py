@@ -192,7 +192,10 @@ def test_it_learns_four_questions_by_heart(contender):
     parts, table = contender.parts, contender.parts.tables["calibration"]
     batch = contender.batch("calibration")
     assert len(batch) == 4
-    loss = lambda: hinge_loss(parts.model(batch), batch.right, batch.offered, 0.2).mean()  # noqa: E731
+
+    def loss() -> torch.Tensor:
+        return hinge_loss(parts.model(batch), batch.right, batch.offered, 0.2).mean()
+
     with learned_by_heart(parts.model, loss, steps=80, lr=2e-2):
         found = ranks(parts.sets["calibration"], read_scores(parts.model, table, batch_size=3))
     assert found == [1, 1, 1, 1]

@@ -78,10 +78,12 @@ def devices() -> Iterator[Check]:
         mend = "for a GPU: a CUDA build of torch (make setup TORCH=...) and its driver"
         yield Check("cuda", "missing", f"torch {torch.__version__} sees no CUDA device", mend)
         return
+    from qa_arch.training.machine import BF16
+
     for index in range(torch.cuda.device_count()):
         about = torch.cuda.get_device_properties(index)
         # Not torch's own is_bf16_supported: it says yes where bf16 is only emulated.
-        bf16 = "bf16" if about.major >= 8 else "no bf16: use trainer.precision=fp16"
+        bf16 = "bf16" if (about.major, about.minor) >= BF16 else "no bf16: use trainer.precision=fp16"
         yield Check(f"cuda:{index}", "ok", f"{about.name}, {about.total_memory / 2**30:.0f} GiB, {bf16}")
 
 

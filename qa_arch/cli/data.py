@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from qa_arch.cli.runs import add_questions, open_source
+from qa_arch.cli.runs import add_on_error, add_questions, open_source
 from qa_arch.config.files import write_json
 from qa_arch.data.splits import by_article
 from qa_arch.data.squad import write
@@ -58,12 +58,7 @@ def _add_split(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=13, metavar="S", help="which articles (default: 13)")
     parser.add_argument("--out", required=True, metavar="DIR", help="where NAME.json of each part goes")
-    parser.add_argument(
-        "--on-error",
-        choices=("raise", "skip"),
-        default="raise",
-        help="stop at the first faulty record, or leave such records out and list them (default: raise)",
-    )
+    add_on_error(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -113,7 +113,9 @@ def glove() -> Iterator[Check]:
         yield Check("QA_ARCH_GLOVE", "missing", "not set", mend)
         return
     if Path(path).is_dir():  # as a run keeps them
-        absent = [n for n in ("words.txt", "vectors.safetensors") if not (Path(path) / n).is_file()]
+        from qa_arch.features.glove import MATRIX, WORDS
+
+        absent = [n for n in (WORDS, MATRIX) if not (Path(path) / n).is_file()]
         found = f"{path}: holds no {' and no '.join(absent)}" if absent else path
         yield Check("QA_ARCH_GLOVE", "broken" if absent else "ok", found, mend if absent else "")
         return

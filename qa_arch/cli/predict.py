@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from qa_arch.cli.runs import add_questions, add_run_options, open_run, open_source
+from qa_arch.cli.runs import add_on_error, add_questions, add_run_options, open_run, open_source
 from qa_arch.errors import ConfigError
 
 
@@ -19,12 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch-size", type=int, metavar="N", help="windows in one forward pass (default: the run's)"
     )
-    parser.add_argument(
-        "--on-error",
-        choices=("raise", "skip"),
-        default="raise",
-        help="stop at the first faulty record, or leave such records out and list them (default: raise)",
-    )
+    add_on_error(parser)
     parser.add_argument(
         "--keep-attention",
         nargs="+",

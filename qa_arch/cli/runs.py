@@ -41,6 +41,16 @@ def add_questions(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def add_on_error(parser: argparse._ActionsContainer) -> None:
+    """``--on-error``, as ``open_source`` takes it."""
+    parser.add_argument(
+        "--on-error",
+        choices=("raise", "skip"),
+        default="raise",
+        help="stop at the first faulty record, or leave such records out and list them (default: raise)",
+    )
+
+
 def add_run_options(parser: argparse._ActionsContainer) -> None:
     """``--device --precision --margin --trust``, as ``open_run`` takes them."""
     parser.add_argument(

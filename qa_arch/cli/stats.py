@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from qa_arch.cli.runs import open_source
+from qa_arch.cli.runs import add_on_error, open_source
 from qa_arch.data import insuranceqa
 from qa_arch.data.stats import Lengths, Statistics, statistics
 from qa_arch.errors import ConfigError
@@ -29,12 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " synthetic:SPLIT; or insuranceqa:FOLDER:SPLIT",
     )
     parser.add_argument("--json", action="store_true", help="print JSON: an object, or one a set by its name")
-    parser.add_argument(
-        "--on-error",
-        choices=("raise", "skip"),
-        default="raise",
-        help="stop at the first faulty record, or leave such records out and list them (default: raise)",
-    )
+    add_on_error(parser)
     parser.add_argument(
         "--encoder",
         metavar="NAME",

@@ -26,6 +26,8 @@ from qa_arch.errors import DataError, UnavailableError
 from qa_arch.features.table import FeatureTable, Ints, Longs
 
 _LINES = 4096  # parsed at once
+WORDS, MATRIX = "words.txt", "vectors.safetensors"
+"""The files of saved vectors."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,8 +59,8 @@ class WordVectors:
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write ``words.txt`` and ``vectors.safetensors`` into ``folder``, each atomically."""
-        write_atomic(Path(folder) / "words.txt", "".join(f"{word}\n" for word in self.words))
-        write_atomic(Path(folder) / "vectors.safetensors", save({"vectors": self.matrix}))
+        write_atomic(Path(folder) / WORDS, "".join(f"{word}\n" for word in self.words))
+        write_atomic(Path(folder) / MATRIX, save({"vectors": self.matrix}))
 
     def only(self, words: Collection[str]) -> WordVectors:
         """The vectors that ``rows(words)`` can find, in the order of this table."""
@@ -70,8 +72,8 @@ class WordVectors:
     def load(cls, folder: str | os.PathLike[str]) -> WordVectors:
         """What ``save`` wrote. Raises DataError where a file is missing or the two do not fit."""
         try:
-            words = (Path(folder) / "words.txt").read_bytes().decode().split("\n")[:-1]
-            matrix = load_file(Path(folder) / "vectors.safetensors")["vectors"]
+            words = (Path(folder) / WORDS).read_bytes().decode().split("\n")[:-1]
+            matrix = load_file(Path(folder) / MATRIX)["vectors"]
         except (OSError, UnicodeDecodeError, SafetensorError, KeyError) as error:
             raise DataError(f"{folder}: no saved word vectors ({error}): give the text file again") from error
         if len(matrix) != len(words) + 1:
