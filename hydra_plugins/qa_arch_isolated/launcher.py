@@ -39,9 +39,11 @@ class _JobsLauncher(IsolatedLauncher):
         self.parameters = OmegaConf.to_container(made, resolve=True)
 
     def setup(self, *, hydra_context: Any, task_function: Any, config: DictConfig) -> None:
-        from qa_arch.sweep.submitted import engine
+        from qa_arch.sweep.submitted import engine, require
 
         super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
+        if not self.sweep.dry:
+            require(self.cluster)
         self.sweep.engine = engine(self.cluster, self.parameters, self.sweep.settings)
         self.sweep.here = self.cluster == "local"
 

@@ -12,12 +12,11 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from qa_arch.cli import evaluate_run
+from qa_arch.cli.evaluate_options import add_run_arguments, refuse_options
 from qa_arch.cli.runs import open_source
 from qa_arch.config.files import write_json
 from qa_arch.errors import ConfigError
 from qa_arch.metrics.files import PredictionFile, read_null_scores, read_predictions
-from qa_arch.metrics.generation import text_metrics
 from qa_arch.metrics.scores import Scores
 from qa_arch.metrics.squad import OFFICIAL_THRESHOLD, aggregate, extra_ids, missing_ids, score_questions
 from qa_arch.types.text import Protocol, QuestionSet
@@ -56,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="add BLEU, ROUGE, METEOR and CIDEr of the answerable questions (needs the extra 'text')",
     )
     add("--strict", action="store_true", help="write no scores where a question has no prediction")
-    evaluate_run.add_arguments(parser)
+    add_run_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -66,8 +65,10 @@ def run(args: argparse.Namespace) -> int:
     ``--strict``, without any scores.
     """
     if args.run_folder:
+        from qa_arch.cli import evaluate_run
+
         return evaluate_run.run(args)
-    evaluate_run.refuse_options(args)
+    refuse_options(args)
     if not args.data or not args.predictions:
         raise ConfigError("give --data and --predictions, or --run RUN to score a trained run")
     questions = open_source(args.data if len(args.data) > 1 else args.data[0])
@@ -92,6 +93,8 @@ def run(args: argparse.Namespace) -> int:
     )
     extra = {}
     if args.text_metrics:
+        from qa_arch.metrics.generation import text_metrics
+
         odds = null_scores.values if null_scores else {}
         extra["text_metrics"] = text_metrics(
             questions, _answered(questions, predictions.values, odds, threshold, protocol)

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qa_arch.cli import derived, evaluate_selection
+from qa_arch.cli.evaluate_options import OF_FILES, first_given
 from qa_arch.cli.evaluate_selection import Found
-from qa_arch.cli.runs import add_run_options, open_run, open_source
+from qa_arch.cli.runs import open_run, open_source
 from qa_arch.config.files import write_json
 from qa_arch.config.schema import SELECTING
 from qa_arch.data.insuranceqa import PREFIX as INSURANCEQA
@@ -37,51 +38,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 DEV = "dev"
-OF_FILES = ("predictions", "na_prob", "null_threshold", "protocol", "strict", "text_metrics")
-"""The options that only go with prediction files."""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that only go with ``--run``."""
-    group = parser.add_argument_group("scoring a trained run")
-    group.add_argument(
-        "--run",
-        dest="run_folder",
-        metavar="RUN",
-        nargs="+",
-        help="a run folder; needs no --predictions. Several are an ensemble",
-    )
-    group.add_argument("--decode", metavar="NAME", help="read the run out as conf/decode/NAME.yaml says")
-    group.add_argument(
-        "--record", metavar="DIR", help="where the record of an ensemble or of another --decode is kept"
-    )
-    group.add_argument(
-        "--final",
-        action="store_true",
-        help="open the dev set that the run's config keeps closed, and log that",
-    )
-    group.add_argument(
-        "--allow-overlap",
-        action="store_true",
-        help="score a set that shares articles with the run's training data; the scores then say so",
-    )
-    add_run_options(group)
-
-
-def refuse_options(args: argparse.Namespace) -> None:
-    """ConfigError where an option that only goes with ``--run`` was given without it."""
-    names = ("final", "allow_overlap", "decode", "record", "margin", "precision", "device", "trust")
-    if named := _given(args, names):
-        raise ConfigError(f"{named} is for a trained run: give --run RUN with it")
-
-
-def _given(args: argparse.Namespace, names: Sequence[str]) -> str | None:
-    """The first of the options that was given, as it is written."""
-    for name in names:
-        value = getattr(args, name)
-        if value is not None and value is not False and value not in ("auto", []):  # 0 is a value
-            return f"--{name.replace('_', '-')}"
-    return None
 
 
 @dataclass(frozen=True)
@@ -99,7 +55,7 @@ class Target:
 
 def run(args: argparse.Namespace) -> int:
     """Predict, score, write predictions and record into the run folder, print the scores as JSON."""
-    if named := _given(args, OF_FILES):
+    if named := first_given(args, OF_FILES):
         raise ConfigError(
             f"{named} is for prediction files: a run scored with --run leaves its own (predictions.json) for"
             " --predictions; the null margin of --run is --margin"

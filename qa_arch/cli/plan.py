@@ -81,7 +81,7 @@ def _print(found: Plan, title: str) -> None:
     parts = f"{batch['micro']} x {batch['accumulate']}"
     print(f"batch: {parts} on a device, windows of up to {found.longest} tokens")
     ladder = ", ".join(
-        f"{cut['micro']:g} x {cut['accumulate']:g}: {cut['total']:,.0f} MiB" for cut in found.cuts
+        f"{cut['micro']:.0f} x {cut['accumulate']:.0f}: {cut['total']:,.0f} MiB" for cut in found.cuts
     )
     print(f"the same batch in parts: {ladder}")
     if found.proposal:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from qa_arch.errors import DataError, RunError, UnavailableError
 from qa_arch.results.record import RunRecord, find_records, read_record
+from qa_arch.system.collector import uncollected
 
 if TYPE_CHECKING:
     from qa_arch.predict import Predictor, SelectionPredictor
@@ -83,7 +84,8 @@ def open_run(folders: Sequence[str], args: argparse.Namespace) -> Predictor:
 
     Raises RunError for a run that selects answers.
     """
-    from qa_arch.predict import load_ensemble
+    with uncollected():
+        from qa_arch.predict import load_ensemble
 
     device, precision = _device_and_precision(folders[0], args)
     return load_ensemble(folders, device=device, precision=precision, trust=args.trust)
@@ -91,7 +93,8 @@ def open_run(folders: Sequence[str], args: argparse.Namespace) -> Predictor:
 
 def open_selection(folders: Sequence[str], args: argparse.Namespace) -> SelectionPredictor:
     """The predictor of a finished run that selects answers or classes; of several no one is made."""
-    from qa_arch.predict import SelectionPredictor, load
+    with uncollected():
+        from qa_arch.predict import SelectionPredictor, load
 
     if len(folders) > 1:
         raise RunError(f"{folders[1]}: runs that select answers make no ensemble; name one of them")
@@ -120,7 +123,6 @@ def _device_and_precision(folder: str, args: argparse.Namespace) -> tuple[str, P
 
 def open_source(source: str | list[str], name: str = "", on_error: Any = "raise") -> QuestionSet:
     """A question set as settings and ``--data`` name it: ``synthetic:SPLIT``, ``hub:...`` or files."""
-    from qa_arch.data import synthetic
     from qa_arch.data.squad import open_set
 
     sources = [source] if isinstance(source, str) else source
@@ -129,6 +131,8 @@ def open_source(source: str | list[str], name: str = "", on_error: Any = "raise"
         return open_set(source, name=name, on_error=on_error)
     if len(sources) > 1:
         raise DataError(f"{embedded}: the embedded set cannot be joined with others; name it alone")
+    from qa_arch.data import synthetic
+
     return synthetic.named(embedded.removeprefix("synthetic:"))
 
 

@@ -18,6 +18,7 @@ from qa_arch.config.schema import Config, require_vectors, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.results.record import RECORD, read_record
+from qa_arch.system.collector import uncollected
 from qa_arch.system.lock import LOCK, hold
 
 log = logging.getLogger(__name__)
@@ -143,7 +144,8 @@ def _take_devices(raw: dict[str, Any], place: Launched) -> None:
 
 
 def _check_models(jobs: Sequence[Job], trusted: Sequence[str]) -> None:
-    from qa_arch.models.assemble import check_model  # imports torch, so it comes after the cheap checks
+    with uncollected():
+        from qa_arch.models.assemble import check_model  # imports torch, so it comes after the cheap checks
 
     for job in jobs:
         check_model(job.config.model, trusted, with_vectors=job.config.glove.use)
@@ -189,7 +191,8 @@ def _train_alone(job: Job, if_exists: str, trusted: Sequence[str], *, go_on: boo
     if if_exists == "replace":
         _empty(job.folder)
     write_atomic(job.folder / CONFIG, _yaml(job.raw))
-    from qa_arch.training.run import train
+    with uncollected():
+        from qa_arch.training.run import train
 
     try:
         record = train(job.config, folder=job.folder, resume=if_exists == "resume", trusted=trusted)
@@ -214,7 +217,8 @@ def _follow(job: Job, if_exists: str, trusted: Sequence[str]) -> int:
     if if_exists == "resume" and _finished(job.folder):
         return 0
     logging.getLogger("qa_arch").setLevel(logging.WARNING)
-    from qa_arch.training.ranks import follow
+    with uncollected():
+        from qa_arch.training.ranks import follow
 
     follow(job.config, job.folder, resume=if_exists == "resume", trusted=trusted)
     return 0

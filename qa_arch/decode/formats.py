@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import numpy as np
 
 from qa_arch.config.files import json_items
 from qa_arch.decode.candidates import Ranking
+from qa_arch.system.collector import uncollected
 from qa_arch.types.text import Answer
 
 PREDICTIONS = "predictions.json"
@@ -40,25 +39,13 @@ def null_odds(ranking: Ranking) -> dict[str, float]:
     return {example.id: value for example, value in zip(ranking.examples, odds, strict=True)}
 
 
+@uncollected()
 def nbest(ranking: Ranking) -> dict[str, list[dict[str, Any]]]:
     """Question id -> its candidates, most probable first: text, probability, start_logit, end_logit.
 
     The logits are clamped to ±``FINITE``. Made from the columns, as there are a hundred thousand entries.
     """
-    with _uncollected():
-        return dict(_lists(ranking))
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """No search for cycles: many new objects without any would start it again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
+    return dict(_lists(ranking))
 
 
 def _lists(ranking: Ranking) -> Iterator[tuple[str, list[dict[str, Any]]]]:

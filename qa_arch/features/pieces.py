@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -52,11 +51,11 @@ def cuts_at_spaces(backend: Tokenizer) -> bool:
     True of BERT's own normalizer, pre-tokenizer and WordPiece, unless a token was added that looks
     at the white space around it or holds some.
     """
-    parts = json.loads(backend.to_str())
-    kinds = [(parts[key] or {}).get("type") for key in ("normalizer", "pre_tokenizer", "model")]
+    parts = (backend.normalizer, backend.pre_tokenizer, backend.model)
+    kinds = [type(part).__name__ for part in parts]
     return kinds == ["BertNormalizer", "BertPreTokenizer", "WordPiece"] and not any(
-        token["lstrip"] or token["rstrip"] or len(token["content"].split()) != 1
-        for token in parts["added_tokens"]
+        token.lstrip or token.rstrip or len(token.content.split()) != 1
+        for token in backend.get_added_tokens_decoder().values()
     )
 
 

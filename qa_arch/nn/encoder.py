@@ -1,17 +1,22 @@
-"""The encoder seam: ``(ids, mask, segments) -> (B, T, H)`` around any Hugging Face encoder."""
+"""The encoder seam: ``(ids, mask, segments) -> (B, T, H)`` around any Hugging Face encoder.
+
+Models name ``Encoder`` in their signatures, and a sweep checks these for all its points: so transformers
+is imported, for seconds, only where a backbone is made.
+"""
 
 from __future__ import annotations
 
 import inspect
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from transformers import MODEL_MAPPING, AutoConfig, PretrainedConfig, PreTrainedModel
 
 from qa_arch.errors import ConfigError
-from qa_arch.nn.attention import use_fused
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
 
 Freeze = Literal["none", "all"] | int
 
@@ -20,6 +25,8 @@ class Encoder(nn.Module):
     """A backbone without pooler (it would be an unused parameter to DDP), read at its last layer."""
 
     def __init__(self, backbone: PreTrainedModel) -> None:
+        from qa_arch.nn.attention import use_fused
+
         super().__init__()
         use_fused(backbone)
         self.backbone = backbone
@@ -126,6 +133,8 @@ class Encoder(nn.Module):
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Encoder:
         """The same architecture with fresh weights, without the hub; weights are loaded into it."""
+        from transformers import AutoConfig
+
         values = {key: value for key, value in description.items() if key != "model_type"}
         return cls(new_backbone(AutoConfig.for_model(description["model_type"], **values)))
 
@@ -138,6 +147,8 @@ def new_backbone(config: PretrainedConfig) -> PreTrainedModel:
 
 def class_of(config: PretrainedConfig) -> type[PreTrainedModel]:
     """The bare model class of ``config``; ConfigError where it has none or is no encoder."""
+    from transformers import MODEL_MAPPING
+
     found: Any = (
         None if getattr(config, "is_encoder_decoder", False) else MODEL_MAPPING.get(type(config), None)
     )

@@ -20,6 +20,7 @@ from qa_arch.errors import ConfigError, QaArchError, RunError
 from qa_arch.sweep.points import Point, title
 from qa_arch.sweep.settings import VISIBLE
 from qa_arch.system import lifeline
+from qa_arch.system.collector import uncollected
 
 
 def check(points: Sequence[Point], trusted: Sequence[str], pool: Sequence[str] | None, here: bool) -> None:
@@ -55,8 +56,9 @@ def _ask(asked: Mapping[str, Any], trusted: Sequence[str]) -> None:
 
 
 def _first_problem(asked: Mapping[str, Any], trusted: Sequence[str]) -> str | None:
-    from qa_arch.models.assemble import check_model
-    from qa_arch.training.machine import uses_gpu
+    with uncollected():
+        from qa_arch.models.assemble import check_model
+        from qa_arch.training.machine import uses_gpu
 
     if problem := _missing_devices(asked["pool"] or ()):
         return problem

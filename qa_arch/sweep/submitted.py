@@ -6,6 +6,7 @@ sweep's own process learns of it.
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -64,6 +65,15 @@ def engine(cluster: Cluster, parameters: Mapping[str, Any], settings: Settings) 
             "sweep.devices: the cluster hands out devices; give hydra.launcher.gpus_per_node=N instead"
         )
     return partial(run, cluster=cluster, parameters=dict(parameters), at_a_time=settings.n_jobs)
+
+
+def require(cluster: Cluster) -> None:
+    """Raise ConfigError, before a file is written, where this machine cannot hand jobs to the cluster."""
+    if cluster == "slurm" and shutil.which("srun") is None:
+        raise ConfigError(
+            "hydra/launcher=submitit_slurm: there is no srun on this machine; give the command on a login"
+            " node of the cluster, or rehearse it here with hydra/launcher=submitit_local"
+        )
 
 
 def run(

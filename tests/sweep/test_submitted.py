@@ -123,6 +123,15 @@ def test_without_submitit(stubbed, train_m, monkeypatch):
     assert "pip install 'qa-arch[slurm]'" in err
 
 
+def test_a_cluster_that_is_not_there(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("qa_arch.sweep.preflight.check", lambda *_: None)
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    where = [f"sweep.folder={tmp_path / 'sweep'}", "hydra/launcher=submitit_slurm"]
+    assert main(["train", "-m", "debug=fast", *where, "seed=1,2"]) == 2
+    assert "there is no srun on this machine" in capsys.readouterr().err
+    assert not (tmp_path / "sweep").exists()
+
+
 def test_parameters_of_slurm(monkeypatch, tmp_path):
     """What sbatch is told: shared parameters by their names, SLURM's own by its, at most n_jobs at a time."""
     given = {}
