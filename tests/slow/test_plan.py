@@ -19,8 +19,11 @@ LARGER = [
 ]
 
 
-GIVEN_BACK = {"MALLOC_MMAP_THRESHOLD_": str(2**20)}
-"""glibc keeps freed blocks of up to 32 MiB for later; with a fixed threshold it returns them at once."""
+GIVEN_BACK = {"MALLOC_MMAP_THRESHOLD_": str(2**17)}
+"""glibc keeps freed blocks of up to 32 MiB for later; from a fixed size on it returns them at once.
+
+At 2**20 it still keeps more than 100 MiB of what the match-LSTM's steps have freed.
+"""
 
 
 def qa_arch(*arguments: str, environment: Mapping[str, str] | None = None) -> str:
@@ -46,17 +49,10 @@ def planned_and_taken(tmp_path, overrides, environment=None) -> tuple[float, flo
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(
-    "model",
-    [
-        BERT,
-        LEAN_BERT,
-        pytest.param(PROPOSED, marks=pytest.mark.xfail(reason="114 of 937 MiB are not told")),
-    ],
-)
-def test_what_lives_is_told_within_a_tenth(tmp_path, model):
+@pytest.mark.parametrize("model", [BERT, LEAN_BERT, PROPOSED])
+def test_what_lives_is_told_within_a_twentieth(tmp_path, model):
     planned, taken = planned_and_taken(tmp_path, model, GIVEN_BACK)
-    assert planned == pytest.approx(taken, rel=0.1)
+    assert planned == pytest.approx(taken, rel=0.05)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from qa_arch.errors import ConfigError
 from qa_arch.training.optim import Optimizer
 from qa_arch.training.plan.live import Lines
 
-HEADROOM = 0.7
+HEADROOM = 0.65
 """Share of the given memory that a proposal may fill; the rest is for freed blocks that allocators keep."""
 MIB = 2**20
 _FLOAT = 4
