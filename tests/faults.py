@@ -1192,6 +1192,30 @@ ASSEMBLY = (
     ),
 )
 
+COLLECTING = (
+    Fault(
+        "the search for cycles stays off",
+        "qa_arch/system/collector.py",
+        "if enabled:",
+        "if not enabled:",
+        ("tests/system/test_collector.py",),
+    ),
+    Fault(
+        "a missing srun is found too late",
+        "qa_arch/sweep/submitted.py",
+        'shutil.which("srun") is None',
+        'shutil.which("srun") == ""',
+        ("tests/sweep/test_submitted.py",),
+    ),
+    Fault(
+        "an added token may look at blanks",
+        "qa_arch/features/pieces.py",
+        "token.lstrip or token.rstrip",
+        "token.lstrip",
+        ("tests/features/test_pieces.py",),
+    ),
+)
+
 FAULTS = (
     *DATA,
     *FEATURES,
@@ -1208,4 +1232,5 @@ FAULTS = (
     *SCALE,
     *PLANS,
     *ASSEMBLY,
+    *COLLECTING,
 )

@@ -214,3 +214,18 @@ sys.exit(code)
     assert done.returncode == 2, done.stderr
     assert done.stderr.splitlines()[-1].startswith("qa-arch: seed=1: unknown setting 'model.dropuot'")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "target", ["baselines.transformer.TransformerSpan", "qa_arch.models.bert_match.BertMatch"]
+)
+def test_a_point_is_checked_without_transformers(target):
+    """Its import takes longer than all else that the check does."""
+    program = f"""
+import sys
+from qa_arch.models.assemble import check_model
+check_model({{"_target_": "{target}", "task": "span"}})
+assert "transformers" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,47 @@
+"""The search for cycles is off inside, and afterwards as it was before."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from qa_arch.system.collector import uncollected
+
+
+@pytest.fixture(autouse=True)
+def collecting():
+    gc.enable()
+    yield
+    gc.enable()
+
+
+def test_off_inside_and_on_again():
+    with uncollected():
+        assert not gc.isenabled()
+        with uncollected():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_on_again_after_an_error():
+    with pytest.raises(ValueError, match="told"), uncollected():
+        raise ValueError("told")
+    assert gc.isenabled()
+
+
+def test_left_off_where_it_was_off():
+    gc.disable()
+    with uncollected():
+        pass
+    assert not gc.isenabled()
+
+
+def test_as_a_decorator():
+    @uncollected()
+    def enabled() -> bool:
+        return gc.isenabled()
+
+    assert [enabled(), enabled()] == [False, False]
+    assert gc.isenabled()
