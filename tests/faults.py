@@ -1201,6 +1201,13 @@ COLLECTING = (
         ("tests/system/test_collector.py",),
     ),
     Fault(
+        "an unpickled encoder does not know its attention",
+        "qa_arch/nn/encoder.py",
+        "        import qa_arch.nn.attention  # noqa: F401\n",
+        "",
+        ("tests/nn/test_encoder.py::test_an_encoder_pickled_here_reads_in_another_process",),
+    ),
+    Fault(
         "a missing srun is found too late",
         "qa_arch/sweep/submitted.py",
         'shutil.which("srun") is None',

@@ -53,6 +53,12 @@ class Encoder(nn.Module):
         self.backbone.to(dtype)
         return self
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A pickled encoder names its attention, which is known only once that module is imported."""
+        import qa_arch.nn.attention  # noqa: F401
+
+        super().__setstate__(state)
+
     @property
     def config(self) -> PretrainedConfig:
         return self.backbone.config

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -209,3 +212,20 @@ def test_names_resolve_to_what_the_library_loads():
     assert resolve("minilm").endswith(("all-MiniLM-L6-v2", "model"))
     assert known_config("someone/bert-base-uncased") is None
     assert known_config("sentence-transformers/all-MiniLM-L6-v2")["hidden_size"] == 384
+
+
+def test_an_encoder_pickled_here_reads_in_another_process(tmp_path):
+    """As where ranks are spawned: that process has imported nothing when the encoder arrives."""
+    encoder = tiny(attention_dropout=0.0, hidden_dropout=0.0).eval()
+    ids = torch.arange(10)[None]
+    (tmp_path / "encoder").write_bytes(pickle.dumps((encoder, ids, read(encoder, ids).detach())))
+    program = """
+import pickle, sys, torch
+encoder, ids, wanted = pickle.load(open(sys.argv[1], "rb"))
+found = encoder(ids, torch.ones_like(ids, dtype=torch.bool), torch.zeros_like(ids))
+torch.testing.assert_close(found, wanted)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "encoder")], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
