@@ -1201,7 +1201,7 @@ COLLECTING = (
         ("tests/system/test_collector.py",),
     ),
     Fault(
-        "an unpickled encoder does not know its attention",
+        "an unpickled encoder lost its attention",
         "qa_arch/nn/encoder.py",
         "        import qa_arch.nn.attention  # noqa: F401\n",
         "",
