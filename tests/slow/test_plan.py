@@ -44,7 +44,9 @@ def planned_and_taken(tmp_path, overrides, environment=None) -> tuple[float, flo
     overrides = [*LARGER, *overrides, f"features.cache_dir={tmp_path}/cache"]
     planned = json.loads(qa_arch("plan", *overrides, "--no-time", "--json"))["total"]
     qa_arch("train", *overrides, "--folder", f"{tmp_path}/run", environment=environment)
-    return planned, read_record(tmp_path / "run").peak_memory_mb
+    taken = read_record(tmp_path / "run").peak_memory_mb
+    print(f"{planned:,.0f} MiB planned, {taken:,.0f} taken")  # for docs/sweeps.md
+    return planned, taken
 
 
 @pytest.mark.slow

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from qa_arch.cli.compose import groups
 from qa_arch.results.record import read_record
 from qa_arch.sweep.state import believed
 from qa_arch.system import lifeline
@@ -56,8 +55,6 @@ SWEEPS = {
 @pytest.mark.parametrize("name", SWEEPS)
 def test_points_on_several_processes(tmp_path, name):
     grid, expected = SWEEPS[name]
-    if "spawn" in " ".join(grid) and "ddp_spawn" not in groups()["trainer"]:
-        pytest.skip("there is no trainer=ddp_spawn")
     (tmp_path / "faulty.py").write_text(FAULTY)
     mark = f"SWEEP_TEST_{uuid.uuid4().hex}"
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
