@@ -1240,4 +1240,32 @@ FAULTS = (
     *PLANS,
     *ASSEMBLY,
     *COLLECTING,
+    Fault(
+        "a shortcut's start scores end",
+        "qa_arch/nn/pointer.py",
+        "linear.flip(-1)",
+        "linear",
+        POINTER,
+    ),
+    Fault(
+        "beside a shortcut the pointer starts loud",
+        "qa_arch/nn/pointer.py",
+        "gain=0.01",
+        "gain=1.0",
+        POINTER,
+    ),
+    Fault(
+        "a closed dev set may share articles",
+        "qa_arch/training/assemble.py",
+        "require_disjoint(**sets, **_closed_titles(data))",
+        "require_disjoint(**sets)",
+        (f"{RUN}::test_sets_that_share_an_article_are_refused",),
+    ),
+    Fault(
+        "one model's settings in one experiment are not read",
+        "conf/train.yaml",
+        "optional special: ${experiment}/${model}",
+        "optional special: ${experiment}/none",
+        ("tests/config/test_compose.py::test_a_model_may_have_settings_of_its_own_in_one_experiment",),
+    ),
 )

@@ -39,6 +39,7 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[st
             raise ConfigError(f"{override}: says how a sweep is run; it goes with train -m")
     folder = config_dir or conf_folder()
     _load_plugins()
+    _refuse_no_choice(overrides, folder)
     try:
         with initialize_config_dir(str(folder), version_base="1.3", job_name="qa_arch"):
             composed = hydra_compose("train", overrides=list(overrides))
@@ -71,6 +72,7 @@ def multirun(overrides: Sequence[str], task: Any, output: Path) -> None:
     """
     folder = conf_folder()
     _load_plugins()
+    _refuse_no_choice(overrides, folder)
     asked = [*_launcher(overrides), *overrides, f"hydra.sweep.dir={output}"]
     try:
         with initialize_config_dir(str(folder), version_base="1.3", job_name="qa_arch"):
@@ -135,6 +137,14 @@ def groups(folder: Path | None = None) -> dict[str, list[str]]:
             group = relative.parts[0]
             choices.setdefault(group, []).append(Path(*relative.parts[1:]).with_suffix("").as_posix())
     return choices
+
+
+def _refuse_no_choice(overrides: Sequence[str], folder: Path) -> None:
+    """Hydra 1.3 takes ``experiment: null`` in a file, but ends with a ValueError at ``experiment=null``."""
+    names = "|".join(groups(folder))
+    for override in overrides:
+        if re.fullmatch(rf"({names})=(null)?|~experiment", override):
+            raise ConfigError(f"{override}: names no choice; leave it out (no experiment is the default)")
 
 
 def _explain(error: Exception, folder: Path) -> str:

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from qa_arch.config.check import Range
+from qa_arch.errors import ConfigError
 from qa_arch.nn.features import WordFeatures
 from qa_arch.nn.match_lstm import MatchLSTM
 from qa_arch.nn.no_answer import Verifier
@@ -26,7 +27,8 @@ class BertMatch(nn.Module):
     ``match=False`` hands the encoder's context straight to the pointer; ``residual`` gives the
     pointer the encoder's context beside the match states; ``suffix_prefix`` > 0 re-reads question
     and context by a SuBiLSTM of that window before they are matched; ``matching="words"`` pools the
-    pieces of a word after the encoder, and scores a word's first piece as start, its last as end.
+    pieces of a word after the encoder, and scores a word's first piece as start, its last as end;
+    ``shortcut`` adds the scores of a linear span head to those of the pointer, which start near zero.
 
     No-answer: ``sentinel`` is one more row that both pointer steps may choose, the encoder's [CLS]
     in its residual part and zeros in its match part; ``verifier`` is a head of its own, beside which
@@ -49,8 +51,11 @@ class BertMatch(nn.Module):
         verifier_weight: float = 1.0,
         hidden: Annotated[int, Range(1)] = 150,
         dropout: Annotated[float, Range(0, 1)] = 0.2,
+        shortcut: bool = False,
     ) -> None:
         super().__init__()
+        if shortcut and pointer == "linear":
+            raise ConfigError("model.shortcut: pointer=linear is that head already; choose pointer=boundary")
         self.words = matching == "words"
         self.encoder = encoder
         self.features = WordFeatures(
@@ -68,7 +73,9 @@ class BertMatch(nn.Module):
         self.pointer = (
             LinearHead(seen, sentinel=sentinel)
             if pointer == "linear"
-            else PointerHead(seen, hidden, sentinel=sentinel, bidirectional=pointer == "bi_boundary")
+            else PointerHead(
+                seen, hidden, sentinel=sentinel, bidirectional=pointer == "bi_boundary", shortcut=shortcut
+            )
         )
         self.verifier = None if no_answer == "sentinel" else Verifier(seen, width, hidden, dropout=dropout)
         self.verifier_weight = verifier_weight

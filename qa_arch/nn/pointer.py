@@ -56,20 +56,30 @@ class AnswerPointer(nn.Module):
         nn.init.ones_(self.cell.bias_hh.data.chunk(4)[1])
 
     def forward(
-        self, memory: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"], steps: int = 2
+        self,
+        memory: Float[Tensor, "B N D"],
+        mask: Bool[Tensor, "B N"],
+        steps: int = 2,
+        shortcut: Float[Tensor, "B N steps"] | None = None,
     ) -> tuple[Float[Tensor, "B N"], ...]:
-        """Scores of each step, unmasked: of the first and of the second boundary."""
+        """Scores of each step, unmasked: of the first and of the second boundary.
+
+        ``shortcut`` is added to them, before the next step attends by their softmax.
+        """
         projected = self.memory(memory)
-        scores = [self._scores(projected, self.state.bias)]
+        scores = [self._scores(projected, self.state.bias, shortcut, 0)]
         state = None
         while len(scores) < steps:
             weights = masked_softmax(scores[-1], mask).to(memory.dtype)
             state = self.cell((weights[:, None] @ memory)[:, 0], state)
-            scores.append(self._scores(projected, self.state(state[0])[:, None]))
+            scores.append(self._scores(projected, self.state(state[0])[:, None], shortcut, len(scores)))
         return tuple(scores)
 
-    def _scores(self, projected: Tensor, query: Tensor) -> Float[Tensor, "B N"]:
-        return scored(self.score, torch.tanh(projected + query))[..., 0]
+    def _scores(
+        self, projected: Tensor, query: Tensor, shortcut: Tensor | None, step: int
+    ) -> Float[Tensor, "B N"]:
+        own = scored(self.score, torch.tanh(projected + query))[..., 0]
+        return own if shortcut is None else own + shortcut[..., step]
 
 
 class SequenceHead(nn.Module):
@@ -97,7 +107,9 @@ class PointerHead(nn.Module):
 
     The sentinel is one more row behind the context: the one that stands for "nothing". With
     ``bidirectional`` a second pointer chooses the end first and the start on it; the two score
-    sets are averaged. Without the sentinel the null scores are ``neutral_null``.
+    sets are averaged. Without the sentinel the null scores are ``neutral_null``. With ``shortcut`` the
+    scores of a linear span head over the same rows are added at each step, and those of the pointer
+    start near zero: the head begins as the standard one and learns what to change.
     """
 
     def __init__(
@@ -107,12 +119,17 @@ class PointerHead(nn.Module):
         *,
         sentinel: bool = True,
         bidirectional: bool = False,
+        shortcut: bool = False,
         all_biases: bool = True,
     ) -> None:
         super().__init__()
         self.sentinel = sentinel
         self.forwards = AnswerPointer(in_dim, hidden, all_biases=all_biases)
         self.backwards = AnswerPointer(in_dim, hidden, all_biases=all_biases) if bidirectional else None
+        self.shortcut = _span_scores(in_dim) if shortcut else None
+        for pointer in (self.forwards, self.backwards) if shortcut else ():
+            if pointer is not None:
+                nn.init.xavier_uniform_(pointer.score.weight, gain=0.01)
 
     def forward(
         self,
@@ -126,9 +143,11 @@ class PointerHead(nn.Module):
             context, real = _with_sentinel(context, mask, nothing)
         else:
             real = mask
-        start, end = self.forwards(context, real)
+        linear = scored(self.shortcut, context) if self.shortcut else None
+        start, end = self.forwards(context, real, shortcut=linear)
         if self.backwards is not None:
-            end_first, start_second = self.backwards(context, real)
+            reverse = None if linear is None else linear.flip(-1)
+            end_first, start_second = self.backwards(context, real, shortcut=reverse)
             start, end = (start + start_second) / 2, (end + end_first) / 2
         if self.sentinel:
             null_start, null_end = start[:, C], end[:, C]
@@ -143,9 +162,7 @@ class LinearHead(nn.Module):
     def __init__(self, in_dim: int, *, sentinel: bool = True) -> None:
         super().__init__()
         self.sentinel = sentinel
-        self.score = nn.Linear(in_dim, 2)
-        nn.init.xavier_uniform_(self.score.weight)
-        nn.init.zeros_(self.score.bias)
+        self.score = _span_scores(in_dim)
 
     def forward(
         self,
@@ -161,6 +178,14 @@ class LinearHead(nn.Module):
         else:
             null_start, null_end = neutral_null(start, mask), neutral_null(end, mask)
         return SpanScores(fill(start, mask), fill(end, mask), null_start, null_end)
+
+
+def _span_scores(in_dim: int) -> nn.Linear:
+    """A start and an end score of each row."""
+    score = nn.Linear(in_dim, 2)
+    nn.init.xavier_uniform_(score.weight)
+    nn.init.zeros_(score.bias)
+    return score
 
 
 def neutral_null(scores: Float[Tensor, "B C"], mask: Bool[Tensor, "B C"]) -> Float[Tensor, "B"]:

@@ -13,7 +13,10 @@ from qa_arch.config.schema import Config, require_vectors, validate
 from qa_arch.errors import ConfigError, QaArchError
 
 ALL = groups(conf_folder())
-NEEDS = {("data", "files"): ["data.train=some.json"]}
+NEEDS = {
+    ("data", "files"): ["data.train=some.json"],
+    ("special", "ablations/match_lstm/boundary"): ["experiment=ablations", "model=match_lstm/boundary"],
+}
 CHOICES = [
     (group, choice) for group, choices in ALL.items() for choice in choices if not choice.startswith("_")
 ]
@@ -50,9 +53,23 @@ def test_an_experiment_takes_precedence_over_the_groups_and_the_user_over_both()
     assert validate(compose(["model=albert"])).encoder.name == "albert-base-v2"
 
 
+def test_a_model_may_have_settings_of_its_own_in_one_experiment():
+    def composed(*overrides):
+        config = validate(compose(["experiment=ablations", *overrides]))
+        return config.encoder.family, config.encoder.name, config.features.max_length, config.optim.lr
+
+    assert composed("model=bert") == ("bert", "minilm", 384, 1e-4)
+    assert composed("model=match_lstm/boundary") == ("words", None, 1024, 2e-3)
+    assert composed("model=match_lstm/boundary", "optim.lr=1") == ("words", None, 1024, 1.0)
+    elsewhere = validate(compose(["experiment=real_part", "model=match_lstm/boundary"]))
+    assert elsewhere.encoder.name == "minilm"
+
+
 @pytest.mark.parametrize(
     ("override", "parts"),
     [
+        ("experiment=null", ["experiment=null: names no choice"]),
+        ("~experiment", ["~experiment: names no choice"]),
         ("trainer.epoch=3", ["trainer.epoch", "did you mean 'epochs'?"]),
         ("optim.Lr=1", ["optim.Lr", "did you mean 'lr'?"]),
         ("sed=1", ["'sed'", "did you mean 'seed'?"]),

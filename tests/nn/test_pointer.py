@@ -23,13 +23,17 @@ def example(**options):
     return head, context, mask
 
 
-def reference(pointer: AnswerPointer, rows: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Scores of the two boundaries over ``rows``, by the equations."""
+def reference(
+    pointer: AnswerPointer, rows: list[Tensor], added: tuple[Tensor, ...] | None = None
+) -> tuple[Tensor, Tensor]:
+    """Scores of the two boundaries over ``rows``, by the equations; ``added`` to each step's."""
     width = pointer.state.in_features
     h = c = torch.zeros(width, dtype=torch.float64)
     scores = []
-    for _ in range(2):
+    for k in range(2):
         step = [pointer.score(torch.tanh(pointer.memory(row) + pointer.state(h))) for row in rows]
+        if added is not None:
+            step = [score + more for score, more in zip(step, added[k], strict=True)]
         scores.append(torch.cat(step))
         weights = [score.exp() / sum(s.exp() for s in step) for score in step]
         read = sum(weight * row for weight, row in zip(weights, rows, strict=True))
@@ -43,16 +47,18 @@ def reference(pointer: AnswerPointer, rows: list[Tensor]) -> tuple[Tensor, Tenso
 
 @pytest.mark.parametrize("row", ["zeros", "given"])
 @pytest.mark.parametrize("bidirectional", [False, True])
-def test_scores_and_sentinel_follow_the_equations(bidirectional, row):
-    head, context, mask = example(sentinel=True, bidirectional=bidirectional)
+@pytest.mark.parametrize("shortcut", [False, True])
+def test_scores_and_sentinel_follow_the_equations(bidirectional, row, shortcut):
+    head, context, mask = example(sentinel=True, bidirectional=bidirectional, shortcut=shortcut)
     nothing = torch.randn(3, 8, dtype=torch.float64) if row == "given" else None
     scores = head(context.masked_fill(~mask[..., None], 1e3), mask, nothing)
     for i, length in enumerate(LENGTHS):
         last = torch.zeros(8, dtype=torch.float64) if nothing is None else nothing[i]
         rows = [*context[i, :length], last]
-        start, end = reference(head.forwards, rows)
+        linear = tuple(head.shortcut(torch.stack(rows)).T) if shortcut else None
+        start, end = reference(head.forwards, rows, linear)
         if bidirectional:
-            end_first, start_second = reference(head.backwards, rows)
+            end_first, start_second = reference(head.backwards, rows, linear and linear[::-1])
             start, end = (start + start_second) / 2, (end + end_first) / 2
         expected = torch.stack([start, end])
         found = torch.stack([scores.start[i, :length], scores.end[i, :length]])
@@ -62,6 +68,19 @@ def test_scores_and_sentinel_follow_the_equations(bidirectional, row):
         )
         assert (scores.start[i, length:] == -math.inf).all()
         assert (scores.end[i, length:] == -math.inf).all()
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("sentinel", [False, True])
+def test_with_a_shortcut_the_pointer_begins_as_the_linear_head(bidirectional, sentinel):
+    torch.manual_seed(3)
+    head = PointerHead(8, 5, sentinel=sentinel, bidirectional=bidirectional, shortcut=True)
+    linear = LinearHead(8, sentinel=sentinel)
+    linear.score.load_state_dict(head.shortcut.state_dict())
+    context, nothing = torch.randn(3, 6, 8), torch.randn(3, 8)
+    mask = torch.arange(6) < torch.tensor(LENGTHS)[:, None]
+    for found, expected in zip(head(context, mask, nothing), linear(context, mask, nothing), strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=0.05)
 
 
 def test_without_sentinel_the_context_alone_is_read_and_the_null_is_neutral():

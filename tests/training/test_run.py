@@ -103,9 +103,16 @@ def test_what_fails_before_training_is_recorded_too(run_training, tmp_path):
 
 def test_sets_that_share_an_article_are_refused(configure):
     data = configure().data
-    for shared in (replace(data, calibration=data.train), replace(data, dev=data.calibration)):
+    closed = replace(data, open_dev=False)
+    for shared in (
+        replace(data, calibration=data.train),
+        replace(data, dev=data.calibration),
+        replace(closed, dev=data.train),
+    ):
         with pytest.raises(DataError, match=r"share \d article"):
             load_sets(shared)
+    assert "dev" not in load_sets(closed)
+    assert load_sets(replace(closed, dev="not_made_yet.json"))
 
 
 def test_windows_that_cannot_move_on_are_refused_before_the_encoder_is_loaded(configure, monkeypatch):
