@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from qa_arch.config.files import write_with
 from qa_arch.errors import RunError
+from qa_arch.results.questions import DEV, questions_folder
 from qa_arch.results.record import QUESTIONS, read_record
 
 DATA = "QA_ARCH_DATA"
@@ -31,8 +33,11 @@ def publish(run: Path, folder: Path) -> Path:
         )
     target = folder / run.resolve().name
     replace(record, config=_portable(record.config, f"{run}: config")).write(target)
-    if (run / QUESTIONS).is_file():
-        write_with(target / QUESTIONS, lambda path: shutil.copyfile(run / QUESTIONS, path))
+    for split in dict.fromkeys([DEV, *record.scores]):
+        rows = questions_folder(run, split) / QUESTIONS
+        if rows.is_file():
+            copy = questions_folder(target, split) / QUESTIONS
+            write_with(copy, partial(shutil.copyfile, rows))
     return target
 
 

@@ -19,6 +19,7 @@ from qa_arch.features.glove import vector_rows
 from qa_arch.predict.precision import lower
 from qa_arch.predict.reading import read_out
 from qa_arch.predict.scoring import fit_null_margin, operating_points, question_rows
+from qa_arch.results.questions import questions_folder
 from qa_arch.results.record import write_questions
 from qa_arch.training.assemble import Parts
 from qa_arch.types.text import Answer, QuestionSet
@@ -49,6 +50,8 @@ def score_splits(config: Config, parts: Parts, folder: Path, *, gpu: bool) -> Fi
         answered = answers(ranking, candidates=False)
         margin = fit_null_margin(parts.sets["calibration"], answered)
         scores["calibration"] = operating_points(parts.sets["calibration"], answered, margin)
+        rows = question_rows(parts.sets["calibration"], answered, margin)
+        write_questions(questions_folder(folder, "calibration"), rows)
         warn_if_mute("calibration", parts.sets["calibration"], answered, margin)
     if "dev" in parts.sets:
         ranking, seconds = _read(config, parts, "dev")

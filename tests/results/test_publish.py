@@ -26,15 +26,18 @@ def run(tmp_path, make_record, monkeypatch):
         "features": {"cache_dir": str(tmp_path / ".cache")},
     }
     folder = tmp_path / "runs" / "bert-s13-c0ffee00"
-    make_record(config=config).write(folder)
+    make_record(config=config, scores={"calibration": {}, "dev": {}}).write(folder)
     write_questions(folder, {"id": ["q1"], "f1": [0.5]})
+    write_questions(folder / "sets" / "calibration", {"id": ["q2"], "f1": [0.0]})
+    write_questions(folder / "sets" / "never-recorded", {"id": ["q3"], "f1": [0.0]})
     (folder / "predictions.json").write_text("{}")
     return folder
 
 
 def test_only_the_record_and_the_rows_are_copied_and_paths_are_portable(run, tmp_path) -> None:
     target = publish(run, tmp_path / "records")
-    assert sorted(path.name for path in target.iterdir()) == [QUESTIONS, RECORD]
+    files = sorted(path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file())
+    assert files == [QUESTIONS, RECORD, f"sets/calibration/{QUESTIONS}"]
     assert str(tmp_path) not in (target / RECORD).read_text()
     config = read_record(target).config
     assert config["data"] == {

@@ -11,7 +11,8 @@ import torch
 
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import ConfigError, DataError, UnavailableError
-from qa_arch.results.record import read_questions, read_record
+from qa_arch.results.questions import load_questions
+from qa_arch.results.record import QUESTIONS, read_record
 from qa_arch.training import assemble as assemble_module
 from qa_arch.training import spans
 from qa_arch.training.assemble import load_sets
@@ -54,13 +55,17 @@ def test_a_finished_run_tells_everything(run_training):
     assert set(record.references["dev"]) == {"always-no-answer", "random-span", "word-overlap"}
     assert len(record.epochs) == 2
     assert {"prepare", "fit", "fit_with_validation", "predict"} == record.seconds.keys()
-    questions = read_questions(done.folder)
-    assert len(questions["id"]) == record.data["dev"]["questions"]
+    for split in ("dev", "calibration"):
+        rows = load_questions(done.folder, record, split)
+        assert len(rows) == record.data[split]["questions"]
+        assert 100 * rows.f1.mean() == pytest.approx(record.scores[split]["calibrated"]["f1"])
     assert not (done.folder / "traceback.txt").exists()
 
 
 def test_dev_stays_closed_where_the_config_says_so(run_training):
-    record = run_training("data.open_dev=false", "trainer.max_steps=1").record
+    done = run_training("data.open_dev=false", "trainer.max_steps=1")
+    record = done.record
+    assert [path.parent.name for path in done.folder.rglob(QUESTIONS)] == ["calibration"]
     assert set(record.scores) == set(record.references) == {"calibration"}
     assert "dev" not in record.data
 
