@@ -286,14 +286,13 @@ def _value(folder: Path, entry: Entry) -> float | Exception:
 
 def _warn_of_other_code(folder: Path, manifest: Manifest) -> None:
     now, _ = provenance.commit()
-    done = [believed(folder / entry.name, parent=False) for entry in manifest.points]
-    others = {s.commit for s in done if s.status in RESULTS and s.commit and s.commit != now}
+    known = [believed(folder / entry.name, parent=False) for entry in manifest.points]
+    others = [s.commit for s in known if s.status in RESULTS and s.commit not in (None, now)]
     if others:
-        named = ", ".join(sorted(commit[:8] for commit in others))
         log.warning(
-            "%d finished points were run by other code (commit %s, now %s); their results are kept",
-            sum(s.commit in others for s in done),
-            named,
+            "results kept of %d point(s) that other code ran (commit %s, now %s)",
+            len(others),
+            ", ".join(sorted({str(commit)[:8] for commit in others})),
             (now or "none")[:8],
         )
 

@@ -9,8 +9,9 @@ import os
 import pytest
 
 from qa_arch.errors import ConfigError, RunError
+from qa_arch.results.record import RECORD
 from qa_arch.sweep import carry_out
-from qa_arch.sweep.state import MANIFEST, believed, read_manifest
+from qa_arch.sweep.state import MANIFEST, Status, believed, read_manifest
 from qa_arch.sweep.view import rows
 
 
@@ -175,7 +176,9 @@ def test_other_code_is_told(stubbed, monkeypatch, caplog):
         stubbed.launch(1, 2)
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
     monkeypatch.setattr("qa_arch.results.provenance.commit", lambda: ("b" * 40, False))
+    (stubbed.point(2) / RECORD).unlink()
+    Status("killed", attempts=1, commit="a" * 40).write(stubbed.point(2))
     with caplog.at_level(logging.WARNING):
         stubbed.launch(1, 2, 3)
-    assert "2 finished points were run by other code (commit aaaaaaaa, now bbbbbbbb)" in caplog.text
-    assert stubbed.begun() == ["seed1", "seed2", "seed3"]
+    assert "results kept of 1 point(s) that other code ran (commit aaaaaaaa, now bbbbbbbb)" in caplog.text
+    assert stubbed.begun() == ["seed1", "seed2", "seed2", "seed3"]
