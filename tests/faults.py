@@ -826,6 +826,20 @@ RESULTS = tuple(
             "results/test_groups.py",
         ),
         (
+            "spans are counted where there are none",
+            "results/compare.py",
+            "where = first.answerable if spans else",
+            "where = ~first.answerable if spans else",
+            "results/test_compare.py",
+        ),
+        (
+            "a flattered margin is not told",
+            "results/compare.py",
+            "if split == CALIBRATION:",
+            "if split == DEV:",
+            "results/test_compare.py",
+        ),
+        (
             "abstained answers keep their span",
             "results/compare.py",
             "return None if rows.abstained[q] or rows.start[q] < 0 else",

@@ -13,6 +13,7 @@ from qa_arch.cli.runs import find_runs, open_scored
 from qa_arch.errors import ConfigError
 from qa_arch.metrics.significance import RESAMPLES
 from qa_arch.results.compare import (
+    FITTED,
     TOLD,
     Changed,
     Comparison,
@@ -26,7 +27,7 @@ from qa_arch.results.compare import (
 )
 from qa_arch.results.comparison import Table
 from qa_arch.results.groups import group_runs, one_system
-from qa_arch.results.questions import DEV
+from qa_arch.results.questions import CALIBRATION, DEV
 from qa_arch.results.render import FORMATS, render
 from qa_arch.types.text import Example
 
@@ -41,6 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--b", nargs="+", default=[], metavar="RUN", help="several seeds of B")
     add("--baseline", metavar="NAME", help="compare every system below RUN with the one of this name")
     add("--split", default=DEV, help="the scored set (default: dev)")
+    add(
+        "--spans",
+        action="store_true",
+        help='with --baseline: F1 on the answerable questions where "no answer" is never allowed',
+    )
     add(
         "--data",
         nargs="+",
@@ -61,6 +67,8 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("--resamples must be at least 1, --top and --seed at least 0")
     if args.baseline is not None:
         return _against_baseline(args)
+    if args.spans:
+        raise ConfigError("--spans goes with --baseline; a comparison of two shows that figure without it")
     a, b = (one_system(find_runs(side), name) for name, side in zip("AB", _sides(args), strict=True))
     if a.label == b.label:
         a, b = replace(a, label=f"A: {a.label}"), replace(b, label=f"B: {b.label}")
@@ -98,7 +106,8 @@ def _against_baseline(args: argparse.Namespace) -> int:
         raise ConfigError("--baseline compares the systems below RUN...; leave out --a, --b and --data")
     groups = group_runs(find_runs(args.runs or ["runs"]))
     baseline = find_group(groups, args.baseline)
-    table = against_baseline(groups, baseline, split=args.split, resamples=args.resamples, seed=args.seed)
+    resampling = {"resamples": args.resamples, "seed": args.seed}
+    table = against_baseline(groups, baseline, split=args.split, spans=args.spans, **resampling)
     sys.stdout.write(render([table], "json" if args.json else args.format))
     return 0
 
@@ -118,6 +127,7 @@ def _tables(found: Comparison, args: argparse.Namespace, examples: Mapping[str, 
     }
     notes = [f"{seeds}; {args.resamples:,} resamples, intervals of B − A over questions and seeds", TOLD]
     notes.append("; ".join(f"{name}: {count:,}" for name, count in found.outcomes.items()))
+    notes += [FITTED] if found.split == CALIBRATION else []
     tables = [Table(f"{found.split}: B against A", columns, [_row(one) for one in found.measures], notes)]
     if found.kinds:
         tables.append(

@@ -22,13 +22,17 @@ from qa_arch.metrics.significance import (
 from qa_arch.results.comparison import Table
 from qa_arch.results.facets import question_word
 from qa_arch.results.groups import Group, distinct_seeds, same_measure
-from qa_arch.results.questions import DEV, Bools, Floats, Questions, load_aligned
+from qa_arch.results.questions import CALIBRATION, DEV, Bools, Floats, Questions, load_aligned
 from qa_arch.types.text import QuestionSet
 
 TOLD = (
     "p: bootstrap over questions and seeds; p, these runs: approximate randomisation over questions,"
     " scores averaged over seeds"
 )
+
+SPANS = "HasAns F1, never null"
+FITTED = "the null margin was fitted on these questions and the epoch chosen by them"
+"""Of calibration, where a margin flatters every system alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,8 @@ def compare(
     for name, where in (("HasAns", first.answerable), ("NoAns", ~first.answerable)):
         if where.any() and not where.all():
             measures += [measured(f"{name} EM", "exact", where), measured(f"{name} F1", "f1", where)]
+    if len(measures) > 2 and all(one.span_f1 is not None for one in rows):
+        measures.append(measured(SPANS, "span_f1", first.answerable))
     sorted_by, names = _kinds(first, questions)
     kinds = [measured(kind, "f1", names == kind) for kind in np.unique(names).tolist() if kind]
     return Comparison(
@@ -137,57 +143,68 @@ def against_baseline(
     baseline: Group,
     *,
     split: str = DEV,
+    spans: bool = False,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Table:
     """One row a system: EM and F1, mean ± s.d. over seeds with the 95% interval over questions, and the
-    difference in F1 from the baseline, its p-value corrected for the number of systems (Holm 1979)."""
+    difference in F1 from the baseline, its p-value corrected for the number of systems (Holm 1979).
+
+    With ``spans`` the same of F1 on the answerable questions alone, where "no answer" is never allowed.
+    """
     for group in groups:
         distinct_seeds(group)
     same_measure([run for group in groups for run in group.runs], split)
-    everything = load_aligned([run for group in groups for run in group.runs], split)
-    stacked, at = {}, 0
-    for group in groups:
-        stacked[group.label] = everything[at : at + len(group.runs)]
-        at += len(group.runs)
-    reference = 100 * _stack(stacked[baseline.label], "f1")
+    scores, questions = _scores(groups, split, spans)
+    tested = SPANS if spans else "F1"
     others = [group.label for group in groups if group.label != baseline.label]
     effects = {
-        label: effect(reference, 100 * _stack(stacked[label], "f1"), resamples=resamples, seed=seed)
+        label: effect(scores[baseline.label][tested], scores[label][tested], resamples=resamples, seed=seed)
         for label in others
     }
     corrected = dict(zip(others, holm([effects[label].p_bootstrap for label in others]), strict=True))
     rows = []
     for group in groups:
         row: dict[str, Any] = {"model": group.label, "seeds": len(group.runs)}
-        for key, name in (("exact", "EM"), ("f1", "F1")):
-            scores = 100 * _stack(stacked[group.label], key)
-            row[name] = spread(*mean_sd(scores.mean(1).tolist()))
-            row[f"{name} 95%"] = span(bootstrap_interval(scores, resamples=resamples, seed=seed))
+        for name, of_questions in scores[group.label].items():
+            row[name] = spread(*mean_sd(of_questions.mean(1).tolist()))
+            row[f"{name} 95%"] = span(bootstrap_interval(of_questions, resamples=resamples, seed=seed))
         if found := effects.get(group.label):
             row |= {"delta": f"{found.delta:+.2f}", "delta 95%": span(found.interval, signed=True)}
             row |= {"p": p_value(found.p_bootstrap), "p_holm": p_value(corrected[group.label])}
             row["p_runs"] = p_value(found.p_randomisation)
         rows.append(row)
-    columns = {
-        "model": "model",
-        "seeds": "seeds",
-        "EM": "EM",
-        "EM 95%": "95% interval",
-        "F1": "F1",
-        "F1 95%": "95% interval",
-        "delta": "ΔF1",
-        "delta 95%": "95% interval",
-        "p": "p",
-        "p_holm": "p, Holm",
-        "p_runs": "p, these runs",
-    }
+    columns = {"model": "model", "seeds": "seeds"}
+    for name in scores[baseline.label]:
+        columns |= {name: name, f"{name} 95%": "95% interval"}
+    columns |= {"delta": "ΔF1", "delta 95%": "95% interval"}
+    columns |= {"p": "p", "p_holm": "p, Holm", "p_runs": "p, these runs"}
+    figures = " and ".join(scores[baseline.label])
     notes = [
-        f"{len(everything[0]):,} questions; ± standard deviation over seeds; intervals of EM and F1 over"
-        f" questions, of ΔF1 over questions and seeds ({resamples:,} resamples)",
+        f"{questions:,} questions; ± standard deviation over seeds; intervals of {figures} over questions,"
+        f" of ΔF1 over questions and seeds ({resamples:,} resamples)",
         f"ΔF1 against {baseline.label}; {TOLD}; Holm over {len(others)} comparisons",
     ]
+    if split == CALIBRATION:
+        notes.append(FITTED)
     return Table(f"{split}: every system against {baseline.label}", columns, rows, notes)
+
+
+def _scores(groups: Sequence[Group], split: str, spans: bool) -> tuple[dict[str, dict[str, Floats]], int]:
+    """By system and figure, ``(R, N)`` each, percent; and the number N of questions that they are over."""
+    rows = iter(load_aligned([run for group in groups for run in group.runs], split))
+    by_system = {group.label: [next(rows) for _ in group.runs] for group in groups}
+    first = by_system[groups[0].label][0]
+    where = first.answerable if spans else np.ones(len(first), dtype=bool)
+    keys = {SPANS: "span_f1"} if spans else {"EM": "exact", "F1": "f1"}
+    for one in (one for runs in by_system.values() for one in runs):
+        if spans and one.span_f1 is None:
+            raise RunError(f"{one.folder}: its rows tell no best spans; score the run again")
+    scores = {
+        label: {name: 100 * _stack(runs, key)[:, where] for name, key in keys.items()}
+        for label, runs in by_system.items()
+    }
+    return scores, int(where.sum())
 
 
 def find_group(groups: Sequence[Group], label: str) -> Group:

@@ -14,7 +14,7 @@ from qa_arch.errors import RunError
 from qa_arch.results.comparison import SELECTION, measure_of
 from qa_arch.results.record import QUESTIONS, RunRecord, read_questions
 
-DEV = "dev"
+DEV, CALIBRATION = "dev", "calibration"
 UNTYPED = "not classified"
 """Stands for the class of a question that a file of classes does not know."""
 _NEEDED = ("id", "start", "end", "null_odds", "answerable", "abstained", "exact", "f1", "kind")
@@ -60,6 +60,11 @@ def load_questions(run: Path, record: RunRecord, split: str = DEV) -> Questions:
     folder = questions_folder(run, split)
     path = folder / QUESTIONS
     if not path.is_file():
+        if split == CALIBRATION:
+            raise RunError(
+                f"{path}: missing: runs of before did not keep these rows; train again"
+                f" (qa-arch train --config-from {run})"
+            )
         closed = record.config.get("data", {}).get("open_dev") is False and split == DEV
         told = "--final" if closed else "--data FILE"
         raise RunError(

@@ -13,7 +13,7 @@ from qa_arch.data.squad import question_set as made_set
 from qa_arch.data.squad import write
 from qa_arch.errors import RunError
 from qa_arch.metrics.significance import effect, holm
-from qa_arch.results.compare import against_baseline, compare, find_group
+from qa_arch.results.compare import FITTED, against_baseline, compare, find_group, spread
 from qa_arch.results.groups import group_runs, one_system
 from qa_arch.results.questions import load_aligned, load_questions
 from qa_arch.results.record import QUESTIONS, RECORD, find_records, read_questions
@@ -44,6 +44,7 @@ def test_every_figure_is_over_its_own_questions(sides):
         "HasAns F1": ("f1", answerable),
         "NoAns EM": ("exact", [not x for x in answerable]),
         "NoAns F1": ("f1", [not x for x in answerable]),
+        "HasAns F1, never null": ("span_f1", answerable),
         "entity_swap": ("f1", [kind == "entity_swap" for kind in kinds]),
         "negation": ("f1", [kind == "negation" for kind in kinds]),
     }
@@ -125,6 +126,13 @@ def test_a_table_against_a_baseline(sides):
     assert "±" not in rows["good"]["F1"]
     assert rows["good"]["delta"].startswith("+")
     assert "Holm over 2" in table.notes[1]
+    spans = against_baseline(groups, find_group(groups, "poor"), spans=True, resamples=500)
+    found = [read_questions(folder / f"poor-{seed}") for seed in (1, 2)]
+    means = [100 * np.array(run["span_f1"])[run["answerable"]].mean() for run in found]
+    assert spans.rows[0]["HasAns F1, never null"] == spread(np.mean(means), np.std(means, ddof=1))
+    assert "F1" not in spans.rows[0]
+    assert spans.rows[1]["delta"].startswith("+")
+    assert spans.notes[0].startswith(f"{sum(found[0]['answerable'])} questions")
     with pytest.raises(RunError, match=r"'nobody'.*poor; good; bert"):
         find_group(groups, "nobody")
     twice = group_runs(
@@ -132,6 +140,25 @@ def test_a_table_against_a_baseline(sides):
     )
     with pytest.raises(RunError, match=r"good: seed 1 comes twice \(.*good-1, .*copy\)"):
         against_baseline(twice, find_group(twice, "poor"), resamples=50)
+
+
+def test_calibration_compares_where_dev_stays_closed(sides):
+    folder, a, b, _ = sides
+    on_dev = compare(a, b, resamples=100)
+    assert FITTED not in against_baseline([a, b], a, resamples=100).notes
+    for run in (path for path, _ in [*a.runs, *b.runs]):
+        text = (run / RECORD).read_text().replace('"dev": {', '"calibration": {')
+        (run / RECORD).write_text(text)
+        (run / "sets" / "calibration").mkdir(parents=True)
+        (run / QUESTIONS).rename(run / "sets" / "calibration" / QUESTIONS)
+    groups = group_runs(find_records([path for path, _ in [*a.runs, *b.runs]]))
+    found = compare(*groups, split="calibration", resamples=100)
+    assert found.measures == on_dev.measures
+    table = against_baseline(groups, groups[0], split="calibration", resamples=100)
+    assert table.notes[-1] == FITTED
+    (folder / "poor-1" / "sets" / "calibration" / QUESTIONS).unlink()
+    with pytest.raises(RunError, match=r"calibration.*missing.*train --config-from"):
+        compare(*groups, split="calibration", resamples=100)
 
 
 def test_rows_that_do_not_fit_are_refused_by_name(make_run, question_set, tmp_path):
@@ -231,6 +258,7 @@ def test_the_command_without_texts_shows_none(sides, call):
         (["--a", "{}/poor-1", "{}/good-1", "--b", "{}/x"], 5, "more than the seed"),
         (["{}", "--baseline", "nobody"], 5, "no system is called"),
         (["{}/poor-1", "{}/good-1", "--split", "test"], 5, "no scores of test"),
+        (["{}/poor-1", "{}/good-1", "--spans"], 2, "--spans goes with --baseline"),
     ],
 )
 def test_wrong_calls(sides, call, arguments, code, said):
