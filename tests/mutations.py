@@ -157,13 +157,13 @@ def main(names: Sequence[str]) -> int:
         if sound.verdict != "survived":
             print(sound.output, "\nwithout any fault the tests must pass", sep="")
             return 1
-        print(f"{'without fault':<38}{'passed':<10}{sound.seconds:6.1f} s")
+        print(f"{'without fault':<60} {'passed':<10}{sound.seconds:6.1f} s")
         left = 0
         for fault in faults:
             found = checkout.outcome(fault)
             left += found.verdict != "caught"
             by = found.failed[0] if found.failed else ""
-            print(f"{fault.name:<38}{found.verdict:<10}{found.seconds:6.1f} s  {by}", flush=True)
+            print(f"{fault.name:<60} {found.verdict:<10}{found.seconds:6.1f} s  {by}", flush=True)
     print(f"{len(faults) - left} of {len(faults)} faults were caught")
     return min(left, 1)
 

@@ -30,6 +30,7 @@ HEADINGS = {
     "f1_at_0": "F1 at margin 0",
     "f1_oracle": "F1 oracle",
     "spans_f1": "HasAns F1, never null",
+    "answerable_ap": "AP, answerable",
     "null_threshold": "null margin",
     "parameters": "parameters",
     "train_questions": "training questions",
@@ -210,6 +211,7 @@ def _figures(scores: Mapping[str, Any]) -> dict[str, Any]:
         **{key: scores.get(key) for key in groups},
         "recall": scores.get("token_recall"),
         "precision": scores.get("token_precision"),
+        "answerable_ap": scores.get("pr_oracle_ap"),
         "null_threshold": scores.get("threshold"),
         "protocol": scores.get("protocol"),
     }

@@ -15,11 +15,14 @@ def named(records):
 
 
 def test_rows(make_record):
-    table = comparison(named([make_record("bert", 60.0), make_record("proposed", 65.0)]))
+    proposed = make_record("proposed", 65.0)
+    proposed.scores["dev"]["calibrated"]["pr_oracle_ap"] = 71.5
+    table = comparison(named([make_record("bert", 60.0), proposed]))
     plain, bert, proposed = table.rows
     assert (plain["model"], plain["exact"], plain["NoAns_f1"]) == ("always-no-answer", 50.0, 100.0)
     assert (bert["exact"], bert["f1"], bert["HasAns_f1"], bert["NoAns_f1"]) == (60.0, 62.0, 74.0, 50.0)
     assert (bert["f1_at_0"], bert["f1_oracle"], bert["spans_f1"]) == (61.0, 63.0, 54.0)
+    assert (bert["answerable_ap"], proposed["answerable_ap"]) == (None, 71.5)
     assert (proposed["exact"], proposed["run"], proposed["seconds"]) == (65.0, "run1", 61.25)
     assert tuple(table.columns) == COLUMNS
     assert "1,200 questions, of them 600 unanswerable" in table.notes[0]
