@@ -184,7 +184,8 @@ def _row(record: RunRecord, folder: Path, split: str) -> dict[str, Any]:
 def _means(record: RunRecord) -> dict[str, Any]:
     """What the run was made with; its batch as the config states it where it ended early."""
     trainer = record.config.get("trainer", {})
-    stated = {key: trainer.get(name) for key, name in (("micro", "batch_size"), ("accumulate", "accumulate"))}
+    size = trainer.get("batch_size") if trainer.get("token_budget") is None else None
+    stated = {"micro": size, "accumulate": trainer.get("accumulate")}
     batch = stated | {"devices": trainer.get("devices")} | record.batch
     if all(isinstance(batch[key], int) for key in ("micro", "accumulate", "devices")):
         batch.setdefault("global", batch["micro"] * batch["accumulate"] * batch["devices"])

@@ -42,8 +42,9 @@ class RunRecord:
     """By split: name, fingerprint, protocol, questions, unanswerable, titles, windows, ..."""
     versions: dict[str, str] = field(default_factory=dict)
     device: dict[str, Any] = field(default_factory=dict)
-    batch: dict[str, int] = field(default_factory=dict)
-    """micro, accumulate, devices and their product, global (windows in one optimizer step)."""
+    batch: dict[str, int | None] = field(default_factory=dict)
+    """micro, accumulate, devices and their product, global (windows in one optimizer step). Under a token
+    budget ``tokens`` is that of a micro batch, and micro and global, which vary, are None."""
     parameters: dict[str, Any] = field(default_factory=dict)
     """total, trainable, word_vectors (fixed, apart) and blocks."""
     seconds: dict[str, float] = field(default_factory=dict)

@@ -187,8 +187,9 @@ def _run(record: RunRecord) -> list[tuple[str, str]]:
             told += f" ({about.get('unanswerable', 0):,} unanswerable), SQuAD {about.get('protocol', '?')}"
         shown.append((f"{split} set", told))
     if batch:
-        made = f"{batch.get('micro')} × {batch.get('accumulate')} × {batch.get('devices')}"
-        shown.append(("batch", f"{batch.get('global')} ({made})"))
+        times = f"× {batch.get('accumulate')} × {batch.get('devices')}"
+        windows = f"{batch.get('global')} ({batch.get('micro')} {times})"
+        shown.append(("batch", f"{batch['tokens']:,} tokens {times}" if "tokens" in batch else windows))
     if "total" in record.parameters:
         blocks = ", ".join(f"{k} {v:,}" for k, v in record.parameters.get("blocks", {}).items())
         shown.append(("parameters", f"{record.parameters['total']:,} ({blocks})"))

@@ -48,7 +48,7 @@ class Fit:
 
     epochs: list[dict[str, Any]]
     best_epoch: int | None
-    batch: dict[str, int]
+    batch: dict[str, int | None]
     examples_per_second: float | None
 
 
@@ -152,15 +152,16 @@ def _steps(settings: Trainer, batches: int) -> int:
 def _fitted(settings: Trainer, epochs: list[dict[str, Any]], best: int | None, world: int) -> Fit:
     seconds = sum(epoch["train_seconds"] for epoch in epochs)
     windows = sum(epoch["windows"] for epoch in epochs)
+    batch: dict[str, int | None] = {"accumulate": settings.accumulate, "devices": world}
+    if settings.token_budget is None:
+        batch["micro"] = settings.batch_size
+        batch["global"] = settings.batch_size * settings.accumulate * world
+    else:  # as many windows as fit, so there is no one size
+        batch |= {"micro": None, "tokens": settings.token_budget, "global": None}
     return Fit(
         epochs=epochs,
         best_epoch=best,
-        batch={
-            "micro": settings.batch_size,
-            "accumulate": settings.accumulate,
-            "devices": world,
-            "global": settings.batch_size * settings.accumulate * world,
-        },
+        batch=batch,
         examples_per_second=round(windows / seconds, 3) if seconds else None,
     )
 

@@ -123,6 +123,9 @@ def test_what_a_run_was_made_with(make_record):
     table = comparison(named([done, gone]), columns=["model", "exact", *keys, "peak_memory_mb"])
     first, second = ([row[key] for key in (*keys, "peak_memory_mb")] for row in table.rows[-2:])
     assert first == [32, 8, 2, 2, "ddp", "bf16", 14, 12.5, 900.0]
+    by_tokens = make_record(exact=None, status="oom", config={"trainer": trainer | {"token_budget": 4096}})
+    (row,) = comparison(named([by_tokens]), columns=["model", *keys]).rows[-1:]
+    assert (row["batch"], row["micro"], row["accumulate"]) == (None, None, 2)
     assert second == [256, 64, 2, 2, None, "auto", None, None, None]
     assert [note for note in table.notes if "peak memory" in note] == [
         "peak memory: the resident memory of the first process, libraries included"

@@ -43,6 +43,12 @@ def test_everything_is_on_the_screen(make_run, question_set, capsys):
     assert show(capsys, folder / "run.json")[1] == out
 
 
+def test_a_batch_is_told_in_windows_or_in_tokens(make_run, question_set, capsys):
+    assert "8 (8 × 1 × 1)" in show(capsys, make_run("windows", question_set()))[1]
+    batch = {"micro": None, "tokens": 4096, "accumulate": 2, "devices": 1, "global": None}
+    assert "4,096 tokens × 2 × 1" in show(capsys, make_run("tokens", question_set(), batch=batch))[1]
+
+
 def test_json_holds_the_same(make_run, question_set, capsys):
     folder = make_run("bert-s13", question_set(again=5))
     found = json.loads(show(capsys, folder, "--json")[1])

@@ -80,6 +80,7 @@ def test_a_token_budget_reads_every_window_once_an_epoch(configure, fitted, monk
     _, fit = fitted(f"trainer.token_budget={budget}", "trainer.epochs=4", name="budget")
     assert [epoch["windows"] for epoch in fit.epochs] == [21] * 4
     assert [epoch["step"] for epoch in fit.epochs] == list(itertools.accumulate(steps(budget)))
+    assert fit.batch == {"micro": None, "tokens": budget, "accumulate": 1, "devices": 1, "global": None}
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
