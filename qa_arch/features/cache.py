@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import tokenizers
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
@@ -66,6 +67,7 @@ def prepare_cached(
         "questions": questions.fingerprint,
         "tokenizer": vocabulary,
         "pad": tokenizer.pad_token_id,
+        "tokenizers": tokenizers.__version__,  # the same vocabulary may be cut otherwise by another
     }
     return cached(cache_dir, made_of, build)
 

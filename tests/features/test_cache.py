@@ -59,7 +59,17 @@ def test_a_hit_builds_nothing(tmp_path, questions, bert, monkeypatch):
 
 @pytest.mark.parametrize(
     "changed",
-    ["max_length", "stride", "max_question", "segments", "questions", "tokenizer", "padding", "version"],
+    [
+        "max_length",
+        "stride",
+        "max_question",
+        "segments",
+        "questions",
+        "tokenizer",
+        "padding",
+        "library",
+        "version",
+    ],
 )
 def test_a_changed_setting_misses(tmp_path, questions, bert, monkeypatch, changed):
     prepare_cached(questions, bert, tmp_path, **LENGTHS)
@@ -71,6 +81,8 @@ def test_a_changed_setting_misses(tmp_path, questions, bert, monkeypatch, change
     elif changed == "padding":
         tokenizer = copy.deepcopy(bert)
         tokenizer.pad_token = "[UNK]"
+    elif changed == "library":
+        monkeypatch.setattr(cache.tokenizers, "__version__", "0.0.1")
     elif changed == "version":
         monkeypatch.setattr(cache, "FEATURES_VERSION", 10**6)
     else:
