@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 from qa_arch.errors import DataError
@@ -30,6 +31,7 @@ common character; ``same`` span and yet no match, which only a gold without word
 NEAR_MISS = 0.5
 """F1 from which a wrong span is a near miss."""
 COLUMNS = ("id", "start", "end", "abstained")
+SPANS = ("span_exact", "span_f1")
 SCORED = ("id", "kind", "answerable", "abstained", "exact", "f1")
 """What ``judge_scores`` needs; ``span_exact``, the best span's own score, tells abstentions apart."""
 
@@ -72,7 +74,8 @@ def judge(questions: QuestionSet, rows: Mapping[str, Sequence[Any]]) -> tuple[Ju
     """Judge every row, in the rows' order.
 
     ``rows``: at least ``COLUMNS``; ``start`` and ``end`` are those of the best span whatever the margin,
-    -1 where there was none. Raises DataError where the rows belong to other questions.
+    -1 where there was none. Without its scores (``SPANS``), which old records lack, it is scored again.
+    Raises DataError where the rows belong to other questions.
     """
     _require(rows, COLUMNS)
     by_id = {example.id: example for example in questions.examples}
@@ -83,11 +86,16 @@ def judge(questions: QuestionSet, rows: Mapping[str, Sequence[Any]]) -> tuple[Ju
         )
     places = {id_: (start, end) for id_, start, end in zip(*(rows[c] for c in COLUMNS[:3]), strict=True)}
     texts = {id_: _text(by_id[id_], *place) for id_, place in places.items()}
-    scored = {s.id: s for s in score_questions(questions, texts)}
+    if all(name in rows for name in SPANS):
+        scores = {
+            id_: (exact, f1) for id_, exact, f1 in zip(rows["id"], *(rows[s] for s in SPANS), strict=True)
+        }
+    else:
+        scores = {one.id: (one.exact, one.f1) for one in score_questions(questions, texts)}
     judged = []
     for id_, abstained in zip(rows["id"], rows["abstained"], strict=True):
-        example, span = by_id[id_], scored[id_]
-        outcome = _outcome(example.answerable, bool(abstained), bool(span.exact))
+        example, (exact, f1) = by_id[id_], scores[id_]
+        outcome = _outcome(example.answerable, bool(abstained), bool(exact))
         wrong_span = outcome == "wrong_span"
         judged.append(
             Judged(
@@ -95,10 +103,10 @@ def judge(questions: QuestionSet, rows: Mapping[str, Sequence[Any]]) -> tuple[Ju
                 kind=example.kind,
                 outcome=outcome,
                 boundary=boundary(example, *places[id_]) if wrong_span else None,
-                near_miss=wrong_span and span.f1 >= NEAR_MISS,
+                near_miss=wrong_span and f1 >= NEAR_MISS,
                 plausible=_plausible(example, texts[id_]) if outcome == "undue_answer" else None,
                 answerable=example.answerable,
-                overlaps=wrong_span and span.f1 > 0,
+                overlaps=wrong_span and f1 > 0,
                 article=example.title,
             )
         )
@@ -209,4 +217,7 @@ def _text(example: Example, start: int, end: int) -> str:
 def _plausible(example: Example, text: str) -> bool | None:
     if not example.plausible:
         return None
-    return normalise(text) in {normalise(gold.text) for gold in example.plausible}
+    return _normal(text) in {_normal(gold.text) for gold in example.plausible}
+
+
+_normal = lru_cache(maxsize=1 << 16)(normalise)  # the same golds beside every run of a report

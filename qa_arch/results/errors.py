@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qa_arch.metrics.errors import (
+    SPANS,
     Boundary,
     ErrorCounts,
     Judged,
@@ -137,8 +138,11 @@ def mistakes(rows: Questions, questions: QuestionSet | None = None) -> Mistakes:
     Raises DataError where the rows are of other questions.
     """
     if questions is not None:
-        places = {"id": rows.ids, "start": rows.start.tolist(), "end": rows.end.tolist()}
-        return Mistakes(judge(questions, places | {"abstained": rows.abstained.tolist()}), texts=True)
+        places: dict[str, Any] = {"id": rows.ids}
+        places |= {key: getattr(rows, key).tolist() for key in ("start", "end", "abstained")}
+        spans = {key: getattr(rows, key) for key in SPANS}
+        places |= {key: values.tolist() for key, values in spans.items() if values is not None}
+        return Mistakes(judge(questions, places), texts=True)
     columns: dict[str, Any] = {"id": rows.ids, "kind": rows.kind}
     columns |= {key: getattr(rows, key).tolist() for key in ("answerable", "abstained", "exact", "f1")}
     if rows.span_exact is not None:

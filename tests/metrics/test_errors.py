@@ -103,6 +103,7 @@ def scored_rows(cases) -> dict[str, list]:
         "exact": [s.exact for s in final],
         "f1": [s.f1 for s in final],
         "span_exact": [s.exact for s in best],
+        "span_f1": [s.f1 for s in best],
     }
 
 
@@ -116,6 +117,14 @@ def test_scores_alone_tell_the_same_outcomes() -> None:
         [getattr(row, name) for name in shown] for row in beside
     ]
     assert {(row.boundary, row.plausible, row.article) for row in alone} == {(None, None, None)}
+
+
+def test_recorded_scores_of_spans_are_taken_as_they_are() -> None:
+    questions, rows = question_set("made", [case[0] for case in CASES], "2.0"), scored_rows(CASES)
+    recorded = {key: rows[key] for key in ("span_exact", "span_f1")}
+    assert judge(questions, rows_of(CASES) | recorded) == judge(questions, rows_of(CASES))
+    turned = [not exact for exact in recorded["span_exact"]]
+    assert judge(questions, rows_of(CASES) | recorded | {"span_exact": turned})[0].outcome == "wrong_span"
 
 
 def test_without_the_spans_scores_abstentions_are_not_told_apart() -> None:

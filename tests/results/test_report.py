@@ -6,6 +6,7 @@ import base64
 import json
 import re
 import shutil
+import time
 import zlib
 from dataclasses import replace
 
@@ -19,7 +20,7 @@ from qa_arch.errors import RunError
 from qa_arch.results.attention import ATTENTION, AttentionMap, read_attention, write_attention
 from qa_arch.results.facets import answer_type, facets, question_word
 from qa_arch.results.questions import load_questions
-from qa_arch.results.record import QUESTIONS, RECORD, find_records
+from qa_arch.results.record import QUESTIONS, RECORD, find_records, read_questions, write_questions
 from qa_arch.results.report import pack, write_report
 from qa_arch.results.report.build import embed
 from qa_arch.types.text import Gold
@@ -84,6 +85,7 @@ def test_every_questions_mistake_comes_back(make_run, question_set, tmp_path):
         "f1": [0.0, 0.66, 0, 0, 1, 0],
         "abstained": [False, False, False, True, True, False],
         "span_exact": [0, 0, 0, 1, 0, 0],
+        "span_f1": [0.0, 0.66, 0, 1, 0, 0],
         # "mill", "Ada", "1871", "old bridge", -, "burnt"
         "start": [4, 24, 18, 24, -1, 9],
         "end": [8, 27, 22, 34, -1, 14],
@@ -168,6 +170,21 @@ def test_the_strategy_is_what_the_run_used(make_run, question_set, tmp_path, str
     assert value["runs"][0]["strategy"] == said
 
 
+def test_where_dev_stays_closed_the_questions_of_calibration_are_shown(make_run, question_set, tmp_path):
+    closed, opened = (make_run(name, question_set(again=3), model=name) for name in ("closed", "opened"))
+    text = (closed / RECORD).read_text().replace('"dev": {', '"calibration": {')
+    (closed / RECORD).write_text(text)
+    for run in (closed, opened):
+        (run / "sets" / "calibration").mkdir(parents=True)
+        shutil.copy(run / QUESTIONS, run / "sets" / "calibration" / QUESTIONS)
+    (closed / QUESTIONS).unlink()
+    written = write_report(find_records([closed, opened]), tmp_path / "r.html")
+    value, packs = page_parts(written.path)
+    assert [one["split"] for one in value["sets"]] == ["dev", "calibration"]
+    assert sorted(name for name in packs if "run" in name) == ["0-run1", "1-run0"]
+    assert not value["problems"]
+
+
 def test_old_rows_give_curves_that_stop_or_are_completed_by_texts(make_run, question_set, tmp_path):
     questions = question_set(again=5)
     make_run("new", questions, seed=4)
@@ -249,6 +266,29 @@ def test_above_the_limit_named_runs_and_the_best_come_first(runs, make_run, ques
     assert "1" in kept
     assert value["runs"][0]["scores"]  # scores and curves stay
     assert set(value["sets"][0]["curves"]) == set("0123")
+
+
+@pytest.mark.slow
+def test_five_hundred_runs_of_a_whole_dev_set_stay_below_the_limit(make_run, question_set, tmp_path):
+    """Every run with answers and null odds of its own, which is what does not compress."""
+    questions = question_set(again=1762)
+    first = make_run("run-000", questions, seed=0)
+    record, rows = find_records([first])[0][1], read_questions(first)
+    for seed in range(1, 500):
+        rng, folder = np.random.default_rng(seed), first.parent / f"run-{seed:03}"
+        order = rng.permutation(len(questions))
+        own = {key: [rows[key][i] for i in order] for key in ("exact", "f1", "abstained", "start", "end")}
+        replace(record, seed=seed, model=f"model-{seed % 10}").write(folder)
+        write_questions(folder, rows | own | {"null_odds": rng.normal(0, 5, len(questions))})
+    begun = time.perf_counter()
+    written = write_report(find_records([first.parent]), tmp_path / "r.html", questions=questions)
+    print(f"{written.bytes / 1e6:.1f} MB, {len(written.left_out)} of 500 left out,", end=" ")
+    print(f"{time.perf_counter() - begun:.0f} s")
+    assert written.path.stat().st_size == written.bytes < 30e6
+    value, packs = page_parts(written.path)
+    assert len(value["runs"]) == 500
+    assert sum("run" in name for name in packs) == 500 - len(written.left_out) > 50
+    assert any("of 500 runs" in note for note in value["notes"])
 
 
 def test_sets_are_never_mixed(make_run, question_set, tmp_path):

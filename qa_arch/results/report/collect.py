@@ -16,8 +16,8 @@ from qa_arch.results.comparison import Measure, Runs, measure_of
 from qa_arch.results.errors import Mistakes, mistakes
 from qa_arch.results.facets import Facet, facets
 from qa_arch.results.groups import Group, differing, group_runs
-from qa_arch.results.questions import Questions, load_questions
-from qa_arch.results.record import RunRecord
+from qa_arch.results.questions import CALIBRATION, Questions, load_questions, questions_folder
+from qa_arch.results.record import QUESTIONS, RunRecord
 from qa_arch.results.report.curves import by_level, curves, with_spans
 from qa_arch.types.text import QuestionSet
 
@@ -100,6 +100,13 @@ def collect(
     return Collected(value, sets, problems)
 
 
+def _stands_alone(folder: Path, record: RunRecord) -> bool:
+    """Whether the questions of calibration are all that there is to show, as where dev stays closed."""
+    return (
+        set(record.scores) == {CALIBRATION} and (questions_folder(folder, CALIBRATION) / QUESTIONS).is_file()
+    )
+
+
 def _sets(
     runs: Runs, questions: QuestionSet | None, types: Mapping[str, str] | None, problems: list[str]
 ) -> list[ScoredSet]:
@@ -111,8 +118,8 @@ def _sets(
                 continue
             one = found.setdefault((split, measure), ScoredSet(split, measure, record.data.get(split, {})))
             one.runs.append(number)
-            if split == "calibration":
-                continue  # only scores of it are recorded
+            if split == CALIBRATION and not _stands_alone(folder, record):
+                continue
             try:
                 one.rows[number] = load_questions(folder, record, split)
             except RunError as error:
@@ -131,7 +138,7 @@ def _sets(
         raise RunError("--types: its questions are none of those that the runs were scored on")
     # What was measured on most questions first, calibration last.
     return sorted(
-        found.values(), key=lambda one: (one.split == "calibration", one.split != "dev", -len(one.runs))
+        found.values(), key=lambda one: (one.split == CALIBRATION, one.split != "dev", -len(one.runs))
     )
 
 
