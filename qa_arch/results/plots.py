@@ -20,6 +20,8 @@ MEASURES: Mapping[str, tuple[str, str]] = {
     "f1": ("#D55E00", "s"),
     "HasAns_f1": ("#009E73", "^"),
     "NoAns_f1": ("#CC79A7", "D"),
+    "spans_f1": ("#56B4E9", "v"),
+    "answerable_ap": ("#E69F00", "P"),
 }
 """Colour (Okabe & Ito 2008: told apart by every kind of colour vision) and marker of each panel."""
 
@@ -35,8 +37,10 @@ _STYLE = {
 _UNDATED = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
 
 
-def comparison_figure(table: Table, path: str | Path) -> tuple[Path, Path]:
-    """Draw ``table`` as a dot plot, a panel a measure and a line a model, the best F1 on top.
+def comparison_figure(
+    table: Table, path: str | Path, *, measures: Sequence[str] = DRAWN, by: str = "f1"
+) -> tuple[Path, Path]:
+    """Draw ``table`` as a dot plot, a panel a measure and a line a model, the best of ``by`` on top.
 
     Writes ``path`` as SVG and as PNG whatever its ending (.svg, .png or none) and returns both; the
     same table gives the same bytes with the same matplotlib. Several seeds of a model share a line.
@@ -46,15 +50,15 @@ def comparison_figure(table: Table, path: str | Path) -> tuple[Path, Path]:
     target = Path(path)
     if target.suffix not in ("", ".svg", ".png"):
         raise ConfigError(f"{path}: a figure is written as .svg and .png; name one of these")
-    measures = [key for key in MEASURES if any(row.get(key) is not None for row in table.rows)]
-    if not measures:
+    shown = drawable(table, measures)
+    if not shown:
         raise ConfigError(f"{table.title}: no row has a score to draw; score a run first")
     try:
         from matplotlib import style
     except ImportError as error:
         raise UnavailableError("figures need matplotlib: pip install 'qa-arch[plots]'") from error
     with style.context(["default", _STYLE]):
-        figure = _draw(table, measures)
+        figure = _draw(table, shown, by)
         svg, png = (
             write_with(
                 target.with_suffix(f".{kind}"),
@@ -63,6 +67,11 @@ def comparison_figure(table: Table, path: str | Path) -> tuple[Path, Path]:
             for kind in ("svg", "png")
         )
     return svg, png
+
+
+def drawable(table: Table, measures: Sequence[str] = DRAWN) -> list[str]:
+    """Those of the measures that can be drawn and that any row has."""
+    return [key for key in measures if key in MEASURES and any(r.get(key) is not None for r in table.rows)]
 
 
 def caption(table: Table) -> str:
@@ -78,15 +87,15 @@ def caption(table: Table) -> str:
     return "; ".join(told)
 
 
-def lines(table: Table) -> list[tuple[str, list[Mapping[str, Any]]]]:
-    """The figure's lines from top to bottom: models by their best F1, then the references by theirs."""
+def lines(table: Table, by: str = "f1") -> list[tuple[str, list[Mapping[str, Any]]]]:
+    """The figure's lines from top to bottom: models by their best ``by``, then the references by theirs."""
     groups: dict[tuple[bool, str], list[Mapping[str, Any]]] = {}
     for row in table.rows:
         groups.setdefault((_is_reference(row), str(row["model"])), []).append(row)
 
     def order(item: tuple[tuple[bool, str], list[Mapping[str, Any]]]) -> tuple[bool, float]:
         (reference, _), rows = item
-        return reference, -max((row["f1"] for row in rows if row.get("f1") is not None), default=-1.0)
+        return reference, -max((row[by] for row in rows if row.get(by) is not None), default=-1.0)
 
     return [(name, rows) for (_, name), rows in sorted(groups.items(), key=order)]
 
@@ -95,10 +104,10 @@ def _is_reference(row: Mapping[str, Any]) -> bool:
     return row.get("seed") is None
 
 
-def _draw(table: Table, measures: Sequence[str]) -> Any:
+def _draw(table: Table, measures: Sequence[str], by: str = "f1") -> Any:
     from matplotlib.figure import Figure
 
-    drawn = lines(table)
+    drawn = lines(table, by)
     told = wrap(caption(table), 26 + 33 * len(measures))
     body, head, foot = 0.32 * len(drawn) + 0.1, 0.66, 0.42 + 0.17 * len(told)  # inches
     width, height = 1.5 + 2.1 * len(measures), body + head + foot

@@ -18,6 +18,7 @@ from qa_arch.results.record import RECORD, read_record
 from qa_arch.results.spec import (
     COUNT_HEADINGS,
     AnyTable,
+    DotsSpec,
     DrawbacksSpec,
     Published,
     SetSpec,
@@ -51,13 +52,16 @@ def _made(folder: Path, spec: AnyTable) -> Table:
 
 
 def experiment_figures(folder: Path) -> list[Path]:
-    """Draw the experiment's figures beside its table; those without a recorded epoch are left out."""
+    """Draw the experiment's figures beside its table; those of which nothing is recorded are left out."""
     from qa_arch.results.curves import curves_figure
 
     drawn: list[Path] = []
     for spec in read_sheet(folder).figures:
         if isinstance(spec, SizesSpec):
             drawn += _sizes(folder, spec)
+            continue
+        if isinstance(spec, DotsSpec):
+            drawn += _dots(folder, spec)
             continue
         runs = _with_epochs(_recorded(folder, spec.records))
         if runs:
@@ -87,6 +91,18 @@ def _sizes(folder: Path, spec: SizesSpec) -> list[Path]:
         return []
     path = folder / spec.file
     return [*sizes_figure(runs, spec.published, split=spec.split, title=spec.title, path=path)]
+
+
+def _dots(folder: Path, spec: DotsSpec) -> list[Path]:
+    """The figure, once there is a run; heuristics, which the table shows, are left out."""
+    from qa_arch.results.plots import comparison_figure
+
+    runs = [run for run in _recorded(folder, spec.records) if spec.split in run[1].scores]
+    if not runs:
+        return []
+    table = replace(comparison(runs, split=spec.split, columns=["model", *spec.dots]), title=spec.title)
+    table = replace(table, rows=[row for row in table.rows if row.get("seed") is not None])
+    return [*comparison_figure(table, folder / spec.file, measures=spec.dots, by=spec.dots[0])]
 
 
 def _recorded(folder: Path, records: str) -> Runs:

@@ -15,7 +15,7 @@ One table, with everything but ``title`` optional:
 
 ``tables: [...]`` holds several such mappings. One with ``sets`` in place of the rest counts data
 sets, one with ``rows`` is a published table with ours beside it (``results.beside``),
-``figures: [...]`` beside ``tables`` draws learning curves:
+``figures: [...]`` beside ``tables`` draws learning curves, scores by size, or a mark a run:
 
     tables:
       - title: Data sets
@@ -23,6 +23,7 @@ sets, one with ``rows`` is a published table with ours beside it (``results.besi
     figures:
       - {file: curves, title: Learning curves, measures: [train_loss, calibration_loss]}
       - {file: sizes, title: More questions, sizes: [quarter, half, all]}   # folders below records/
+      - {file: models, title: Every model, dots: [spans_f1, f1]}
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from qa_arch.errors import ConfigError
 from qa_arch.results.beside import BesideSpec
 from qa_arch.results.comparison import ALL_HEADINGS, COLUMNS
 from qa_arch.results.curves import MEASURES
+from qa_arch.results.plots import MEASURES as DOTS
 from qa_arch.results.sizes import SizePoint
 
 SPEC = "table.yaml"
@@ -167,11 +169,25 @@ class SizesSpec:
 
 
 @dataclass(frozen=True)
+class DotsSpec:
+    """A panel for each column of ``dots``, a line a model and a mark a run; the best of the first on top."""
+
+    file: str
+    title: str
+    dots: list[str]
+    records: str = "**"
+    split: Literal["dev", "calibration"] = "dev"
+
+
+AnyFigure = FigureSpec | SizesSpec | DotsSpec
+
+
+@dataclass(frozen=True)
 class Sheet:
     """All that one experiment shows."""
 
     tables: list[AnyTable]
-    figures: list[FigureSpec | SizesSpec]
+    figures: list[AnyFigure]
 
 
 def read_sheet(folder: Path) -> Sheet:
@@ -208,9 +224,13 @@ def _table(raw: Any) -> AnyTable:
     return spec
 
 
-def _figure(raw: Any) -> FigureSpec | SizesSpec:
+def _figure(raw: Any) -> AnyFigure:
     if isinstance(raw, Mapping) and "sizes" in raw:
         return read(SizesSpec, raw)
+    if isinstance(raw, Mapping) and "dots" in raw:
+        dots = read(DotsSpec, raw)
+        _require(dots.dots, DOTS, "figures.dots", "measure")
+        return dots
     spec = read(FigureSpec, raw)
     _require(spec.measures, MEASURES, "figures.measures", "measure")
     return spec

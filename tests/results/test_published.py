@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from qa_arch.errors import ConfigError, RunError
+from qa_arch.results import plots
 from qa_arch.results.curves import by_system, curves_figure, mean_line
 from qa_arch.results.published import experiment_figures, experiment_tables
 from qa_arch.results.spec import SPEC
@@ -106,6 +107,25 @@ def test_figures_are_drawn_of_runs_with_epochs_and_are_the_same_each_time(tmp_pa
     first = [path.read_bytes() for path in drawn]
     assert all(len(data) > 5000 for data in first)
     assert [path.read_bytes() for path in experiment_figures(tmp_path)] == first
+
+
+def test_a_mark_a_run_once_there_is_one(tmp_path, make_record, monkeypatch):
+    figure = "{file: f, title: F, dots: [spans_f1, exact], split: calibration}"
+    (tmp_path / SPEC).write_text(f"tables: [{{title: A}}]\nfigures: [{figure}]")
+    make_record(exact=70.0).write(tmp_path / "records" / "on-dev")
+    assert experiment_figures(tmp_path) == []
+    for model, exact, spans in (("bert", 60.0, 50.0), ("proposed", 55.0, 58.0)):
+        record = make_record(model, exact, split="calibration")
+        record.scores["calibration"]["never_null"]["HasAns_f1"] = spans
+        record.write(tmp_path / "records" / model)
+    made = []
+    take = plots.lines
+    monkeypatch.setattr(plots, "lines", lambda *given: made.append(take(*given)) or made[-1])
+    assert [path.name for path in experiment_figures(tmp_path)] == ["f.svg", "f.png"]
+    assert [name for name, _ in made[0]] == ["proposed", "bert"]
+    (tmp_path / SPEC).write_text(f"tables: [{{title: A}}]\nfigures: [{figure.replace('exact', 'exakt')}]")
+    with pytest.raises(ConfigError, match=r"figures\.dots: unknown measure 'exakt' \(did you mean 'exact'"):
+        experiment_figures(tmp_path)
 
 
 def test_what_no_run_recorded_is_not_drawn(tmp_path, make_record):
