@@ -48,7 +48,7 @@ class Target:
     split: str
     """``dev`` for the config's own dev set, else the set's name: where the record keeps the scores."""
     closed: bool
-    """Whether it shares articles with the dev set that the config keeps closed."""
+    """Whether it is the dev set that the config keeps closed, or shares articles with it."""
     overlap: tuple[str, ...]
     """Titles that it shares with the run's training and calibration articles."""
 
@@ -142,7 +142,9 @@ def _target(record: RunRecord, config: Config, data: Sequence[str] | None) -> Ta
     return Target(
         questions,
         DEV if is_dev else _folder_name(questions.name),
-        closed=not config.data.open_dev and dev is not None and bool(dev.titles & questions.titles),
+        closed=not config.data.open_dev
+        and dev is not None
+        and (is_dev or bool(dev.titles & questions.titles)),
         overlap=tuple(sorted(trained & questions.titles)),
     )
 

@@ -37,7 +37,7 @@ class Data:
     """The same as a share of the questions (the thesis: 0.2)."""
     split_seed: int
     train_questions: Annotated[int, Range(0)]
-    """Train on a seeded sample of whole articles of at most this many questions; 0 = all."""
+    """Train on a seeded sample of articles, the last one cut at this many questions; 0 = all."""
     on_error: Literal["raise", "skip"]
     open_dev: bool
     """Score dev when training ends. If false, only ``qa-arch evaluate --final`` does, and logs it."""

@@ -36,6 +36,11 @@ class Split:
     pool: int = POOL
 
     @property
+    def title(self) -> str:
+        """The split's name, and with it the size of a pool that is not the usual one."""
+        return self.name if self.pool == POOL else f"{self.name}@{self.pool}"
+
+    @property
     def file(self) -> Path:
         if self.version == 2:
             stem = f"InsuranceQA.question.anslabel.token.{self.pool}.pool.solr.{self.name}.encoded.gz"
@@ -84,6 +89,8 @@ def parse(source: str) -> Split:
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder; name the one that holds InsuranceQA's files")
     version = 2 if any(folder.glob("InsuranceQA.*.gz")) else 1
+    if pool and version == 1:
+        raise DataError(f"{source}: version 1 has one pool for each question; leave out @{pool}")
     if name not in SPLITS[version]:
         known = ", ".join(SPLITS[version])
         raise DataError(f"{source}: version {version} has no split '{name}' (known: {known})")

@@ -94,4 +94,4 @@ def open_insuranceqa(source: str, *, name: str = "") -> SelectionSet:
         offered = tuple(row[label] for label in asked.pool) if asked.pool else range(len(row))
         right = tuple(row[label] for label in asked.right)
         kept.append(SelectionQuestion(asked.id, asked.words, offered, right))
-    return selection_set(name or split.name, answers.values(), kept)
+    return selection_set(name or split.title, answers.values(), kept)

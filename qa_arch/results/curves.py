@@ -30,6 +30,9 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 """Okabe & Ito 2008: told apart by every kind of colour vision."""
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1, 1, 1, 1, 1)))
 MARKERS = "osD^vPX"
+LEAST_WIDTH = 6.2
+"""Inches: room for a title and a few systems in the legend."""
+
 _INK, _FAINT, _GRID = "#222222", "#767676", "#E3E3E3"
 _UNDATED = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
 
@@ -90,11 +93,17 @@ def _draw(runs: Runs, measures: Sequence[str], title: str) -> Any:
     from matplotlib.ticker import MaxNLocator
 
     groups = by_system(runs)
-    width, height = 1.0 + 3.1 * len(measures), 3.3
+    handles, labels = _legend(groups)
+    width = max(1.0 + 3.1 * len(measures), LEAST_WIDTH)
+    columns = _columns(labels, width)
+    foot = 0.62 + 0.2 * -(-len(labels) // columns)  # inches, as all below
+    height = 2.5 + foot
     figure = Figure(figsize=(width, height))
     panels = figure.subplots(1, len(measures), squeeze=False)[0]
-    figure.subplots_adjust(left=0.55 / width, right=1 - 0.2 / width, top=0.78, bottom=0.25, wspace=0.22)
-    figure.text(0.12 / width, 0.97, title, va="top", fontsize=11, fontweight="bold", color=_INK)
+    figure.subplots_adjust(
+        left=0.55 / width, right=1 - 0.2 / width, top=1 - 0.75 / height, bottom=foot / height, wspace=0.22
+    )
+    figure.text(0.12 / width, 1 - 0.1 / height, title, va="top", fontsize=11, fontweight="bold", color=_INK)
     for panel, measure in zip(panels, measures, strict=True):
         panel.set_title(MEASURES[measure], loc="left", fontsize=9.5, color=_INK)
         panel.set_xlabel("epoch", color=_FAINT, fontsize=8)
@@ -105,16 +114,21 @@ def _draw(runs: Runs, measures: Sequence[str], title: str) -> Any:
         panel.tick_params(length=0, labelsize=8, labelcolor=_FAINT)
         for number, records in enumerate(groups.values()):
             _lines(panel, number, records, measure)
-    handles, labels = _legend(groups)
     figure.legend(
-        handles, labels, loc="lower left", ncols=len(groups), frameon=False, fontsize=8.5,
+        handles, labels, loc="lower left", ncols=columns, frameon=False, fontsize=8.5,
         bbox_to_anchor=(0.3 / width, 0.005), handlelength=2.8, columnspacing=1.6,
     )  # fmt: skip
     note = "filled mark: the epoch whose weights were kept"
     if any(len(records) > 1 for records in groups.values()):
         note += "; faint: single seeds"
-    figure.text(1 - 0.2 / width, 0.955, note, va="top", ha="right", fontsize=7.5, color=_FAINT)
+    figure.text(0.12 / width, 1 - 0.31 / height, note, va="top", fontsize=7.5, color=_FAINT)
     return figure
+
+
+def _columns(labels: Sequence[str], width: float) -> int:
+    """Of the legend: as many as fit beside each other, each as wide as the longest label."""
+    entry = 0.55 + 0.06 * max(map(len, labels))
+    return max(1, min(len(labels), int((width - 0.5) / entry)))
 
 
 def _style(number: int) -> dict[str, Any]:

@@ -34,6 +34,8 @@ def settings(record: RunRecord) -> dict[str, Any]:
     flat = dict(_flatten(record.config))
     kept = {key: value for key, value in flat.items() if not _aside(key)}
     kept["model"] = record.model
+    if flat.get("glove.use") and flat.get("glove.path"):
+        kept["glove.path"] = Path(str(flat["glove.path"])).name  # which vectors, wherever they lie
     fingerprints = {
         split: record.data.get(split, {}).get("fingerprint") for split in ("train", "calibration")
     }

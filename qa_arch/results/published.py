@@ -11,12 +11,15 @@ from typing import Any
 
 from qa_arch.errors import RunError
 from qa_arch.results.beside import BesideSpec, beside
+from qa_arch.results.compare import against_baseline, find_group
 from qa_arch.results.comparison import ALL_HEADINGS, Runs, Table, comparison
 from qa_arch.results.drawbacks import drawbacks
+from qa_arch.results.groups import group_runs
 from qa_arch.results.openings import openings_note, read_openings
 from qa_arch.results.record import RECORD, read_record
 from qa_arch.results.spec import (
     COUNT_HEADINGS,
+    AgainstSpec,
     AnyTable,
     DotsSpec,
     DrawbacksSpec,
@@ -48,6 +51,8 @@ def _made(folder: Path, spec: AnyTable) -> Table:
         return beside(folder / RECORDS, spec, read_openings(folder))
     if isinstance(spec, DrawbacksSpec):
         return _drawbacks(folder.parent / spec.drawbacks, spec)
+    if isinstance(spec, AgainstSpec):
+        return _against(folder, spec)
     return _runs(folder, spec)
 
 
@@ -94,14 +99,15 @@ def _sizes(folder: Path, spec: SizesSpec) -> list[Path]:
 
 
 def _dots(folder: Path, spec: DotsSpec) -> list[Path]:
-    """The figure, once there is a run; heuristics, which the table shows, are left out."""
+    """The figure, once there is a run; heuristics without any of the measures are left out."""
     from qa_arch.results.plots import comparison_figure
 
     runs = [run for run in _recorded(folder, spec.records) if spec.split in run[1].scores]
     if not runs:
         return []
     table = replace(comparison(runs, split=spec.split, columns=["model", *spec.dots]), title=spec.title)
-    table = replace(table, rows=[row for row in table.rows if row.get("seed") is not None])
+    scored = [r for r in table.rows if "run" in r or any(r.get(key) is not None for key in spec.dots)]
+    table = replace(table, rows=scored)
     return [*comparison_figure(table, folder / spec.file, measures=spec.dots, by=spec.dots[0])]
 
 
@@ -116,8 +122,7 @@ def _with_epochs(runs: Runs) -> Runs:
 
 def _runs(folder: Path, spec: TableSpec) -> Table:
     runs = _recorded(folder, spec.records)
-    met = {record.model for _, record in runs}
-    missing = [row for row in spec.wanted if row.model not in met]
+    missing = _missing(spec.wanted, runs)
     if runs:
         table = comparison(runs, split=spec.split, title=spec.title, columns=spec.columns)
     elif any((folder / RECORDS).rglob(RECORD)) and not (spec.published or missing):
@@ -125,7 +130,7 @@ def _runs(folder: Path, spec: TableSpec) -> Table:
     else:
         table = Table(spec.title, {key: ALL_HEADINGS[key] for key in spec.columns}, [])
     own = [row for row in spec.published if not row.beside]
-    ours = [_beside(row, spec.published) for row in (*table.rows, *({"model": row.model} for row in missing))]
+    ours = [_beside(row, spec.published) for row in (*table.rows, *map(_empty, missing))]
     if spec.sort:
         ours.sort(key=lambda row: _place(row, spec.sort))
     rows = [*map(_published_row, own), *ours]
@@ -144,15 +149,36 @@ def _drawbacks(folder: Path, spec: DrawbacksSpec) -> Table:
     """The table of the experiment in ``folder``, with a row for each run that its own tables wait for."""
     runs = [(folder / place, record) for place, record in _recorded(folder, spec.records)]
     table = drawbacks(runs, split=spec.split, title=spec.title)
-    met = {record.model for _, record in runs}
-    waited = {row.model: row for one in read_sheet(folder).tables for row in getattr(one, "wanted", [])}
-    missing = [row for model, row in waited.items() if model not in met]
-    rows = [*table.rows, *({"model": row.model} for row in missing)]
+    wanted = [row for one in read_sheet(folder).tables for row in getattr(one, "wanted", [])]
+    missing = _missing([row for row in wanted if row.batch is None], runs)
+    rows = [*table.rows, *map(_empty, missing)]
     return replace(table, rows=rows, notes=[*table.notes, *spec.notes, *map(_to_be_run, missing)])
 
 
+def _against(folder: Path, spec: AgainstSpec) -> Table:
+    """Nothing, before two systems are recorded."""
+    runs = [(folder / place, record) for place, record in _recorded(folder, spec.records)]
+    groups = group_runs([run for run in runs if spec.split in run[1].scores])
+    if len(groups) < 2:
+        return Table(spec.title, {}, [])
+    baseline = find_group(groups, spec.baseline)
+    return replace(against_baseline(groups, baseline, split=spec.split, spans=spec.spans), title=spec.title)
+
+
+def _missing(wanted: Sequence[Wanted], runs: Runs) -> list[Wanted]:
+    """The rows that no finished run fills."""
+    done = [(record.model, record.batch.get("global")) for _, record in runs if record.status == "ok"]
+    met = {(model, size) for model, batch in done for size in (batch, None)}
+    return [row for row in wanted if (row.model, row.batch) not in met]
+
+
+def _empty(row: Wanted) -> dict[str, Any]:
+    return {"model": row.model} | ({} if row.batch is None else {"batch": row.batch})
+
+
 def _to_be_run(row: Wanted) -> str:
-    return f"{row.model}: not run yet; `{row.command}` fills the row"
+    named = row.model if row.batch is None else f"{row.model}, batch {row.batch}"
+    return f"{named}: not run yet; `{row.command}` fills the row"
 
 
 def _place(row: Mapping[str, Any], keys: Sequence[str]) -> list[tuple[bool, Any]]:

@@ -14,7 +14,8 @@ One table, with everything but ``title`` optional:
     sort: [batch, seed]            # columns that the runs are ordered by
 
 ``tables: [...]`` holds several such mappings. One with ``sets`` in place of the rest counts data
-sets, one with ``rows`` is a published table with ours beside it (``results.beside``),
+sets, one with ``rows`` is a published table with ours beside it (``results.beside``), one with ``baseline``
+tests every system against that one,
 ``figures: [...]`` beside ``tables`` draws learning curves, scores by size, or a mark a run:
 
     tables:
@@ -93,6 +94,8 @@ class Wanted:
 
     model: str
     command: str
+    batch: int | None = None
+    """Of the run; None: any."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,19 @@ class DrawbacksSpec:
     notes: list[str] = field(default_factory=list)
 
 
-AnyTable = TableSpec | SetsSpec | BesideSpec | DrawbacksSpec
+@dataclass(frozen=True)
+class AgainstSpec:
+    """Every system tested against one of them (``results.compare``), over the records' question rows."""
+
+    title: str
+    baseline: str
+    records: str = "**"
+    split: Literal["dev", "calibration"] = "dev"
+    spans: bool = False
+    """Compare F1 on the answerable questions where "no answer" is never allowed."""
+
+
+AnyTable = TableSpec | SetsSpec | BesideSpec | DrawbacksSpec | AgainstSpec
 
 
 @dataclass(frozen=True)
@@ -218,6 +233,8 @@ def _table(raw: Any) -> AnyTable:
         return read(BesideSpec, raw)
     if isinstance(raw, Mapping) and "drawbacks" in raw:
         return read(DrawbacksSpec, raw)
+    if isinstance(raw, Mapping) and "baseline" in raw:
+        return read(AgainstSpec, raw)
     spec = read(TableSpec, raw)
     _require(spec.columns, ALL_HEADINGS, "columns", "column")
     _require(spec.sort, ALL_HEADINGS, "sort", "column")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,11 +155,11 @@ def by_type(rows: Questions, found: Mistakes, types: Mapping[str, str]) -> Table
 
 
 def sparkline(values: Sequence[float | None]) -> str:
-    """One bar a value between the lowest and the highest; a blank where there is none."""
-    known = [value for value in values if value is not None]
+    """One bar a value between the lowest and the highest; a blank where there is none, or no number."""
+    known = [value for value in values if value is not None and math.isfinite(value)]
     low, high = min(known, default=0.0), max(known, default=0.0)
     step = (high - low) / (len(_BARS) - 1) or 1.0
-    return "".join(" " if value is None else _BARS[round((value - low) / step)] for value in values)
+    return "".join(_BARS[round((value - low) / step)] if value in known else " " for value in values)
 
 
 def _settings(record: RunRecord) -> list[tuple[str, str]]:

@@ -179,7 +179,8 @@ class History(pl.Callback):
         self.seconds = 0.0
         """Training time of the current epoch, whatever interruptions it had."""
         self.scores: dict[str, float] = {}
-        """Of the current epoch: ``trainer.callback_metrics`` keeps those of an earlier one."""
+        """Of the current epoch, and the time it took to get them: ``trainer.callback_metrics`` keeps those
+        of an earlier one."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.since = time.perf_counter()  # an epoch that is gone on with has no start of its own
@@ -192,8 +193,12 @@ class History(pl.Callback):
         self.seconds += now - self.since
         self.since = now
 
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.validating = time.perf_counter()
+
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.scores = calibration_scores(trainer)
+        took = round(time.perf_counter() - self.validating, 3)
+        self.scores = calibration_scores(trainer) | {"validation_seconds": took}
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, Task)

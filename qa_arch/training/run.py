@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -133,7 +133,6 @@ def _fit_and_score(
             publish=lambda epochs: run.note(epochs=epochs),
             logger=logger,
         )
-    fitted = time.perf_counter()
     store.load_weights(run.folder / MODEL, parts.model)
     scored = kind.score(config, parts, run.folder, gpu=gpu, trusted=trusted)
     run.note(
@@ -146,13 +145,19 @@ def _fit_and_score(
         peak_memory_mb=machine.peak_memory_mb(gpu),
         seconds={
             "prepare": round(prepared - begun, 3),
-            "fit": round(sum(epoch["train_seconds"] for epoch in done.epochs), 3),
-            "fit_with_validation": round(fitted - prepared, 3),
+            **_seconds(done.epochs),
             "predict": round(scored.seconds, 3),
         },
         margin=scored.margin,
         scores=scored.scores,
     )
+
+
+def _seconds(epochs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Of all epochs, those of earlier processes included where the run was gone on with."""
+    fit = sum(epoch["train_seconds"] for epoch in epochs)
+    validation = sum(epoch.get("validation_seconds", 0.0) for epoch in epochs)
+    return {"fit": round(fit, 3), "fit_with_validation": round(fit + validation, 3)}
 
 
 def _new_record(config: Config) -> RunRecord:

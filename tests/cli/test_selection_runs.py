@@ -200,3 +200,11 @@ def test_insuranceqa_from_training_to_the_second_test_set(qa_arch, tmp_path, mon
     record = read_json(run / "run.json")
     assert record["scores"]["test2"] == json.loads(out)
     assert record["data"]["test2"]["candidates"] == 3
+
+    monkeypatch.chdir(tmp_path)  # where openings are logged
+    closed = tmp_path / "closed"
+    assert qa_arch(*command, "data.open_dev=false", "trainer.max_steps=1", "--folder", closed)[0] == 0
+    code, _, err = qa_arch("evaluate", "--run", closed)
+    assert (code, "keeps its dev set closed" in err) == (2, True), "a set without articles stays closed too"
+    assert qa_arch("evaluate", "--run", closed, "--final")[0] == 0
+    assert (tmp_path / "experiments" / "table_2_2" / "dev_openings.jsonl").is_file()

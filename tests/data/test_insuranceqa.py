@@ -56,6 +56,7 @@ def test_version_one(tmp_path):
 @pytest.mark.parametrize(("pool", "suffix"), [(500, ""), (100, "@100")])
 def test_version_two(tmp_path, pool, suffix):
     folder = version_two(tmp_path, pool)
+    assert open_insuranceqa(f"insuranceqa:{folder}:valid{suffix}").name == f"valid{suffix}"
     (question,) = open_insuranceqa(f"insuranceqa:{folder}:train{suffix}").questions
     assert (question.question, question.right, question.candidates) == (("what", "is"), (0, 1), (1, 2))
     (question,) = open_insuranceqa(f"insuranceqa:{folder}:valid{suffix}").questions
@@ -101,6 +102,7 @@ def test_what_is_not_there(tmp_path):
         (f"insuranceqa:{folder}/none:train", "no such folder"),
         (f"insuranceqa:{folder}:valid", r"no split 'valid' \(known: train, dev, test1, test2\)"),
         ("insuranceqa:train", "write insuranceqa:FOLDER:SPLIT"),
+        (f"insuranceqa:{folder}:dev@100", "one pool for each question; leave out @100"),
         (f"insuranceqa:{folder}:test1", r"question\.test1\.label\.token_idx\.pool: no such file"),
     ]:
         with pytest.raises(DataError, match=message):

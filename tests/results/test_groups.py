@@ -54,6 +54,14 @@ def test_other_training_data_is_another_system(make_record):
     assert labels == ["bert train (hash)=aaaaaaaa", "bert train (hash)=bbbbbbbb"]
 
 
+def test_other_word_vectors_are_another_system_wherever_they_lie(runs):
+    paths = ("/a/glove.6B.50d.txt", "/b/glove.6B.50d.txt", "/a/glove.840B.300d.txt")
+    given = [("proposed", n, {"glove": {"use": True, "path": path}}) for n, path in enumerate(paths)]
+    assert [len(group.runs) for group in group_runs(runs(*given))] == [2, 1]
+    unused = [("bert", n, {"glove": {"use": False, "path": path}}) for n, path in enumerate(paths)]
+    assert [len(group.runs) for group in group_runs(runs(*unused))] == [3]
+
+
 def test_what_is_no_single_system_is_refused_by_name(runs):
     with pytest.raises(RunError, match=r"A: .*more than the seed \(lr|A: .*optim.lr: 0.0001 / 5e-05"):
         one_system(runs(("bert", 1, {}), ("bert", 2, {"optim": {"lr": 5e-05}})), "A")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.results import plots
+from qa_arch.results import curves, plots
 from qa_arch.results.curves import by_system, curves_figure, mean_line
 from qa_arch.results.published import experiment_figures, experiment_tables
 from qa_arch.results.spec import SPEC
@@ -109,6 +110,44 @@ def test_figures_are_drawn_of_runs_with_epochs_and_are_the_same_each_time(tmp_pa
     assert [path.read_bytes() for path in experiment_figures(tmp_path)] == first
 
 
+def test_a_row_of_one_batch_size_waits_for_a_finished_run_of_it(tmp_path, make_record):
+    rows = "{model: bert, batch: 8, command: make eight}, {model: bert, batch: 6, command: make six}"
+    (tmp_path / SPEC).write_text(f"title: T\ncolumns: [model, batch, f1]\nwanted: [{rows}]")
+    eight = make_record(batch={"micro": 8, "accumulate": 1, "devices": 1, "global": 8})
+    eight.write(tmp_path / "records" / "eight")
+    replace(eight, batch={"global": 6}, status="oom", scores={}).write(tmp_path / "records" / "six")
+    (table,) = experiment_tables(tmp_path)
+    assert [row.get("batch") for row in table.rows][-3:] == [8, 6, 6]
+    assert table.notes[-1] == "bert, batch 6: not run yet; `make six` fills the row"
+    assert not any("eight" in note for note in table.notes)
+
+
+def test_every_system_is_tested_against_one(tmp_path, make_run, question_set):
+    (tmp_path / SPEC).write_text("tables: [{title: T, baseline: poor}]")
+    assert experiment_tables(tmp_path) == []
+    for model, right in (("poor", 0.5), ("good", 0.95)):
+        run = make_run(f"{model}-13", question_set(again=20), model=model, right=right)
+        shutil.copytree(run, tmp_path / "records" / run.name)
+    (table,) = experiment_tables(tmp_path)
+    assert table.title == "T"
+    assert {row["model"]: row.get("delta", "")[:1] for row in table.rows} == {"poor": "", "good": "+"}
+
+
+def test_a_legend_of_many_systems_stays_on_the_page(tmp_path, make_record):
+    """Figures 5.1 and 5.2: one panel, five models and as many again of the other batch size."""
+    names = [f"{model} of batch {size}" for model in ("albert", "bert", "distilbert") for size in (6, 8)]
+    runs = [(tmp_path / name, make_record(name, epochs=epochs(3.0, 2.0))) for name in names]
+    figure = curves._draw(runs, ["train_loss"], "Figure 5.1: EM by epoch")
+    canvas = pytest.importorskip("matplotlib.backends.backend_agg").FigureCanvasAgg(figure)
+    canvas.draw()
+    width, height = canvas.get_width_height()
+    (legend,) = figure.legends
+    boxes = [legend.get_window_extent(), *(text.get_window_extent() for text in figure.texts)]
+    assert all(0 <= box.x0 < box.x1 <= width and 0 <= box.y0 < box.y1 <= height for box in boxes)
+    assert not figure.texts[0].get_window_extent().overlaps(figure.texts[1].get_window_extent())
+    assert legend.get_window_extent().y1 < figure.axes[0].get_window_extent().y0
+
+
 def test_a_mark_a_run_once_there_is_one(tmp_path, make_record, monkeypatch):
     figure = "{file: f, title: F, dots: [spans_f1, exact], split: calibration}"
     (tmp_path / SPEC).write_text(f"tables: [{{title: A}}]\nfigures: [{figure}]")
@@ -122,7 +161,10 @@ def test_a_mark_a_run_once_there_is_one(tmp_path, make_record, monkeypatch):
     take = plots.lines
     monkeypatch.setattr(plots, "lines", lambda *given: made.append(take(*given)) or made[-1])
     assert [path.name for path in experiment_figures(tmp_path)] == ["f.svg", "f.png"]
-    assert [name for name, _ in made[0]] == ["proposed", "bert"]
+    assert [name for name, _ in made[0]] == ["proposed", "bert", "always-no-answer"]
+    (tmp_path / SPEC).write_text((tmp_path / SPEC).read_text().replace(", exact", ""))
+    experiment_figures(tmp_path)
+    assert [name for name, _ in made[-2]] == ["proposed", "bert"], "no line for what was never measured"
     (tmp_path / SPEC).write_text(f"tables: [{{title: A}}]\nfigures: [{figure.replace('exact', 'exakt')}]")
     with pytest.raises(ConfigError, match=r"figures\.dots: unknown measure 'exakt' \(did you mean 'exact'"):
         experiment_figures(tmp_path)

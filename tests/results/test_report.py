@@ -410,10 +410,10 @@ def test_facets_count_every_question_once(make_run, question_set):
     assert all(len(facet.level) == 6 for facet in found.values())
 
 
-def attention_map(id_: str, seed: int = 0) -> AttentionMap:
+def attention_map(id_: str, seed: int = 0, fingerprint: str = "f" * 64) -> AttentionMap:
     weights = np.random.default_rng(seed).dirichlet(np.ones(4), size=(2, 5)).astype(np.float16)
     context, question = np.arange(10).reshape(5, 2), np.arange(6).reshape(3, 2)
-    return AttentionMap(id_, "f" * 64, weights, context.astype(np.int32), question.astype(np.int32))
+    return AttentionMap(id_, fingerprint, weights, context.astype(np.int32), question.astype(np.int32))
 
 
 def test_attention_files_grow_and_come_back(tmp_path):
@@ -428,8 +428,9 @@ def test_attention_files_grow_and_come_back(tmp_path):
 
 @pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 half", b"text"])
 def test_damaged_attention_is_named_and_left_out(runs, tmp_path, damage):
-    folder, _ = runs
-    write_attention(folder / "proposed-1", [attention_map("q1-0")])
+    folder, questions = runs
+    shown = attention_map("q1-0", fingerprint=questions.fingerprint)
+    write_attention(folder / "proposed-1", [shown])
     (folder / "proposed-2" / ATTENTION).write_bytes(damage)
     with pytest.raises(RunError, match=ATTENTION):
         read_attention(folder / "proposed-2")
@@ -438,4 +439,21 @@ def test_damaged_attention_is_named_and_left_out(runs, tmp_path, damage):
     assert list(value["attention"]) == ["2"]
     assert any(ATTENTION in problem for problem in value["problems"])
     kept = np.frombuffer(packs["attention-2-0"], np.uint8).reshape(2, 5, 4) / 255
-    assert kept == pytest.approx(attention_map("q1-0").weights, abs=0.003)
+    assert kept == pytest.approx(shown.weights, abs=0.003)
+
+
+def test_attention_of_other_questions_is_left_out_and_the_newest_maps_come_first(runs, tmp_path, monkeypatch):
+    folder, questions = runs
+    monkeypatch.setattr("qa_arch.results.report.build.MAPS", 2)
+    own = [attention_map(f"q{n}-0", n, questions.fingerprint) for n in (1, 2, 3)]
+    write_attention(folder / "proposed-1", [*own, attention_map("q4-0")])
+    made = write_report(find_records([folder]), tmp_path / "r.html")
+    value, packs = page_parts(made.path)
+    assert [one["id"] for one in value["attention"]["2"]] == ["q3-0", "q2-0"]
+    first = np.frombuffer(packs["attention-2-0"], np.uint8).reshape(2, 5, 4) / 255
+    assert first == pytest.approx(own[2].weights, abs=0.003)
+    (told,) = (problem for problem in value["problems"] if ATTENTION in problem)
+    assert "1 maps are of questions that the run was not scored on" in told
+    assert "the newest 2 maps are shown, 1 are left out" in told
+    none = write_report(find_records([folder]), tmp_path / "t.html", limit=1)
+    assert page_parts(none.path)[0]["attention"] == {}

@@ -169,6 +169,11 @@ def test_other_data_is_refused(make_run, question_set, tmp_path, capsys):
     assert "not the questions that the runs were scored on" in err
 
 
+def test_a_loss_that_ran_away_is_a_blank():
+    assert sparkline([1.0, float("nan"), 2.0, float("inf")]) == "▁ █ "
+    assert sparkline([float("nan")]) == " "
+
+
 @pytest.mark.parametrize(
     ("values", "bars"),
     [

@@ -88,7 +88,7 @@ def run_training(configure, tmp_path) -> Callable[..., Trained]:
     return run
 
 
-CLOCKS = ("seconds", "train_seconds", "windows_per_second")
+CLOCKS = ("seconds", "train_seconds", "validation_seconds", "windows_per_second")
 
 
 @pytest.fixture(scope="session")

@@ -29,7 +29,7 @@ TWO_EPOCHS = (
     "model.dropout=0.1",
 )
 """21 questions in batches of 4, two batches a step: checkpoints after steps 1 and 2, then the epoch's."""
-CLOCKS = ("seconds", "train_seconds", "windows_per_second")
+CLOCKS = ("seconds", "train_seconds", "validation_seconds", "windows_per_second")
 
 
 class StoppedError(Exception):

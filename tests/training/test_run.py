@@ -55,6 +55,11 @@ def test_a_finished_run_tells_everything(run_training):
     assert set(record.references["dev"]) == {"always-no-answer", "random-span", "word-overlap"}
     assert len(record.epochs) == 2
     assert {"prepare", "fit", "fit_with_validation", "predict"} == record.seconds.keys()
+    validation = sum(epoch["validation_seconds"] for epoch in record.epochs)
+    assert record.seconds["fit_with_validation"] == pytest.approx(
+        record.seconds["fit"] + validation, abs=0.01
+    )
+    assert validation > 0
     for split in ("dev", "calibration"):
         rows = load_questions(done.folder, record, split)
         assert len(rows) == record.data[split]["questions"]

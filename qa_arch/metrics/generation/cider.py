@@ -29,8 +29,9 @@ def cider(
     For each n of 1 to 4 the cosine between the TF-IDF vectors of prediction and gold, averaged over the
     golds of the question (eq. 2), then over n with equal weights (eq. 3). The document frequency of an
     n-gram is the number of questions with a gold that holds it. ``cider-d`` clips each entry of the
-    prediction at the gold's and penalises a difference in length (sigma 6, section 5). Words are not
-    stemmed. With a single question every weight is log 1 and the score 0.
+    prediction at the gold's and penalises a difference in length (sigma 6, section 5); what is clipped are
+    counts, as in the COCO evaluation, not the relative frequencies of eq. 1. Words are not stemmed. With
+    a single question every weight is log 1 and the score 0.
     """
     require_golds(predictions, references)
     golds = [[words(gold) for gold in row] for row in references]
@@ -57,7 +58,7 @@ def _agreement(text: list[str], gold: list[str], seen: Counter[Gram], corpus: in
 
 
 def _vector(tokens: list[str], n: int, seen: Counter[Gram], corpus: int) -> Vector:
-    """Eq. 1; the term frequencies stay counts, as their common factor leaves the cosine."""
+    """Eq. 1 with counts: the common factor of its frequencies leaves the cosine (but not a clipped one)."""
     counts = Counter(_grams(tokens, n))
     return {gram: count * math.log(corpus / max(1, seen[gram])) for gram, count in counts.items()}
 

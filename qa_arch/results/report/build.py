@@ -13,7 +13,7 @@ from typing import Any
 
 from qa_arch.config.files import write_atomic
 from qa_arch.errors import RunError, UnavailableError
-from qa_arch.results.attention import AttentionMap, read_attention
+from qa_arch.results.attention import ATTENTION, AttentionMap, read_attention
 from qa_arch.results.comparison import Runs
 from qa_arch.results.errors import BOUNDARIES, NAMES
 from qa_arch.results.groups import group_runs, repeated
@@ -81,7 +81,8 @@ def write_report(
     value, packs = found.value, {"plotly": pack.pack_bytes(plotly)}
     for number, one in enumerate(found.sets):
         packs |= _pack_set(number, one)
-    value["attention"] = _attention(runs, packs, problems)
+    room = (limit - sum(map(len, packs.values()))) // 2  # the rest is for rows of single questions
+    value["attention"] = _attention(runs, packs, problems, room=room)
     value |= _about(runs, title, limit, problems)
     value["leftOut"] = []
     spare = limit - len(_page(value, packs)) - 200 * len(runs)
@@ -168,20 +169,39 @@ def _add_rows(
     return sorted(left_out)
 
 
-def _attention(runs: Runs, packs: dict[str, str], problems: list[str]) -> dict[str, list[dict[str, Any]]]:
+def _attention(
+    runs: Runs, packs: dict[str, str], problems: list[str], *, room: int
+) -> dict[str, list[dict[str, Any]]]:
+    """Pack at most ``MAPS`` maps a run, the newest first, while they fit into ``room`` bytes."""
     kept = {}
-    for number, (folder, _) in enumerate(runs):
+    for number, (folder, record) in enumerate(runs):
         try:
-            maps = read_attention(folder)[:MAPS]
+            found = read_attention(folder)
         except RunError as error:
             problems.append(str(error))
             continue
-        for place, one in enumerate(maps):
+        known = {about.get("fingerprint") for about in record.data.values()}
+        maps: list[dict[str, Any]] = []
+        for one in reversed([one for one in found if one.fingerprint in known][-MAPS:]):
             scaled = (one.weights.astype("float32") * 255).round().clip(0, 255).astype("uint8")
-            packs[f"attention-{number}-{place}"] = pack.pack_bytes(scaled.tobytes())
+            packed = pack.pack_bytes(scaled.tobytes())
+            if len(packed) > room:
+                break
+            room -= len(packed)
+            packs[f"attention-{number}-{len(maps)}"] = packed
+            maps.append(_map(one))
+        if len(maps) < len(found):
+            problems.append(f"{folder / ATTENTION}: {_unused(found, known, len(maps))}")
         if maps:
-            kept[str(number)] = [_map(one) for one in maps]
+            kept[str(number)] = maps
     return kept
+
+
+def _unused(found: Sequence[AttentionMap], known: set[str | None], shown: int) -> str:
+    strange = sum(one.fingerprint not in known for one in found)
+    told = [f"{strange} maps are of questions that the run was not scored on"] if strange else []
+    left = len(found) - strange - shown
+    return "; ".join(told + ([f"the newest {shown} maps are shown, {left} are left out"] if left else []))
 
 
 def _map(one: AttentionMap) -> dict[str, Any]:
