@@ -16,7 +16,7 @@ from qa_arch.cli.evaluate_options import add_run_arguments, refuse_options
 from qa_arch.cli.runs import open_source
 from qa_arch.config.files import write_json
 from qa_arch.errors import ConfigError
-from qa_arch.metrics.files import PredictionFile, read_null_scores, read_predictions
+from qa_arch.metrics.files import PredictionFile, read_nbest, read_null_scores, read_predictions
 from qa_arch.metrics.scores import Scores
 from qa_arch.metrics.squad import OFFICIAL_THRESHOLD, aggregate, extra_ids, missing_ids, score_questions
 from qa_arch.types.text import Protocol, QuestionSet
@@ -53,6 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--text-metrics",
         action="store_true",
         help="add BLEU, ROUGE, METEOR and CIDEr of the answerable questions (needs the extra 'text')",
+    )
+    add(
+        "--nbest",
+        metavar="B",
+        help="with --text-metrics: the predictions' nbest_predictions.json; adds their perplexity",
     )
     add("--strict", action="store_true", help="write no scores where a question has no prediction")
     add_run_arguments(parser)
@@ -92,12 +97,16 @@ def run(args: argparse.Namespace) -> int:
         missing=missing,
     )
     extra = {}
+    if args.nbest and not args.text_metrics:
+        raise ConfigError("--nbest: is read for the perplexity among the text metrics; add --text-metrics")
     if args.text_metrics:
         from qa_arch.metrics.generation import text_metrics
 
         odds = null_scores.values if null_scores else {}
         extra["text_metrics"] = text_metrics(
-            questions, _answered(questions, predictions.values, odds, threshold, protocol)
+            questions,
+            _answered(questions, predictions.values, odds, threshold, protocol),
+            read_nbest(args.nbest) if args.nbest else None,
         )
     publish(scores, args.out, extra)
     return EXIT_MISSING if missing else 0

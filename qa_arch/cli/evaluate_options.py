@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from qa_arch.cli.runs import add_run_options
 from qa_arch.errors import ConfigError
 
-OF_FILES = ("predictions", "na_prob", "null_threshold", "protocol", "strict", "text_metrics")
+OF_FILES = ("predictions", "na_prob", "null_threshold", "protocol", "strict", "text_metrics", "nbest")
 """The options that only go with prediction files."""
 OF_RUNS = ("final", "allow_overlap", "decode", "record", "margin", "precision", "device", "trust")
 """The options that only go with a run."""

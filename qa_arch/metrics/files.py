@@ -44,6 +44,32 @@ def read_null_scores(path: str | Path) -> PredictionFile:
     return file
 
 
+def read_nbest(path: str | Path) -> dict[str, dict[str, float]]:
+    """Question id -> candidate text -> probability, of an official n-best file. Raises DataError as above."""
+    found: dict[str, dict[str, float]] = {}
+    for id_, entries in _read(path, 'an object {"question id": [candidates]}').values.items():
+        if not isinstance(entries, list):
+            raise DataError(f"{path}: {id_}: the candidates are {_kind(entries)}; give a list of objects")
+        found[id_] = {}
+        for entry in entries:
+            text, probability = (
+                (entry.get(key) for key in ("text", "probability"))
+                if isinstance(entry, dict)
+                else (None, None)
+            )
+            if (
+                not isinstance(text, str)
+                or type(probability) not in (float, int)
+                or not 0 <= probability <= 1
+            ):
+                raise DataError(
+                    f'{path}: {id_}: a candidate has no "text" and "probability" (0 to 1); give the'
+                    " nbest_predictions.json that belongs to the predictions"
+                )
+            found[id_].setdefault(text, float(probability))
+    return found
+
+
 def read_types(path: str | Path) -> dict[str, str]:
     """Question id -> class (``MAIN:sub``), as ``qa-arch types`` writes it. Raises DataError as above."""
     file = _read(path, 'an object {"question id": "class"}')

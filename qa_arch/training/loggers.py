@@ -15,6 +15,7 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from qa_arch.config.schema import Logger
 from qa_arch.errors import UnavailableError
+from qa_arch.results.questions import CALIBRATION, DEV, questions_folder
 from qa_arch.results.record import QUESTIONS, RECORD
 from qa_arch.training.mirrors import COLUMNS, Results
 
@@ -67,9 +68,9 @@ def log_results(run: Any, results: Results) -> None:
     if rows := results.predictions():
         run.log({"predictions": wandb.Table(columns=list(COLUMNS), data=rows)})
     record = wandb.Artifact(f"record-{run.id}", type="record")
-    for name in (RECORD, QUESTIONS):
-        if (results.folder / name).is_file():
-            record.add_file(str(results.folder / name))
+    rows = [questions_folder(results.folder, split) / QUESTIONS for split in (DEV, CALIBRATION)]
+    for path in filter(Path.is_file, (results.folder / RECORD, *rows)):
+        record.add_file(str(path), name=path.relative_to(results.folder).as_posix())
     run.log_artifact(record)
     tables = wandb.Artifact(f"tables-{run.id}", type="tables")
     for suffix, form in (("md", "markdown"), ("tex", "latex"), ("csv", "csv")):

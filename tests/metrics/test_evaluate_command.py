@@ -257,3 +257,20 @@ def test_text_metrics_stand_apart_from_the_official_keys(evaluate, data, data_11
         _, out, _ = evaluate(data_11, {"q1": "red mill"}, "--protocol", protocol, "--text-metrics")
         found = json.loads(out)["text_metrics"]
         assert (found["questions"], found["rouge_1"]) == (questions, pytest.approx(100 / questions))
+
+
+def test_perplexity_comes_from_the_n_best_file(evaluate, data, tmp_path):
+    pytest.importorskip("sacrebleu")
+
+    def candidates(*pairs):
+        return [{"text": text, "probability": p, "start_logit": 0.0, "end_logit": 0.0} for text, p in pairs]
+
+    told = {"q1": candidates(("mill", 0.5), ("red mill", 0.1)), "q2": candidates(("théodore", 0.125))}
+    nbest = write(tmp_path / "nbest.json", told)
+    code, out, _ = evaluate(data, TEXTS, "--text-metrics", "--nbest", nbest)
+    assert (code, json.loads(out)["text_metrics"]["perplexity"]) == (0, pytest.approx(4.0))
+    code, _, err = evaluate(data, TEXTS, "--nbest", nbest)
+    assert (code, "add --text-metrics" in err) == (2, True)
+    for fault in ({"q1": "mill"}, {"q1": ["mill"]}, {"q1": [{"text": "mill", "probability": 1.5}]}):
+        code, _, err = evaluate(data, TEXTS, "--text-metrics", "--nbest", write(tmp_path / "bad.json", fault))
+        assert (code, "bad.json: q1: " in err) == (4, True)

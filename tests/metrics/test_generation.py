@@ -235,6 +235,19 @@ def test_all_metrics_of_the_answerable_questions(gold_set) -> None:
 
 
 @libraries
+def test_perplexity_of_the_answers_given(gold_set) -> None:
+    questions = gold_set({"q1": ["red mill"], "q2": ["oar"], "q3": ["blue ferry"], "q4": []})
+    given = {"q1": "mill", "q2": "oar", "q3": "", "q4": "lamp"}
+    candidates = {"q1": {"red mill": 0.5, "mill": 0.2}, "q2": {"oar": 0.8}, "q4": {"lamp": 0.9}}
+    found = text_metrics(questions, given, candidates)
+    assert found["perplexity"] == pytest.approx(1 / math.sqrt(0.2 * 0.8))  # q3 was abstained from
+    assert text_metrics(questions, dict.fromkeys(given, ""), candidates)["perplexity"] is None
+    assert "perplexity" not in text_metrics(questions, given)
+    with pytest.raises(DataError, match=r"q2: the prediction 'oars' is none of its candidates"):
+        text_metrics(questions, given | {"q2": "oars"}, candidates)
+
+
+@libraries
 def test_nothing_here_loads_torch() -> None:
     code = (
         "import sys; from qa_arch.metrics.generation import bleu, meteor, rouge\n"

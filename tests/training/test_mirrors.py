@@ -48,7 +48,7 @@ def test_wandb_has_curves_predictions_and_tables(run_training, offline_runs, few
     assert run.summary["dev/calibrated/f1"] == pytest.approx(scores["f1"])
     (shown,) = [row for row in run.history if "predictions/nrows" in row]
     assert (shown["predictions/nrows"], shown["predictions/ncols"]) == (len(questions), len(mirrors.COLUMNS))
-    assert run.artifacts["record"] == ["questions.parquet", "run.json"]
+    assert run.artifacts["record"] == ["questions.parquet", "run.json", "sets/calibration/questions.parquet"]
     assert run.artifacts["tables"] == ["table.csv", "table.md", "table.tex"]
 
 
