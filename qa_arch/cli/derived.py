@@ -70,7 +70,7 @@ def begin(runs: Sequence[str], decode: str | None, folder: Path) -> RunRecord:
             made,
             parameters={"total": sum(record.parameters.get("total", 0) for record in records)},
             seconds={"fit": round(sum(record.seconds.get("fit", 0.0) for record in records), 3)},
-            epochs=[],  # each member has its own, and its own best
+            epochs=[],
             best_epoch=None,
         )
     if not (folder / RECORD).is_file():

@@ -1,0 +1,51 @@
+"""``experiments/table_2_3/rescored.py``: a prediction file becomes a row beside those that were trained."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from qa_arch.data.squad import question_set, write
+from qa_arch.data.synthetic import demo_sets
+from qa_arch.results.comparison import comparison
+from qa_arch.results.record import find_records
+
+SCRIPT = Path(__file__).parents[2] / "experiments" / "table_2_3" / "rescored.py"
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch):
+    """``call(predictions)`` -> exit code; ten questions, each with one gold answer."""
+    monkeypatch.chdir(tmp_path)
+    spec = importlib.util.spec_from_file_location("table_2_3_rescored", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    *_, dev = demo_sets(train=1, calibration=1, dev=2)
+    examples = [e for e in dev.examples if e.answerable][:10]
+    Path("dev.json").write_text(json.dumps(write(question_set("dev", examples, "1.1"))))
+
+    def run(change) -> int:
+        texts = {e.id: e.answers[0].text for e in examples}
+        change(texts)
+        Path("p.json").write_text(json.dumps(texts))
+        return script.main(["--dev", "dev.json", "--predictions", "p.json", "--record", "record"])
+
+    return run
+
+
+def test_a_record_like_any_other(call, capsys) -> None:
+    assert call(lambda texts: texts.update({next(iter(texts)): "no such words"})) == 0
+    assert capsys.readouterr().out == "EM 90.00 F1 90.00: record\n"
+    (row,) = comparison(find_records(["record"])).rows
+    assert (row["model"], row["exact"], row["f1"]) == ("published-predictions", 90.0, 90.0)
+
+
+def test_a_question_without_a_prediction_is_no_zero(call, capsys) -> None:
+    assert call(lambda texts: texts.popitem()) == 4
+    assert "1 questions have no prediction, the first is" in capsys.readouterr().err
+    assert not Path("record").exists()
