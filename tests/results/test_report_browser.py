@@ -107,6 +107,7 @@ def test_every_figure_is_drawn_at_every_width(report, visit, dark):
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 900})
         page.wait_for_selector("#figure-attention .heatmaplayer image", state="attached")
+        assert "--keep-attention ID ID" in page.inner_text("#attention-view .command")
         until(page, fits_everywhere)
         check_figures(page, width)
 

@@ -2,6 +2,8 @@
 const DIRECTIONS = { 0: "forward", 1: "backward" };
 const looked = { run: null, at: 0, direction: 0 };
 
+const keepCommand = (run) => make("code", { class: "command" }, `qa-arch predict ${DATA.runs[run].folder} --data FILE --out predictions --keep-attention ID ID`);
+
 function drawAttention() {
   const parent = byId("attention-view");
   const runs = runsOfSet().filter((run) => DATA.attention[run]);
@@ -10,10 +12,11 @@ function drawAttention() {
     return parent.replaceChildren(able === null
       ? make("p", { class: "empty" }, "No run of this set has a match-LSTM.")
       : make("div", { class: "empty" }, "No attention was kept for these runs. This keeps it for the questions named, beside the run's record:",
-        make("code", { class: "command" }, `qa-arch predict ${DATA.runs[able].folder} --data FILE --out predictions --keep-attention ID,ID`), "Then write this report again."));
+        keepCommand(able), "Then write this report again."));
   }
   if (!runs.includes(looked.run)) Object.assign(looked, { run: runs[0], at: 0 });
   const maps = DATA.attention[looked.run];
+  const without = runsOfSet().find((run) => DATA.runs[run].matching && !DATA.attention[run]);
   const pick = (list, current, set_) => make("select", { onchange: (event) => { set_(Number(event.target.value)); drawAttention(); } },
     list.map(([value, name]) => make("option", { value, selected: value === current }, name)));
   const questions = pick(maps.map((map, i) => [i, map.id]), looked.at, (value) => { looked.at = value; });
@@ -22,7 +25,8 @@ function drawAttention() {
   parent.replaceChildren(
     make("div", { class: "tools" }, make("label", {}, "Run ", pick(runs.map((run) => [run, labelOf(run)]), looked.run, (value) => Object.assign(looked, { run: value, at: 0 }))),
       make("label", {}, "Question ", questions), make("label", {}, "Direction ", pick(Object.entries(DIRECTIONS).map(([key, name]) => [Number(key), name]), looked.direction, (value) => { looked.direction = value; }))),
-    heat, make("p", { class: "told", style: "font-size: .8rem" }, "Each column sums to 1: how a piece of the passage spreads its attention over the question; “∅” is the word “nothing”."));
+    heat, make("p", { class: "told", style: "font-size: .8rem" }, "Each column sums to 1: how a piece of the passage spreads its attention over the question; “∅” is the word “nothing”."),
+    make("div", { class: "empty" }, "For other questions, and for another run, this keeps more; then write this report again:", keepCommand(without ?? looked.run)));
   paintAttention(maps[looked.at], questions);
 }
 
