@@ -291,6 +291,16 @@ def test_five_hundred_runs_of_a_whole_dev_set_stay_below_the_limit(make_run, que
     assert any("of 500 runs" in note for note in value["notes"])
 
 
+def test_runs_that_select_answers_are_left_out_and_told(runs, make_record, tmp_path):
+    folder, _ = runs
+    make_record("qa_lstm_c", config={"model": {"task": "selection"}}).write(folder / "selecting")
+    value, _ = page_parts(write_report(find_records([folder]), tmp_path / "r.html").path)
+    assert [run["model"] for run in value["runs"]] == ["bert", "bert", "proposed", "proposed"]
+    assert value["problems"] == ["1 runs select answers and have no spans to show; see qa-arch tables"]
+    with pytest.raises(RunError, match=r"select answers .* qa-arch tables compares them"):
+        write_report(find_records([folder / "selecting"]), tmp_path / "none.html")
+
+
 def test_sets_are_never_mixed(make_run, question_set, tmp_path):
     first, second = question_set(), question_set(again=2)
     make_run("a", first, seed=1)

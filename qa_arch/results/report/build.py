@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.config.files import write_atomic
+from qa_arch.config.schema import SELECTING
 from qa_arch.errors import RunError, UnavailableError
 from qa_arch.results.attention import ATTENTION, AttentionMap, read_attention
 from qa_arch.results.comparison import Runs
@@ -70,12 +71,13 @@ def write_report(
     id. Where the page would exceed
     ``limit`` bytes, single questions are kept of the ``named`` run folders first, then of the best run
     of each system, then of the others, as far as they fit. ``problems`` are said on the page.
-    Raises RunError where there is nothing to show, UnavailableError without plotly.
+    Runs that select answers have no spans and are left out. Raises RunError where there is nothing to show,
+    UnavailableError without plotly.
     """
     if not runs:
         raise RunError("no runs to report; name a folder that holds run.json files")
     plotly = _plotly()
-    runs, again = _once(runs)
+    runs, again = _once(_with_spans(runs, problems := list(problems)))
     found = collect(runs, questions=questions, baseline=baseline, types=types)
     problems = [*problems, *again, *found.problems]
     value, packs = found.value, {"plotly": pack.pack_bytes(plotly)}
@@ -95,6 +97,16 @@ def write_report(
     page = _page(value, packs)
     path = write_atomic(out, page)
     return Report(path, len(runs), len(page), tuple(value["leftOut"]), tuple(problems))
+
+
+def _with_spans(runs: Runs, problems: list[str]) -> Runs:
+    kept = [run for run in runs if run[1].config.get("model", {}).get("task") not in SELECTING]
+    others = len(runs) - len(kept)
+    if not kept:
+        raise RunError("these runs select answers and have no spans to show; qa-arch tables compares them")
+    if others:
+        problems.append(f"{others} runs select answers and have no spans to show; see qa-arch tables")
+    return kept
 
 
 def _once(runs: Runs) -> tuple[Runs, list[str]]:
