@@ -48,26 +48,21 @@ def read_nbest(path: str | Path) -> dict[str, dict[str, float]]:
     """Question id -> candidate text -> probability, of an official n-best file. Raises DataError as above."""
     found: dict[str, dict[str, float]] = {}
     for id_, entries in _read(path, 'an object {"question id": [candidates]}').values.items():
-        if not isinstance(entries, list):
-            raise DataError(f"{path}: {id_}: the candidates are {_kind(entries)}; give a list of objects")
-        found[id_] = {}
-        for entry in entries:
-            text, probability = (
-                (entry.get(key) for key in ("text", "probability"))
-                if isinstance(entry, dict)
-                else (None, None)
+        if not isinstance(entries, list) or not all(map(_is_candidate, entries)):
+            raise DataError(
+                f'{path}: {id_}: a candidate has no "text" and "probability" (0 to 1); give the'
+                " nbest_predictions.json that belongs to the predictions"
             )
-            if (
-                not isinstance(text, str)
-                or type(probability) not in (float, int)
-                or not 0 <= probability <= 1
-            ):
-                raise DataError(
-                    f'{path}: {id_}: a candidate has no "text" and "probability" (0 to 1); give the'
-                    " nbest_predictions.json that belongs to the predictions"
-                )
-            found[id_].setdefault(text, float(probability))
+        # Of equal texts the first, most probable one counts.
+        found[id_] = {entry["text"]: float(entry["probability"]) for entry in reversed(entries)}
     return found
+
+
+def _is_candidate(entry: Any) -> bool:
+    if not isinstance(entry, dict) or not isinstance(entry.get("text"), str):
+        return False
+    probability = entry.get("probability")
+    return isinstance(probability, float | int) and 0 <= probability <= 1
 
 
 def read_types(path: str | Path) -> dict[str, str]:

@@ -68,9 +68,10 @@ def log_results(run: Any, results: Results) -> None:
     if rows := results.predictions():
         run.log({"predictions": wandb.Table(columns=list(COLUMNS), data=rows)})
     record = wandb.Artifact(f"record-{run.id}", type="record")
-    rows = [questions_folder(results.folder, split) / QUESTIONS for split in (DEV, CALIBRATION)]
-    for path in filter(Path.is_file, (results.folder / RECORD, *rows)):
-        record.add_file(str(path), name=path.relative_to(results.folder).as_posix())
+    kept = [questions_folder(results.folder, split) / QUESTIONS for split in (DEV, CALIBRATION)]
+    for path in (results.folder / RECORD, *kept):
+        if path.is_file():
+            record.add_file(str(path), name=path.relative_to(results.folder).as_posix())
     run.log_artifact(record)
     tables = wandb.Artifact(f"tables-{run.id}", type="tables")
     for suffix, form in (("md", "markdown"), ("tex", "latex"), ("csv", "csv")):
