@@ -65,7 +65,7 @@ DATA = (
     Fault(
         "a run on shared articles",
         "qa_arch/training/assemble.py",
-        "    require_disjoint(**sets)\n",
+        "    require_disjoint(**sets, **_closed_titles(data))\n",
         "",
         (f"{RUN}::test_sets_that_share_an_article_are_refused",),
     ),
@@ -295,8 +295,8 @@ NETWORK = (
     Fault(
         "end not conditioned on start",
         "qa_arch/nn/pointer.py",
-        "self._scores(projected, self.state(state[0])[:, None])",
-        "self._scores(projected, self.state(0 * state[0])[:, None])",
+        "self._scores(projected, self.state(state[0])[:, None], shortcut",
+        "self._scores(projected, self.state(0 * state[0])[:, None], shortcut",
         POINTER,
     ),
     Fault(
