@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from textwrap import wrap
 from typing import Any
 
@@ -40,7 +41,7 @@ _UNDATED = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
 def comparison_figure(
     table: Table, path: str | Path, *, measures: Sequence[str] = DRAWN, by: str = "f1"
 ) -> tuple[Path, Path]:
-    """Draw ``table`` as a dot plot, a panel a measure and a line a model, the best of ``by`` on top.
+    """Draw ``table`` as a dot plot, a panel a measure and a line a model, the highest mean of ``by`` on top.
 
     Writes ``path`` as SVG and as PNG whatever its ending (.svg, .png or none) and returns both; the
     same table gives the same bytes with the same matplotlib. Several seeds of a model share a line.
@@ -88,14 +89,15 @@ def caption(table: Table) -> str:
 
 
 def lines(table: Table, by: str = "f1") -> list[tuple[str, list[Mapping[str, Any]]]]:
-    """The figure's lines from top to bottom: models by their best ``by``, then the references by theirs."""
+    """The figure's lines from top to bottom: models by their mean ``by``, then the references by theirs."""
     groups: dict[tuple[bool, str], list[Mapping[str, Any]]] = {}
     for row in table.rows:
         groups.setdefault((_is_reference(row), str(row["model"])), []).append(row)
 
     def order(item: tuple[tuple[bool, str], list[Mapping[str, Any]]]) -> tuple[bool, float]:
         (reference, _), rows = item
-        return reference, -max((row[by] for row in rows if row.get(by) is not None), default=-1.0)
+        known = [row[by] for row in rows if row.get(by) is not None]
+        return reference, -fmean(known) if known else 1.0
 
     return [(name, rows) for (_, name), rows in sorted(groups.items(), key=order)]
 
@@ -110,11 +112,12 @@ def _draw(table: Table, measures: Sequence[str], by: str = "f1") -> Any:
     drawn = lines(table, by)
     told = wrap(caption(table), 26 + 33 * len(measures))
     body, head, foot = 0.32 * len(drawn) + 0.1, 0.66, 0.42 + 0.17 * len(told)  # inches
-    width, height = 1.5 + 2.1 * len(measures), body + head + foot
+    left = max(1.4, 0.2 + 0.085 * max(len(name) for name, _ in drawn))
+    width, height = left + 0.1 + 2.1 * len(measures), body + head + foot
     figure = Figure(figsize=(width, height))
     panels = figure.subplots(1, len(measures), sharey=True, squeeze=False)[0]
     figure.subplots_adjust(
-        left=1.4 / width, right=1 - 0.2 / width, top=1 - head / height, bottom=foot / height, wspace=0.12
+        left=left / width, right=1 - 0.2 / width, top=1 - head / height, bottom=foot / height, wspace=0.12
     )
     figure.text(
         0.12 / width, 1 - 0.14 / height, f"{table.title}, percent", va="top", fontsize=11, fontweight="bold"

@@ -12,7 +12,7 @@ import pytest
 from qa_arch.cli.main import main
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.results import plots
-from qa_arch.results.comparison import comparison
+from qa_arch.results.comparison import Table, comparison
 from qa_arch.results.plots import DRAWN, MEASURES, _draw, caption, comparison_figure, drawable, lines
 
 pytest.importorskip("matplotlib")
@@ -29,7 +29,13 @@ def table(make_record):
     return comparison(runs, columns=DRAWN)
 
 
-def test_models_by_their_best_f1_then_the_failed_then_the_references(table):
+def test_a_model_stands_by_its_mean_not_by_its_best_run():
+    seeds = [{"model": "a", "seed": n, "f1": f1} for n, f1 in enumerate((10.0, 90.0))]
+    made = Table("T", {}, [*seeds, {"model": "b", "seed": 0, "f1": 60.0}])
+    assert [name for name, _ in lines(made)] == ["b", "a"]
+
+
+def test_models_by_their_f1_then_the_failed_then_the_references(table):
     assert [name for name, _ in lines(table)] == ["proposed", "bert", "roberta", "always-no-answer"]
     assert [len(rows) for _, rows in lines(table)] == [2, 1, 1, 1]
 
