@@ -141,9 +141,9 @@ def groups(folder: Path | None = None) -> dict[str, list[str]]:
 
 def _refuse_no_choice(overrides: Sequence[str], folder: Path) -> None:
     """Hydra 1.3 takes ``experiment: null`` in a file, but ends with a ValueError at ``experiment=null``."""
-    names = "|".join(groups(folder))
     for override in overrides:
-        if re.fullmatch(rf"({names})=(null)?|~experiment", override):
+        found = re.fullmatch(r"([\w/]+)=(null)?", override)
+        if override == "~experiment" or (found and found[1] in groups(folder)):
             raise ConfigError(f"{override}: names no choice; leave it out (no experiment is the default)")
 
 

@@ -76,6 +76,8 @@ def run(args: argparse.Namespace) -> int:
     refuse_options(args)
     if not args.data or not args.predictions:
         raise ConfigError("give --data and --predictions, or --run RUN to score a trained run")
+    if args.nbest and not args.text_metrics:
+        raise ConfigError("--nbest: is read for the perplexity among the text metrics; add --text-metrics")
     questions = open_source(args.data if len(args.data) > 1 else args.data[0])
     protocol: Protocol = questions.protocol if args.protocol == "auto" else args.protocol
     _say(f"protocol: SQuAD {protocol} ({'from the data' if args.protocol == 'auto' else 'as asked'})")
@@ -97,8 +99,6 @@ def run(args: argparse.Namespace) -> int:
         missing=missing,
     )
     extra = {}
-    if args.nbest and not args.text_metrics:
-        raise ConfigError("--nbest: is read for the perplexity among the text metrics; add --text-metrics")
     if args.text_metrics:
         from qa_arch.metrics.generation import text_metrics
 

@@ -28,6 +28,7 @@ from qa_arch.data.selection import from_squad, open_insuranceqa
 from qa_arch.errors import ConfigError, DataError, UnavailableError
 from qa_arch.results import provenance
 from qa_arch.results.openings import EXPERIMENTS, Opening, append_opening
+from qa_arch.results.questions import DEV, questions_folder
 from qa_arch.results.record import RECORD, RunRecord, read_record, write_questions
 from qa_arch.types.text import Answer, QuestionSet, SelectionSet
 
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from qa_arch.predict import Predictor
 
 log = logging.getLogger(__name__)
-DEV = "dev"
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         if args.final:
             _log_opening(folder, record, config, target.questions)
 
-    out = folder if target.split == DEV else folder / "sets" / target.split
+    out = questions_folder(folder, target.split)
     if config.model["task"] in SELECTING:
         found = evaluate_selection.score(target.questions, out, args, before=log_opening)
     else:

@@ -156,10 +156,16 @@ def by_type(rows: Questions, found: Mistakes, types: Mapping[str, str]) -> Table
 
 def sparkline(values: Sequence[float | None]) -> str:
     """One bar a value between the lowest and the highest; a blank where there is none, or no number."""
-    known = [value for value in values if value is not None and math.isfinite(value)]
+    shown = [finite(value) for value in values]
+    known = [value for value in shown if value is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
     step = (high - low) / (len(_BARS) - 1) or 1.0
-    return "".join(_BARS[round((value - low) / step)] if value in known else " " for value in values)
+    return "".join(" " if value is None else _BARS[round((value - low) / step)] for value in shown)
+
+
+def finite(value: float | None) -> float | None:
+    """None for the loss of a training that has run away: JSON has neither NaN nor infinity."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _settings(record: RunRecord) -> list[tuple[str, str]]:

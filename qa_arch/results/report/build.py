@@ -77,7 +77,8 @@ def write_report(
     if not runs:
         raise RunError("no runs to report; name a folder that holds run.json files")
     plotly = _plotly()
-    runs, again = _once(_with_spans(runs, problems := list(problems)))
+    problems = list(problems)
+    runs, again = _once(_with_spans(runs, problems))
     found = collect(runs, questions=questions, baseline=baseline, types=types)
     problems = [*problems, *again, *found.problems]
     value, packs = found.value, {"plotly": pack.pack_bytes(plotly)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from qa_arch.results.groups import Group, differing, group_runs
 from qa_arch.results.questions import CALIBRATION, Questions, load_questions, questions_folder
 from qa_arch.results.record import QUESTIONS, RunRecord
 from qa_arch.results.report.curves import by_level, curves, with_spans
+from qa_arch.results.summary import finite
 from qa_arch.types.text import QuestionSet
 
 FIGURES = (
@@ -180,15 +180,10 @@ def _run(folder: Path, record: RunRecord, group: int) -> dict[str, Any]:
         "margin": record.margin.get("value"),
         "matching": "match" in record.parameters.get("blocks", {}),
         "fitted_on": record.margin.get("fitted_on"),
-        "epochs": [{key: _finite(epoch.get(key)) for key in EPOCH} for epoch in record.epochs],
+        "epochs": [{key: finite(epoch.get(key)) for key in EPOCH} for epoch in record.epochs],
         "best": record.best_epoch,
         "scores": scores,
     }
-
-
-def _finite(value: float | None) -> float | None:
-    """None for the loss of a training that has run away: JSON has neither NaN nor infinity."""
-    return value if value is not None and math.isfinite(value) else None
 
 
 def _strategy(record: RunRecord) -> str:
