@@ -12,7 +12,7 @@ from pathlib import Path
 from qa_arch.config.files import write_atomic, write_json
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.results.comparison import Runs, Table, by_measure, comparison
-from qa_arch.results.groups import group_runs
+from qa_arch.results.groups import by_label
 from qa_arch.results.openings import EXPERIMENTS, openings_note, read_openings
 from qa_arch.results.publish import publish
 from qa_arch.results.published import RECORDS, experiment_figures, experiment_tables, fill
@@ -92,15 +92,8 @@ def _draw(groups: Sequence[Runs], path: str) -> None:
 
     if len(groups) > 1:
         raise ConfigError(f"--figure: these runs make {len(groups)} tables; name the runs of one of them")
-    for file in comparison_figure(_by_system(comparison(groups[0], columns=DRAWN), groups[0]), path):
+    for file in comparison_figure(by_label(comparison(groups[0], columns=DRAWN), groups[0]), path):
         log.info("%s: written", file)
-
-
-def _by_system(table: Table, runs: Runs) -> Table:
-    """The table with runs named by their system, so that a figure's mean is one over seeds alone."""
-    labels = {str(folder): group.label for group in group_runs(runs) for folder, _ in group.runs}
-    rows = [{**row, "model": labels.get(row.get("run", ""), row["model"])} for row in table.rows]
-    return replace(table, rows=rows)
 
 
 def _with_openings(table: Table, runs: Runs) -> Table:

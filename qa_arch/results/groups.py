@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from qa_arch.config.identity import NEUTRAL, PLACES
 from qa_arch.errors import RunError
-from qa_arch.results.comparison import Runs, measure_of
+from qa_arch.results.comparison import Runs, Table, measure_of
 from qa_arch.results.record import RunRecord
 
 _ASIDE = {*NEUTRAL, *PLACES, "seed"}
@@ -113,7 +113,15 @@ def same_measure(runs: Runs, split: str) -> None:
         raise RunError(f"figures of different sets, protocols or metric versions do not compare ({told})")
 
 
+def by_label(table: Table, runs: Runs) -> Table:
+    """The table with runs named by their system, so that a mean over a name is one over seeds alone."""
+    labels = {str(folder): group.label for group in group_runs(runs) for folder, _ in group.runs}
+    rows = [{**row, "model": labels.get(row.get("run", ""), row["model"])} for row in table.rows]
+    return replace(table, rows=rows)
+
+
 def _labels(members: Sequence[Sequence[tuple[Path, RunRecord]]]) -> list[str]:
+    """The models' names; a namesake's tells every setting that most of its namesakes have otherwise."""
     records = [group[0][1] for group in members]
     namesakes: dict[str, list[int]] = {}
     for index, record in enumerate(records):
@@ -124,9 +132,15 @@ def _labels(members: Sequence[Sequence[tuple[Path, RunRecord]]]) -> list[str]:
         short = [key.rpartition(".")[2] for key in unlike]
         for (key, values), last in zip(unlike.items(), short, strict=True):
             shown = last if short.count(last) == 1 else key
-            for index, value in zip(same, _told(values), strict=True):
-                labels[index] += f" {shown}={value}"
+            usual = _usual(values)
+            for index, value, told in zip(same, values, _told(values), strict=True):
+                labels[index] += "" if usual and value == usual[0] else f" {shown}={told}"
     return labels
+
+
+def _usual(values: Sequence[Any]) -> list[Any]:
+    """The value that more than half of them are, alone; nothing where there is no such value."""
+    return next(([value] for value in values if 2 * values.count(value) > len(values)), [])
 
 
 def _told(values: Sequence[Any]) -> list[str]:

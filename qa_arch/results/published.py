@@ -14,7 +14,7 @@ from qa_arch.results.beside import BesideSpec, beside
 from qa_arch.results.compare import against_baseline, find_group
 from qa_arch.results.comparison import ALL_HEADINGS, Runs, Table, comparison
 from qa_arch.results.drawbacks import drawbacks
-from qa_arch.results.groups import group_runs
+from qa_arch.results.groups import by_label, group_runs
 from qa_arch.results.openings import openings_note, read_openings
 from qa_arch.results.record import RECORD, read_record
 from qa_arch.results.spec import (
@@ -23,6 +23,7 @@ from qa_arch.results.spec import (
     AnyTable,
     DotsSpec,
     DrawbacksSpec,
+    Globs,
     Published,
     SetSpec,
     SetsSpec,
@@ -105,15 +106,17 @@ def _dots(folder: Path, spec: DotsSpec) -> list[Path]:
     runs = [run for run in _recorded(folder, spec.records) if spec.split in run[1].scores]
     if not runs:
         return []
-    table = replace(comparison(runs, split=spec.split, columns=["model", *spec.dots]), title=spec.title)
+    table = by_label(comparison(runs, split=spec.split, columns=["model", *spec.dots]), runs)
+    table = replace(table, title=spec.title)
     scored = [r for r in table.rows if "run" in r or any(r.get(key) is not None for key in spec.dots)]
     table = replace(table, rows=scored)
     return [*comparison_figure(table, folder / spec.file, measures=spec.dots, by=spec.dots[0])]
 
 
-def _recorded(folder: Path, records: str) -> Runs:
-    paths = sorted((folder / RECORDS).glob(f"{records.rstrip('/')}/**/{RECORD}"))
-    return [(path.parent.relative_to(folder), read_record(path)) for path in dict.fromkeys(paths)]
+def _recorded(folder: Path, records: Globs) -> Runs:
+    globs = [records] if isinstance(records, str) else records
+    paths = {path for one in globs for path in (folder / RECORDS).glob(f"{one.rstrip('/')}/**/{RECORD}")}
+    return [(path.parent.relative_to(folder), read_record(path)) for path in sorted(paths)]
 
 
 def _with_epochs(runs: Runs) -> Runs:

@@ -4,7 +4,7 @@ One table, with everything but ``title`` optional:
 
     title: MiniLM on an eighth of SQuAD 2.0
     split: dev                     # or calibration
-    records: v2                    # folder or glob below records/ (default: all)
+    records: v2                    # folder or glob below records/, or a list of them (default: all)
     columns: [model, exact, f1, spans_f1]
     published:
       - {model: BERT-base, exact: 73.7, f1: 76.3, note: "all of train, all of dev, margin fitted on dev"}
@@ -43,6 +43,8 @@ from qa_arch.results.plots import MEASURES as DOTS
 from qa_arch.results.sizes import SizePoint
 
 SPEC = "table.yaml"
+Globs = str | list[str]
+"""One or several folders or globs below ``records/``."""
 COUNTS = ("examples", "negatives", "articles", "articles_with_negatives")
 """What a table of data sets shows where its ``columns`` say nothing else."""
 COUNT_HEADINGS = {
@@ -104,7 +106,7 @@ class TableSpec:
 
     title: str
     split: Literal["dev", "calibration"] = "dev"
-    records: str = "**"
+    records: Globs = "**"
     columns: list[str] = field(default_factory=lambda: list(COLUMNS))
     published: list[Published] = field(default_factory=list)
     wanted: list[Wanted] = field(default_factory=list)
@@ -142,7 +144,7 @@ class DrawbacksSpec:
 
     title: str
     drawbacks: str
-    records: str = "**"
+    records: Globs = "**"
     split: Literal["dev", "calibration"] = "dev"
     notes: list[str] = field(default_factory=list)
 
@@ -153,7 +155,7 @@ class AgainstSpec:
 
     title: str
     baseline: str
-    records: str = "**"
+    records: Globs = "**"
     split: Literal["dev", "calibration"] = "dev"
     spans: bool = False
     """Compare F1 on the answerable questions where "no answer" is never allowed."""
@@ -169,7 +171,7 @@ class FigureSpec:
     file: str
     title: str
     measures: list[str]
-    records: str = "**"
+    records: Globs = "**"
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,7 @@ class DotsSpec:
     file: str
     title: str
     dots: list[str]
-    records: str = "**"
+    records: Globs = "**"
     split: Literal["dev", "calibration"] = "dev"
 
 

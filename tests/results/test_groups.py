@@ -40,6 +40,15 @@ def test_labels_say_what_tells_namesakes_apart(runs):
     assert [len(group.runs) for group in found] == [2, 1, 1]
 
 
+def test_what_most_namesakes_share_is_not_told(runs):
+    plain = {"optim": {"lr": 1e-4, "warmup": 0.1}}
+    faster = {"optim": {"lr": 2e-4, "warmup": 0.1}}
+    cold = {"optim": {"lr": 1e-4, "warmup": 0.0}}
+    given = [("bert", seed, config) for config in (plain, faster, cold) for seed in (1, 2)]
+    labels = [group.label for group in group_runs(runs(*given))]
+    assert labels == ["bert", "bert lr=0.0002", "bert warmup=0"]
+
+
 def test_labels_of_two_systems_are_never_the_same(runs):
     names = ("left/mini", "right/mini", "large")
     found = group_runs(runs(*(("bert", 1, {"encoder": {"name": name}}) for name in names)))

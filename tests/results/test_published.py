@@ -170,6 +170,27 @@ def test_a_mark_a_run_once_there_is_one(tmp_path, make_record, monkeypatch):
         experiment_figures(tmp_path)
 
 
+def test_records_of_several_places_and_a_line_a_system(tmp_path, make_record, monkeypatch):
+    """``records`` as a list; of one model two settings are two lines, and the seeds of each one line."""
+    places = "[trials, '*-bert-*']"
+    (tmp_path / SPEC).write_text(
+        f"tables: [{{title: A, records: {places}}}]\n"
+        f"figures: [{{file: f, title: F, dots: [f1], records: {places}}}]"
+    )
+    for place, lr in (("1-bert-a", 1e-4), ("2-bert-b", 1e-4), ("3-albert-c", 1e-4), ("trials/bert", 2e-4)):
+        name = place.split("-")[1] if "-" in place else "bert"
+        record = make_record(name, seed=len(place), config={"optim": {"lr": lr}})
+        record.write(tmp_path / "records" / place)
+    made = []
+    take = plots.lines
+    monkeypatch.setattr(plots, "lines", lambda *given: made.append(take(*given)) or made[-1])
+    (table,) = experiment_tables(tmp_path)
+    assert [row["model"] for row in table.rows if "run" in row] == ["bert"] * 3
+    experiment_figures(tmp_path)
+    found = {name: len(rows) for name, rows in made[0] if name.startswith("bert")}
+    assert found == {"bert lr=0.0001": 2, "bert lr=0.0002": 1}
+
+
 def test_what_no_run_recorded_is_not_drawn(tmp_path, make_record):
     runs = [(tmp_path, make_record(epochs=epochs(3.0)))]
     with pytest.raises(ConfigError, match="no run recorded 'calibration_loss'"):
