@@ -26,7 +26,7 @@ from qa_arch.results.compare import (
     spread,
 )
 from qa_arch.results.comparison import Table
-from qa_arch.results.groups import group_runs, one_system
+from qa_arch.results.groups import group_runs, one_system, same_measure
 from qa_arch.results.questions import CALIBRATION, DEV
 from qa_arch.results.render import FORMATS, render
 from qa_arch.types.text import Example
@@ -104,7 +104,9 @@ def _sides(args: argparse.Namespace) -> tuple[Sequence[str], Sequence[str]]:
 def _against_baseline(args: argparse.Namespace) -> int:
     if args.a or args.b or args.data:
         raise ConfigError("--baseline compares the systems below RUN...; leave out --a, --b and --data")
-    groups = group_runs(find_runs(args.runs or ["runs"]))
+    runs = find_runs(args.runs or ["runs"])
+    same_measure(runs, args.split)
+    groups = group_runs(runs)
     baseline = find_group(groups, args.baseline)
     resampling = {"resamples": args.resamples, "seed": args.seed}
     table = against_baseline(groups, baseline, split=args.split, spans=args.spans, **resampling)

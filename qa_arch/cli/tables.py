@@ -13,7 +13,7 @@ from qa_arch.config.files import write_atomic, write_json
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.results.comparison import Runs, Table, by_measure, comparison
 from qa_arch.results.groups import by_label
-from qa_arch.results.openings import EXPERIMENTS, openings_note, read_openings
+from qa_arch.results.openings import EXPERIMENTS, opened_note
 from qa_arch.results.publish import publish
 from qa_arch.results.published import RECORDS, experiment_figures, experiment_tables, fill
 from qa_arch.results.record import RECORD, find_records
@@ -74,10 +74,16 @@ def _tables(roots: Sequence[str]) -> list[Table]:
     experiments = [root for root in roots if (Path(root) / SPEC).is_file()]
     tables = [table for root in experiments for table in experiment_tables(Path(root))]
     if others := [root for root in roots if root not in experiments]:
-        tables += [_with_openings(comparison(group), group) for group in by_measure(_found(others))]
+        tables += [
+            _with_openings(by_label(comparison(group), group), group) for group in by_measure(_found(others))
+        ]
     if not tables:
         raise RunError(f"{', '.join(experiments)}: no {RECORD} below {RECORDS}/ yet, so no table")
     return tables
+
+
+def _runs(runs: Runs) -> Table:
+    return by_label(comparison(runs), runs)
 
 
 def _found(roots: Sequence[str]) -> Runs:
@@ -99,9 +105,8 @@ def _draw(groups: Sequence[Runs], path: str) -> None:
 def _with_openings(table: Table, runs: Runs) -> Table:
     """The table with every opening of the runs' closed dev set told below it."""
     fingerprints = {record.data.get("dev", {}).get("fingerprint") for _, record in runs}
-    logged = read_openings(EXPERIMENTS / runs[0][1].name)
-    openings = [opening for opening in logged if opening.fingerprint in fingerprints]
-    return replace(table, notes=[*table.notes, openings_note(openings)]) if openings else table
+    opened = opened_note(EXPERIMENTS / runs[0][1].name, fingerprints)
+    return replace(table, notes=[*table.notes, opened]) if opened else table
 
 
 def _write_all() -> int:

@@ -7,8 +7,8 @@ architecture needs one Python file and one YAML and nothing else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from typing import Annotated, Any, Literal, get_type_hints
 
 from qa_arch.config.check import Range, read
 from qa_arch.errors import ConfigError
@@ -181,6 +181,20 @@ class Config:
     references: dict[str, dict[str, Any]]
     """Heuristics that stand beside the models in every table, by name: a ``_target_`` and its arguments."""
     selection: Selection = field(default_factory=Selection)
+
+
+def defaults() -> dict[str, Any]:
+    """Dotted setting -> the value that a config which lacks it is read with, for those that have one.
+
+    These are the settings that came after the first records, so that an older record says the same.
+    """
+    found = {}
+    for name, section in get_type_hints(Config).items():
+        if is_dataclass(section):
+            for one in fields(section):
+                if one.default is not MISSING:
+                    found[f"{name}.{one.name}"] = one.default
+    return found
 
 
 def validate(raw: Any) -> Config:

@@ -11,14 +11,13 @@ runs are missing says so and names its ``command``; one without ``command`` is p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
 from qa_arch.results.comparison import Table, comparison, measure_of
-from qa_arch.results.openings import Opening, openings_note
+from qa_arch.results.openings import opened_note
 from qa_arch.results.record import RECORD, RunRecord, read_record
 
 HEADINGS = {
@@ -64,8 +63,11 @@ class BesideSpec:
 Runs = list[tuple[Path, RunRecord]]
 
 
-def beside(folder: Path, spec: BesideSpec, openings: Sequence[Opening] = ()) -> Table:
-    """The table; ``folder`` holds the records. RunError where runs of two rows do not compare."""
+def beside(folder: Path, spec: BesideSpec) -> Table:
+    """The table; ``folder`` holds the records, in the folder of the experiment.
+
+    RunError where runs of two rows do not compare.
+    """
     runs = {row.model: _scored(folder, row, spec.split) for row in spec.rows}
     every = [run for found in runs.values() for run in found]
     notes = [*comparison(every, split=spec.split, columns=["model"]).notes] if every else []
@@ -77,9 +79,8 @@ def beside(folder: Path, spec: BesideSpec, openings: Sequence[Opening] = ()) -> 
             notes.append(f"{row.model}, to be run: `{row.command}`")
     measures = {measure_of(record, spec.split) for _, record in every}
     known = {measure.fingerprint for measure in measures if measure}
-    opened = [opening for opening in openings if opening.fingerprint in known]
-    if opened and spec.split == "dev":
-        notes.append(openings_note(opened))
+    if spec.split == "dev" and (opened := opened_note(folder.parent, known)):
+        notes.append(opened)
     rows = [_row(row, runs[row.model], spec.split) for row in spec.rows]
     return Table(spec.title, dict(HEADINGS), rows, notes)
 

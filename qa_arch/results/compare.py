@@ -30,6 +30,7 @@ TOLD = (
     " scores averaged over seeds"
 )
 
+NAMED = 6  # systems that a message names
 SPANS = "HasAns F1, never null"
 FITTED = "the null margin was fitted on these questions and the epoch chosen by them"
 """Of calibration, where a margin flatters every system alike."""
@@ -212,7 +213,9 @@ def find_group(groups: Sequence[Group], label: str) -> Group:
     for group in groups:
         if group.label == label:
             return group
-    raise RunError(f"no system is called '{label}' (there are: {'; '.join(g.label for g in groups)})")
+    names = [group.label for group in groups]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    raise RunError(f"no system is called '{label}' (there are: {'; '.join(names[:NAMED])}{more})")
 
 
 def spread(mean: float, sd: float | None) -> str:

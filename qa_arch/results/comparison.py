@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,6 +127,8 @@ def comparison(
         columns = SELECTION_COLUMNS if SELECTION in {m.protocol for m in measured} else COLUMNS
         if any("main_accuracy" in row for row in rows):
             columns = TYPE_COLUMNS
+        if any(count > 1 for count in Counter(record.model for _, record in runs).values()):
+            columns = (columns[0], "seed", *columns[1:])
     shown = {key: ALL_HEADINGS[key] for key in columns}
     return Table(title or f"{runs[0][1].name}: {split}", shown, rows, _notes(runs, split, shown))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.config.identity import NEUTRAL, PLACES
+from qa_arch.config.schema import defaults
 from qa_arch.errors import RunError
 from qa_arch.results.comparison import Runs, Table, measure_of
 from qa_arch.results.record import RunRecord
@@ -30,8 +31,11 @@ class Group:
 
 
 def settings(record: RunRecord) -> dict[str, Any]:
-    """Dotted setting -> value of everything that makes a system what it is, seed and places aside."""
-    flat = dict(_flatten(record.config))
+    """Dotted setting -> value of everything that makes a system what it is, seed and places aside.
+
+    A setting that the record is too old to name has the value that it is read with.
+    """
+    flat = defaults() | dict(_flatten(record.config))
     kept = {key: value for key, value in flat.items() if not _aside(key)}
     kept["model"] = record.model
     if flat.get("glove.use") and flat.get("glove.path"):
@@ -114,10 +118,11 @@ def same_measure(runs: Runs, split: str) -> None:
 
 
 def by_label(table: Table, runs: Runs) -> Table:
-    """The table with runs named by their system, so that a mean over a name is one over seeds alone."""
+    """The table with runs named by their system, the seeds of one below each other; references come first."""
     labels = {str(folder): group.label for group in group_runs(runs) for folder, _ in group.runs}
+    order = {label: place for place, label in enumerate(dict.fromkeys(labels.values()))}
     rows = [{**row, "model": labels.get(row.get("run", ""), row["model"])} for row in table.rows]
-    return replace(table, rows=rows)
+    return replace(table, rows=sorted(rows, key=lambda row: order.get(row["model"], -1)))
 
 
 def _labels(members: Sequence[Sequence[tuple[Path, RunRecord]]]) -> list[str]:

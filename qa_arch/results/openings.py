@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -63,11 +63,28 @@ def read_openings(folder: str | Path) -> tuple[Opening, ...]:
     return tuple(openings)
 
 
-def openings_note(openings: Sequence[Opening]) -> str:
-    """One sentence for below a table: how often the set was opened, and each time by what."""
+def opened_note(experiment: str | Path, fingerprints: Collection[str | None]) -> str | None:
+    """One sentence for below a table: how often the sets were opened, by what, and how often elsewhere.
+
+    ``experiment`` is its folder, beside those of the other experiments; None where no set was opened for it.
+    """
+    folder = Path(experiment)
+    here = [one for one in read_openings(folder) if one.fingerprint in fingerprints]
+    if not here:
+        return None
     each = (
         f"{o.run} on {o.date[:10]} (commit {(o.commit or 'none')[:7]}, config {o.config_hash[:8]})"
-        for o in openings
+        for o in here
     )
-    times = "once" if len(openings) == 1 else f"{len(openings)} times"
-    return f"dev was opened {times}: {', '.join(each)}"
+    others = {
+        other.parent.name: sum(one.fingerprint in fingerprints for one in read_openings(other.parent))
+        for other in sorted(folder.parent.glob(f"*/{OPENINGS}"))
+        if other.parent != folder
+    }
+    elsewhere = ", ".join(f"{_times(count)} for {name}" for name, count in others.items() if count)
+    more = f"; the same set was opened {elsewhere}" if elsewhere else ""
+    return f"dev was opened {_times(len(here))}: {', '.join(each)}{more}"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

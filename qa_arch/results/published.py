@@ -15,7 +15,7 @@ from qa_arch.results.compare import against_baseline, find_group
 from qa_arch.results.comparison import ALL_HEADINGS, Runs, Table, comparison
 from qa_arch.results.drawbacks import drawbacks
 from qa_arch.results.groups import by_label, group_runs
-from qa_arch.results.openings import openings_note, read_openings
+from qa_arch.results.openings import opened_note
 from qa_arch.results.record import RECORD, read_record
 from qa_arch.results.spec import (
     COUNT_HEADINGS,
@@ -49,7 +49,7 @@ def _made(folder: Path, spec: AnyTable) -> Table:
     if isinstance(spec, SetsSpec):
         return _sets(folder, spec)
     if isinstance(spec, BesideSpec):
-        return beside(folder / RECORDS, spec, read_openings(folder))
+        return beside(folder / RECORDS, spec)
     if isinstance(spec, DrawbacksSpec):
         return _drawbacks(folder.parent / spec.drawbacks, spec)
     if isinstance(spec, AgainstSpec):
@@ -142,9 +142,8 @@ def _runs(folder: Path, spec: TableSpec) -> Table:
     )
     notes = [*table.notes, *spec.notes, *told, *map(_to_be_run, missing)]
     fingerprints = {record.data.get(spec.split, {}).get("fingerprint") for _, record in runs}
-    openings = [opening for opening in read_openings(folder) if opening.fingerprint in fingerprints]
-    if openings and spec.split == "dev":
-        notes.append(openings_note(openings))
+    if spec.split == "dev" and (opened := opened_note(folder, fingerprints)):
+        notes.append(opened)
     return replace(table, rows=rows, notes=notes)
 
 
@@ -153,7 +152,8 @@ def _drawbacks(folder: Path, spec: DrawbacksSpec) -> Table:
     runs = [(folder / place, record) for place, record in _recorded(folder, spec.records)]
     table = drawbacks(runs, split=spec.split, title=spec.title)
     wanted = [row for one in read_sheet(folder).tables for row in getattr(one, "wanted", [])]
-    missing = _missing([row for row in wanted if row.batch is None], runs)
+    each = {row.model: replace(row, batch=None) for row in reversed(wanted)}  # of one batch size is enough
+    missing = _missing(list(reversed(each.values())), runs)
     rows = [*table.rows, *map(_empty, missing)]
     return replace(table, rows=rows, notes=[*table.notes, *spec.notes, *map(_to_be_run, missing)])
 

@@ -95,7 +95,11 @@ def test_models_that_were_scored_on_other_sets_are_refused(make_run, question_se
 def test_rows_are_those_of_the_other_experiment_and_wait_for_its_runs(make_run, question_set, tmp_path):
     made, other = tmp_path / "trial", tmp_path / "drawbacks"
     shutil.copytree(make_run("bert-s13", question_set()), made / "records" / "bert-s13")
-    wanted = [{"model": name, "command": f"qa-arch train model={name}"} for name in ("bert", "albert")]
+    wanted = [
+        {"model": name, "batch": size, "command": f"qa-arch train model={name} trainer.batch_size={size}"}
+        for name in ("bert", "albert")
+        for size in (8, 6)
+    ]
     (made / SPEC).write_text(yaml.safe_dump({"title": "Trial", "wanted": wanted}))
     other.mkdir()
     (other / SPEC).write_text("title: Drawbacks\ndrawbacks: trial\nnotes: [Told once.]")
@@ -103,6 +107,6 @@ def test_rows_are_those_of_the_other_experiment_and_wait_for_its_runs(make_run, 
     assert [row["model"] for row in table.rows] == ["bert", "albert"]
     assert table.rows[0]["boundary"] is not None
     assert [note for note in table.notes if "not run" in note] == [
-        "albert: not run yet; `qa-arch train model=albert` fills the row"
+        "albert: not run yet; `qa-arch train model=albert trainer.batch_size=8` fills the row"
     ]
     assert "Told once." in table.notes

@@ -63,6 +63,18 @@ def test_other_training_data_is_another_system(make_record):
     assert labels == ["bert train (hash)=aaaaaaaa", "bert train (hash)=bbbbbbbb"]
 
 
+def test_a_record_from_before_a_setting_is_of_the_same_system(runs):
+    """A setting that came later has a default, and an old run was made as that says."""
+    new = {"trainer": {"epochs": 2, "select": "f1"}, "selection": {"negatives": 50}}
+    old = {"trainer": {"epochs": 2}}
+    other = {"trainer": {"epochs": 2, "select": "loss"}}
+    found = group_runs(runs(("bert", 1, new), ("bert", 2, old), ("bert", 3, other)))
+    assert [(group.label, len(group.runs)) for group in found] == [
+        ("bert select=f1", 2),
+        ("bert select=loss", 1),
+    ]
+
+
 def test_other_word_vectors_are_another_system_wherever_they_lie(runs):
     paths = ("/a/glove.6B.50d.txt", "/b/glove.6B.50d.txt", "/a/glove.840B.300d.txt")
     given = [("proposed", n, {"glove": {"use": True, "path": path}}) for n, path in enumerate(paths)]

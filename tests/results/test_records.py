@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
 from qa_arch.errors import RunError
-from qa_arch.results.openings import OPENINGS, Opening, append_opening, openings_note, read_openings
+from qa_arch.results.openings import OPENINGS, Opening, append_opening, opened_note, read_openings
 from qa_arch.results.record import RECORD, find_records, read_questions, read_record, write_questions
 
 OPENING = Opening(
@@ -61,6 +61,19 @@ def test_questions(tmp_path):
         read_questions(tmp_path / "none")
 
 
+def test_what_other_experiments_saw_of_the_set_is_told(tmp_path):
+    """A set is worn out by every look at it, whoever looked."""
+    other = replace(OPENING, fingerprint="another set")
+    for name, opening in (("here", OPENING), ("there", OPENING), ("there", OPENING), ("there", other)):
+        append_opening(tmp_path / name, opening)
+    append_opening(tmp_path / "third", other)
+    note = opened_note(tmp_path / "here", {OPENING.fingerprint})
+    assert note is not None
+    assert note.startswith("dev was opened once: ")
+    assert note.endswith("; the same set was opened 2 times for there")
+    assert opened_note(tmp_path / "third", {OPENING.fingerprint}) is None
+
+
 def test_openings_only_grow(tmp_path):
     folder = tmp_path / "trial"
     assert read_openings(folder) == ()
@@ -68,7 +81,8 @@ def test_openings_only_grow(tmp_path):
         append_opening(folder, OPENING)
     assert read_openings(folder) == (OPENING, OPENING)
     assert len((folder / OPENINGS).read_text().splitlines()) == 2
-    note = openings_note(read_openings(folder))
+    note = opened_note(folder, {OPENING.fingerprint})
+    assert note is not None
     assert "2 times" in note
     assert "r on 2026-01-02 (commit abcdef0, config 99999999)" in note
     with (folder / OPENINGS).open("a") as file:

@@ -117,6 +117,20 @@ def test_an_experiment_is_printed_as_its_spec_says_beside_runs(experiment, here,
     assert "experiments/planned: no run.json below records/ yet" in capsys.readouterr().err
 
 
+def test_seeds_of_a_system_stand_together_and_are_told_apart(here, make_record, capsys):
+    for place, lr, seed in (("a", 1e-4, 2), ("b", 2e-4, 1), ("c", 1e-4, 3)):
+        make_record("bert", seed=seed, config={"optim": {"lr": lr}}).write(here / "runs" / place)
+    assert main(["tables", "--format", "json"]) == 0
+    (table,) = json.loads(capsys.readouterr().out)
+    assert [(row["model"], row["seed"]) for row in table["rows"] if row.get("seed")] == [
+        ("bert lr=0.0001", 2),
+        ("bert lr=0.0001", 3),
+        ("bert lr=0.0002", 1),
+    ]
+    assert main(["tables", "--format", "markdown"]) == 0
+    assert "| model | seed | EM |" in capsys.readouterr().out
+
+
 def test_only_openings_of_the_same_set_stand_below_a_table(here, make_record, capsys):
     make_record(data="d2").write(here / "runs" / "a")
     append_opening(here / "experiments" / "trial", OPENING)
