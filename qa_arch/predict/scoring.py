@@ -10,6 +10,7 @@ from qa_arch.decode.formats import spans_record
 from qa_arch.features.table import FeatureTable
 from qa_arch.metrics.squad import METRIC_VERSION, QuestionScore, aggregate, score_questions
 from qa_arch.metrics.threshold import at_margins, best_texts, calibrate
+from qa_arch.results.facets import question_word
 from qa_arch.types.text import Answer, QuestionSet
 
 NEVER_NULL = math.inf
@@ -49,7 +50,7 @@ def operating_points(
 
 
 def question_rows(questions: QuestionSet, answers: Sequence[Answer], margin: float) -> dict[str, list[Any]]:
-    """Columns of ``questions.parquet``: scores at ``margin``, offsets, null odds; no text.
+    """Columns of ``questions.parquet``: scores at ``margin``, offsets, null odds, question word; no text.
 
     ``span_exact``, ``span_f1`` and ``probability`` are those of the best span whatever the margin: with
     them any margin can be scored, and confidence compared with truth, from the record alone.
@@ -58,7 +59,9 @@ def question_rows(questions: QuestionSet, answers: Sequence[Answer], margin: flo
     rows = spans_record(answers)
     in_order = _in_order(questions, texts, rows["id"])
     spans = _in_order(questions, best_texts(answers), rows["id"])
+    asked = {example.id: example.question for example in questions.examples}
     rows["kind"] = [s.kind for s in in_order]
+    rows["word"] = [question_word(asked[id_]) for id_ in rows["id"]]
     rows["answerable"] = [s.answerable for s in in_order]
     rows["abstained"] = [s.abstained for s in in_order]
     rows["exact"] = [s.exact for s in in_order]

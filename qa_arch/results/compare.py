@@ -74,7 +74,7 @@ class Comparison:
     measures: tuple[Measured, ...]
     kinds: tuple[Measured, ...]
     sorted_by: str
-    """What ``kinds`` are: the data's tags, or question words where it has none and the texts are there."""
+    """What ``kinds`` are: the data's tags, or question words where it has none."""
     outcomes: dict[str, int]
     """Questions by whose answer matches a gold answer exactly in most runs."""
     changed: tuple[Changed, ...]
@@ -107,7 +107,8 @@ def compare(
 ) -> Comparison:
     """B against A; RunError where the two do not compare.
 
-    ``questions``, the set that ``split`` is, sort questions by their question words where none is tagged.
+    Where no question is tagged they are sorted by question word: of ``questions``, the set that
+    ``split`` is, or as the rows tell it.
     """
     same_measure([*a.runs, *b.runs], split)
     rows = load_aligned([*a.runs, *b.runs], split)
@@ -245,8 +246,10 @@ def _measured(name: str, x: Floats, y: Floats, resamples: int, seed: int) -> Mea
 
 def _kinds(rows: Questions, questions: QuestionSet | None) -> tuple[str, npt.NDArray[np.str_]]:
     """By what questions are sorted, and the kind of each, "" for none."""
-    if questions is not None and not any(rows.kind):
-        return "question word", np.array([question_word(one.question) for one in questions.examples])
+    if not any(rows.kind):
+        words = rows.word if questions is None else [question_word(e.question) for e in questions.examples]
+        if words is not None:
+            return "question word", np.array(words)
     return "kind of question", np.array([kind or "" for kind in rows.kind])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -78,7 +79,7 @@ def _failures(judged: Sequence[Judged]) -> dict[str, Any]:
 
 
 def _worst(judged: Sequence[Judged]) -> str:
-    """The kinds with the smallest shares of right answers; untagged data has two kinds."""
+    """The kinds with the smallest shares of right answers; two where rows tell neither tag nor word."""
     tagged = any(row.kind for row in judged)
     kinds: dict[str, list[bool]] = {}
     for row in judged:
@@ -88,11 +89,16 @@ def _worst(judged: Sequence[Judged]) -> str:
     return ", ".join(f"{name} {known[name]:.1f}" for name in sorted(known, key=known.__getitem__)[:WORST])
 
 
-def _judged(run: tuple[Path, RunRecord], split: str) -> tuple[Judged, ...]:
+def _judged(run: tuple[Path, RunRecord], split: str) -> Sequence[Judged]:
+    """The questions of a run, of the kind they are tagged with or else of their question word."""
     try:
-        return mistakes(load_questions(*run, split)).judged
+        rows = load_questions(*run, split)
     except RunError:
         return ()
+    judged = mistakes(rows).judged
+    if rows.word is None or any(rows.kind):
+        return judged
+    return [replace(row, kind=word) for row, word in zip(judged, rows.word, strict=True)]
 
 
 def _epoch_seconds(record: RunRecord) -> float | None:

@@ -45,6 +45,8 @@ class Questions:
     span_f1: Floats | None
     probability: Floats | None
     """Softmax of the best span's score over all candidates, "no answer" included."""
+    word: tuple[str, ...] | None = None
+    """What asks (``results.facets.question_word``); None in records of before it was kept."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -104,6 +106,7 @@ def _from_columns(run: Path, columns: dict[str, list[Any]]) -> Questions:
         span_exact=floats("span_exact"),
         span_f1=floats("span_f1"),
         probability=floats("probability"),
+        word=tuple(columns["word"]) if "word" in columns else None,
     )
 
 

@@ -12,6 +12,7 @@ import pytest
 from qa_arch.config.files import write_json
 from qa_arch.data import synthetic
 from qa_arch.data.squad import write
+from qa_arch.results.facets import question_word
 from qa_arch.results.openings import OPENINGS, read_openings
 from qa_arch.results.record import read_questions, read_record
 
@@ -46,6 +47,14 @@ def test_predict_then_evaluate_gives_the_recorded_scores(qa_arch, trained, dev_f
     recorded = read_record(trained).scores["dev"]["calibrated"]
     assert code == 0
     assert {k: json.loads(out)[k] for k in OFFICIAL} == {k: recorded[k] for k in OFFICIAL}
+
+
+def test_rows_tell_what_asks_and_no_text(trained):
+    asked = {example.id: example.question for example in synthetic.named("dev").examples}
+    rows = read_questions(trained)
+    assert rows["word"] == [question_word(asked[id_]) for id_ in rows["id"]]
+    assert len(set(rows["word"])) > 2
+    assert not set(asked.values()) & {str(value) for values in rows.values() for value in values}
 
 
 def test_predict_at_a_margin(qa_arch, trained, dev_file, tmp_path, read_json):

@@ -14,6 +14,7 @@ from qa_arch.data.squad import write
 from qa_arch.errors import RunError
 from qa_arch.metrics.significance import effect, holm
 from qa_arch.results.compare import FITTED, against_baseline, compare, find_group, spread
+from qa_arch.results.facets import question_word
 from qa_arch.results.groups import group_runs, one_system
 from qa_arch.results.questions import load_aligned, load_questions
 from qa_arch.results.record import QUESTIONS, RECORD, find_records, read_questions
@@ -83,6 +84,13 @@ def test_untagged_questions_are_sorted_by_question_word_where_texts_are_given(ma
     rows = load_questions(*sides[1].runs[0])
     asked = np.array([example.question.startswith("Who") for example in plain])
     assert found.kinds[3].b == pytest.approx(100 * rows.f1[asked].mean())
+    words = {"word": [question_word(example.question) for example in plain]}
+    told = [make_run(f"told-{name}", questions, model=name, rows=words) for name in "ab"]
+    without_texts = compare(*(one_system(find_records([one]), "A") for one in told), resamples=50)
+    assert without_texts.sorted_by == "question word"
+    assert [(one.name, one.questions) for one in without_texts.kinds] == [
+        (one.name, one.questions) for one in found.kinds
+    ]
     tagged = question_set()
     sides = [one_system(find_records([make_run(n, tagged, model=n)]), n) for n in ("tag-a", "tag-b")]
     assert compare(*sides, resamples=50, questions=tagged).sorted_by == "kind of question"

@@ -64,6 +64,12 @@ def test_kinds_of_few_questions_are_not_named_and_untagged_data_has_two(make_run
     plain = make_run("b", question_set(again=10), rows=times(10) | {"kind": [None] * 60})
     (row,) = drawbacks(find_records([plain]), split="dev", title="T").rows
     assert row["worst"] == "answerable 33.3, unanswerable 33.3"
+    words = {"kind": [None] * 60, "word": ["who", "who", "when", "when", "why", "why"] * 10}
+    asked = make_run("c", question_set(again=10), rows=times(10) | words)
+    (row,) = drawbacks(find_records([asked]), split="dev", title="T").rows
+    # who: exact 1 of 2, when: 0 of 2, one of them unanswered, why: 1 of 2, each ten times.
+    assert row["worst"].startswith("when ")
+    assert "unanswerable" not in row["worst"]
 
 
 def test_runs_of_other_settings_have_a_row_of_their_own(make_run, question_set):
