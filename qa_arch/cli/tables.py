@@ -17,7 +17,7 @@ from qa_arch.results.openings import EXPERIMENTS, opened_note
 from qa_arch.results.publish import publish
 from qa_arch.results.published import RECORDS, experiment_figures, experiment_tables, fill
 from qa_arch.results.record import RECORD, find_records
-from qa_arch.results.render import FORMATS, markdown, render
+from qa_arch.results.render import FORMATS, render
 from qa_arch.results.spec import SPEC
 
 log = logging.getLogger(__name__)
@@ -124,7 +124,6 @@ def _write_all() -> int:
         print(spec.with_suffix(".md"))
         for figure in experiment_figures(spec.parent):
             print(figure)
-        if README.is_file():
-            page = README.read_text(encoding="utf-8")
-            write_atomic(README, fill(page, spec.parent.name, markdown(tables[0], titled=False)))
+        for page in filter(Path.is_file, (README, spec.with_name(README.name))):
+            write_atomic(page, fill(page.read_text(encoding="utf-8"), spec.parent.name, tables))
     return 0

@@ -17,6 +17,7 @@ from qa_arch.results.drawbacks import drawbacks
 from qa_arch.results.groups import by_label, group_runs
 from qa_arch.results.openings import opened_note
 from qa_arch.results.record import RECORD, read_record
+from qa_arch.results.render import markdown
 from qa_arch.results.spec import (
     COUNT_HEADINGS,
     AgainstSpec,
@@ -75,9 +76,16 @@ def experiment_figures(folder: Path) -> list[Path]:
     return drawn
 
 
-def fill(page: str, slug: str, table: str) -> str:
-    """``page`` with ``table`` between ``<!-- table: SLUG -->`` and ``<!-- end -->``, wherever these stand."""
-    return fill_between(page, f"table: {slug}", table)
+def fill(page: str, slug: str, tables: Sequence[Table]) -> str:
+    """``page`` with an experiment's tables where it asks for them.
+
+    The first stands between ``<!-- table: SLUG -->`` and ``<!-- end -->``, the second between
+    ``<!-- table: SLUG 2 -->`` and the same, and so on.
+    """
+    for number, table in enumerate(tables, start=1):
+        mark = f"table: {slug}" + (f" {number}" if number > 1 else "")
+        page = fill_between(page, mark, markdown(table, titled=False))
+    return page
 
 
 def fill_between(page: str, mark: str, text: str) -> str:

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from qa_arch.errors import RunError
+from qa_arch.results.comparison import Table
 from qa_arch.results.publish import publish
 from qa_arch.results.published import fill
 from qa_arch.results.record import QUESTIONS, RECORD, read_record, write_questions
@@ -63,8 +64,13 @@ def test_an_unfinished_run_is_refused(run, tmp_path, make_record) -> None:
 
 
 def test_a_page_is_filled_between_its_marks_and_nowhere_else() -> None:
+    first, second = (Table("T", {"model": "model"}, [{"model": name}]) for name in ("one", "two"))
     other = "<!-- table: other -->\nkept\n<!-- end -->\n"
-    page = f"# x\n<!-- table: demo -->\nold\n<!-- end -->\n| old |\n{other}"
-    filled = fill(page, "demo", "| a |\n")
-    assert filled == page.replace("old\n<!--", "\n| a |\n\n<!--")
-    assert fill(filled, "demo", "| a |\n") == filled
+    again = "<!-- table: demo 2 -->\n<!-- end -->\n"
+    page = f"# x\n<!-- table: demo -->\nold\n<!-- end -->\n| old |\n{other}{again}"
+    filled = fill(page, "demo", [first, second])
+    assert filled == page.replace("old\n<!--", "\n| model |\n|---|\n| one |\n\n<!--").replace(
+        again, again.replace("-->\n<!--", "-->\n\n| model |\n|---|\n| two |\n\n<!--")
+    )
+    assert fill(filled, "demo", [first, second]) == filled
+    assert fill(page, "demo", [first]).endswith(f"{other}{again}")
