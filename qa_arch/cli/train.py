@@ -75,6 +75,10 @@ def run(args: argparse.Namespace) -> int:
     jobs = _plan(args, place)
     _check_models(jobs, trusted)
     if args.dry_run:
+        used = dict.fromkeys(job.config.glove.path for job in jobs if job.config.glove.use)
+        for path in used:
+            if path and not Path(path).exists():
+                log.warning("glove.path: %s is not here; the run will read it", path)
         print("---\n".join(_yaml(job.raw) for job in jobs), end="")
         return 0
     if place is not None and place.rank:

@@ -104,6 +104,15 @@ def test_dry_run(qa_arch, settings, tmp_path, stub_training):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_dry_run_says_which_vectors_it_does_not_find(qa_arch, tmp_path, stub_training, caplog):
+    there = tmp_path / "there.txt"
+    there.write_text("mill 1 0\n")
+    for path, told in ((tmp_path / "none.txt", True), (there, False)):
+        caplog.clear()
+        assert qa_arch("train", "model=proposed", f"glove.path={path}", "--dry-run")[0] == 0
+        assert (f"{path} is not here" in caplog.text) is told
+
+
 def test_config_from_repeats_the_run(qa_arch, trained, tmp_path):
     code, *_ = qa_arch("train", "--config-from", trained, "--folder", tmp_path / "again")
     first, second = read_record(trained), read_record(tmp_path / "again")

@@ -28,3 +28,14 @@ def test_it_runs_at_tiny_widths_and_keeps_the_epoch_with_the_lowest_loss(tmp_pat
     losses = [epoch["calibration_loss"] for epoch in record.epochs]
     assert len(losses) == 3
     assert record.best_epoch == losses.index(min(losses))
+
+
+@pytest.mark.parametrize(("model", "batch"), [*((model, 8) for model in MODELS), ("albert", 6)])
+def test_every_point_trains_at_tiny_widths(model, batch, tmp_path):
+    small = ["debug=fast", "data.open_dev=false", "trainer.epochs=2", "trainer.max_steps=4"]
+    point = [f"model={model}", f"trainer.batch_size={batch}", "data.train_questions=12"]
+    record = train(validate(compose(["experiment=thesis", *point, *small])), folder=tmp_path)
+    assert (record.status, record.model) == ("ok", model)
+    assert record.batch["global"] == batch
+    assert record.epochs[-1]["step"] == 4
+    assert "calibration" in record.scores
