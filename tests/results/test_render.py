@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from qa_arch.results.comparison import Table
+from qa_arch.results.comparison import Drawn, Table
 from qa_arch.results.render import cell, latex, markdown, print_table, render
 
 TABLE = Table(
@@ -86,6 +86,17 @@ def test_json_and_csv_keep_every_figure():
     assert rows[0]["table"] == "Mills"
     assert rows[0]["exact"] == "61.25"
     assert rows[1]["hidden"] == ""
+
+
+def test_a_column_is_drawn_from_several_figures():
+    rows = [{"model": "a", "low": 1.0, "high": 2.5}, {"model": "b"}]
+    ends = Drawn(("low", "high"), lambda low, high: f"{low:.2f} to {high:.2f}")
+    table = Table("t", {"model": "model", "interval": "95% interval"}, rows, drawn={"interval": ends})
+    assert markdown(table).splitlines()[4:6] == ["| a | 1.00 to 2.50 |", "| b | – |"]
+    assert "1.00 to 2.50" in latex(table)
+    assert "1.00 to 2.50" in render([table], "text")
+    assert json.loads(render([table], "json"))[0]["rows"] == rows
+    assert next(csv.DictReader(io.StringIO(render([table], "csv"))))["high"] == "2.5"
 
 
 def test_text_is_neither_cut_nor_folded(capsys):
