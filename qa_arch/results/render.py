@@ -10,27 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from qa_arch.results.comparison import Drawn, Table
+from qa_arch.results.latex import latex_table
 
 FORMATS = ("text", "markdown", "latex", "json", "csv")
 NOTHING = "–"
 _TEXT_COLUMNS = ("model", "run", "block", "set", "name", "kind", "gold", "a_answer", "b_answer", "worst")
-_LATEX = str.maketrans(
-    {c: rf"\{c}" for c in "&%$#_{}"}
-    | {
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "–": "--",
-        "<": r"\textless{}",  # without these three pdflatex's own font shows other signs
-        ">": r"\textgreater{}",
-        "|": r"\textbar{}",
-        "…": r"\dots{}",
-        "×": r"$\times$",
-        "±": r"$\pm$",
-        "−": r"$-$",
-        "Δ": r"$\Delta$",
-    }
-)
 _WIDE = 1000
 """Columns of a page without a terminal: nothing is folded or cut."""
 
@@ -73,28 +57,10 @@ def markdown(table: Table, *, titled: bool = True) -> str:
 
 
 def latex(table: Table) -> str:
-    """The table for ``\\usepackage{booktabs}``, its title as caption, its notes below the rule."""
+    """The table as LaTeX, its title as caption, its notes below it."""
     sides = "".join("l" if key in _TEXT_COLUMNS else "r" for key in table.columns)
-    rows = [table.columns.values(), *(_cells(table, row) for row in table.rows)]
-    head, *body = (" & ".join(map(_escaped, row)) + r" \\" for row in rows)
-    notes = [
-        rf"\multicolumn{{{len(sides)}}}{{p{{\linewidth}}}}{{\footnotesize {_escaped(note)}}} \\"
-        for note in table.notes
-    ]
-    lines = [
-        r"\begin{table}",
-        rf"\caption{{{_escaped(table.title)}}}",
-        rf"\begin{{tabular}}{{{sides}}}",
-        r"\toprule",
-        head,
-        r"\midrule",
-        *body,
-        r"\bottomrule",
-        *notes,
-        r"\end{tabular}",
-        r"\end{table}",
-    ]
-    return "\n".join(lines) + "\n"
+    rows = [list(table.columns.values()), *(_cells(table, row) for row in table.rows)]
+    return latex_table(table.title, sides, rows, table.notes)
 
 
 def _cells(table: Table, row: Mapping[str, Any]) -> list[str]:
@@ -105,11 +71,6 @@ def _cells(table: Table, row: Mapping[str, Any]) -> list[str]:
 def _drawn(column: Drawn, row: Mapping[str, Any]) -> str:
     values = [row.get(key) for key in column.keys]
     return NOTHING if values[0] is None else column.text(*values)
-
-
-def _escaped(text: str) -> str:
-    """``text`` as LaTeX shows it: nothing in it is a command."""
-    return text.translate(_LATEX)
 
 
 def print_table(table: Table) -> None:
