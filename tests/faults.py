@@ -830,7 +830,7 @@ RESULTS = tuple(
             "results/against.py",
             "where = first.answerable if spans else",
             "where = ~first.answerable if spans else",
-            "results/test_compare.py",
+            "results/test_against.py",
         ),
         (
             "a flattered margin is not told",
