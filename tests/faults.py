@@ -827,14 +827,14 @@ RESULTS = tuple(
         ),
         (
             "spans are counted where there are none",
-            "results/compare.py",
+            "results/against.py",
             "where = first.answerable if spans else",
             "where = ~first.answerable if spans else",
-            "results/test_compare.py",
+            "results/test_against.py",
         ),
         (
             "a flattered margin is not told",
-            "results/compare.py",
+            "results/against.py",
             "if split == CALIBRATION:",
             "if split == DEV:",
             "results/test_compare.py",

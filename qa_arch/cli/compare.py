@@ -12,20 +12,10 @@ from typing import Any
 from qa_arch.cli.runs import find_runs, open_scored
 from qa_arch.errors import ConfigError
 from qa_arch.metrics.significance import RESAMPLES
-from qa_arch.results.compare import (
-    FITTED,
-    TOLD,
-    Changed,
-    Comparison,
-    Measured,
-    against_baseline,
-    compare,
-    find_group,
-    p_value,
-    span,
-    spread,
-)
-from qa_arch.results.comparison import Table
+from qa_arch.results.against import against_baseline, find_group
+from qa_arch.results.compare import FITTED, TOLD, Changed, Comparison, Measured, compare
+from qa_arch.results.comparison import Drawn, Table
+from qa_arch.results.effects import EFFECT, drawn_mean, effect_figures, mean_figures
 from qa_arch.results.groups import group_runs, one_system, same_measure
 from qa_arch.results.questions import CALIBRATION, DEV
 from qa_arch.results.render import FORMATS, render
@@ -119,25 +109,28 @@ def _tables(found: Comparison, args: argparse.Namespace, examples: Mapping[str, 
     seeds = f"{_seeds(len(found.a.runs))} of A, {_seeds(len(found.b.runs))} of B"
     columns = {
         "name": "",
-        "n": "questions",
+        "questions": "questions",
         "a": f"A: {a.removeprefix('A: ')}",
         "b": f"B: {b.removeprefix('B: ')}",
         "delta": "B − A",
-        "interval": "95% interval",
+        "delta_interval": "95% interval",
         "p": "p",
-        "runs": "p, these runs",
+        "p_these_runs": "p, these runs",
     }
     notes = [f"{seeds}; {args.resamples:,} resamples, intervals of B − A over questions and seeds", TOLD]
     notes.append("; ".join(f"{name}: {count:,}" for name, count in found.outcomes.items()))
     notes += [FITTED] if found.split == CALIBRATION else []
-    tables = [Table(f"{found.split}: B against A", columns, [_row(one) for one in found.measures], notes)]
+    drawn = EFFECT | {side: drawn_mean(side) for side in "ab"}
+    measures = [_row(one) for one in found.measures]
+    tables = [Table(f"{found.split}: B against A", columns, measures, notes, drawn)]
     if found.kinds:
         tables.append(
             Table(
                 f"F1 by {found.sorted_by}",
-                columns | {"holm": "p, Holm"},
+                columns | {"p_holm": "p, Holm"},
                 [_row(one) for one in found.kinds],
                 [f"Holm: p corrected for {len(found.kinds)} kinds"],
+                drawn,
             )
         )
     if found.changed:
@@ -154,14 +147,15 @@ def _changed(found: Comparison, examples: Mapping[str, Example]) -> Table:
     rows = []
     for one in found.changed:
         kind = one.kind or ("answerable" if one.answerable else "unanswerable")
-        row: dict[str, Any] = {"model": one.id, "kind": kind, "a": f"{one.a:.2f}", "b": f"{one.b:.2f}"}
+        row: dict[str, Any] = {"model": one.id, "kind": kind, "a": one.a, "b": one.b}
         if examples:
             texts = _texts(one, examples)
             row |= {"run": _cut(texts["question"]), "gold": _cut(" | ".join(texts["gold"]) or "no answer")}
             row |= {f"{side}_answer": _cut(" | ".join(texts[f"{side}_answers"])) for side in "ab"}
         rows.append(row)
     notes = [] if examples else ["texts come with --data FILE, the file that the runs were scored on"]
-    return Table(f"The {len(rows)} questions that changed most", columns, rows, notes)
+    drawn = {side: Drawn((side,), lambda f1: f"{f1:.2f}") for side in "ab"}
+    return Table(f"The {len(rows)} questions that changed most", columns, rows, notes, drawn)
 
 
 def _texts(one: Changed, examples: Mapping[str, Example]) -> dict[str, Any]:
@@ -180,14 +174,10 @@ def _texts(one: Changed, examples: Mapping[str, Example]) -> dict[str, Any]:
 def _row(one: Measured) -> dict[str, Any]:
     return {
         "name": one.name,
-        "n": one.questions,
-        "a": spread(one.a, one.a_sd),
-        "b": spread(one.b, one.b_sd),
-        "delta": f"{one.effect.delta:+.2f}",
-        "interval": span(one.effect.interval, signed=True),
-        "p": p_value(one.effect.p_bootstrap),
-        "runs": p_value(one.effect.p_randomisation),
-        "holm": None if one.p_holm is None else p_value(one.p_holm),
+        "questions": one.questions,
+        **mean_figures("a", one.a, one.a_sd),
+        **mean_figures("b", one.b, one.b_sd),
+        **effect_figures(one.effect, one.p_holm),
     }
 
 

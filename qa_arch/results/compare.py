@@ -1,4 +1,4 @@
-"""Two systems side by side, or several beside a baseline: differences, intervals, tests, questions."""
+"""Two systems side by side: differences, intervals, tests, questions."""
 
 from __future__ import annotations
 
@@ -9,20 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qa_arch.errors import RunError
-from qa_arch.metrics.significance import (
-    RESAMPLES,
-    Effect,
-    Interval,
-    bootstrap_interval,
-    effect,
-    holm,
-    mean_sd,
-)
-from qa_arch.results.comparison import Table
+from qa_arch.metrics.significance import RESAMPLES, Effect, effect, holm, mean_sd
 from qa_arch.results.facets import question_word
-from qa_arch.results.groups import Group, distinct_seeds, same_measure
-from qa_arch.results.questions import CALIBRATION, DEV, Bools, Floats, Questions, load_aligned
+from qa_arch.results.groups import Group, same_measure
+from qa_arch.results.questions import DEV, Bools, Floats, Questions, load_aligned, stacked
 from qa_arch.types.text import QuestionSet
 
 TOLD = (
@@ -30,7 +20,6 @@ TOLD = (
     " scores averaged over seeds"
 )
 
-NAMED = 6  # systems that a message names
 SPANS = "HasAns F1, never null"
 FITTED = "the null margin was fitted on these questions and the epoch chosen by them"
 """Of calibration, where a margin flatters every system alike."""
@@ -115,7 +104,7 @@ def compare(
     left, right = rows[: len(a.runs)], rows[len(a.runs) :]
 
     def measured(name: str, key: str, where: Bools) -> Measured:
-        x, y = _stack(left, key)[:, where], _stack(right, key)[:, where]
+        x, y = stacked(left, key)[:, where], stacked(right, key)[:, where]
         return _measured(name, x, y, resamples, seed)
 
     first = rows[0]
@@ -138,103 +127,6 @@ def compare(
         _outcomes(left, right),
         tuple(_changed(left, right, top)),
     )
-
-
-def against_baseline(
-    groups: Sequence[Group],
-    baseline: Group,
-    *,
-    split: str = DEV,
-    spans: bool = False,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> Table:
-    """One row a system: EM and F1, mean ± s.d. over seeds with the 95% interval over questions, and the
-    difference in F1 from the baseline, its p-value corrected for the number of systems (Holm 1979).
-
-    With ``spans`` the same of F1 on the answerable questions alone, where "no answer" is never allowed.
-    """
-    for group in groups:
-        distinct_seeds(group)
-    same_measure([run for group in groups for run in group.runs], split)
-    scores, questions = _scores(groups, split, spans)
-    tested = SPANS if spans else "F1"
-    others = [group.label for group in groups if group.label != baseline.label]
-    effects = {
-        label: effect(scores[baseline.label][tested], scores[label][tested], resamples=resamples, seed=seed)
-        for label in others
-    }
-    corrected = dict(zip(others, holm([effects[label].p_bootstrap for label in others]), strict=True))
-    rows = []
-    for group in groups:
-        row: dict[str, Any] = {"model": group.label, "seeds": len(group.runs)}
-        for name, of_questions in scores[group.label].items():
-            row[name] = spread(*mean_sd(of_questions.mean(1).tolist()))
-            row[f"{name} 95%"] = span(bootstrap_interval(of_questions, resamples=resamples, seed=seed))
-        if found := effects.get(group.label):
-            row |= {"delta": f"{found.delta:+.2f}", "delta 95%": span(found.interval, signed=True)}
-            row |= {"p": p_value(found.p_bootstrap), "p_holm": p_value(corrected[group.label])}
-            row["p_runs"] = p_value(found.p_randomisation)
-        rows.append(row)
-    columns = {"model": "model", "seeds": "seeds"}
-    for name in scores[baseline.label]:
-        columns |= {name: name, f"{name} 95%": "95% interval"}
-    columns |= {"delta": "ΔF1", "delta 95%": "95% interval"}
-    columns |= {"p": "p", "p_holm": "p, Holm", "p_runs": "p, these runs"}
-    figures = " and ".join(scores[baseline.label])
-    notes = [
-        f"{questions:,} questions; ± standard deviation over seeds; intervals of {figures} over questions,"
-        f" of ΔF1 over questions and seeds ({resamples:,} resamples)",
-        f"ΔF1 against {baseline.label}; {TOLD}; Holm over {len(others)} comparisons",
-    ]
-    if split == CALIBRATION:
-        notes.append(FITTED)
-    return Table(f"{split}: every system against {baseline.label}", columns, rows, notes)
-
-
-def _scores(groups: Sequence[Group], split: str, spans: bool) -> tuple[dict[str, dict[str, Floats]], int]:
-    """By system and figure, ``(R, N)`` each, percent; and the number N of questions that they are over."""
-    rows = iter(load_aligned([run for group in groups for run in group.runs], split))
-    by_system = {group.label: [next(rows) for _ in group.runs] for group in groups}
-    first = by_system[groups[0].label][0]
-    where = first.answerable if spans else np.ones(len(first), dtype=bool)
-    keys = {SPANS: "span_f1"} if spans else {"EM": "exact", "F1": "f1"}
-    for one in (one for runs in by_system.values() for one in runs):
-        if spans and one.span_f1 is None:
-            raise RunError(f"{one.folder}: its rows tell no best spans; score the run again")
-    scores = {
-        label: {name: 100 * _stack(runs, key)[:, where] for name, key in keys.items()}
-        for label, runs in by_system.items()
-    }
-    return scores, int(where.sum())
-
-
-def find_group(groups: Sequence[Group], label: str) -> Group:
-    """The group of that label; RunError lists those that there are."""
-    for group in groups:
-        if group.label == label:
-            return group
-    names = [group.label for group in groups]
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    raise RunError(f"no system is called '{label}' (there are: {'; '.join(names[:NAMED])}{more})")
-
-
-def spread(mean: float, sd: float | None) -> str:
-    return f"{mean:.2f}" if sd is None else f"{mean:.2f} ± {sd:.2f}"
-
-
-def span(interval: Interval, *, signed: bool = False) -> str:
-    low, high = (f"{end:+.2f}" if signed else f"{end:.2f}" for end in interval)
-    return f"{low} .. {high}"
-
-
-def p_value(p: float) -> str:
-    return "< 0.001" if p < 0.001 else f"{p:.3f}"
-
-
-def _stack(rows: Sequence[Questions], key: str) -> Floats:
-    """``(R, N)``."""
-    return np.stack([getattr(one, key) for one in rows])
 
 
 def _measured(name: str, x: Floats, y: Floats, resamples: int, seed: int) -> Measured:
@@ -262,7 +154,7 @@ def _corrected(kinds: Sequence[Measured]) -> list[Measured]:
 
 
 def _outcomes(left: Sequence[Questions], right: Sequence[Questions]) -> dict[str, int]:
-    a, b = (_stack(side, "exact").mean(0) > 0.5 for side in (left, right))
+    a, b = (stacked(side, "exact").mean(0) > 0.5 for side in (left, right))
     tests: dict[str, Callable[[], Bools]] = {
         "both right": lambda: a & b,
         "A right, B wrong": lambda: a & ~b,
@@ -275,9 +167,11 @@ def _outcomes(left: Sequence[Questions], right: Sequence[Questions]) -> dict[str
 def _changed(left: Sequence[Questions], right: Sequence[Questions], top: int) -> list[Changed]:
     """The questions whose mean F1 changed most; of equals, those whose null odds moved furthest."""
     first = left[0]
-    a, b = _stack(left, "f1").mean(0), _stack(right, "f1").mean(0)
+    a, b = stacked(left, "f1").mean(0), stacked(right, "f1").mean(0)
     with np.errstate(invalid="ignore"):  # infinite on both sides: they did not move
-        moved = np.nan_to_num(np.abs(_stack(right, "null_odds").mean(0) - _stack(left, "null_odds").mean(0)))
+        moved = np.nan_to_num(
+            np.abs(stacked(right, "null_odds").mean(0) - stacked(left, "null_odds").mean(0))
+        )
     order = np.lexsort((np.arange(len(first)), -moved, -np.abs(b - a)))
     return [
         Changed(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,14 @@ TYPE_COLUMNS = ("model", "accuracy", "main_accuracy", "mrr", "parameters", "seco
 
 
 @dataclass(frozen=True)
+class Drawn:
+    """A column for people that one or several figures of a row make; a dash where the first is missing."""
+
+    keys: Sequence[str]
+    text: Callable[..., str]
+
+
+@dataclass(frozen=True)
 class Table:
     """Rows for people and programs; ``columns`` maps the keys that are shown to headings, in order."""
 
@@ -85,6 +93,8 @@ class Table:
     columns: Mapping[str, str]
     rows: Sequence[Mapping[str, Any]]
     notes: Sequence[str] = ()
+    drawn: Mapping[str, Drawn] = field(default_factory=dict)
+    """By key of ``columns``, those that are not one value of the row as the field prints it."""
 
     def as_dict(self) -> dict[str, Any]:
         return {"title": self.title, "rows": [dict(row) for row in self.rows], "notes": list(self.notes)}

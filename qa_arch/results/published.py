@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.errors import RunError
+from qa_arch.results.against import against_baseline, find_group
 from qa_arch.results.beside import BesideSpec, beside
-from qa_arch.results.compare import against_baseline, find_group
 from qa_arch.results.comparison import ALL_HEADINGS, Runs, Table, comparison
 from qa_arch.results.drawbacks import drawbacks
 from qa_arch.results.groups import by_label, group_runs

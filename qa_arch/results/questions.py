@@ -121,3 +121,8 @@ def load_aligned(runs: Sequence[tuple[Path, RunRecord]], split: str) -> list[Que
                 f" another order ({shared:,} shared); score both on the same file"
             )
     return loaded
+
+
+def stacked(rows: Sequence[Questions], column: str) -> Floats:
+    """One column of several runs on the same questions, ``(R, N)``."""
+    return np.stack([getattr(one, column) for one in rows])

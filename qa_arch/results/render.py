@@ -9,27 +9,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from qa_arch.results.comparison import Table
+from qa_arch.results.comparison import Drawn, Table
+from qa_arch.results.latex import latex_table
 
 FORMATS = ("text", "markdown", "latex", "json", "csv")
+NOTHING = "–"
 _TEXT_COLUMNS = ("model", "run", "block", "set", "name", "kind", "gold", "a_answer", "b_answer", "worst")
-_LATEX = str.maketrans(
-    {c: rf"\{c}" for c in "&%$#_{}"}
-    | {
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "–": "--",
-        "<": r"\textless{}",  # without these three pdflatex's own font shows other signs
-        ">": r"\textgreater{}",
-        "|": r"\textbar{}",
-        "…": r"\dots{}",
-        "×": r"$\times$",
-        "±": r"$\pm$",
-        "−": r"$-$",
-        "Δ": r"$\Delta$",
-    }
-)
 _WIDE = 1000
 """Columns of a page without a terminal: nothing is folded or cut."""
 
@@ -53,7 +38,7 @@ def cell(key: str, row: Mapping[str, Any]) -> str:
     if key in ("exact", "accuracy") and row.get("status", "ok") != "ok":
         return str(row["status"]).upper()
     if value is None:
-        return "–"
+        return NOTHING
     if isinstance(value, float):
         return f"{value:.2f}" if key == "null_threshold" else f"{value:,.1f}"
     return f"{value:,}" if isinstance(value, int) and key != "seed" else str(value)
@@ -61,45 +46,31 @@ def cell(key: str, row: Mapping[str, Any]) -> str:
 
 def markdown(table: Table, *, titled: bool = True) -> str:
     """The table as GitHub's Markdown below its title, the notes below it."""
+    head = [f"## {table.title}", ""] if titled else []
+    rows = ([one.replace("|", r"\|") for one in _cells(table, row)] for row in table.rows)
     lines = [
-        *([f"## {table.title}", ""] if titled else []),
         "| " + " | ".join(table.columns.values()) + " |",
         "|" + "|".join("---" if key in _TEXT_COLUMNS else "---:" for key in table.columns) + "|",
+        *("| " + " | ".join(row) + " |" for row in rows),
     ]
-    for row in table.rows:
-        cells = (cell(key, row).replace("|", r"\|") for key in table.columns)
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", *(f"- {note}" for note in table.notes)]).rstrip() + "\n"
+    return "\n".join([*head, *lines, "", *(f"- {note}" for note in table.notes)]).rstrip() + "\n"
 
 
 def latex(table: Table) -> str:
-    """The table for ``\\usepackage{booktabs}``, its title as caption, its notes below the rule."""
+    """The table as LaTeX, its title as caption, its notes below it."""
     sides = "".join("l" if key in _TEXT_COLUMNS else "r" for key in table.columns)
-    rows = [table.columns.values(), *([cell(key, row) for key in table.columns] for row in table.rows)]
-    head, *body = (" & ".join(map(_escaped, row)) + r" \\" for row in rows)
-    notes = [
-        rf"\multicolumn{{{len(sides)}}}{{p{{\linewidth}}}}{{\footnotesize {_escaped(note)}}} \\"
-        for note in table.notes
-    ]
-    lines = [
-        r"\begin{table}",
-        rf"\caption{{{_escaped(table.title)}}}",
-        rf"\begin{{tabular}}{{{sides}}}",
-        r"\toprule",
-        head,
-        r"\midrule",
-        *body,
-        r"\bottomrule",
-        *notes,
-        r"\end{tabular}",
-        r"\end{table}",
-    ]
-    return "\n".join(lines) + "\n"
+    rows = [list(table.columns.values()), *(_cells(table, row) for row in table.rows)]
+    return latex_table(table.title, sides, rows, table.notes)
 
 
-def _escaped(text: str) -> str:
-    """``text`` as LaTeX shows it: nothing in it is a command."""
-    return text.translate(_LATEX)
+def _cells(table: Table, row: Mapping[str, Any]) -> list[str]:
+    """What people read of a row, a text a column."""
+    return [_drawn(one, row) if (one := table.drawn.get(key)) else cell(key, row) for key in table.columns]
+
+
+def _drawn(column: Drawn, row: Mapping[str, Any]) -> str:
+    values = [row.get(key) for key in column.keys]
+    return NOTHING if values[0] is None else column.text(*values)
 
 
 def print_table(table: Table) -> None:
@@ -128,7 +99,7 @@ def drawn(table: Table) -> Any:
         text = key in _TEXT_COLUMNS
         drawn.add_column(heading, justify="left" if text else "right", overflow="fold", no_wrap=not text)
     for row in table.rows:
-        drawn.add_row(*(cell(key, row) for key in table.columns))
+        drawn.add_row(*_cells(table, row))
     return drawn
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from qa_arch.data.squad import question_set as made_set
 from qa_arch.metrics.squad import score_questions
-from qa_arch.results.record import RunRecord, write_questions
+from qa_arch.results.groups import one_system
+from qa_arch.results.record import RunRecord, find_records, write_questions
 from qa_arch.types.text import Example, Gold, QuestionSet
 
 
@@ -165,3 +166,15 @@ def answered(questions: QuestionSet, rng, right: float) -> dict:
         "span_f1": [s.f1 for s in best],
         "probability": rng.random(len(questions)).tolist(),
     }
+
+
+@pytest.fixture
+def sides(make_run, question_set):
+    """Two seeds of a good system and two of a poor one on 120 questions."""
+    questions = question_set(again=20)
+    for seed in (1, 2):
+        make_run(f"poor-{seed}", questions, model="poor", seed=seed, right=0.5)
+        make_run(f"good-{seed}", questions, model="good", seed=seed, right=0.9)
+    folder = make_run("x", questions).parent
+    a, b = (find_records([folder / f"{name}-1", folder / f"{name}-2"]) for name in ("poor", "good"))
+    return folder, one_system(a, "A"), one_system(b, "B"), questions

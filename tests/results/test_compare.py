@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from dataclasses import replace
 
@@ -13,23 +15,12 @@ from qa_arch.data.squad import question_set as made_set
 from qa_arch.data.squad import write
 from qa_arch.errors import RunError
 from qa_arch.metrics.significance import effect, holm
-from qa_arch.results.compare import FITTED, against_baseline, compare, find_group, spread
+from qa_arch.results.against import against_baseline
+from qa_arch.results.compare import FITTED, compare
 from qa_arch.results.facets import question_word
 from qa_arch.results.groups import group_runs, one_system
 from qa_arch.results.questions import load_aligned, load_questions
 from qa_arch.results.record import QUESTIONS, RECORD, find_records, read_questions
-
-
-@pytest.fixture
-def sides(make_run, question_set):
-    """Two seeds of a good system and two of a poor one on 120 questions."""
-    questions = question_set(again=20)
-    for seed in (1, 2):
-        make_run(f"poor-{seed}", questions, model="poor", seed=seed, right=0.5)
-        make_run(f"good-{seed}", questions, model="good", seed=seed, right=0.9)
-    folder = make_run("x", questions).parent
-    a, b = (find_records([folder / f"{name}-1", folder / f"{name}-2"]) for name in ("poor", "good"))
-    return folder, one_system(a, "A"), one_system(b, "B"), questions
 
 
 def test_every_figure_is_over_its_own_questions(sides):
@@ -121,33 +112,6 @@ def test_abstained_answers_have_no_span(sides):
         q = rows.ids.index(one.id)
         expected = None if rows.abstained[q] else (rows.start[q], rows.end[q])
         assert one.spans[1][0] == expected
-
-
-def test_a_table_against_a_baseline(sides):
-    folder, *_ = sides
-    groups = group_runs(find_records([folder / "poor-1", folder / "poor-2", folder / "good-1", folder / "x"]))
-    table = against_baseline(groups, find_group(groups, "poor"), resamples=500)
-    rows = {row["model"]: row for row in table.rows}
-    assert list(rows) == ["poor", "good", "bert"]
-    assert "delta" not in rows["poor"]
-    assert "±" in rows["poor"]["F1"]
-    assert "±" not in rows["good"]["F1"]
-    assert rows["good"]["delta"].startswith("+")
-    assert "Holm over 2" in table.notes[1]
-    spans = against_baseline(groups, find_group(groups, "poor"), spans=True, resamples=500)
-    found = [read_questions(folder / f"poor-{seed}") for seed in (1, 2)]
-    means = [100 * np.array(run["span_f1"])[run["answerable"]].mean() for run in found]
-    assert spans.rows[0]["HasAns F1, never null"] == spread(np.mean(means), np.std(means, ddof=1))
-    assert "F1" not in spans.rows[0]
-    assert spans.rows[1]["delta"].startswith("+")
-    assert spans.notes[0].startswith(f"{sum(found[0]['answerable'])} questions")
-    with pytest.raises(RunError, match=r"'nobody'.*poor; good; bert"):
-        find_group(groups, "nobody")
-    twice = group_runs(
-        [*find_records([folder / "poor-1", folder / "good-1"]), (folder / "copy", groups[1].record)]
-    )
-    with pytest.raises(RunError, match=r"good: seed 1 comes twice \(.*good-1, .*copy\)"):
-        against_baseline(twice, find_group(twice, "poor"), resamples=50)
 
 
 def test_calibration_compares_where_dev_stays_closed(sides):
@@ -246,6 +210,22 @@ def test_the_command_with_texts(sides, call, tmp_path):
     assert first["gold"] == [gold.text for gold in example.answers]
     spans = first["spans"][0]
     assert set(first["a_answers"]) == {example.context[slice(*s)] if s else "no answer" for s in spans}
+
+
+def test_the_command_writes_numbers_for_programs(sides, call):
+    _, a, b, _ = sides
+    given = ["--a", *(run for run, _ in a.runs), "--b", *(run for run, _ in b.runs), "--resamples", 300]
+    exact = compare(a, b, resamples=300).measures[0]
+    row = next(csv.DictReader(io.StringIO(call(*given, "--format", "csv")[1])))
+    assert (row["name"], row["questions"]) == ("EM", "120")
+    found = [float(row[key]) for key in ("a_mean", "a_sd", "b_mean", "b_sd", "delta", "p", "p_these_runs")]
+    tests = [exact.effect.delta, exact.effect.p_bootstrap, exact.effect.p_randomisation]
+    assert found == pytest.approx([exact.a, exact.a_sd, exact.b, exact.b_sd, *tests], abs=1e-6)
+    ends = [float(row[f"delta_95_{end}"]) for end in ("low", "high")]
+    assert ends == pytest.approx(exact.effect.interval, abs=1e-6)
+    _, kinds, changed = json.loads(call(*given, "--format", "json")[1])
+    assert all(isinstance(kind["p_holm"], float) for kind in kinds["rows"])
+    assert all(isinstance(one[side], float) for one in changed["rows"] for side in ("a", "b"))
 
 
 def test_the_command_without_texts_shows_none(sides, call):

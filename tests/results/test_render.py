@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 
 import pytest
 
-from qa_arch.results.comparison import Table
+from qa_arch.results.comparison import Drawn, Table
 from qa_arch.results.render import cell, latex, markdown, print_table, render
 
 TABLE = Table(
@@ -51,20 +52,48 @@ def test_markdown():
 
 
 def test_latex_shows_what_it_is_given():
-    table = Table("50% of _all_", {"model": "model", "f1": "F1"}, [{"model": r"a\\b", "f1": None}], ["~ & ^"])
+    table = Table(
+        "50% of _all_", {"model": "model", "f1": "F1"}, [{"model": r"a\\b", "f1": None}], ["~ & ^", "--- a b"]
+    )
     assert latex(table).splitlines() == [
+        r"% needs \usepackage{booktabs} and \usepackage{graphicx}",
         r"\begin{table}",
+        r"\centering",
         r"\caption{50\% of \_all\_}",
+        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
         r"\begin{tabular}{lr}",
         r"\toprule",
         r"model & F1 \\",
         r"\midrule",
         r"a\textbackslash{}\textbackslash{}b & -- \\",
         r"\bottomrule",
-        r"\multicolumn{2}{p{\linewidth}}{\footnotesize \textasciitilde{} \& \textasciicircum{}} \\",
-        r"\end{tabular}",
+        r"\end{tabular}}",
+        "",
+        r"\smallskip",
+        r"\begin{minipage}{\linewidth}",
+        r"\footnotesize\raggedright",
+        r"\textasciitilde{} \& \textasciicircum{}",
+        "",
+        r"-{}-{}- a b",
+        r"\end{minipage}",
         r"\end{table}",
     ]
+    assert "minipage" not in latex(replace(table, notes=[]))
+
+
+def test_commands_in_latex_notes_can_be_copied():
+    """Two hyphens are a dash in LaTeX, a backtick opens a quotation, an underscore is drawn as a rule."""
+    notes = [
+        "c: `qa-arch stats --data a_b --json > 'x'` fills the row",
+        "texts come with --data FILE (--json)",
+    ]
+    page = latex(Table("t", {"model": "model"}, [{"model": "`--a_b"}], notes))
+    command = (
+        r"qa-arch stats -{}-data a\char95{}b -{}-json \textgreater{} \textquotesingle{}x\textquotesingle{}"
+    )
+    assert rf"c: \texttt{{{command}}} fills the row" in page
+    assert r"texts come with \texttt{-{}-data} FILE (\texttt{-{}-json})" in page
+    assert r"\textasciigrave{}-{}-a\_b \\" in page
 
 
 def test_latex_has_a_command_for_every_sign_that_tables_use_and_a_plain_font_lacks():
@@ -86,6 +115,17 @@ def test_json_and_csv_keep_every_figure():
     assert rows[0]["table"] == "Mills"
     assert rows[0]["exact"] == "61.25"
     assert rows[1]["hidden"] == ""
+
+
+def test_a_column_is_drawn_from_several_figures():
+    rows = [{"model": "a", "low": 1.0, "high": 2.5}, {"model": "b"}]
+    ends = Drawn(("low", "high"), lambda low, high: f"{low:.2f} to {high:.2f}")
+    table = Table("t", {"model": "model", "interval": "95% interval"}, rows, drawn={"interval": ends})
+    assert markdown(table).splitlines()[4:6] == ["| a | 1.00 to 2.50 |", "| b | – |"]
+    assert "1.00 to 2.50" in latex(table)
+    assert "1.00 to 2.50" in render([table], "text")
+    assert json.loads(render([table], "json"))[0]["rows"] == rows
+    assert next(csv.DictReader(io.StringIO(render([table], "csv"))))["high"] == "2.5"
 
 
 def test_text_is_neither_cut_nor_folded(capsys):

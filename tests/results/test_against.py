@@ -1,0 +1,84 @@
+"""Tables against a baseline: the right scores, numbers for programs, text for people."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from qa_arch.errors import RunError
+from qa_arch.results.against import against_baseline, find_group
+from qa_arch.results.groups import group_runs
+from qa_arch.results.record import find_records, read_questions
+from qa_arch.results.render import markdown, render
+
+
+def test_a_table_against_a_baseline(sides):
+    folder, *_ = sides
+    groups = group_runs(find_records([folder / "poor-1", folder / "poor-2", folder / "good-1", folder / "x"]))
+    table = against_baseline(groups, find_group(groups, "poor"), resamples=500)
+    rows = {row["model"]: row for row in table.rows}
+    assert list(rows) == ["poor", "good", "bert"]
+    assert "delta" not in rows["poor"]
+    assert rows["poor"]["f1_sd"] > 0
+    assert rows["good"]["f1_sd"] is None
+    assert rows["good"]["delta"] == pytest.approx(rows["good"]["f1_mean"] - rows["poor"]["f1_mean"])
+    assert "Holm over 2" in table.notes[1]
+    spans = against_baseline(groups, find_group(groups, "poor"), spans=True, resamples=500)
+    found = [read_questions(folder / f"poor-{seed}") for seed in (1, 2)]
+    means = [100 * np.array(run["span_f1"])[run["answerable"]].mean() for run in found]
+    measured = spans.rows[0]["spans_f1_mean"], spans.rows[0]["spans_f1_sd"]
+    assert measured == pytest.approx((np.mean(means), np.std(means, ddof=1)))
+    assert "f1_mean" not in spans.rows[0]
+    assert spans.rows[1]["delta"] > 0
+    assert spans.notes[0].startswith(f"{sum(found[0]['answerable'])} questions")
+    with pytest.raises(RunError, match=r"'nobody'.*poor; good; bert"):
+        find_group(groups, "nobody")
+    twice = group_runs(
+        [*find_records([folder / "poor-1", folder / "good-1"]), (folder / "copy", groups[1].record)]
+    )
+    with pytest.raises(RunError, match=r"good: seed 1 comes twice \(.*good-1, .*copy\)"):
+        against_baseline(twice, find_group(twice, "poor"), resamples=50)
+
+
+def test_programs_read_numbers_where_people_read_intervals(sides):
+    _, a, b, _ = sides
+    a, b = replace(a, label="poor"), replace(b, label="good, one seed", runs=b.runs[:1])
+    table = against_baseline([a, b], a, resamples=500)
+    (plain,) = json.loads(render([table], "json"))
+    poor, good = plain["rows"]
+    figures = [f"{key}_{part}" for key in ("exact", "f1") for part in ("mean", "sd", "95_low", "95_high")]
+    tests = ["delta", "delta_95_low", "delta_95_high", "p", "p_holm", "p_these_runs"]
+    assert list(poor) == ["model", "seeds", *figures]
+    assert list(good) == ["model", "seeds", *figures, *tests]
+    assert all(isinstance(poor[key], float) for key in figures)
+    assert [key for key in good if not isinstance(good[key], float)] == [
+        "model",
+        "seeds",
+        "exact_sd",
+        "f1_sd",
+    ]
+    assert good["delta_95_low"] < good["delta"] < good["delta_95_high"]
+    assert good["p"] == round(1 / 501, 6)
+    first, second = csv.DictReader(io.StringIO(render([table], "csv")))
+    assert list(first) == ["table", "model", "seeds", *figures, *tests]
+    assert [second[key] for key in tests] == [str(good[key]) for key in tests]
+    assert second["f1_sd"] == first["p"] == ""
+    shown = markdown(table).splitlines()[4:6]
+    mean, sd, low, high = (poor[f"f1_{part}"] for part in ("mean", "sd", "95_low", "95_high"))
+    assert f"| {mean:.2f} ± {sd:.2f} | {low:.2f} .. {high:.2f} | – | – | – | – | – |" in shown[0]
+    low, high = good["delta_95_low"], good["delta_95_high"]
+    assert f"| {good['f1_mean']:.2f} |" in shown[1]
+    assert f"| {good['delta']:+.2f} | {low:+.2f} .. {high:+.2f} | 0.002 | 0.002 |" in shown[1]
+
+
+def test_figures_in_full_are_the_same_on_every_machine(sides):
+    """Sums differ in their last digits from processor to processor; committed tables must not."""
+    _, a, b, _ = sides
+    numbers = [value for row in against_baseline([a, b], a, resamples=50).rows for value in row.values()]
+    numbers = [value for value in numbers if isinstance(value, float)]
+    assert numbers == [round(value, 6) for value in numbers]
