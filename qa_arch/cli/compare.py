@@ -13,12 +13,12 @@ from qa_arch.cli.runs import find_runs, open_scored
 from qa_arch.errors import ConfigError
 from qa_arch.metrics.significance import RESAMPLES
 from qa_arch.results.against import against_baseline, find_group
-from qa_arch.results.compare import FITTED, TOLD, Changed, Comparison, Measured, compare
+from qa_arch.results.compare import Changed, Comparison, compare
 from qa_arch.results.comparison import Drawn, Table
-from qa_arch.results.effects import EFFECT, drawn_mean, effect_figures, mean_figures
 from qa_arch.results.groups import group_runs, one_system, same_measure
-from qa_arch.results.questions import CALIBRATION, DEV
+from qa_arch.results.questions import DEV
 from qa_arch.results.render import FORMATS, render
+from qa_arch.results.sides import kinds_table, measures_table
 from qa_arch.types.text import Example
 
 _SHOWN = 60
@@ -105,37 +105,8 @@ def _against_baseline(args: argparse.Namespace) -> int:
 
 
 def _tables(found: Comparison, args: argparse.Namespace, examples: Mapping[str, Example]) -> list[Table]:
-    a, b = found.a.label, found.b.label
-    seeds = f"{_seeds(len(found.a.runs))} of A, {_seeds(len(found.b.runs))} of B"
-    columns = {
-        "name": "",
-        "questions": "questions",
-        "a": f"A: {a.removeprefix('A: ')}",
-        "b": f"B: {b.removeprefix('B: ')}",
-        "delta": "B − A",
-        "delta_interval": "95% interval",
-        "p": "p",
-        "p_these_runs": "p, these runs",
-    }
-    notes = [f"{seeds}; {args.resamples:,} resamples, intervals of B − A over questions and seeds", TOLD]
-    notes.append("; ".join(f"{name}: {count:,}" for name, count in found.outcomes.items()))
-    notes += [FITTED] if found.split == CALIBRATION else []
-    drawn = EFFECT | {side: drawn_mean(side) for side in "ab"}
-    measures = [_row(one) for one in found.measures]
-    tables = [Table(f"{found.split}: B against A", columns, measures, notes, drawn)]
-    if found.kinds:
-        tables.append(
-            Table(
-                f"F1 by {found.sorted_by}",
-                columns | {"p_holm": "p, Holm"},
-                [_row(one) for one in found.kinds],
-                [f"Holm: p corrected for {len(found.kinds)} kinds"],
-                drawn,
-            )
-        )
-    if found.changed:
-        tables.append(_changed(found, examples))
-    return tables
+    tables = [measures_table(found, args.resamples), kinds_table(found), _changed(found, examples)]
+    return [table for table in tables if table.rows]
 
 
 def _changed(found: Comparison, examples: Mapping[str, Example]) -> Table:
@@ -169,20 +140,6 @@ def _texts(one: Changed, examples: Mapping[str, Example]) -> dict[str, Any]:
     )
     gold = list(dict.fromkeys(answer.text for answer in example.answers))
     return {"question": example.question, "gold": gold, "a_answers": a, "b_answers": b}
-
-
-def _row(one: Measured) -> dict[str, Any]:
-    return {
-        "name": one.name,
-        "questions": one.questions,
-        **mean_figures("a", one.a, one.a_sd),
-        **mean_figures("b", one.b, one.b_sd),
-        **effect_figures(one.effect, one.p_holm),
-    }
-
-
-def _seeds(count: int) -> str:
-    return "1 run" if count == 1 else f"{count} seeds"
 
 
 def _cut(text: str) -> str:

@@ -10,20 +10,24 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.errors import RunError
+from qa_arch.metrics.significance import RESAMPLES
 from qa_arch.results.against import against_baseline, find_group
 from qa_arch.results.beside import BesideSpec, beside
+from qa_arch.results.compare import compare
 from qa_arch.results.comparison import ALL_HEADINGS, Runs, Table, comparison
 from qa_arch.results.drawbacks import drawbacks
-from qa_arch.results.groups import by_label, group_runs
+from qa_arch.results.groups import Group, by_label, group_runs
 from qa_arch.results.openings import opened_note
 from qa_arch.results.record import RECORD, read_record
 from qa_arch.results.render import markdown
+from qa_arch.results.sides import effects_table
 from qa_arch.results.spec import (
     COUNT_HEADINGS,
     AgainstSpec,
     AnyTable,
     DotsSpec,
     DrawbacksSpec,
+    EffectsSpec,
     Globs,
     Published,
     SetSpec,
@@ -55,6 +59,8 @@ def _made(folder: Path, spec: AnyTable) -> Table:
         return _drawbacks(folder.parent / spec.drawbacks, spec)
     if isinstance(spec, AgainstSpec):
         return _against(folder, spec)
+    if isinstance(spec, EffectsSpec):
+        return _effects(folder, spec)
     return _runs(folder, spec)
 
 
@@ -168,12 +174,26 @@ def _drawbacks(folder: Path, spec: DrawbacksSpec) -> Table:
 
 def _against(folder: Path, spec: AgainstSpec) -> Table:
     """Nothing, before two systems are recorded."""
-    runs = [(folder / place, record) for place, record in _recorded(folder, spec.records)]
-    groups = group_runs([run for run in runs if spec.split in run[1].scores])
+    groups = _groups(folder, spec)
     if len(groups) < 2:
         return Table(spec.title, {}, [])
     baseline = find_group(groups, spec.baseline)
     return replace(against_baseline(groups, baseline, split=spec.split, spans=spec.spans), title=spec.title)
+
+
+def _effects(folder: Path, spec: EffectsSpec) -> Table:
+    """Nothing, before both systems are recorded."""
+    groups = _groups(folder, spec)
+    if not set(spec.effects) <= {group.label for group in groups}:
+        return Table(spec.title, {}, [])
+    a, b = (find_group(groups, label) for label in spec.effects)
+    return effects_table(compare(a, b, split=spec.split), RESAMPLES, spec.title)
+
+
+def _groups(folder: Path, spec: AgainstSpec | EffectsSpec) -> list[Group]:
+    """The systems that were scored on the split."""
+    runs = [(folder / place, record) for place, record in _recorded(folder, spec.records)]
+    return group_runs([run for run in runs if spec.split in run[1].scores])
 
 
 def _missing(wanted: Sequence[Wanted], runs: Runs) -> list[Wanted]:

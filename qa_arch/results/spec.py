@@ -15,7 +15,8 @@ One table, with everything but ``title`` optional:
 
 ``tables: [...]`` holds several such mappings. One with ``sets`` in place of the rest counts data
 sets, one with ``rows`` is a published table with ours beside it (``results.beside``), one with ``baseline``
-tests every system against that one,
+tests every system against that one, one with ``effects: [A, B]`` compares two in every measure and by
+kind of question.
 ``figures: [...]`` beside ``tables`` draws learning curves, scores by size, or a mark a run:
 
     tables:
@@ -161,7 +162,22 @@ class AgainstSpec:
     """Compare F1 on the answerable questions where "no answer" is never allowed."""
 
 
-AnyTable = TableSpec | SetsSpec | BesideSpec | DrawbacksSpec | AgainstSpec
+@dataclass(frozen=True)
+class EffectsSpec:
+    """One system against another: every measure, and F1 by kind of question (``results.sides``)."""
+
+    title: str
+    effects: list[str]
+    """The two labels: the second is measured against the first."""
+    records: Globs = "**"
+    split: Literal["dev", "calibration"] = "dev"
+
+    def __post_init__(self) -> None:
+        if len(self.effects) != 2:
+            raise ConfigError(f"effects: two systems are compared, not {len(self.effects)}")
+
+
+AnyTable = TableSpec | SetsSpec | BesideSpec | DrawbacksSpec | AgainstSpec | EffectsSpec
 
 
 @dataclass(frozen=True)
@@ -237,6 +253,8 @@ def _table(raw: Any) -> AnyTable:
         return read(DrawbacksSpec, raw)
     if isinstance(raw, Mapping) and "baseline" in raw:
         return read(AgainstSpec, raw)
+    if isinstance(raw, Mapping) and "effects" in raw:
+        return read(EffectsSpec, raw)
     spec = read(TableSpec, raw)
     _require(spec.columns, ALL_HEADINGS, "columns", "column")
     _require(spec.sort, ALL_HEADINGS, "sort", "column")

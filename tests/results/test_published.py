@@ -133,6 +133,26 @@ def test_every_system_is_tested_against_one(tmp_path, make_run, question_set):
     assert {row["model"]: row.get("delta", 0) > 0 for row in table.rows} == {"poor": False, "good": True}
 
 
+def test_two_systems_are_compared_by_kind(tmp_path, make_run, question_set):
+    (tmp_path / SPEC).write_text("tables: [{title: T, effects: [poor, good]}]")
+    for model, right in (("poor", 0.3), ("good", 0.95)):
+        assert experiment_tables(tmp_path) == []
+        run = make_run(f"{model}-13", question_set(again=20), model=model, right=right)
+        shutil.copytree(run, tmp_path / "records" / run.name)
+    (table,) = experiment_tables(tmp_path)
+    rows = {row["name"]: row for row in table.rows}
+    assert table.title == "T"
+    assert rows["F1"]["delta"] == pytest.approx(rows["F1"]["b_mean"] - rows["F1"]["a_mean"])
+    assert rows["F1"]["delta"] > 20
+    assert rows["F1"]["p_holm"] is None
+    assert {"negation", "entity_swap"} <= set(rows)
+    assert rows["negation"]["questions"] == 40
+    assert rows["negation"]["p_holm"] >= rows["negation"]["p"]
+    (tmp_path / SPEC).write_text("tables: [{title: T, effects: [poor]}]")
+    with pytest.raises(ConfigError, match="effects: two systems are compared, not 1"):
+        experiment_tables(tmp_path)
+
+
 def test_a_legend_of_many_systems_stays_on_the_page(tmp_path, make_record):
     """Figures 5.1 and 5.2: one panel, five models and as many again of the other batch size."""
     names = [f"{model} of batch {size}" for model in ("albert", "bert", "distilbert") for size in (6, 8)]
