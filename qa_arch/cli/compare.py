@@ -20,13 +20,12 @@ from qa_arch.results.compare import (
     Measured,
     against_baseline,
     compare,
-    find_group,
     p_value,
     span,
     spread,
 )
 from qa_arch.results.comparison import Table
-from qa_arch.results.groups import group_runs, one_system
+from qa_arch.results.groups import find_group, group_runs, one_system
 from qa_arch.results.questions import CALIBRATION, DEV
 from qa_arch.results.render import FORMATS, render
 from qa_arch.types.text import Example

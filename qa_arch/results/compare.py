@@ -207,14 +207,6 @@ def _scores(groups: Sequence[Group], split: str, spans: bool) -> tuple[dict[str,
     return scores, int(where.sum())
 
 
-def find_group(groups: Sequence[Group], label: str) -> Group:
-    """The group of that label; RunError lists those that there are."""
-    for group in groups:
-        if group.label == label:
-            return group
-    raise RunError(f"no system is called '{label}' (there are: {'; '.join(g.label for g in groups)})")
-
-
 def spread(mean: float, sd: float | None) -> str:
     return f"{mean:.2f}" if sd is None else f"{mean:.2f} ± {sd:.2f}"
 

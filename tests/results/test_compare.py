@@ -13,8 +13,8 @@ from qa_arch.data.squad import question_set as made_set
 from qa_arch.data.squad import write
 from qa_arch.errors import RunError
 from qa_arch.metrics.significance import effect, holm
-from qa_arch.results.compare import FITTED, against_baseline, compare, find_group, spread
-from qa_arch.results.groups import group_runs, one_system
+from qa_arch.results.compare import FITTED, against_baseline, compare, spread
+from qa_arch.results.groups import find_group, group_runs, one_system
 from qa_arch.results.questions import load_aligned, load_questions
 from qa_arch.results.record import QUESTIONS, RECORD, find_records, read_questions
 

@@ -103,7 +103,7 @@ def test_the_page_holds_what_the_records_say(runs, tmp_path):
     assert [group["label"] for group in value["groups"]] == ["bert", "proposed"]
     (one,) = value["sets"]
     assert one["texts"]
-    assert one["tests"]["baseline"] == 0
+    assert one["baseline"] == 0
     assert list(one["tests"]["effects"]) == ["1"]
     texts = json.loads(packs["0-texts"])
     assert [row[0] for row in texts["questions"]] == [e.question for e in questions.examples]

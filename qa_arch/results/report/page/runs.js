@@ -79,7 +79,7 @@ const signed = (value) => (value >= 0 ? "+" : "−") + fixed(Math.abs(value));
 
 function shownColumns() {
   const two = set()?.protocol !== "1.1";
-  const tested = set()?.tests.baseline !== null && set() !== undefined;
+  const tested = set() !== undefined && set().baseline !== null;
   return COLUMNS.filter((column) =>
     !(column.two && !two) && !(column.systems && state.rows === "runs") && !(column.runs && state.rows === "systems")
     && !(column.test && !tested));
@@ -150,7 +150,8 @@ function drawTableNotes() {
   if (now) {
     notes.push(`${now.name}: ${whole(now.questions)} questions, ${whole(now.unanswerable)} of them unanswerable; official SQuAD ${now.protocol} scores, metric ${now.metric}.`);
     if (now.protocol === "2.0") notes.push("Scores at the null margin that each run fitted on its calibration split; “F1 at 0” is at margin 0.");
-    if (now.tests.baseline !== null) notes.push(`ΔF1 against ${DATA.groups[now.tests.baseline].label}: bootstrap over questions and seeds, Holm-corrected over ${Object.keys(now.tests.effects).length} comparisons.`);
+    if (now.baseline !== null) notes.push(`ΔF1 against ${DATA.groups[now.baseline].label}: bootstrap over questions and seeds, Holm-corrected over ${Object.keys(now.tests.effects).length} comparisons.`);
+    else if (now.untested) notes.push(`Not tested: ${now.untested}.`);
     else notes.push("Tests against one of the systems: qa-arch report … --baseline NAME.");
   }
   notes.push(...DATA.notes);
