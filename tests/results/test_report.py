@@ -104,7 +104,7 @@ def test_the_page_holds_what_the_records_say(runs, tmp_path):
     (one,) = value["sets"]
     assert one["texts"]
     assert one["baseline"] == 0
-    assert list(one["tests"]["effects"]) == ["1"]
+    assert list(one["tests"]["f1"]["effects"]) == ["1"]
     texts = json.loads(packs["0-texts"])
     assert [row[0] for row in texts["questions"]] == [e.question for e in questions.examples]
     assert [texts["contexts"][row[1]] for row in texts["questions"]] == [

@@ -143,6 +143,24 @@ def test_the_table_sorts_filters_and_shows_runs(report, visit):
     assert len(table(page)) == 1
 
 
+def test_the_measure_that_is_chosen_is_compared(report, visit):
+    page = visit(report[0])
+    heads = "#table th"
+    seen = {}
+    for name in ("EM", "F1", "Spans"):
+        page.click(f"#measure button:text-is('{name}')")
+        assert {f"{name}, 95%", f"Δ{name}"} <= set(page.locator(heads).all_inner_texts())
+        assert f"Δ{name} against bert" in page.inner_text("#table-notes")
+        place = page.locator(heads).all_inner_texts().index(f"Δ{name}")
+        seen[name] = page.locator("#table tr[data-group='1'] td").nth(place).inner_text()
+    assert seen["F1"] != seen["Spans"]
+    assert "answerable questions, which no margin flatters" in page.inner_text("#table-notes")
+    assert page.inner_text("#figure-learned .empty") == "Not recorded."
+    assert page.inner_text("#figure-cost-batch h3") == "HasAns F1, never null and batch size"
+    page.click("#measure button:text-is('F1')")
+    assert page.locator("#figure-learned .scatterlayer .trace").count() >= 1
+
+
 def test_only_checked_systems_are_drawn(report, visit):
     page = visit(report[0])
     traces = page.locator("#figure-risk .scatterlayer .trace")

@@ -108,7 +108,7 @@ def test_the_baseline_is_looked_up_in_each_set(make_run, question_set, call, tmp
     assert "no system is called 'bert' (there are: proposed)" in err
     sets = page_parts(tmp_path / "r.html")[0]["sets"]
     assert [one["baseline"] is not None for one in sets] == [True, False, False]
-    assert [bool(one["tests"]["effects"]) for one in sets] == [True, False, False]
+    assert [bool(one["tests"]["f1"]["effects"]) for one in sets] == [True, False, False]
     assert [one["untested"] is None for one in sets] == [True, False, False]
     code, _, err = call(folder, "--baseline", "gpt", "-o", tmp_path / "none.html")
     assert code == 5
@@ -121,5 +121,5 @@ def test_committed_collections_are_reported_together_against_a_baseline(call, tm
     code, *_ = call(*folders, "--baseline", "bert", "-o", tmp_path / "r.html")
     assert code == 0
     sets = page_parts(tmp_path / "r.html")[0]["sets"]
-    assert any(one["tests"]["effects"] for one in sets)
+    assert any(one["tests"]["f1"]["effects"] for one in sets)
     assert all(one["untested"] or one["baseline"] is not None or not one["curves"] for one in sets)

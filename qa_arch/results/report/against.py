@@ -15,6 +15,9 @@ from qa_arch.results.questions import Floats, Questions
 TESTED = 24
 """Systems that are tested against the baseline; beyond that the correction leaves little to find."""
 RESAMPLES = 2_000
+SPANS = "spans"
+MEASURES = ("exact", "f1", SPANS)
+"""What the page can be switched to; the last where some questions have no answer, else it is F1."""
 
 
 def find_baselines(
@@ -40,16 +43,39 @@ def find_baselines(
     return found
 
 
-def significance(rows: Mapping[int, Sequence[Questions]], reference: int | None) -> dict[str, Any]:
-    """Intervals of every group whose ``rows`` these are, and tests of the others against ``reference``."""
-    scores: dict[int, Floats] = {
-        group: 100 * np.stack([one.f1 for one in members]) for group, members in rows.items()
-    }
-    intervals = {str(g): list(bootstrap_interval(of, resamples=RESAMPLES)) for g, of in scores.items()}
-    if reference is None or reference not in scores:
+def significance(
+    rows: Mapping[int, Sequence[Questions]], reference: int | None, measures: Sequence[str]
+) -> dict[str, Any]:
+    """By measure, intervals of every group whose ``rows`` tell it, and tests of the others against
+    ``reference``."""
+    found = {}
+    for measure in measures:
+        of_runs = {group: [scores(one, measure) for one in members] for group, members in rows.items()}
+        known = {group: [one for one in of if one is not None] for group, of in of_runs.items()}
+        found[measure] = _tested(
+            {group: np.stack(known[group]) for group, of in of_runs.items() if len(known[group]) == len(of)},
+            reference,
+        )
+    return found
+
+
+def scores(rows: Questions, measure: str) -> Floats | None:
+    """``(N,)``, percent: of every question, or for ``spans`` of the answerable ones, where "no answer" is
+    never allowed. None where the rows tell no best spans of some, or there is no such question."""
+    if measure != SPANS:
+        return 100 * np.asarray(getattr(rows, measure))
+    assert rows.span_f1 is not None, "completed by with_spans"
+    best = 100 * rows.span_f1[rows.answerable]
+    return None if np.isnan(best).any() or not best.size else best
+
+
+def _tested(stacked: Mapping[int, Floats], reference: int | None) -> dict[str, Any]:
+    """``stacked`` is ``(R, N)`` by group."""
+    intervals = {str(g): list(bootstrap_interval(of, resamples=RESAMPLES)) for g, of in stacked.items()}
+    if reference is None or reference not in stacked:
         return {"intervals": intervals, "effects": {}}
-    others = [group for group in scores if group != reference][:TESTED]
-    found = {g: effect(scores[reference], scores[g], resamples=RESAMPLES) for g in others}
+    others = [group for group in stacked if group != reference][:TESTED]
+    found = {g: effect(stacked[reference], stacked[g], resamples=RESAMPLES) for g in others}
     corrected = holm([found[group].p_bootstrap for group in others])
     effects = {
         str(group): {

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.errors import RunError
+from qa_arch.results.compare import FITTED
 from qa_arch.results.comparison import Measure, Runs, measure_of
 from qa_arch.results.errors import Mistakes, mistakes
 from qa_arch.results.facets import Facet, facets
 from qa_arch.results.groups import Group, differing, group_runs
 from qa_arch.results.questions import CALIBRATION, Questions, load_questions, questions_folder
 from qa_arch.results.record import QUESTIONS, RunRecord
-from qa_arch.results.report.against import find_baselines, significance
+from qa_arch.results.report.against import MEASURES, SPANS, find_baselines, scores, significance
 from qa_arch.results.report.curves import by_level, curves, with_spans
 from qa_arch.results.summary import finite
 from qa_arch.types.text import QuestionSet
@@ -31,7 +32,7 @@ FIGURES = (
     "answerable_recall",
 )
 POINTS = ("calibrated", "never_null", "margin_0", "oracle", "given")
-EPOCH = ("train_loss", "calibration_loss", "calibration_exact", "calibration_f1")
+EPOCH = ("train_loss", "calibration_loss", *(f"calibration_{name}" for name in ("exact", "f1", "spans_f1")))
 
 
 @dataclass
@@ -226,6 +227,7 @@ def _set(
     by_group: dict[int, list[Questions]] = {}
     for number, rows in one.rows.items():
         by_group.setdefault(order[id(runs[number][1])], []).append(rows)
+    measures = [name for name in MEASURES if name != SPANS or one.about.get("unanswerable")]
     drawn = {str(number): curves(rows) for number, rows in one.rows.items()}
     return {
         "key": one.key,
@@ -251,12 +253,21 @@ def _set(
             }
             for facet in one.facets
         ],
-        "tests": significance(by_group, baseline),
+        "measures": measures,
+        "spans": _spans(one) if SPANS in measures else {},
+        "tests": significance(by_group, baseline, measures),
+        "note": FITTED if one.split == CALIBRATION else None,
         "baseline": baseline if baseline in by_group else None,
         "untested": untested,
         "partial": any(one["area"] is None for one in drawn.values()),
         "texts": one.questions is not None,
     }
+
+
+def _spans(one: ScoredSet) -> dict[str, float]:
+    """By run, F1 on the answerable questions where "no answer" is never allowed."""
+    best = {str(number): scores(rows, SPANS) for number, rows in one.rows.items()}
+    return {number: float(found.mean()) for number, found in best.items() if found is not None}
 
 
 def _references(one: ScoredSet, runs: Runs) -> list[dict[str, Any]]:

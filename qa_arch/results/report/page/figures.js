@@ -18,8 +18,10 @@ function drawLearning() {
     ...runs.map((run) => line(run, epochs(run), column(run, "calibration_loss"))),
     chosen("calibration_loss"),
   ], { xaxis: axis, yaxis: { title: "loss" } });
-  const key = `calibration_${state.measure}`;
-  figure(parent, "learned", `Calibration ${MEASURES[state.measure]} by epoch`, "On the held-out calibration split, by which the epoch is chosen.",
+  const key = state.measure === "spans" ? "calibration_spans_f1" : `calibration_${state.measure}`;
+  const title = `Calibration ${nameOf(state.measure)} by epoch`;
+  if (!runs.some((run) => column(run, key).some((value) => value !== null))) return absent(parent, "learned", title, "Not recorded.");
+  figure(parent, "learned", title, "On the held-out calibration split, by which the epoch is chosen.",
     [...runs.map((run) => line(run, epochs(run), column(run, key))), chosen(key)], { xaxis: axis, yaxis: { title: `${MEASURES[state.measure]}, %` } });
 }
 
@@ -30,13 +32,13 @@ const COSTS = {
 function drawCost() {
   const parent = byId("cost-figures");
   const name = MEASURES[state.measure];
-  const scored = runsOfSet().filter((run) => point(run)[state.measure] !== undefined);
+  const scored = runsOfSet().filter((run) => scoreOf(run, state.measure) !== null);
   for (const [key, [title, unit]] of Object.entries(COSTS)) {
     const known = scored.filter((run) => DATA.runs[run][key] !== null && DATA.runs[run][key] !== undefined);
     const heading = `${name} and ${title}`;
     if (!known.length) { absent(parent, `cost-${key}`, heading, "Not recorded."); continue; }
     const value = (run) => DATA.runs[run][key];
-    const score = (run) => point(run)[state.measure];
+    const score = (run) => scoreOf(run, state.measure);
     const drawn = known.filter((run) => state.slots.has(DATA.runs[run].group));
     const others = known.filter((run) => !state.slots.has(DATA.runs[run].group));
     const numbers = known.map(value).filter((v) => typeof v === "number" && v > 0);
@@ -132,7 +134,7 @@ function drawBreakdowns() {
   if (!facets.length) return noRows(parent, [["breakdown", "By kind of question"]]);
   for (const facet of facets) {
     const names = facet.names.map((name, i) => `${name}  (${whole(facet.count[i])})`);
-    const at = state.measure === "exact" ? 0 : 1;
+    const at = Object.keys(MEASURES).indexOf(state.measure);
     const step = Math.min(0.13, 0.7 / groups.length);
     const traces = groups.map((group, place) => {
       const runs = runsOf(group).filter((run) => facet.runs[run]);

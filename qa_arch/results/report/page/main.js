@@ -3,7 +3,7 @@ function drawBar() {
   const chips = [...state.slots.keys()].map((group) => make("li", {}, make("button", { type: "button", title: "Do not draw", onclick: () => { select(group, false); changed(); } },
     keyOf(group), make("span", {}, DATA.groups[group].label))));
   byId("chips").replaceChildren(...chips);
-  choice(byId("measure"), MEASURES, state.measure, (key) => { state.measure = key; changed(); });
+  choice(byId("measure"), Object.fromEntries(measures().map((key) => [key, MEASURES[key]])), state.measure, (key) => { state.measure = key; changed(); });
   choice(byId("rows"), { systems: "Systems", runs: "Runs" }, state.rows, (key) => { state.rows = key; drawBar(); drawTable(); });
 }
 
@@ -29,6 +29,7 @@ function folded(summary, lines) {
 
 function chooseSet(number) {
   state.set = number;
+  if (!measures().includes(state.measure)) state.measure = "f1";
   selectBest();
   buildBrowser(); // before anything is drawn: what it held is of the other set
   changed();
