@@ -84,6 +84,7 @@ def report(make_run, question_set, tmp_path):
     context = np.array([[0, 3], [4, 8], [9, 14], [15, 17]], np.int32)
     asked = np.array([[0, 4], [5, 8]], np.int32)
     write_attention(folder, [AttentionMap("q1-0", questions.fingerprint, weights, context, asked)])
+    (folder / "model").mkdir()
     runs = find_records([folder.parent])
     return write_report(runs, tmp_path / "r.html", questions=questions, baseline="bert").path, questions
 
@@ -107,7 +108,9 @@ def test_every_figure_is_drawn_at_every_width(report, visit, dark):
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 900})
         page.wait_for_selector("#figure-attention .heatmaplayer image", state="attached")
-        assert "--keep-attention ID ID" in page.inner_text("#attention-view .command")
+        (shown,) = page.locator("#attention-view .command").all_inner_texts()
+        assert shown.startswith("qa-arch predict")
+        assert shown.endswith("--keep-attention ID ID")
         until(page, fits_everywhere)
         check_figures(page, width)
 
@@ -289,3 +292,19 @@ def test_one_run_without_texts_says_what_is_missing(make_run, question_set, tmp_
     assert "--data FILE" in page.inner_text("#breakdowns")
     assert "No run of this set has a match-LSTM" in page.inner_text("#attention")
     assert page.inner_text("#question-list .asked >> nth=0") == "q1-0"
+
+
+def test_a_record_without_weights_is_to_be_trained_again(make_run, question_set, tmp_path, visit):
+    matching = {"blocks": {"match": 5}, "total": 9}
+    folder = make_run("published", question_set(), parameters=matching)
+    page = visit(write_report(find_records([folder]), tmp_path / "r.html").path)
+    again = "runs/again/published"
+    assert page.locator("#attention .command").all_inner_texts() == [
+        f"qa-arch train --config-from {folder} --folder {again}",
+        f"qa-arch predict {again} --data FILE --out predictions --keep-attention ID ID",
+    ]
+    assert "came without weights" in page.inner_text("#attention")
+    (folder / "model").mkdir()
+    page = visit(write_report(find_records([folder]), tmp_path / "r.html").path)
+    (shown,) = page.locator("#attention .command").all_inner_texts()
+    assert shown.startswith(f"qa-arch predict {folder} --data FILE")

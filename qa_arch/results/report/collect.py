@@ -14,7 +14,7 @@ from qa_arch.results.errors import Mistakes, mistakes
 from qa_arch.results.facets import Facet, facets
 from qa_arch.results.groups import Group, differing, group_runs
 from qa_arch.results.questions import CALIBRATION, Questions, load_questions, questions_folder
-from qa_arch.results.record import QUESTIONS, RunRecord
+from qa_arch.results.record import MODEL, QUESTIONS, RunRecord
 from qa_arch.results.report.against import MEASURES, SPANS, find_baselines, scores, significance
 from qa_arch.results.report.curves import by_level, curves, with_spans
 from qa_arch.results.summary import finite
@@ -180,6 +180,7 @@ def _run(folder: Path, record: RunRecord, group: int) -> dict[str, Any]:
         "memory": record.peak_memory_mb,
         "rate": record.examples_per_second,
         "margin": record.margin.get("value"),
+        "weights": (folder / MODEL).is_dir(),
         "matching": "match" in record.parameters.get("blocks", {}),
         "fitted_on": record.margin.get("fitted_on"),
         "epochs": [{key: finite(epoch.get(key)) for key in EPOCH} for epoch in record.epochs],

@@ -22,7 +22,7 @@ function drawLearning() {
   const title = `Calibration ${nameOf(state.measure)} by epoch`;
   if (!runs.some((run) => column(run, key).some((value) => value !== null))) return absent(parent, "learned", title, "Not recorded.");
   figure(parent, "learned", title, "On the held-out calibration split, by which the epoch is chosen.",
-    [...runs.map((run) => line(run, epochs(run), column(run, key))), chosen(key)], { xaxis: axis, yaxis: { title: `${MEASURES[state.measure]}, %` } });
+    [...runs.map((run) => line(run, epochs(run), column(run, key))), chosen(key)], { xaxis: axis, yaxis: { title: `${nameOf(state.measure)}, %` } });
 }
 
 const COSTS = {
@@ -31,7 +31,7 @@ const COSTS = {
 };
 function drawCost() {
   const parent = byId("cost-figures");
-  const name = MEASURES[state.measure];
+  const name = nameOf(state.measure);
   const scored = runsOfSet().filter((run) => scoreOf(run, state.measure) !== null);
   for (const [key, [title, unit]] of Object.entries(COSTS)) {
     const known = scored.filter((run) => DATA.runs[run][key] !== null && DATA.runs[run][key] !== undefined);
@@ -148,7 +148,7 @@ function drawBreakdowns() {
     });
     figure(parent, `by-${facet.key}`, facet.title, "", traces, {
       height: 64 + 34 * names.length, margin: { l: 10, r: 14, t: 6, b: 36 },
-      xaxis: { title: `${MEASURES[state.measure]}, %`, range: [-3, 103] }, yaxis: { range: [names.length - 0.5, -0.5], ticks: "", tickvals: names.map((_, level) => level), ticktext: names.map(escapeHtml) },
+      xaxis: { title: `${nameOf(state.measure)}, %`, range: [-3, 103] }, yaxis: { range: [names.length - 0.5, -0.5], ticks: "", tickvals: names.map((_, level) => level), ticktext: names.map(escapeHtml) },
     });
   }
   if (!set().texts) {
