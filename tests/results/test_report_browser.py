@@ -160,8 +160,25 @@ def test_the_measure_that_is_chosen_is_compared(report, visit):
     assert "answerable questions, which no margin flatters" in page.inner_text("#table-notes")
     assert page.inner_text("#figure-learned .empty") == "Not recorded."
     assert page.inner_text("#figure-cost-batch h3") == "HasAns F1, never null and batch size"
+    levels = page.locator("#figure-by-answerable .yaxislayer-above text")
+    assert levels.all_text_contents() == ["yes  (12)"], "the others have no spans to find"
     page.click("#measure button:text-is('F1')")
+    assert levels.count() == 2
     assert page.locator("#figure-learned .scatterlayer .trace").count() >= 1
+
+
+def test_long_names_and_commands_are_whole_on_a_phone(make_run, question_set, tmp_path, visit):
+    """Names wrap and are not cut; an option stays with its hyphens."""
+    name = "a_system_of_many_words_and_settings lr=0.0001"
+    folder = make_run("published", question_set(), model=name, parameters={"blocks": {"match": 5}})
+    page = visit(write_report(find_records([folder]), tmp_path / "r.html").path, WIDTHS[0])
+    inside = page.locator("td.name").first.evaluate("(cell) => [cell.scrollWidth, cell.clientWidth]")
+    assert inside[0] <= inside[1]
+    words = page.locator(".command span").evaluate_all(
+        "(all) => all.map((w) => [w.innerText, w.offsetHeight])"
+    )
+    assert {height for word, height in words if word.startswith("--")} == {dict(words)["qa-arch"]}
+    assert page.inner_text("#about-list dd >> nth=1").startswith("1, of 1 system;")
 
 
 def test_only_checked_systems_are_drawn(report, visit):

@@ -2,7 +2,8 @@
 const DIRECTIONS = { 0: "forward", 1: "backward" };
 const looked = { run: null, at: 0, direction: 0 };
 
-const command = (text) => make("code", { class: "command" }, text);
+/** Words stay whole, options with their hyphens, as far as they fit. */
+const command = (text) => make("code", { class: "command" }, text.split(" ").flatMap((word, i) => [i ? " " : "", make("span", {}, word)]));
 const keepCommand = (folder) => command(`qa-arch predict ${folder} --data FILE --out predictions --keep-attention ID ID`);
 
 /** How attention is kept for more questions; a record that came without its weights is trained again first. */

@@ -134,7 +134,7 @@ function bodyRow(row, columns, best) {
       const box = make("input", { type: "checkbox", onchange: (event) => { select(row.group, event.target.checked); changed(); } });
       box.checked = drawn;
       box.disabled = !drawn && state.slots.size >= COLOURS;
-      return make("td", { class: "text name", title: text }, make("label", { class: "pick" }, box, keyOf(row.group), text));
+      return make("td", { class: "text name", title: text }, make("label", { class: "pick" }, box, keyOf(row.group), make("span", {}, breakable(text))));
     }
     const status = column.key === "status" && text !== "ok";
     const top = column.score && rowsCount() > 1 && row.cell(column.key) === best[column.key];

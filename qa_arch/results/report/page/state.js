@@ -35,6 +35,8 @@ const colourOf = (group) => (state.slots.has(group) ? css(`--c${state.slots.get(
 /** The mark of a system: colour and shape as in the figures. */
 const keyOf = (group) =>
   make("span", state.slots.has(group) ? { class: `key s${state.slots.get(group)}`, style: `--k: var(--c${state.slots.get(group)})` } : { class: "key" });
+/** A name that may break behind its joints, where there is little room. */
+const breakable = (name) => name.split(/(?<=[_=/])/).flatMap((part, i) => (i ? [make("wbr"), part] : [part]));
 const labelOf = (run) => {
   const { group, seed } = DATA.runs[run];
   return runsOf(group).length > 1 ? `${DATA.groups[group].label}, seed ${seed}` : DATA.groups[group].label;
