@@ -114,15 +114,15 @@ class SpanLogistic:
     def choose(self, train: QuestionSet, held: QuestionSet, note: Callable[[dict[str, Any]], None]) -> Chosen:
         """Train until a pass brings nothing, and go back to the pass and penalty that answer ``held`` best.
 
-        ``note`` gets what ``fit`` yields, with ``calibration_f1`` by penalty. Of equals the earlier pass
-        and the smaller column win.
+        ``note`` gets what ``fit`` yields, with ``calibration_f1_by_l2``: one for each penalty. Of equals the
+        earlier pass and the smaller column win.
         """
         best: Chosen | None = None
         kept = self.weight[:, 0]
         for done in self.fit(train):
             answered = [self.predict(held, column) for column in range(len(self.settings.l2))]
             f1 = [score(held, {a.id: a.text(math.inf) for a in answers}).f1 for answers in answered]
-            note({**done, "calibration_f1": f1})
+            note({**done, "calibration_f1_by_l2": f1})
             column = max(range(len(f1)), key=f1.__getitem__)
             if best is None or f1[column] > best.f1:
                 best = Chosen(done["pass"], column, f1[column], answered[column])

@@ -96,7 +96,7 @@ def logistic_regression(args: argparse.Namespace, sets: Sets) -> tuple[RunRecord
 
     def note(done: dict[str, Any]) -> None:
         record.epochs.append(done)
-        loss, f1 = ([round(value, 2) for value in done[key]] for key in ("loss", "calibration_f1"))
+        loss, f1 = ([round(value, 2) for value in done[key]] for key in ("loss", "calibration_f1_by_l2"))
         log.info("pass %d: by penalty %s, loss %s, calibration F1 %s", done["pass"], settings.l2, loss, f1)
 
     begun = time.perf_counter()
@@ -104,6 +104,8 @@ def logistic_regression(args: argparse.Namespace, sets: Sets) -> tuple[RunRecord
     record.seconds["fit"] = round(sum(done["train_seconds"] for done in record.epochs), 3)
     record.seconds["fit_with_validation"] = round(time.perf_counter() - begun, 3)
     record.epochs[chosen.number - 1]["chosen_l2"] = settings.l2[chosen.column]
+    for done in record.epochs:  # the curve of one model, as every record has it
+        done["calibration_f1"] = done["calibration_f1_by_l2"][chosen.column]
     record.parameters["total"] = int((model.weight[:, chosen.column] != 0).sum())
     answers = {"calibration": chosen.answers}
     begun = time.perf_counter()

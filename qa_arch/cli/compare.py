@@ -12,10 +12,10 @@ from typing import Any
 from qa_arch.cli.runs import find_runs, open_scored
 from qa_arch.errors import ConfigError
 from qa_arch.metrics.significance import RESAMPLES
-from qa_arch.results.against import against_baseline, find_group
+from qa_arch.results.against import against_baseline
 from qa_arch.results.compare import Changed, Comparison, compare
 from qa_arch.results.comparison import Drawn, Table
-from qa_arch.results.groups import group_runs, one_system, same_measure
+from qa_arch.results.groups import find_group, group_runs, one_system, same_measure
 from qa_arch.results.questions import DEV
 from qa_arch.results.render import FORMATS, render
 from qa_arch.results.sides import kinds_table, measures_table

@@ -21,6 +21,8 @@ from yaml import YAMLError  # type: ignore[import-untyped]
 from qa_arch.config.check import suggest
 from qa_arch.config.find import conf_folder
 from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.results.publish import local
+from qa_arch.results.record import RECORD, read_record
 
 LAUNCHER = "hydra/launcher=isolated"
 """Processes of its own for each point; from ``hydra_plugins``."""
@@ -92,9 +94,13 @@ def _launcher(overrides: Sequence[str]) -> list[str]:
 
 
 def merge(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
-    """The config in ``path`` with ``overrides`` of single settings on top; ``validate`` finds typos."""
+    """The config in ``path`` with ``overrides`` of single settings on top; ``validate`` finds typos.
+
+    ``path`` is a config, or a record, which holds its own.
+    """
     try:
-        base = OmegaConf.load(path)
+        recorded = path.name == RECORD
+        base = OmegaConf.create(local(read_record(path).config)) if recorded else OmegaConf.load(path)
         if not isinstance(base, DictConfig):
             raise ConfigError(f"{path}: holds no settings")
         changes = OmegaConf.from_dotlist(list(overrides))

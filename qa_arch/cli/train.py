@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="A,B,...",
         help=f"train several side by side and compare; 'all' is {','.join(CONTENDERS)}",
     )
-    add("--config-from", metavar="RUN", help="repeat the config of a run (overrides still apply)")
+    add("--config-from", metavar="RUN", help="repeat the config of a run or a record (overrides still apply)")
     add(
         "--if-exists",
         choices=("fail", "replace", "resume"),
@@ -133,9 +133,9 @@ def _settings(args: argparse.Namespace, model: str | None) -> dict[str, Any]:
     if not args.config_from:
         return compose([*args.overrides, *([f"model={model}"] if model else [])])
     source = Path(args.config_from)
-    path = source / CONFIG if source.is_dir() else source
+    path = next((path for path in (source / CONFIG, source / RECORD) if path.is_file()), source)
     if not path.is_file():
-        raise RunError(f"{path}: no such config; give a run folder or a {CONFIG}")
+        raise RunError(f"{source}: no such config; give a run folder, a {CONFIG} or a record's {RECORD}")
     return merge(path, args.overrides)
 
 

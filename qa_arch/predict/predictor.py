@@ -27,10 +27,10 @@ from qa_arch.predict.precision import Precision, lower
 from qa_arch.predict.question_types import with_types
 from qa_arch.predict.reading import read_out
 from qa_arch.predict.selection import SelectionPredictor
-from qa_arch.results.record import RunRecord, read_record
+from qa_arch.results.record import MODEL, RunRecord, read_record
 from qa_arch.types.text import Answer, Example, QuestionSet, SelectionSet
 
-MODEL, TYPES = "model", "types"
+TYPES = "types"
 """Folders: of the model in a run, and in that of the classifier of questions whose classes it reads."""
 PART = 1000
 """Questions held at once where a set is read in parts: enough to sort windows by length."""
@@ -135,6 +135,11 @@ def load(
         raise RunError(
             f"{folder}: the run's status is '{record.status}', only a finished one can answer;"
             " go on with it: qa-arch train --config-from RUN --folder RUN --if-exists resume"
+        )
+    if not (folder / MODEL).is_dir():
+        raise RunError(
+            f"{folder}: has no weights (no folder {MODEL}), as a published record has none; train the run"
+            f" again: qa-arch train --config-from {folder} --folder RUN"
         )
     config = validate(record.config)
     selects = config.model["task"] in SELECTING

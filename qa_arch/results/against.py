@@ -25,14 +25,6 @@ from qa_arch.results.questions import CALIBRATION, DEV, Floats, load_aligned, st
 _HEADINGS = {"exact": "EM", "f1": "F1", "spans_f1": SPANS}
 
 
-def find_group(groups: Sequence[Group], label: str) -> Group:
-    """The group of that label; RunError lists those that there are."""
-    for group in groups:
-        if group.label == label:
-            return group
-    raise RunError(f"no system is called '{label}' (there are: {'; '.join(g.label for g in groups)})")
-
-
 def against_baseline(
     groups: Sequence[Group],
     baseline: Group,

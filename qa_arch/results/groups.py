@@ -16,6 +16,8 @@ from qa_arch.results.record import RunRecord
 _ASIDE = {*NEUTRAL, *PLACES, "seed"}
 """Settings that do not make another system; the data counts by its fingerprint."""
 _PREFIXES = ("logger.", "references.")
+MOST_NAMES = 6
+"""Names that a message lists."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,27 @@ class Group:
     @property
     def record(self) -> RunRecord:
         return self.runs[0][1]
+
+
+def find_group(groups: Sequence[Group], name: str) -> Group:
+    """The group of that label, or else the only one of the model of that name.
+
+    RunError where there is none, or several of the model; it lists those that could be meant.
+    """
+    found = [group for group in groups if group.label == name]
+    found = found or [group for group in groups if group.record.model == name]
+    if not found:
+        raise RunError(f"no system is called '{name}' (there are: {listed([g.label for g in groups])})")
+    if len(found) > 1:
+        labels = listed([group.label for group in found])
+        raise RunError(f"'{name}' is the model of {len(found)} systems ({labels}); name one of them in full")
+    return found[0]
+
+
+def listed(names: Sequence[str]) -> str:
+    """A few of the names, and how many more there are."""
+    more = len(names) - MOST_NAMES
+    return "; ".join(names[:MOST_NAMES]) + (f"; and {more} more" if more > 0 else "")
 
 
 def settings(record: RunRecord) -> dict[str, Any]:

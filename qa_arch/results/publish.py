@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from dataclasses import replace
@@ -11,10 +12,14 @@ from typing import Any
 
 from qa_arch.config.files import write_with
 from qa_arch.errors import RunError
+from qa_arch.results.attention import ATTENTION
 from qa_arch.results.questions import DEV, questions_folder
 from qa_arch.results.record import QUESTIONS, read_record
 
+log = logging.getLogger(__name__)
 DATA = "QA_ARCH_DATA"
+MOST_ATTENTION = 2**20
+"""Bytes of kept attention that are copied; one question takes some tens of thousands."""
 PREFIXES = ("insuranceqa:", "types:")
 """Stand before the path in a source of these data sets (``data.insuranceqa``, ``data.question_types``)."""
 
@@ -23,7 +28,8 @@ def publish(run: Path, folder: Path) -> Path:
     """Copy ``run`` into ``folder/<name of the run>`` and return that.
 
     Absolute paths of the config keep what stands below the data folder (``$QA_ARCH_DATA/...``) or the
-    working folder; the config hash does not depend on them. Raises RunError for a run that is still
+    working folder; the config hash does not depend on them. Attention that was kept for a few questions
+    goes along; where it is large it is left out, and the log says so. Raises RunError for a run that is still
     running or whose record holds any other absolute path.
     """
     record = read_record(run)
@@ -38,7 +44,33 @@ def publish(run: Path, folder: Path) -> Path:
         if rows.is_file():
             copy = questions_folder(target, split) / QUESTIONS
             write_with(copy, partial(shutil.copyfile, rows))
+    _copy_attention(run, target)
     return target
+
+
+def local(value: Any) -> Any:
+    """Settings of a published record as this machine has them: the reverse of what ``publish`` makes of
+    paths in the data folder, which is ``data`` where no variable names it."""
+    if isinstance(value, dict):
+        return {key: local(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [local(item) for item in value]
+    if not isinstance(value, str):
+        return value
+    return value.replace(f"${DATA}/", f"{os.environ.get(DATA, 'data')}/")
+
+
+def _copy_attention(run: Path, target: Path) -> None:
+    kept = run / ATTENTION
+    if not kept.is_file():
+        return
+    size = kept.stat().st_size
+    if size > MOST_ATTENTION:
+        log.warning(
+            "%s: %.1f MiB, left out (at most %d MiB are copied)", kept, size / 2**20, MOST_ATTENTION // 2**20
+        )
+        return
+    write_with(target / ATTENTION, partial(shutil.copyfile, kept))
 
 
 def _portable(value: Any, where: str) -> Any:

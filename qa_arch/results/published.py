@@ -11,12 +11,12 @@ from typing import Any
 
 from qa_arch.errors import RunError
 from qa_arch.metrics.significance import RESAMPLES
-from qa_arch.results.against import against_baseline, find_group
+from qa_arch.results.against import against_baseline
 from qa_arch.results.beside import BesideSpec, beside
 from qa_arch.results.compare import compare
 from qa_arch.results.comparison import ALL_HEADINGS, Runs, Table, comparison
 from qa_arch.results.drawbacks import drawbacks
-from qa_arch.results.groups import Group, by_label, group_runs
+from qa_arch.results.groups import Group, by_label, find_group, group_runs
 from qa_arch.results.openings import opened_note
 from qa_arch.results.record import RECORD, read_record
 from qa_arch.results.render import markdown

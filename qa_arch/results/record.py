@@ -18,6 +18,8 @@ from qa_arch.errors import RunError
 SCHEMA_VERSION = 1
 RECORD = "run.json"
 QUESTIONS = "questions.parquet"
+MODEL = "model"
+"""The folder of a run's weights, its encoder and its tokenizer; what is published has none."""
 Status = Literal["running", "ok", "oom", "failed", "killed"]
 _SHAPES = {"dict": dict, "list": list}
 

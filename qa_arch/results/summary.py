@@ -163,9 +163,10 @@ def sparkline(values: Sequence[float | None]) -> str:
     return "".join(" " if value is None else _BARS[round((value - low) / step)] for value in shown)
 
 
-def finite(value: float | None) -> float | None:
-    """None for the loss of a training that has run away: JSON has neither NaN nor infinity."""
-    return value if value is not None and math.isfinite(value) else None
+def finite(value: Any) -> float | None:
+    """None for what is no number, and for the loss of a training that has run away: JSON has neither NaN
+    nor infinity."""
+    return value if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def _settings(record: RunRecord) -> list[tuple[str, str]]:
@@ -243,7 +244,7 @@ def _scores(record: RunRecord) -> Table:
 def _curves(epochs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, list[float | None]]]:
     curves = []
     for key, name in _CURVES.items():
-        values = [epoch.get(key) for epoch in epochs]
+        values = [value if isinstance(value := epoch.get(key), int | float) else None for epoch in epochs]
         if any(value is not None for value in values):
             curves.append((name, sparkline(values), values))
     return curves

@@ -20,7 +20,7 @@ from qa_arch.config.identity import config_hash
 from qa_arch.config.launched import launched
 from qa_arch.config.schema import Config, Trainer
 from qa_arch.predict import store
-from qa_arch.predict.predictor import MODEL
+from qa_arch.results.record import MODEL
 from qa_arch.training import strategies
 from qa_arch.training.callbacks import History, KeepBest, RandomState, SameConfig
 from qa_arch.training.checkpoint import DurableCheckpoints, KeepLast, newest

@@ -17,9 +17,8 @@ from qa_arch.config.schema import Config
 from qa_arch.config.target import TRUSTED
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.predict import store
-from qa_arch.predict.predictor import MODEL
 from qa_arch.results import provenance
-from qa_arch.results.record import RunRecord
+from qa_arch.results.record import MODEL, RunRecord
 from qa_arch.training import machine, strategies
 from qa_arch.training.checkpoint import LAST
 from qa_arch.training.fitting import Fit, fit

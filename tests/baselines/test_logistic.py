@@ -316,7 +316,9 @@ def test_the_best_pass_and_penalty_are_kept(script, patience, number, column, ma
     assert [a.best.text == "x" for a in chosen.answers].count(False) == right
     assert chosen.f1 == 25 * right
     assert [done["pass"] for done in noted] == list(range(1, made + 1))
-    assert [done["calibration_f1"] for done in noted] == [[25 * n for n in row] for row in script[:made]]
+    assert [done["calibration_f1_by_l2"] for done in noted] == [
+        [25 * n for n in row] for row in script[:made]
+    ]
 
 
 @pytest.mark.parametrize("settings", [{"passes": 0}, {"l2": ()}, {"l2": (0.1, -1.0)}], ids=str)

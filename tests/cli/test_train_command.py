@@ -122,6 +122,24 @@ def test_config_from_repeats_the_run(qa_arch, trained, tmp_path):
     assert second.margin == first.margin
 
 
+def test_config_from_takes_a_published_record(qa_arch, trained, tmp_path, monkeypatch):
+    """Its folder has neither config.yaml nor weights, and names the data folder by its variable."""
+    record = read_record(trained)
+    data = {**record.config["data"], "train": "$QA_ARCH_DATA/train.json"}
+    replace(record, config={**record.config, "data": data}).write(tmp_path / "published")
+    monkeypatch.setenv("QA_ARCH_DATA", "/here")
+    for source in (tmp_path / "published", tmp_path / "published" / "run.json"):
+        code, out, _ = qa_arch("train", "--config-from", source, "optim.lr=0.5", "--dry-run")
+        assert code == 0
+        found = yaml.safe_load(out)
+        assert found["data"]["train"] == "/here/train.json"
+        assert found["optim"]["lr"] == 0.5
+        assert found["model"] == record.config["model"]
+    code, _, err = qa_arch("train", "--config-from", tmp_path / "none", "--dry-run")
+    assert code == 5
+    assert "no such config" in err
+
+
 def test_config_from_takes_single_settings(qa_arch, trained):
     repeat = ("train", "--config-from", trained, "--dry-run")
     assert yaml.safe_load(qa_arch(*repeat, "model.dropout=0.3")[1])["model"]["dropout"] == 0.3

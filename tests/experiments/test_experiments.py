@@ -16,6 +16,7 @@ from pages import commands, points
 
 from qa_arch.cli.main import main
 from qa_arch.data.squad import read
+from qa_arch.results.attention import ATTENTION, read_attention
 from qa_arch.results.spec import DrawbacksSpec, SetsSpec, read_sheet
 
 ROOT = Path(__file__).parents[2]
@@ -62,6 +63,8 @@ def texts_of(path: Path) -> Iterator[str]:
         yield from strings(pq.read_table(path).to_pydict())
     elif path.suffix == ".json":
         yield from strings(json.loads(path.read_text(encoding="utf-8")))
+    elif path.name == ATTENTION:
+        yield from (one.id for one in read_attention(path.parent))
     elif path.suffix != ".png":
         yield path.read_text(encoding="utf-8")
 

@@ -57,10 +57,11 @@ def test_final_scores_dev_and_logs_it(call) -> None:
     assert [row["model"] for row in table.rows] == ["logistic-regression", "random-guess"]
     assert all(row["split"] == "dev" and row["protocol"] == "1.1" for row in table.rows)
     logistic = runs[0][1]
-    by_penalty = dict(zip((0.001, 1e6), logistic.epochs[-1]["calibration_f1"], strict=True))
+    by_penalty = dict(zip((0.001, 1e6), logistic.epochs[-1]["calibration_f1_by_l2"], strict=True))
     chosen = logistic.scores["calibration"]["never_null"]["f1"]
     assert by_penalty[logistic.epochs[-1]["chosen_l2"]] == chosen == max(by_penalty.values())
     assert logistic.best_epoch == 0
+    assert logistic.epochs[0]["calibration_f1"] == chosen, "one number, as in every record"
     assert logistic.seconds["fit"] == logistic.epochs[0]["train_seconds"] > 0
     assert table.rows[0]["parameters"] > 0
     assert 0 < logistic.data["dev"]["candidate_coverage"] <= 1

@@ -44,6 +44,12 @@ def booby_trap(tmp_path, monkeypatch):
     sys.modules.pop("booby_trap", None)
 
 
+def test_a_published_record_says_that_it_has_no_weights(copied):
+    shutil.rmtree(copied / "model")
+    with pytest.raises(RunError, match=r"no weights .* qa-arch train --config-from \S*copy --folder RUN"):
+        qa_arch.load(copied)
+
+
 def test_an_untrusted_class_is_refused_and_not_imported(copied, booby_trap):
     change(copied, config__model___target_="booby_trap.Model")
     with pytest.raises(ConfigError, match=r"booby_trap\.Model.*not imported.*--trust booby_trap"):

@@ -139,6 +139,18 @@ def make_run(make_record, tmp_path):
     return make
 
 
+@pytest.fixture
+def runs(make_run, question_set):
+    """The folder of two seeds each of two systems, and the questions that these were scored on."""
+    questions = question_set(again=3)
+    made = [
+        make_run(f"{model}-{seed}", questions, model=model, seed=seed)
+        for model in ("bert", "proposed")
+        for seed in (1, 2)
+    ]
+    return made[0].parent, questions
+
+
 def answered(questions: QuestionSet, rng, right: float) -> dict:
     """Columns as a run writes them: right with probability ``right``, else a wrong span or a wrong null."""
     spans, odds = [], []

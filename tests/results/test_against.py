@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from qa_arch.errors import RunError
-from qa_arch.results.against import against_baseline, find_group
-from qa_arch.results.groups import group_runs
+from qa_arch.results.against import against_baseline
+from qa_arch.results.groups import find_group, group_runs
 from qa_arch.results.record import find_records, read_questions
 from qa_arch.results.render import markdown, render
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from qa_arch.errors import RunError
-from qa_arch.results.groups import group_runs, one_system, same_measure
+from qa_arch.results.groups import find_group, group_runs, one_system, same_measure
 
 
 @pytest.fixture
@@ -110,3 +110,15 @@ def test_another_version_of_the_metric_is_refused(make_record):
     new.scores["dev"]["calibrated"]["metric_version"] = "2"
     with pytest.raises(RunError, match="metric 2"):
         same_measure([(Path("old"), old), (Path("new"), new)], "dev")
+
+
+def test_a_system_is_found_by_its_label_or_by_a_model_that_is_alone(runs):
+    warm, cold = {"optim": {"warmup": 0.1}}, {"optim": {"warmup": 0.0}}
+    groups = group_runs(runs(("bert", 1, warm), ("bert", 1, cold), ("roberta", 1, {})))
+    assert [find_group(groups, group.label) for group in groups] == groups
+    assert find_group(groups[1:], "bert") is groups[1]
+    with pytest.raises(RunError, match=r"of 2 systems \(bert warmup=0.1; bert warmup=0\)"):
+        find_group(groups, "bert")
+    many = group_runs(runs(*((f"m{n}", 1, {}) for n in range(9))))
+    with pytest.raises(RunError, match=r"'none' \(there are: m0; m1; m2; m3; m4; m5; and 3 more\)$"):
+        find_group(many, "none")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from qa_arch.errors import RunError
+from qa_arch.results.attention import ATTENTION
 from qa_arch.results.comparison import Table
-from qa_arch.results.publish import publish
+from qa_arch.results.publish import local, publish
 from qa_arch.results.published import fill
 from qa_arch.results.record import QUESTIONS, RECORD, read_record, write_questions
 
@@ -48,6 +50,24 @@ def test_only_the_record_and_the_rows_are_copied_and_paths_are_portable(run, tmp
     assert config["features"]["cache_dir"] == "./.cache"
     before, after = (json.loads((folder / RECORD).read_text()) for folder in (run, target))
     assert {**before, "config": None} == {**after, "config": None}
+
+
+def test_kept_attention_goes_along_unless_it_is_large(run, tmp_path, caplog, monkeypatch) -> None:
+    (run / ATTENTION).write_bytes(b"maps")
+    assert (publish(run, tmp_path / "small") / ATTENTION).read_bytes() == b"maps"
+    monkeypatch.setattr("qa_arch.results.publish.MOST_ATTENTION", 3)
+    assert not (publish(run, tmp_path / "large") / ATTENTION).exists()
+    assert f"{run / ATTENTION}" in caplog.text
+    assert "left out" in caplog.text
+
+
+def test_portable_settings_are_this_machines_again(run, tmp_path, monkeypatch) -> None:
+    config = {**read_record(run).config, "types": f"types:{tmp_path}/data/t.json"}
+    replace(read_record(run), config=config).write(run)
+    published = read_record(publish(run, tmp_path / "records")).config
+    assert local(published) == {**config, "features": {"cache_dir": "./.cache"}}
+    monkeypatch.delenv("QA_ARCH_DATA")
+    assert local(published)["data"]["train"] == ["data/squad/train.json"]
 
 
 def test_a_path_outside_is_refused_by_its_key(run, tmp_path, make_record) -> None:

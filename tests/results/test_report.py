@@ -12,10 +12,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from reports import page_parts
 
-from qa_arch.cli.main import main
 from qa_arch.data.squad import question_set as made_set
-from qa_arch.data.squad import write
 from qa_arch.errors import RunError
 from qa_arch.results.attention import ATTENTION, AttentionMap, read_attention, write_attention
 from qa_arch.results.facets import answer_type, facets, question_word
@@ -28,14 +27,6 @@ from qa_arch.types.text import Gold
 EVIL = '</script><img src=x onerror=alert(1)> <!-- <script> {{data}} & \u2028 "'
 
 
-def page_parts(path) -> tuple[dict, dict[str, bytes]]:
-    """What a browser finds in the page: the plain value, and every packed element unpacked."""
-    page = path.read_text(encoding="utf-8")
-    (value,) = re.findall(r'<script type="application/json" id="qa-data">(.*?)</script>', page, re.DOTALL)
-    packed = dict(re.findall(r'<script type="text/plain" id="pack-([\w-]+)">(.*?)</script>', page))
-    return json.loads(value), {name: zlib.decompress(base64.b64decode(text)) for name, text in packed.items()}
-
-
 def unpack_rows(raw: bytes) -> dict[str, np.ndarray]:
     """The reverse of ``pack_run``, as ``data.js`` does it."""
     width = sum(size for _, size in pack.COLUMNS)
@@ -45,17 +36,6 @@ def unpack_rows(raw: bytes) -> dict[str, np.ndarray]:
         columns[name] = sum(planes[at + byte] << (8 * byte) for byte in range(size))
         at += size
     return columns
-
-
-@pytest.fixture
-def runs(make_run, question_set):
-    questions = question_set(again=3)
-    made = [
-        make_run(f"{model}-{seed}", questions, model=model, seed=seed)
-        for model in ("bert", "proposed")
-        for seed in (1, 2)
-    ]
-    return made[0].parent, questions
 
 
 def test_rows_come_back(make_run, question_set):
@@ -123,8 +103,8 @@ def test_the_page_holds_what_the_records_say(runs, tmp_path):
     assert [group["label"] for group in value["groups"]] == ["bert", "proposed"]
     (one,) = value["sets"]
     assert one["texts"]
-    assert one["tests"]["baseline"] == 0
-    assert list(one["tests"]["effects"]) == ["1"]
+    assert one["baseline"] == 0
+    assert list(one["tests"]["f1"]["effects"]) == ["1"]
     texts = json.loads(packs["0-texts"])
     assert [row[0] for row in texts["questions"]] == [e.question for e in questions.examples]
     assert [texts["contexts"][row[1]] for row in texts["questions"]] == [
@@ -313,62 +293,6 @@ def test_sets_are_never_mixed(make_run, question_set, tmp_path):
     assert {name for name in packs if "texts" in name} == {"1-texts"}
     with pytest.raises(RunError, match="no run was scored on"):
         write_report(find_records([folder]), tmp_path / "r.html", questions=question_set(again=3))
-
-
-@pytest.fixture
-def call(capsys):
-    def run(*arguments):
-        code = main(["report", *map(str, arguments)])
-        out = capsys.readouterr()
-        return code, out.out, out.err
-
-    return run
-
-
-def test_the_command_goes_on_without_what_it_cannot_use(runs, call, tmp_path, make_record):
-    folder, questions = runs
-    broken, newer = folder / "broken" / RECORD, folder / "newer" / RECORD
-    broken.parent.mkdir()
-    broken.write_text('{"schema": 1, "stat')
-    newer.parent.mkdir()
-    newer.write_text('{"schema": 7}')
-    (folder / "bert-1" / QUESTIONS).unlink()
-    make_record("late", None, status="oom", error="CUDA out of memory").write(folder / "late")
-    data = tmp_path / "d.json"
-    data.write_text(json.dumps(write(questions)))
-    code, out, err = call(folder, "-o", tmp_path / "r.html", "--data", data)
-    assert code == 0
-    assert "5 runs" in out
-    for named in (str(broken), str(newer), "schema 7", str(folder / "bert-1" / QUESTIONS)):
-        assert named in err
-    value, packs = page_parts(tmp_path / "r.html")
-    assert len(value["problems"]) == 3
-    assert [run["status"] for run in value["runs"]].count("oom") == 1
-    assert "0-run0" not in packs
-    assert value["runs"][0]["scores"]["dev"]["calibrated"]["f1"] > 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (["{}/none"], 5, "no such run"),
-        (["{}", "--limit", "0"], 2, "--limit"),
-        (["{}", "--baseline", "gpt"], 5, "bert; proposed"),
-        (["{}", "--questions", "{}/none"], 5, "not among the runs"),
-    ],
-)
-def test_wrong_calls(runs, call, tmp_path, arguments, code, said):
-    found = call(*(word.format(runs[0]) for word in arguments), "-o", tmp_path / "r.html")
-    assert found[0] == code
-    assert said in found[2]
-    assert not (tmp_path / "r.html").exists()
-
-
-def test_without_plotly_the_error_says_what_to_install(runs, call, tmp_path, monkeypatch):
-    monkeypatch.setattr("qa_arch.results.report.build.util.find_spec", lambda name: None)
-    code, _, err = call(runs[0], "-o", tmp_path / "r.html")
-    assert code == 6
-    assert "qa-arch[report]" in err
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,7 @@ def report(make_run, question_set, tmp_path):
     context = np.array([[0, 3], [4, 8], [9, 14], [15, 17]], np.int32)
     asked = np.array([[0, 4], [5, 8]], np.int32)
     write_attention(folder, [AttentionMap("q1-0", questions.fingerprint, weights, context, asked)])
+    (folder / "model").mkdir()
     runs = find_records([folder.parent])
     return write_report(runs, tmp_path / "r.html", questions=questions, baseline="bert").path, questions
 
@@ -107,7 +108,9 @@ def test_every_figure_is_drawn_at_every_width(report, visit, dark):
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 900})
         page.wait_for_selector("#figure-attention .heatmaplayer image", state="attached")
-        assert "--keep-attention ID ID" in page.inner_text("#attention-view .command")
+        (shown,) = page.locator("#attention-view .command").all_inner_texts()
+        assert shown.startswith("qa-arch predict")
+        assert shown.endswith("--keep-attention ID ID")
         until(page, fits_everywhere)
         check_figures(page, width)
 
@@ -141,6 +144,41 @@ def test_the_table_sorts_filters_and_shows_runs(report, visit):
     assert len(table(page)) == 4
     page.fill("#filter", "bert-2")
     assert len(table(page)) == 1
+
+
+def test_the_measure_that_is_chosen_is_compared(report, visit):
+    page = visit(report[0])
+    heads = "#table th"
+    seen = {}
+    for name in ("EM", "F1", "Spans"):
+        page.click(f"#measure button:text-is('{name}')")
+        assert {f"{name}, 95%", f"Δ{name}"} <= set(page.locator(heads).all_inner_texts())
+        assert f"Δ{name} against bert" in page.inner_text("#table-notes")
+        place = page.locator(heads).all_inner_texts().index(f"Δ{name}")
+        seen[name] = page.locator("#table tr[data-group='1'] td").nth(place).inner_text()
+    assert seen["F1"] != seen["Spans"]
+    assert "answerable questions, which no margin flatters" in page.inner_text("#table-notes")
+    assert page.inner_text("#figure-learned .empty") == "Not recorded."
+    assert page.inner_text("#figure-cost-batch h3") == "HasAns F1, never null and batch size"
+    levels = page.locator("#figure-by-answerable .yaxislayer-above text")
+    assert levels.all_text_contents() == ["yes  (12)"], "the others have no spans to find"
+    page.click("#measure button:text-is('F1')")
+    assert levels.count() == 2
+    assert page.locator("#figure-learned .scatterlayer .trace").count() >= 1
+
+
+def test_long_names_and_commands_are_whole_on_a_phone(make_run, question_set, tmp_path, visit):
+    """Names wrap and are not cut; an option stays with its hyphens."""
+    name = "a_system_of_many_words_and_settings lr=0.0001"
+    folder = make_run("published", question_set(), model=name, parameters={"blocks": {"match": 5}})
+    page = visit(write_report(find_records([folder]), tmp_path / "r.html").path, WIDTHS[0])
+    inside = page.locator("td.name").first.evaluate("(cell) => [cell.scrollWidth, cell.clientWidth]")
+    assert inside[0] <= inside[1]
+    words = page.locator(".command span").evaluate_all(
+        "(all) => all.map((w) => [w.innerText, w.offsetHeight])"
+    )
+    assert {height for word, height in words if word.startswith("--")} == {dict(words)["qa-arch"]}
+    assert page.inner_text("#about-list dd >> nth=1").startswith("1, of 1 system;")
 
 
 def test_only_checked_systems_are_drawn(report, visit):
@@ -271,3 +309,19 @@ def test_one_run_without_texts_says_what_is_missing(make_run, question_set, tmp_
     assert "--data FILE" in page.inner_text("#breakdowns")
     assert "No run of this set has a match-LSTM" in page.inner_text("#attention")
     assert page.inner_text("#question-list .asked >> nth=0") == "q1-0"
+
+
+def test_a_record_without_weights_is_to_be_trained_again(make_run, question_set, tmp_path, visit):
+    matching = {"blocks": {"match": 5}, "total": 9}
+    folder = make_run("published", question_set(), parameters=matching)
+    page = visit(write_report(find_records([folder]), tmp_path / "r.html").path)
+    again = "runs/again/published"
+    assert page.locator("#attention .command").all_inner_texts() == [
+        f"qa-arch train --config-from {folder} --folder {again}",
+        f"qa-arch predict {again} --data FILE --out predictions --keep-attention ID ID",
+    ]
+    assert "came without weights" in page.inner_text("#attention")
+    (folder / "model").mkdir()
+    page = visit(write_report(find_records([folder]), tmp_path / "r.html").path)
+    (shown,) = page.locator("#attention .command").all_inner_texts()
+    assert shown.startswith(f"qa-arch predict {folder} --data FILE")

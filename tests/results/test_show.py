@@ -14,7 +14,7 @@ from qa_arch.data.squad import write
 from qa_arch.results.errors import mistakes
 from qa_arch.results.questions import load_questions
 from qa_arch.results.record import QUESTIONS, find_records
-from qa_arch.results.summary import sparkline
+from qa_arch.results.summary import sparkline, summarise
 from qa_arch.types.text import Gold
 
 
@@ -172,6 +172,13 @@ def test_other_data_is_refused(make_run, question_set, tmp_path, capsys):
 def test_a_loss_that_ran_away_is_a_blank():
     assert sparkline([1.0, float("nan"), 2.0, float("inf")]) == "▁ █ "
     assert sparkline([float("nan")]) == " "
+
+
+def test_what_is_no_number_is_no_curve(make_record, tmp_path):
+    """As the record of the logistic regression in experiments/table_2_3, which tells F1 by penalty."""
+    epochs = [{"train_loss": 2.0, "calibration_f1": [34.6, 33.6]}, {"train_loss": 1.5}]
+    found = summarise(tmp_path, make_record(epochs=epochs))
+    assert [(name, list(values)) for name, _, values in found.curves] == [("training loss", [2.0, 1.5])]
 
 
 @pytest.mark.parametrize(

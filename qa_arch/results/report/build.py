@@ -15,6 +15,7 @@ from qa_arch.config.files import write_atomic
 from qa_arch.config.schema import SELECTING
 from qa_arch.errors import RunError, UnavailableError
 from qa_arch.results.attention import ATTENTION, AttentionMap, read_attention
+from qa_arch.results.compare import SPANS
 from qa_arch.results.comparison import Runs
 from qa_arch.results.errors import BOUNDARIES, NAMES
 from qa_arch.results.groups import group_runs, repeated
@@ -138,6 +139,7 @@ def _about(runs: Runs, title: str | None, limit: int, problems: Sequence[str]) -
         "f1Unit": pack.F1_UNIT,
         "outcomes": [[key, NAMES[key]] for key in pack.OUTCOMES],
         "boundaries": list(BOUNDARIES.items()),
+        "spans": SPANS,
         "notes": [f"{len(problems)} things could not be used (see About)."] if problems else [],
         "problems": list(problems),
     }

@@ -7,16 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from qa_arch.errors import RunError
-from qa_arch.metrics.significance import bootstrap_interval, effect, holm
+from qa_arch.results.compare import FITTED
 from qa_arch.results.comparison import Measure, Runs, measure_of
 from qa_arch.results.errors import Mistakes, mistakes
 from qa_arch.results.facets import Facet, facets
 from qa_arch.results.groups import Group, differing, group_runs
 from qa_arch.results.questions import CALIBRATION, Questions, load_questions, questions_folder
-from qa_arch.results.record import QUESTIONS, RunRecord
+from qa_arch.results.record import MODEL, QUESTIONS, RunRecord
+from qa_arch.results.report.against import MEASURES, SPANS, find_baselines, scores, significance
 from qa_arch.results.report.curves import by_level, curves, with_spans
 from qa_arch.results.summary import finite
 from qa_arch.types.text import QuestionSet
@@ -33,10 +32,7 @@ FIGURES = (
     "answerable_recall",
 )
 POINTS = ("calibrated", "never_null", "margin_0", "oracle", "given")
-EPOCH = ("train_loss", "calibration_loss", "calibration_exact", "calibration_f1")
-TESTED = 24
-"""Systems that are tested against the baseline; beyond that the correction leaves little to find."""
-RESAMPLES = 2_000
+EPOCH = ("train_loss", "calibration_loss", *(f"calibration_{name}" for name in ("exact", "f1", "spans_f1")))
 
 
 @dataclass
@@ -55,6 +51,11 @@ class ScoredSet:
     @property
     def key(self) -> str:
         return f"{self.split}-{self.measure.fingerprint[:8]}-{self.measure.protocol}"
+
+    @property
+    def title(self) -> str:
+        """What its data is called, and the split where that says more."""
+        return ", ".join(dict.fromkeys((self.about.get("name", self.split), self.split)))
 
 
 @dataclass
@@ -77,7 +78,8 @@ def collect(
 
     ``types`` are classes of questions by id. Runs without rows of questions keep their scores, and the
     page says what is missing. RunError where no run was scored on ``questions``, where ``types`` are of
-    other questions, or no system is called ``baseline``.
+    other questions, or no system of any set is called ``baseline``. Where a set alone has no such system,
+    or several, it goes without tests, and the page and ``problems`` say so.
     """
     groups = group_runs(runs)
     order = {id(record): g for g, group in enumerate(groups) for _, record in group.runs}
@@ -88,14 +90,14 @@ def collect(
             f"--data: no run was scored on {questions.name} (hash {questions.fingerprint[:12]}); name the"
             " file that they were scored on"
         )
-    if baseline is not None and baseline not in [group.label for group in groups]:
-        raise RunError(
-            f"--baseline: no system is called '{baseline}' (there are: {'; '.join(g.label for g in groups)})"
-        )
+    members = [list(dict.fromkeys(order[id(runs[number][1])] for number in one.runs)) for one in sets]
+    found = find_baselines(baseline, groups, members)
+    untested = [(one, why) for one, (_, why) in zip(sets, found, strict=True) if why and one.rows]
+    problems += [f"--baseline, on {one.title}: {why}; not tested there" for one, why in untested]
     value = {
         "runs": [_run(folder, record, order[id(record)]) for folder, record in runs],
         "groups": [_group(group, groups) for group in groups],
-        "sets": [_set(one, runs, groups, order, baseline) for one in sets],
+        "sets": [_set(one, runs, order, *of_set) for one, of_set in zip(sets, found, strict=True)],
     }
     return Collected(value, sets, problems)
 
@@ -178,6 +180,7 @@ def _run(folder: Path, record: RunRecord, group: int) -> dict[str, Any]:
         "memory": record.peak_memory_mb,
         "rate": record.examples_per_second,
         "margin": record.margin.get("value"),
+        "weights": (folder / MODEL).is_dir(),
         "matching": "match" in record.parameters.get("blocks", {}),
         "fitted_on": record.margin.get("fitted_on"),
         "epochs": [{key: finite(epoch.get(key)) for key in EPOCH} for epoch in record.epochs],
@@ -218,13 +221,14 @@ def _group(group: Group, groups: Sequence[Group]) -> dict[str, Any]:
 def _set(
     one: ScoredSet,
     runs: Runs,
-    groups: Sequence[Group],
     order: Mapping[int, int],
-    baseline: str | None,
+    baseline: int | None,
+    untested: str | None,
 ) -> dict[str, Any]:
-    by_group: dict[int, list[int]] = {}
-    for number in one.rows:
-        by_group.setdefault(order[id(runs[number][1])], []).append(number)
+    by_group: dict[int, list[Questions]] = {}
+    for number, rows in one.rows.items():
+        by_group.setdefault(order[id(runs[number][1])], []).append(rows)
+    measures = [name for name in MEASURES if name != SPANS or one.about.get("unanswerable")]
     drawn = {str(number): curves(rows) for number, rows in one.rows.items()}
     return {
         "key": one.key,
@@ -250,10 +254,21 @@ def _set(
             }
             for facet in one.facets
         ],
-        "tests": _tests(one, by_group, groups, baseline),
+        "measures": measures,
+        "spans": _spans(one) if SPANS in measures else {},
+        "tests": significance(by_group, baseline, measures),
+        "note": FITTED if one.split == CALIBRATION else None,
+        "baseline": baseline if baseline in by_group else None,
+        "untested": untested,
         "partial": any(one["area"] is None for one in drawn.values()),
         "texts": one.questions is not None,
     }
+
+
+def _spans(one: ScoredSet) -> dict[str, float]:
+    """By run, F1 on the answerable questions where "no answer" is never allowed."""
+    best = {str(number): scores(rows, SPANS) for number, rows in one.rows.items()}
+    return {number: float(found.mean()) for number, found in best.items() if found is not None}
 
 
 def _references(one: ScoredSet, runs: Runs) -> list[dict[str, Any]]:
@@ -261,32 +276,3 @@ def _references(one: ScoredSet, runs: Runs) -> list[dict[str, Any]]:
         if scored := runs[number][1].references.get(one.split):
             return [{"name": name, **_figures(point)} for name, point in scored.items()]
     return []
-
-
-def _tests(
-    one: ScoredSet, by_group: Mapping[int, list[int]], groups: Sequence[Group], baseline: str | None
-) -> dict[str, Any]:
-    """Intervals of every system, and tests against the baseline where one is named."""
-    stacked = {
-        group: 100 * np.stack([one.rows[number].f1 for number in members])
-        for group, members in by_group.items()
-    }
-    intervals = {
-        str(group): list(bootstrap_interval(scores, resamples=RESAMPLES)) for group, scores in stacked.items()
-    }
-    reference = next((g for g in stacked if groups[g].label == baseline), None)
-    if baseline is None or reference is None:
-        return {"intervals": intervals, "baseline": None, "effects": {}}
-    others = [group for group in stacked if group != reference][:TESTED]
-    found = {g: effect(stacked[reference], stacked[g], resamples=RESAMPLES) for g in others}
-    corrected = holm([found[group].p_bootstrap for group in others])
-    effects = {
-        str(group): {
-            "delta": found[group].delta,
-            "interval": list(found[group].interval),
-            "p": found[group].p_bootstrap,
-            "holm": p,
-        }
-        for group, p in zip(others, corrected, strict=True)
-    }
-    return {"intervals": intervals, "baseline": reference, "effects": effects}

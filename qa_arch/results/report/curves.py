@@ -67,13 +67,16 @@ def curves(rows: Questions) -> dict[str, Any]:
 
 
 def by_level(rows: Questions, facet: Facet) -> list[list[float | None]]:
-    """[EM, F1] in percent of every level of a facet."""
-    count = np.bincount(facet.level, minlength=len(facet.names))
-    with np.errstate(invalid="ignore"):
-        means = [
-            np.bincount(facet.level, values, len(facet.names)) / count for values in (rows.exact, rows.f1)
-        ]
-    return [_rounded(100 * mean, 2) for mean in means]
+    """[EM, F1, F1 of the best spans of the answerable questions] in percent of every level of a facet."""
+    assert rows.span_f1 is not None
+    all_ = np.ones(len(rows), dtype=bool)
+    found = []
+    for values, where in ((rows.exact, all_), (rows.f1, all_), (rows.span_f1, rows.answerable)):
+        level, levels = facet.level[where], len(facet.names)
+        with np.errstate(invalid="ignore"):
+            mean = np.bincount(level, values[where], levels) / np.bincount(level, minlength=levels)
+        found.append(_rounded(100 * mean, 2))
+    return found
 
 
 def _reliability(found: Reliability) -> dict[str, Any]:

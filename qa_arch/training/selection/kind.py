@@ -15,7 +15,7 @@ from qa_arch.config.schema import Config
 from qa_arch.features.sampler import EpochBatchSampler
 from qa_arch.features.selection import CandidateCollator, PairCollator
 from qa_arch.predict import store
-from qa_arch.predict.predictor import MODEL, TYPES
+from qa_arch.predict.predictor import TYPES
 from qa_arch.predict.selection import (
     question_columns,
     read_scores,
@@ -24,7 +24,7 @@ from qa_arch.predict.selection import (
     write_selections,
 )
 from qa_arch.predict.selection_references import reference_scores
-from qa_arch.results.record import write_questions
+from qa_arch.results.record import MODEL, write_questions
 from qa_arch.training.datamodule import TrainingData
 from qa_arch.training.final import Final
 from qa_arch.training.losses import choice_loss, hinge_loss

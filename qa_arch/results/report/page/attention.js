@@ -2,21 +2,33 @@
 const DIRECTIONS = { 0: "forward", 1: "backward" };
 const looked = { run: null, at: 0, direction: 0 };
 
-const keepCommand = (run) => make("code", { class: "command" }, `qa-arch predict ${DATA.runs[run].folder} --data FILE --out predictions --keep-attention ID ID`);
+/** Words stay whole, options with their hyphens, as far as they fit. */
+const command = (text) => make("code", { class: "command" }, text.split(" ").flatMap((word, i) => [i ? " " : "", make("span", {}, word)]));
+const keepCommand = (folder) => command(`qa-arch predict ${folder} --data FILE --out predictions --keep-attention ID ID`);
+
+/** How attention is kept for more questions; a record that came without its weights is trained again first. */
+function keeping(run, told) {
+  const { folder, name, weights } = DATA.runs[run];
+  if (weights) return make("div", { class: "empty" }, `${told} This keeps it for the questions named, beside the run's record:`, keepCommand(folder), "Then write this report again.");
+  const again = `runs/again/${name}`;
+  return make("div", { class: "empty" }, `${told} The record of ${labelOf(run)} came without weights: train the run again, then keep the attention of the questions named:`,
+    command(`qa-arch train --config-from ${folder} --folder ${again}`), keepCommand(again), `Then write a report of ${again}.`);
+}
+/** Of runs with a match-LSTM one that has its weights, or else the first. */
+const ableRun = (runs) => runs.find((run) => DATA.runs[run].weights) ?? runs[0] ?? null;
 
 function drawAttention() {
   const parent = byId("attention-view");
   const runs = runsOfSet().filter((run) => DATA.attention[run]);
   if (!runs.length) {
-    const able = runsOfSet().find((run) => DATA.runs[run].matching) ?? null;
+    const able = ableRun(runsOfSet().filter((run) => DATA.runs[run].matching));
     return parent.replaceChildren(able === null
       ? make("p", { class: "empty" }, "No run of this set has a match-LSTM.")
-      : make("div", { class: "empty" }, "No attention was kept for these runs. This keeps it for the questions named, beside the run's record:",
-        keepCommand(able), "Then write this report again."));
+      : keeping(able, "No attention was kept for these runs."));
   }
   if (!runs.includes(looked.run)) Object.assign(looked, { run: runs[0], at: 0 });
   const maps = DATA.attention[looked.run];
-  const without = runsOfSet().find((run) => DATA.runs[run].matching && !DATA.attention[run]);
+  const without = ableRun(runsOfSet().filter((run) => DATA.runs[run].matching && !DATA.attention[run]));
   const pick = (list, current, set_) => make("select", { onchange: (event) => { set_(Number(event.target.value)); drawAttention(); } },
     list.map(([value, name]) => make("option", { value, selected: value === current }, name)));
   const questions = pick(maps.map((map, i) => [i, map.id]), looked.at, (value) => { looked.at = value; });
@@ -26,7 +38,7 @@ function drawAttention() {
     make("div", { class: "tools" }, make("label", {}, "Run ", pick(runs.map((run) => [run, labelOf(run)]), looked.run, (value) => Object.assign(looked, { run: value, at: 0 }))),
       make("label", {}, "Question ", questions), make("label", {}, "Direction ", pick(Object.entries(DIRECTIONS).map(([key, name]) => [Number(key), name]), looked.direction, (value) => { looked.direction = value; }))),
     heat, make("p", { class: "told", style: "font-size: .8rem" }, "Each column sums to 1: how a piece of the passage spreads its attention over the question; “∅” is the word “nothing”."),
-    make("div", { class: "empty" }, "For other questions, and for another run, this keeps more; then write this report again:", keepCommand(without ?? looked.run)));
+    keeping(without ?? looked.run, "There may be more of other questions and other runs."));
   paintAttention(maps[looked.at], questions);
 }
 

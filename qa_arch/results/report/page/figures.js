@@ -12,15 +12,19 @@ function drawLearning() {
     const kept = runs.filter((run) => DATA.runs[run].best !== null && DATA.runs[run].best !== undefined);
     return dots(kept, kept.map((run) => DATA.runs[run].best + 1), kept.map((run) => column(run, key)[DATA.runs[run].best] ?? null));
   };
-  const axis = { title: "epoch", dtick: Math.max(1, Math.ceil(Math.max(...runs.map((run) => epochs(run).length)) / 10)) };
+  const most = Math.max(...runs.map((run) => epochs(run).length));
+  const room = Math.max(0.1, 0.05 * (most - 1));
+  const axis = { title: "epoch", dtick: Math.max(1, Math.ceil(most / 10)), range: [1 - room, most + room] };
   figure(parent, "loss", "Loss by epoch", "Dotted: training. Solid: calibration. A mark is the epoch that was kept.", [
     ...runs.map((run) => line(run, epochs(run), column(run, "train_loss"), { mode: "lines+markers", marker: { size: 3, color: colourOf(DATA.runs[run].group) }, line: { dash: "dot", width: 1.4 } })),
     ...runs.map((run) => line(run, epochs(run), column(run, "calibration_loss"))),
     chosen("calibration_loss"),
   ], { xaxis: axis, yaxis: { title: "loss" } });
-  const key = `calibration_${state.measure}`;
-  figure(parent, "learned", `Calibration ${MEASURES[state.measure]} by epoch`, "On the held-out calibration split, by which the epoch is chosen.",
-    [...runs.map((run) => line(run, epochs(run), column(run, key))), chosen(key)], { xaxis: axis, yaxis: { title: `${MEASURES[state.measure]}, %` } });
+  const key = state.measure === "spans" ? "calibration_spans_f1" : `calibration_${state.measure}`;
+  const title = `Calibration ${nameOf(state.measure)} by epoch`;
+  if (!runs.some((run) => column(run, key).some((value) => value !== null))) return absent(parent, "learned", title, "Not recorded.");
+  figure(parent, "learned", title, "On the held-out calibration split, by which the epoch is chosen.",
+    [...runs.map((run) => line(run, epochs(run), column(run, key))), chosen(key)], { xaxis: axis, yaxis: { title: `${nameOf(state.measure)}, %` } });
 }
 
 const COSTS = {
@@ -29,24 +33,33 @@ const COSTS = {
 };
 function drawCost() {
   const parent = byId("cost-figures");
-  const name = MEASURES[state.measure];
-  const scored = runsOfSet().filter((run) => point(run)[state.measure] !== undefined);
+  const name = nameOf(state.measure);
+  const scored = runsOfSet().filter((run) => scoreOf(run, state.measure) !== null);
   for (const [key, [title, unit]] of Object.entries(COSTS)) {
     const known = scored.filter((run) => DATA.runs[run][key] !== null && DATA.runs[run][key] !== undefined);
     const heading = `${name} and ${title}`;
     if (!known.length) { absent(parent, `cost-${key}`, heading, "Not recorded."); continue; }
     const value = (run) => DATA.runs[run][key];
-    const score = (run) => point(run)[state.measure];
+    const score = (run) => scoreOf(run, state.measure);
     const drawn = known.filter((run) => state.slots.has(DATA.runs[run].group));
     const others = known.filter((run) => !state.slots.has(DATA.runs[run].group));
     const numbers = known.map(value).filter((v) => typeof v === "number" && v > 0);
     const wide = key !== "strategy" && Math.max(...numbers) > 20 * Math.min(...numbers);
-    const axis = key === "strategy" ? { type: "category", title: "" } : { type: wide ? "log" : "linear", title: unit || title, exponentformat: "SI", ...(wide ? { dtick: 1 } : { rangemode: "tozero", nticks: 6 }) };
+    const axis = key === "strategy" ? { type: "category", title: "" } : { type: wide ? "log" : "linear", title: unit || title, exponentformat: "SI", ...(wide ? logTicks(numbers) : { rangemode: "tozero", nticks: 6 }) };
     figure(parent, `cost-${key}`, heading, "", [
       dots(others, others.map(value), others.map(score), { marker: { color: css("--line"), size: 6 } }),
       dots(drawn, drawn.map(value), drawn.map(score)),
     ], { height: 230, xaxis: axis, yaxis: { title: `${name}, %` }, margin: { l: 44, r: 10, t: 8, b: 38 } });
   }
+}
+
+/** Decades, and 2 and 5 of each where there are few of them: one mark alone is no scale. */
+function logTicks(numbers) {
+  const [low, high] = [Math.min(...numbers), Math.max(...numbers)];
+  if (high > 300 * low) return { dtick: 1 };
+  const decades = [...Array(5)].map((_, i) => 10 ** (Math.floor(Math.log10(low)) + i));
+  const tickvals = decades.flatMap((decade) => [decade, 2 * decade, 5 * decade]).filter((value) => value >= low / 2 && value <= 2 * high);
+  return { tickvals };
 }
 
 const curvesOf = (run) => set()?.curves[run];
@@ -131,22 +144,25 @@ function drawBreakdowns() {
   parent.replaceChildren();
   if (!facets.length) return noRows(parent, [["breakdown", "By kind of question"]]);
   for (const facet of facets) {
-    const names = facet.names.map((name, i) => `${name}  (${whole(facet.count[i])})`);
-    const at = state.measure === "exact" ? 0 : 1;
+    const at = Object.keys(MEASURES).indexOf(state.measure);
+    // Of the spans, a level without answerable questions has nothing to show.
+    const levels = facet.names.map((_, level) => level).filter((level) => state.measure !== "spans" || Object.values(facet.runs).some((of) => of[at][level] !== null));
+    if (!levels.length) continue;
+    const names = levels.map((level) => `${facet.names[level]}  (${whole(facet.count[level])})`);
     const step = Math.min(0.13, 0.7 / groups.length);
     const traces = groups.map((group, place) => {
       const runs = runsOf(group).filter((run) => facet.runs[run]);
       const label = DATA.groups[group].label;
       return {
-        x: names.map((_, level) => mean(runs.map((run) => facet.runs[run][at][level]))), 
-        y: names.map((_, level) => level + (place - (groups.length - 1) / 2) * step), text: names, mode: "markers", type: "scatter", name: label,
+        x: levels.map((level) => mean(runs.map((run) => facet.runs[run][at][level]))),
+        y: levels.map((_, row) => row + (place - (groups.length - 1) / 2) * step), text: names, mode: "markers", type: "scatter", name: label,
         marker: { color: colourOf(group), symbol: symbolOf(group), size: 9, line: { color: css("--paper"), width: 1 } },
         hovertemplate: `${escapeHtml(label)}<br>%{text}: %{x:.1f}<extra></extra>`,
       };
     });
     figure(parent, `by-${facet.key}`, facet.title, "", traces, {
       height: 64 + 34 * names.length, margin: { l: 10, r: 14, t: 6, b: 36 },
-      xaxis: { title: `${MEASURES[state.measure]}, %`, range: [-3, 103] }, yaxis: { range: [names.length - 0.5, -0.5], ticks: "", tickvals: names.map((_, level) => level), ticktext: names.map(escapeHtml) },
+      xaxis: { title: `${nameOf(state.measure)}, %`, range: [-3, 103] }, yaxis: { range: [names.length - 0.5, -0.5], ticks: "", tickvals: names.map((_, row) => row), ticktext: names.map(escapeHtml) },
     });
   }
   if (!set().texts) {

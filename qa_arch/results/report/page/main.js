@@ -3,7 +3,7 @@ function drawBar() {
   const chips = [...state.slots.keys()].map((group) => make("li", {}, make("button", { type: "button", title: "Do not draw", onclick: () => { select(group, false); changed(); } },
     keyOf(group), make("span", {}, DATA.groups[group].label))));
   byId("chips").replaceChildren(...chips);
-  choice(byId("measure"), MEASURES, state.measure, (key) => { state.measure = key; changed(); });
+  choice(byId("measure"), Object.fromEntries(measures().map((key) => [key, MEASURES[key]])), state.measure, (key) => { state.measure = key; changed(); });
   choice(byId("rows"), { systems: "Systems", runs: "Runs" }, state.rows, (key) => { state.rows = key; drawBar(); drawTable(); });
 }
 
@@ -14,7 +14,7 @@ function drawAll() {
 }
 
 function drawAbout() {
-  const facts = [["Written", `${DATA.created} by qa_arch ${DATA.version}`], ["Runs", `${DATA.runs.length} of ${DATA.groups.length} systems; a system is all seeds of one configuration`],
+  const facts = [["Written", `${DATA.created} by qa_arch ${DATA.version}`], ["Runs", `${DATA.runs.length}, of ${DATA.groups.length} system${DATA.groups.length > 1 ? "s" : ""}; a system is all seeds of one configuration`],
     ["Drawn by", `plotly.js ${Plotly.version}, MIT licence, part of this file`], ["Network", "nothing is loaded and nothing is sent"]];
   for (const one of DATA.sets) facts.push([`Set: ${one.name}`, `${one.split}, SQuAD ${one.protocol}, hash ${one.fingerprint}, ${one.runs.length} runs; texts ${one.texts ? "included" : "not included"}`]);
   if (DATA.leftOut.length) facts.push(["Left out", folded(`single questions of ${DATA.leftOut.length} runs, to stay below ${+(DATA.limit / 1e6).toFixed(2)} MB; qa-arch report … --questions RUN keeps those of the runs named`, DATA.leftOut)]);
@@ -29,6 +29,7 @@ function folded(summary, lines) {
 
 function chooseSet(number) {
   state.set = number;
+  if (!measures().includes(state.measure)) state.measure = "f1";
   selectBest();
   buildBrowser(); // before anything is drawn: what it held is of the other set
   changed();

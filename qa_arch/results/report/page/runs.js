@@ -5,8 +5,9 @@ const COLUMNS = [
   { key: "seed", head: "Seed", head2: "Seeds" },
   { key: "exact", head: "EM", score: true },
   { key: "f1", head: "F1", score: true },
-  { key: "interval", head: "F1, 95%", systems: true },
-  { key: "delta", head: "ΔF1", systems: true, test: true },
+  { key: "spans", head: "Spans", score: true, spans: true },
+  { key: "interval", head: () => `${MEASURES[state.measure]}, 95%`, systems: true },
+  { key: "delta", head: () => `Δ${MEASURES[state.measure]}`, systems: true, test: true },
   { key: "holm", head: "p, Holm", systems: true, test: true },
   { key: "HasAns_f1", head: "HasAns F1", score: true, two: true },
   { key: "NoAns_f1", head: "NoAns F1", score: true, two: true },
@@ -29,6 +30,7 @@ function valueOf(run, key) {
   const record = DATA.runs[run];
   if (key === "label") return DATA.groups[record.group].label;
   if (key === "margin0") return (record.scores[set()?.split] || {}).margin_0?.f1 ?? null;
+  if (key === "spans") return spansOf(run);
   if (key === "created") return (record.created || "").slice(0, 16).replace("T", " ");
   return key in record ? record[key] : point(run)[key] ?? null;
 }
@@ -44,8 +46,11 @@ function tableRows() {
     return { group, runs, cell: (key) => systemValue(group, runs, key) };
   });
 }
+/** Intervals and tests of the measure that is chosen. */
+const testsNow = () => set()?.tests[state.measure];
+
 function systemValue(group, runs, key) {
-  const tests = set()?.tests;
+  const tests = testsNow();
   if (key === "interval") return tests?.intervals[group]?.[0] ?? null;
   if (key === "delta") return tests?.effects[group]?.delta ?? null;
   if (key === "holm") return tests?.effects[group]?.holm ?? null;
@@ -60,7 +65,7 @@ const unscored = () => DATA.runs.map((_, run) => run).filter((run) => !Object.ke
 
 function cellText(row, column) {
   const value = row.cell(column.key);
-  const tests = set()?.tests;
+  const tests = testsNow();
   if (column.key === "interval") return tests?.intervals[row.group] ? tests.intervals[row.group].map((end) => fixed(end)).join(" – ") : "–";
   if (column.key === "delta" && tests?.effects[row.group]) {
     const { delta, interval } = tests.effects[row.group];
@@ -79,9 +84,9 @@ const signed = (value) => (value >= 0 ? "+" : "−") + fixed(Math.abs(value));
 
 function shownColumns() {
   const two = set()?.protocol !== "1.1";
-  const tested = set()?.tests.baseline !== null && set() !== undefined;
+  const tested = set() !== undefined && set().baseline !== null;
   return COLUMNS.filter((column) =>
-    !(column.two && !two) && !(column.systems && state.rows === "runs") && !(column.runs && state.rows === "systems")
+    !(column.two && !two) && !(column.spans && !measures().includes("spans")) && !(column.systems && state.rows === "runs") && !(column.runs && state.rows === "systems")
     && !(column.test && !tested));
 }
 
@@ -110,7 +115,8 @@ function drawTable() {
 }
 function headCell(column) {
   const sorted = order.key === column.key;
-  const name = state.rows === "systems" ? column.head2 ?? column.head : column.head;
+  const named = state.rows === "systems" ? column.head2 ?? column.head : column.head;
+  const name = typeof named === "function" ? named() : named;
   const sort = () => {
     order.down = sorted ? !order.down : !column.text;
     order.key = column.key;
@@ -118,7 +124,7 @@ function headCell(column) {
     byId("table").querySelector(`[data-key="${column.key}"]`)?.focus();
   };
   return make("th", { scope: "col", class: column.text ? "text" : "", "aria-sort": sorted ? (order.down ? "descending" : "ascending") : null },
-    make("button", { type: "button", "data-key": column.key, onclick: sort }, name));
+    make("button", { type: "button", "data-key": column.key, title: column.spans ? DATA.spans : null, onclick: sort }, name));
 }
 function bodyRow(row, columns, best) {
   const drawn = state.slots.has(row.group);
@@ -128,7 +134,7 @@ function bodyRow(row, columns, best) {
       const box = make("input", { type: "checkbox", onchange: (event) => { select(row.group, event.target.checked); changed(); } });
       box.checked = drawn;
       box.disabled = !drawn && state.slots.size >= COLOURS;
-      return make("td", { class: "text name", title: text }, make("label", { class: "pick" }, box, keyOf(row.group), text));
+      return make("td", { class: "text name", title: text }, make("label", { class: "pick" }, box, keyOf(row.group), make("span", {}, breakable(text))));
     }
     const status = column.key === "status" && text !== "ok";
     const top = column.score && rowsCount() > 1 && row.cell(column.key) === best[column.key];
@@ -150,9 +156,26 @@ function drawTableNotes() {
   if (now) {
     notes.push(`${now.name}: ${whole(now.questions)} questions, ${whole(now.unanswerable)} of them unanswerable; official SQuAD ${now.protocol} scores, metric ${now.metric}.`);
     if (now.protocol === "2.0") notes.push("Scores at the null margin that each run fitted on its calibration split; “F1 at 0” is at margin 0.");
-    if (now.tests.baseline !== null) notes.push(`ΔF1 against ${DATA.groups[now.tests.baseline].label}: bootstrap over questions and seeds, Holm-corrected over ${Object.keys(now.tests.effects).length} comparisons.`);
-    else notes.push("Tests against one of the systems: qa-arch report … --baseline NAME.");
+    if (now.note) notes.push(`${now.split[0].toUpperCase()}${now.split.slice(1)}: ${now.note}.`);
+    if (measures().includes("spans")) notes.push(...spanNotes(now));
+    notes.push(testNote(now));
   }
   notes.push(...DATA.notes);
   byId("table-notes").replaceChildren(...notes.map((note) => make("li", {}, note)));
+}
+function testNote(now) {
+  if (now.baseline === null) return now.untested ? `Not tested: ${now.untested}.` : "Tests against one of the systems: qa-arch report … --baseline NAME.";
+  const effects = Object.keys(testsNow().effects).length;
+  const [name, against] = [MEASURES[state.measure], DATA.groups[now.baseline].label];
+  if (!effects) return `No tests of ${name} against ${against}.`;
+  return `Δ${name} against ${against}: bootstrap over questions and seeds, Holm-corrected over ${effects} comparisons.`;
+}
+function spanNotes(now) {
+  const notes = [`Spans: ${DATA.spans}, the mean F1 of the best spans over the ${whole(now.questions - now.unanswerable)} answerable questions, which no margin flatters.`];
+  const untold = Object.keys(now.tests.f1.intervals).filter((group) => !now.tests.spans.intervals[group]);
+  if (untold.length) {
+    const few = untold.slice(0, 6).map((group) => DATA.groups[group].label).join("; ") + (untold.length > 6 ? `; and ${untold.length - 6} more` : "");
+    notes.push(`Neither interval nor test of the spans of ${few}: rows tell no best spans; qa-arch evaluate --run RUN writes them, or give --data FILE.`);
+  }
+  return notes;
 }

@@ -24,6 +24,9 @@ const css = (name) => getComputedStyle(document.documentElement).getPropertyValu
 const set = () => DATA.sets[state.set];
 const runsOfSet = () => (set() ? set().runs : DATA.runs.map((_, number) => number));
 const point = (run) => (set() && DATA.runs[run].scores[set().split] || {})[set() && set().point] || {};
+/** F1 on the answerable questions where "no answer" is never allowed: of the rows, else as it was recorded. */
+const spansOf = (run) => set()?.spans[run] ?? DATA.runs[run].scores[set()?.split]?.never_null?.HasAns_f1 ?? null;
+const scoreOf = (run, measure) => (measure === "spans" ? spansOf(run) : point(run)[measure] ?? null);
 const groupsOfSet = () => [...new Set(runsOfSet().map((run) => DATA.runs[run].group))];
 const runsOf = (group) => runsOfSet().filter((run) => DATA.runs[run].group === group);
 /** Seeds of a system together, systems in the order of the chips. */
@@ -32,6 +35,8 @@ const colourOf = (group) => (state.slots.has(group) ? css(`--c${state.slots.get(
 /** The mark of a system: colour and shape as in the figures. */
 const keyOf = (group) =>
   make("span", state.slots.has(group) ? { class: `key s${state.slots.get(group)}`, style: `--k: var(--c${state.slots.get(group)})` } : { class: "key" });
+/** A name that may break behind its joints, where there is little room. */
+const breakable = (name) => name.split(/(?<=[_=/])/).flatMap((part, i) => (i ? [make("wbr"), part] : [part]));
 const labelOf = (run) => {
   const { group, seed } = DATA.runs[run];
   return runsOf(group).length > 1 ? `${DATA.groups[group].label}, seed ${seed}` : DATA.groups[group].label;
@@ -68,7 +73,10 @@ function selectBest(limit = 6) {
 const fixed = (value, digits = 1) =>
   value === null || value === undefined ? "–" : value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }).replace("-", "−");
 const whole = (value) => fixed(value, 0);
-const MEASURES = { exact: "EM", f1: "F1" };
+/** What the page can be switched to, as in the table and in full. */
+const MEASURES = { exact: "EM", f1: "F1", spans: "Spans" };
+const nameOf = (measure) => (measure === "spans" ? DATA.spans : MEASURES[measure]);
+const measures = () => set()?.measures ?? ["exact", "f1"];
 
 /** Buttons of which one is pressed. */
 function choice(parent, options, current, pick) {

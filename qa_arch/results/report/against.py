@@ -1,0 +1,89 @@
+"""How sure differences on a scored set are: an interval of every system, tests against the baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from qa_arch.errors import RunError
+from qa_arch.metrics.significance import bootstrap_interval, effect, holm
+from qa_arch.results.groups import Group, find_group
+from qa_arch.results.questions import Floats, Questions
+
+TESTED = 24
+"""Systems that are tested against the baseline; beyond that the correction leaves little to find."""
+RESAMPLES = 2_000
+SPANS = "spans"
+MEASURES = ("exact", "f1", SPANS)
+"""What the page can be switched to; the last where some questions have no answer, else it is F1."""
+
+
+def find_baselines(
+    name: str | None, groups: Sequence[Group], sets: Sequence[Sequence[int]]
+) -> list[tuple[int | None, str | None]]:
+    """Of each scored set, given by its groups, the one that ``name`` means among them, or why none.
+
+    RunError where it means none of any set.
+    """
+    if name is None:
+        return [(None, None)] * len(sets)
+    found: list[tuple[int | None, str | None]] = []
+    for members in sets:
+        try:
+            group = find_group([groups[g] for g in members], name)
+        except RunError as error:
+            found.append((None, str(error)))
+        else:
+            found.append((next(g for g in members if groups[g] is group), None))
+    if all(reference is None for reference, _ in found):
+        said = "; ".join(dict.fromkeys(why for _, why in found if why)) or "no run has scores"
+        raise RunError(f"--baseline: {said}")
+    return found
+
+
+def significance(
+    rows: Mapping[int, Sequence[Questions]], reference: int | None, measures: Sequence[str]
+) -> dict[str, Any]:
+    """By measure, intervals of every group whose ``rows`` tell it, and tests of the others against
+    ``reference``."""
+    found = {}
+    for measure in measures:
+        of_runs = {group: [scores(one, measure) for one in members] for group, members in rows.items()}
+        known = {group: [one for one in of if one is not None] for group, of in of_runs.items()}
+        found[measure] = _tested(
+            {group: np.stack(known[group]) for group, of in of_runs.items() if len(known[group]) == len(of)},
+            reference,
+        )
+    return found
+
+
+def scores(rows: Questions, measure: str) -> Floats | None:
+    """``(N,)``, percent: of every question, or for ``spans`` of the answerable ones, where "no answer" is
+    never allowed. None where the rows tell no best spans of some, or there is no such question."""
+    if measure != SPANS:
+        return 100 * np.asarray(getattr(rows, measure))
+    assert rows.span_f1 is not None, "completed by with_spans"
+    best = 100 * rows.span_f1[rows.answerable]
+    return None if np.isnan(best).any() or not best.size else best
+
+
+def _tested(stacked: Mapping[int, Floats], reference: int | None) -> dict[str, Any]:
+    """``stacked`` is ``(R, N)`` by group."""
+    intervals = {str(g): list(bootstrap_interval(of, resamples=RESAMPLES)) for g, of in stacked.items()}
+    if reference is None or reference not in stacked:
+        return {"intervals": intervals, "effects": {}}
+    others = [group for group in stacked if group != reference][:TESTED]
+    found = {g: effect(stacked[reference], stacked[g], resamples=RESAMPLES) for g in others}
+    corrected = holm([found[group].p_bootstrap for group in others])
+    effects = {
+        str(group): {
+            "delta": found[group].delta,
+            "interval": list(found[group].interval),
+            "p": found[group].p_bootstrap,
+            "holm": p,
+        }
+        for group, p in zip(others, corrected, strict=True)
+    }
+    return {"intervals": intervals, "effects": effects}

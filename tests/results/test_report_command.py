@@ -1,0 +1,125 @@
+"""``qa-arch report``: what it goes on without, what it refuses, and every committed collection of records."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from reports import page_parts
+
+from qa_arch.cli.main import main
+from qa_arch.config.schema import SELECTING
+from qa_arch.data.squad import write
+from qa_arch.results.record import QUESTIONS, RECORD
+
+COMMITTED = sorted((Path(__file__).parents[2] / "experiments").glob("*/records"))
+
+
+def spans_recorded(folder: Path) -> bool:
+    models = [json.loads(path.read_text())["config"]["model"] for path in folder.rglob(RECORD)]
+    return any(model.get("task") not in SELECTING for model in models)
+
+
+WITH_SPANS = [folder for folder in COMMITTED if spans_recorded(folder)]
+
+
+@pytest.fixture
+def call(capsys):
+    def run(*arguments):
+        code = main(["report", *map(str, arguments)])
+        out = capsys.readouterr()
+        return code, out.out, out.err
+
+    return run
+
+
+def test_the_command_goes_on_without_what_it_cannot_use(runs, call, tmp_path, make_record):
+    folder, questions = runs
+    broken, newer = folder / "broken" / RECORD, folder / "newer" / RECORD
+    broken.parent.mkdir()
+    broken.write_text('{"schema": 1, "stat')
+    newer.parent.mkdir()
+    newer.write_text('{"schema": 7}')
+    (folder / "bert-1" / QUESTIONS).unlink()
+    make_record("late", None, status="oom", error="CUDA out of memory").write(folder / "late")
+    data = tmp_path / "d.json"
+    data.write_text(json.dumps(write(questions)))
+    code, out, err = call(folder, "-o", tmp_path / "r.html", "--data", data)
+    assert code == 0
+    assert "5 runs" in out
+    for named in (str(broken), str(newer), "schema 7", str(folder / "bert-1" / QUESTIONS)):
+        assert named in err
+    value, packs = page_parts(tmp_path / "r.html")
+    assert len(value["problems"]) == 3
+    assert [run["status"] for run in value["runs"]].count("oom") == 1
+    assert "0-run0" not in packs
+    assert value["runs"][0]["scores"]["dev"]["calibrated"]["f1"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["{}/none"], 5, "no such run"),
+        (["{}", "--limit", "0"], 2, "--limit"),
+        (["{}", "--baseline", "gpt"], 5, "bert; proposed"),
+        (["{}", "--questions", "{}/none"], 5, "not among the runs"),
+    ],
+)
+def test_wrong_calls(runs, call, tmp_path, arguments, code, said):
+    found = call(*(word.format(runs[0]) for word in arguments), "-o", tmp_path / "r.html")
+    assert found[0] == code
+    assert said in found[2]
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_without_plotly_the_error_says_what_to_install(runs, call, tmp_path, monkeypatch):
+    monkeypatch.setattr("qa_arch.results.report.build.util.find_spec", lambda name: None)
+    code, _, err = call(runs[0], "-o", tmp_path / "r.html")
+    assert code == 6
+    assert "qa-arch[report]" in err
+
+
+@pytest.mark.parametrize("folder", WITH_SPANS, ids=lambda folder: folder.parent.name)
+def test_committed_records_make_a_report(call, folder, tmp_path):
+    code, out, err = call(folder, "-o", tmp_path / "r.html")
+    assert code == 0
+    assert all("no rows of single questions" in line for line in err.splitlines())
+    value, _ = page_parts(tmp_path / "r.html")
+    assert f"{len(value['runs'])} runs" in out
+    assert value["sets"]
+    told = [epoch[key] for run in value["runs"] for epoch in run["epochs"] for key in epoch]
+    assert all(one is None or isinstance(one, float) for one in told)
+
+
+def test_the_baseline_is_looked_up_in_each_set(make_run, question_set, call, tmp_path):
+    """A set has one bert, of whatever settings; another has two; the third has none."""
+    first, second, third = question_set(again=2), question_set(again=3), question_set(again=4)
+    # Seeds of their own: of the same seed the later would be the earlier one again.
+    slow, fast = ({"model": {"name": "bert"}, "optim": {"lr": lr}} for lr in (1e-5, 1e-3))
+    folder = make_run("a", first, config=slow).parent
+    make_run("b", first, model="proposed")
+    for name, config in (("c", slow), ("d", fast)):
+        make_run(name, second, config=config, seed=2)
+    make_run("e", third, model="proposed", seed=2)
+    code, _, err = call(folder, "--baseline", "bert", "-o", tmp_path / "r.html")
+    assert code == 0
+    assert "--baseline, on made-up, dev: 'bert' is the model of 2 systems (bert lr=1e-05;" in err
+    assert "no system is called 'bert' (there are: proposed)" in err
+    sets = page_parts(tmp_path / "r.html")[0]["sets"]
+    assert [one["baseline"] is not None for one in sets] == [True, False, False]
+    assert [bool(one["tests"]["f1"]["effects"]) for one in sets] == [True, False, False]
+    assert [one["untested"] is None for one in sets] == [True, False, False]
+    code, _, err = call(folder, "--baseline", "gpt", "-o", tmp_path / "none.html")
+    assert code == 5
+    assert "no system is called 'gpt'" in err
+
+
+def test_committed_collections_are_reported_together_against_a_baseline(call, tmp_path):
+    names = ("ablations", "hypothesis", "real_part", "demo")
+    folders = [folder for folder in COMMITTED if folder.parent.name in names]
+    code, *_ = call(*folders, "--baseline", "bert", "-o", tmp_path / "r.html")
+    assert code == 0
+    sets = page_parts(tmp_path / "r.html")[0]["sets"]
+    assert any(one["tests"]["f1"]["effects"] for one in sets)
+    assert all(one["untested"] or one["baseline"] is not None or not one["curves"] for one in sets)

@@ -1,0 +1,96 @@
+"""The report's third measure: F1 on the answerable questions where "no answer" is never allowed."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+from reports import page_parts
+
+from qa_arch.results.against import against_baseline
+from qa_arch.results.compare import FITTED, SPANS
+from qa_arch.results.groups import find_group, group_runs
+from qa_arch.results.questions import load_questions
+from qa_arch.results.record import find_records
+from qa_arch.results.report import against, write_report
+
+
+@pytest.fixture
+def page(tmp_path):
+    """``page(folder, ...)`` -> the plain value of the report of all runs there."""
+    return lambda folder, **given: page_parts(
+        write_report(find_records([folder]), tmp_path / "r.html", **given).path
+    )[0]
+
+
+def test_spans_are_what_compare_says_of_them(runs, page):
+    folder, _ = runs
+    records = find_records([folder])
+    value = page(folder, baseline="bert")
+    (one,) = value["sets"]
+    assert value["spans"] == SPANS
+    assert one["measures"] == ["exact", "f1", "spans"]
+    for number, (path, record) in enumerate(records):
+        rows = load_questions(path, record)
+        assert one["spans"][str(number)] == pytest.approx(100 * rows.span_f1[rows.answerable].mean())
+    groups = group_runs(records)
+    table = against_baseline(groups, find_group(groups, "bert"), spans=True, resamples=against.RESAMPLES)
+    for group, row in enumerate(table.rows):
+        interval = one["tests"]["spans"]["intervals"][str(group)]
+        assert interval == pytest.approx([row["spans_f1_95_low"], row["spans_f1_95_high"]], abs=0.01)
+    found = one["tests"]["spans"]["effects"]["1"]
+    assert found["delta"] == pytest.approx(table.rows[1]["delta"], abs=0.01)
+    assert found["delta"] != one["tests"]["f1"]["effects"]["1"]["delta"]
+
+
+def test_every_level_tells_the_spans_of_its_answerable_questions(runs, page):
+    folder, questions = runs
+    (one,) = page(folder, questions=questions)["sets"]
+    rows = load_questions(*find_records([folder])[0])
+    kinds = next(facet for facet in one["facets"] if facet["key"] == "kind")
+    told = dict(zip(kinds["names"], kinds["runs"]["0"][2], strict=True))
+    assert told["answerable"] == pytest.approx(100 * rows.span_f1[rows.answerable].mean(), abs=0.01)
+    assert told["negation"] is None
+
+
+def test_rows_that_tell_no_best_spans_go_untested(make_run, question_set, page):
+    questions = question_set(again=3)
+    make = partial(make_run, questions=questions)
+    folder = make("a", model="bert").parent
+    make("b", model="proposed")
+    make("old", model="roberta", keep_spans=False, right=0.1)
+    (one,) = page(folder, baseline="bert")["sets"]
+    assert list(one["spans"]) == ["0", "1"]
+    assert list(one["tests"]["spans"]["intervals"]) == ["0", "1"]
+    assert list(one["tests"]["spans"]["effects"]) == ["1"]
+    assert list(one["tests"]["f1"]["effects"]) == ["1", "2"]
+    (told,) = page(folder, baseline="bert", questions=questions)["sets"]
+    assert list(told["spans"]) == ["0", "1", "2"]
+
+
+def test_where_every_question_has_an_answer_spans_are_no_measure(make_run, question_set, page):
+    questions = question_set()
+    about = {"fingerprint": "f", "protocol": "1.1", "questions": len(questions), "unanswerable": 0}
+    rows = {"answerable": [True] * len(questions), "abstained": [False] * len(questions)}
+    folder = make_run("a", questions, rows=rows, data={"dev": about})
+    (one,) = page(folder)["sets"]
+    assert one["measures"] == list(one["tests"]) == ["exact", "f1"]
+
+
+def test_calibration_is_said_to_flatter(make_run, question_set, page):
+    folder = make_run("a", question_set())
+    (one,) = page(folder)["sets"]
+    assert one["note"] is None
+    record = find_records([folder])[0][1]
+    record.scores["calibration"] = record.scores.pop("dev")
+    record.data["calibration"] = record.data.pop("dev")
+    record.write(folder)
+    (one,) = page(folder)["sets"]
+    assert one["note"] == FITTED
+
+
+def test_the_mean_is_one_of_answerable_questions_alone(make_run, question_set):
+    rows = load_questions(*find_records([make_run("a", question_set(again=2))])[0])
+    assert len(against.scores(rows, "spans")) == rows.answerable.sum() < len(rows)
+    assert np.array_equal(against.scores(rows, "f1"), 100 * rows.f1)
