@@ -191,9 +191,10 @@ def _effects(folder: Path, spec: EffectsSpec) -> Table:
 
 
 def _groups(folder: Path, spec: AgainstSpec | EffectsSpec) -> list[Group]:
-    """The systems that were scored on the split."""
+    """The systems that were scored on the split, by their labels."""
     runs = [(folder / place, record) for place, record in _recorded(folder, spec.records)]
-    return group_runs([run for run in runs if spec.split in run[1].scores])
+    groups = group_runs([run for run in runs if spec.split in run[1].scores])
+    return sorted(groups, key=lambda group: group.label)
 
 
 def _missing(wanted: Sequence[Wanted], runs: Runs) -> list[Wanted]:
