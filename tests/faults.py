@@ -821,7 +821,7 @@ RESULTS = tuple(
         (
             "an old record is another system",
             "results/groups.py",
-            "flat = defaults() | dict(_flatten(record.config))",
+            "flat = {**defaults(), **dict(_flatten(record.config))}",
             "flat = dict(_flatten(record.config))",
             "results/test_groups.py",
         ),

@@ -82,10 +82,6 @@ def _tables(roots: Sequence[str]) -> list[Table]:
     return tables
 
 
-def _runs(runs: Runs) -> Table:
-    return by_label(comparison(runs), runs)
-
-
 def _found(roots: Sequence[str]) -> Runs:
     runs = find_records(roots)
     if not runs:

@@ -7,7 +7,10 @@ architecture needs one Python file and one YAML and nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from functools import cache
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_type_hints
 
 from qa_arch.config.check import Range, read
@@ -183,7 +186,8 @@ class Config:
     selection: Selection = field(default_factory=Selection)
 
 
-def defaults() -> dict[str, Any]:
+@cache
+def defaults() -> Mapping[str, Any]:
     """Dotted setting -> the value that a config which lacks it is read with, for those that have one.
 
     These are the settings that came after the first records, so that an older record says the same.
@@ -194,7 +198,7 @@ def defaults() -> dict[str, Any]:
             for one in fields(section):
                 if one.default is not MISSING:
                     found[f"{name}.{one.name}"] = one.default
-    return found
+    return MappingProxyType(found)
 
 
 def validate(raw: Any) -> Config:

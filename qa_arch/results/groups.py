@@ -58,7 +58,7 @@ def settings(record: RunRecord) -> dict[str, Any]:
 
     A setting that the record is too old to name has the value that it is read with.
     """
-    flat = defaults() | dict(_flatten(record.config))
+    flat = {**defaults(), **dict(_flatten(record.config))}
     kept = {key: value for key, value in flat.items() if not _aside(key)}
     kept["model"] = record.model
     if flat.get("glove.use") and flat.get("glove.path"):

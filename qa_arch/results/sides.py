@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from qa_arch.results.compare import FITTED, TOLD, Comparison, Measured
@@ -24,15 +25,16 @@ def kinds_table(found: Comparison) -> Table:
     """F1 by what questions are sorted by; without a row where nothing sorts them."""
     notes = [f"Holm: p corrected for {len(found.kinds)} kinds"]
     table = _table(f"F1 by {found.sorted_by}", found, found.kinds, notes)
-    return Table(table.title, {**table.columns, "p_holm": "p, Holm"}, table.rows, notes, table.drawn)
+    return replace(table, columns={**table.columns, "p_holm": "p, Holm"})
 
 
 def effects_table(found: Comparison, resamples: int, title: str) -> Table:
     """Both in one: the measures, then F1 by kind."""
     measures, kinds = measures_table(found, resamples), kinds_table(found)
+    if not kinds.rows:
+        return replace(measures, title=title, columns=kinds.columns)
     notes = [f"rows below {found.measures[-1].name}: F1 by {found.sorted_by}", *measures.notes, *kinds.notes]
-    rows = [*measures.rows, *kinds.rows]
-    return Table(title, kinds.columns, rows, notes if kinds.rows else measures.notes, kinds.drawn)
+    return replace(kinds, title=title, rows=[*measures.rows, *kinds.rows], notes=notes)
 
 
 def _table(title: str, found: Comparison, measured: Sequence[Measured], notes: Sequence[str]) -> Table:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from qa_arch.cli.main import main
 from qa_arch.data.squad import question_set as made_set
 from qa_arch.metrics.squad import score_questions
 from qa_arch.results.groups import one_system
@@ -190,3 +191,15 @@ def sides(make_run, question_set):
     folder = make_run("x", questions).parent
     a, b = (find_records([folder / f"{name}-1", folder / f"{name}-2"]) for name in ("poor", "good"))
     return folder, one_system(a, "A"), one_system(b, "B"), questions
+
+
+@pytest.fixture
+def command(capsys):
+    """``command(name, ...)`` -> exit code, what it printed, and what it said on the error stream."""
+
+    def run(*arguments):
+        code = main([str(one) for one in arguments])
+        out = capsys.readouterr()
+        return code, out.out, out.err
+
+    return run

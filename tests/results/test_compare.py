@@ -6,11 +6,11 @@ import csv
 import io
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
-from qa_arch.cli.main import main
 from qa_arch.data.squad import question_set as made_set
 from qa_arch.data.squad import write
 from qa_arch.errors import RunError
@@ -179,13 +179,8 @@ def test_rows_of_another_record(make_run, question_set):
 
 
 @pytest.fixture
-def call(capsys):
-    def run(*arguments):
-        code = main(["compare", *map(str, arguments)])
-        out = capsys.readouterr()
-        return code, out.out, out.err
-
-    return run
+def call(command):
+    return partial(command, "compare")
 
 
 def test_the_command_with_texts(sides, call, tmp_path):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 from reports import page_parts
 
-from qa_arch.cli.main import main
 from qa_arch.config.schema import SELECTING
 from qa_arch.data.squad import write
 from qa_arch.results.record import QUESTIONS, RECORD
@@ -25,13 +25,8 @@ WITH_SPANS = [folder for folder in COMMITTED if spans_recorded(folder)]
 
 
 @pytest.fixture
-def call(capsys):
-    def run(*arguments):
-        code = main(["report", *map(str, arguments)])
-        out = capsys.readouterr()
-        return code, out.out, out.err
-
-    return run
+def call(command):
+    return partial(command, "report")
 
 
 def test_the_command_goes_on_without_what_it_cannot_use(runs, call, tmp_path, make_record):
