@@ -28,8 +28,8 @@ from qa_arch.decode.answers import answers
 from qa_arch.metrics.threshold import best_texts
 from qa_arch.nn.build import build_encoder
 from qa_arch.nn.known import resolve
-from qa_arch.predict.precision import Precision, lower
-from qa_arch.predict.predictor import Predictor
+from qa_arch.nn.precision import Precision, cast_weights
+from qa_arch.tasks.span_predictor import SpanPredictor
 from qa_arch.types.text import QuestionSet
 
 QUESTIONS = 400
@@ -61,11 +61,13 @@ def against_the_pipeline(quick: bool, *, precision: Precision) -> Measurement:
     return speedup(pairs, ", ".join(parts))
 
 
-def made(precision: Precision) -> Predictor:
+def made(precision: Precision) -> SpanPredictor:
     """MiniLM with the random head that the seed gives, as ``qa_arch.load`` would make it."""
     config = validate(compose(["model=bert", "encoder=minilm", "glove=none", "logger=none"]))
-    model = lower(weights(), precision)
-    return Predictor(model, inputs.tokenizer(), None, config, segments=True, margin=0.0, precision=precision)
+    model = cast_weights(weights(), precision)
+    return SpanPredictor(
+        model, inputs.tokenizer(), None, config, segments=True, margin=0.0, precision=precision
+    )
 
 
 def weights() -> TransformerSpan:
@@ -76,9 +78,9 @@ def weights() -> TransformerSpan:
     return model
 
 
-def read(predictor: Predictor, asked: QuestionSet) -> list[str]:
+def read(predictor: SpanPredictor, asked: QuestionSet) -> list[str]:
     """The text of the best span of each question; features are made anew."""
-    ranking = predictor.read(asked, cache=False, batch_size=BATCH)
+    ranking = predictor.read(asked, batch_size=BATCH)
     return list(best_texts(answers(ranking, candidates=False)).values())
 
 

@@ -9,7 +9,7 @@ __all__ = ["__version__", "load"]
 def __getattr__(name: str):
     """``qa_arch.load`` on first use, so that importing the package loads no torch."""
     if name == "load":
-        from qa_arch.predict import load
+        from qa_arch.tasks.loading import load
 
         return load
     raise AttributeError(f"module 'qa_arch' has no attribute {name!r}")

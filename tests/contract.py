@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from qa_arch.tasks import task_of
+
 
 class Fleet(dict):
     """Every case, built on first use and always from the same random state."""
@@ -39,6 +41,12 @@ def reads(model: nn.Module, batch: Any) -> Any:
     """What ``model`` says of ``batch``, without dropout and gradients."""
     with torch.inference_mode():
         return model.eval()(batch)
+
+
+def outputs(contender: Any, split: str) -> Any:
+    """The outputs of a contender's predictor for one of its splits."""
+    predictor = task_of(contender.config.model).predictor(contender.config, contender.parts)
+    return predictor.read(contender.parts.sets[split], table=contender.parts.tables[split], batch_size=3)
 
 
 def check_gradients(model: nn.Module, loss: torch.Tensor, may_be_zero: tuple[str, ...] = ()) -> None:

@@ -18,11 +18,11 @@ import torch
 import torch.distributed as dist
 
 from qa_arch.config.schema import validate
+from qa_arch.tasks.span import TASK
 from qa_arch.training import machine
-from qa_arch.training.assemble import assemble
 from qa_arch.training.checkpoint import KeepLast
 from qa_arch.training.fitting import fit
-from qa_arch.training.module import SpanTask
+from qa_arch.training.module import TrainingModule
 
 
 class StoppedError(Exception):
@@ -38,7 +38,11 @@ class Watch:
     order: list[tuple[int, int, list[int]]] = field(default_factory=list)
 
     def install(self) -> None:
-        step, save, before = SpanTask.training_step, KeepLast._save, SpanTask.on_before_optimizer_step
+        step, save, before = (
+            TrainingModule.training_step,
+            KeepLast._save,
+            TrainingModule.on_before_optimizer_step,
+        )
 
         def training_step(task, batch, batch_idx):
             weight = batch.labels.weight.tolist()
@@ -57,8 +61,8 @@ class Watch:
             if self.stop == 0:
                 raise StoppedError
 
-        SpanTask.training_step, KeepLast._save = training_step, saving
-        SpanTask.on_before_optimizer_step = on_before_optimizer_step
+        TrainingModule.training_step, KeepLast._save = training_step, saving
+        TrainingModule.on_before_optimizer_step = on_before_optimizer_step
 
 
 def main(folder: Path) -> None:
@@ -76,7 +80,7 @@ def main(folder: Path) -> None:
         config = validate(case["config"])
         machine.seed_everything(config.seed)
         epochs: list = []
-        parts, resume = assemble(config), case.get("resume", False)
+        parts, resume = TASK.assemble(config), case.get("resume", False)
         with suppress(StoppedError):
             fit(config, parts, place, gpu=False, resume=resume, publish=epochs.extend)
         (folder / f"{case['name']}-order-{rank}.json").write_text(json.dumps(watch.order))

@@ -9,14 +9,15 @@ import json
 import sys
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from qa_arch.decode import formats
-from qa_arch.training.losses import hinge_loss, window_loss
-from qa_arch.training.scoring import gather
+from qa_arch.nn.losses import hinge_loss, window_loss
+from qa_arch.tasks.base import gather
 from qa_arch.types.tensors import SelectionBatch
 
 IDLE = 1
@@ -51,15 +52,15 @@ def loss_of(said, batch) -> torch.Tensor:
 def join(rank: int, world: int, folder: Path) -> list[dict[str, list]]:
     """The rankings that this rank has of each reading after ``gather``; its prediction files beside them."""
     found = []
-    for number, (readout, windows) in enumerate(torch.load(folder / "readings.pt", weights_only=False)):
+    for number, (collector, windows) in enumerate(torch.load(folder / "readings.pt", weights_only=False)):
         rows = {0, *range(rank, len(windows), world)}  # all have read window 0, as ghosts are read
         if number == IDLE and rank == world - 1:
             rows = set()
         elif number == IDLE and rank == 0:
             rows |= set(range(world - 1, len(windows), world))
         for row in sorted(rows):
-            readout.add(torch.tensor([row]), windows[row])
-        ranking = gather(readout)
+            collector.add(SimpleNamespace(index=torch.tensor([row])), windows[row])
+        ranking = gather(collector)
         formats.write(folder / f"said-{world}-{rank}-{number}", ranking, 0.0)
         found.append(_columns(ranking))
     return found

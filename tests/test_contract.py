@@ -21,19 +21,21 @@ from omegaconf import OmegaConf
 import qa_arch
 from qa_arch.cli.compose import compose
 from qa_arch.config.find import conf_folder
-from qa_arch.config.schema import SELECTING, TASKS, Config, validate
+from qa_arch.config.schema import MODEL_INPUTS, TASKS, Config, validate
 from qa_arch.decode.answers import answers
 from qa_arch.features.collate import Collator
-from qa_arch.models.assemble import build_model
-from qa_arch.predict import read_out, store
-from qa_arch.training.assemble import Parts, assemble
-from qa_arch.training.losses import window_loss
+from qa_arch.models import store
+from qa_arch.models.build import build_model
+from qa_arch.nn.losses import window_loss
+from qa_arch.tasks.span import TASK, SpanParts
 from qa_arch.training.run import train
 from qa_arch.types.tensors import Batch, SpanLogits, StepLogits
 
 FOLDER = conf_folder() / "model"
 ALL = {p.relative_to(FOLDER).with_suffix("").as_posix(): p for p in sorted(FOLDER.rglob("*.yaml"))}
-MODELS = {name: path for name, path in ALL.items() if OmegaConf.load(path).get("task") not in SELECTING}
+MODELS = {
+    name: path for name, path in ALL.items() if "encoder" in MODEL_INPUTS[OmegaConf.load(path).get("task")]
+}
 VARIANTS = {
     "both": ["model.no_answer=both"],
     "bi_boundary": ["model.pointer=bi_boundary"],
@@ -101,7 +103,7 @@ def configure(name: str, overrides: list[str], settings: list[str]) -> Config:
 @dataclass(frozen=True)
 class Contender:
     config: Config
-    parts: Parts
+    parts: SpanParts
 
     def collator(self, split: str, multiple: int = 1) -> Collator:
         table, vectors = self.parts.tables[split], self.parts.vectors
@@ -119,7 +121,7 @@ def fleet(settings) -> dict[str, Contender]:
     def build(case: str) -> Contender:
         name, overrides = CASES[case]
         config = configure(name, overrides, settings)
-        return Contender(config, assemble(config))
+        return Contender(config, TASK.assemble(config))
 
     return Fleet(build)
 
@@ -176,10 +178,10 @@ def test_a_gradient_reaches_every_trainable_parameter(contender):
 
 def test_saved_weights_load_to_equal_logits(contender, tmp_path):
     parts = contender.parts
-    store.save_surroundings(tmp_path, parts.encoder, parts.tokenizer, parts.vectors)
+    TASK.save(tmp_path, parts)
     store.save_weights(tmp_path, parts.model)
     torch.manual_seed(99)
-    vectors = store.vector_tensor(store.load_vectors(tmp_path))
+    vectors = store.load_vectors(tmp_path)
     copy = build_model(contender.config.model, store.load_encoder(tmp_path), vectors)
     before = token_scores(reads(copy, contender.batch()))[0]
     store.load_weights(tmp_path, copy)
@@ -199,10 +201,8 @@ def test_it_learns_four_questions_by_heart(contender):
         return window_loss(parts.model(batch), batch.labels).mean()
 
     with learned_by_heart(parts.model, loss, steps=150, lr=5e-3):
-        vectors = contender.collator("calibration").vectors
-        found = answers(
-            read_out(parts.model, questions, parts.tables["calibration"], config.decode, vectors=vectors)
-        )
+        predictor = TASK.predictor(config, parts)
+        found = answers(predictor.read(questions, table=parts.tables["calibration"]))
     for example, answer in zip(questions.examples, found, strict=True):
         chosen = answer.at(0.0)
         assert (chosen.text if chosen else None) == (example.answers[0].text if example.answers else None)
@@ -217,8 +217,8 @@ def test_a_trained_run_loads_and_answers_as_it_did(name, settings, tmp_path):
     predictor = qa_arch.load(tmp_path, device="cpu")
     torch.manual_seed(5)
     said = json.loads((tmp_path / "null_odds.json").read_text())
-    dev = assemble(config).sets["dev"]
-    assert {a.id: a.null_odds for a in answers(predictor.read(dev, cache=False))} == said
+    dev = TASK.load_splits(config.data)["dev"]
+    assert {a.id: a.null_odds for a in answers(predictor.read(dev))} == said
 
 
 def test_all_models_step_together_on_two_ranks(fleet, step_on_two_ranks):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from contract import Fleet, check_gradients, learned_by_heart, reads, write_vectors
+from contract import Fleet, check_gradients, learned_by_heart, outputs, reads, write_vectors
 from omegaconf import OmegaConf
 
 import qa_arch
@@ -20,13 +20,14 @@ from qa_arch.config.find import conf_folder
 from qa_arch.config.schema import Config, validate
 from qa_arch.data.question_types import CLASSES
 from qa_arch.features.selection import CandidateCollator
-from qa_arch.models.assemble import build_model
-from qa_arch.predict import store
-from qa_arch.predict.question_types import classify
-from qa_arch.predict.selection import POINT, ranks, read_scores
-from qa_arch.training.losses import choice_loss
+from qa_arch.models import store
+from qa_arch.models.build import build_model
+from qa_arch.nn.losses import choice_loss
+from qa_arch.tasks import task_of
+from qa_arch.tasks.classification import classify
+from qa_arch.tasks.selection import SelectionParts
+from qa_arch.tasks.selection_scores import POINT, ranks
 from qa_arch.training.run import train
-from qa_arch.training.selection.assemble import SelectionParts, assemble
 from qa_arch.types.tensors import SelectionBatch
 
 FOLDER = conf_folder() / "model"
@@ -87,7 +88,7 @@ def fleet(settings) -> dict[str, Contender]:
 
     def build(case: str) -> Contender:
         config = configure(case, settings)
-        return Contender(config, assemble(config))
+        return Contender(config, task_of(config.model).assemble(config))
 
     return Fleet(build)
 
@@ -131,7 +132,7 @@ def test_saved_weights_load_to_equal_scores(contender, tmp_path):
     store.save_vectors(tmp_path, parts.vectors)
     store.save_weights(tmp_path, parts.model)
     torch.manual_seed(99)
-    copy = build_model(contender.config.model, None, store.vector_tensor(store.load_vectors(tmp_path)))
+    copy = build_model(contender.config.model, None, store.load_vectors(tmp_path))
     before = reads(copy, contender.batch())
     store.load_weights(tmp_path, copy)
     found, expected = (reads(model, contender.batch()) for model in (copy, parts.model))
@@ -146,7 +147,7 @@ def test_it_learns_four_questions_by_heart(contender):
         return choice_loss(parts.model(batch), batch.right, batch.offered).mean()
 
     with learned_by_heart(parts.model, loss, steps=80, lr=2e-2):
-        found = ranks(parts.sets["train"], read_scores(parts.model, parts.tables["train"], batch_size=3))
+        found = ranks(parts.sets["train"], outputs(contender, "train"))
     assert found == [1, 1, 1, 1]
 
 

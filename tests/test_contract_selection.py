@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from contract import Fleet, check_gradients, learned_by_heart, reads, write_vectors
+from contract import Fleet, check_gradients, learned_by_heart, outputs, reads, write_vectors
 from omegaconf import OmegaConf
 
 import qa_arch
@@ -20,12 +20,13 @@ from qa_arch.cli.compose import compose
 from qa_arch.config.find import conf_folder
 from qa_arch.config.schema import Config, validate
 from qa_arch.features.selection import CandidateCollator, PairCollator
-from qa_arch.models.assemble import build_model
-from qa_arch.predict import store
-from qa_arch.predict.selection import POINT, ranks, read_scores
-from qa_arch.training.losses import hinge_loss
+from qa_arch.models import store
+from qa_arch.models.build import build_model
+from qa_arch.nn.losses import hinge_loss
+from qa_arch.tasks import task_of
+from qa_arch.tasks.selection import SelectionParts
+from qa_arch.tasks.selection_scores import POINT, ranks
 from qa_arch.training.run import train
-from qa_arch.training.selection.assemble import SelectionParts, assemble
 from qa_arch.types.tensors import SelectionBatch
 
 FOLDER = conf_folder() / "model"
@@ -122,7 +123,7 @@ def fleet(settings) -> dict[str, Contender]:
 
     def build(case: str) -> Contender:
         config = configure(case, settings)
-        return Contender(config, assemble(config))
+        return Contender(config, task_of(config.model).assemble(config))
 
     return Fleet(build)
 
@@ -179,7 +180,7 @@ def test_saved_weights_load_to_equal_scores(contender, tmp_path):
     store.save_vectors(tmp_path, parts.vectors)
     store.save_weights(tmp_path, parts.model)
     torch.manual_seed(99)
-    vectors = store.vector_tensor(store.load_vectors(tmp_path))
+    vectors = store.load_vectors(tmp_path)
     copy = build_model(contender.config.model, None, vectors)
     before = reads(copy, contender.batch())
     store.load_weights(tmp_path, copy)
@@ -189,7 +190,7 @@ def test_saved_weights_load_to_equal_scores(contender, tmp_path):
 
 
 def test_it_learns_four_questions_by_heart(contender):
-    parts, table = contender.parts, contender.parts.tables["calibration"]
+    parts = contender.parts
     batch = contender.batch("calibration")
     assert len(batch) == 4
 
@@ -197,7 +198,7 @@ def test_it_learns_four_questions_by_heart(contender):
         return hinge_loss(parts.model(batch), batch.right, batch.offered, 0.2).mean()
 
     with learned_by_heart(parts.model, loss, steps=80, lr=2e-2):
-        found = ranks(parts.sets["calibration"], read_scores(parts.model, table, batch_size=3))
+        found = ranks(parts.sets["calibration"], outputs(contender, "calibration"))
     assert found == [1, 1, 1, 1]
 
 
@@ -208,7 +209,7 @@ def test_a_trained_run_loads_and_scores_as_it_did(name, settings, tmp_path):
     assert record.scores["dev"][POINT]["questions"] == 5
     predictor = qa_arch.load(tmp_path, device="cpu")
     torch.manual_seed(5)
-    task = assemble(predictor.config).sets["dev"]
+    task = task_of(predictor.config.model).load_splits(predictor.config.data)["dev"]
     said = json.loads((tmp_path / "selections.json").read_text())
     scored = predictor.read(task)
     assert {question.id: scored[row] for row, question in enumerate(task.questions)} == said

@@ -27,10 +27,10 @@ from qa_arch.config.identity import config_hash
 from qa_arch.data.splits import hold_out, require_disjoint
 from qa_arch.data.squad import read
 from qa_arch.errors import QaArchError
-from qa_arch.predict.scoring import NEVER_NULL, operating_points, question_rows
 from qa_arch.results import provenance
 from qa_arch.results.openings import EXPERIMENTS, Opening, append_opening
 from qa_arch.results.record import RunRecord, write_questions
+from qa_arch.tasks.span_scores import NEVER_NULL, operating_points, question_rows
 from qa_arch.types.text import Answer, QuestionSet
 
 NAME = "table_2_3"

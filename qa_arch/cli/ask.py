@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from qa_arch.cli.runs import add_run_options, open_run
+from qa_arch.cli.runs import add_run_options, open_span_predictor
 from qa_arch.errors import ConfigError, DataError
 
 
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     if args.n_best < 0:
         raise ConfigError(f"--n-best: {args.n_best} is out of range, it must be >= 0")
     context = _context(args)
-    predictor = open_run([args.run_folder], args)
+    predictor = open_span_predictor([args.run_folder], args)
     answer = predictor(args.question, context)
     margin = predictor.margin if args.margin is None else args.margin
     chosen = answer.at(margin)

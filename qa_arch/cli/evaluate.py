@@ -1,6 +1,6 @@
 """``qa-arch evaluate``: score any system's official prediction files with the official arithmetic.
 
-With ``--run`` it scores a trained run instead: see ``evaluate_run``.
+With ``--run`` it scores a trained run instead: see ``evaluation.runs``.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from qa_arch.cli.evaluate_options import add_run_arguments, refuse_options
-from qa_arch.cli.runs import open_source
+from qa_arch.cli.evaluate_options import OF_FILES, add_run_arguments, first_given, refuse_options
+from qa_arch.cli.runs import open_predictor, open_source
 from qa_arch.config.files import write_json
 from qa_arch.errors import ConfigError
 from qa_arch.metrics.files import PredictionFile, read_nbest, read_null_scores, read_predictions
 from qa_arch.metrics.scores import Scores
 from qa_arch.metrics.squad import OFFICIAL_THRESHOLD, aggregate, extra_ids, missing_ids, score_questions
+from qa_arch.results.record import read_record
+from qa_arch.system.collector import uncollected
 from qa_arch.types.text import Protocol, QuestionSet
 
 EXIT_MISSING = 3
@@ -70,9 +72,7 @@ def run(args: argparse.Namespace) -> int:
     ``--strict``, without any scores.
     """
     if args.run_folder:
-        from qa_arch.cli import evaluate_run
-
-        return evaluate_run.run(args)
+        return _score_runs(args)
     refuse_options(args)
     if not args.data or not args.predictions:
         raise ConfigError("give --data and --predictions, or --run RUN to score a trained run")
@@ -110,6 +110,48 @@ def run(args: argparse.Namespace) -> int:
         )
     publish(scores, args.out, extra)
     return EXIT_MISSING if missing else 0
+
+
+def _score_runs(args: argparse.Namespace) -> int:
+    """Predict, score, write predictions and record into the run folder, print the scores as JSON."""
+    if named := first_given(args, OF_FILES):
+        raise ConfigError(
+            f"{named} is for prediction files: a run scored with --run leaves its own (predictions.json) for"
+            " --predictions; the null margin of --run is --margin"
+        )
+    for folder in args.run_folder:
+        read_record(folder)  # before torch is imported
+    with uncollected():
+        from qa_arch.cli.watch import watching
+        from qa_arch.evaluation.runs import Request, evaluate_runs
+
+    request = Request(
+        runs=args.run_folder,
+        data=args.data,
+        decode=args.decode,
+        settings=_decoding(args.decode),
+        record=args.record,
+        margin=args.margin,
+        final=args.final,
+        allow_overlap=args.allow_overlap,
+        trust=args.trust,
+    )
+    points = evaluate_runs(
+        request, lambda: open_predictor(args.run_folder, args), lambda: watching("predicting", "rows")
+    )
+    if args.out:
+        write_json(args.out, points)
+    print(json.dumps(points, indent=2, ensure_ascii=False))
+    return 0
+
+
+def _decoding(name: str | None) -> dict[str, Any] | None:
+    """The settings of ``conf/decode/NAME.yaml``; None for no name."""
+    if name is None:
+        return None
+    from qa_arch.cli.compose import compose
+
+    return compose([f"decode={name}"])["decode"]
 
 
 def _answered(

@@ -24,9 +24,9 @@ def run(args: argparse.Namespace) -> int:
     from qa_arch.config.target import TRUSTED
 
     config = validate(compose(args.overrides))
-    from qa_arch.training.counting import count
+    from qa_arch.tasks import task_of
 
-    counts = count(config, (*TRUSTED, *args.trust))
+    counts = task_of(config.model).count_parameters(config, (*TRUSTED, *args.trust))
     if args.json:
         print(json.dumps(counts, indent=2))
         return 0

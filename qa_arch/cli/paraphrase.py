@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     if not -1 <= args.threshold <= 1:
         raise ConfigError(f"--threshold: {args.threshold:g} is no cosine, it must be from -1 to 1")
     pairs = read_pairs(args.pairs)
-    predictor = open_selection([args.run_folder], args)
+    predictor = open_selection(args.run_folder, args)
     alike = predictor.similarities([(pair.first, pair.second) for pair in pairs])
     lines = [f"{value:.6f}\t{p.first}\t{p.second}\n" for value, p in zip(alike, pairs, strict=True)]
     if args.out:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from qa_arch.cli.runs import add_on_error, add_questions, add_run_options, open_run, open_source
+from qa_arch.cli.runs import add_on_error, add_questions, add_run_options, open_source, open_span_predictor
 from qa_arch.errors import ConfigError
 
 
@@ -39,13 +39,13 @@ def run(args: argparse.Namespace) -> int:
     from qa_arch.cli.watch import watching
     from qa_arch.decode import formats
     from qa_arch.decode.answers import answers
-    from qa_arch.predict.attention import attention_maps, match_lstm
+    from qa_arch.evaluation.attention import attention_maps, match_lstm
     from qa_arch.results.attention import write_attention
 
     questions = open_source(args.data, on_error=args.on_error)
     for problem in questions.skipped:
         print(f"left out: {problem}", file=sys.stderr)
-    predictor = open_run(args.run_folder, args)
+    predictor = open_span_predictor(args.run_folder, args)
     if args.keep_attention:
         match_lstm(predictor.model)  # before a long reading
     margin = predictor.margin if args.margin is None else args.margin

@@ -14,8 +14,10 @@ from qa_arch.results.record import RunRecord, find_records, read_record
 from qa_arch.system.collector import uncollected
 
 if TYPE_CHECKING:
-    from qa_arch.predict import Predictor, SelectionPredictor
-    from qa_arch.predict.precision import Precision
+    from qa_arch.nn.precision import Precision
+    from qa_arch.tasks.base import Predictor
+    from qa_arch.tasks.selection_predictor import SelectionPredictor
+    from qa_arch.tasks.span_predictor import SpanPredictor
     from qa_arch.types.text import QuestionSet
 
 PRECISIONS = ("fp32", "bf16", "fp16", "int8")
@@ -53,7 +55,7 @@ def add_on_error(parser: argparse._ActionsContainer) -> None:
 
 
 def add_run_options(parser: argparse._ActionsContainer) -> None:
-    """``--device --precision --margin --trust``, as ``open_run`` takes them."""
+    """``--device --precision --margin --trust``, as ``open_predictor`` takes them."""
     parser.add_argument(
         "--margin", type=margin, metavar="M", help="null margin (default: the run's, fitted on calibration)"
     )
@@ -69,7 +71,7 @@ def margin(text: str) -> float:
 
 
 def add_device_options(parser: argparse._ActionsContainer) -> None:
-    """``--device --precision --trust``, as ``open_selection`` takes them."""
+    """``--device --precision --trust``, as ``open_predictor`` takes them."""
     parser.add_argument("--device", help="cpu, cuda, cuda:1 (default: a GPU where there is one)")
     parser.add_argument(
         "--precision",
@@ -79,29 +81,39 @@ def add_device_options(parser: argparse._ActionsContainer) -> None:
     add_trust(parser)
 
 
-def open_run(folders: Sequence[str], args: argparse.Namespace) -> Predictor:
-    """The predictor of a finished run, or of several as one, as ``args`` asks for device and precision.
-
-    Raises RunError for a run that selects answers.
-    """
+def open_predictor(folders: Sequence[str], args: argparse.Namespace) -> Predictor:
+    """The predictor of a finished run, or of an ensemble, on the device and in the precision of ``args``."""
     with uncollected():
-        from qa_arch.predict import load_ensemble
+        from qa_arch.tasks.loading import load, load_ensemble
 
     device, precision = _device_and_precision(folders[0], args)
-    return load_ensemble(folders, device=device, precision=precision, trust=args.trust)
-
-
-def open_selection(folders: Sequence[str], args: argparse.Namespace) -> SelectionPredictor:
-    """The predictor of a finished run that selects answers or classes; of several no one is made."""
-    with uncollected():
-        from qa_arch.predict import SelectionPredictor, load
-
     if len(folders) > 1:
-        raise RunError(f"{folders[1]}: runs that select answers make no ensemble; name one of them")
-    device, precision = _device_and_precision(folders[0], args)
-    predictor = load(folders[0], device=device, precision=precision, trust=args.trust)
+        return load_ensemble(folders, device=device, precision=precision, trust=args.trust)
+    return load(folders[0], device=device, precision=precision, trust=args.trust)
+
+
+def open_span_predictor(folders: Sequence[str], args: argparse.Namespace) -> SpanPredictor:
+    """The same for commands that find spans; RunError for a run that selects answers."""
+    with uncollected():
+        from qa_arch.tasks.span_predictor import SpanPredictor
+
+    predictor = open_predictor(folders, args)
+    if not isinstance(predictor, SpanPredictor):
+        raise RunError(
+            f"{folders[0]}: this run selects answers from candidates and finds none in a text; qa-arch"
+            " evaluate --run scores it, qa_arch.load(RUN)(question, candidates) ranks"
+        )
+    return predictor
+
+
+def open_selection(folder: str, args: argparse.Namespace) -> SelectionPredictor:
+    """The same for commands that select; RunError for a run that finds spans."""
+    with uncollected():
+        from qa_arch.tasks.selection_predictor import SelectionPredictor
+
+    predictor = open_predictor([folder], args)
     if not isinstance(predictor, SelectionPredictor):
-        raise RunError(f"{folders[0]}: finds spans and selects nothing; name a run of task selection")
+        raise RunError(f"{folder}: finds spans and selects nothing; name a run of task selection")
     return predictor
 
 

@@ -66,7 +66,7 @@ def _ceiling(questions: QuestionSet, encoder: str) -> dict[str, Any]:
     """What gold answers score that are widened to whole tokens, over the answerable questions."""
     from qa_arch.features.ceiling import ceiling
     from qa_arch.features.joint import prepare
-    from qa_arch.training.assemble import load_tokenizer
+    from qa_arch.models.encoders import load_tokenizer
 
     # The windows of conf/features/windows.yaml; segment ids have no part in it.
     reached = ceiling(questions, prepare(questions, load_tokenizer(encoder), segments=False))

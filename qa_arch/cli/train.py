@@ -149,7 +149,7 @@ def _take_devices(raw: dict[str, Any], place: Launched) -> None:
 
 def _check_models(jobs: Sequence[Job], trusted: Sequence[str]) -> None:
     with uncollected():
-        from qa_arch.models.assemble import check_model  # imports torch, so it comes after the cheap checks
+        from qa_arch.models.build import check_model  # imports torch, so it comes after the cheap checks
 
     for job in jobs:
         check_model(job.config.model, trusted, with_vectors=job.config.glove.use)

@@ -24,9 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the classes, print how many questions are of each main class."""
     questions = open_source(args.data)
-    predictor = open_selection([args.run_folder], args)
+    predictor = open_selection(args.run_folder, args)
     from qa_arch.cli.watch import watching
-    from qa_arch.predict.question_types import classify
+    from qa_arch.tasks.classification import classify
 
     with watching("classifying", "questions") as watch:
         typed = classify(predictor, [example.question for example in questions.examples], watch=watch)

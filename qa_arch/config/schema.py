@@ -20,10 +20,15 @@ Share = Annotated[float, Range(0, 1)]
 Positive = Annotated[float, Range(0, above=True)]
 Count = Annotated[int, Range(1)]
 Source = str | list[str]
-TASKS = ("span", "sequence", "selection", "classification")
+MODEL_INPUTS = {
+    "span": ("encoder", "vectors"),
+    "sequence": ("encoder", "vectors"),
+    "selection": ("vectors",),
+    "classification": ("vectors",),
+}
+"""By task, a module of ``qa_arch.tasks``: the arguments of its models that come from other sections."""
+TASKS = tuple(MODEL_INPUTS)
 """What a model's YAML may name as its ``task``."""
-SELECTING = ("selection", "classification")
-"""Tasks that choose among candidates: answers to a question, or the classes of questions."""
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def _ask(asked: Mapping[str, Any], trusted: Sequence[str]) -> None:
 
 def _first_problem(asked: Mapping[str, Any], trusted: Sequence[str]) -> str | None:
     with uncollected():
-        from qa_arch.models.assemble import check_model
+        from qa_arch.models.build import check_model
         from qa_arch.training.machine import uses_gpu
 
     if problem := _missing_devices(asked["pool"] or ()):

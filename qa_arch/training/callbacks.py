@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from qa_arch.errors import RunError
-from qa_arch.training.module import Task
+from qa_arch.training.module import TrainingModule
 from qa_arch.training.strategies import whole_weights
 
 MONITORS = {
@@ -75,8 +75,8 @@ class KeepBest(pl.Callback):
         self._stop_when_due(trainer)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        assert isinstance(pl_module, Task)
-        metric, sign = (pl_module.monitor, 1.0) if pl_module.monitor else (self.metric, self.sign)
+        assert isinstance(pl_module, TrainingModule)
+        metric, sign = (pl_module.task.monitor, 1.0) if pl_module.task.monitor else (self.metric, self.sign)
         self._consider(trainer, pl_module, sign * float(trainer.callback_metrics[metric]))
         self._stop_when_due(trainer)
 
@@ -93,7 +93,7 @@ class KeepBest(pl.Callback):
         self.waited += 1
         if value > self.best:
             self.best, self.epoch, self.waited = value, trainer.current_epoch, 0
-            assert isinstance(pl_module, Task)
+            assert isinstance(pl_module, TrainingModule)
             if self.whole is not None:
                 weights = whole_weights(trainer.strategy)
                 if trainer.is_global_zero:
@@ -201,7 +201,7 @@ class History(pl.Callback):
         self.scores = calibration_scores(trainer) | {"validation_seconds": took}
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        assert isinstance(pl_module, Task)
+        assert isinstance(pl_module, TrainingModule)
         loss, windows = pl_module.epoch_so_far()
         entry: dict[str, Any] = {
             "epoch": trainer.current_epoch,

@@ -1,33 +1,25 @@
-"""The one DataModule: collators over feature tables in, batches out."""
+"""The DataModule of every task: collators over tables in, batches out."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from numpy.typing import ArrayLike
 from torch.utils.data import DataLoader, Dataset
 
+from qa_arch.config.schema import Config
 from qa_arch.features.sampler import BucketBatchSampler
 from qa_arch.system.lifeline import die_with
-
-
-class Collates(Protocol):
-    """Makes a batch of what a sampler yields; ``lengths`` are those of its rows."""
-
-    @property
-    def lengths(self) -> ArrayLike: ...
-    def __call__(self, rows: Any, /) -> Any: ...
+from qa_arch.tasks.base import Batches, Collator
 
 
 class Ready(Dataset):
     """A data set whose items are whole batches: the sampler yields lists of rows."""
 
-    def __init__(self, collator: Collates) -> None:
+    def __init__(self, collator: Collator) -> None:
         self.collator = collator
 
     def __getitem__(self, rows: Any) -> Any:
@@ -43,8 +35,7 @@ class TrainingData(pl.LightningDataModule):
 
     def __init__(
         self,
-        train: Collates,
-        calibration: Collates | None,
+        batches: Batches,
         *,
         batch_size: int,
         token_budget: int | None,
@@ -53,15 +44,28 @@ class TrainingData(pl.LightningDataModule):
         seed: int,
         workers: int,
         pin: bool,
-        sampler: Callable[..., BucketBatchSampler] = BucketBatchSampler,
     ) -> None:
         super().__init__()
-        self.train, self.calibration = train, calibration
+        self.train, self.calibration, self.new_sampler = batches.train, batches.calibration, batches.sampler
         self.batch_size, self.token_budget = batch_size, token_budget
         self.eval_batch_size, self.accumulate = eval_batch_size, accumulate
         self.seed, self.workers, self.pin = seed, workers, pin
-        self.new_sampler = sampler
         self.resume_at = 0
+
+    @classmethod
+    def of(cls, config: Config, batches: Batches, *, pin: bool = False) -> TrainingData:
+        """The data of a run, batched as its trainer section says."""
+        settings = config.trainer
+        return cls(
+            batches,
+            batch_size=settings.batch_size,
+            token_budget=settings.token_budget,
+            eval_batch_size=settings.eval_batch_size,
+            accumulate=settings.accumulate,
+            seed=config.seed,
+            workers=settings.workers,
+            pin=pin,
+        )
 
     def sampler(self, *, rank: int = 0, world: int = 1) -> BucketBatchSampler:
         """The training sampler of one rank."""
@@ -98,7 +102,7 @@ class TrainingData(pl.LightningDataModule):
         )
         return self._loader(self.calibration, sampler)
 
-    def _loader(self, collator: Collates, sampler: BucketBatchSampler) -> DataLoader:
+    def _loader(self, collator: Collator, sampler: BucketBatchSampler) -> DataLoader:
         return DataLoader(
             Ready(collator),
             batch_size=None,

@@ -19,13 +19,17 @@ from pytorch_lightning.plugins.environments import LightningEnvironment
 from qa_arch.config.identity import config_hash
 from qa_arch.config.launched import launched
 from qa_arch.config.schema import Config, Trainer
-from qa_arch.predict import store
+from qa_arch.models import store
+from qa_arch.results.questions import CALIBRATION
 from qa_arch.results.record import MODEL
+from qa_arch.tasks import task_of
+from qa_arch.tasks.base import Parts
 from qa_arch.training import strategies
 from qa_arch.training.callbacks import History, KeepBest, RandomState, SameConfig
 from qa_arch.training.checkpoint import DurableCheckpoints, KeepLast, newest
-from qa_arch.training.kinds import Parts, kind_of
+from qa_arch.training.datamodule import TrainingData
 from qa_arch.training.machine import PRECISIONS
+from qa_arch.training.module import TrainingModule
 from qa_arch.training.progress import TrainingProgress
 
 log = logging.getLogger(__name__)
@@ -71,8 +75,10 @@ def fit(
     checkpoint = newest(folder) if resume else None
     if resume and checkpoint is None:
         log.info("no checkpoint in %s yet: training starts from the beginning", folder)
-    kind = kind_of(config)
-    data = kind.data(config, parts, pin=gpu)
+    task = task_of(config.model)
+    data = TrainingData.of(config, task.batches(config, parts), pin=gpu)
+    if task.lengths_are_tokens:
+        log.info("padding: %.1f%% of the tokens computed", 100 * data.sampler().pad_share)
     world = int(os.environ.get("WORLD_SIZE", 1))
     strategy = strategies.name_of(settings, world)
     sharded = strategy in strategies.SHARDED
@@ -95,15 +101,28 @@ def fit(
     )
     if settings.compile:
         trained.compile()  # in place: torch.compile(model) would rename every weight
-    task = kind.task(
-        config,
-        replace(parts, model=trained),  # type: ignore[type-var]
-        total_steps=_steps(settings, len(data.sampler(world=trainer.world_size))),
-    )
-    task.optimizer_bits = settings.optimizer_bits  # type: ignore[assignment]
+    steps = _steps(settings, len(data.sampler(world=trainer.world_size)))
+    module = training_module(config, replace(parts, model=trained), total_steps=steps)
     with _interruptible():
-        trainer.fit(task, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+        trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
     return _fitted(settings, history.epochs, best.epoch, world)
+
+
+def training_module(config: Config, parts: Parts, *, total_steps: int) -> TrainingModule:
+    """The module that trains ``parts.model`` on the config's task."""
+    task = task_of(config.model)
+    module = TrainingModule(
+        parts.model,
+        config.optim,
+        task,
+        loss=task.loss(config),
+        total_steps=total_steps,
+        accumulate=config.trainer.accumulate,
+        calibration=parts.sets.get(CALIBRATION),
+        collector=partial(task.collector, config, parts, CALIBRATION),
+    )
+    module.optimizer_bits = config.trainer.optimizer_bits  # type: ignore[assignment]
+    return module
 
 
 def _trainer(

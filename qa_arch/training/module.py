@@ -1,4 +1,4 @@
-"""The LightningModule: what trains every model, and spans and sequences with their reading of calibration."""
+"""The LightningModule that trains every model and answers the calibration questions after each epoch."""
 
 from __future__ import annotations
 
@@ -8,20 +8,16 @@ from typing import Any, Literal
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.strategies import ModelParallelStrategy
-from torch import nn
+from torch import Tensor, nn
 
 from qa_arch.config.schema import Optim
-from qa_arch.decode.readout import Readout
-from qa_arch.training.losses import window_loss
+from qa_arch.tasks.base import Collector, Task, gather
 from qa_arch.training.optim import make_optimizer, parameter_groups, schedule
-from qa_arch.training.scoring import calibration_metrics, gather
 from qa_arch.training.strategies import shard
-from qa_arch.types.tensors import Batch
-from qa_arch.types.text import QuestionSet
 
 
-class Task(pl.LightningModule):
-    """Trains ``model``; a kind of task adds its losses and how it reads the calibration split.
+class TrainingModule(pl.LightningModule):
+    """Trains ``model`` by ``loss``; validates by answering every calibration question once.
 
     The loss of one optimizer step is the sum over its windows divided by their number over all
     ranks and accumulated batches, whatever the sizes of the parts: ``window_total`` of the sampler
@@ -29,15 +25,28 @@ class Task(pl.LightningModule):
     so both are multiplied in first.
     """
 
-    monitor: str | None = None
-    """A calibration score, the higher the better, that chooses the epoch in place of ``trainer.select``."""
-
-    def __init__(self, model: nn.Module, optim: Optim, *, total_steps: int, accumulate: int) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        optim: Optim,
+        task: Task,
+        *,
+        loss: Callable[[Any, Any], Tensor],
+        total_steps: int,
+        accumulate: int,
+        calibration: Any = None,
+        collector: Callable[[], Collector] | None = None,
+    ) -> None:
+        """``collector`` makes an empty collector of outputs for ``calibration``; both are None without one."""
         super().__init__()
         self.model = model
         self.optim = optim
+        self.task = task
+        self.loss = loss
         self.total_steps = total_steps
         self.accumulate = accumulate
+        self.calibration = calibration
+        self.new_collector = collector
         self.optimizer_bits: Literal[8, 32] = 32
         self.train_sums = torch.zeros(2, dtype=torch.float64)
         """Sum of losses and number of windows of this epoch so far, on this rank. Not a buffer: DDP
@@ -84,63 +93,42 @@ class Task(pl.LightningModule):
         if batch_idx == 0:
             self.train_sums.zero_()
 
-    def losses(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def loss_and_weight(self, batch: Any) -> tuple[Tensor, Tensor]:
         """(B,) loss and (B,) weight of each row of a batch."""
-        raise NotImplementedError
+        return self.loss(self.model(batch), batch), self.task.weight(batch)
 
-    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
-        losses, weight = self.losses(batch)
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        losses, weight = self.loss_and_weight(batch)
         total = (losses * weight).sum()
         self.train_sums += torch.stack([total.detach(), weight.sum()]).double()
         windows = self.trainer.train_dataloader.sampler.window_total(batch_idx)  # type: ignore[union-attr]
         return total * (self.accumulate * self.trainer.world_size / windows)
+
+    def on_validation_epoch_start(self) -> None:
+        assert self.new_collector is not None
+        self.collector = self.new_collector()
+        self.eval_sums = torch.zeros(2, dtype=torch.float64, device=self.device)
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        output = self.model(batch)
+        self.collector.add(batch, output)
+        if self.task.has_validation_loss:
+            weight = self.task.weight(batch)
+            total = (self.loss(output, batch) * weight).sum()
+            self.eval_sums += torch.stack([total, weight.sum()]).double()
+
+    def on_validation_epoch_end(self) -> None:
+        scores = self.task.validation_scores(self.calibration, gather(self.collector))
+        if self.task.has_validation_loss:
+            loss, windows = self._over_ranks(self.eval_sums).tolist()
+            scores["calibration_loss"] = loss / windows if windows else 0.0
+        # ``History`` hands them to the loggers, once an epoch.
+        self.log_dict(scores, sync_dist=False, rank_zero_only=False, batch_size=1, logger=False)
 
     def epoch_so_far(self) -> tuple[float, int]:
         """Loss a window and number of windows of the training epoch, over all ranks."""
         loss, windows = self._over_ranks(self.train_sums).tolist()
         return (loss / windows if windows else 0.0), round(windows)
 
-    def _over_ranks(self, sums: torch.Tensor) -> torch.Tensor:
+    def _over_ranks(self, sums: Tensor) -> Tensor:
         return self.trainer.strategy.reduce(sums.clone(), reduce_op="sum")
-
-
-class SpanTask(Task):
-    """Validates by answering every calibration question once."""
-
-    def __init__(
-        self,
-        model: nn.Module,
-        optim: Optim,
-        *,
-        total_steps: int,
-        accumulate: int,
-        calibration: QuestionSet | None,
-        readout: Callable[[], Readout] | None,
-    ) -> None:
-        super().__init__(model, optim, total_steps=total_steps, accumulate=accumulate)
-        self.calibration = calibration
-        self.new_readout = readout
-
-    def losses(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        assert batch.labels is not None
-        return window_loss(self.model(batch), batch.labels), batch.labels.weight
-
-    def on_validation_epoch_start(self) -> None:
-        self.eval_sums = torch.zeros(2, dtype=torch.float64, device=self.device)
-        assert self.new_readout is not None
-        self.reading = self.new_readout()
-
-    def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        logits = self.model(batch)
-        assert batch.labels is not None
-        losses = window_loss(logits, batch.labels) * batch.labels.weight
-        self.eval_sums += torch.stack([losses.sum(), batch.labels.weight.sum()]).double()
-        self.reading.add(batch.index, logits)
-
-    def on_validation_epoch_end(self) -> None:
-        assert self.calibration is not None
-        metrics = calibration_metrics(self.calibration, gather(self.reading))
-        loss, windows = self._over_ranks(self.eval_sums).tolist()
-        metrics["calibration_loss"] = loss / windows if windows else 0.0
-        # ``History`` hands them to the mirrors, once an epoch.
-        self.log_dict(metrics, sync_dist=False, rank_zero_only=False, batch_size=1, logger=False)

@@ -18,7 +18,7 @@ from rich.progress import (
 )
 
 from qa_arch.training.callbacks import calibration_scores
-from qa_arch.training.module import Task
+from qa_arch.training.module import TrainingModule
 
 log = logging.getLogger(__name__)
 EVERY_SECONDS = 30.0
@@ -82,9 +82,9 @@ class TrainingProgress(pl.Callback):
             )
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        assert isinstance(pl_module, Task)
+        assert isinstance(pl_module, TrainingModule)
         self.scores = calibration_scores(trainer)
-        key = pl_module.monitor or "calibration_f1"
+        key = pl_module.task.monitor or "calibration_f1"
         if key in self.scores:
             self.headline = f", {key.replace('_', ' ')} {self.scores[key]:.2f}"
 

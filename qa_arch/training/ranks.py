@@ -24,9 +24,9 @@ from qa_arch.config.launched import launched
 from qa_arch.config.schema import Config, Trainer, validate
 from qa_arch.results.record import read_record
 from qa_arch.system import lifeline, lock
+from qa_arch.tasks import task_of
 from qa_arch.training import machine, strategies
 from qa_arch.training.fitting import fit
-from qa_arch.training.kinds import kind_of
 from qa_arch.training.lost_ranks import OUT_OF_MEMORY, ended_when_lost, rank_out_of_memory
 
 PATIENCE = 300.0
@@ -142,7 +142,7 @@ def follow(config: Config, folder: Path, *, resume: bool, trusted: Sequence[str]
     config = replace(config, trainer=machine.resolve(config.trainer, gpu=gpu))
     strategies.require(config.trainer, gpu=gpu)
     machine.seed_everything(config.seed)
-    parts = kind_of(config).assemble(config, trusted)
+    parts = task_of(config.model).assemble(config, trusted)
     try:
         fit(config, parts, folder, gpu=gpu, resume=resume, publish=lambda epochs: None)
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 import traceback
 from collections.abc import Mapping, Sequence
@@ -15,14 +16,17 @@ from qa_arch.config.files import write_atomic
 from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import Config
 from qa_arch.config.target import TRUSTED
+from qa_arch.evaluation.evaluate import evaluate_splits
+from qa_arch.models import store
 from qa_arch.nn.count import parameter_blocks
-from qa_arch.predict import store
 from qa_arch.results import provenance
+from qa_arch.results.questions import DEV
 from qa_arch.results.record import MODEL, RunRecord
+from qa_arch.tasks import task_of
+from qa_arch.tasks.base import Parts
 from qa_arch.training import machine, strategies
 from qa_arch.training.checkpoint import LAST
 from qa_arch.training.fitting import Fit, fit
-from qa_arch.training.kinds import kind_of
 from qa_arch.training.mirrors import Results, mirrored
 from qa_arch.training.ranks import other_ranks, world_size
 
@@ -78,22 +82,25 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str]) -> No
     machine.reset_peak(gpu)
     machine.seed_everything(config.seed)
     begun = time.perf_counter()
-    kind = kind_of(config)
-    parts = kind.assemble(config, trusted)
+    task = task_of(config.model)
+    parts = task.assemble(config, trusted)
     hashes = {split: questions.fingerprint for split, questions in parts.sets.items()}
     if parts.vectors is not None:
         hashes["glove"] = parts.vectors.fingerprint
     world = world_size(config.trainer, gpu=gpu)
     run.note(
         config_hash=config_hash(run.record.config, hashes),
-        data=kind.facts(parts),
+        data={
+            split: task.facts(questions, parts.tables[split], titles=split != DEV)
+            for split, questions in parts.sets.items()
+        },
         device=machine.describe(gpu),
         strategy=strategies.name_of(config.trainer, world),
         precision=config.trainer.precision,
         optimizer_bits=config.trainer.optimizer_bits,
         parameters=asdict(parameter_blocks(parts.model)),
     )
-    kind.save(run.folder / MODEL, parts)
+    task.save(run.folder / MODEL, parts)
     with mirrored(config, run.folder) as mirror:
         ranks = other_ranks(
             world,
@@ -111,7 +118,7 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str]) -> No
 def _fit_and_score(
     config: Config,
     run: Run,
-    parts: Any,
+    parts: Parts,
     ranks: AbstractContextManager[None],
     *,
     logger: Any,
@@ -119,8 +126,8 @@ def _fit_and_score(
     trusted: Sequence[str],
     begun: float,
 ) -> None:
-    """Train beside ``ranks``, score with the weights that were kept, and note what came out."""
-    gpu, kind = machine.uses_gpu(config.trainer), kind_of(config)
+    """Train beside ``ranks``, score with the best weights, and note what came out."""
+    gpu, task = machine.uses_gpu(config.trainer), task_of(config.model)
     prepared = time.perf_counter()
     with ranks:
         done: Fit = fit(
@@ -133,7 +140,8 @@ def _fit_and_score(
             logger=logger,
         )
     store.load_weights(run.folder / MODEL, parts.model)
-    scored = kind.score(config, parts, run.folder, gpu=gpu, trusted=trusted)
+    parts.model.to("cuda" if gpu else "cpu")
+    scored = evaluate_splits(task.predictor(config, parts), parts, run.folder, trusted)
     run.note(
         references=scored.references,
         status="ok",
@@ -147,7 +155,10 @@ def _fit_and_score(
             **_seconds(done.epochs),
             "predict": round(scored.seconds, 3),
         },
-        margin=scored.margin,
+        margin={
+            "value": scored.margin if math.isfinite(scored.margin) else None,
+            "fitted_on": scored.fitted_on,
+        },
         scores=scored.scores,
     )
 

@@ -10,7 +10,7 @@ from torch.nn.functional import cosine_similarity
 
 from baselines.qa_lstm import AnswerAttention, BiLSTM, Convolution, QaLstm, pool
 from qa_arch.errors import ConfigError
-from qa_arch.training.losses import hinge_loss
+from qa_arch.nn.losses import hinge_loss
 from qa_arch.types.tensors import SelectionBatch
 
 MASK = torch.arange(5) < torch.tensor([5, 2, 1])[:, None]

@@ -11,9 +11,9 @@ from qa_arch.config.schema import validate
 from qa_arch.data.squad import open_set
 from qa_arch.decode.answers import answers
 from qa_arch.errors import DataError, RunError
-from qa_arch.predict import load
-from qa_arch.predict.attention import attention_maps
+from qa_arch.evaluation.attention import attention_maps
 from qa_arch.results.attention import ATTENTION, read_attention
+from qa_arch.tasks.loading import load
 from qa_arch.training.run import train
 
 
@@ -35,7 +35,7 @@ def proposed(request, tiny_config, tmp_path_factory):
 def test_maps_cover_the_window_with_the_answer(proposed):
     folder, config, matching = proposed
     predictor, questions = load(folder, device="cpu"), open_set(config.data.dev)
-    answered = answers(predictor.read(questions, cache=False), candidates=False)
+    answered = answers(predictor.read(questions), candidates=False)
     ids = [example.id for example in questions.examples][::-1]
     maps = attention_maps(predictor, questions, answered, ids)
     assert [one.id for one in maps] == ids
@@ -64,7 +64,7 @@ def test_maps_cover_the_window_with_the_answer(proposed):
 def test_company_and_order_change_nothing(proposed):
     folder, config, _ = proposed
     predictor, questions = load(folder, device="cpu"), open_set(config.data.dev)
-    answered = answers(predictor.read(questions, cache=False), candidates=False)
+    answered = answers(predictor.read(questions), candidates=False)
     ids = [example.id for example in questions.examples][:4]
     together = attention_maps(predictor, questions, answered, ids)
     for one in together:

@@ -13,8 +13,7 @@ import torch
 from qa_arch.config.files import write_json
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.features.glove import WordVectors
-from qa_arch.predict import load, load_ensemble
-from qa_arch.predict.ensemble import _index, _rows
+from qa_arch.tasks.loading import _index, _rows, load, load_ensemble
 
 
 @pytest.fixture

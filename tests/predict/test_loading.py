@@ -13,7 +13,7 @@ import torch
 import qa_arch
 from qa_arch.config.target import locate
 from qa_arch.errors import ConfigError, DataError, QaArchError, RunError
-from qa_arch.predict import store
+from qa_arch.models import store
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from qa_arch.decode.answers import answers
 from qa_arch.errors import UnavailableError
 from qa_arch.features.collate import Collator
 from qa_arch.nn.int8 import Int8Linear
-from qa_arch.predict import load
-from qa_arch.predict.precision import lower
+from qa_arch.nn.precision import cast_weights
+from qa_arch.tasks.loading import load
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def asked():
 
 @pytest.fixture(scope="module")
 def batch(predictor, asked):
-    return Collator(predictor.features(asked, cache=False), labels=False)([0, 3, 7, 8])
+    return Collator(predictor.table(asked, cache=False), labels=False)([0, 3, 7, 8])
 
 
 def spread(logits) -> torch.Tensor:
@@ -35,8 +35,8 @@ def spread(logits) -> torch.Tensor:
 def test_scores_move_little_and_not_at_all_where_nothing_was_asked(predictor, batch, precision, near):
     with torch.inference_mode():
         exact = predictor.model(batch)
-        same = lower(deepcopy(predictor.model), "fp32")(batch)
-        rough = lower(deepcopy(predictor.model), precision)(batch)
+        same = cast_weights(deepcopy(predictor.model), "fp32")(batch)
+        rough = cast_weights(deepcopy(predictor.model), precision)(batch)
     assert torch.equal(same.start, exact.start)
     off = (spread(rough) - spread(exact)).abs().max() / spread(exact).std()
     assert 0 < off < near
@@ -45,10 +45,10 @@ def test_scores_move_little_and_not_at_all_where_nothing_was_asked(predictor, ba
 
 
 def test_only_the_encoder_is_lowered(predictor):
-    model = lower(deepcopy(predictor.model), "bf16")
+    model = cast_weights(deepcopy(predictor.model), "bf16")
     assert {p.dtype for p in model.encoder.parameters()} == {torch.bfloat16}
     assert {p.dtype for p in model.span.parameters()} == {torch.float32}
-    model = lower(deepcopy(predictor.model), "int8")
+    model = cast_weights(deepcopy(predictor.model), "int8")
     assert not any(type(module) is nn.Linear for module in model.encoder.modules())
     assert type(model.span) is nn.Linear
 
@@ -90,9 +90,9 @@ def test_an_int8_map_sees_each_token_alone():
 
 def test_int8_is_for_cpus(predictor):
     with pytest.raises(UnavailableError, match="runs on a CPU, not on meta"):
-        lower(deepcopy(predictor.model).to("meta"), "int8")
+        cast_weights(deepcopy(predictor.model).to("meta"), "int8")
 
 
 def test_int8_is_for_encoders():
     with pytest.raises(UnavailableError, match="no encoder to quantise"):
-        lower(nn.Linear(2, 2), "int8")
+        cast_weights(nn.Linear(2, 2), "int8")

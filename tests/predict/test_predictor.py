@@ -13,8 +13,7 @@ from qa_arch.decode.answers import answers
 from qa_arch.errors import DataError
 from qa_arch.features.collate import Collator
 from qa_arch.features.sampler import BucketBatchSampler
-from qa_arch.predict import predictor as predicting
-from qa_arch.predict import read_out
+from qa_arch.tasks import span
 
 PLAIN = "The baker of Harn sold forty loaves before noon. Her brother keeps the mill."
 
@@ -66,7 +65,7 @@ def test_a_text_of_100_000_characters_is_read_to_its_end(predictor):
     assert len(context) > 90_000
     example = replace(generate(1, 1).examples[0], context=context, answers=(), plausible=())
     answer = predictor(example.question, context)
-    table = predictor.features(question_set("long", [example], "2.0"), cache=False)
+    table = predictor.table(question_set("long", [example], "2.0"), cache=False)
     assert answer.windows == len(table) > 500
     assert table.char_end[table.token_end[-1] - 1] == len(context)
     assert answer.best
@@ -84,7 +83,7 @@ def test_a_very_long_question_is_cut_and_answered(predictor):
 
 def test_single_calls_and_the_whole_set_agree(predictor):
     questions = generate(1, 5, 1, "dev")
-    together = answers(predictor.read(questions, cache=False))
+    together = answers(predictor.read(questions))
     assert len({answer.windows for answer in together}) > 1
     for example, expected in zip(questions.examples, together, strict=True):
         found = predictor(example.question, example.context)
@@ -96,11 +95,11 @@ def test_single_calls_and_the_whole_set_agree(predictor):
 def test_the_make_up_of_batches_does_not_matter(predictor):
     questions = generate(1, 5, 1, "dev")
     backwards = question_set("backwards", reversed(questions.examples), "2.0")
-    expected = {a.id: a for a in answers(predictor.read(questions, cache=False, batch_size=32))}
+    expected = {a.id: a for a in answers(predictor.read(questions, batch_size=32))}
     for other in (
-        predictor.read(questions, cache=False, batch_size=1),
-        predictor.read(questions, cache=False, batch_size=7),
-        predictor.read(backwards, cache=False, batch_size=5),
+        predictor.read(questions, batch_size=1),
+        predictor.read(questions, batch_size=7),
+        predictor.read(backwards, batch_size=5),
     ):
         for answer in answers(other):
             assert answer.text(0.0) == expected[answer.id].text(0.0)
@@ -109,18 +108,11 @@ def test_the_make_up_of_batches_does_not_matter(predictor):
 
 def test_reading_tells_how_far_it_is_and_leaves_the_model_as_it_came(predictor, tiny_config):
     questions = generate(1, 5, 1, "dev")
-    table = predictor.features(questions, cache=False)
+    table = predictor.table(questions, cache=False)
     seen = []
     predictor.model.train()
     try:
-        read_out(
-            predictor.model,
-            questions,
-            table,
-            tiny_config.decode,
-            batch_size=4,
-            watch=lambda *n: seen.append(n),
-        )
+        predictor.read(questions, table=table, batch_size=4, watch=lambda *n: seen.append(n))
         assert predictor.model.training
     finally:
         predictor.model.eval()
@@ -131,7 +123,7 @@ def test_reading_tells_how_far_it_is_and_leaves_the_model_as_it_came(predictor, 
 
 def test_dropout_is_off_while_reading(predictor, tiny_config):
     questions = generate(1, 5, 1, "dev")
-    table = predictor.features(questions, cache=False)
+    table = predictor.table(questions, cache=False)
     batches = BucketBatchSampler(table.lengths, batch_size=4, shuffle=False)
     predictor.model.train()
     try:
@@ -140,9 +132,7 @@ def test_dropout_is_off_while_reading(predictor, tiny_config):
             noisy = [predictor.model(collate(rows)).start for rows in batches]
             again = [predictor.model(collate(rows)).start for rows in batches]
         assert any(not torch.equal(a, b) for a, b in zip(noisy, again, strict=True))
-        first, second = (
-            answers(read_out(predictor.model, questions, table, tiny_config.decode)) for _ in range(2)
-        )
+        first, second = (answers(predictor.read(questions, table=table)) for _ in range(2))
     finally:
         predictor.model.eval()
     assert first == second
@@ -151,7 +141,7 @@ def test_dropout_is_off_while_reading(predictor, tiny_config):
 @pytest.mark.parametrize(("value", "margin"), [(1.5, 1.5), (None, float("inf")), (0.0, 0.0)])
 def test_the_margin_is_that_of_the_record(predictor, value, margin):
     record = replace(predictor.record, margin={"value": value, "fitted_on": "calibration"})
-    assert predicting._margin(record) == margin
+    assert span._margin(record) == margin
 
 
 @pytest.mark.parametrize("size", [1, 4, 1000])
@@ -163,7 +153,7 @@ def test_a_set_in_parts_gives_the_answers_of_the_whole(predictor, size):
     assert len(parts) == len(seen) == -(-len(questions) // size)
     assert seen[-1] == (len(questions), len(questions))
     found = [answer for part in parts for answer in answers(part)]
-    for one, other in zip(found, answers(predictor.read(questions, cache=False)), strict=True):
+    for one, other in zip(found, answers(predictor.read(questions)), strict=True):
         assert one.id == other.id
         assert one.text(0.0) == other.text(0.0)
         assert one.null_odds == pytest.approx(other.null_odds, abs=1e-4)

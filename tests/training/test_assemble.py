@@ -6,7 +6,7 @@ import pytest
 from transformers import BertConfig, BertModel
 
 from qa_arch.errors import ConfigError, UnavailableError
-from qa_arch.training.assemble import assemble
+from qa_arch.tasks.span import TASK
 
 
 @pytest.fixture
@@ -14,7 +14,7 @@ def folder(configure, tmp_path):
     """Writes a small pretrained BERT with the tokenizer of a random one; gives its folder and those parts."""
 
     def write(vocab_size: int | None = None, *, tokenizer: bool = True):
-        parts = assemble(configure())
+        parts = TASK.assemble(configure())
         sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
         BertModel(BertConfig(vocab_size=vocab_size or len(parts.tokenizer), **sizes)).save_pretrained(
             tmp_path
@@ -33,7 +33,7 @@ def of(folder) -> list[str]:
 
 def test_a_folder_with_all_that_belongs_to_it(configure, folder):
     path, parts = folder()
-    read = assemble(configure(*of(path)))
+    read = TASK.assemble(configure(*of(path)))
     assert (read.tables["train"].ids == parts.tables["train"].ids).all()
     assert read.encoder.vocab_size == len(parts.tokenizer)
 
@@ -43,13 +43,13 @@ def test_an_id_that_the_encoder_has_no_embedding_of(configure, folder):
     _, parts = folder()
     largest = max(table.largest_id for table in parts.tables.values())
     path, _ = folder(largest + 1)
-    assemble(configure(*of(path)))
+    TASK.assemble(configure(*of(path)))
     path, _ = folder(largest)
     with pytest.raises(ConfigError, match=rf"{largest} token embeddings .* writes id {largest}"):
-        assemble(configure(*of(path)))
+        TASK.assemble(configure(*of(path)))
 
 
 def test_a_folder_without_its_tokenizer(configure, folder):
     path, _ = folder(tokenizer=False)
     with pytest.raises(UnavailableError, match=r"no tokenizer for .*tokenizer\.json"):
-        assemble(configure(*of(path)))
+        TASK.assemble(configure(*of(path)))

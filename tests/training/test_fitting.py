@@ -12,11 +12,12 @@ import torch
 from qa_arch.errors import ConfigError
 from qa_arch.features import sampler
 from qa_arch.features.collate import Collator
-from qa_arch.predict import store
+from qa_arch.models import store
+from qa_arch.nn.losses import span_loss
+from qa_arch.tasks.span import TASK
 from qa_arch.training import module as spans
-from qa_arch.training.assemble import assemble
-from qa_arch.training.fitting import fit
-from qa_arch.training.losses import span_loss
+from qa_arch.training.fitting import fit, training_module
+from qa_arch.training.module import TrainingModule
 from qa_arch.training.progress import FIRST_STEP
 
 
@@ -27,7 +28,7 @@ def fitted(configure, tmp_path):
     def run(*overrides: str, name: str = "fit"):
         config = configure(*overrides)
         torch.manual_seed(config.seed)
-        parts = assemble(config)
+        parts = TASK.assemble(config)
         done = fit(config, parts, tmp_path / name, gpu=False, resume=False, publish=lambda epochs: None)
         return parts, done
 
@@ -70,7 +71,7 @@ def test_accumulated_batches_take_the_same_steps(fitted, monkeypatch):
 def test_a_token_budget_reads_every_window_once_an_epoch(configure, fitted, monkeypatch):
     """Where its batches, and so the steps of an epoch, are another number in each epoch."""
     monkeypatch.setattr(sampler, "CHUNK_BATCHES", 2)  # a small set sorted whole would vary little
-    lengths = assemble(configure()).tables["train"].lengths
+    lengths = TASK.assemble(configure()).tables["train"].lengths
 
     def steps(budget: int) -> list[int]:
         plans = (sampler.plan(lengths, token_budget=budget, seed=13, epoch=epoch) for epoch in range(4))
@@ -87,7 +88,7 @@ def test_a_token_budget_reads_every_window_once_an_epoch(configure, fitted, monk
 def test_a_step_has_the_gradient_of_the_mean_over_its_windows(configure, tmp_path, monkeypatch, accumulate):
     """Against the plain mean, for a full step and for the short last one."""
     config = configure("trainer.batch_size=4", f"trainer.accumulate={accumulate}", "optim.clip=0")
-    parts = assemble(config)
+    parts = TASK.assemble(config)
     batches, off, total = [], [], 21
 
     def compare(self, optimizer):
@@ -101,10 +102,10 @@ def test_a_step_has_the_gradient_of_the_mean_over_its_windows(configure, tmp_pat
         batches.clear()
 
     sizes: list[int] = []
-    take = spans.SpanTask.training_step
-    monkeypatch.setattr(spans.SpanTask, "on_before_optimizer_step", compare)
+    take = TrainingModule.training_step
+    monkeypatch.setattr(TrainingModule, "on_before_optimizer_step", compare)
     monkeypatch.setattr(
-        spans.SpanTask,
+        TrainingModule,
         "training_step",
         lambda self, batch, i: (batches.append(batch), take(self, batch, i))[1],
     )
@@ -117,10 +118,8 @@ def test_a_step_has_the_gradient_of_the_mean_over_its_windows(configure, tmp_pat
 def test_a_ghost_changes_nothing(configure):
     """A window of weight 0, which an idle rank computes, weighs nothing in the step."""
     config = configure()
-    parts = assemble(config)
-    task = spans.SpanTask(
-        parts.model, config.optim, total_steps=1, accumulate=1, calibration=None, readout=None
-    )
+    parts = TASK.assemble(config)
+    task = training_module(config, parts, total_steps=1)
     sampler = SimpleNamespace(window_total=lambda _: 3)
     task._trainer = SimpleNamespace(world_size=1, train_dataloader=SimpleNamespace(sampler=sampler))
     collate = Collator(parts.tables["train"])

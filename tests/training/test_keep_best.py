@@ -8,7 +8,7 @@ import pytest
 from torch import nn
 
 from qa_arch.training.callbacks import KeepBest
-from qa_arch.training.module import SpanTask
+from qa_arch.training.module import TrainingModule
 
 EPOCHS = [
     {"calibration_f1": 40.0, "calibration_exact": 38.0, "calibration_loss": 2.0},
@@ -22,7 +22,7 @@ def fitted(patience: int = 0, **options) -> tuple[KeepBest, list[int], int]:
     """The callback after the epochs above, the epochs it saved, and how many were trained."""
     saved: list[int] = []
     trainer = SimpleNamespace(current_epoch=0, is_global_zero=True, should_stop=False, callback_metrics={})
-    task = SpanTask.__new__(SpanTask)
+    task = TrainingModule.__new__(TrainingModule)
     nn.Module.__init__(task)
     task.model = nn.Linear(1, 1)
     keep = KeepBest(lambda model: saved.append(trainer.current_epoch), patience, **options)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from qa_arch.training.losses import choice_loss, sequence_loss, snap_outward, span_loss, window_loss
+from qa_arch.nn.losses import choice_loss, sequence_loss, snap_outward, span_loss, window_loss
 from qa_arch.types.tensors import SpanLabels, SpanLogits, StepLogits
 
 NO = -math.inf

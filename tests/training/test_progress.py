@@ -11,12 +11,12 @@ from rich.console import Console
 from torch import nn
 
 from qa_arch.training import progress
-from qa_arch.training.module import SpanTask
+from qa_arch.training.module import TrainingModule
 
 
 @pytest.fixture
-def task() -> SpanTask:
-    task = SpanTask.__new__(SpanTask)
+def task() -> TrainingModule:
+    task = TrainingModule.__new__(TrainingModule)
     nn.Module.__init__(task)
     task.train_sums = torch.tensor([6.0, 4.0])
     return task

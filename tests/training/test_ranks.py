@@ -15,14 +15,15 @@ import torch
 
 from qa_arch.data.squad import question_set
 from qa_arch.decode import formats
-from qa_arch.decode.readout import Readout
+from qa_arch.decode.collector import SpanCollector
 from qa_arch.errors import RunError
 from qa_arch.features.collate import Collator
+from qa_arch.models.encoders import make_features
+from qa_arch.tasks.base import gather
+from qa_arch.tasks.span import TASK
 from qa_arch.training import ranks
-from qa_arch.training.assemble import assemble, make_features
 from qa_arch.training.lost_ranks import OUT_OF_MEMORY
-from qa_arch.training.module import SpanTask
-from qa_arch.training.scoring import gather
+from qa_arch.training.module import TrainingModule
 from qa_arch.types.tensors import SpanLogits
 
 PROGRAM = Path(__file__).parents[1] / "ranks.py"
@@ -30,9 +31,9 @@ QUESTIONS = (1, 5, 7)
 SCRIPTS = "Zoë Ångström sang «Ωmega ½» in 東京 🎻 before the Łódź choir, naïve façade — там, где снег. " * 8
 
 
-def readings(config) -> list[tuple[Readout, list[SpanLogits]]]:
+def readings(config) -> list[tuple[SpanCollector, list[SpanLogits]]]:
     """For sets of 1, 5 and 7 questions and one in many scripts: an empty reading, made-up logits."""
-    parts = assemble(config)
+    parts = TASK.assemble(config)
     found = []
     scripts = [replace(e, context=SCRIPTS, answers=(), plausible=()) for e in parts.sets["dev"].examples[:3]]
     sets = [*(parts.sets["dev"].examples[:n] for n in QUESTIONS), tuple(scripts)]
@@ -45,7 +46,7 @@ def readings(config) -> list[tuple[Readout, list[SpanLogits]]]:
             context = Collator(table)([row]).context
             start, end = torch.randn(2, *context.shape).masked_fill(~context, -torch.inf)
             windows.append(SpanLogits(start, end, *torch.randn(2, 1)))
-        found.append((Readout(questions, table, config.decode), windows))
+        found.append((SpanCollector(questions, table, config.decode), windows))
     return found
 
 
@@ -59,10 +60,10 @@ def test_every_rank_has_the_ranking_of_one(configure, tmp_path, world):
     torch.save(given, tmp_path / "readings.pt")
     run_ranks("join", world, tmp_path)
     expected = []
-    for number, (readout, windows) in enumerate(given):
+    for number, (collector, windows) in enumerate(given):
         for row, logits in enumerate(windows):
-            readout.add(torch.tensor([row]), logits)
-        ranking = gather(readout)
+            collector.add(SimpleNamespace(index=torch.tensor([row])), logits)
+        ranking = gather(collector)
         formats.write(tmp_path / f"said-1-0-{number}", ranking, 0.0)
         columns = ("offsets", "start", "end", "probability")
         expected.append({name: getattr(ranking, name).tolist() for name in columns})
@@ -94,7 +95,7 @@ def test_two_devices_take_the_steps_of_one(run_training, monkeypatch):
     def keep(self, optimizer):
         gradients.append(torch.cat([p.grad.flatten() for p in self.model.parameters()]))
 
-    monkeypatch.setattr(SpanTask, "on_before_optimizer_step", keep)
+    monkeypatch.setattr(TrainingModule, "on_before_optimizer_step", keep)
     before = dict(os.environ)
     plain = ("trainer.epochs=2", "trainer.accumulate=2", "optim.clip=0", "optim.lr=1e-9")
     alone = run_training(*plain, "trainer.batch_size=4", name="one").record

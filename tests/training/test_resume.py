@@ -19,7 +19,7 @@ from qa_arch.results.record import read_record
 from qa_arch.training import checkpoint, fitting, module
 from qa_arch.training.callbacks import RandomState, random_state
 from qa_arch.training.checkpoint import LAST, PREVIOUS, DurableCheckpoints, KeepLast, newest
-from qa_arch.training.module import SpanTask
+from qa_arch.training.module import TrainingModule
 
 TWO_EPOCHS = (
     "trainer.epochs=2",
@@ -56,13 +56,13 @@ def stop_after(monkeypatch):
 def order(monkeypatch):
     """The window numbers of each batch as it is trained on, by (epoch, batch)."""
     seen: dict[tuple[int, int], list[int]] = {}
-    step = SpanTask.training_step
+    step = TrainingModule.training_step
 
     def noting(self, batch, batch_idx):
         seen[self.current_epoch, batch_idx] = batch.index.tolist()
         return step(self, batch, batch_idx)
 
-    monkeypatch.setattr(SpanTask, "training_step", noting)
+    monkeypatch.setattr(TrainingModule, "training_step", noting)
     return seen
 
 

@@ -11,13 +11,13 @@ import torch
 
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import ConfigError, DataError, UnavailableError
+from qa_arch.models import encoders
 from qa_arch.results.questions import load_questions
 from qa_arch.results.record import QUESTIONS, read_record
-from qa_arch.training import assemble as assemble_module
-from qa_arch.training import spans
-from qa_arch.training.assemble import load_sets
-from qa_arch.training.final import warn_if_mute
-from qa_arch.training.module import SpanTask
+from qa_arch.tasks import span
+from qa_arch.tasks.span import TASK, SpanTask
+from qa_arch.tasks.span_scores import abstention_warning
+from qa_arch.training.module import TrainingModule
 from qa_arch.types.text import Answer, Candidate
 
 
@@ -31,8 +31,8 @@ def breaking(monkeypatch):
                 raise error
             return take(self, batch, batch_idx)
 
-        take = SpanTask.training_step
-        monkeypatch.setattr(SpanTask, "training_step", training_step)
+        take = TrainingModule.training_step
+        monkeypatch.setattr(TrainingModule, "training_step", training_step)
 
     return arrange
 
@@ -120,16 +120,16 @@ def test_sets_that_share_an_article_are_refused(configure):
         replace(closed, dev=data.train),
     ):
         with pytest.raises(DataError, match=r"share \d article"):
-            load_sets(shared)
-    assert "dev" not in load_sets(closed)
-    assert load_sets(replace(closed, dev="not_made_yet.json"))
+            TASK.load_splits(shared)
+    assert "dev" not in TASK.load_splits(closed)
+    assert TASK.load_splits(replace(closed, dev="not_made_yet.json"))
 
 
 def test_windows_that_cannot_move_on_are_refused_before_the_encoder_is_loaded(configure, monkeypatch):
     config = configure("features.max_length=64", "features.max_question=32", "features.stride=30")
-    monkeypatch.setattr(assemble_module, "make_encoder", lambda *_, **__: pytest.fail("loaded"))
+    monkeypatch.setattr(span, "make_encoder", lambda *_, **__: pytest.fail("loaded"))
     with pytest.raises(ConfigError, match=r"features\.stride=30 .* below 29 "):
-        assemble_module.assemble(config)
+        TASK.assemble(config)
 
 
 @pytest.mark.parametrize("content", [None, "{", '{"a": 1}'])
@@ -140,17 +140,17 @@ def test_a_folder_without_a_sound_tokenizer_is_told_in_one_line(configure, tmp_p
         (tmp_path / "tokenizer.json").write_text(content)
     settings = replace(configure().encoder, init="pretrained", name=str(tmp_path))
     with pytest.raises(UnavailableError, match=r"no tokenizer for .* with a tokenizer\.json") as caught:
-        assemble_module.make_tokenizer(settings, generate(1, 0))
+        encoders.make_tokenizer(settings, generate(1, 0))
     assert "\n" not in str(caught.value)
 
 
 def test_a_run_that_recovers_leaves_no_old_traceback(run_training, breaking, monkeypatch, tmp_path):
     with monkeypatch.context() as patch:
-        take = SpanTask.training_step
-        patch.setattr(SpanTask, "training_step", lambda *_: 1 / 0)
+        take = TrainingModule.training_step
+        patch.setattr(TrainingModule, "training_step", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run_training()
-    assert SpanTask.training_step is take
+    assert TrainingModule.training_step is take
     done = run_training(resume=True)
     assert done.record.status == "ok"
     assert done.record.error is None
@@ -160,11 +160,11 @@ def test_a_run_that_recovers_leaves_no_old_traceback(run_training, breaking, mon
 def test_the_record_is_there_from_the_first_moment(run_training, monkeypatch, tmp_path):
     seen = []
 
-    def look(config, trusted):
+    def look(self, config, trusted):
         seen.append(read_record(tmp_path / "run").status)
         raise RuntimeError("enough")
 
-    monkeypatch.setattr(spans, "assemble", look)
+    monkeypatch.setattr(SpanTask, "assemble", look)
     with pytest.raises(RuntimeError, match="enough"):
         run_training()
     assert seen == ["running"]
@@ -182,21 +182,18 @@ def _answers(questions, nulls: int) -> list[Answer]:
     ("nulls", "margin", "warned"),
     [(75, 0.0, True), (74, 0.0, True), (73, 0.0, False), (75, 2.0, False), (0, -2.0, True)],
 )
-def test_a_model_that_only_says_no_answer_is_warned_of(caplog, nulls, margin, warned):
+def test_a_model_that_only_says_no_answer_is_warned_of(nulls, margin, warned):
     """75 questions, 98% of them are 73.5."""
     questions = generate(5, 1)
     assert len(questions) == 75
-    with caplog.at_level(logging.WARNING, "qa_arch"):
-        warn_if_mute("dev", questions, _answers(questions, nulls), margin)
-    assert [r.levelname for r in caplog.records] == ["WARNING"] * warned
-    assert not warned or "learned nothing else" in caplog.text
+    warning = abstention_warning(questions, _answers(questions, nulls), margin)
+    assert (warning is not None) == warned
+    assert not warned or "learned nothing else" in warning
 
 
 def test_a_run_that_never_learned_warns(run_training, caplog, monkeypatch):
     """An untrained model under a margin at which nothing is answered."""
-    from qa_arch.training import final
-
-    monkeypatch.setattr(final, "fit_null_margin", lambda *_: -1e9)
+    monkeypatch.setattr(SpanTask, "fit_margin", lambda *_: -1e9)
     with caplog.at_level(logging.WARNING, "qa_arch"):
         run_training("trainer.max_steps=1")
     said = [r.getMessage() for r in caplog.records if "learned nothing else" in r.getMessage()]

@@ -13,10 +13,10 @@ import qa_arch
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.errors import ConfigError, DataError, RunError
+from qa_arch.tasks import selection as selecting
+from qa_arch.tasks.selection import TASK
 from qa_arch.training.checkpoint import KeepLast
 from qa_arch.training.run import train
-from qa_arch.training.selection import task as selecting
-from qa_arch.training.selection.assemble import assemble, load_sets
 
 SMALL = [
     "model=qa_lstm/g",
@@ -96,12 +96,12 @@ def test_sets_that_share_an_article_are_refused(few_questions):
     train_set = few_questions[0].partition("=")[2]
     shared = [*few_questions[:2], f"data.dev={train_set}"]
     with pytest.raises(DataError, match="share"):
-        assemble(validate(compose([*SMALL, *shared])))
+        TASK.assemble(validate(compose([*SMALL, *shared])))
 
 
 def test_random_vectors_must_be_trained(few_questions):
     with pytest.raises(ConfigError, match="must be trained"):
-        assemble(validate(compose([*SMALL, *few_questions, "model.train_vectors=false"])))
+        TASK.assemble(validate(compose([*SMALL, *few_questions, "model.train_vectors=false"])))
 
 
 def test_insuranceqa_has_no_articles_to_hold_out():
@@ -109,7 +109,7 @@ def test_insuranceqa_has_no_articles_to_hold_out():
         compose(["model=qa_lstm/c", "data=insuranceqa", "data.calibration=null", "data.hold_out_share=0.1"])
     )
     with pytest.raises(ConfigError, match="no articles"):
-        load_sets(config)
+        TASK.load_splits(config.data)
 
 
 @pytest.fixture(scope="module")
@@ -131,13 +131,13 @@ def test_classes_of_questions_are_read_in_training_and_by_the_saved_run(run, cla
     predictor = qa_arch.load(tmp_path / "typed", device="cpu")
     config = validate(record.config)
     plain = [f"data.{split}={getattr(config.data, split)}" for split in ("train", "calibration", "dev")]
-    dev = load_sets(validate(compose([*SMALL, *plain])))["dev"]
+    dev = TASK.load_splits(validate(compose([*SMALL, *plain])).data)["dev"]
     assert dev.fingerprint == record.data["dev"]["fingerprint"]
     said = json.loads((tmp_path / "typed" / "selections.json").read_text())
     read = predictor.read(dev)
     for row, question in enumerate(dev.questions):
         assert read[row] == pytest.approx(said[question.id], abs=1e-5)
-    predictor.typed = None
+    predictor.classify = None
     without = predictor.read(dev)
     assert any(without[row] != pytest.approx(read[row], abs=1e-5) for row in read)
 
@@ -145,8 +145,8 @@ def test_classes_of_questions_are_read_in_training_and_by_the_saved_run(run, cla
 def test_classes_and_their_width_go_together(few_questions, classifier, run, tmp_path):
     for half in ("model.type_dim=3", f"selection.types={classifier}"):
         with pytest.raises(ConfigError, match="set both or neither"):
-            assemble(validate(compose([*SMALL, *few_questions, half])))
+            TASK.assemble(validate(compose([*SMALL, *few_questions, half])))
     run("selects")
     other = [f"selection.types={tmp_path}/selects", "model.type_dim=3"]
     with pytest.raises(RunError, match="one of task classification is wanted"):
-        assemble(validate(compose([*SMALL, *few_questions, *other])))
+        TASK.assemble(validate(compose([*SMALL, *few_questions, *other])))

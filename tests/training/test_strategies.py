@@ -15,9 +15,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from qa_arch.training.assemble import assemble
+from qa_arch.tasks.span import TASK
 from qa_arch.training.fitting import fit
-from qa_arch.training.module import SpanTask
+from qa_arch.training.module import TrainingModule
 
 PROGRAM = Path(__file__).parents[1] / "fits.py"
 STILL = ("trainer.epochs=2", "optim.clip=0", "optim.lr=1e-9")
@@ -76,9 +76,11 @@ def gradients_of(config, folder: Path) -> tuple[list[torch.Tensor], list[dict]]:
         found.append(torch.cat([p.grad.flatten().clone() for p in self.model.parameters()]))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SpanTask, "on_before_optimizer_step", keep)
+        patch.setattr(TrainingModule, "on_before_optimizer_step", keep)
         torch.manual_seed(config.seed)
-        done = fit(config, assemble(config), folder, gpu=False, resume=False, publish=lambda epochs: None)
+        done = fit(
+            config, TASK.assemble(config), folder, gpu=False, resume=False, publish=lambda epochs: None
+        )
     return found, done.epochs
 
 

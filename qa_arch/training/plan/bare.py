@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from qa_arch.config.schema import Config
@@ -14,19 +13,11 @@ from qa_arch.config.schema import Encoder as EncoderSettings
 from qa_arch.errors import UnavailableError
 from qa_arch.features import tokenizers
 from qa_arch.features.glove import WordVectors
-from qa_arch.features.table import FeatureTable
-from qa_arch.models.assemble import build_model
-from qa_arch.predict.store import vector_tensor
-from qa_arch.training.assemble import (
-    TOKENIZER_KINDS,
-    Parts,
-    load_sets,
-    make_encoder,
-    make_features,
-    make_tokenizer,
-    make_vectors,
-)
-from qa_arch.training.counting import GLOVE_DIM
+from qa_arch.features.vectors import assumed_vectors, passage_vectors
+from qa_arch.models.build import build_model
+from qa_arch.models.encoders import TOKENIZER_KINDS, make_encoder, make_features, make_tokenizer
+from qa_arch.tasks import task_of
+from qa_arch.tasks.span import SpanParts
 from qa_arch.training.machine import resident_bytes
 from qa_arch.types.text import Example, Gold, QuestionSet
 
@@ -38,7 +29,7 @@ WORD = "window"
 class Bare:
     """The parts of a run whose model has learned nothing."""
 
-    parts: Parts
+    parts: SpanParts
     real: bool
     """Whether the questions are those of the config, and not a stand-in."""
     process: int
@@ -53,8 +44,9 @@ def bare(config: Config, trusted: Sequence[str]) -> Bare:
     Where word vectors are wanted and no file is named, there are as many zeros as a run would keep vectors.
     """
     notes: list[str] = []
+    task = task_of(config.model)
     try:
-        sets = load_sets(config.data)
+        sets = task.load_splits(config.data)
         tokenizer = make_tokenizer(config.encoder, sets["train"])
     except UnavailableError as error:
         notes.append(f"windows of {config.features.max_length} tokens stand in for the questions: {error}")
@@ -65,14 +57,15 @@ def bare(config: Config, trusted: Sequence[str]) -> Bare:
         split: make_features(config, questions, tokenizer, encoder) for split, questions in sets.items()
     }
     if config.glove.use and not config.glove.path:
-        vectors: WordVectors | None = _assumed_vectors(config, tables)
+        words = {word for table in tables.values() for word in table.vocabulary}
+        vectors: WordVectors | None = assumed_vectors(config.glove, config.glove.keep + len(words))
         notes.append(f"glove.path is not given: {len(vectors.matrix):,} vectors are assumed")  # type: ignore[union-attr]
     else:
-        vectors = make_vectors(config, tables)
+        vectors = passage_vectors(config, tables)
     process = resident_bytes()
-    model = build_model(config.model, encoder, vector_tensor(vectors), trusted)
+    model = build_model(config.model, encoder, vectors, trusted)
     process -= sum(p.numel() * p.element_size() for p in encoder.parameters())
-    parts = Parts(sets, tables, tokenizer, encoder, vectors, model)
+    parts = SpanParts(sets, tables, vectors, model, tokenizer, encoder)
     return Bare(parts, real=sets["train"].name != STAND_IN, process=process, notes=tuple(notes))
 
 
@@ -85,9 +78,3 @@ def full_window(length: int) -> QuestionSet:
 def _any_tokenizer(settings: EncoderSettings, questions: QuestionSet) -> PreTrainedTokenizerBase:
     kind = TOKENIZER_KINDS.get(settings.family or "", "wordpiece")
     return tokenizers.build(kind, [questions.examples[0].context], 400)  # type: ignore[arg-type]
-
-
-def _assumed_vectors(config: Config, tables: dict[str, FeatureTable]) -> WordVectors:
-    met = {word for table in tables.values() for word in table.vocabulary}
-    rows = 1 + config.glove.keep + len(met)
-    return WordVectors((), np.zeros((rows, config.glove.dim or GLOVE_DIM), np.float32))

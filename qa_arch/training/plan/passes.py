@@ -13,8 +13,10 @@ import torch
 from qa_arch.config.schema import Config
 from qa_arch.features.collate import Collator
 from qa_arch.features.glove import vector_rows
-from qa_arch.training.kinds import kind_of
-from qa_arch.training.module import Task
+from qa_arch.tasks import task_of
+from qa_arch.training.datamodule import TrainingData
+from qa_arch.training.fitting import training_module
+from qa_arch.training.module import TrainingModule
 from qa_arch.training.optim import make_optimizer, parameter_groups
 from qa_arch.training.plan.bare import Bare
 from qa_arch.training.plan.live import Lines, lines
@@ -48,24 +50,24 @@ def passes(config: Config, found: Bare) -> tuple[Lines, Lines, int]:
 
     The arithmetic is done on the CPU whatever device the run is for.
     """
-    task = kind_of(config).task(config, found.parts, total_steps=1)
+    module = training_module(config, found.parts, total_steps=1)
     table = found.parts.tables["train"]
     batch_of = Collator(table, vector_rows(found.parts.vectors, table))
     longest = int(table.lengths.argmax())
 
     def train(rows: int) -> None:
         with mixed(config.trainer.precision, "cpu"):
-            _loss(task, batch_of([longest] * rows)).backward()
+            _loss(module, batch_of([longest] * rows)).backward()
 
     def read(rows: int) -> None:
         with torch.no_grad(), mixed(config.trainer.precision, "cpu"):
-            task.model(batch_of([longest] * rows))
+            module.model(batch_of([longest] * rows))
 
-    task.train()
-    training = lines(train, task.parameters())
-    for parameter in task.parameters():
+    module.train()
+    training = lines(train, module.parameters())
+    for parameter in module.parameters():
         parameter.grad = None
-    task.eval()
+    module.eval()
     return training, lines(read), int(table.lengths[longest])
 
 
@@ -76,15 +78,15 @@ def pace(config: Config, found: Bare, *, gpu: bool, world: int) -> Pace:
     them, and what they tell each other is not in it.
     """
     device = "cuda" if gpu else "cpu"
-    task = kind_of(config).task(config, found.parts, total_steps=1).to(device).train()
-    data = kind_of(config).data(config, found.parts, pin=False)
+    module = training_module(config, found.parts, total_steps=1).to(device).train()
+    data = TrainingData.of(config, task_of(config.model).batches(config, found.parts))
     batches = list(data.sampler(world=world))
     tokens = _padded_tokens(np.asarray(data.train.lengths), batches)
     middles = [int((part + 0.5) * len(batches) / SAMPLES) for part in (2, 0, 4, 1, 3)]
     chosen = np.argsort(tokens, kind="stable")[sorted(set(middles), key=middles.index)]
     settings = config.optim
     groups = parameter_groups(
-        task.model,
+        module.model,
         lr=settings.lr,
         head_lr=settings.head_lr,
         weight_decay=settings.weight_decay,
@@ -100,11 +102,11 @@ def pace(config: Config, found: Bare, *, gpu: bool, world: int) -> Pace:
     def forth_and_back(batch: int) -> None:
         ready = data.train(batches[batch]).to(device)
         with mixed(config.trainer.precision, device):
-            _loss(task, ready).backward()
+            _loss(module, ready).backward()
 
     def step() -> None:
         if settings.clip:
-            torch.nn.utils.clip_grad_norm_(task.parameters(), settings.clip)
+            torch.nn.utils.clip_grad_norm_(module.parameters(), settings.clip)
         optimizer.step()
         optimizer.zero_grad()
 
@@ -125,8 +127,8 @@ def pace(config: Config, found: Bare, *, gpu: bool, world: int) -> Pace:
     )
 
 
-def _loss(task: Task, batch: object) -> torch.Tensor:
-    losses, weight = task.losses(batch)
+def _loss(module: TrainingModule, batch: object) -> torch.Tensor:
+    losses, weight = module.loss_and_weight(batch)
     return (losses * weight).sum() / len(weight)
 
 

@@ -8,8 +8,9 @@ from typing import Literal
 
 import torch
 
-from qa_arch.config.schema import SELECTING, Config, Trainer
+from qa_arch.config.schema import Config, Trainer
 from qa_arch.errors import ConfigError
+from qa_arch.tasks import task_of
 from qa_arch.training import machine
 from qa_arch.training.plan.bare import Bare, bare
 from qa_arch.training.plan.memory import MIB, Cut, Demand, cuts, largest_fit, states
@@ -98,8 +99,11 @@ def _demand(config: Config, found: Bare, *, gpu: bool) -> tuple[Demand, int]:
 
 
 def _require_plannable(config: Config) -> Config:
-    if (task := config.model["task"]) in SELECTING:
-        raise ConfigError(f"model.task: plan tells what models of spans and sequences need, not of {task}")
+    task = task_of(config.model)
+    if not task.has_plan:
+        raise ConfigError(
+            f"model.task: plan tells what models of spans and sequences need, not of {task.name}"
+        )
     if config.trainer.strategy in SHARDED:
         raise ConfigError(
             f"trainer.strategy: plan does not know the shards of {config.trainer.strategy}; try a run of"

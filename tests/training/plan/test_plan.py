@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from qa_arch.training.counting import count
 
 from qa_arch.cli.main import main
 from qa_arch.cli.plan import read_size
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, UnavailableError
-from qa_arch.training.counting import count
 from qa_arch.training.plan import bare as bare_module
 from qa_arch.training.plan import passes
 from qa_arch.training.plan.predict import plan

@@ -1,4 +1,4 @@
-"""The precision in which a finished model reads: what is done to its weights once, before the first batch."""
+"""The precision in which a finished model reads: its weights are cast once, before the first batch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qa_arch.nn.int8 import quantise
 Precision = Literal["fp32", "bf16", "fp16", "int8"]
 
 
-def lower(model: nn.Module, precision: Precision) -> nn.Module:
+def cast_weights(model: nn.Module, precision: Precision) -> nn.Module:
     """``model`` with its encoder's weights in ``precision``, in place and for good; heads keep theirs.
 
     ``bf16`` casts the weights, which autocast would do again in every pass. ``int8`` quantises the

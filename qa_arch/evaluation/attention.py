@@ -15,13 +15,13 @@ from qa_arch.features.collate import Collator
 from qa_arch.features.glove import vector_rows
 from qa_arch.features.table import FeatureTable
 from qa_arch.nn.match_lstm import MatchLSTM
-from qa_arch.predict.predictor import Predictor
 from qa_arch.results.attention import AttentionMap
+from qa_arch.tasks.span_predictor import SpanPredictor
 from qa_arch.types.text import Answer, Example, QuestionSet
 
 
 def attention_maps(
-    predictor: Predictor, questions: QuestionSet, answers: Sequence[Answer], ids: Sequence[str]
+    predictor: SpanPredictor, questions: QuestionSet, answers: Sequence[Answer], ids: Sequence[str]
 ) -> list[AttentionMap]:
     """The attention over each of the questions ``ids``, in the window that holds the answer found.
 
@@ -29,7 +29,7 @@ def attention_maps(
     """
     module = match_lstm(predictor.model)
     chosen, best = _choose(questions, answers, ids)
-    table = predictor.features(chosen, cache=False)
+    table = predictor.table(chosen, cache=False)
     rows = np.array([_window(table, q, answer) for q, answer in enumerate(best)], np.int64)
     collate = Collator(table, vector_rows(predictor.vectors, table), labels=False)
     device = next(predictor.model.parameters()).device

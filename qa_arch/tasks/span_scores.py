@@ -1,4 +1,4 @@
-"""What a record says about a scored split: every operating point by its name, and one row a question."""
+"""Scores of answers at every operating point by its name, and the scores of single questions."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from qa_arch.types.text import Answer, QuestionSet
 
 NEVER_NULL = math.inf
 """The margin at which "no answer" is never given."""
+NEARLY_ALL = 0.98
+"""Share of "no answer" above which a model is taken to have learned nothing else."""
 
 
 def fit_null_margin(questions: QuestionSet, answers: Sequence[Answer]) -> float:
@@ -75,6 +77,24 @@ def question_rows(questions: QuestionSet, answers: Sequence[Answer], margin: flo
 def _in_order(questions: QuestionSet, texts: Mapping[str, str], ids: Sequence[str]) -> list[QuestionScore]:
     scored = {s.id: s for s in score_questions(questions, texts)}
     return [scored[id_] for id_ in ids]
+
+
+def abstention_warning(questions: QuestionSet, answers: Sequence[Answer], margin: float) -> str | None:
+    """A text where nearly all answers are "no answer" and the questions' own are not.
+
+    Encoders at times never get off the ground (google-research/albert#135), and half of a balanced
+    set is then still scored as right.
+    """
+    total = len(questions)
+    abstained = sum(answer.at(margin) is None for answer in answers) / total
+    unanswerable = sum(not example.answerable for example in questions.examples) / total
+    if abstained <= NEARLY_ALL or unanswerable > NEARLY_ALL:
+        return None
+    return (
+        f"{abstained:.1%} of the predictions are 'no answer', which is right for {unanswerable:.1%} of the"
+        " questions: the model has learned nothing else; try a lower optim.lr, a longer optim.warmup or"
+        " another seed"
+    )
 
 
 def set_facts(questions: QuestionSet, table: FeatureTable, *, titles: bool) -> dict[str, Any]:

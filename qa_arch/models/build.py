@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from qa_arch.config.schema import MODEL_INPUTS
 from qa_arch.config.target import TRUSTED, accepts, arguments, locate
 from qa_arch.errors import ConfigError
+from qa_arch.features.glove import WordVectors
 from qa_arch.nn.words import AnyEncoder
-
-GIVEN = {
-    "span": ("encoder", "vectors"),
-    "sequence": ("encoder", "vectors"),
-    "selection": ("vectors",),
-    "classification": ("vectors",),
-}
-"""By task: the constructor arguments that come from other sections of the config."""
 
 
 def check_model(
@@ -25,13 +20,13 @@ def check_model(
 ) -> type[nn.Module]:
     """The class that ``section`` names, after its arguments were checked; loads no weights."""
     target = locate(section.get("_target_"), trusted)
-    given = given_to(section)
-    if not issubclass(target, nn.Module) or not accepts(target, given[0]):
+    inputs = MODEL_INPUTS[section.get("task", "span")]
+    if not issubclass(target, nn.Module) or not accepts(target, inputs[0]):
         raise ConfigError(
             f"model._target_: {target.__name__} is no model for task {section.get('task', 'span')}:"
-            f" a torch module that takes {given[0]} is wanted"
+            f" a torch module that takes {inputs[0]} is wanted"
         )
-    arguments(target, section, given)
+    arguments(target, section, inputs)
     if with_vectors and not accepts(target, "vectors"):
         raise ConfigError(f"glove: {target.__name__} takes no word vectors; use glove=none")
     return target
@@ -40,7 +35,7 @@ def check_model(
 def build_model(
     section: Mapping[str, Any],
     encoder: AnyEncoder | None,
-    vectors: Tensor | None = None,
+    vectors: Tensor | WordVectors | None = None,
     trusted: Sequence[str] = TRUSTED,
 ) -> nn.Module:
     """The model; ``vectors`` (V, d) are the word vectors, row 0 the unknown word, or None."""
@@ -50,12 +45,8 @@ def build_model(
             "encoder=words reads word vectors alone and there are none: give glove=file glove.path=..., or"
             " learn some with encoder.width and encoder.vocabulary"
         )
-    offered = {"encoder": encoder, "vectors": vectors}
-    names = given_to(section)
-    given = {name: offered[name] for name in names if accepts(target, name)}
-    return target(**given, **arguments(target, section, names))
-
-
-def given_to(section: Mapping[str, Any]) -> tuple[str, ...]:
-    """The arguments that a model of this task is given and its config may not name."""
-    return GIVEN[section.get("task", "span")]
+    inputs = MODEL_INPUTS[section.get("task", "span")]
+    matrix = torch.from_numpy(vectors.matrix) if isinstance(vectors, WordVectors) else vectors
+    offered = {"encoder": encoder, "vectors": matrix}
+    given = {name: offered[name] for name in inputs if accepts(target, name)}
+    return target(**given, **arguments(target, section, inputs))

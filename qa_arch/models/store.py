@@ -21,16 +21,18 @@ from qa_arch.nn.words import AnyEncoder, encoder_from
 from qa_arch.results.record import RECORD
 
 WEIGHTS, ENCODER, TOKENIZER, VECTORS = "model.safetensors", "encoder.json", "tokenizer", "vectors"
+CLASSIFIER = "types"
+"""The folder of the classifier of questions whose classes a model reads, in the model's folder."""
 
 
-def save_surroundings(
-    folder: Path, encoder: AnyEncoder, tokenizer: PreTrainedTokenizerBase, vectors: WordVectors | None
-) -> None:
-    """What a model is loaded into: its encoder's architecture, its tokenizer, its word vectors."""
+def save_encoder(folder: Path, encoder: AnyEncoder) -> None:
+    """The encoder's architecture."""
     write_json(folder / ENCODER, encoder.describe())
+
+
+def save_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    """The tokenizer in its own files."""
     _save_folder(folder / TOKENIZER, lambda path: tokenizer.save_pretrained(path))
-    if vectors is not None:
-        save_vectors(folder, vectors)
 
 
 def save_vectors(folder: Path, vectors: WordVectors) -> None:
@@ -92,11 +94,6 @@ def load_encoder(folder: Path) -> AnyEncoder:
 def load_vectors(folder: Path) -> WordVectors | None:
     path = folder / VECTORS
     return WordVectors.load(path) if path.is_dir() else None
-
-
-def vector_tensor(vectors: WordVectors | None) -> torch.Tensor | None:
-    """(V, d): row 0 is zero, for unknown words; None without word vectors."""
-    return None if vectors is None else torch.from_numpy(vectors.matrix)
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""The record of what no training made: several runs as one, or a run that is read out in another way."""
+"""The record of what no training made: several runs as an ensemble, or a run under another decoding."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,37 +13,30 @@ from qa_arch.results import provenance
 from qa_arch.results.record import RECORD, RunRecord, read_record
 
 
-def decoding(name: str | None) -> dict[str, Any] | None:
-    """The settings of ``conf/decode/NAME.yaml``; None for no name."""
-    if name is None:
-        return None
-    from qa_arch.cli.compose import compose
-
-    return compose([f"decode={name}"])["decode"]
-
-
-def place(runs: Sequence[str], decode: str | None, folder: str | None) -> Path:
-    """Where the record lies: the one run's own folder, or ``folder`` where it is not that run's result."""
-    derived = len(runs) > 1 or decode is not None
-    if derived == (folder is None):
+def record_folder(runs: Sequence[str], decode: str | None, folder: str | None) -> Path:
+    """Where the record lies: the run's own folder, or ``folder`` where it is not that run's own result."""
+    combined = len(runs) > 1 or decode is not None
+    if combined == (folder is None):
         raise ConfigError(
             "--record: several runs, or another --decode, need a folder of their own for what comes out"
-            if derived
+            if combined
             else "--record: one run, read out as its config says, keeps its scores in its own folder"
         )
     return Path(folder or runs[0])
 
 
-def begin(runs: Sequence[str], decode: str | None, folder: Path) -> RunRecord:
-    """The record in ``folder``, or a new one made of those of ``runs``; it is not written yet.
+def combined_record(
+    runs: Sequence[str], decode: str | None, settings: Mapping[str, Any] | None, folder: Path
+) -> RunRecord:
+    """The record in ``folder``, or a new record made of those of ``runs``; it is not written yet.
 
+    ``decode`` names ``settings``, those of another decoding; None leaves the first run's own.
     An ensemble has the parameters and the training time of all members, and is kept from the articles
     that any of them was trained on. RunError where the folder holds the record of something else.
     """
     records = [read_record(run) for run in runs]
     first = records[0]
-    settings = decoding(decode) or first.config["decode"]
-    config = {**first.config, "decode": settings}
+    config = {**first.config, "decode": settings or first.config["decode"]}
     named = zip(runs, records, strict=True)
     members = [f"{Path(run).resolve().name} ({record.config_hash[:8]})" for run, record in named]
     labels = [

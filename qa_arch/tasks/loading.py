@@ -1,4 +1,4 @@
-"""Several runs as one predictor, where all of them cut texts into the same windows."""
+"""``qa_arch.load(run)``: a trained run that answers, or several of spans as a single predictor."""
 
 from __future__ import annotations
 
@@ -9,13 +9,48 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from qa_arch.config.schema import validate
+from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.features.glove import WordVectors
 from qa_arch.features.template import backend_of, unlimited
 from qa_arch.models.ensemble import Ensemble
-from qa_arch.predict.precision import Precision
-from qa_arch.predict.predictor import Predictor, load
-from qa_arch.predict.selection import SelectionPredictor
+from qa_arch.nn.precision import Precision
+from qa_arch.results.record import MODEL, read_record
+from qa_arch.tasks import task_of
+from qa_arch.tasks.base import Predictor
+from qa_arch.tasks.span_predictor import SpanPredictor
+
+
+def load(
+    run: str | Path,
+    *,
+    device: str | torch.device | None = None,
+    precision: Precision = "fp32",
+    trust: Sequence[str] = (),
+) -> Predictor:
+    """The best model of a run folder, ready to answer: to find a span, or to select an answer.
+
+    Weights come from safetensors and classes from trusted packages only (``trust`` adds prefixes).
+    ``int8`` needs a CPU, the default device then. Raises RunError where the folder is not a finished
+    run, ConfigError for an untrusted target, UnavailableError for a precision that the device has not.
+    """
+    folder = Path(run)
+    record = read_record(folder)
+    if record.status != "ok":
+        raise RunError(
+            f"{folder}: the run's status is '{record.status}', only a finished one can answer;"
+            " go on with it: qa-arch train --config-from RUN --folder RUN --if-exists resume"
+        )
+    if not (folder / MODEL).is_dir():
+        raise RunError(
+            f"{folder}: has no weights (no folder {MODEL}), as a published record has none; train the run"
+            f" again: qa-arch train --config-from {folder} --folder RUN"
+        )
+    config = validate(record.config)
+    where = device or ("cuda" if torch.cuda.is_available() and precision != "int8" else "cpu")
+    trusted = (*TRUSTED, *trust)
+    return task_of(config.model).load(folder / MODEL, record, config, where, precision, trusted)
 
 
 def load_ensemble(
@@ -24,7 +59,7 @@ def load_ensemble(
     device: str | torch.device | None = None,
     precision: Precision = "fp32",
     trust: Sequence[str] = (),
-) -> Predictor:
+) -> SpanPredictor:
     """The mean of the runs' probabilities as one predictor; of one run, the run itself.
 
     Decoding follows the config of the first run; the null margin is the mean of theirs. Raises
@@ -42,7 +77,7 @@ def load_ensemble(
     vectors = _index(tables)
     model = Ensemble([member.model for member in members], [_rows(vectors, table) for table in tables])
     margins = [member.margin for member in members]
-    return Predictor(
+    return SpanPredictor(
         model.to(next(first.model.parameters()).device),
         first.tokenizer,
         vectors,
@@ -54,8 +89,8 @@ def load_ensemble(
     )
 
 
-def _of_spans(run: str | Path, member: Predictor | SelectionPredictor) -> Predictor:
-    if isinstance(member, Predictor):
+def _of_spans(run: str | Path, member: Predictor) -> SpanPredictor:
+    if isinstance(member, SpanPredictor):
         return member
     raise RunError(
         f"{run}: this run selects answers from candidates and finds none in a text; qa-arch evaluate --run"
@@ -78,21 +113,23 @@ def _rows(vectors: WordVectors | None, table: WordVectors | None) -> torch.Tenso
     return torch.cat([torch.zeros(1, dtype=torch.long), torch.from_numpy(table.rows(vectors.words))])
 
 
-def _require_same_windows(first: str | Path, one: Predictor, second: str | Path, other: Predictor) -> None:
+def _require_same_windows(
+    first: str | Path, member: SpanPredictor, second: str | Path, other: SpanPredictor
+) -> None:
     for name in ("max_length", "stride", "max_question"):
-        ours, theirs = (getattr(member.config.features, name) for member in (one, other))
+        ours, theirs = (getattr(m.config.features, name) for m in (member, other))
         if ours != theirs:
             raise RunError(
                 f"{second}: features.{name} is {theirs}, that of {first} is {ours}: only runs that read the"
                 " same windows make an ensemble"
             )
-    if one.segments != other.segments or _vocabulary(one) != _vocabulary(other):
+    if member.segments != other.segments or _vocabulary(member) != _vocabulary(other):
         raise RunError(
             f"{second}: its tokenizer is not that of {first}: only runs that read the same tokens make an"
             " ensemble"
         )
 
 
-def _vocabulary(member: Predictor) -> str:
+def _vocabulary(member: SpanPredictor) -> str:
     with unlimited(backend_of(member.tokenizer)) as backend:
         return backend.to_str()

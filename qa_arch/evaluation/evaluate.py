@@ -1,0 +1,120 @@
+"""From a predictor and a question set to operating points, rows of questions and prediction files.
+
+The one path of scoring: the end of training, ``qa-arch evaluate --run``, ensembles and other readings of a
+run all take it, for every task.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qa_arch.config.schema import Config
+from qa_arch.config.target import TRUSTED, locate
+from qa_arch.results.questions import CALIBRATION, DEV, questions_folder
+from qa_arch.results.record import write_questions
+from qa_arch.tasks import task_of
+from qa_arch.tasks.base import Parts, Points, Predictor, Watch, synchronize
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a model says of every question of a set, before it is scored."""
+
+    questions: Any
+    outputs: Any
+    facts: dict[str, Any]
+    """What a record says of the set."""
+    seconds: float
+    """For reading and decoding the set, without making its features."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What scoring the splits of a run gives."""
+
+    margin: float
+    """The null margin fitted on calibration; 0 where there is none, ``inf``: "no answer" is never given."""
+    fitted_on: str
+    """The split that the margin was fitted on, or ``nothing``."""
+    scores: dict[str, Points]
+    """By split."""
+    references: dict[str, dict[str, Any]]
+    """By split, then by heuristic: what needs no learning scores on the same questions."""
+    seconds: float
+    """For reading the last split: dev, or calibration where dev stays closed."""
+
+
+def read(predictor: Predictor, questions: Any, *, table: Any = None, watch: Watch | None = None) -> Reading:
+    """The predictor's outputs for a set; ``table`` holds its features where they are made already."""
+    task = task_of(predictor.config.model)
+    table = predictor.table(questions) if table is None else table
+    synchronize()
+    begun = time.perf_counter()
+    outputs = predictor.read(questions, table=table, watch=watch)
+    synchronize()
+    seconds = time.perf_counter() - begun
+    return Reading(questions, outputs, task.facts(questions, table, titles=False), seconds)
+
+
+def score(
+    predictor: Predictor, reading: Reading, folder: Path, *, split: str, given: float | None = None
+) -> Points:
+    """Scores at every operating point; rows of questions and predictions are written below ``folder``.
+
+    ``given`` is a null margin that the user asks for, an operating point of its own. The calibration split
+    leaves rows and no predictions: it is looked at by number alone.
+    """
+    task = task_of(predictor.config.model)
+    arguments = (reading.questions, reading.outputs, predictor.margin)
+    target = questions_folder(folder, split)
+    points = task.points(*arguments, given)
+    if warning := task.warning(*arguments):
+        log.warning("%s: %s", split, warning)
+    if split != CALIBRATION:
+        task.write_predictions(target, *arguments)
+    write_questions(target, task.rows(*arguments))
+    return points
+
+
+def evaluate_splits(
+    predictor: Predictor, parts: Parts, folder: Path, trusted: Sequence[str] = TRUSTED
+) -> Evaluation:
+    """Fit the null margin on calibration, then score calibration and, where it is open, dev at it."""
+    task = task_of(predictor.config.model)
+    fitted_on, scores, seconds = "nothing", {}, 0.0
+    references = {}
+    calibration = parts.sets.get(CALIBRATION)
+    for split in (CALIBRATION, DEV):
+        if split not in parts.sets:
+            continue
+        reading = read(predictor, parts.sets[split], table=parts.tables[split])
+        if split == CALIBRATION:
+            predictor.margin, fitted_on = task.fit_margin(reading.questions, reading.outputs), CALIBRATION
+        scores[split] = score(predictor, reading, folder, split=split)
+        references[split] = reference_scores(predictor.config, calibration, parts.sets[split], trusted)
+        seconds = reading.seconds
+    return Evaluation(predictor.margin, fitted_on, scores, references, seconds)
+
+
+def reference_scores(
+    config: Config, calibration: Any, questions: Any, trusted: Sequence[str] = TRUSTED
+) -> dict[str, Any]:
+    """Scores of each heuristic in ``config.references`` on ``questions``, fitted on ``calibration`` first."""
+    task = task_of(config.model)
+    scores = {}
+    for name, section in config.references.items():
+        heuristic = _heuristic(section, trusted)
+        scores[name] = task.reference_scores(heuristic, calibration, questions)
+    return scores
+
+
+def _heuristic(section: Mapping[str, Any], trusted: Sequence[str]) -> Any:
+    arguments = {key: value for key, value in section.items() if key != "_target_"}
+    return locate(section.get("_target_"), trusted)(**arguments)

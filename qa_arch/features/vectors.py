@@ -1,0 +1,88 @@
+"""The word vectors of a run: those of its data's words and of the file's most frequent words.
+
+A saved run keeps them, and must know words that it never saw in training.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from qa_arch.config.schema import Config, Glove, require_vectors
+from qa_arch.errors import ConfigError
+from qa_arch.features.glove import WordVectors, oov_rate, read_vectors
+from qa_arch.features.selection import RANDOM_DIM, random_vectors, with_buckets
+from qa_arch.features.table import FeatureTable
+from qa_arch.types.text import SelectionSet
+
+log = logging.getLogger(__name__)
+GLOVE_DIM = 300
+"""Width assumed where word vectors are wanted and no file is named: GloVe 840B 300d, the thesis's."""
+
+
+def passage_vectors(config: Config, tables: Mapping[str, FeatureTable]) -> WordVectors | None:
+    """Vectors of the words in ``tables``; None where the config wants none."""
+    if not config.glove.use:
+        return None
+    require_vectors(config)
+    words = {word for table in tables.values() for word in table.vocabulary}
+    vectors = _only(_read(config.glove), config.glove, words)
+    for split, table in tables.items():
+        rate = oov_rate(table, vectors.rows(table.vocabulary))
+        shares = f"{rate.question:.1%} of the question words, {rate.context:.1%} of the passage words"
+        log.info("%s: %s have no vector", split, shares)
+    return vectors
+
+
+def candidate_vectors(config: Config, sets: Mapping[str, SelectionSet]) -> WordVectors:
+    """Vectors of the words in ``sets``, random without a file; behind them those that unknown words share."""
+    if config.glove.use:
+        require_vectors(config)
+        words = {word for questions in sets.values() for word in _words(questions)}
+        vectors = _only(_read(config.glove), config.glove, words)
+        known = {word.lower() for word in vectors.words}
+        unknown = sum(word.lower() not in known for word in words) / len(words)
+        log.info("%.1f%% of the distinct words have no vector", 100 * unknown)
+    elif config.model.get("train_vectors", True):
+        vectors = random_vectors(_words(sets["train"]), config.glove.dim or RANDOM_DIM, config.seed)
+    else:
+        raise ConfigError(
+            "model.train_vectors: without a file of word vectors (glove=none) they are random, so they"
+            " must be trained; set it to true or name a file (glove=file glove.path=...)"
+        )
+    return with_buckets(vectors, config.selection.unknown_buckets, config.seed)
+
+
+def assumed_shape(settings: Glove) -> tuple[int, int] | None:
+    """(words, width) of the vectors that a config wants; None for no vectors, 0 words where it names no file.
+
+    Raises DataError where the file that is named cannot be read.
+    """
+    if not settings.use:
+        return None
+    if settings.path:
+        words, width = _read(settings).matrix.shape
+        return words, width
+    return 0, settings.dim or GLOVE_DIM
+
+
+def assumed_vectors(settings: Glove, words: int) -> WordVectors:
+    """Zeros in the place of ``words`` vectors, where the config names no file."""
+    return WordVectors((), np.zeros((1 + words, settings.dim or GLOVE_DIM), np.float32))
+
+
+def _read(settings: Glove) -> WordVectors:
+    return read_vectors(str(settings.path), dim=settings.dim, backend=settings.backend)
+
+
+def _only(everything: WordVectors, settings: Glove, words: Iterable[str]) -> WordVectors:
+    return everything.only({*everything.words[: settings.keep], *words})
+
+
+def _words(questions: SelectionSet) -> Iterable[str]:
+    for question in questions.questions:
+        yield from question.question
+    for answer in questions.answers:
+        yield from answer

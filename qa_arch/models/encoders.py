@@ -1,0 +1,113 @@
+"""The encoder and the tokenizer that a config asks for, and a set cut into windows for them."""
+
+from __future__ import annotations
+
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from qa_arch.config.schema import Config
+from qa_arch.config.schema import Encoder as EncoderSettings
+from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.features import tokenizers
+from qa_arch.features.cache import windows_of
+from qa_arch.features.table import FeatureTable
+from qa_arch.nn.build import build_encoder
+from qa_arch.nn.known import resolve
+from qa_arch.nn.words import AnyEncoder
+from qa_arch.types.text import QuestionSet
+
+TOKENIZER_KINDS = {
+    "bert": "wordpiece",
+    "distilbert": "wordpiece",
+    "roberta": "byte_bpe",
+    "albert": "unigram",
+    "words": "words",
+}
+
+
+def make_tokenizer(settings: EncoderSettings, train: QuestionSet) -> PreTrainedTokenizerBase:
+    """The encoder's own tokenizer, or for a random encoder one of its kind trained on the train texts."""
+    if settings.init == "random":
+        kind = TOKENIZER_KINDS.get(settings.family or "")
+        if kind is None:
+            known = ", ".join(TOKENIZER_KINDS)
+            raise ConfigError(
+                f"encoder.family: no tokenizer is built for '{settings.family}' (known: {known})"
+            )
+        texts = dict.fromkeys(text for e in train.examples for text in (e.context, e.question))
+        return tokenizers.build(kind, list(texts), settings.vocabulary or 0)  # type: ignore[arg-type]
+    return load_tokenizer(str(settings.name))
+
+
+def load_tokenizer(encoder: str) -> PreTrainedTokenizerBase:
+    """The tokenizer of a hub id, a local folder or ``minilm``; UnavailableError where there is none."""
+    name = resolve(encoder)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name, use_fast=True, trust_remote_code=False)
+    except Exception as error:  # a damaged tokenizer.json may raise anything, a missing package ImportError
+        first = (str(error).strip().splitlines() or [""])[0]
+        raise UnavailableError(
+            f"encoder.name: no tokenizer for '{name}' ({type(error).__name__}: {first}); check the name and"
+            " the connection, or give a local folder with a tokenizer.json"
+        ) from error
+    # Without tokenizer files the library makes one that knows no word, and says nothing.
+    if not set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens):
+        raise UnavailableError(
+            f"encoder.name: no tokenizer for '{name}' (it knows special tokens alone); put the encoder's"
+            " tokenizer.json beside its weights, or give a local folder with a tokenizer.json"
+        )
+    return tokenizer
+
+
+def make_encoder(
+    config: Config, tokenizer: PreTrainedTokenizerBase | None, *, blank: bool = False
+) -> AnyEncoder:
+    """The encoder of the config; a random one gets the tokenizer's vocabulary and room for a window.
+
+    ``blank``: a pretrained one gets random weights, and its own are not loaded.
+    """
+    settings = config.encoder
+    shared = {
+        "init": "random" if blank else settings.init,
+        "initializer_range": settings.initializer_range,
+        "attention_dropout": settings.attention_dropout,
+        "hidden_dropout": settings.hidden_dropout,
+        "freeze": settings.freeze,
+        "gradient_checkpointing": config.trainer.gradient_checkpointing,
+    }
+    if settings.init == "pretrained":
+        encoder = build_encoder(settings.name, **shared)  # type: ignore[arg-type]
+    else:
+        encoder = build_encoder(
+            family=settings.family,
+            layers=settings.layers,
+            width=settings.width,
+            heads=settings.heads,
+            vocab_size=len(tokenizer) if tokenizer else 0,
+            pad_token_id=tokenizer.pad_token_id if tokenizer else 0,
+            max_positions=config.features.max_length,
+            **shared,  # type: ignore[arg-type]
+        )
+    limit = encoder.max_tokens
+    if limit is not None and config.features.max_length > limit:
+        raise ConfigError(
+            f"features.max_length: {config.features.max_length} is more than the {limit} tokens"
+            f" that {settings.name or settings.family} can read"
+        )
+    return encoder
+
+
+def make_features(
+    config: Config, questions: QuestionSet, tokenizer: PreTrainedTokenizerBase, encoder: AnyEncoder
+) -> FeatureTable:
+    """The windows of a set, from the cache where they are there already.
+
+    Raises ConfigError where one holds an id that the encoder has no embedding of. Ids that no text uses
+    do not matter: some published tokenizers know a few more than their encoder.
+    """
+    table = windows_of(questions, tokenizer, config.features, segments=encoder.has_segments)
+    if table.largest_id >= encoder.vocab_size:
+        raise ConfigError(
+            f"encoder.name: {config.encoder.name} has {encoder.vocab_size} token embeddings and its tokenizer"
+            f" writes id {table.largest_id}: put the tokenizer that belongs to the encoder beside its weights"
+        )
+    return table

@@ -1,0 +1,47 @@
+"""A model over a whole table: rows sorted by length, in batches, without gradients."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from qa_arch.features.sampler import BucketBatchSampler
+from qa_arch.nn.precision import Precision
+from qa_arch.tasks.base import Collator, Collector, Watch
+
+HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+C = TypeVar("C", bound=Collector)
+
+
+def read_table(
+    model: nn.Module,
+    collate: Collator,
+    collector: C,
+    *,
+    batch_size: int,
+    precision: Precision = "fp32",
+    watch: Watch | None = None,
+) -> Any:
+    """The collector's result after every row of the collator's table went through ``model`` once.
+
+    Under ``bf16`` and ``fp16`` the forward pass runs in autocast; ``cast_weights`` is what makes it fast.
+    The model is left in the mode (training or not) in which it came.
+    """
+    device = next(model.parameters()).device
+    batches = BucketBatchSampler(collate.lengths, batch_size=batch_size, seed=0, shuffle=False)
+    was_training = model.training
+    model.eval()
+    half = HALVES.get(precision)
+    done, total = 0, len(collate.lengths)
+    with torch.inference_mode(), torch.autocast(device.type, half) if half else nullcontext():
+        for rows in batches:
+            batch = collate(rows).to(device)
+            collector.add(batch, model(batch))
+            done += len(batch)
+            if watch is not None:
+                watch(done, total)
+    model.train(was_training)
+    return collector.result()

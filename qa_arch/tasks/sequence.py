@@ -1,0 +1,18 @@
+"""The answer as a sequence of passage words, chosen step by step until the model stops.
+
+Wang & Jiang 2016, section 3.3: the first of their two answer pointers. The words need not stand side by side.
+"""
+
+from __future__ import annotations
+
+from qa_arch.tasks.span import SpanTask
+
+
+class SequenceTask(SpanTask):
+    """Windows, margins and scores are those of spans; a sequence is read off greedily, not searched for."""
+
+    name = "sequence"
+    has_search = False
+
+
+TASK = SequenceTask()

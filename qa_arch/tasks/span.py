@@ -1,0 +1,226 @@
+"""Extractive question answering: the answer is a span of the passage, or there is none."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from qa_arch.config.schema import Config, Data
+from qa_arch.config.target import TRUSTED
+from qa_arch.data.sources import open_source
+from qa_arch.data.splits import load_splits
+from qa_arch.decode import formats
+from qa_arch.decode.answers import Ranking, answers
+from qa_arch.decode.collector import SpanCollector
+from qa_arch.features.collate import Collator
+from qa_arch.features.glove import vector_rows
+from qa_arch.features.joint import check_lengths
+from qa_arch.features.table import FeatureTable
+from qa_arch.features.template import probe
+from qa_arch.features.vectors import assumed_shape, passage_vectors
+from qa_arch.metrics.squad import METRIC_VERSION, score
+from qa_arch.models import store
+from qa_arch.models.build import build_model
+from qa_arch.models.encoders import make_encoder, make_features, make_tokenizer
+from qa_arch.nn.count import parameter_blocks
+from qa_arch.nn.losses import window_loss
+from qa_arch.nn.precision import Precision, cast_weights
+from qa_arch.nn.words import AnyEncoder
+from qa_arch.results.record import RunRecord
+from qa_arch.tasks.base import Batches, Parts, Points, Task
+from qa_arch.tasks.span_predictor import SpanPredictor
+from qa_arch.tasks.span_scores import (
+    abstention_warning,
+    fit_null_margin,
+    operating_points,
+    question_rows,
+    set_facts,
+)
+from qa_arch.types.tensors import Batch
+from qa_arch.types.text import QuestionSet
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SpanParts(Parts):
+    """``tables`` are windows of the passages in the tokenizer's pieces."""
+
+    tokenizer: PreTrainedTokenizerBase
+    encoder: AnyEncoder
+
+
+class SpanTask(Task):
+    """Windows of a passage in, ranked spans out; "no answer" competes at the null margin."""
+
+    name = "span"
+    lengths_are_tokens = True
+    has_search = True
+    has_plan = True
+
+    def open(self, source: str | list[str], *, name: str = "", on_error: Any = "raise") -> QuestionSet:
+        return open_source(source, name=name, on_error=on_error, want="passages")
+
+    def load_splits(self, data: Data) -> dict[str, QuestionSet]:
+        return load_splits(data, want="passages")
+
+    def facts(self, questions: QuestionSet, table: FeatureTable, *, titles: bool) -> dict[str, Any]:
+        return set_facts(questions, table, titles=titles)
+
+    def assemble(self, config: Config, trusted: Sequence[str] = TRUSTED) -> SpanParts:
+        """Sets, tokenizer, windows, word vectors, model; the cheap checks come first."""
+        sets = self.load_splits(config.data)
+        tokenizer = make_tokenizer(config.encoder, sets["train"])
+        windows = config.features
+        specials = probe(tokenizer, segments=False).specials
+        check_lengths(windows.max_length, windows.stride, windows.max_question, specials)
+        encoder = make_encoder(config, tokenizer)
+        tables = {
+            split: make_features(config, questions, tokenizer, encoder) for split, questions in sets.items()
+        }
+        for split, table in tables.items():
+            log.info("%s: %d questions, %d windows%s", split, len(sets[split]), len(table), _losses(table))
+        vectors = passage_vectors(config, tables)
+        model = build_model(config.model, encoder, vectors, trusted)
+        return SpanParts(sets, tables, vectors, model, tokenizer, encoder)
+
+    def count_parameters(self, config: Config, trusted: Sequence[str] = TRUSTED) -> dict[str, Any]:
+        """On the meta device. ``word_vectors`` is None where they are wanted and no file is named.
+
+        Raises DataError where the file of vectors cannot be read: its width would be a guess.
+        """
+        tokenizer = None
+        if config.encoder.init == "random" and config.encoder.vocabulary:  # it is learned from the texts
+            tokenizer = make_tokenizer(config.encoder, self.load_splits(config.data)["train"])
+        shape = assumed_shape(config.glove)
+        with torch.device("meta"):
+            encoder = make_encoder(config, tokenizer)
+            vectors = None if shape is None else torch.empty(max(1, shape[0]), shape[1])
+            model = build_model(config.model, encoder, vectors, trusted)
+        counts = asdict(parameter_blocks(model))
+        if shape is not None and not shape[0]:
+            counts["word_vectors"] = None
+        return counts
+
+    def save(self, folder: Path, parts: SpanParts) -> None:
+        store.save_encoder(folder, parts.encoder)
+        store.save_tokenizer(folder, parts.tokenizer)
+        if parts.vectors is not None:
+            store.save_vectors(folder, parts.vectors)
+
+    def load(
+        self, folder: Path, record: RunRecord, config: Config, device: Any, precision: Precision, trusted: Any
+    ) -> SpanPredictor:
+        encoder, vectors = store.load_encoder(folder), store.load_vectors(folder)
+        model = build_model(config.model, encoder, vectors, trusted)
+        store.load_weights(folder, model)
+        return SpanPredictor(
+            cast_weights(model.to(device), precision),
+            store.load_tokenizer(folder),
+            vectors,
+            config,
+            segments=encoder.has_segments,
+            margin=_margin(record),
+            record=record,
+            precision=precision,
+        )
+
+    def predictor(self, config: Config, parts: SpanParts) -> SpanPredictor:
+        precision: Any = config.trainer.precision
+        return SpanPredictor(
+            cast_weights(parts.model, precision),
+            parts.tokenizer,
+            parts.vectors,
+            config,
+            segments=parts.encoder.has_segments,
+            margin=0.0,
+            precision=precision,
+        )
+
+    def batches(self, config: Config, parts: SpanParts) -> Batches:
+        collators = {
+            split: Collator(table, vector_rows(parts.vectors, table)) for split, table in parts.tables.items()
+        }
+        return Batches(collators["train"], collators.get("calibration"))
+
+    def loss(self, config: Config) -> Callable[[Any, Batch], Tensor]:
+        return lambda logits, batch: window_loss(logits, batch.labels)
+
+    def weight(self, batch: Batch) -> Tensor:
+        assert batch.labels is not None
+        return batch.labels.weight
+
+    def collector(self, config: Config, parts: SpanParts, split: str) -> SpanCollector:
+        return SpanCollector(parts.sets[split], parts.tables[split], config.decode)
+
+    def validation_scores(self, questions: QuestionSet, outputs: Ranking) -> dict[str, float]:
+        """EM and F1 (percent) at the margin that fits the split best, at margin 0, and never null."""
+        points = self.points(questions, outputs, self.fit_margin(questions, outputs))
+        spans = points["never_null"]
+        if questions.protocol == "1.1":
+            return {"calibration_exact": spans["exact_match"], "calibration_f1": spans["f1"]}
+        fitted = points["calibrated"]
+        scores = {
+            "calibration_exact": fitted["exact"],
+            "calibration_f1": fitted["f1"],
+            "calibration_f1_at_0": points["margin_0"]["f1"],
+        }
+        if "HasAns_f1" in spans:
+            scores["calibration_spans_f1"] = spans["HasAns_f1"]
+        return scores
+
+    def fit_margin(self, questions: QuestionSet, outputs: Ranking) -> float:
+        return fit_null_margin(questions, answers(outputs, candidates=False))
+
+    def points(
+        self, questions: QuestionSet, outputs: Ranking, margin: float, given: float | None = None
+    ) -> Points:
+        answered = answers(outputs, candidates=False)
+        points = operating_points(questions, answered, margin)
+        if given is not None:
+            points["given"] = operating_points(questions, answered, given)["calibrated"]
+        return points
+
+    def rows(self, questions: QuestionSet, outputs: Ranking, margin: float) -> dict[str, list[Any]]:
+        return question_rows(questions, answers(outputs, candidates=False), margin)
+
+    def write_predictions(
+        self, folder: Path, questions: QuestionSet, outputs: Ranking, margin: float
+    ) -> None:
+        formats.write(folder, outputs, margin)
+
+    def reference_scores(
+        self, heuristic: Any, calibration: QuestionSet | None, questions: QuestionSet
+    ) -> dict[str, Any]:
+        fitted = heuristic if calibration is None else heuristic.fit(calibration)
+        scores = score(questions, fitted.predict(questions))
+        return {**scores.flat(), "protocol": scores.protocol, "metric_version": METRIC_VERSION}
+
+    def warning(self, questions: QuestionSet, outputs: Ranking, margin: float) -> str | None:
+        return abstention_warning(questions, answers(outputs, candidates=False), margin)
+
+
+def _margin(record: RunRecord) -> float:
+    """The fitted margin; None in the record means that "no answer" is never given."""
+    value = record.margin.get("value", 0.0)
+    return math.inf if value is None else float(value)
+
+
+def _losses(table: FeatureTable) -> str:
+    losses = ""
+    if table.truncated_questions:
+        losses += f", {table.truncated_questions} questions truncated"
+    if table.lost_answers:
+        losses += f", {table.lost_answers} answers in no window"
+    return losses
+
+
+TASK = SpanTask()
