@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 from qa_arch.cli import derived, evaluate_selection
 from qa_arch.cli.evaluate_options import OF_FILES, first_given
 from qa_arch.cli.evaluate_selection import Found
-from qa_arch.cli.runs import open_run, open_source
+from qa_arch.cli.runs import open_run
 from qa_arch.config.files import write_json
 from qa_arch.config.schema import SELECTING
-from qa_arch.data.insuranceqa import PREFIX as INSURANCEQA
-from qa_arch.data.question_types import open_types
-from qa_arch.data.selection import from_squad, open_insuranceqa
+from qa_arch.data.formats import Holds
+from qa_arch.data.prepared import load_splits, open_for
+from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, DataError, UnavailableError
 from qa_arch.results import provenance
 from qa_arch.results.openings import EXPERIMENTS, Opening, append_opening
@@ -157,15 +157,9 @@ def _folder_name(name: str) -> str:
 
 def _open_for(config: Config, source: str | list[str], name: str) -> QuestionSet | SelectionSet:
     """A set as the run's task reads it."""
-    if config.model["task"] not in SELECTING:
-        return open_source(source, name, config.data.on_error)
-    first, *others = [source] if isinstance(source, str) else source
-    classifies = config.model["task"] == "classification"
-    if not classifies and not first.startswith(INSURANCEQA):
-        return from_squad(open_source(source, name, config.data.on_error))
-    if others:
-        raise ConfigError(f"--data: {others[0]}: sets like {first} are scored one at a time; name one")
-    return open_types(first, name=name) if classifies else open_insuranceqa(first, name=name)
+    wants: dict[str, Holds] = {"selection": "candidates", "classification": "classes"}
+    want = wants.get(config.model["task"], "passages")
+    return open_for(source, want=want, name=name, on_error=config.data.on_error)
 
 
 def _check_target(target: Target, args: argparse.Namespace) -> None:
@@ -255,7 +249,5 @@ def _references(
 def _calibration(config: Config) -> QuestionSet | None:
     """The set that the run was calibrated on; the training set is read only where it was held out of that."""
     if config.data.calibration is not None:
-        return open_source(config.data.calibration, "calibration", config.data.on_error)
-    from qa_arch.training.assemble import load_sets
-
-    return load_sets(replace(config.data, dev=None)).get("calibration")
+        return open_passages(config.data.calibration, name="calibration", on_error=config.data.on_error)
+    return load_splits(replace(config.data, dev=None), want="passages").get("calibration")

@@ -28,7 +28,7 @@ SELECTING = ("selection", "classification")
 
 @dataclass(frozen=True)
 class Data:
-    """Where the questions come from: SQuAD JSON, ``hub:<id>:<split>`` or ``synthetic:<split>``."""
+    """Where the questions come from: files or ``SCHEME:...``, as ``data.sources`` opens them."""
 
     name: str
     train: Source

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from torch import nn
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
@@ -13,13 +12,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from qa_arch.config.schema import Config, Data, require_vectors
 from qa_arch.config.schema import Encoder as EncoderSettings
 from qa_arch.config.target import TRUSTED
-from qa_arch.data import synthetic
-from qa_arch.data.files import as_list
-from qa_arch.data.insuranceqa import PREFIX as INSURANCEQA
-from qa_arch.data.question_types import PREFIX as TYPES
-from qa_arch.data.splits import by_article, hold_out, require_disjoint, subset
-from qa_arch.data.squad import open_set
-from qa_arch.errors import ConfigError, DataError, UnavailableError
+from qa_arch.data.prepared import load_splits
+from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.features import tokenizers
 from qa_arch.features.cache import windows_of
 from qa_arch.features.glove import WordVectors, oov_rate, read_vectors
@@ -34,7 +28,6 @@ from qa_arch.predict.store import vector_tensor
 from qa_arch.types.text import QuestionSet
 
 log = logging.getLogger(__name__)
-SYNTHETIC = "synthetic:"
 TOKENIZER_KINDS = {
     "bert": "wordpiece",
     "distilbert": "wordpiece",
@@ -75,54 +68,8 @@ def assemble(config: Config, trusted: Sequence[str] = TRUSTED) -> Parts:
 
 
 def load_sets(data: Data) -> dict[str, QuestionSet]:
-    """Train, calibration and dev; calibration is held out of train by article where none is given.
-
-    Raises DataError where two of them share an article. Of a dev set that stays closed nothing but
-    its articles' titles is looked at, so that no run trains for hours which could never be scored.
-    """
-    sets = {"train": _open(data.train, "train", data)}
-    if data.calibration is not None:
-        sets["calibration"] = _open(data.calibration, "calibration", data)
-    elif data.hold_out_articles:
-        sets["train"], sets["calibration"] = hold_out(sets["train"], data.hold_out_articles, data.split_seed)
-    elif data.hold_out_share:
-        shares = {"train": 1 - data.hold_out_share, "calibration": data.hold_out_share}
-        sets = by_article(sets["train"], shares, data.split_seed)
-    if data.train_questions:
-        sets["train"] = subset(sets["train"], data.train_questions, data.split_seed)
-    if data.dev is not None and data.open_dev:
-        sets["dev"] = _open(data.dev, "dev", data)
-    require_disjoint(**sets, **_closed_titles(data))
-    if not sets["train"].examples:
-        raise DataError(
-            "data.train: no question is left to train on; hold out less or raise data.train_questions"
-        )
-    return sets
-
-
-def _closed_titles(data: Data) -> dict[str, frozenset[str]]:
-    if data.dev is None or data.open_dev:
-        return {}
-    if not all(path.startswith(SYNTHETIC) or Path(path).exists() for path in as_list(data.dev)):
-        log.info("data.dev: not on disk; what it shares with training shows when it is scored")
-        return {}
-    return {"dev (closed)": _open(data.dev, "dev", data).titles}
-
-
-def _open(source: str | list[str], split: str, data: Data) -> QuestionSet:
-    if isinstance(source, str) and source.startswith(SYNTHETIC):
-        return synthetic.named(source.removeprefix(SYNTHETIC))
-    if isinstance(source, str) and source.startswith(INSURANCEQA):
-        raise DataError(
-            f"{source}: holds questions with answers to select from and no passages; use a model of"
-            " task selection (model=qa_lstm/c)"
-        )
-    if isinstance(source, str) and source.startswith(TYPES):
-        raise DataError(f"{source}: holds questions with classes and no passages; use model=question_types")
-    questions = open_set(source, name=split, on_error=data.on_error)
-    for problem in questions.skipped:
-        log.warning("left out: %s", problem)
-    return questions
+    """Train, calibration and dev of a run that reads passages."""
+    return load_splits(data, want="passages")
 
 
 def make_tokenizer(settings: EncoderSettings, train: QuestionSet) -> PreTrainedTokenizerBase:

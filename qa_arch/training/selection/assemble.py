@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from torch import nn
 
-from qa_arch.config.schema import Config, Data, require_vectors
+from qa_arch.config.schema import Config, require_vectors
 from qa_arch.config.target import TRUSTED
-from qa_arch.data.insuranceqa import PREFIX as INSURANCEQA
-from qa_arch.data.question_types import CLASSES, hold_out_questions, open_types
-from qa_arch.data.question_types import PREFIX as TYPES
-from qa_arch.data.selection import from_squad, open_insuranceqa, selection_set
-from qa_arch.errors import ConfigError, DataError, RunError
+from qa_arch.data.prepared import load_splits
+from qa_arch.data.question_types import CLASSES
+from qa_arch.errors import ConfigError, RunError
 from qa_arch.features.glove import WordVectors, read_vectors
 from qa_arch.features.selection import (
     RANDOM_DIM,
@@ -30,7 +27,6 @@ from qa_arch.predict.predictor import load
 from qa_arch.predict.question_types import with_types
 from qa_arch.predict.selection import SelectionPredictor, table_of
 from qa_arch.predict.store import vector_tensor
-from qa_arch.training.assemble import load_sets as load_question_sets
 from qa_arch.types.text import SelectionSet
 
 log = logging.getLogger(__name__)
@@ -94,63 +90,9 @@ def load_sets(config: Config) -> dict[str, SelectionSet]:
 
     Raises DataError where the sources are not of the model's task.
     """
-    data, classifies = config.data, config.model["task"] == "classification"
-    if classifies != str(data.train).startswith(TYPES):
-        told = (
-            "holds no classes of questions" if classifies else "holds questions with classes and no answers"
-        )
-        use = "data=question_types or data=trec" if classifies else "model=question_types"
-        raise DataError(f"data.train: {data.train} {told}; use {use}")
-    if classifies:
-        return _load_typed(data)
-    if not str(data.train).startswith(INSURANCEQA):
-        return {split: from_squad(questions) for split, questions in load_question_sets(data).items()}
-    if data.calibration is None and (data.hold_out_articles or data.hold_out_share):
-        raise ConfigError(
-            "data.calibration: InsuranceQA has no articles to hold questions out by; name its own"
-            " validation split (insuranceqa:FOLDER:dev)"
-        )
-    sets = _open_named(data, INSURANCEQA, "InsuranceQA", open_insuranceqa)
-    return _at_most(sets, data)
-
-
-def _load_typed(data: Data) -> dict[str, SelectionSet]:
-    """Questions with classes have no articles: the share that is held out is one of the questions."""
-    sets = _open_named(data, TYPES, "questions with classes", open_types)
-    if data.calibration is None and data.hold_out_share:
-        sets |= hold_out_questions(sets["train"], data.hold_out_share, data.split_seed)
-    elif data.calibration is None and data.hold_out_articles:
-        raise ConfigError(
-            "data.hold_out_articles: questions with classes have no articles; set data.hold_out_share"
-        )
-    return _at_most(sets, data)
-
-
-def _open_named(
-    data: Data, prefix: str, of_what: str, opened: Callable[..., SelectionSet]
-) -> dict[str, SelectionSet]:
-    """The sets that the config names; all of them of the same data set."""
-    named = {"train": data.train, "calibration": data.calibration, "dev": data.dev if data.open_dev else None}
-    sets = {}
-    for split, source in named.items():
-        if source is not None:
-            if not str(source).startswith(prefix):
-                raise DataError(f"data.{split}: {source} is no split of {of_what}, as data.train is one")
-            sets[split] = opened(str(source), name=split)
-    return sets
-
-
-def _at_most(sets: dict[str, SelectionSet], data: Data) -> dict[str, SelectionSet]:
-    """At most ``train_questions`` of them to train on, a seeded sample."""
-    if 0 < data.train_questions < len(sets["train"]):
-        sets["train"] = _sample(sets["train"], data.train_questions, data.split_seed)
-    return sets
-
-
-def _sample(task: SelectionSet, count: int, seed: int) -> SelectionSet:
-    drawn = np.random.default_rng(seed).choice(len(task), count, replace=False)
-    kept = [task.questions[row] for row in sorted(drawn.tolist())]
-    return selection_set(task.name, task.answers, kept, task.left_out, main=task.main)
+    return load_splits(
+        config.data, want="classes" if config.model["task"] == "classification" else "candidates"
+    )
 
 
 def make_vectors(config: Config, sets: dict[str, SelectionSet]) -> WordVectors:
