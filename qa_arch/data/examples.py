@@ -59,10 +59,10 @@ def _check_answerable(raw: Raw, answers: tuple[Gold, ...]) -> None:
     elif not isinstance(impossible, bool):
         raise RecordError("is_impossible", f"is {json_type(impossible)}; write true or false")
     if impossible and answers:
-        count = "an answer" if len(answers) == 1 else f"{len(answers)} answers"
+        count = "is an answer" if len(answers) == 1 else f"are {len(answers)} answers"
         raise RecordError(
             "is_impossible",
-            f"is true, but there is {count} ({clip(answers[0].text)}); "
+            f"is true, but there {count} ({clip(answers[0].text)}); "
             "move it to plausible_answers or set is_impossible to false",
         )
     if not impossible and not answers:
