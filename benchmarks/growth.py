@@ -22,7 +22,8 @@ from benchmarks.small import small_predictor
 from benchmarks.targets import Measure, Measurement
 from benchmarks.timing import once
 from qa_arch.config.files import write_json
-from qa_arch.data.squad import open_set, question_set, write
+from qa_arch.data.sources import open_passages
+from qa_arch.data.squad import question_set, write
 from qa_arch.data.synthetic import generate
 from qa_arch.features.joint import prepare
 from qa_arch.metrics.files import read_predictions
@@ -52,7 +53,7 @@ def generated(count: int) -> Path:
 
 @cache
 def asked(count: int) -> QuestionSet:
-    return open_set(str(generated(count)))
+    return open_passages(str(generated(count)))
 
 
 def slope(run: Callable[[int], Any], quick: bool, note: str = "") -> Measurement:
@@ -92,7 +93,7 @@ def of_evaluate(quick: bool) -> Measurement:
         path = CACHE / f"predictions-{size}.json"
         if not path.is_file():
             write_json(path, {e.id: e.context[:20] for e in asked(size).examples})
-        score(open_set(str(generated(size))), read_predictions(str(path)).values)
+        score(open_passages(str(generated(size))), read_predictions(str(path)).values)
 
     return slope(run, quick)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from benchmarks.targets import NotMeasuredError
+from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import subset
-from qa_arch.data.squad import open_set
 from qa_arch.features.joint import prepare
 from qa_arch.features.table import FeatureTable
 from qa_arch.nn.known import resolve
@@ -33,7 +33,7 @@ def real(path: str) -> Path:
 @cache
 def questions(quick: bool) -> QuestionSet:
     """6,078 questions of SQuAD 2.0 dev, or 300 of them."""
-    whole = open_set(str(real("squad/dev-v2.0.fold_a.json")))
+    whole = open_passages(str(real("squad/dev-v2.0.fold_a.json")))
     return subset(whole, 300, SEED) if quick else whole
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from qa_arch.cli.runs import find_runs, open_scored
+from qa_arch.data.sources import usage
 from qa_arch.errors import ConfigError
 from qa_arch.metrics.significance import RESAMPLES
 from qa_arch.results.against import against_baseline
@@ -41,8 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data",
         nargs="+",
         metavar="FILE",
-        help="the questions themselves, for texts, and to sort untagged ones by question word: files,"
-        " hub:NAME:SPLIT or synthetic:SPLIT",
+        help=f"the questions, for texts, and to sort untagged ones by question word: {usage()}",
     )
     add("--top", type=int, default=20, metavar="N", help="how many questions to show (default: 20)")
     add("--resamples", type=int, default=RESAMPLES, metavar="N", help=f"default: {RESAMPLES:,}")

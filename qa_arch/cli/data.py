@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from qa_arch.cli.runs import add_on_error, add_questions, open_source
+from qa_arch.cli.runs import add_on_error, add_questions
 from qa_arch.config.files import write_json
+from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import by_article
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import LEVELS, SPLITS, generate
@@ -81,7 +82,7 @@ def _split(args: argparse.Namespace) -> int:
     for path in paths.values():
         if path.exists():  # it may be the very file that is read
             raise ConfigError(f"{path}: there already and was left alone; choose another --out")
-    questions = open_source(args.data, on_error=args.on_error)
+    questions = open_passages(args.data, on_error=args.on_error)
     for problem in questions.skipped:
         print(f"left out: {problem}", file=sys.stderr)
     for name, part in by_article(questions, shares, args.seed).items():

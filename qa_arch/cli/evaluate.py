@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.cli.evaluate_options import OF_FILES, add_run_arguments, first_given, refuse_options
-from qa_arch.cli.runs import open_predictor, open_source
+from qa_arch.cli.runs import open_predictor
 from qa_arch.config.files import write_json
+from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError
 from qa_arch.metrics.files import PredictionFile, read_nbest, read_null_scores, read_predictions
 from qa_arch.metrics.scores import Scores
@@ -39,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data",
         nargs="+",
         metavar="D",
-        help="SQuAD JSON with the gold answers, hub:NAME:SPLIT or synthetic:SPLIT (with --run: its dev set)",
+        help=f"questions with gold answers: {usage()} (with --run: its dev set, or any set of its task)",
     )
     add("--predictions", metavar="P", help='JSON object: question id -> answer, "" = no answer')
     add("--na-prob", metavar="N", help="JSON object: question id -> no-answer probability or null odds (2.0)")
@@ -78,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("give --data and --predictions, or --run RUN to score a trained run")
     if args.nbest and not args.text_metrics:
         raise ConfigError("--nbest: is read for the perplexity among the text metrics; add --text-metrics")
-    questions = open_source(args.data if len(args.data) > 1 else args.data[0])
+    questions = open_passages(args.data if len(args.data) > 1 else args.data[0])
     protocol: Protocol = questions.protocol if args.protocol == "auto" else args.protocol
     _say(f"protocol: SQuAD {protocol} ({'from the data' if args.protocol == 'auto' else 'as asked'})")
     _check_options(args, protocol)

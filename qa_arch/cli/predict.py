@@ -6,7 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from qa_arch.cli.runs import add_on_error, add_questions, add_run_options, open_source, open_span_predictor
+from qa_arch.cli.runs import add_on_error, add_questions, add_run_options, open_span_predictor
+from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError
 
 
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     from qa_arch.evaluation.attention import attention_maps, match_lstm
     from qa_arch.results.attention import write_attention
 
-    questions = open_source(args.data, on_error=args.on_error)
+    questions = open_passages(args.data, on_error=args.on_error)
     for problem in questions.skipped:
         print(f"left out: {problem}", file=sys.stderr)
     predictor = open_span_predictor(args.run_folder, args)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from qa_arch.cli.runs import open_source
+from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.metrics.files import read_types
 from qa_arch.results.record import RECORD, RunRecord, read_record
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data",
         nargs="+",
         metavar="FILE",
-        help="the questions that runs were scored on, for texts: files, hub:NAME:SPLIT or synthetic:SPLIT",
+        help=f"the questions that runs were scored on, for texts: {usage()}",
     )
     add(
         "--types",
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     report = write_report(
         runs,
         args.out,
-        questions=open_source(args.data) if args.data else None,
+        questions=open_passages(args.data) if args.data else None,
         baseline=args.baseline,
         types=read_types(args.types) if args.types else None,
         named=named,

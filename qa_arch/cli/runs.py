@@ -1,4 +1,4 @@
-"""What commands that take runs share: finding and loading runs, opening the set they were scored on."""
+"""What commands that take runs share: finding and loading runs, opening the set that they were scored on."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import glob
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import DataError, RunError, UnavailableError
 from qa_arch.results.record import RunRecord, find_records, read_record
 from qa_arch.system.collector import uncollected
@@ -34,18 +35,18 @@ def add_trust(parser: argparse._ActionsContainer) -> None:
 
 
 def add_questions(parser: argparse._ActionsContainer) -> None:
-    """``--data``, as ``open_source`` takes it."""
+    """``--data``, as ``data.sources`` takes it."""
     parser.add_argument(
         "--data",
         nargs="+",
         required=True,
-        metavar="FILE",
-        help="SQuAD-shaped files, folders, globs, hub:NAME:SPLIT or synthetic:SPLIT",
+        metavar="SOURCE",
+        help=usage(),
     )
 
 
 def add_on_error(parser: argparse._ActionsContainer) -> None:
-    """``--on-error``, as ``open_source`` takes it."""
+    """``--on-error``, as ``data.sources`` takes it."""
     parser.add_argument(
         "--on-error",
         choices=("raise", "skip"),
@@ -133,25 +134,10 @@ def _device_and_precision(folder: str, args: argparse.Namespace) -> tuple[str, P
     return device, precision  # type: ignore[return-value]
 
 
-def open_source(source: str | list[str], name: str = "", on_error: Any = "raise") -> QuestionSet:
-    """A question set as settings and ``--data`` name it: ``synthetic:SPLIT``, ``hub:...`` or files."""
-    from qa_arch.data.squad import open_set
-
-    sources = [source] if isinstance(source, str) else source
-    embedded = next((one for one in sources if one.startswith("synthetic:")), None)
-    if embedded is None:
-        return open_set(source, name=name, on_error=on_error)
-    if len(sources) > 1:
-        raise DataError(f"{embedded}: the embedded set cannot be joined with others; name it alone")
-    from qa_arch.data import synthetic
-
-    return synthetic.named(embedded.removeprefix("synthetic:"))
-
-
 def open_scored(source: list[str], record: RunRecord, split: str) -> QuestionSet:
     """The set that the run's ``split`` was scored on; DataError where ``source`` holds another."""
     about = record.data.get(split, {})
-    questions = open_source(source, on_error=record.config.get("data", {}).get("on_error", "raise"))
+    questions = open_passages(source, on_error=record.config.get("data", {}).get("on_error", "raise"))
     if questions.fingerprint != about.get("fingerprint"):
         raise DataError(
             f"{' '.join(source)}: not the questions that the runs were scored on ({split} is"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.cli.runs import open_scored
+from qa_arch.data.sources import usage
 from qa_arch.metrics.files import read_types
 from qa_arch.results.errors import BOUNDARIES, NAMES, TOLD, Mistakes
 from qa_arch.results.record import RECORD, read_record
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="FILE",
         help="the questions that the run was scored on, to split its errors by article and to see where spans"
-        " went wrong: files, hub:NAME:SPLIT or synthetic:SPLIT",
+        f" went wrong: {usage()}",
     )
     parser.add_argument("--json", action="store_true", help="everything as JSON")
 

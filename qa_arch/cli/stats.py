@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from qa_arch.cli.runs import add_on_error, open_source
-from qa_arch.data import insuranceqa
+from qa_arch.cli.runs import add_on_error
+from qa_arch.data.sources import counts, holds, open_passages, usage
 from qa_arch.data.stats import Lengths, Statistics, statistics
 from qa_arch.errors import ConfigError
 from qa_arch.types.text import QuestionSet
@@ -24,9 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data",
         nargs="+",
         required=True,
-        metavar="F",
-        help="SQuAD JSON: a file, a folder or a quoted glob (one set each), hub:NAME:SPLIT or"
-        " synthetic:SPLIT; or insuranceqa:FOLDER:SPLIT",
+        metavar="SOURCE",
+        help=f"one set each: {usage()}; or {usage('candidates', 'classes')}",
     )
     parser.add_argument("--json", action="store_true", help="print JSON: an object, or one a set by its name")
     add_on_error(parser)
@@ -40,25 +39,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the statistics of every set named; records left out are listed on stderr."""
-    if any(source.startswith(insuranceqa.PREFIX) for source in args.data):
+    if without := [source for source in args.data if holds(source) != "passages"]:
         if args.encoder:
-            raise ConfigError("--encoder: InsuranceQA has words and no passages that are cut into tokens")
-        return _insuranceqa(args.data, as_json=args.json)
-    found: dict[str, Statistics] = {}
+            raise ConfigError(f"--encoder: {without[0]} has no passages that are cut into tokens")
+        return _count_questions(args.data, without, as_json=args.json)
+    figures: dict[str, Statistics] = {}
     best: dict[str, dict[str, Any]] = {}
     for source in args.data:
-        questions = open_source(source, on_error=args.on_error)
-        found[source] = statistics(questions)
+        questions = open_passages(source, on_error=args.on_error)
+        figures[source] = statistics(questions)
         for problem in questions.skipped:
             print(f"left out: {problem}", file=sys.stderr)
         if args.encoder:
             best[source] = {"ceiling": _ceiling(questions, args.encoder)}
     if args.json:
         _print_json(
-            {source: {**figures.as_dict(), **best.get(source, {})} for source, figures in found.items()}
+            {source: {**counted.as_dict(), **best.get(source, {})} for source, counted in figures.items()}
         )
     else:
-        _print_table(found, [one["ceiling"] for one in best.values()])
+        _print_table(figures, [reached["ceiling"] for reached in best.values()])
     return 0
 
 
@@ -80,54 +79,54 @@ def _ceiling(questions: QuestionSet, encoder: str) -> dict[str, Any]:
     }
 
 
-def _insuranceqa(sources: Sequence[str], *, as_json: bool) -> int:
-    """The counts of answer-selection splits; they have no passages, so they make a table of their own."""
-    if other := next((source for source in sources if not source.startswith(insuranceqa.PREFIX)), None):
-        raise ConfigError(f"--data: {other}: is no split of InsuranceQA, as others are; count it by itself")
-    splits = {source: insuranceqa.parse(source) for source in sources}
-    counts = {s: insuranceqa.statistics(insuranceqa.read(split)).as_dict() for s, split in splits.items()}
+def _count_questions(sources: Sequence[str], without: Sequence[str], *, as_json: bool) -> int:
+    """The counts of sets ``without`` passages, which make a table of their own."""
+    if other := next((source for source in sources if source not in without), None):
+        raise ConfigError(f"--data: {other}: has passages, and {without[0]} has none; count it by itself")
+    counted = {source: counts(source) for source in sources}
     if as_json:
-        _print_json(counts)
+        _print_json(counted)
         return 0
     from qa_arch.results.comparison import Table
     from qa_arch.results.render import print_table
 
-    rows = [{"set": f"{splits[source].name}", **found} for source, found in counts.items()]
-    columns = {"set": "set", **{key: key.replace("_", " ") for key in next(iter(counts.values()))}}
-    print_table(Table("InsuranceQA", columns, rows))
+    rows = [{"set": source.rpartition(":")[2].rpartition("/")[2], **row} for source, row in counted.items()]
+    columns = {"set": "set", **{key: key.replace("_", " ") for key in next(iter(counted.values()))}}
+    print_table(Table("Questions without passages", columns, rows))
     return 0
 
 
-def _print_json(found: dict[str, Any]) -> None:
-    """An object a set by its source, or the object itself where there is one set."""
-    print(json.dumps(found if len(found) > 1 else found.popitem()[1], indent=2, ensure_ascii=False))
+def _print_json(by_source: dict[str, Any]) -> None:
+    """An object a set by its source, or the object itself where there is a single set."""
+    printed = by_source if len(by_source) > 1 else by_source.popitem()[1]
+    print(json.dumps(printed, indent=2, ensure_ascii=False))
 
 
-def _print_table(found: Mapping[str, Statistics], ceilings: Sequence[Mapping[str, Any]] = ()) -> None:
+def _print_table(figures: Mapping[str, Statistics], ceilings: Sequence[Mapping[str, Any]] = ()) -> None:
     from rich.console import Console
     from rich.table import Table
 
     table = Table("", title="Question sets", caption="lengths: mean / median / 95% / max")
-    for source in found:
+    for source in figures:
         table.add_column(Path(source).name.removesuffix(".json"), justify="right", overflow="fold")
-    for label, *cells in _rows(list(found.values())):
+    for label, *cells in _rows(list(figures.values())):
         table.add_row(label, *cells)
     if ceilings:
-        reached = (f"{one['exact']:.2f} / {one['f1']:.2f}" for one in ceilings)
+        reached = (f"{ceiling['exact']:.2f} / {ceiling['f1']:.2f}" for ceiling in ceilings)
         table.add_row(f"best EM / F1 with {ceilings[0]['encoder']}", *reached)
     Console().print(table)
 
 
 def _rows(figures: list[Statistics]) -> list[list[str]]:
-    rows = [["protocol", *(one.protocol for one in figures)]]
-    rows += [[name.replace("_", " "), *(f"{getattr(one, name):,}" for one in figures)] for name in _COUNTS]
-    rows.append(["answers per answerable", *(f"{one.answers_per_question:.2f}" for one in figures)])
+    rows = [["protocol", *(item.protocol for item in figures)]]
+    rows += [[name.replace("_", " "), *(f"{getattr(item, name):,}" for item in figures)] for name in _COUNTS]
+    rows.append(["answers per answerable", *(f"{item.answers_per_question:.2f}" for item in figures)])
     for name in _LENGTHS:
-        rows.append([name.replace("_", " "), *(_lengths(getattr(one, name)) for one in figures)])
-    for kind in sorted({kind for one in figures for kind, _ in one.kinds}):
-        rows.append([f"kind: {kind}", *(f"{dict(one.kinds).get(kind, 0):,}" for one in figures)])
-    if any(one.skipped for one in figures):
-        rows.append(["left out", *(f"{one.skipped:,}" for one in figures)])
+        rows.append([name.replace("_", " "), *(_lengths(getattr(item, name)) for item in figures)])
+    for kind in sorted({kind for item in figures for kind, _ in item.kinds}):
+        rows.append([f"kind: {kind}", *(f"{dict(item.kinds).get(kind, 0):,}" for item in figures)])
+    if any(item.skipped for item in figures):
+        rows.append(["left out", *(f"{item.skipped:,}" for item in figures)])
     return rows
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 
-from qa_arch.cli.runs import add_device_options, add_questions, open_selection, open_source
+from qa_arch.cli.runs import add_device_options, add_questions, open_selection
 from qa_arch.config.files import write_json
+from qa_arch.data.sources import open_passages
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the classes, print how many questions are of each main class."""
-    questions = open_source(args.data)
+    questions = open_passages(args.data)
     predictor = open_selection(args.run_folder, args)
     from qa_arch.cli.watch import watching
     from qa_arch.tasks.classification import classify

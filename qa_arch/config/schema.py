@@ -33,7 +33,7 @@ TASKS = tuple(MODEL_INPUTS)
 
 @dataclass(frozen=True)
 class Data:
-    """Where the questions come from: SQuAD JSON, ``hub:<id>:<split>`` or ``synthetic:<split>``."""
+    """Where the questions come from: files or ``SCHEME:...``, as ``data.sources`` opens them."""
 
     name: str
     train: Source

@@ -1,6 +1,6 @@
 """From paths to decoded JSON: which files are meant, and what is wrong with one that cannot be read.
 
-Every fault found here concerns a whole file, so it is raised whatever ``on_error`` says.
+Every fault named here concerns a whole file, so it is raised whatever ``on_error`` says.
 """
 
 from __future__ import annotations
@@ -36,25 +36,26 @@ def as_list(paths: Paths) -> list[str]:
     return [os.fspath(path) for path in several]
 
 
-def expand(paths: Paths) -> tuple[Path, ...]:
+def expand(paths: Paths, pattern: str = "*.json") -> tuple[Path, ...]:
     """The files that ``paths`` name, in the order given; folders and globs in sorted order.
 
-    A name that exists is never taken for a pattern. Raises DataError where one names no file.
+    ``pattern``: which files of a folder are meant. A name that exists is never taken for a glob.
+    Raises DataError where a name stands for no file.
     """
-    found = [file for path in as_list(paths) for file in _expand_one(path)]
-    if not found:
+    files = [file for path in as_list(paths) for file in _expand(path, pattern)]
+    if not files:
         raise DataError("no data file was named; give a SQuAD JSON file, a folder or a glob")
-    return tuple(found)
+    return tuple(files)
 
 
-def _expand_one(path: str) -> list[Path]:
+def _expand(path: str, pattern: str) -> list[Path]:
     if not path.strip():  # else it would be the working folder
         raise DataError("a data file has an empty name; name a file (an empty variable in the shell?)")
     target = Path(path).expanduser()
     if target.is_dir():
-        files = sorted(file for file in target.glob("*.json") if file.is_file())
+        files = sorted(file for file in target.glob(pattern) if file.is_file())
         if not files:
-            raise DataError(f"{path}: the folder holds no *.json file; name the files or another folder")
+            raise DataError(f"{path}: the folder holds no {pattern} file; name the files or another folder")
         return files
     if target.exists():
         return [target]
@@ -111,7 +112,7 @@ def _decode(path: Path) -> str:
 
 
 def _wide_encoding(data: bytes) -> str | None:
-    """UTF-32 or UTF-16, told by the byte order mark or by the zero bytes around the first character."""
+    """UTF-32 or UTF-16, by the byte order mark or by the zero bytes around the first character."""
     if data.startswith(_UTF32):  # first: its little-endian mark begins with that of UTF-16
         return "UTF-32"
     zeros = [byte == 0 for byte in data[:4]]

@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Iterable
 
-from qa_arch.data import insuranceqa
 from qa_arch.data.sentences import sentences
 from qa_arch.errors import DataError
 from qa_arch.types.text import Example, QuestionSet, SelectionQuestion, SelectionSet
@@ -41,10 +40,10 @@ def selection_set(
     digest = hashlib.sha256()
     for answer in answers:
         digest.update(json.dumps(answer).encode("ascii"))
-    for one in questions:
-        offered = one.candidates
-        plain = str(offered) if isinstance(offered, range) else list(offered)
-        record = [one.id, one.title, one.question, plain, one.right]
+    for question in questions:
+        rows = question.candidates
+        plain = str(rows) if isinstance(rows, range) else list(rows)
+        record = [question.id, question.title, question.question, plain, question.right]
         digest.update(json.dumps(record).encode("ascii"))
     return SelectionSet(name, answers, questions, digest.hexdigest(), left_out, main=main)
 
@@ -57,41 +56,21 @@ def from_squad(questions: QuestionSet) -> SelectionSet:
     """
     answers: list[tuple[str, ...]] = []
     rows: dict[str, tuple[range, list[tuple[int, int]]]] = {}
-    kept = []
+    selectable = []
     for example in questions.examples:
         if example.context not in rows:
             spans = sentences(example.context)
             first = len(answers)
             answers += (words(example.context[start:end]) for start, end in spans)
             rows[example.context] = range(first, len(answers)), spans
-        offered, spans = rows[example.context]
-        if example.answerable and len(offered) > 1:
-            kept.append(_question(example, offered, spans))
-    return selection_set(questions.name, answers, kept, len(questions) - len(kept))
+        candidates, spans = rows[example.context]
+        if example.answerable and len(candidates) > 1:
+            selectable.append(_question(example, candidates, spans))
+    return selection_set(questions.name, answers, selectable, len(questions) - len(selectable))
 
 
-def _question(example: Example, offered: range, spans: list[tuple[int, int]]) -> SelectionQuestion:
-    begun = {sum(start <= gold.start for start, _ in spans) - 1 for gold in example.answers}
-    right = tuple(offered[max(0, place)] for place in sorted(begun))
-    asked = words(example.question)
-    return SelectionQuestion(example.id, asked, offered, right, example.title, example.question)
-
-
-def open_insuranceqa(source: str, *, name: str = "") -> SelectionSet:
-    """``insuranceqa:FOLDER:SPLIT``, version 2 also ``SPLIT@POOL``, as ``insuranceqa.read`` finds it."""
-    split = insuranceqa.parse(source)
-    questions, answers = insuranceqa.read(split), insuranceqa.read_answers(split)
-    row = {label: place for place, label in enumerate(answers)}
-    kept = []
-    for asked in questions:
-        for label in (*asked.right, *asked.pool):
-            if label not in row:
-                raise DataError(
-                    f"{asked.place}: the answer {label} stands in no line of the answer file;"
-                    " fetch both files of the same version"
-                )
-        # Training questions have no pool of their own in version 1: their negatives come from all answers.
-        offered = tuple(row[label] for label in asked.pool) if asked.pool else range(len(row))
-        right = tuple(row[label] for label in asked.right)
-        kept.append(SelectionQuestion(asked.id, asked.words, offered, right))
-    return selection_set(name or split.title, answers.values(), kept)
+def _question(example: Example, candidates: range, spans: list[tuple[int, int]]) -> SelectionQuestion:
+    sentences_of_golds = {sum(start <= gold.start for start, _ in spans) - 1 for gold in example.answers}
+    right = tuple(candidates[max(0, place)] for place in sorted(sentences_of_golds))
+    question = words(example.question)
+    return SelectionQuestion(example.id, question, candidates, right, example.title, example.question)

@@ -1,6 +1,6 @@
 """From decoded JSON to raw questions: SQuAD's nested articles and the hub's flat records.
 
-Nothing is checked here but the skeleton; ``records`` checks each question.
+Nothing is checked here but the skeleton; ``examples`` checks each question.
 """
 
 from __future__ import annotations
@@ -33,12 +33,16 @@ class Raw:
     nested: bool
     """True in SQuAD's own shape, where only ``is_impossible`` makes a question unanswerable;
     in the flat shape an empty list of answers does."""
+    line: int | None = None
+    """Line of the file, where a format wants it named beside the question's id."""
 
     @property
     def label(self) -> str:
         """Article and question id, or the position in the file where there is no id."""
         identity = self.fields.get("id")
         named = isinstance(identity, str) and identity.strip()
+        if self.line is not None:
+            return f"line {self.line}, question {clip(identity)}" if named else self.position
         question = f"question {clip(identity)}" if named else self.position
         return f"{_article(self.fields)}{question}"
 
@@ -146,7 +150,7 @@ def _article(fields: Mapping[str, Any]) -> str:
     return f"article {clip(title)}, " if isinstance(title, str) and title.strip() else ""
 
 
-def _odd(where: str, found: object, wanted: str, missing: bool = False) -> RecordError:
+def _odd(where: str, value: object, wanted: str, missing: bool = False) -> RecordError:
     article = "an" if wanted == "object" else "a"
-    state = "is missing" if missing else f"is {json_type(found)}"
+    state = "is missing" if missing else f"is {json_type(value)}"
     return RecordError(where, f"{state}; it must be {article} {wanted}: mend or remove it")

@@ -1,20 +1,22 @@
-"""Splits by article: what shares an article never stands on two sides.
+"""Splits by article, or by question where there are no articles: what belongs together stays together.
 
-All choices follow a hash of seed and title, so they do not depend on the order of the articles
+Choices of articles follow a hash of seed and title, so they do not depend on the order of the articles
 in the file, and adding an article does not reorder the others.
 """
 
 from __future__ import annotations
 
 import hashlib
+import random
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import combinations, permutations
 from math import isclose
 
+from qa_arch.data.selection import selection_set
 from qa_arch.data.squad import question_set
 from qa_arch.errors import ConfigError, DataError
-from qa_arch.types.text import QuestionSet
+from qa_arch.types.text import QuestionSet, SelectionSet
 
 
 def by_article(questions: QuestionSet, fractions: Mapping[str, float], seed: int) -> dict[str, QuestionSet]:
@@ -50,6 +52,29 @@ def hold_out(questions: QuestionSet, articles: int, seed: int) -> tuple[Question
     held = titles[:articles]
     rest = titles[articles:]
     return _pick(questions, rest, f"{questions.name}.rest"), _pick(questions, held, f"{questions.name}.held")
+
+
+def hold_out_questions(task: SelectionSet, share: float, seed: int) -> dict[str, SelectionSet]:
+    """Train and calibration, a seeded ``share`` of the questions; equal questions stay together.
+
+    Raises ConfigError where one of the two would be empty.
+    """
+    texts = sorted({question.question for question in task.questions})
+    count = round(share * len(texts))
+    if not 0 < count < len(texts):
+        raise ConfigError(
+            f"data.hold_out_share: {share:g} of the {len(texts)} questions of {task.name} leaves none to"
+            f" {'calibrate' if not count else 'train'} on; change it, or name a calibration set"
+        )
+    held = set(random.Random(seed).sample(texts, count))
+    parts = {
+        "train": [question for question in task.questions if question.question not in held],
+        "calibration": [question for question in task.questions if question.question in held],
+    }
+    return {
+        split: selection_set(f"{task.name}.{split}", task.answers, questions, main=task.main)
+        for split, questions in parts.items()
+    }
 
 
 def subset(questions: QuestionSet, n: int, seed: int) -> QuestionSet:

@@ -1,4 +1,4 @@
-"""Question sets in and out: SQuAD 1.1 and 2.0 JSON, the hub's flat records, the hub itself.
+"""Question sets in and out: SQuAD 1.1 and 2.0 JSON, and flat records with the hub's columns.
 
 Offsets are verified, contexts are shared between the questions of a passage, and text survives
 byte for byte. Formats: Rajpurkar et al. 2016 (1.1) and 2018 (2.0).
@@ -11,37 +11,15 @@ import json
 from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from qa_arch.data.examples import to_example
 from qa_arch.data.files import Paths, as_list, expand, load
-from qa_arch.data.records import to_example
+from qa_arch.data.formats import Format, OnError
 from qa_arch.data.shapes import Raw, RecordError, raw_questions, says_version_two
-from qa_arch.errors import ConfigError, DataError, UnavailableError
+from qa_arch.errors import ConfigError, DataError
 from qa_arch.system.collector import uncollected
 from qa_arch.types.text import Example, Gold, Problem, Protocol, QuestionSet
-
-OnError = Literal["raise", "skip"]
-
-HUB_PREFIX = "hub:"
-_HUB_NAMES = {"squad": "rajpurkar/squad", "squad_v2": "rajpurkar/squad_v2"}
-
-
-def open_set(source: Paths, *, name: str = "", on_error: OnError = "raise") -> QuestionSet:
-    """The set that a setting names: paths as ``read`` takes them, or ``hub:NAME[@REVISION]:SPLIT``.
-
-    ``hub:rajpurkar/squad_v2:validation`` comes from the hub; slices such as ``train[:10%]`` work.
-    """
-    sources = as_list(source)
-    hub = [item for item in sources if item.startswith(HUB_PREFIX)]
-    if not hub:
-        return read(source, name=name, on_error=on_error)
-    if len(sources) > 1:
-        raise DataError(f"{hub[0]}: a hub set cannot be joined with others; name it alone")
-    dataset, _, split = hub[0].removeprefix(HUB_PREFIX).partition(":")
-    dataset, _, revision = dataset.partition("@")
-    if not dataset or not split:
-        raise DataError(f"{hub[0]}: write hub:NAME:SPLIT, such as hub:rajpurkar/squad_v2:validation")
-    return read_hub(dataset, split, name=name, on_error=on_error, revision=revision or None)
 
 
 @uncollected()
@@ -52,7 +30,7 @@ def read(paths: Paths, *, name: str = "", on_error: OnError = "raise") -> Questi
     to the names given. Raises DataError for the first fault; with ``on_error="skip"`` faulty
     questions are left out and listed in ``skipped``, and only faults of a whole file raise.
     """
-    reading = _Reading(on_error)
+    reading = Reading(on_error)
     for path in expand(paths):
         value = load(path)
         reading.add(str(path), raw_questions(value, str(path)), two=says_version_two(value))
@@ -60,41 +38,11 @@ def read(paths: Paths, *, name: str = "", on_error: OnError = "raise") -> Questi
     return reading.finish(name or "+".join(stems))
 
 
-def read_hub(
-    dataset: str, split: str, *, name: str = "", on_error: OnError = "raise", revision: str | None = None
-) -> QuestionSet:
-    """One split of a hub data set with SQuAD's columns (``rajpurkar/squad``, ``rajpurkar/squad_v2``).
+class Reading:
+    """A set in the making: its questions, their ids and passages, and what was left out.
 
-    A local folder that ``datasets`` can load works too. Raises UnavailableError where the hub
-    cannot be reached and nothing is cached, DataError for an unknown split or bad records.
+    For every format whose questions can be had as ``Raw`` records.
     """
-    dataset = _HUB_NAMES.get(dataset, dataset)
-    source = f"{HUB_PREFIX}{dataset}{'@' + revision if revision else ''}:{split}"
-    reading = _Reading(on_error)
-    rows = _hub_rows(dataset, split, revision, source)
-    reading.add(source, (Raw(f"row {index}", row, nested=False) for index, row in enumerate(rows)))
-    return reading.finish(name or f"{dataset}:{split}")
-
-
-def _hub_rows(dataset: str, split: str, revision: str | None, source: str) -> Iterable[dict[str, Any]]:
-    try:
-        from datasets import load_dataset
-    except ImportError as error:
-        raise UnavailableError(f"{source}: datasets is missing ({error}); pip install datasets") from None
-    try:
-        return load_dataset(dataset, split=split, revision=revision)
-    except Exception as error:  # the hub's clients raise errors of half a dozen libraries
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        if isinstance(error, ValueError) and reason.startswith(("Unknown split", "Bad split")):
-            raise DataError(f"{source}: {reason}; name a split that it has") from error
-        raise UnavailableError(
-            f"{source}: cannot be loaded ({type(error).__name__}: {reason}); check the name and the network, "
-            "or give SQuAD JSON files by path instead"
-        ) from error
-
-
-class _Reading:
-    """A set in the making: its questions, their ids and passages, and what was left out."""
 
     def __init__(self, on_error: OnError) -> None:
         if on_error not in ("raise", "skip"):
@@ -202,3 +150,7 @@ def _qa(example: Example, two: bool) -> dict[str, Any]:
 
 def _plain(golds: tuple[Gold, ...]) -> list[dict[str, Any]]:
     return [{"text": gold.text, "answer_start": gold.start} for gold in golds]
+
+
+FORMAT = Format("SQuAD JSON (files, folders, globs)", "a file", open=read, joins=True)
+"""Of sources without a scheme."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 from dataclasses import replace
 from functools import partial
@@ -11,17 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.config.files import write_with
-from qa_arch.errors import RunError
+from qa_arch.data import sources
+from qa_arch.errors import DataError, RunError
 from qa_arch.results.attention import ATTENTION
 from qa_arch.results.questions import DEV, questions_folder
 from qa_arch.results.record import QUESTIONS, read_record
 
 log = logging.getLogger(__name__)
-DATA = "QA_ARCH_DATA"
 MOST_ATTENTION = 2**20
 """Bytes of kept attention that are copied; one question takes some tens of thousands."""
-PREFIXES = ("insuranceqa:", "types:")
-"""Stand before the path in a source of these data sets (``data.insuranceqa``, ``data.question_types``)."""
 
 
 def publish(run: Path, folder: Path) -> Path:
@@ -35,7 +32,7 @@ def publish(run: Path, folder: Path) -> Path:
     record = read_record(run)
     if record.status == "running":
         raise RunError(
-            f"{run}: still running, or stopped without a word; finish it first (--if-exists resume)"
+            f"{run}: still running, or stopped without notice; finish it first (--if-exists resume)"
         )
     target = folder / run.resolve().name
     replace(record, config=_portable(record.config, f"{run}: config")).write(target)
@@ -50,14 +47,14 @@ def publish(run: Path, folder: Path) -> Path:
 
 def local(value: Any) -> Any:
     """Settings of a published record as this machine has them: the reverse of what ``publish`` makes of
-    paths in the data folder, which is ``data`` where no variable names it."""
+    paths in the data folder."""
     if isinstance(value, dict):
         return {key: local(item) for key, item in value.items()}
     if isinstance(value, list):
         return [local(item) for item in value]
     if not isinstance(value, str):
         return value
-    return value.replace(f"${DATA}/", f"{os.environ.get(DATA, 'data')}/")
+    return sources.local(value)
 
 
 def _copy_attention(run: Path, target: Path) -> None:
@@ -80,15 +77,7 @@ def _portable(value: Any, where: str) -> Any:
         return [_portable(item, where) for item in value]
     if not isinstance(value, str):
         return value
-    for prefix in PREFIXES:
-        if value.startswith(prefix):
-            return prefix + _portable(value.removeprefix(prefix), where)
-    if not Path(value).is_absolute():
-        return value
-    data = os.environ.get(DATA)
-    for base, name in ((Path(data).resolve() if data else None, f"${DATA}"), (Path.cwd(), ".")):
-        if base is not None and Path(value).is_relative_to(base):
-            return f"{name}/{Path(value).relative_to(base).as_posix()}"
-    raise RunError(
-        f"{where}: {value} lies outside the working folder and ${DATA}; set {DATA} to the folder it is in"
-    )
+    try:
+        return sources.portable(value)
+    except DataError as error:
+        raise RunError(f"{where}: {error}") from None

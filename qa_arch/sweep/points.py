@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from qa_arch.config.identity import NEUTRAL, config_hash
 from qa_arch.config.schema import Config, Source, require_vectors, validate
-from qa_arch.data.files import as_list, expand
-from qa_arch.data.squad import HUB_PREFIX
+from qa_arch.data.sources import identity
 from qa_arch.errors import ConfigError, QaArchError
 
 LONGEST = 80
@@ -33,7 +29,7 @@ class Point:
 
     @property
     def name(self) -> str:
-        return f"{_said(self.overrides) or self.config.model.get('name', 'model')}-{self.key[:8]}"
+        return f"{_label(self.overrides) or self.config.model.get('name', 'model')}-{self.key[:8]}"
 
     @property
     def devices(self) -> int:
@@ -79,30 +75,17 @@ def _point(overrides: tuple[str, ...], raw: dict[str, Any]) -> Point:
 
 
 def sources(config: Config) -> dict[str, str]:
-    """What the run reads, by setting: hashes of files, and the names of what comes from elsewhere."""
+    """The identity of what the run reads, by setting: hashes of files, names of what comes from elsewhere."""
     data = config.data
     named: dict[str, Source | None] = {"train": data.train, "calibration": data.calibration}
     if data.open_dev:
         named["dev"] = data.dev
     if config.glove.use:
         named["glove"] = config.glove.path
-    return {split: _source_hash(source) for split, source in named.items() if source is not None}
+    return {split: identity(source) for split, source in named.items() if source is not None}
 
 
-def _source_hash(source: Source) -> str:
-    items = as_list(source)
-    if any(item.startswith((HUB_PREFIX, "synthetic:")) for item in items):
-        return "+".join(items)
-    return "+".join(_file_hash(path, path.stat().st_mtime_ns) for path in expand(source))
-
-
-@lru_cache
-def _file_hash(path: Path, modified: int) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _said(overrides: Sequence[str]) -> str:
+def _label(overrides: Sequence[str]) -> str:
     """``model=bert trainer.batch_size=4`` as ``bert-batch_size4``, safe in paths and on command lines."""
     parts = []
     for override in overrides:

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from qa_arch.config.schema import Config, Data
 from qa_arch.config.target import TRUSTED
-from qa_arch.data.sources import open_source
-from qa_arch.data.splits import load_splits
+from qa_arch.data.prepared import load_splits, open_for
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.features.sampler import EpochBatchSampler
 from qa_arch.features.selection import CandidateCollator, PairCollator, SelectionTable, word_rows
@@ -62,7 +61,7 @@ class SelectionTask(Task):
     """What its data must hold."""
 
     def open(self, source: str | list[str], *, name: str = "", on_error: Any = "raise") -> SelectionSet:
-        return open_source(source, name=name, on_error=on_error, want=self.wanted)
+        return open_for(source, name=name, on_error=on_error, want=self.wanted)
 
     def load_splits(self, data: Data) -> dict[str, SelectionSet]:
         return load_splits(data, want=self.wanted)

@@ -15,8 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 from qa_arch.config.schema import Config, Data
 from qa_arch.config.target import TRUSTED
-from qa_arch.data.sources import open_source
-from qa_arch.data.splits import load_splits
+from qa_arch.data.prepared import load_splits, open_for
 from qa_arch.decode import formats
 from qa_arch.decode.answers import Ranking, answers
 from qa_arch.decode.collector import SpanCollector
@@ -67,7 +66,7 @@ class SpanTask(Task):
     has_plan = True
 
     def open(self, source: str | list[str], *, name: str = "", on_error: Any = "raise") -> QuestionSet:
-        return open_source(source, name=name, on_error=on_error, want="passages")
+        return open_for(source, name=name, on_error=on_error, want="passages")
 
     def load_splits(self, data: Data) -> dict[str, QuestionSet]:
         return load_splits(data, want="passages")

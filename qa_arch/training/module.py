@@ -37,7 +37,7 @@ class TrainingModule(pl.LightningModule):
         calibration: Any = None,
         collector: Callable[[], Collector] | None = None,
     ) -> None:
-        """``collector`` makes an empty collector of outputs for ``calibration``; both are None without one."""
+        """``collector`` makes an empty collector of outputs for ``calibration``; both None without one."""
         super().__init__()
         self.model = model
         self.optim = optim

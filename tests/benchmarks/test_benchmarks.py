@@ -15,7 +15,8 @@ from benchmarks.registry import MEASURES
 from benchmarks.report import Row, describe_machine, markdown, summary
 from benchmarks.targets import TARGETS, Measurement, NotMeasuredError, Target, speedup
 from benchmarks.timing import Pairs, Timed
-from qa_arch.data.squad import open_set, question_set, write
+from qa_arch.data.sources import open_passages
+from qa_arch.data.squad import question_set, write
 from qa_arch.features import tokenizers
 from qa_arch.features.joint import prepare
 from qa_arch.metrics.squad import score
@@ -206,6 +207,6 @@ def test_a_slope_is_that_of_the_power(monkeypatch):
 def test_generated_questions_are_as_many_as_asked_for_and_kept(monkeypatch, tmp_path):
     monkeypatch.setattr(growth, "CACHE", tmp_path)
     path = growth.generated(150)
-    assert len(open_set(str(path))) == 150
+    assert len(open_passages(str(path))) == 150
     written = path.stat().st_mtime_ns
     assert growth.generated(150).stat().st_mtime_ns == written

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import pytest
 
-from qa_arch.cli.runs import open_source
+from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import by_article
 from qa_arch.data.squad import read, write
 from qa_arch.data.synthetic import generate
@@ -80,5 +80,5 @@ def test_the_embedded_set_stands_alone(whole, place):
     sources = [str(whole)]
     sources.insert(place, "synthetic:dev")
     with pytest.raises(DataError, match="synthetic:dev: the embedded set cannot be joined"):
-        open_source(sources)
-    assert len(open_source(["synthetic:dev"])) > 500
+        open_passages(sources)
+    assert len(open_passages(["synthetic:dev"])) > 500

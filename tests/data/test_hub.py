@@ -8,7 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from qa_arch.data.squad import open_set, read, read_hub
+from qa_arch.data.formats.hub import read_hub
+from qa_arch.data.sources import open_passages
+from qa_arch.data.squad import read
 from qa_arch.errors import DataError, UnavailableError
 
 CONTEXT = "Café Lune opened in Lyon. It closes at 10½."
@@ -57,7 +59,7 @@ def test_rows_become_the_same_set_as_a_flat_file(hub, tmp_path):
     ],
 )
 def test_names(hub, source, call):
-    assert len(open_set(source)) == 2
+    assert len(open_passages(source)) == 2
     assert hub.calls == [call]
 
 
@@ -66,8 +68,8 @@ def test_a_faulty_row_is_named_and_can_be_left_out(hub):
     with pytest.raises(
         DataError, match=r"hub:some/set:test: article 'Lune', question 'a', answers\[0\].*occurs at 20"
     ):
-        open_set("hub:some/set:test")
-    kept = open_set("hub:some/set:test", on_error="skip", name="kept")
+        open_passages("hub:some/set:test")
+    kept = open_passages("hub:some/set:test", on_error="skip", name="kept")
     assert (kept.name, len(kept), len(kept.skipped)) == ("kept", 1, 1)
 
 

@@ -6,8 +6,8 @@ import gzip
 
 import pytest
 
-from qa_arch.data import insuranceqa
-from qa_arch.data.selection import open_insuranceqa
+from qa_arch.data.formats import insuranceqa
+from qa_arch.data.sources import open_source
 from qa_arch.errors import DataError
 
 VOCABULARY = "idx_1\twhat\nidx_2\tis\nidx_3\tterm\nidx_4\tlife\nidx_5\tbasic\n"
@@ -43,12 +43,12 @@ def version_two(folder, pool=500):
 
 def test_version_one(tmp_path):
     folder = version_one(tmp_path)
-    train = open_insuranceqa(f"insuranceqa:{folder}:train")
+    train = open_source(f"insuranceqa:{folder}:train")
     assert train.answers == (("term", "life"), ("basic",), ("life",))
     assert [q.question for q in train.questions] == [("what", "is", "term"), ("what", "basic")]
     assert [q.right for q in train.questions] == [(0, 1), (2,)]
     assert all(q.candidates == range(3) for q in train.questions)
-    (question,) = open_insuranceqa(f"insuranceqa:{folder}:dev").questions
+    (question,) = open_source(f"insuranceqa:{folder}:dev").questions
     assert (question.id, question.question, question.right) == ("dev-1", ("what", "is"), (1,))
     assert question.candidates == (2, 1, 0)
 
@@ -56,16 +56,16 @@ def test_version_one(tmp_path):
 @pytest.mark.parametrize(("pool", "suffix"), [(500, ""), (100, "@100")])
 def test_version_two(tmp_path, pool, suffix):
     folder = version_two(tmp_path, pool)
-    assert open_insuranceqa(f"insuranceqa:{folder}:valid{suffix}").name == f"valid{suffix}"
-    (question,) = open_insuranceqa(f"insuranceqa:{folder}:train{suffix}").questions
+    assert open_source(f"insuranceqa:{folder}:valid{suffix}").name == f"valid{suffix}"
+    (question,) = open_source(f"insuranceqa:{folder}:train{suffix}").questions
     assert (question.question, question.right, question.candidates) == (("what", "is"), (0, 1), (1, 2))
-    (question,) = open_insuranceqa(f"insuranceqa:{folder}:valid{suffix}").questions
+    (question,) = open_source(f"insuranceqa:{folder}:valid{suffix}").questions
     assert question.right == (2,), "a right answer that was not retrieved stays right"
     assert question.candidates == (0, 1)
 
 
 def test_statistics_count_an_answer_for_each_question_that_names_it(tmp_path):
-    split = insuranceqa.parse(f"insuranceqa:{version_one(tmp_path)}:train")
+    split = insuranceqa.parse(f"{version_one(tmp_path)}:train")
     found = insuranceqa.statistics(insuranceqa.read(split))
     assert found.as_dict() == {"questions": 2, "answers": 3, "question_words": 5}
 
@@ -91,7 +91,7 @@ TRAIN_FILE, DEV_FILE = "question.train.token_idx.label", "question.dev.label.tok
 def test_faults_are_named_by_file_line_and_field(tmp_path, file, text, split, parts):
     folder = version_one(tmp_path, **{file: text})
     with pytest.raises(DataError) as caught:
-        open_insuranceqa(f"insuranceqa:{folder}:{split}")
+        open_source(f"insuranceqa:{folder}:{split}")
     for part in (file, *parts):
         assert part in str(caught.value)
 
@@ -106,10 +106,10 @@ def test_what_is_not_there(tmp_path):
         (f"insuranceqa:{folder}:test1", r"question\.test1\.label\.token_idx\.pool: no such file"),
     ]:
         with pytest.raises(DataError, match=message):
-            open_insuranceqa(source)
+            open_source(source)
     (folder / "answers.label.token_idx").write_bytes(gzip.compress(ANSWERS.encode())[:-12])
     with pytest.raises(DataError, match="cannot be read"):
-        open_insuranceqa(f"insuranceqa:{folder}:dev")
+        open_source(f"insuranceqa:{folder}:dev")
 
 
 @pytest.mark.data
@@ -117,5 +117,5 @@ def test_what_is_not_there(tmp_path):
     ("name", "counts"), [("train", (12_887, 18_540, 92_095)), ("dev", (1_000, 1_454, 7_158))]
 )
 def test_the_published_counts(real_data, name, counts):
-    split = insuranceqa.parse(f"insuranceqa:{real_data}/insuranceqa:{name}")
+    split = insuranceqa.parse(f"{real_data}/insuranceqa:{name}")
     assert tuple(insuranceqa.statistics(insuranceqa.read(split)).as_dict().values()) == counts

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from qa_arch.data.squad import open_set, read
+from qa_arch.data.sources import open_passages
+from qa_arch.data.squad import read
 from qa_arch.errors import DataError
 
 CONTEXT = "The old mill stands by the weir. A mill-wheel turns at dawn."
@@ -305,12 +306,12 @@ def test_an_empty_name_is_not_the_working_folder(tmp_path, monkeypatch, name):
 @pytest.mark.parametrize("source", ["hub:", "hub:squad", "hub::train", "hub:squad:", "hub:@main:train"])
 def test_half_a_hub_name(source):
     with pytest.raises(DataError, match="write hub:NAME:SPLIT"):
-        open_set(source)
+        open_passages(source)
 
 
 def test_the_hub_does_not_mix_with_files(tmp_path):
     with pytest.raises(DataError, match="cannot be joined"):
-        open_set([written(tmp_path, GOOD), "hub:squad:train"])
+        open_passages([written(tmp_path, GOOD), "hub:squad:train"])
 
 
 def test_the_table_is_sound(tmp_path):

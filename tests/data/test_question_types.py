@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from qa_arch.data.question_types import CLASSES, MAIN, class_set, hold_out_questions, open_types
+from qa_arch.data.question_types import CLASSES, MAIN, class_set
+from qa_arch.data.sources import open_source
+from qa_arch.data.splits import hold_out_questions
 from qa_arch.data.synthetic import typed
 from qa_arch.errors import ConfigError, DataError
 
@@ -36,7 +38,7 @@ def test_the_taxonomy_is_that_of_li_and_roth():
 
 @pytest.mark.parametrize("coding", ["utf-8", "latin-1"])
 def test_a_file_as_it_is_published(write, coding):
-    task = open_types(f"types:{write(LINES.encode(coding))}")
+    task = open_source(f"types:{write(LINES.encode(coding))}")
     assert task.name == "train_5500"
     assert [question.question for question in task.questions] == [
         ("When", "was", "the", "mill", "built", "?"),
@@ -66,12 +68,12 @@ def test_a_file_as_it_is_published(write, coding):
 )
 def test_what_is_wrong_is_told_by_file_and_line(write, text, told):
     with pytest.raises(DataError, match=told):
-        open_types(f"types:{write(text)}")
+        open_source(f"types:{write(text)}")
 
 
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(DataError, match=r"none.label: no such file; name train_5500.label"):
-        open_types(f"types:{tmp_path}/none.label")
+        open_source(f"types:{tmp_path}/none.label")
 
 
 def test_equal_questions_are_held_out_together():

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qa_arch.data.files import expand
-from qa_arch.data.squad import fingerprint, open_set, question_set, read, write
+from qa_arch.data.sources import open_passages
+from qa_arch.data.squad import fingerprint, question_set, read, write
 from qa_arch.errors import ConfigError
 from qa_arch.types.text import Example, Gold, QuestionSet
 
@@ -139,7 +140,7 @@ def test_folders_globs_and_lists_keep_their_order(tmp_path):
     assert ids([tmp_path / "c.json", tmp_path / "a.json"]) == "ca"
     assert read([tmp_path / "c.json", tmp_path / "a.json"]).name == "c+a"
     assert read(tmp_path).name == tmp_path.name
-    assert open_set(str(tmp_path / "a.json"), name="mine").name == "mine"
+    assert open_passages(str(tmp_path / "a.json"), name="mine").name == "mine"
 
 
 def test_an_existing_name_is_no_pattern(tmp_path):

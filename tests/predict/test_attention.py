@@ -8,7 +8,7 @@ import pytest
 from qa_arch.cli.compose import compose
 from qa_arch.cli.main import main
 from qa_arch.config.schema import validate
-from qa_arch.data.squad import open_set
+from qa_arch.data.sources import open_passages
 from qa_arch.decode.answers import answers
 from qa_arch.errors import DataError, RunError
 from qa_arch.evaluation.attention import attention_maps
@@ -34,7 +34,7 @@ def proposed(request, tiny_config, tmp_path_factory):
 
 def test_maps_cover_the_window_with_the_answer(proposed):
     folder, config, matching = proposed
-    predictor, questions = load(folder, device="cpu"), open_set(config.data.dev)
+    predictor, questions = load(folder, device="cpu"), open_passages(config.data.dev)
     answered = answers(predictor.read(questions), candidates=False)
     ids = [example.id for example in questions.examples][::-1]
     maps = attention_maps(predictor, questions, answered, ids)
@@ -63,7 +63,7 @@ def test_maps_cover_the_window_with_the_answer(proposed):
 
 def test_company_and_order_change_nothing(proposed):
     folder, config, _ = proposed
-    predictor, questions = load(folder, device="cpu"), open_set(config.data.dev)
+    predictor, questions = load(folder, device="cpu"), open_passages(config.data.dev)
     answered = answers(predictor.read(questions), candidates=False)
     ids = [example.id for example in questions.examples][:4]
     together = attention_maps(predictor, questions, answered, ids)
@@ -75,7 +75,7 @@ def test_company_and_order_change_nothing(proposed):
 
 def test_the_command_leaves_the_file_beside_the_record(proposed, tmp_path, capsys):
     folder, config, _ = proposed
-    questions = open_set(config.data.dev)
+    questions = open_passages(config.data.dev)
     first, second, third = (example.id for example in questions.examples[:3])
     call = ["predict", str(folder), "--data", str(config.data.dev), "--out", str(tmp_path), "--device", "cpu"]
     assert main([*call, "--keep-attention", f"{first},{second}", third]) == 0

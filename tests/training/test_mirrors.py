@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from qa_arch.data.squad import open_set
+from qa_arch.data.sources import open_passages
 from qa_arch.errors import UnavailableError
 from qa_arch.results.record import read_record
 from qa_arch.training import mirrors, spans
@@ -120,7 +120,7 @@ def results(done, questions):
 
 def spans_of(overrides):
     (file,) = (word.partition("=")[2] for word in overrides if word.startswith("data.dev="))
-    return open_set(file, name="")
+    return open_passages(file, name="")
 
 
 def test_a_mirror_that_breaks_does_not_break_the_run(run_training, caplog):

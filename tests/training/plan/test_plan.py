@@ -83,7 +83,7 @@ def test_what_the_hub_does_not_give_is_stood_in_for(configure, monkeypatch):
         raise UnavailableError("the hub does not answer")
 
     config = configure("trainer.batch_size=2")
-    monkeypatch.setattr(bare_module, "load_sets", unreachable)
+    monkeypatch.setattr(SpanTask, "load_splits", unreachable)
     found = planned(config, timed=True)
     assert found.longest == config.features.max_length
     assert found.epoch is None

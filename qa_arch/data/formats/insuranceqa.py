@@ -1,4 +1,4 @@
-"""InsuranceQA (Feng et al. 2015), versions 1 and 2, as it is published: words as indices, tab-separated.
+"""``insuranceqa:FOLDER:SPLIT``: InsuranceQA (Feng et al. 2015) as published, words as indices, tab-separated.
 
 Version 1 is a folder of plain files: ``vocabulary``, ``answers.label.token_idx``,
 ``question.train.token_idx.label`` and ``question.{dev,test1,test2}.label.token_idx.pool``. Version 2
@@ -15,9 +15,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from qa_arch.data.formats import Format, OnError
+from qa_arch.data.selection import selection_set
 from qa_arch.errors import DataError
+from qa_arch.types.text import SelectionQuestion, SelectionSet
 
-PREFIX = "insuranceqa:"
 POOL = 500
 """Candidates of a question in version 2 where the source does not say: as many as version 1 has."""
 SPLITS = {1: ("train", "dev", "test1", "test2"), 2: ("train", "valid", "test")}
@@ -42,6 +44,7 @@ class Split:
 
     @property
     def file(self) -> Path:
+        """The file of its questions."""
         if self.version == 2:
             stem = f"InsuranceQA.question.anslabel.token.{self.pool}.pool.solr.{self.name}.encoded.gz"
         elif self.name == "train":
@@ -50,9 +53,14 @@ class Split:
             stem = f"question.{self.name}.label.token_idx.pool"
         return self.folder / stem
 
+    @property
+    def files(self) -> tuple[Path, Path, Path]:
+        """All files that the split is read from."""
+        return self.file, self.folder / _ANSWERS[self.version], self.folder / _VOCABULARY
+
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class LabelledQuestion:
     """A question as its file has it; answers are named by their labels."""
 
     id: str
@@ -77,44 +85,69 @@ class Statistics:
 
 
 def parse(source: str) -> Split:
-    """``insuranceqa:FOLDER:SPLIT``; in version 2 ``SPLIT@POOL`` names the size of the pool.
+    """``FOLDER:SPLIT``; in version 2 ``SPLIT@POOL`` names the size of the pool.
 
     Raises DataError for a folder or a split that is not there.
     """
-    folder_name, _, split = source.removeprefix(PREFIX).rpartition(":")
+    folder_name, _, split = source.rpartition(":")
     name, _, pool = split.partition("@")
     if not folder_name or not name or (pool and not pool.isdigit()):
-        raise DataError(f"{source}: write insuranceqa:FOLDER:SPLIT, such as insuranceqa:InsuranceQA:dev")
+        raise DataError(
+            f"insuranceqa:{source}: write insuranceqa:FOLDER:SPLIT, such as insuranceqa:InsuranceQA:dev"
+        )
     folder = Path(folder_name).expanduser()
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder; name the one that holds InsuranceQA's files")
     version = 2 if any(folder.glob("InsuranceQA.*.gz")) else 1
     if pool and version == 1:
-        raise DataError(f"{source}: version 1 has one pool for each question; leave out @{pool}")
+        raise DataError(f"insuranceqa:{source}: version 1 has one pool for each question; leave out @{pool}")
     if name not in SPLITS[version]:
         known = ", ".join(SPLITS[version])
-        raise DataError(f"{source}: version {version} has no split '{name}' (known: {known})")
+        raise DataError(f"insuranceqa:{source}: version {version} has no split '{name}' (known: {known})")
     return Split(folder, name, version, int(pool) if pool else POOL)
 
 
-def read(split: Split) -> tuple[Asked, ...]:
+def read(split: Split) -> tuple[LabelledQuestion, ...]:
     """The questions of one split, in file order. Raises DataError naming file, line and field."""
     vocabulary = read_vocabulary(split.folder)
     order = _fields(split)
-    questions: list[Asked] = []
+    questions: list[LabelledQuestion] = []
     for place, values in _lines(split.file, [name for name in order if name]):
         named = dict(zip(order, values, strict=True))
         right = _labels(named["answer labels"], place, "answer labels")
         pool = _labels(named["pool"], place, "pool") if "pool" in named else ()
-        asked = _words(named["question"], vocabulary, place, "question")
-        questions.append(Asked(f"{split.name}-{len(questions) + 1}", asked, right, pool, place))
+        words = _words(named["question"], vocabulary, place, "question")
+        questions.append(LabelledQuestion(f"{split.name}-{len(questions) + 1}", words, right, pool, place))
     return tuple(questions)
+
+
+def open_insuranceqa(source: str, *, name: str = "") -> SelectionSet:
+    """``FOLDER:SPLIT`` as a set: the candidates of a question are its pool, or all answers without one.
+
+    Raises DataError naming file, line and field.
+    """
+    split = parse(source)
+    questions, answers = read(split), read_answers(split)
+    row = {label: place for place, label in enumerate(answers)}
+    selectable = []
+    for question in questions:
+        for label in (*question.right, *question.pool):
+            if label not in row:
+                raise DataError(
+                    f"{question.place}: the answer {label} stands in no line of the answer file;"
+                    " fetch both files of the same version"
+                )
+        # Training questions have no pool of their own in version 1: their negatives come from all answers.
+        candidates = tuple(row[label] for label in question.pool) if question.pool else range(len(row))
+        right = tuple(row[label] for label in question.right)
+        selectable.append(SelectionQuestion(question.id, question.words, candidates, right))
+    return selection_set(name or split.title, answers.values(), selectable)
 
 
 def read_answers(split: Split) -> dict[str, tuple[str, ...]]:
     """The words of every answer by its label, in file order."""
     vocabulary = read_vocabulary(split.folder)
-    path = split.folder / _ANSWERS[split.version]
+    _, path, _ = split.files
     answers: dict[str, tuple[str, ...]] = {}
     for place, (label, text) in _lines(path, ["answer label", "answer"]):
         if label in answers:
@@ -128,7 +161,7 @@ def read_vocabulary(folder: Path) -> dict[str, str]:
     return {index: word for _, (index, word) in _lines(folder / _VOCABULARY, ["index", "word"])}
 
 
-def statistics(questions: Sequence[Asked]) -> Statistics:
+def statistics(questions: Sequence[LabelledQuestion]) -> Statistics:
     """Questions, the right answers that they name, and the words of the questions."""
     return Statistics(
         len(questions), sum(len(q.right) for q in questions), sum(len(q.words) for q in questions)
@@ -189,3 +222,17 @@ def _labels(text: str, place: str, field: str) -> tuple[str, ...]:
         shown = next((label for label in labels if not label.isdigit()), "")
         raise DataError(f"{place}: {field}: {shown!r} is no answer label (a number); fetch the file again")
     return labels
+
+
+def _open(sources: Sequence[str], *, name: str, on_error: OnError) -> SelectionSet:
+    return open_insuranceqa(sources[0], name=name)
+
+
+FORMAT = Format(
+    "insuranceqa:FOLDER:SPLIT",
+    "a split of InsuranceQA",
+    open=_open,
+    holds="candidates",
+    files=lambda source: parse(source).files,
+    counts=lambda source: statistics(read(parse(source))).as_dict(),
+)

@@ -13,7 +13,7 @@ from qa_arch.types.text import Example, Gold
 def to_example(raw: Raw, contexts: dict[str, str]) -> Example:
     """``raw`` as an Example whose answers are proved to lie where they say.
 
-    ``contexts`` holds the passages met so far; equal passages become the same string object.
+    ``contexts`` holds the passages seen so far; equal passages become the same string object.
     Raises RecordError, its ``where`` the field at fault.
     """
     fields = raw.fields
@@ -59,10 +59,10 @@ def _check_answerable(raw: Raw, answers: tuple[Gold, ...]) -> None:
     elif not isinstance(impossible, bool):
         raise RecordError("is_impossible", f"is {json_type(impossible)}; write true or false")
     if impossible and answers:
-        count = "an answer" if len(answers) == 1 else f"{len(answers)} answers"
+        count = "is an answer" if len(answers) == 1 else f"are {len(answers)} answers"
         raise RecordError(
             "is_impossible",
-            f"is true, but there is {count} ({clip(answers[0].text)}); "
+            f"is true, but there {count} ({clip(answers[0].text)}); "
             "move it to plausible_answers or set is_impossible to false",
         )
     if not impossible and not answers:
@@ -116,15 +116,15 @@ def _gold(answer: Any, where: str, context: str) -> Gold:
 
 def _mismatch(text: str, start: int, context: str) -> str:
     if start < 0:
-        found = f"is {start}, below 0"
+        fault = f"is {start}, below 0"
     elif start >= len(context):
-        found = f"is {start}, beyond the end of the context ({len(context)} characters)"
+        fault = f"is {start}, beyond the end of the context ({len(context)} characters)"
     else:
-        found = f"is {start}, but there the context has {clip(context[start : start + len(text)])}"
+        fault = f"is {start}, but there the context has {clip(context[start : start + len(text)])}"
     places = [str(place) for place in islice(_occurrences(text, context), 3)]
     if places:
-        return f"{found}, not {clip(text)}, which occurs at {' and '.join(places)}; correct answer_start"
-    return f"{found}, and {clip(text)} occurs nowhere in it; correct the text or the context"
+        return f"{fault}, not {clip(text)}, which occurs at {' and '.join(places)}; correct answer_start"
+    return f"{fault}, and {clip(text)} occurs nowhere in it; correct the text or the context"
 
 
 def _occurrences(text: str, context: str):

@@ -1,0 +1,188 @@
+"""The registry of data sources: how each is opened, identified and written down, by its scheme.
+
+A source is ``SCHEME:REST``, where the module of that name in ``data.formats`` states how it is read, or
+SQuAD-shaped JSON: a file, a folder or a glob. Several files make one set. Nothing else knows schemes by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pkgutil
+import re
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from glob import glob
+from importlib import import_module
+from pathlib import Path
+
+from qa_arch.config.check import suggest
+from qa_arch.data import formats, squad
+from qa_arch.data.files import Paths, as_list
+from qa_arch.data.formats import Format, Holds, OnError
+from qa_arch.errors import DataError
+from qa_arch.types.text import QuestionSet, SelectionSet
+
+DATA_FOLDER = "QA_ARCH_DATA"
+"""Variable of the environment that names the folder of data sets."""
+_REFUSALS: Mapping[tuple[Holds, Holds], str] = {
+    ("passages", "candidates"): "holds questions with answers to select from and no passages; use a model of"
+    " task selection (model=qa_lstm/c)",
+    ("passages", "classes"): "holds questions with classes and no passages; use model=question_types",
+    ("candidates", "classes"): "holds questions with classes and no answers; use model=question_types",
+    ("classes", "passages"): "holds no classes of questions; use data=question_types or data=trec",
+    ("classes", "candidates"): "holds no classes of questions; use data=question_types or data=trec",
+}
+"""(wanted, held) -> what to do. Passages serve where candidates are wanted: their sentences are."""
+
+
+def open_source(source: Paths, *, name: str = "", on_error: OnError = "raise") -> QuestionSet | SelectionSet:
+    """The set that ``source`` names; ``name`` is what the set is called where the format leaves that open.
+
+    Raises DataError where it cannot be read or joined, UnavailableError where the network is missing.
+    """
+    scheme, parts = _resolve(source)
+    return _format(scheme).open(parts, name=name, on_error=on_error)
+
+
+def open_passages(source: Paths, *, name: str = "", on_error: OnError = "raise") -> QuestionSet:
+    """``open_source`` for what needs passages; DataError, before reading, for a source that holds none."""
+    require(source, "passages")
+    questions = open_source(source, name=name, on_error=on_error)
+    assert isinstance(questions, QuestionSet)
+    return questions
+
+
+def holds(source: Paths) -> Holds:
+    """What the set is made of, by its scheme alone."""
+    return _format(_resolve(source)[0]).holds
+
+
+def require(source: Paths, want: Holds, setting: str = "") -> None:
+    """Raise DataError, naming what to use instead, where ``source`` cannot serve as ``want``."""
+    refusal = _REFUSALS.get((want, holds(source)))
+    if refusal:
+        raise DataError(f"{setting + ': ' if setting else ''}{' '.join(as_list(source))}: {refusal}")
+
+
+def identity(source: Paths) -> str:
+    """Hashes of the files that a source reads, in order; the source itself where it reads none.
+
+    Raises DataError for a file that is missing.
+    """
+    scheme, parts = _resolve(source)
+    files = [file for part in parts for file in _format(scheme).files(part)]
+    hashes = "+".join(map(_hash, files)) or "+".join(parts)
+    return f"{scheme}:{hashes}" if scheme else hashes
+
+
+def available(source: Paths) -> bool:
+    """Whether the source can be opened without a network, and its files exist."""
+    scheme, parts = _resolve(source)
+    try:
+        files = [file for part in parts for file in _format(scheme).files(part)]
+    except DataError:
+        return False
+    return _format(scheme).offline and all(file.exists() for file in files)
+
+
+def counts(source: str) -> dict[str, int]:
+    """``questions``, right ``answers`` and ``question_words`` of a set that has no passages."""
+    scheme, parts = _resolve(source)
+    count = _format(scheme).counts
+    if count:
+        return dict(count(parts[0]))
+    task = open_source(source)
+    assert isinstance(task, SelectionSet)
+    return {
+        "questions": len(task),
+        "answers": sum(len(question.right) for question in task.questions),
+        "question_words": sum(len(question.question) for question in task.questions),
+    }
+
+
+def portable(source: str) -> str:
+    """``source`` without this machine's paths: below ``$QA_ARCH_DATA`` or the working folder (``./``).
+
+    The scheme stays, and so does what is no absolute path. Raises DataError for a path elsewhere.
+    """
+    scheme, rest = split_scheme(source)
+    if scheme:
+        return f"{scheme}:{portable(rest)}"
+    path = Path(source)
+    if not path.is_absolute():
+        return source
+    data = os.environ.get(DATA_FOLDER)
+    for base, name in ((Path(data).resolve() if data else None, f"${DATA_FOLDER}"), (Path.cwd(), ".")):
+        if base is not None and path.is_relative_to(base):
+            return f"{name}/{path.relative_to(base).as_posix()}"
+    raise DataError(
+        f"{source} lies outside the working folder and ${DATA_FOLDER};"
+        f" set {DATA_FOLDER} to the folder it is in"
+    )
+
+
+def local(source: str) -> str:
+    """A portable source as this machine has it; the data folder is ``data`` where no variable names it."""
+    return source.replace(f"${DATA_FOLDER}/", f"{os.environ.get(DATA_FOLDER, 'data')}/")
+
+
+def usage(*kinds: Holds) -> str:
+    """How sources of these kinds (default: passages) are written, for help texts."""
+    known = [_format(scheme) for scheme in ("", *schemes())]
+    *most, last = [item.usage for item in known if item.holds in (kinds or ("passages",))]
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+@cache
+def schemes() -> tuple[str, ...]:
+    """Every scheme, sorted: the modules of ``data.formats``."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(formats.__path__)))
+
+
+def split_scheme(source: str) -> tuple[str, str]:
+    """(scheme, rest of the source); no scheme for a path, whatever colons are in it."""
+    scheme, colon, rest = source.partition(":")
+    return (scheme, rest) if colon and scheme in schemes() else ("", source)
+
+
+def _resolve(source: Paths) -> tuple[str, list[str]]:
+    """The scheme of a source and its parts without it, checked to make one set."""
+    items = as_list(source)
+    if not items:
+        raise DataError(f"no data was named; give {usage('passages', 'candidates', 'classes')}")
+    pairs = [split_scheme(item) for item in items]
+    mixed = len({scheme for scheme, _ in pairs}) > 1
+    for item, (scheme, _) in zip(items, pairs, strict=True):
+        if not scheme:
+            _refuse_misspelt(item)
+        form = _format(scheme)
+        if len(items) > 1 and (not form.joins or (mixed and scheme)):
+            raise DataError(f"{item}: {form.title} cannot be joined with others; name one at a time")
+    return pairs[0][0], [rest for _, rest in pairs]
+
+
+def _refuse_misspelt(path: str) -> None:
+    """Raise DataError for what looks like a scheme that there is not, and names no file."""
+    match = re.match(r"([A-Za-z]\w+):", path)
+    if match and not Path(path).expanduser().exists() and not glob(path):  # noqa: PTH207 (it may be absolute)
+        hint = suggest(match[1], schemes())
+        raise DataError(f"{path}: no such file, and no kind of source is called '{match[1]}:'{hint}")
+
+
+@cache
+def _format(scheme: str) -> Format:
+    return import_module(f"{formats.__name__}.{scheme}").FORMAT if scheme else squad.FORMAT
+
+
+def _hash(path: Path) -> str:
+    try:
+        return _content_hash(path, path.stat().st_mtime_ns)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error}); check the path") from None
+
+
+@lru_cache(maxsize=1024)
+def _content_hash(path: Path, modified: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,315 @@
+"""MRQA files: detected answers become verified offsets, and every known fault has its message."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from qa_arch.cli.compose import compose
+from qa_arch.config.schema import validate
+from qa_arch.data.prepared import load_splits
+from qa_arch.data.sources import identity, open_passages
+from qa_arch.data.squad import read, write
+from qa_arch.errors import DataError
+
+CONTEXT = "[TLE] Old mill [PAR] The old mill  stands by the weir.\u00a0Café Élan [DOC] The OLD mill."
+REMOVED = object()
+
+
+def tokens(text: str) -> list[list[Any]]:
+    """[token, offset] of the runs of characters between white space."""
+    offset, made = 0, []
+    for word in text.split():
+        offset = text.index(word, offset)
+        made.append([word, offset])
+        offset += len(word)
+    return made
+
+
+def inclusive(text: str, start: int = 0) -> list[int]:
+    first = CONTEXT.index(text, start)
+    return [first, first + len(text) - 1]
+
+
+MILL = inclusive("The old mill")
+PASSAGE: dict[str, Any] = {
+    "id": "",
+    "context": CONTEXT,
+    "context_tokens": tokens(CONTEXT),
+    "qas": [
+        {
+            "qid": "q1",
+            "question": "What stands by the weir?",
+            "question_tokens": tokens("What stands by the weir?"),
+            "answers": ["The old mill", "a mill nobody wrote of"],
+            "detected_answers": [
+                {
+                    "text": "The old mill",
+                    "char_spans": [MILL, inclusive("The OLD mill"), MILL],
+                    "token_spans": [[4, 6]],
+                },
+                {"text": "mill", "char_spans": [inclusive("mill")], "token_spans": [[2, 2]]},
+            ],
+        },
+        {
+            "qid": "q2",
+            "question": "Which café?",
+            "detected_answers": [{"text": "Café Élan", "char_spans": [inclusive("Café Élan")]}],
+        },
+    ],
+}
+HEADER = {"header": {"dataset": "Mills", "split": "train"}}
+ANSWER = ("qas", 0, "detected_answers", 0)
+
+
+def changed(path: tuple[Any, ...], value: Any) -> dict[str, Any]:
+    record = deepcopy(PASSAGE)
+    target = record
+    for step in path[:-1]:
+        target = target[step]
+    if value is REMOVED:
+        del target[path[-1]]
+    else:
+        target[path[-1]] = value
+    return record
+
+
+@pytest.fixture
+def file(tmp_path):
+    """``file(*records)``: the path of an MRQA file that holds them, packed where its name says so."""
+
+    def make(*records: Any, name: str = "Mills.jsonl"):
+        text = "".join(f"{json.dumps(record)}\n" for record in records)
+        data = text.encode("utf-8")
+        (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        return tmp_path / name
+
+    return make
+
+
+@pytest.mark.parametrize("name", ["Mills.jsonl", "Mills.jsonl.gz"])
+def test_detected_answers_become_offsets(file, name):
+    questions = open_passages(f"mrqa:{file(HEADER, PASSAGE, name=name)}")
+    assert (questions.name, questions.protocol, len(questions)) == ("Mills", "1.1", 2)
+    first, second = questions.examples
+    assert first.context == CONTEXT, "byte for byte"
+    assert first.context is second.context
+    assert first.id == "q1"
+    assert [(gold.text, gold.start) for gold in first.answers] == [
+        ("The old mill", MILL[0]),
+        ("The OLD mill", CONTEXT.index("The OLD")),
+        ("mill", CONTEXT.index("mill")),
+    ]
+    assert all(CONTEXT[gold.start : gold.end] == gold.text for e in questions.examples for gold in e.answers)
+
+
+def test_packed_or_not_it_is_the_same_set_and_squad_json_keeps_it(file, tmp_path):
+    plain, packed = (
+        open_passages(f"mrqa:{file(HEADER, PASSAGE, name=f'Mills.jsonl{suffix}')}") for suffix in ("", ".gz")
+    )
+    assert plain.fingerprint == packed.fingerprint
+    (tmp_path / "squad.json").write_text(json.dumps(write(plain)))
+    assert read(tmp_path / "squad.json").fingerprint == plain.fingerprint
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [REMOVED, None, [], [[0, 3]], [[MILL[0], MILL[1] + 1]], [[-5, -1]], [[9, 4]], [[0, 10_000]]],
+    ids=str,
+)
+def test_tokens_serve_where_character_spans_do_not(file, spans):
+    record = changed((*ANSWER, "char_spans"), spans)
+    (first, _) = open_passages(f"mrqa:{file(HEADER, record)}").examples
+    assert (first.answers[0].text, first.answers[0].start) == ("The old mill", MILL[0])
+
+
+def test_letter_case_and_white_space_do_not_count_and_the_passage_does(file):
+    record = changed((*ANSWER,), {"text": "the old MILL stands", "char_spans": [[MILL[0], MILL[1] + 8]]})
+    (first, _) = open_passages(f"mrqa:{file(HEADER, record)}").examples
+    assert first.answers[0].text == "The old mill  stands"
+
+
+def test_passages_are_articles(file):
+    other = {**changed(("qas", 0, "qid"), "q3"), "context": CONTEXT + " More."}
+    other["qas"] = other["qas"][:1]
+    questions = open_passages(f"mrqa:{file(HEADER, PASSAGE, other)}")
+    first, second, third = questions.examples
+    assert first.title == second.title != third.title
+    assert all(title.startswith("Mills ") for title in questions.titles)
+
+
+def test_several_files_are_joined_and_a_folder_stands_for_its_files(file, tmp_path):
+    file(HEADER, PASSAGE, name="a.jsonl.gz")
+    other = changed(("qas", 0, "id"), "b1")
+    other["qas"] = other["qas"][:1]
+    del other["qas"][0]["qid"]
+    file({"header": {"dataset": "Weirs"}}, other, name="b.jsonl")
+    both = [f"mrqa:{tmp_path}/a.jsonl.gz", f"mrqa:{tmp_path}/b.jsonl"]
+    for source in (f"mrqa:{tmp_path}", f"mrqa:{tmp_path}/*.jsonl*", both):
+        questions = open_passages(source)
+        assert [example.id for example in questions.examples] == ["q1", "q2", "b1"]
+        assert {title.split()[0] for title in questions.titles} == {"Mills", "Weirs"}
+        assert identity(source) == identity(f"mrqa:{tmp_path}")
+    with pytest.raises(DataError, match="an MRQA file cannot be joined"):
+        open_passages([f"mrqa:{tmp_path}/a.jsonl.gz", str(tmp_path / "x.json")])
+
+
+def test_an_unanswerable_question_says_so(file):
+    record = changed(
+        ("qas", 1), {"qid": "q2", "question": "Who?", "detected_answers": [], "is_impossible": True}
+    )
+    questions = open_passages(f"mrqa:{file(HEADER, record)}")
+    assert [example.answerable for example in questions.examples] == [True, False]
+    assert questions.protocol == "2.0"
+
+
+Q1 = "line 2, question 'q1', "
+RECORD_CASES: dict[str, tuple[tuple[Any, ...], Any, list[str]]] = {
+    "no answers": (ANSWER[:3], REMOVED, [f"{Q1}detected_answers: is missing", "give a list"]),
+    "answers of a wrong type": (ANSWER[:3], {}, [f"{Q1}detected_answers: is an object"]),
+    "an empty list": (ANSWER[:3], [], [f"{Q1}detected_answers: is empty", "is_impossible"]),
+    "an answer of a wrong type": (ANSWER, "mill", [f"{Q1}detected_answers[0]: is a text"]),
+    "no text": ((*ANSWER, "text"), REMOVED, [f"{Q1}detected_answers[0].text: is missing"]),
+    "an empty text": ((*ANSWER, "text"), " ", ["detected_answers[0].text: is a text (' ')"]),
+    "a text that is a number": ((*ANSWER, "text"), 3, ["detected_answers[0].text: is a number (3)"]),
+    "nothing holds the text": (
+        (*ANSWER, "text"),
+        "The new mill",
+        [f"{Q1}detected_answers[0].char_spans: {MILL} holds 'The old mill'", "'The new mill'", "inclusive"],
+    ),
+    "no span at all": (ANSWER, {"text": "mill"}, ["detected_answers[0].char_spans: is missing", "'mill'"]),
+    "spans of a wrong type": ((*ANSWER, "char_spans"), "3", ["char_spans: is a text, not a list of"]),
+    "a span of a wrong shape": ((*ANSWER, "char_spans"), [[1, 2, 3]], ["char_spans[0]: is [1, 2, 3]; write"]),
+    "a span of truths": ((*ANSWER, "char_spans"), [[True, 2]], ["char_spans[0]: is [True, 2]; write"]),
+    "no tokens to fall back on": (
+        ("context_tokens",),
+        "no",
+        ["context_tokens: is a text and char_spans do not hold"],
+    ),
+    "an empty question": (("qas", 0, "question"), " ", [f"{Q1}question: is empty"]),
+    "no question": (("qas", 0, "question"), REMOVED, [f"{Q1}question: is missing"]),
+    "no id": (("qas", 0, "qid"), REMOVED, ["line 2, qas[0], qid: is missing", "add it"]),
+    "an id that is a number": (("qas", 0, "qid"), 7, ["line 2, qas[0], id: is a number ('7')"]),
+    "an id twice": (("qas", 0, "qid"), "q2", ["question 'q2', id: is a duplicate: line 2, qas[0] of"]),
+    "an impossible question with answers": (
+        ("qas", 0, "is_impossible"),
+        True,
+        [f"{Q1}is_impossible: is true, but there are 3 answers"],
+    ),
+    "a question of a wrong type": (("qas", 0), "Who?", ["line 2, qas[0]: is a text; it must be an object"]),
+}
+
+
+@pytest.mark.parametrize("case", RECORD_CASES)
+def test_a_faulty_question_is_named_or_left_out(file, case):
+    path, value, parts = RECORD_CASES[case]
+    record = changed(path, value)
+    if path == ("context_tokens",):
+        record["qas"][0]["detected_answers"][0]["char_spans"] = [[0, 1]]
+    source = file(HEADER, record)
+    with pytest.raises(DataError) as caught:
+        open_passages(f"mrqa:{source}")
+    message = str(caught.value)
+    assert message.startswith(f"{source}: line 2, ")
+    assert [part for part in parts if part not in message] == [], message
+    kept = open_passages(f"mrqa:{source}", on_error="skip")
+    assert (len(kept), len(kept.skipped)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "parts"),
+    [
+        (("context",), REMOVED, ["question 'q1', context: is missing"]),
+        (("context",), " ", ["question 'q1', "]),
+        (("context",), ["a"], ["question 'q1', context: is a list"]),
+        (("qas",), REMOVED, ["line 2, qas: is missing; it must be a list"]),
+        (("qas",), {}, ["line 2, qas: is an object; it must be a list"]),
+    ],
+)
+def test_a_faulty_passage_leaves_the_others(file, path, value, parts):
+    other = changed(("qas", 0, "qid"), "q3")
+    other["qas"] = other["qas"][:1]
+    source = file(HEADER, changed(path, value), other)
+    with pytest.raises(DataError) as caught:
+        open_passages(f"mrqa:{source}")
+    assert [part for part in parts if part not in str(caught.value)] == [], str(caught.value)
+    assert [e.id for e in open_passages(f"mrqa:{source}", on_error="skip").examples] == ["q3"]
+
+
+def test_a_line_that_is_no_object(file):
+    source = file(HEADER, [1], PASSAGE)
+    with pytest.raises(DataError, match=r"line 2: is a list; it must be an object"):
+        open_passages(f"mrqa:{source}")
+    assert len(open_passages(f"mrqa:{source}", on_error="skip")) == 2
+
+
+LINES = f"{json.dumps(HEADER)}\n{json.dumps(PASSAGE)}\n".encode()
+FILE_CASES: dict[str, tuple[bytes, list[str]]] = {
+    "no header": (LINES.partition(b"\n")[2], ["line 1: no header stands before it", "first line"]),
+    "SQuAD": (b'{"data": []}', ["line 1: no header"]),
+    "a list": (b"[]", ["line 1: no header"]),
+    "a header without a name": (b'{"header": {}}\n', ["line 1: header.dataset: is no name (None)"]),
+    "a header of a wrong type": (b'{"header": "x"}\n', ["line 1: header.dataset"]),
+    "a header alone": (LINES.partition(b"\n")[0], ["holds no questions"]),
+    "nothing": (b"", ["holds no questions"]),
+    "broken JSON": (LINES + b'{"context": \n', ["line 3: broken JSON, column", "mend that line"]),
+    "nested too deep": (LINES + b"[" * 100_000, ["line 3: "]),
+    "Latin-1": (LINES + "é\n".encode("latin-1"), ["line 3: byte 0 is not UTF-8"]),
+    "UTF-16": ("{}".encode("utf-16"), ["line 1: byte 0 is not UTF-8"]),
+    "cut off": (gzip.compress(LINES)[:-12], ["cannot be unpacked after line", "fetch it again"]),
+    "damaged": (gzip.compress(LINES)[:40] + b"xxxx" * 20, ["cannot be unpacked after line"]),
+    "garbage behind": (gzip.compress(LINES) + b"xxxx", ["cannot be unpacked after line 2"]),
+}
+
+
+@pytest.mark.parametrize("case", FILE_CASES)
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_a_faulty_file_raises_in_any_case(tmp_path, case, on_error):
+    content, parts = FILE_CASES[case]
+    source = tmp_path / "Mills.jsonl.gz"
+    source.write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        open_passages(f"mrqa:{source}", on_error=on_error)
+    message = str(caught.value)
+    assert message.startswith(f"{source}: ")
+    assert [part for part in parts if part not in message] == [], message
+
+
+def test_a_byte_order_mark_and_blank_lines_do_no_harm(tmp_path):
+    (tmp_path / "Mills.jsonl").write_bytes(b"\xef\xbb\xbf" + LINES.replace(b"\n", b"\r\n\r\n"))
+    assert len(open_passages(f"mrqa:{tmp_path}/Mills.jsonl")) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("none.jsonl", "no such file or folder"),
+        ("*.gz", "the pattern matches no file"),
+        (".", r"holds no \*\.jsonl\* file"),
+        ("", "has an empty name"),
+    ],
+)
+def test_what_is_not_there(tmp_path, name, message):
+    source = f"mrqa:{tmp_path / name}" if name else "mrqa:"
+    with pytest.raises(DataError, match=message):
+        open_passages(source)
+
+
+def test_the_config_trains_and_scores_on_its_files(file, tmp_path, monkeypatch):
+    passages = [{**changed(("qas",), PASSAGE["qas"][1:]), "context": f"{CONTEXT} {n}"} for n in range(6)]
+    for number, passage in enumerate(passages):
+        passage["qas"] = [{**passage["qas"][0], "qid": f"q{number}"}]
+    for split, part in (("train", passages[:5]), ("dev", passages[5:])):
+        (tmp_path / split).mkdir()
+        file(HEADER, *part, name=f"{split}/SQuAD.jsonl.gz")
+    monkeypatch.setenv("MRQA", str(tmp_path))
+    sets = load_splits(validate(compose(["data=mrqa", "model=bert"])).data, want="passages")
+    assert {split: len(questions) for split, questions in sets.items()} == {
+        "train": 4,
+        "calibration": 1,
+        "dev": 1,
+    }
