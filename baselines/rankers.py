@@ -5,10 +5,10 @@ Each has ``rank(questions) -> {row: score of each candidate}``, the higher the b
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import fsum, log
 
 import numpy as np
 
@@ -64,11 +64,11 @@ class WordOverlap:
     def rank(self, questions: SelectionSet) -> Scores:
         answers = [_folded(answer) for answer in questions.answers]
         holding = Counter(word for answer in answers for word in answer)
-        weight = {word: math.log(len(answers) / count) for word, count in holding.items()}
+        weight = {word: log(len(answers) / count) for word, count in holding.items()}
         scores: Scores = {}
         for row, question in enumerate(questions.questions):
             words = _folded(question.question)
-            scores[row] = [sum(weight[word] for word in words & answers[a]) for a in question.candidates]
+            scores[row] = [fsum(weight[word] for word in words & answers[a]) for a in question.candidates]
         return scores
 
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from qa_arch.training.counting import count
 
 from qa_arch.cli.main import main
 from qa_arch.cli.plan import read_size
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.tasks.span import TASK, SpanTask
 from qa_arch.training.plan import bare as bare_module
 from qa_arch.training.plan import passes
 from qa_arch.training.plan.predict import plan
@@ -29,7 +29,7 @@ def planned(config, room=4 * GB, timed=False):
 @pytest.mark.parametrize("model", [["model=bert"], PROPOSED])
 def test_a_plan_adds_up(configure, model):
     config = configure(*model, "trainer.batch_size=4", "trainer.accumulate=3", "trainer.eval_batch_size=1")
-    found, counted = planned(config), count(config)
+    found, counted = planned(config), TASK.count_parameters(config)
     assert (found.parameters, found.trainable) == (counted["total"], counted["trainable"])
     assert sum(found.memory.values()) == pytest.approx(found.total, abs=0.5)
     assert found.memory["gradients"] == pytest.approx(4 * found.trainable / 2**20, abs=0.06)
