@@ -22,9 +22,11 @@ from qa_arch.config.schema import Config, Trainer
 from qa_arch.predict import store
 from qa_arch.results.record import MODEL
 from qa_arch.training import strategies
-from qa_arch.training.callbacks import History, KeepBest, RandomState, SameConfig
+from qa_arch.training.callbacks import BestWeights, RandomState, SameConfig
 from qa_arch.training.checkpoint import DurableCheckpoints, KeepLast, newest
+from qa_arch.training.history import History, StepMetrics
 from qa_arch.training.kinds import Parts, kind_of
+from qa_arch.training.loggers import RunLogger
 from qa_arch.training.machine import PRECISIONS
 from qa_arch.training.progress import TrainingProgress
 
@@ -60,11 +62,11 @@ def fit(
     gpu: bool,
     resume: bool,
     publish: Callable[[list[dict[str, Any]]], Any],
-    logger: Any = False,
+    logger: RunLogger | None = None,
 ) -> Fit:
     """Train ``parts.model``; the best weights on calibration lie in the run folder afterwards.
 
-    ``publish`` and ``logger``, one of Lightning's or False, are given every epoch.
+    ``publish`` and ``logger`` are given every epoch.
     """
     _quiet()
     settings = config.trainer
@@ -78,7 +80,7 @@ def fit(
     sharded = strategy in strategies.SHARDED
     trained = copy.deepcopy(parts.model) if sharded else parts.model
     history = History(publish)
-    best = KeepBest(
+    best = BestWeights(
         partial(store.save_weights, folder / MODEL),
         settings.patience,
         settings.select,
@@ -114,7 +116,7 @@ def _trainer(
     *,
     world: int,
     gpu: bool,
-    logger: Any,
+    logger: RunLogger | None,
 ) -> pl.Trainer:
     """Lightning's trainer with all that ours does itself turned off."""
     settings, place = config.trainer, launched()
@@ -129,7 +131,7 @@ def _trainer(
         max_epochs=settings.epochs,
         max_steps=settings.max_steps,
         accumulate_grad_batches=settings.accumulate,
-        logger=logger,
+        logger=logger or False,
         callbacks=callbacks,
         plugins=_plugins(),
         num_sanity_val_steps=0,
@@ -171,9 +173,11 @@ def _plugins() -> list[Any]:
     return [DurableCheckpoints(), LightningEnvironment()]
 
 
-def _callbacks(config: Config, folder: Path, history: History, best: KeepBest) -> list[pl.Callback]:
+def _callbacks(config: Config, folder: Path, history: History, best: BestWeights) -> list[pl.Callback]:
     settings = config.trainer
     callbacks: list[pl.Callback] = [SameConfig(config_hash(asdict(config))), best, history, RandomState()]
+    if config.logger["_target_"] and settings.log_every:
+        callbacks.append(StepMetrics(settings.log_every))
     label = f"{config.model.get('name', 'model')} seed {config.seed}"
     callbacks.append(TrainingProgress(label, live=settings.progress))
     callbacks.append(KeepLast(folder, settings.checkpoint_minutes, settings.accumulate))

@@ -42,6 +42,8 @@ class Task(pl.LightningModule):
         self.train_sums = torch.zeros(2, dtype=torch.float64)
         """Sum of losses and number of windows of this epoch so far, on this rank. Not a buffer: DDP
         would put rank 0's over those of the others."""
+        self.gradient_norm: torch.Tensor | None = None
+        """Of the last step, before clipping."""
 
     def configure_model(self) -> None:
         if isinstance(self.trainer.strategy, ModelParallelStrategy):
@@ -78,7 +80,7 @@ class Task(pl.LightningModule):
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         # Not Lightning's clipping, which refuses fused optimizers without need; DeepSpeed has its own.
         if self.optim.clip and self.trainer.gradient_clip_val is None:
-            torch.nn.utils.clip_grad_norm_(self.parameters(), self.optim.clip)
+            self.gradient_norm = torch.nn.utils.clip_grad_norm_(self.parameters(), self.optim.clip)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         if batch_idx == 0:
@@ -142,5 +144,5 @@ class SpanTask(Task):
         metrics = calibration_metrics(self.calibration, gather(self.reading))
         loss, windows = self._over_ranks(self.eval_sums).tolist()
         metrics["calibration_loss"] = loss / windows if windows else 0.0
-        # ``History`` hands them to the mirrors, once an epoch.
+        # ``History`` hands them to the logger, once an epoch.
         self.log_dict(metrics, sync_dist=False, rank_zero_only=False, batch_size=1, logger=False)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from torch import nn
 
-from qa_arch.training.callbacks import KeepBest
+from qa_arch.training.callbacks import BestWeights
 from qa_arch.training.module import SpanTask
 
 EPOCHS = [
@@ -18,14 +18,14 @@ EPOCHS = [
 ]
 
 
-def fitted(patience: int = 0, **options) -> tuple[KeepBest, list[int], int]:
+def fitted(patience: int = 0, **options) -> tuple[BestWeights, list[int], int]:
     """The callback after the epochs above, the epochs it saved, and how many were trained."""
     saved: list[int] = []
     trainer = SimpleNamespace(current_epoch=0, is_global_zero=True, should_stop=False, callback_metrics={})
     task = SpanTask.__new__(SpanTask)
     nn.Module.__init__(task)
     task.model = nn.Linear(1, 1)
-    keep = KeepBest(lambda model: saved.append(trainer.current_epoch), patience, **options)
+    keep = BestWeights(lambda model: saved.append(trainer.current_epoch), patience, **options)
     for epoch, metrics in enumerate(EPOCHS):
         trainer.current_epoch, trainer.callback_metrics = epoch, metrics
         keep.on_validation_end(trainer, task)

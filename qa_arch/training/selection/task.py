@@ -48,7 +48,7 @@ class SelectionTask(Task):
         assert self.calibration is not None
         scores = selection_scores(ranks(self.calibration, gather(self.scored)))
         metrics = {"calibration_accuracy": scores.accuracy, "calibration_mrr": scores.mrr}
-        # ``History`` hands them to the mirrors, once an epoch.
+        # ``History`` hands them to the logger, once an epoch.
         self.log_dict(metrics, sync_dist=False, rank_zero_only=False, batch_size=1, logger=False)
 
 
