@@ -30,6 +30,9 @@ class Recorder(Logger):
     def log_hyperparams(self, params):
         self._take("log_hyperparams", params)
 
+    def save(self):
+        self._take("save", None)
+
     def finalize(self, status):
         self._take("finalize", status)
 

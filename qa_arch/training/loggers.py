@@ -37,8 +37,6 @@ PACKAGES = {
     "MLFlowLogger": ("mlflow", "'qa-arch[mlflow]'"),
 }
 """Logger class -> the module it needs, and what pip installs for it."""
-INTERRUPTED = 255
-"""Exit code that wandb shows as "killed"."""
 MOST_FAILURES = 3
 """Failed calls in a row after which a logger is left alone: a service may take minutes to time out."""
 
@@ -62,21 +60,18 @@ class RunLogger(lightning.logger.Logger):
     def version(self) -> None:
         return None
 
-    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        self._attempt(self.logger.log_hyperparams, params, *args, **kwargs)
-        self.save()
+    def log_hyperparams(self, params: Any, *_: Any, **__: Any) -> None:
+        self._attempt(self.logger.log_hyperparams, params)
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        self._attempt(self.logger.log_metrics, dict(metrics), step)
-        self.save()
-
-    def save(self) -> None:
-        self._attempt(self.logger.save)
+        self._attempt(self._log_and_save, self.logger.log_metrics, dict(metrics), step)
 
     def log_outcome(self, outcome: Outcome) -> None:
         """Scores and tables of a finished run, as much of them as the logger takes."""
-        self._attempt(_log_outcome, self.logger, outcome)
-        self.save()
+        self._attempt(self._log_and_save, _log_outcome, self.logger, outcome)
+
+    def save(self) -> None:
+        """Nothing: whatever is logged is saved at once, so that a killed run has it."""
 
     def finalize(self, status: str) -> None:
         """Nothing: Lightning finalizes a logger after the fit, when the run is not scored yet."""
@@ -88,12 +83,16 @@ class RunLogger(lightning.logger.Logger):
         self.failures = 0
         self._attempt(self.logger.finalize, status)
 
-    def _attempt(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    def _log_and_save(self, call: Callable[..., Any], *args: Any) -> None:
+        call(*args)
+        self.logger.save()
+
+    def _attempt(self, call: Callable[..., Any], *args: Any) -> None:
         if self.failures == MOST_FAILURES:
             return
         with isolate_rng(include_cuda=torch.cuda.is_initialized()):
             try:
-                call(*args, **kwargs)
+                call(*args)
                 self.failures = 0
             except Exception as error:  # whatever a service or its library raises, the run goes on
                 self.failures += 1
@@ -162,7 +161,7 @@ class WandbLogger(lightning.WandbLogger):
     def finalize(self, status: str) -> None:
         """Finish the run, with an exit code other than 0 unless ``status`` is "success"."""
         if self._experiment is not None:
-            code = {"success": None, "aborted": INTERRUPTED}.get(status, 1)
+            code = {"success": None, "aborted": 255}.get(status, 1)  # 255: "killed" in the workspace
             self._experiment.finish(exit_code=code)
 
 

@@ -1,4 +1,4 @@
-"""Which epoch's weights are kept, and when training stops for want of a better one."""
+"""Which epoch has the best weights, and when training stops for want of a better one."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ def fitted(patience: int = 0, **options) -> tuple[BestWeights, list[int], int]:
     task = SpanTask.__new__(SpanTask)
     nn.Module.__init__(task)
     task.model = nn.Linear(1, 1)
-    keep = BestWeights(lambda model: saved.append(trainer.current_epoch), patience, **options)
+    best = BestWeights(lambda model: saved.append(trainer.current_epoch), patience, **options)
     for epoch, metrics in enumerate(EPOCHS):
         trainer.current_epoch, trainer.callback_metrics = epoch, metrics
-        keep.on_validation_end(trainer, task)
+        best.on_validation_end(trainer, task)
         if trainer.should_stop:
-            return keep, saved, epoch + 1
-    return keep, saved, len(EPOCHS)
+            return best, saved, epoch + 1
+    return best, saved, len(EPOCHS)
 
 
 @pytest.mark.parametrize(
     ("select", "saved"), [("f1", [0, 1, 3]), ("exact", [0, 1, 2]), ("loss", [0, 1])], ids=str
 )
 def test_each_rule_keeps_its_own_epoch(select, saved):
-    keep, found, _ = fitted(select=select)
-    assert found == saved
-    assert keep.epoch == saved[-1]
+    best, selected, _ = fitted(select=select)
+    assert selected == saved
+    assert best.epoch == saved[-1]
 
 
 @pytest.mark.parametrize(("select", "patience", "trained"), [("f1", 1, 3), ("loss", 2, 4), ("loss", 1, 3)])
