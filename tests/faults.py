@@ -550,7 +550,7 @@ TRAINING = (
     ),
     Fault(
         "scores of the epoch before in one that was cut short",
-        "qa_arch/training/callbacks.py",
+        "qa_arch/training/history.py",
         "self.seconds, self.scores = 0.0, {}",
         "self.seconds = 0.0",
         (f"{FITTING}::test_an_epoch_that_was_cut_short_has_no_scores_of_the_one_before",),
@@ -777,11 +777,11 @@ RESULTS = tuple(
     Fault(name, f"qa_arch/{file}", old, new, (f"tests/{tests}",))
     for name, file, old, new, tests in (
         (
-            "calibration scores mirrored twice",
+            "calibration scores logged twice",
             "training/module.py",
             "batch_size=1, logger=False)",
             "batch_size=1)",
-            "training/test_mirrors.py",
+            "training/test_loggers.py",
         ),
         (
             "boundary errors a share of all questions",

@@ -132,7 +132,7 @@ def glove() -> Iterator[Check]:
 
 
 def wandb() -> Iterator[Check]:
-    """Whether runs are mirrored online: the same rule as ``logger.mode=auto``."""
+    """Whether runs are logged online: the same rule as ``logger.mode=auto``."""
     if mode := os.environ.get("WANDB_MODE"):
         yield Check("wandb", "ok", f"WANDB_MODE={mode}")
         return
@@ -143,9 +143,7 @@ def wandb() -> Iterator[Check]:
     if os.environ.get("WANDB_API_KEY") or entry:
         yield Check("wandb", "ok", "logged in")
     else:
-        yield Check(
-            "wandb", "missing", "not logged in: runs are mirrored offline", "wandb login, to go online"
-        )
+        yield Check("wandb", "missing", "not logged in: runs are logged offline", "wandb login, to go online")
 
 
 def _why_unreachable() -> str:

@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     code = subprocess.run(command, check=False).returncode
     if code:
         raise UnavailableError(
-            f"wandb sync ended with {code}; what it said stands above (without a login: wandb login)"
+            f"wandb sync ended with {code}; its messages stand above (without a login: wandb login)"
         )
     print(f"{len(due)} runs sent")
     return 0
@@ -61,17 +61,17 @@ def run(args: argparse.Namespace) -> int:
 
 def offline_folders(runs: Sequence[str]) -> list[Path]:
     """The folders of offline runs at or below ``runs``, in path order; RunError where there are none."""
-    found: list[Path] = []
+    folders: list[Path] = []
     for root in map(Path, runs):
         if not root.is_dir():
             raise RunError(f"{root}: no such run or folder")
-        found += sorted(root.rglob(OFFLINE))
-    if not found:
+        folders += sorted(root.rglob(OFFLINE))
+    if not folders:
         raise RunError(
             f"{', '.join(map(str, runs))}: no {OFFLINE} below; runs are logged so with logger=wandb and no"
             " login"
         )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(folders))
 
 
 def sent(folder: Path) -> bool:

@@ -113,7 +113,7 @@ def _one_of(hints: tuple[Any, ...], value: Any, where: str) -> Any:
 
 
 def _scalar(hint: Any, value: Any, where: str) -> Any:
-    if hint is Any:
+    if hint is Any or not isinstance(hint, type):  # what this reader does not know, it does not check
         return value
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)

@@ -16,6 +16,7 @@ NEUTRAL = (
     "trainer.progress",
     "trainer.checkpoint_minutes",
     "trainer.eval_batch_size",
+    "trainer.log_every",
 )
 """Settings that say where and how a run is watched, not what it computes."""
 

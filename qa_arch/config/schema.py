@@ -1,8 +1,8 @@
 """Every setting of a training run, with type and range. ``conf/`` holds the values.
 
-The one section without a schema here is ``model``: its keys are the arguments of the class that
-its ``_target_`` names, checked against that class (see ``config.target``), so that a new
-architecture needs one Python file and one YAML and nothing else.
+Two sections have no schema here, ``model`` and ``logger``: their keys are the arguments of the class that
+their ``_target_`` names, checked against that class (see ``config.target``), so that a new architecture
+needs one Python file and one YAML and nothing else.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_type_hints
 
 from qa_arch.config.check import Range, read
+from qa_arch.config.upgrade import upgrade
 from qa_arch.errors import ConfigError
 
 Share = Annotated[float, Range(0, 1)]
@@ -135,6 +136,8 @@ class Trainer:
     so that their product, the batch of one device, stays."""
     optimizer_bits: Literal[32, 8, "auto"] = 32
     """8: the optimizer's state in 8 bits (bitsandbytes, GPU only); ``auto``: 8 where that is installed."""
+    log_every: Annotated[int, Range(0)] = 50
+    """Optimizer steps between two entries of the logger inside an epoch; 0 = one entry an epoch."""
 
 
 @dataclass(frozen=True)
@@ -163,15 +166,6 @@ class Decode:
 
 
 @dataclass(frozen=True)
-class Logger:
-    name: Literal["none", "wandb", "tensorboard"]
-    mode: Literal["auto", "offline", "online"]
-    """``auto``: online with a login, else offline."""
-    project: str
-    tags: list[str]
-
-
-@dataclass(frozen=True)
 class Config:
     name: str
     """The experiment: the folder under ``runs_dir``."""
@@ -185,7 +179,8 @@ class Config:
     optim: Optim
     trainer: Trainer
     decode: Decode
-    logger: Logger
+    logger: dict[str, Any]
+    """A Lightning logger: the ``_target_`` (null: none) and its arguments."""
     references: dict[str, dict[str, Any]]
     """Heuristics that stand beside the models in every table, by name: a ``_target_`` and its arguments."""
     selection: Selection = field(default_factory=Selection)
@@ -208,7 +203,7 @@ def defaults() -> Mapping[str, Any]:
 
 def validate(raw: Any) -> Config:
     """The typed config, with the rules that span several settings checked as well."""
-    config = read(Config, raw)
+    config = read(Config, upgrade(raw))
     if config.features.stride >= config.features.max_length - config.features.max_question:
         raise ConfigError(
             f"features.stride: {config.features.stride} leaves no step between windows; it must be below"
@@ -220,6 +215,8 @@ def validate(raw: Any) -> Config:
     if config.model.get("task") not in TASKS:
         known = ", ".join(TASKS)
         raise ConfigError(f"model.task: {config.model.get('task')!r} is not a choice (known: {known})")
+    if "_target_" not in config.logger:
+        raise ConfigError("logger: missing _target_; name a Lightning logger's class, or null for none")
     data = config.data
     if config.trainer.patience and not (data.calibration or data.hold_out_articles or data.hold_out_share):
         raise ConfigError(

@@ -19,6 +19,7 @@ from qa_arch.errors import ConfigError
 TRUSTED = ("qa_arch", "baselines")
 DESCRIPTIVE = frozenset({"_target_", "task", "name"})
 """Keys of a model's YAML that describe it and are no arguments of its class."""
+VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def locate(target: Any, trusted: Sequence[str] = TRUSTED) -> type:
@@ -49,22 +50,40 @@ def accepts(target: type, argument: str) -> bool:
     return argument in inspect.signature(target).parameters
 
 
-def arguments(target: type, section: Mapping[str, Any], given: typing.Collection[str]) -> dict[str, Any]:
-    """The keyword arguments of ``target`` in a config section, checked against its signature.
+def arguments(
+    target: type,
+    section: Mapping[str, Any],
+    given: typing.Collection[str],
+    *,
+    where: str = "model",
+    descriptive: typing.Collection[str] = DESCRIPTIVE,
+) -> dict[str, Any]:
+    """The keyword arguments of ``target`` in the config section ``where``, checked against its signature.
 
-    ``given`` are the parameters that the caller supplies and a config may not name.
+    ``given`` are the parameters that the caller supplies and a config may not name; ``descriptive`` are keys
+    of the section that are no arguments. A class with ``**kwargs`` takes any other key.
     """
-    parameters = inspect.signature(target).parameters
-    hints = typing.get_type_hints(inspect.unwrap(target.__init__), include_extras=True)  # type: ignore[misc]
+    signature = inspect.signature(target).parameters
+    open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.values())
+    parameters = {name: p for name, p in signature.items() if p.kind not in VARIADIC}
+    hints = _hints(target)
     settable = [name for name in parameters if name not in given]
     taken: dict[str, Any] = {}
     for key, value in section.items():
-        if key in DESCRIPTIVE:
+        if key in descriptive:
             continue
-        if key not in settable:
-            raise ConfigError(f"unknown setting 'model.{key}'{suggest(key, settable)}")
-        taken[key] = convert(hints.get(key, Any), value, f"model.{key}")
+        if key in given or (key not in settable and not open_ended):
+            raise ConfigError(f"unknown setting '{where}.{key}'{suggest(key, settable)}")
+        taken[key] = convert(hints.get(key, Any) if key in settable else Any, value, f"{where}.{key}")
     missing = [n for n in settable if parameters[n].default is inspect.Parameter.empty and n not in taken]
     if missing:
-        raise ConfigError(f"model: {target.__name__} also needs {', '.join(missing)}")
+        raise ConfigError(f"{where}: {target.__name__} also needs {', '.join(missing)}")
     return taken
+
+
+def _hints(target: type) -> dict[str, Any]:
+    """Types of the constructor's parameters; empty where some exist for type checkers only."""
+    try:
+        return typing.get_type_hints(inspect.unwrap(target.__init__), include_extras=True)  # type: ignore[misc]
+    except NameError:
+        return {}

@@ -1,9 +1,8 @@
-"""What happens around training: the best weights kept, random states saved, history written."""
+"""Callbacks of the Trainer: the best weights, the random states of a checkpoint, one config on all ranks."""
 
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -21,18 +20,13 @@ MONITORS = {
     "exact": ("calibration_exact", 1.0),
     "loss": ("calibration_loss", -1.0),
 }
-"""What can choose the epoch of a span model: the metric, and the sign that makes more of it better."""
-
-
-def calibration_scores(trainer: pl.Trainer) -> dict[str, float]:
-    """What the last validation said of the calibration split."""
-    return {k: float(v) for k, v in trainer.callback_metrics.items() if k.startswith("calibration")}
+"""What can choose the epoch of a span model: the metric, and the sign that makes a higher value better."""
 
 
 class SameConfig(pl.Callback):
-    """All ranks train the same config: asked before the model is wrapped, RunError where they do not.
+    """Raises RunError, before the model is wrapped, where ranks train different configs.
 
-    A rank of another run that met this one at its address would share its gradients, and nothing would fail.
+    A rank of another run that came to this one's address would share its gradients, and nothing would fail.
     """
 
     def __init__(self, config_hash: str) -> None:
@@ -44,18 +38,17 @@ class SameConfig(pl.Callback):
         hashes: list[Any] = [None] * trainer.world_size
         dist.all_gather_object(hashes, self.config_hash)
         if len(set(hashes)) > 1:
-            said = ", ".join(f"rank {rank}: {value[:8]}" for rank, value in enumerate(hashes))
-            raise RunError(f"the ranks of this run have different configs ({said}); start it again")
+            listed = ", ".join(f"rank {rank}: {value[:8]}" for rank, value in enumerate(hashes))
+            raise RunError(f"the ranks of this run have different configs ({listed}); start it again")
 
 
-class KeepBest(pl.Callback):
+class BestWeights(pl.Callback):
     """Calls ``save`` after each epoch that is the best so far on calibration (rank 0 only).
 
-    ``select`` is one of ``MONITORS``: the highest F1 or EM, or the lowest loss. A task with a ``monitor``
-    of its own is chosen by that.
-    Without a calibration split the last epoch is the one that is kept. After ``patience`` epochs
-    without a better one training stops; 0 = never. A run that stopped so does not go on when resumed.
-    Where the trained model is in shards, ``whole`` is another of its kind that takes the gathered weights.
+    ``select`` is a key of ``MONITORS``: the highest F1 or EM, or the lowest loss. The ``monitor`` of a task
+    that has one takes its place. Without a calibration split the last epoch is selected. After ``patience``
+    epochs without a better score training stops; 0 = never. A run that stopped so does not go on when
+    resumed. Where the trained model is in shards, ``whole`` is a copy of it that takes the gathered weights.
     """
 
     def __init__(
@@ -132,7 +125,7 @@ class RandomState(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict
     ) -> None:
         wrote = len(checkpoint["random"])
-        if wrote != trainer.world_size:  # as devices=auto finds more or fewer of them
+        if wrote != trainer.world_size:  # devices=auto, on a machine with more or fewer
             raise RunError(
                 f"a checkpoint of world size {wrote} cannot be gone on with in one of {trainer.world_size}:"
                 " some windows would be trained twice and others not; give the run as many devices as it had,"
@@ -160,7 +153,7 @@ def random_state() -> dict[str, Any]:
 
 
 def restore_random_state(state: dict[str, Any]) -> None:
-    """Go on where ``random_state`` stood."""
+    """Set the generators to what ``random_state`` returned."""
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal), gauss))
     kind, keys, *rest = state["numpy"]
@@ -168,61 +161,3 @@ def restore_random_state(state: dict[str, Any]) -> None:
     torch.set_rng_state(state["torch"].cpu())
     if state["cuda"] and torch.cuda.is_available():
         torch.cuda.set_rng_state_all([part.cpu() for part in state["cuda"]])
-
-
-class History(pl.Callback):
-    """One plain record an epoch: losses, calibration scores, seconds, learning rate, windows a second."""
-
-    def __init__(self, publish: Callable[[list[dict[str, Any]]], Any]) -> None:
-        self.publish = publish
-        self.epochs: list[dict[str, Any]] = []
-        self.seconds = 0.0
-        """Training time of the current epoch, whatever interruptions it had."""
-        self.scores: dict[str, float] = {}
-        """Of the current epoch, and the time it took to get them: ``trainer.callback_metrics`` keeps those
-        of an earlier one."""
-
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.since = time.perf_counter()  # an epoch that is gone on with has no start of its own
-
-    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.since = time.perf_counter()
-
-    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        now = time.perf_counter()
-        self.seconds += now - self.since
-        self.since = now
-
-    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.validating = time.perf_counter()
-
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        took = round(time.perf_counter() - self.validating, 3)
-        self.scores = calibration_scores(trainer) | {"validation_seconds": took}
-
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        assert isinstance(pl_module, TrainingModule)
-        loss, windows = pl_module.epoch_so_far()
-        entry: dict[str, Any] = {
-            "epoch": trainer.current_epoch,
-            "step": trainer.global_step,
-            "train_loss": loss,
-            "train_seconds": round(self.seconds, 3),
-            "windows": windows,
-            "windows_per_second": round(windows / self.seconds, 3) if self.seconds else None,
-            "lr": max(group["lr"] for group in trainer.optimizers[0].param_groups),
-        }
-        self.epochs.append(entry | self.scores)
-        self.seconds, self.scores = 0.0, {}
-        if trainer.logger is not None:
-            trainer.logger.log_metrics(
-                {k: v for k, v in self.epochs[-1].items() if v is not None}, step=trainer.global_step
-            )
-        if trainer.is_global_zero:
-            self.publish(self.epochs)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"epochs": self.epochs, "seconds": self.seconds}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.epochs, self.seconds = list(state_dict["epochs"]), state_dict["seconds"]

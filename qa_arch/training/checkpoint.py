@@ -1,4 +1,4 @@
-"""Checkpoints to resume from: the newest and the one before, each whole or not at all, plain contents."""
+"""Checkpoints to resume from: the last and the previous, each whole or not at all, plain contents."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PREVIOUS = "previous.ckpt"
 class KeepLast(pl.Callback):
     """Writes ``last.ckpt`` at each epoch's end, and inside an epoch every ``minutes``.
 
-    It stands last among the callbacks, so that what the others learned at the same moment is in it.
+    It is the last of the callbacks, so that the state of the others at the same moment is in it.
     """
 
     def __init__(self, folder: Path, minutes: float, accumulate: int) -> None:
@@ -51,10 +51,10 @@ class KeepLast(pl.Callback):
 
     def _save(self, trainer: pl.Trainer) -> None:
         if isinstance(trainer.strategy, DeepSpeedStrategy):  # a folder, to which every rank adds its shard
-            beside = self.path.with_suffix(".partial")
-            trainer.save_checkpoint(beside, weights_only=False)
+            partial = self.path.with_suffix(".partial")
+            trainer.save_checkpoint(partial, weights_only=False)
             if trainer.is_global_zero:
-                rotate(beside)
+                rotate(partial)
             trainer.strategy.barrier()
         else:
             trainer.save_checkpoint(self.path, weights_only=False)  # optimizer and loops as well
@@ -62,9 +62,9 @@ class KeepLast(pl.Callback):
 
 
 class DurableCheckpoints(TorchCheckpointIO):
-    """Writes a checkpoint beside the last one, which becomes the previous one once the new one is on disk.
+    """Writes a checkpoint beside the last, which becomes the previous once the new checkpoint is on disk.
 
-    A full disk costs the new checkpoint and nothing else: the run goes on and says so. Lightning calls
+    A full disk costs the new checkpoint and nothing else: the run goes on with a warning. Lightning calls
     this on rank 0 alone, where an error would leave the other ranks waiting for it.
     """
 
@@ -102,13 +102,13 @@ def newest(folder: Path) -> Path | None:
 
     Raises RunError where there are checkpoints and none of them is whole.
     """
-    found = [path for path in (folder / LAST, folder / PREVIOUS) if path.exists()]
-    for path in found:
+    paths = [path for path in (folder / LAST, folder / PREVIOUS) if path.exists()]
+    for path in paths:
         if _is_whole(path):
             return path
         log.warning("%s: damaged, it is left out", path)
-    if found:
-        names = " and ".join(path.name for path in found)
+    if paths:
+        names = " and ".join(path.name for path in paths)
         raise RunError(f"{folder}: {names} cannot be read; --if-exists replace starts the run anew")
     return None
 

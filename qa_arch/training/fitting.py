@@ -25,9 +25,11 @@ from qa_arch.results.record import MODEL
 from qa_arch.tasks import task_of
 from qa_arch.tasks.base import Parts
 from qa_arch.training import strategies
-from qa_arch.training.callbacks import History, KeepBest, RandomState, SameConfig
+from qa_arch.training.callbacks import BestWeights, RandomState, SameConfig
 from qa_arch.training.checkpoint import DurableCheckpoints, KeepLast, newest
 from qa_arch.training.datamodule import TrainingData
+from qa_arch.training.history import History, StepMetrics
+from qa_arch.training.loggers import RunLogger
 from qa_arch.training.machine import PRECISIONS
 from qa_arch.training.module import TrainingModule
 from qa_arch.training.progress import TrainingProgress
@@ -64,11 +66,11 @@ def fit(
     gpu: bool,
     resume: bool,
     publish: Callable[[list[dict[str, Any]]], Any],
-    logger: Any = False,
+    logger: RunLogger | None = None,
 ) -> Fit:
     """Train ``parts.model``; the best weights on calibration lie in the run folder afterwards.
 
-    ``publish`` and ``logger``, one of Lightning's or False, are given every epoch.
+    ``publish`` and ``logger`` are given every epoch.
     """
     _quiet()
     settings = config.trainer
@@ -84,7 +86,7 @@ def fit(
     sharded = strategy in strategies.SHARDED
     trained = copy.deepcopy(parts.model) if sharded else parts.model
     history = History(publish)
-    best = KeepBest(
+    best = BestWeights(
         partial(store.save_weights, folder / MODEL),
         settings.patience,
         settings.select,
@@ -133,7 +135,7 @@ def _trainer(
     *,
     world: int,
     gpu: bool,
-    logger: Any,
+    logger: RunLogger | None,
 ) -> pl.Trainer:
     """Lightning's trainer with all that ours does itself turned off."""
     settings, place = config.trainer, launched()
@@ -148,7 +150,7 @@ def _trainer(
         max_epochs=settings.epochs,
         max_steps=settings.max_steps,
         accumulate_grad_batches=settings.accumulate,
-        logger=logger,
+        logger=logger or False,
         callbacks=callbacks,
         plugins=_plugins(),
         num_sanity_val_steps=0,
@@ -190,9 +192,11 @@ def _plugins() -> list[Any]:
     return [DurableCheckpoints(), LightningEnvironment()]
 
 
-def _callbacks(config: Config, folder: Path, history: History, best: KeepBest) -> list[pl.Callback]:
+def _callbacks(config: Config, folder: Path, history: History, best: BestWeights) -> list[pl.Callback]:
     settings = config.trainer
     callbacks: list[pl.Callback] = [SameConfig(config_hash(asdict(config))), best, history, RandomState()]
+    if config.logger["_target_"] and settings.log_every:
+        callbacks.append(StepMetrics(settings.log_every))
     label = f"{config.model.get('name', 'model')} seed {config.seed}"
     callbacks.append(TrainingProgress(label, live=settings.progress))
     callbacks.append(KeepLast(folder, settings.checkpoint_minutes, settings.accumulate))

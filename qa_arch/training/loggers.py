@@ -1,87 +1,268 @@
-"""The mirror of a run in wandb. The run's own record is the truth; this may be off or fail."""
+"""Loggers: any Lightning logger that a config names, fed while a run trains and after it was scored.
+
+The run's own record is the truth. A logger that cannot start ends the run before it trains; one that fails
+later costs the run nothing but the log.
+"""
 
 from __future__ import annotations
 
+import importlib.util
+import logging
 import netrc
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import wandb
-from pytorch_lightning.loggers import WandbLogger
+import torch
+from pytorch_lightning import loggers as lightning
 from pytorch_lightning.utilities import rank_zero_only
+from pytorch_lightning.utilities.seed import isolate_rng
 
-from qa_arch.config.schema import Logger
-from qa_arch.errors import UnavailableError
+from qa_arch.config.schema import Config
+from qa_arch.config.target import TRUSTED, arguments, locate
+from qa_arch.errors import ConfigError, QaArchError, UnavailableError
 from qa_arch.results.questions import CALIBRATION, DEV, questions_folder
 from qa_arch.results.record import QUESTIONS, RECORD
-from qa_arch.training.mirrors import COLUMNS, Results
+from qa_arch.training.outcome import COLUMNS, Outcome
+
+log = logging.getLogger(__name__)
+LIGHTNING = "pytorch_lightning.loggers"
+"""The package whose loggers a config may name, beside those that are trusted anyway."""
+PACKAGES = {
+    "WandbLogger": ("wandb", "wandb"),
+    "TensorBoardLogger": ("tensorboard", "'qa-arch[tensorboard]'"),
+    "MLFlowLogger": ("mlflow", "'qa-arch[mlflow]'"),
+}
+"""Logger class -> the module it needs, and what pip installs for it."""
+MOST_FAILURES = 3
+"""Failed calls in a row after which a logger is left alone: a service may take minutes to time out."""
+
+
+class RunLogger(lightning.logger.Logger):
+    """What the Trainer is given: passes everything on to ``logger``, whose errors become warnings.
+
+    A call leaves the random generators as they were, so that no logger changes what is trained.
+    """
+
+    def __init__(self, logger: lightning.logger.Logger) -> None:
+        super().__init__()
+        self.logger = logger
+        self.failures = 0
+
+    @property
+    def name(self) -> str:
+        return type(self.logger).__name__
+
+    @property
+    def version(self) -> None:
+        return None
+
+    def log_hyperparams(self, params: Any, *_: Any, **__: Any) -> None:
+        self._attempt(self.logger.log_hyperparams, params)
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        self._attempt(self._log_and_save, self.logger.log_metrics, dict(metrics), step)
+
+    def log_outcome(self, outcome: Outcome) -> None:
+        """Scores and tables of a finished run, as much of them as the logger takes."""
+        self._attempt(self._log_and_save, _log_outcome, self.logger, outcome)
+
+    def save(self) -> None:
+        """Nothing: whatever is logged is saved at once, so that a killed run has it."""
+
+    def finalize(self, status: str) -> None:
+        """Nothing: Lightning finalizes a logger after the fit, when the run is not scored yet."""
+
+    def close(self, status: Literal["success", "failed", "aborted"]) -> None:
+        """Finalize ``logger``; once, whatever became of the run."""
+        if status == "aborted" and isinstance(self.logger, lightning.MLFlowLogger):
+            status = "KILLED"  # type: ignore[assignment]  # hands words that it does not know to MLflow
+        self.failures = 0
+        self._attempt(self.logger.finalize, status)
+
+    def _log_and_save(self, call: Callable[..., Any], *args: Any) -> None:
+        call(*args)
+        self.logger.save()
+
+    def _attempt(self, call: Callable[..., Any], *args: Any) -> None:
+        if self.failures == MOST_FAILURES:
+            return
+        with isolate_rng(include_cuda=torch.cuda.is_initialized()):
+            try:
+                call(*args)
+                self.failures = 0
+            except Exception as error:  # whatever a service or its library raises, the run goes on
+                self.failures += 1
+                end = "; nothing more is logged" if self.failures == MOST_FAILURES else ""
+                message = f"{self.name}: {_line(error)}"
+                log.warning("%s; the run goes on, and its record has everything%s", message, end)
+
+
+class WandbLogger(lightning.WandbLogger):
+    """A wandb run whose mode is its own: Lightning's ``offline=True`` sets that of the whole process.
+
+    ``mode`` auto is online with a login, else offline; WANDB_MODE overrules it. Only rank 0 starts a run.
+    Beside the curves it has a table of predictions and, as artifacts, the record and the run's tables.
+    """
+
+    def __init__(
+        self,
+        *,
+        project: str,
+        mode: Literal["auto", "offline", "online"] = "auto",
+        tags: list[str] | None = None,
+        name: str | None = None,
+        group: str | None = None,
+        save_dir: str = ".",
+    ) -> None:
+        chosen = os.environ.get("WANDB_MODE") or mode
+        if chosen == "auto":
+            chosen = "online" if logged_in() else "offline"
+        run = None
+        if getattr(rank_zero_only, "rank", 0) == 0:
+            run = self._begin(chosen, project=project, name=name, group=group, tags=tags, dir=save_dir)
+        super().__init__(experiment=run, project=project, save_dir=save_dir)
+
+    @staticmethod
+    def _begin(mode: str, **settings: Any) -> Any:
+        import wandb
+
+        try:
+            return wandb.init(mode=mode, reinit="create_new", **settings)  # type: ignore[arg-type]
+        except wandb.Error as error:
+            raise UnavailableError(
+                f"logger=wandb: no run could be started, mode {mode} ({_line(error)});"
+                " try wandb login, logger.mode=offline or logger=none"
+            ) from error
+
+    def log_outcome(self, outcome: Outcome) -> None:
+        """Scores into the summary, a table of predictions, and as artifacts the record and the tables."""
+        import wandb
+
+        run = self.experiment
+        run.summary.update(outcome.scalars())
+        if rows := outcome.predictions():
+            run.log({"predictions": wandb.Table(columns=list(COLUMNS), data=rows)})
+        record = wandb.Artifact(f"record-{run.id}", type="record")
+        questions = [questions_folder(outcome.folder, split) / QUESTIONS for split in (DEV, CALIBRATION)]
+        for path in (outcome.folder / RECORD, *questions):
+            if path.is_file():
+                record.add_file(str(path), name=path.relative_to(outcome.folder).as_posix())
+        run.log_artifact(record)
+        tables = wandb.Artifact(f"tables-{run.id}", type="tables")
+        for suffix, form in (("md", "markdown"), ("tex", "latex"), ("csv", "csv")):
+            with tables.new_file(f"table.{suffix}", encoding="utf-8") as file:
+                file.write(outcome.tables(form))
+        run.log_artifact(tables)
+
+    def finalize(self, status: str) -> None:
+        """Finish the run, with an exit code other than 0 unless ``status`` is "success"."""
+        if self._experiment is not None:
+            code = {"success": None, "aborted": 255}.get(status, 1)  # 255: "killed" in the workspace
+            self._experiment.finish(exit_code=code)
 
 
 @contextmanager
-def wandb_logger(
-    settings: Logger, folder: Path, *, name: str, group: str, config: dict[str, Any]
-) -> Iterator[WandbLogger]:
-    """A Lightning logger whose run is finished in every case, as failed where an error passes through.
+def open_logger(config: Config, folder: Path, trusted: Sequence[str] = TRUSTED) -> Iterator[RunLogger | None]:
+    """The logger that the config names, or None; finalized as the body ends.
 
-    ``group`` counts where no sweep names its own (WANDB_RUN_GROUP). Only rank 0 starts a run. Offline is
-    asked for by the run's own mode: Lightning's ``offline=True`` would set the mode of the whole process
-    and so of every later run. UnavailableError where wandb refuses to start one.
+    Its status is "success", "failed" for an error and "aborted" for an interrupt. UnavailableError where it
+    cannot be started.
     """
-    mode = os.environ.get("WANDB_MODE") or settings.mode
-    if mode == "auto":
-        mode = "online" if logged_in() else "offline"
-    run = None
-    if getattr(rank_zero_only, "rank", 0) == 0:
-        try:
-            run = wandb.init(
-                project=settings.project,
-                name=name,
-                group=os.environ.get("WANDB_RUN_GROUP") or group,
-                tags=settings.tags,
-                config=config,
-                dir=folder,
-                mode=mode,  # type: ignore[arg-type]
-                reinit="create_new",
-            )
-        except wandb.Error as error:
-            said = " ".join(str(error).split())
-            raise UnavailableError(
-                f"logger=wandb: no run could be started, mode {mode} ({said});"
-                " try wandb login, logger.mode=offline or logger=none"
-            ) from error
+    logger = _start(config, folder, trusted)
+    if logger is None:
+        yield None
+        return
+    status: Literal["success", "failed", "aborted"] = "aborted"
     try:
-        yield WandbLogger(experiment=run)
-    except BaseException:
-        if run is not None:
-            run.finish(exit_code=1)
+        logger.log_hyperparams(asdict(config))
+        yield logger
+        status = "success"
+    except Exception:
+        status = "failed"
         raise
-    if run is not None:
-        run.finish()
+    finally:
+        logger.close(status)
 
 
-def log_results(run: Any, results: Results) -> None:
-    """Scores into the summary, a table of predictions, and as artifacts the record and the run's tables."""
-    run.summary.update(results.scalars())
-    if rows := results.predictions():
-        run.log({"predictions": wandb.Table(columns=list(COLUMNS), data=rows)})
-    record = wandb.Artifact(f"record-{run.id}", type="record")
-    kept = [questions_folder(results.folder, split) / QUESTIONS for split in (DEV, CALIBRATION)]
-    for path in (results.folder / RECORD, *kept):
-        if path.is_file():
-            record.add_file(str(path), name=path.relative_to(results.folder).as_posix())
-    run.log_artifact(record)
-    tables = wandb.Artifact(f"tables-{run.id}", type="tables")
-    for suffix, form in (("md", "markdown"), ("tex", "latex"), ("csv", "csv")):
-        with tables.new_file(f"table.{suffix}", encoding="utf-8") as file:
-            file.write(results.tables(form))
-    run.log_artifact(tables)
+def check_logger(
+    section: Mapping[str, Any], trusted: Sequence[str] = TRUSTED
+) -> tuple[type[lightning.logger.Logger], dict[str, Any]] | None:
+    """The class that ``section`` names and its checked arguments; None where it names none.
+
+    Starts nothing. ConfigError for what is no logger and for wrong arguments, UnavailableError where the
+    logger's package is not installed.
+    """
+    if section["_target_"] is None:
+        return None
+    target = locate(section["_target_"], (*trusted, LIGHTNING))
+    if not issubclass(target, lightning.logger.Logger):
+        raise ConfigError(f"logger._target_: {target.__name__} is no subclass of Lightning's Logger")
+    settings = arguments(target, section, (), where="logger", descriptive=("_target_",))
+    for base in target.__mro__:
+        module, install = PACKAGES.get(base.__name__, (None, None))
+        if module is not None and importlib.util.find_spec(module) is None:
+            raise UnavailableError(
+                f"{target.__name__}: {module} is not installed; pip install {install}, or logger=none"
+            )
+    return target, settings
+
+
+def _start(config: Config, folder: Path, trusted: Sequence[str]) -> RunLogger | None:
+    checked = check_logger(config.logger, trusted)
+    if checked is None:
+        return None
+    target, settings = checked
+    places = {
+        "{folder}": str(folder.absolute()),
+        "{name}": f"{config.model.get('name')}-s{config.seed}",
+        "{group}": os.environ.get("WANDB_RUN_GROUP") or config.name,
+    }
+    with isolate_rng(include_cuda=torch.cuda.is_initialized()):
+        try:
+            logger = target(**_filled(settings, places))
+            _ = getattr(logger, "experiment", None)  # where most loggers begin their run
+        except QaArchError:
+            raise
+        except TypeError as error:
+            raise ConfigError(f"logger: {target.__name__} does not take these arguments ({error})") from error
+        except Exception as error:
+            raise UnavailableError(
+                f"{target.__name__} could not be started ({_line(error)}); try logger=none"
+            ) from error
+    return RunLogger(logger)
+
+
+def _filled(value: Any, places: Mapping[str, str]) -> Any:
+    """``value`` with the placeholders in its texts replaced."""
+    if isinstance(value, dict):
+        return {key: _filled(item, places) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_filled(item, places) for item in value]
+    for name, text in places.items() if isinstance(value, str) else ():
+        value = value.replace(name, text)
+    return value
+
+
+def _log_outcome(logger: Any, outcome: Outcome) -> None:
+    if hasattr(logger, "log_outcome"):
+        logger.log_outcome(outcome)
+        return
+    epochs = outcome.record.epochs
+    logger.log_metrics(outcome.scalars(), epochs[-1]["step"] if epochs else None)
+    if isinstance(logger, lightning.TensorBoardLogger):
+        logger.experiment.add_text("table", outcome.tables("markdown"))
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def logged_in() -> bool:
-    """Whether a wandb key is at hand, in the environment or in the netrc file, without asking for one."""
+    """Whether a wandb key is at hand, in the environment or in the netrc file, without asking for it."""
     if os.environ.get("WANDB_API_KEY"):
         return True
     try:

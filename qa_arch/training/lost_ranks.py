@@ -1,4 +1,4 @@
-"""A run whose other rank is gone ends, where it would wait for it for half an hour.
+"""Ends a run whose other rank is gone, where it would wait for that rank for half an hour.
 
 In the middle of a step rank 0 notices by itself that a connection is closed. While the ranks are still
 meeting there is no connection, and the wait is inside torch, out of reach of an exception.
@@ -32,7 +32,7 @@ class Process(Protocol):
 
 @contextmanager
 def ended_when_lost(others: Sequence[Process], folder: Path, notice: float = NOTICE) -> Iterator[None]:
-    """End this process, with a word in the record, where one of ``others`` fails and the body hangs on."""
+    """End this process, its status recorded, where a process of ``others`` fails and the body hangs."""
     over = threading.Event()
     watch = threading.Thread(target=_watch, args=(others, folder, notice, over), daemon=True)
     watch.start()
@@ -44,7 +44,7 @@ def ended_when_lost(others: Sequence[Process], folder: Path, notice: float = NOT
 
 
 def rank_out_of_memory(others: Sequence[Process], patience: float = ENDING) -> int | None:
-    """Which of ``others``, ranks 1 and on, had no memory left; waits while some of them are ending."""
+    """The rank, of ``others`` (1 and on), that ran out of memory; waits while some of them are ending."""
     until = time.monotonic() + patience
     while True:
         codes = [process.poll() for process in others]
@@ -61,15 +61,15 @@ def _watch(others: Sequence[Process], folder: Path, notice: float, over: threadi
         lost = {rank: code for rank, code in codes.items() if code}
         if not lost or over.wait(notice):
             continue
-        status, said = _explain(lost)
-        replace(read_record(folder), status=status, error=f"{said} and rank 0 waited for it").write(folder)
+        status, error = _explain(lost)
+        replace(read_record(folder), status=status, error=f"{error} and rank 0 waited for it").write(folder)
         for process in others:
             process.kill()
         os._exit(1)
 
 
 def _explain(lost: Mapping[int, int]) -> tuple[Status, str]:
-    """What becomes of the run, and why; ``lost``: exit codes by rank. A rank may be lost by another's end."""
+    """The run's status and error; ``lost``: exit codes by rank. A rank may be lost by another's end."""
     for rank, code in lost.items():
         if code == OUT_OF_MEMORY:
             return "oom", f"rank {rank} ran out of memory"

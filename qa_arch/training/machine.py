@@ -26,12 +26,12 @@ PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
 def uses_gpu(settings: Trainer) -> bool:
     """Whether the run computes on a GPU; ConfigError where one is demanded and there is none."""
-    found = torch.cuda.is_available()
-    if settings.accelerator == "gpu" and not found:
+    available = torch.cuda.is_available()
+    if settings.accelerator == "gpu" and not available:
         raise ConfigError("trainer.accelerator: gpu, but torch sees no CUDA device; use trainer=cpu")
-    if settings.precision == "fp16" and not found:
+    if settings.precision == "fp16" and not available:
         raise ConfigError("trainer.precision: fp16 needs a GPU; use bf16 or fp32 on a CPU")
-    return found and settings.accelerator != "cpu"
+    return available and settings.accelerator != "cpu"
 
 
 def resolve(settings: Trainer, *, gpu: bool) -> Trainer:
@@ -57,7 +57,7 @@ def has_bitsandbytes() -> bool:
 
 
 def describe(gpu: bool) -> dict[str, Any]:
-    """The device in words and the cores and threads beside it."""
+    """The device's kind and name, the cores and threads of the machine, and the GPU's memory."""
     about: dict[str, Any] = {
         "kind": "cuda" if gpu else "cpu",
         "name": torch.cuda.get_device_name() if gpu else processor(),
@@ -70,7 +70,7 @@ def describe(gpu: bool) -> dict[str, Any]:
 
 
 def reset_peak(gpu: bool) -> None:
-    """Forget the peak, which would otherwise be an earlier run's in the same process."""
+    """Reset the memory peak, which would otherwise be an earlier run's in the same process."""
     if gpu:
         torch.cuda.reset_peak_memory_stats()
     else:
@@ -92,7 +92,7 @@ def peak_memory_mb(gpu: bool) -> float:
 
 
 def resident_bytes() -> int:
-    """Bytes of this process that are in memory now; where /proc does not tell, the most there ever were."""
+    """Bytes of this process that are in memory now; without /proc, the peak so far."""
     statm = Path("/proc/self/statm")
     if statm.exists():
         return int(statm.read_text(encoding="ascii").split()[1]) * resource.getpagesize()

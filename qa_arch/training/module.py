@@ -51,6 +51,8 @@ class TrainingModule(pl.LightningModule):
         self.train_sums = torch.zeros(2, dtype=torch.float64)
         """Sum of losses and number of windows of this epoch so far, on this rank. Not a buffer: DDP
         would put rank 0's over those of the others."""
+        self.gradient_norm: torch.Tensor | None = None
+        """Of the last step, before clipping."""
 
     def configure_model(self) -> None:
         if isinstance(self.trainer.strategy, ModelParallelStrategy):
@@ -87,7 +89,7 @@ class TrainingModule(pl.LightningModule):
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         # Not Lightning's clipping, which refuses fused optimizers without need; DeepSpeed has its own.
         if self.optim.clip and self.trainer.gradient_clip_val is None:
-            torch.nn.utils.clip_grad_norm_(self.parameters(), self.optim.clip)
+            self.gradient_norm = torch.nn.utils.clip_grad_norm_(self.parameters(), self.optim.clip)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         if batch_idx == 0:

@@ -13,7 +13,7 @@ Optimizer = Literal["adamw", "adamax"]
 
 
 class HasDepth(Protocol):
-    """An encoder that can say how deep a parameter lies: 0 = embeddings, then the layers."""
+    """An encoder with layers: ``depth_of`` a parameter is 0 for embeddings, then the layer from 1."""
 
     def depth_of(self, name: str) -> int: ...
 
@@ -26,16 +26,19 @@ def parameter_groups(
     weight_decay: float,
     layer_decay: float,
 ) -> list[dict]:
-    """One group for each (learning rate, decay) pair of the trainable parameters.
+    """A group for each (learning rate, decay) pair of the trainable parameters.
 
     Encoder layers get ``lr * layer_decay ** (layers above)`` (Howard & Ruder 2018), everything else
-    ``head_lr``; biases and norms (one axis) are not decayed.
+    ``head_lr``; biases and norms (one axis) are not decayed. The ``name`` of a group tells what shares its
+    rate: ``encoder`` or, under layer decay, ``embeddings`` and ``layer_1`` and on; ``head``; or several,
+    such as ``encoder-head``.
     """
     encoder = getattr(model, "encoder", None)
     inside = {id(p): name for name, p in encoder.named_parameters()} if encoder is not None else {}
     depths = {key: encoder.depth_of(name) for key, name in inside.items()} if encoder is not None else {}
     top = max(depths.values(), default=0)
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    names: dict[float, list[str]] = {}
     for parameter in model.parameters():
         if not parameter.requires_grad:
             continue
@@ -43,7 +46,25 @@ def parameter_groups(
         rate = lr * layer_decay ** (top - depths[key]) if key in depths else (head_lr or lr)
         decay = weight_decay if parameter.ndim > 1 else 0.0
         groups.setdefault((rate, decay), []).append(parameter)
-    return [{"params": params, "lr": rate, "weight_decay": decay} for (rate, decay), params in groups.items()]
+        names.setdefault(rate, []).append(_name_of(depths.get(key), layer_decay))
+    return [
+        {
+            "params": params,
+            "lr": rate,
+            "weight_decay": decay,
+            "name": "-".join(dict.fromkeys(names[rate])),
+        }
+        for (rate, decay), params in groups.items()
+    ]
+
+
+def _name_of(depth: int | None, layer_decay: float) -> str:
+    """What a parameter belongs to; ``depth`` of the encoder's, None outside it."""
+    if depth is None:
+        return "head"
+    if layer_decay == 1.0:
+        return "encoder"
+    return f"layer_{depth}" if depth else "embeddings"
 
 
 def make_optimizer(

@@ -17,13 +17,13 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from qa_arch.training.callbacks import calibration_scores
+from qa_arch.training.history import calibration_scores
 from qa_arch.training.module import TrainingModule
 
 log = logging.getLogger(__name__)
 EVERY_SECONDS = 30.0
 FIRST_STEP = "first optimizer step done"
-"""Said once: until then a run may only be reading data and building its model."""
+"""Logged once: until then a run may only be reading data and building its model."""
 
 
 class TrainingProgress(pl.Callback):
@@ -40,7 +40,7 @@ class TrainingProgress(pl.Callback):
         self.bar = _bar(console) if live and console.is_terminal else None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._begin(trainer)  # an epoch that is gone on with has no start of its own
+        self._begin(trainer)  # a resumed epoch does not start anew
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._begin(trainer)
@@ -91,7 +91,7 @@ class TrainingProgress(pl.Callback):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         scores, self.scores = self.scores, {}
         if trainer.is_global_zero:
-            said = ", ".join(
+            listed = ", ".join(
                 f"{key.removeprefix('calibration_')} {value:.2f}" for key, value in scores.items()
             )
             self._stop()  # or the line below would be written into the bar
@@ -99,7 +99,7 @@ class TrainingProgress(pl.Callback):
                 "%s done in %s; calibration: %s",
                 self._title(trainer),
                 _clock(time.perf_counter() - self.begun),
-                said or "none",
+                listed or "none",
             )
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

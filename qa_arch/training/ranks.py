@@ -30,7 +30,7 @@ from qa_arch.training.fitting import fit
 from qa_arch.training.lost_ranks import OUT_OF_MEMORY, ended_when_lost, rank_out_of_memory
 
 PATIENCE = 300.0
-"""Seconds that the other ranks have to end once rank 0 has: on a machine with more to do they need them."""
+"""Seconds that the other ranks have to end once rank 0 has; a busy machine may need them."""
 
 
 def world_size(settings: Trainer, *, gpu: bool) -> int:
@@ -55,13 +55,13 @@ def other_ranks(
         finally:
             _leave_group()
         return
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": str(world)}
+    rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": str(world)}
     before = dict(os.environ)
     arguments = (str(folder), "resume" if resume else "anew", *trusted)
     others: list[subprocess.Popen | _Spawned] = []
     try:
         for rank in range(1, world):
-            os.environ.update(meeting, LOCAL_RANK=str(rank))
+            os.environ.update(rendezvous, LOCAL_RANK=str(rank))
             others.append(_Spawned(*arguments) if spawn else _program(*arguments))
         os.environ.update(LOCAL_RANK="0")
         with ended_when_lost(others, folder):
@@ -76,7 +76,7 @@ def other_ranks(
         for process in others:
             process.kill()
             process.wait()
-        for name in (*meeting, "LOCAL_RANK"):  # else a later run in this process takes itself for a rank
+        for name in (*rendezvous, "LOCAL_RANK"):  # else a later run in this process takes itself for a rank
             os.environ.pop(name, None)
         os.environ.update(before)
         _leave_group()
@@ -89,7 +89,7 @@ def _program(*arguments: str) -> subprocess.Popen:
 
 
 class _Spawned:
-    """A rank as a process that ``multiprocessing`` spawns: what a caller that is a notebook can offer."""
+    """A rank as a process that ``multiprocessing`` spawns, as a notebook can."""
 
     def __init__(self, *arguments: str) -> None:
         context = multiprocessing.get_context("spawn")
@@ -125,7 +125,7 @@ def _free_port() -> int:
 
 
 def main(folder: str, how: str, *trusted: str) -> None:
-    """What one of the other ranks does: the same run, of which rank 0 alone writes."""
+    """Train as a rank other than 0, which alone writes: the program behind ``other_ranks``."""
     config = validate(read_record(folder).config)
     try:
         follow(config, Path(folder), resume=how == "resume", trusted=trusted)

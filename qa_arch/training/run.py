@@ -27,7 +27,8 @@ from qa_arch.tasks.base import Parts
 from qa_arch.training import machine, strategies
 from qa_arch.training.checkpoint import LAST
 from qa_arch.training.fitting import Fit, fit
-from qa_arch.training.mirrors import Results, mirrored
+from qa_arch.training.loggers import RunLogger, check_logger, open_logger
+from qa_arch.training.outcome import Outcome
 from qa_arch.training.ranks import other_ranks, world_size
 
 log = logging.getLogger(__name__)
@@ -79,6 +80,7 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str]) -> No
     gpu = machine.uses_gpu(config.trainer)
     config = replace(config, trainer=machine.resolve(config.trainer, gpu=gpu))
     strategies.require(config.trainer, gpu=gpu)
+    check_logger(config.logger, trusted)
     machine.reset_peak(gpu)
     machine.seed_everything(config.seed)
     begun = time.perf_counter()
@@ -101,7 +103,7 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str]) -> No
         parameters=asdict(parameter_blocks(parts.model)),
     )
     task.save(run.folder / MODEL, parts)
-    with mirrored(config, run.folder) as mirror:
+    with open_logger(config, run.folder, trusted) as logger:
         ranks = other_ranks(
             world,
             run.folder,
@@ -109,10 +111,9 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str]) -> No
             trusted=trusted,
             spawn=config.trainer.strategy == "ddp_spawn",
         )
-        _fit_and_score(
-            config, run, parts, ranks, logger=mirror.logger, resume=resume, trusted=trusted, begun=begun
-        )
-        mirror.results(Results(run.record, run.folder, parts.sets.get("dev")))
+        _fit_and_score(config, run, parts, ranks, logger=logger, resume=resume, trusted=trusted, begun=begun)
+        if logger is not None:
+            logger.log_outcome(Outcome(run.record, run.folder, parts.sets.get("dev")))
 
 
 def _fit_and_score(
@@ -121,7 +122,7 @@ def _fit_and_score(
     parts: Parts,
     ranks: AbstractContextManager[None],
     *,
-    logger: Any,
+    logger: RunLogger | None,
     resume: bool,
     trusted: Sequence[str],
     begun: float,

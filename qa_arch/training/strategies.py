@@ -21,7 +21,7 @@ SHARDED = ("fsdp", "deepspeed")
 
 
 def name_of(settings: Trainer, world: int) -> str:
-    """What a record says: ``single`` for one process, or the strategy."""
+    """The strategy as recorded; ``single`` for one process."""
     if settings.strategy in SHARDED:
         return settings.strategy
     return "single" if world == 1 else "ddp" if settings.strategy == "auto" else settings.strategy
@@ -29,10 +29,10 @@ def name_of(settings: Trainer, world: int) -> str:
 
 def require(settings: Trainer, *, gpu: bool) -> None:
     """Raise ConfigError or UnavailableError where the strategy cannot work here; nothing is loaded yet."""
-    found = max(1, torch.cuda.device_count()) if gpu and launched() is None else None
-    if found is not None and isinstance(settings.devices, int) and settings.devices > found:
+    count = max(1, torch.cuda.device_count()) if gpu and launched() is None else None
+    if count is not None and isinstance(settings.devices, int) and settings.devices > count:
         raise ConfigError(
-            f"trainer.devices: {settings.devices}, but {found} GPU{'s are' if found > 1 else ' is'} to be"
+            f"trainer.devices: {settings.devices}, but {count} GPU{'s are' if count > 1 else ' is'} to be"
             " seen here; ask for no more, or trainer.devices=auto"
         )
     if settings.strategy not in SHARDED:
@@ -68,7 +68,7 @@ def build(name: str, *, world: int) -> Any:
 def shard(model: nn.Module, mesh: DeviceMesh) -> None:
     """Give each rank its share of every parameter (FSDP2), gathered layer by layer as it is needed.
 
-    Zhao et al. 2023, "PyTorch FSDP"; the layers are those of the encoder, the rest is one more group.
+    Zhao et al. 2023, "PyTorch FSDP"; each layer of the encoder is a group, and the rest is the last.
     """
     encoder = getattr(model, "encoder", None)
     for layer in encoder.layers() if isinstance(encoder, Encoder) else ():
@@ -77,6 +77,6 @@ def shard(model: nn.Module, mesh: DeviceMesh) -> None:
 
 
 def whole_weights(strategy: Any) -> dict[str, torch.Tensor]:
-    """The trained model's weights on rank 0, gathered from all ranks, each of which has to ask."""
+    """The trained model's weights on rank 0, gathered from all ranks, each of which has to call this."""
     state = strategy.lightning_module_state_dict()
     return {name.removeprefix("model."): value for name, value in state.items() if name.startswith("model.")}

@@ -1,4 +1,4 @@
-"""``qa-arch wandb sync``: which folders are sent, by which command, and what is said where nothing can be."""
+"""``qa-arch wandb sync``: which folders are sent, by which command, and the error where nothing can be."""
 
 from __future__ import annotations
 
@@ -57,9 +57,11 @@ def test_options_are_handed_on(runs, sent):
 
 
 def test_wandbs_own_program_takes_these_options():
-    said = subprocess.run([sys.executable, "-m", "wandb", "sync", "--help"], capture_output=True, text=True)
+    process = subprocess.run(
+        [sys.executable, "-m", "wandb", "sync", "--help"], capture_output=True, text=True
+    )
     for option in ("--project", "--entity", "--include-synced"):
-        assert option in said.stdout
+        assert option in process.stdout
 
 
 def test_a_dry_run_names_the_folders_and_sends_nothing(runs, sent, capsys):
@@ -75,9 +77,9 @@ def test_a_failure_of_wandb_is_ours(runs, sent, capsys):
 
 
 @pytest.mark.parametrize(
-    ("place", "said"), [("runs/c", "logger=wandb and no login"), ("runs/none", "no such run or folder")]
+    ("place", "message"), [("runs/c", "logger=wandb and no login"), ("runs/none", "no such run or folder")]
 )
-def test_nothing_there(runs, sent, capsys, place, said):
+def test_nothing_there(runs, sent, capsys, place, message):
     assert main(["wandb", "sync", str(runs.parent / place)]) == 5
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert sent == []

@@ -54,6 +54,7 @@ def test_the_neutral_ones_are_these_and_exist():
         "trainer.progress",
         "trainer.checkpoint_minutes",
         "trainer.eval_batch_size",
+        "trainer.log_every",
     }
     known = {".".join(path) for path in leaves(PLAIN)}
     assert all(any(leaf == key or leaf.startswith(f"{key}.") for leaf in known) for key in NEUTRAL)

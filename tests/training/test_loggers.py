@@ -1,76 +1,465 @@
-"""The mirror of a run in wandb: offline, one folder a run, finished whatever happens."""
+"""Loggers of whole runs: what each service holds, how its run ends, and that none costs a run anything."""
 
 from __future__ import annotations
 
-import pytest
+import csv
+import importlib.util
+import sys
+from dataclasses import replace
+from pathlib import Path
 
-from qa_arch.config.schema import Logger
-from qa_arch.errors import UnavailableError
-from qa_arch.training import loggers
+import pytest
+import stub_loggers
+import torch
+import wandb
+from pytorch_lightning import loggers as lightning
+
+from qa_arch.config.target import TRUSTED
+from qa_arch.data.squad import open_set
+from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.results.record import read_record
+from qa_arch.training import loggers, spans
+from qa_arch.training.history import History
+from qa_arch.training.loggers import check_logger, open_logger
+from qa_arch.training.module import Task
+from qa_arch.training.outcome import COLUMNS, Outcome
+from qa_arch.training.run import train
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.usefixtures("offline_wandb"),
 ]
+STUBS = (*TRUSTED, "stub_loggers")
 
 
-def open_logger(tmp_path, name: str):
-    settings = Logger(name="wandb", mode="auto", project="tests", tags=[])
-    return loggers.wandb_logger(settings, tmp_path, name=name, group="tests", config={"seed": 1})
+@pytest.fixture(scope="module")
+def offline_runs():
+    """``offline_runs(folder)`` of the reader beside this file."""
+    spec = importlib.util.spec_from_file_location("wandb_files", Path(__file__).with_name("wandb_files.py"))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # its dataclasses look themselves up there
+    spec.loader.exec_module(module)
+    return module.offline_runs
 
 
-def test_a_run_is_finished_after_success_and_after_failure(tmp_path, monkeypatch):
-    codes, ids = [], set()
-
-    def mirror(name: str, error: Exception | None = None) -> None:
-        with open_logger(tmp_path, name) as logger:
-            run = logger.experiment
-            monkeypatch.setattr(run, "finish", _counting(run.finish, codes))
-            ids.add(run.id)
-            logger.log_metrics({"loss": 1.0}, step=1)
-            if error:
-                raise error
-
-    mirror("good")
-    with pytest.raises(RuntimeError, match="broke"):
-        mirror("bad", RuntimeError("broke"))
-    assert codes == [None, 1]
-    assert len(list((tmp_path / "wandb").glob("offline-run-*"))) == len(ids) == 2
+@pytest.fixture
+def calls(monkeypatch):
+    """The calls that the stubs of this test get."""
+    noted: list = []
+    monkeypatch.setattr(stub_loggers, "calls", noted)
+    return noted
 
 
-def _counting(finish, codes: list):
-    def counted(exit_code=None):
-        codes.append(exit_code)
-        finish(exit_code)
+@pytest.fixture
+def train_with_stub(configure, tmp_path, calls):
+    """Train with a logger of ``stub_loggers``."""
 
-    return counted
+    def run(*overrides: str, target: str = "Recorder", name: str = "run", resume: bool = False, **arguments):
+        section = {"_target_": f"stub_loggers.{target}", **arguments}
+        config = replace(configure(*overrides), logger=section)
+        return train(config, folder=tmp_path / name, resume=resume, trusted=STUBS)
+
+    return run
 
 
-def test_only_rank_0_starts_one(tmp_path, monkeypatch):
+def curve(run, name):
+    return [row[name] for row in run.history if name in row]
+
+
+def raise_after_epoch(monkeypatch, error: BaseException) -> None:
+    """Let runs end with ``error`` once their first epoch is logged."""
+    logged = History.on_train_epoch_end
+
+    def breaks(self, trainer, pl_module):
+        logged(self, trainer, pl_module)
+        raise error
+
+    monkeypatch.setattr(History, "on_train_epoch_end", breaks)
+
+
+ENDS = [
+    pytest.param(None, "success", id="success"),
+    pytest.param(RuntimeError("broke"), "failed", id="failure"),
+    pytest.param(KeyboardInterrupt(), "aborted", id="interrupt"),
+]
+
+
+@pytest.fixture
+def ended(monkeypatch, run_training, tmp_path):
+    """Train to an end that ``error`` brings; the folder, and the loggers finalized with their statuses."""
+
+    def run(logger: str, service: type, error: BaseException | None, *overrides: str):
+        finalized: list = []
+        finalize = service.finalize
+
+        def noting(self, status):
+            finalized.append((self, status))
+            finalize(self, status)
+
+        monkeypatch.setattr(service, "finalize", noting)
+        if error is None:
+            run_training(f"logger={logger}", "trainer.epochs=1", *overrides)
+        else:
+            raise_after_epoch(monkeypatch, error)
+            with pytest.raises(type(error)):
+                run_training(f"logger={logger}", "trainer.epochs=1", *overrides)
+        assert len(read_record(tmp_path / "run").epochs) == 1
+        return tmp_path / "run", finalized
+
+    return run
+
+
+@pytest.mark.parametrize(("error", "status"), ENDS)
+def test_wandb_is_finished_with_its_exit_code(ended, offline_runs, error, status):
+    folder, finalized = ended("wandb", loggers.WandbLogger, error)
+    assert [status for _, status in finalized] == [status]
+    (run,) = offline_runs(folder)
+    assert run.exit_code == {"success": 0, "failed": 1, "aborted": 255}[status]
+    assert len(curve(run, "train_loss")) == 1
+
+
+@pytest.mark.parametrize(("error", "status"), ENDS)
+def test_event_files_are_closed(ended, error, status):
+    reading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    folder, finalized = ended("tensorboard", lightning.TensorBoardLogger, error)
+    ((logger, found),) = finalized
+    assert found == status
+    assert logger.experiment.all_writers is None
+    events = reading.EventAccumulator(str(folder / "tensorboard"))
+    events.Reload()
+    assert len(events.Scalars("train_loss")) == 1
+
+
+@pytest.mark.parametrize(("error", "status"), ENDS)
+def test_a_csv_file_has_every_entry(ended, error, status):
+    folder, finalized = ended("csv", lightning.CSVLogger, error, "trainer.log_every=2")
+    assert [status for _, status in finalized] == [status]
+    with (folder / "csv/version_0/metrics.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    (epoch,) = read_record(folder).epochs
+    assert [float(row["train_loss"]) for row in rows if row["train_loss"]] == [epoch["train_loss"]]
+    steps = [int(row["step"]) for row in rows if row["step/gradient_norm"]]
+    assert steps == list(range(2, epoch["step"] + 1, 2))
+    assert any(row.get("dev/calibrated/f1") for row in rows) == (error is None)
+    assert (folder / "csv/version_0/hparams.yaml").is_file()
+
+
+@pytest.mark.parametrize(("error", "status"), ENDS)
+def test_mlflow_ends_with_a_status_of_its_own(ended, error, status):
+    pytest.importorskip("sqlalchemy", reason="MLflow's own store needs sqlalchemy (the extra mlflow)")
+    tracking = pytest.importorskip("mlflow.tracking", reason="needs the extra mlflow")
+    folder, finalized = ended("mlflow", lightning.MLFlowLogger, error, "trainer.log_every=2")
+    assert len(finalized) == 1
+    client = tracking.MlflowClient(f"sqlite:///{folder}/mlflow.db")
+    experiment = client.get_experiment_by_name("debug")
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.info.status == {"success": "FINISHED", "failed": "FAILED", "aborted": "KILLED"}[status]
+    assert run.info.run_name == "bert-s13"
+    assert run.data.params["trainer/log_every"] == "2"
+    assert len(client.get_metric_history(run.info.run_id, "train_loss")) == 1
+    assert ("dev/calibrated/f1" in run.data.metrics) == (error is None)
+
+
+@pytest.mark.parametrize(("error", "status"), ENDS)
+def test_mlflow_without_its_package(train_with_stub, monkeypatch, calls, error, status):
+    monkeypatch.delitem(loggers.PACKAGES, "MLFlowLogger")
+    if error is None:
+        train_with_stub("trainer.epochs=1", target="NoMLFlow")
+    else:
+        raise_after_epoch(monkeypatch, error)
+        with pytest.raises(type(error)):
+            train_with_stub("trainer.epochs=1", target="NoMLFlow")
+    ends = [value for call, value in calls if call == "set_terminated"]
+    assert ends == [{"success": "FINISHED", "failed": "FAILED", "aborted": "KILLED"}[status]]
+    assert calls[-1][0] == "set_terminated"
+
+
+def test_wandb_has_curves_predictions_and_tables(run_training, offline_runs, few_questions, monkeypatch):
+    monkeypatch.setenv("WANDB_RUN_GROUP", "sweep-1")
+    done = run_training("logger=wandb", "logger.tags=[mine]", "trainer.epochs=2", "name=trial")
+    questions = spans_of(few_questions)
+    (run,) = offline_runs(done.folder)
+    assert run.exit_code == 0
+    assert (run.name, run.group, run.project, run.tags) == ("bert-s13", "sweep-1", "qa_arch", ["mine"])
+    assert run.config["trainer"]["epochs"] == 2
+    for name in ("train_loss", "calibration_loss", "calibration_f1"):
+        assert curve(run, name) == pytest.approx([epoch[name] for epoch in done.record.epochs])
+    scores = done.record.scores["dev"]["calibrated"]
+    assert run.summary["dev/calibrated/f1"] == pytest.approx(scores["f1"])
+    (shown,) = [row for row in run.history if "predictions/nrows" in row]
+    assert (shown["predictions/nrows"], shown["predictions/ncols"]) == (len(questions), len(COLUMNS))
+    assert run.artifacts["record"] == ["questions.parquet", "run.json", "sets/calibration/questions.parquet"]
+    assert run.artifacts["tables"] == ["table.csv", "table.md", "table.tex"]
+
+
+def test_a_run_that_fails_after_the_fit_is_finished_as_failed(
+    run_training, offline_runs, monkeypatch, tmp_path
+):
+    def breaks(*_, **__):
+        raise RuntimeError("broke while scoring")
+
+    monkeypatch.setattr(spans, "score_splits", breaks)
+    with pytest.raises(RuntimeError, match="broke while scoring"):
+        run_training("logger=wandb", "trainer.epochs=1", name="bad")
+    (run,) = offline_runs(tmp_path / "bad")
+    assert run.exit_code == 1
+    assert len(curve(run, "train_loss")) == 1
+    assert "record" not in run.artifacts
+    assert read_record(tmp_path / "bad").status == "failed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["ddp", "ddp_spawn"])
+def test_several_ranks_are_one_run(run_training, offline_runs, strategy):
+    done = run_training(
+        "logger=wandb",
+        "trainer.epochs=2",
+        "trainer.devices=2",
+        f"trainer={strategy}",
+        "trainer.log_every=2",
+        "optim.clip=0",
+    )
+    (run,) = offline_runs(done.folder)
+    assert run.exit_code == 0
+    assert curve(run, "train_loss") == pytest.approx([epoch["train_loss"] for epoch in done.record.epochs])
+    assert len(curve(run, "step/gradient_norm")) == done.record.epochs[-1]["step"] // 2
+
+
+def test_event_files_hold_the_curves_of_every_epoch(run_training):
+    reading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    done = run_training("logger=tensorboard", "trainer.epochs=3")
+    events = reading.EventAccumulator(str(done.folder / "tensorboard"))
+    events.Reload()
+    for name in ("train_loss", "calibration_loss", "calibration_f1"):
+        found = events.Scalars(name)
+        assert [event.value for event in found] == pytest.approx([e[name] for e in done.record.epochs])
+        assert [event.step for event in found] == [epoch["step"] for epoch in done.record.epochs]
+    (score,) = events.Scalars("dev/calibrated/f1")
+    assert score.value == pytest.approx(done.record.scores["dev"]["calibrated"]["f1"])
+    assert "table/text_summary" in events.Tags()["tensors"]
+
+
+def test_predictions_stand_beside_their_questions(run_training, few_questions):
+    done = run_training("trainer.epochs=1", "logger=none")
+    questions = spans_of(few_questions)
+    rows = [dict(zip(COLUMNS, row, strict=True)) for row in outcome(done, questions).predictions()]
+    assert [row["id"] for row in rows] == [example.id for example in questions.examples]
+    calibrated = done.record.scores["dev"]["calibrated"]
+    assert 100 * sum(row["f1"] for row in rows) / len(rows) == pytest.approx(calibrated["f1"])
+    answered = [row for row in rows if row["prediction"]]
+    assert all(row["exact"] for row in answered if row["prediction"] == row["gold"])
+    assert outcome(done, None).predictions() == []
+
+
+def outcome(done, questions):
+    return Outcome(done.record, done.folder, questions)
+
+
+def spans_of(overrides):
+    (file,) = (word.partition("=")[2] for word in overrides if word.startswith("data.dev="))
+    return open_set(file, name="")
+
+
+def wandb_logger(**settings):
+    return loggers.WandbLogger(**{"project": "tests", **settings})
+
+
+def test_every_wandb_run_has_a_folder_of_its_own(tmp_path):
+    for _ in range(2):
+        logger = wandb_logger(save_dir=str(tmp_path))
+        logger.log_metrics({"loss": 1.0}, step=1)
+        logger.finalize("success")
+    assert len(list((tmp_path / "wandb").glob("offline-run-*"))) == 2
+
+
+def test_only_rank_0_starts_a_wandb_run(tmp_path, monkeypatch):
     monkeypatch.setattr(loggers.rank_zero_only, "rank", 1)
-    monkeypatch.setattr(loggers.wandb, "init", lambda **_: pytest.fail("a run was started"))
-    with open_logger(tmp_path, "other"):
-        pass
+    monkeypatch.setattr(wandb, "init", lambda **_: pytest.fail("a run was started"))
+    wandb_logger(save_dir=str(tmp_path)).finalize("success")
 
 
-def test_a_wandb_that_cannot_be_reached_is_told_with_the_remedy(tmp_path, monkeypatch):
+def test_a_wandb_that_cannot_be_reached_is_an_error_with_the_remedy(configure, tmp_path, monkeypatch):
     def refuses(**_):
-        raise loggers.wandb.errors.CommError("it timed out\n(90 seconds)")
+        raise wandb.errors.CommError("it timed out\n(90 seconds)")
 
-    monkeypatch.setattr(loggers.wandb, "init", refuses)
+    monkeypatch.setattr(wandb, "init", refuses)
     with pytest.raises(UnavailableError, match=r"mode offline \(it timed out \(90 .*logger=none$"):
-        open_logger(tmp_path, "none").__enter__()
+        open_logger(configure("logger=wandb"), tmp_path).__enter__()
 
 
-def test_without_a_login_it_stays_offline(tmp_path, monkeypatch):
+def test_without_a_login_wandb_stays_offline(tmp_path, monkeypatch):
     modes = []
     monkeypatch.delenv("WANDB_MODE")
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.setenv("NETRC", str(tmp_path / "none"))
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(loggers.wandb, "init", lambda mode, **_: modes.append(mode))
-    with open_logger(tmp_path, "offline"):
-        monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
-    with open_logger(tmp_path, "online"):
-        pass
-    assert modes == ["offline", "online"]
+    monkeypatch.setattr(wandb, "init", lambda mode, **_: modes.append(mode))
+    wandb_logger()
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    wandb_logger()
+    wandb_logger(mode="offline")
+    assert modes == ["offline", "online", "offline"]
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"_target_": "os.path.Path"}, "is outside qa_arch, baselines, pytorch_lightning.loggers"),
+        ({"_target_": "pytorch_lightning.Trainer"}, "is outside"),
+        ({"_target_": "stub_loggers.Recorder"}, "if you trust it, add --trust stub_loggers"),
+        ({"_target_": "qa_arch.training.run.Run"}, r"logger\._target_: Run is no subclass"),
+        ({"_target_": "pytorch_lightning.loggers.Nothing"}, "cannot be imported"),
+        (
+            {"_target_": "pytorch_lightning.loggers.CSVLogger", "save_dir": "x", "nmae": "y"},
+            r"unknown setting 'logger\.nmae' \(did you mean 'name'\?\)",
+        ),
+        ({"_target_": "pytorch_lightning.loggers.CSVLogger"}, "logger: CSVLogger also needs save_dir"),
+        (
+            {"_target_": "pytorch_lightning.loggers.CSVLogger", "save_dir": 3},
+            r"logger\.save_dir: 3 is not a text or",
+        ),
+        (
+            {"_target_": "qa_arch.training.loggers.WandbLogger", "project": "x", "mode": "of"},
+            r"logger\.mode: 'of' is not a choice \(known: auto, offline, online\)",
+        ),
+    ],
+)
+def test_wrong_loggers_are_named_before_anything_is_read(configure, tmp_path, section, message):
+    config = replace(configure("data.train=nowhere.json"), logger=section)
+    with pytest.raises(ConfigError, match=message):
+        train(config, folder=tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("logger", "module", "install"),
+    [
+        ("tensorboard", "tensorboard", r"pip install 'qa-arch\[tensorboard\]'"),
+        ("mlflow", "mlflow", r"pip install 'qa-arch\[mlflow\]'"),
+        ("wandb", "wandb", "pip install wandb"),
+    ],
+)
+def test_a_missing_package_is_named_before_anything_is_read(
+    configure, tmp_path, monkeypatch, logger, module, install
+):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == module else find(name))
+    config = configure(f"logger={logger}", "data.train=nowhere.json")
+    with pytest.raises(UnavailableError, match=f"{module} is not installed; {install}, or logger=none$"):
+        train(config, folder=tmp_path / "run")
+
+
+def test_arguments_that_only_the_class_itself_knows(configure, tmp_path):
+    section = {**configure("logger=tensorboard").logger, "no_such": 1}
+    config = replace(configure(), logger=section)
+    with pytest.raises(ConfigError, match="TensorBoardLogger does not take these arguments"):
+        open_logger(config, tmp_path).__enter__()
+
+
+def test_none_is_no_logger_whatever_stands_beside_it(configure, tmp_path):
+    section = {"_target_": None, "mode": "online"}
+    assert check_logger(section) is None
+    with open_logger(replace(configure(), logger=section), tmp_path) as logger:
+        assert logger is None
+
+
+def test_a_service_that_refuses_to_start_ends_the_run_before_it_trains(train_with_stub, calls):
+    with pytest.raises(UnavailableError, match=r"Recorder could not be started \(the service is gone\)"):
+        train_with_stub(fails=["start"])
+    assert [call for call, _ in calls] == ["start"]
+
+
+def test_a_logger_that_fails_costs_nothing_but_the_log(train_with_stub, calls, caplog):
+    fails = ["log_hyperparams", "save", "finalize"]
+    record = train_with_stub("trainer.epochs=4", fails=fails)
+    assert record.status == "ok"
+    warnings = [line for line in caplog.messages if "the service is gone" in line]
+    assert warnings[0] == "Recorder: the service is gone; the run goes on, and its record has everything"
+    assert calls[-1] == ("finalize", "success")
+
+
+def test_a_logger_that_fails_again_and_again_is_left_alone(train_with_stub, calls, caplog):
+    train_with_stub("trainer.epochs=4", fails=["log_hyperparams", "log_metrics"])
+    warnings = [line for line in caplog.messages if "the service is gone" in line]
+    assert len(warnings) == loggers.MOST_FAILURES
+    assert warnings[-1].endswith("; nothing more is logged")
+    assert len(calls) == 1 + loggers.MOST_FAILURES + 1
+    assert calls[-1] == ("finalize", "success")
+
+
+def test_a_logger_changes_nothing_that_is_trained(train_with_stub, run_training, calls):
+    dropout = ("trainer.epochs=2", "model.dropout=0.3", "trainer.log_every=1")
+    without = run_training(*dropout, "logger=none", name="without")
+    train_with_stub(*dropout, name="with")
+    weights = (without.folder.parent / "with/model/model.safetensors").read_bytes()
+    assert weights == without.weights
+    assert len([call for call, _ in calls if call == "log_metrics"]) > without.record.epochs[-1]["step"]
+
+
+def test_placeholders_name_the_runs_own_places(train_with_stub, calls, tmp_path, monkeypatch):
+    train_with_stub("trainer.epochs=1", folder="{folder}/x", note="{name} of {group}")
+    assert calls[0] == ("start", {"folder": f"{tmp_path}/run/x", "note": "bert-s13 of debug"})
+    hyperparameters = [value for call, value in calls if call == "log_hyperparams"]
+    assert [value["trainer"]["epochs"] for value in hyperparameters] == [1]
+    assert read_record(tmp_path / "run").config["logger"]["folder"] == "{folder}/x"
+
+
+def entries(calls) -> list[tuple[int, dict[str, float]]]:
+    """Step and values of each entry inside an epoch."""
+    logged = [value for call, value in calls if call == "log_metrics"]
+    return [(step, values) for step, values in logged if "step/train_loss" in values]
+
+
+@pytest.mark.parametrize("clip", [0.0, 0.05])
+def test_steps_have_loss_gradient_norm_and_rates(train_with_stub, calls, monkeypatch, clip):
+    step, before = Task.training_step, Task.on_before_optimizer_step
+    sums: list[list[float]] = []
+    norms: list[float] = []
+
+    def training_step(self, batch, batch_idx):
+        done = self.train_sums.clone() if batch_idx else torch.zeros(2)
+        loss = step(self, batch, batch_idx)
+        sums.append((self.train_sums - done).tolist())
+        return loss
+
+    def on_before_optimizer_step(self, optimizer):
+        norms.append(torch.cat([p.grad.flatten() for p in self.parameters()]).norm().item())
+        before(self, optimizer)
+
+    monkeypatch.setattr(Task, "training_step", training_step)
+    monkeypatch.setattr(Task, "on_before_optimizer_step", on_before_optimizer_step)
+    layers = ("optim.layer_decay=0.5", "optim.head_lr=4e-3", "optim.schedule=constant", "optim.warmup=0.0")
+    train_with_stub("trainer.epochs=1", "trainer.log_every=2", f"optim.clip={clip}", *layers)
+    logged = entries(calls)
+    assert [step for step, _ in logged] == list(range(2, len(norms) + 1, 2))
+    for step, values in logged:
+        (loss, windows), (more, others) = sums[step - 2 : step]
+        assert values["step/train_loss"] == pytest.approx((loss + more) / (windows + others))
+        assert values["step/gradient_norm"] == pytest.approx(norms[step - 1], rel=1e-5)
+        rates = {key: value for key, value in values.items() if key.startswith("step/lr/")}
+        assert rates == pytest.approx(
+            {"step/lr/embeddings": 5e-4, "step/lr/layer_1": 1e-3, "step/lr/head": 4e-3}
+        )
+
+
+def test_with_accumulation_an_entry_is_one_optimizer_step(train_with_stub, calls):
+    overrides = ("trainer.epochs=1", "trainer.log_every=1", "trainer.accumulate=3", "trainer.batch_size=2")
+    record = train_with_stub(*overrides)
+    assert [step for step, _ in entries(calls)] == list(range(1, record.epochs[0]["step"] + 1))
+
+
+def test_steps_go_on_when_a_run_is_resumed(train_with_stub, calls, monkeypatch):
+    with monkeypatch.context() as patch:
+        raise_after_epoch(patch, RuntimeError("broke"))
+        with pytest.raises(RuntimeError):
+            train_with_stub("trainer.epochs=2", "trainer.log_every=1", "trainer.checkpoint_minutes=1e-9")
+    before = [step for step, _ in entries(calls)]
+    calls.clear()
+    train_with_stub("trainer.epochs=2", "trainer.log_every=1", resume=True)
+    steps = [step for step, _ in entries(calls)]
+    assert steps == list(range(steps[0], 2 * before[-1] + 1))
+    assert 1 < steps[0] <= before[-1] + 1
+
+
+def test_no_entries_between_epochs_where_none_are_wanted(train_with_stub, calls):
+    train_with_stub("trainer.epochs=1", "trainer.log_every=0")
+    assert entries(calls) == []

@@ -86,6 +86,8 @@ def _read(path: Path) -> Offline:
             )
             run.tags = list(record.run.tags)
             run.config |= _items(record.run.config.update)
+        elif kind == "config":
+            run.config |= _items(record.config.update)
         elif kind == "history":
             run.history.append(_items(record.history.item))
         elif kind == "summary":

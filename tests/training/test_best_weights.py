@@ -1,4 +1,4 @@
-"""Which epoch's weights are kept, and when training stops for want of a better one."""
+"""Which epoch has the best weights, and when training stops for want of a better one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from torch import nn
 
-from qa_arch.training.callbacks import KeepBest
+from qa_arch.training.callbacks import BestWeights
 from qa_arch.training.module import TrainingModule
 
 EPOCHS = [
@@ -18,29 +18,29 @@ EPOCHS = [
 ]
 
 
-def fitted(patience: int = 0, **options) -> tuple[KeepBest, list[int], int]:
+def fitted(patience: int = 0, **options) -> tuple[BestWeights, list[int], int]:
     """The callback after the epochs above, the epochs it saved, and how many were trained."""
     saved: list[int] = []
     trainer = SimpleNamespace(current_epoch=0, is_global_zero=True, should_stop=False, callback_metrics={})
     task = TrainingModule.__new__(TrainingModule)
     nn.Module.__init__(task)
     task.model = nn.Linear(1, 1)
-    keep = KeepBest(lambda model: saved.append(trainer.current_epoch), patience, **options)
+    best = BestWeights(lambda model: saved.append(trainer.current_epoch), patience, **options)
     for epoch, metrics in enumerate(EPOCHS):
         trainer.current_epoch, trainer.callback_metrics = epoch, metrics
-        keep.on_validation_end(trainer, task)
+        best.on_validation_end(trainer, task)
         if trainer.should_stop:
-            return keep, saved, epoch + 1
-    return keep, saved, len(EPOCHS)
+            return best, saved, epoch + 1
+    return best, saved, len(EPOCHS)
 
 
 @pytest.mark.parametrize(
     ("select", "saved"), [("f1", [0, 1, 3]), ("exact", [0, 1, 2]), ("loss", [0, 1])], ids=str
 )
 def test_each_rule_keeps_its_own_epoch(select, saved):
-    keep, found, _ = fitted(select=select)
-    assert found == saved
-    assert keep.epoch == saved[-1]
+    best, selected, _ = fitted(select=select)
+    assert selected == saved
+    assert best.epoch == saved[-1]
 
 
 @pytest.mark.parametrize(("select", "patience", "trained"), [("f1", 1, 3), ("loss", 2, 4), ("loss", 1, 3)])

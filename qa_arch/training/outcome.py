@@ -1,0 +1,59 @@
+"""What a finished run hands to its logger: scores as numbers, its row of the table, its predictions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qa_arch.decode.formats import PREDICTIONS
+from qa_arch.results.comparison import comparison
+from qa_arch.results.record import QUESTIONS, RunRecord, read_questions
+from qa_arch.results.render import render
+from qa_arch.types.text import QuestionSet
+
+COLUMNS = ("id", "kind", "question", "gold", "prediction", "exact", "f1", "null_odds", "article")
+"""Of the table of predictions."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The record of a finished run, its folder and the dev set."""
+
+    record: RunRecord
+    folder: Path
+    questions: Any
+    """The dev set, of which a set of SQuAD questions has texts to show; None where it was not opened."""
+
+    def scalars(self) -> dict[str, float]:
+        """Every score by split and operating point, and what the run cost."""
+        cost = {f"seconds/{name}": value for name, value in self.record.seconds.items()}
+        values: dict[str, Any] = {"parameters": self.record.parameters.get("total"), **cost}
+        values["peak_memory_mb"] = self.record.peak_memory_mb
+        for split, points in self.record.scores.items():
+            for point, scores in points.items():
+                values |= {f"{split}/{point}/{name}": value for name, value in scores.items()}
+        return {key: value for key, value in values.items() if type(value) in (int, float)}
+
+    def tables(self, form: str) -> str:
+        """The run's row beside the heuristics, of each scored set."""
+        runs = [(Path(self.folder.name), self.record)]
+        return render([comparison(runs, split=split) for split in self.record.scores], form)
+
+    def predictions(self) -> list[list[Any]]:
+        """A row of ``COLUMNS`` for each question of dev; none where dev was not opened or has no texts."""
+        if not isinstance(self.questions, QuestionSet) or not (self.folder / QUESTIONS).is_file():
+            return []
+        predicted = json.loads((self.folder / PREDICTIONS).read_text(encoding="utf-8"))
+        rows = read_questions(self.folder)
+        places = {id_: place for place, id_ in enumerate(rows["id"])}
+        table = []
+        for example in self.questions.examples:
+            scored: Mapping[str, Any] = {name: rows[name][places[example.id]] for name in rows}
+            gold = " | ".join(dict.fromkeys(answer.text for answer in example.answers))
+            texts = [example.question, gold, predicted[example.id]]
+            figures = [float(scored[name]) for name in ("exact", "f1", "null_odds")]
+            table.append([example.id, example.kind or "", *texts, *figures, example.title])
+        return table
