@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from qa_arch.config.check import Range
 from qa_arch.nn.features import WordFeatures
+from qa_arch.nn.heads import span_logits
 from qa_arch.nn.match_lstm import MatchLSTM
 from qa_arch.nn.pointer import PointerHead, SequenceHead
-from qa_arch.nn.segments import put, put_steps, take
+from qa_arch.nn.segments import put_steps, take
 from qa_arch.nn.text_lstm import TextLSTM
 from qa_arch.nn.words import AnyEncoder
 from qa_arch.types.tensors import Batch, SpanLogits, StepLogits
@@ -108,13 +109,7 @@ class MatchLSTMBoundary(MatchReader):
         )
 
     def forward(self, batch: Batch) -> SpanLogits:
-        scores = self.pointer(*self.read(batch))
-        return SpanLogits(
-            put(scores.start, batch.context, -math.inf),
-            put(scores.end, batch.context, -math.inf),
-            scores.null_start,
-            scores.null_end,
-        )
+        return span_logits(self.pointer(*self.read(batch)), batch.context, batch.context)
 
 
 class MatchLSTMSequence(MatchReader):

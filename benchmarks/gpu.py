@@ -24,10 +24,10 @@ from qa_arch.features.sampler import BucketBatchSampler
 from qa_arch.models.bert_match import BertMatch
 from qa_arch.nn.build import build_encoder
 from qa_arch.nn.encoder import Encoder
+from qa_arch.nn.losses import SpanLoss
 from qa_arch.nn.match_lstm import MatchLSTM
 from qa_arch.nn.recurrence import recur_plain
 from qa_arch.training.datamodule import TrainingData
-from qa_arch.training.losses import span_loss
 from qa_arch.types.tensors import Batch
 
 B, C, Q = 32, 384, 32
@@ -185,7 +185,7 @@ def _step(model: nn.Module) -> Callable[[Batch], None]:
     def step(batch: Batch) -> None:
         assert batch.labels is not None
         with torch.autocast("cuda", torch.bfloat16):
-            loss = span_loss(model(batch), batch.labels).mean()
+            loss = SpanLoss()(model(batch), batch.labels).mean()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()

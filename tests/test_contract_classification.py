@@ -21,10 +21,10 @@ from qa_arch.config.schema import Config, validate
 from qa_arch.data.question_types import CLASSES
 from qa_arch.features.selection import CandidateCollator
 from qa_arch.models.assemble import build_model
+from qa_arch.nn.losses import ChoiceLoss
 from qa_arch.predict import store
 from qa_arch.predict.question_types import classify
 from qa_arch.predict.selection import POINT, ranks, read_scores
-from qa_arch.training.losses import choice_loss
 from qa_arch.training.run import train
 from qa_arch.training.selection.assemble import SelectionParts, assemble
 from qa_arch.types.tensors import SelectionBatch
@@ -123,7 +123,7 @@ def test_the_same_scores_batched_alone_and_padded_further(contender):
 
 def test_a_gradient_reaches_every_trainable_parameter(contender):
     batch, model = contender.batch(), contender.parts.model.train()
-    check_gradients(model, choice_loss(model(batch), batch.right, batch.offered).mean())
+    check_gradients(model, ChoiceLoss()(model(batch), batch).mean())
 
 
 def test_saved_weights_load_to_equal_scores(contender, tmp_path):
@@ -143,7 +143,7 @@ def test_it_learns_four_questions_by_heart(contender):
     parts, batch = contender.parts, contender.batch()
 
     def loss() -> torch.Tensor:
-        return choice_loss(parts.model(batch), batch.right, batch.offered).mean()
+        return ChoiceLoss()(parts.model(batch), batch).mean()
 
     with learned_by_heart(parts.model, loss, steps=80, lr=2e-2):
         found = ranks(parts.sets["train"], read_scores(parts.model, parts.tables["train"], batch_size=3))

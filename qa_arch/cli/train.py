@@ -150,9 +150,11 @@ def _take_devices(raw: dict[str, Any], place: Launched) -> None:
 def _check_models(jobs: Sequence[Job], trusted: Sequence[str]) -> None:
     with uncollected():
         from qa_arch.models.assemble import check_model  # imports torch, so it comes after the cheap checks
+        from qa_arch.nn.losses import build_loss
 
     for job in jobs:
         check_model(job.config.model, trusted, with_vectors=job.config.glove.use)
+        build_loss(job.config, trusted)
 
 
 def _folder(config: Config) -> Path:

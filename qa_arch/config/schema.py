@@ -14,13 +14,21 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_type_hints
 
 from qa_arch.config.check import Range, read
+from qa_arch.config.upgrade import upgraded
 from qa_arch.errors import ConfigError
 
 Share = Annotated[float, Range(0, 1)]
 Positive = Annotated[float, Range(0, above=True)]
 Count = Annotated[int, Range(1)]
 Source = str | list[str]
-TASKS = ("span", "sequence", "selection", "classification")
+DEFAULT_LOSS: Mapping[str, dict[str, Any]] = {
+    "span": {"_target_": "qa_arch.nn.losses.SpanLoss", "null_weight": 1.0, "label_smoothing": 0.0},
+    "sequence": {"_target_": "qa_arch.nn.losses.SequenceLoss"},
+    "selection": {"_target_": "qa_arch.nn.losses.HingeLoss"},
+    "classification": {"_target_": "qa_arch.nn.losses.ChoiceLoss"},
+}
+"""By task: the loss of a config that names none."""
+TASKS = tuple(DEFAULT_LOSS)
 """What a model's YAML may name as its ``task``."""
 SELECTING = ("selection", "classification")
 """Tasks that choose among candidates: answers to a question, or the classes of questions."""
@@ -137,7 +145,7 @@ class Selection:
     """How answers are selected, for models of ``task: selection``."""
 
     margin: Positive = 0.2
-    """By how much the cosine of a right answer must exceed that of a wrong one (the hinge loss)."""
+    """By how much the cosine of a right answer must exceed that of a wrong one (``HingeLoss``)."""
     negatives: Count = 50
     """Wrong answers drawn anew for each pair in each epoch; the hardest of them counts."""
     max_question: Count = 200
@@ -184,6 +192,8 @@ class Config:
     references: dict[str, dict[str, Any]]
     """Heuristics that stand beside the models in every table, by name: a ``_target_`` and its arguments."""
     selection: Selection = field(default_factory=Selection)
+    loss: dict[str, Any] | None = None
+    """A ``_target_`` and its arguments; None = the loss of the model's task (``loss_section``)."""
 
 
 @cache
@@ -192,18 +202,23 @@ def defaults() -> Mapping[str, Any]:
 
     These are the settings that came after the first records, so that an older record says the same.
     """
-    found = {}
+    known = {f.name: f.default for f in fields(Config) if f.default is not MISSING}
     for name, section in get_type_hints(Config).items():
         if is_dataclass(section):
-            for one in fields(section):
-                if one.default is not MISSING:
-                    found[f"{name}.{one.name}"] = one.default
-    return MappingProxyType(found)
+            for setting in fields(section):
+                if setting.default is not MISSING:
+                    known[f"{name}.{setting.name}"] = setting.default
+    return MappingProxyType(known)
+
+
+def loss_section(config: Config) -> Mapping[str, Any]:
+    """The ``_target_`` and arguments of the config's loss: those it names, or the default of its task."""
+    return config.loss or DEFAULT_LOSS[config.model["task"]]
 
 
 def validate(raw: Any) -> Config:
     """The typed config, with the rules that span several settings checked as well."""
-    config = read(Config, raw)
+    config = read(Config, upgraded(raw))
     if config.features.stride >= config.features.max_length - config.features.max_question:
         raise ConfigError(
             f"features.stride: {config.features.stride} leaves no step between windows; it must be below"
@@ -215,6 +230,8 @@ def validate(raw: Any) -> Config:
     if config.model.get("task") not in TASKS:
         known = ", ".join(TASKS)
         raise ConfigError(f"model.task: {config.model.get('task')!r} is not a choice (known: {known})")
+    if config.loss == DEFAULT_LOSS[config.model["task"]]:  # named or left out, it is the same setting
+        config = replace(config, loss=None)
     data = config.data
     if config.trainer.patience and not (data.calibration or data.hold_out_articles or data.hold_out_share):
         raise ConfigError(

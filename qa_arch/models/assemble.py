@@ -24,14 +24,14 @@ def check_model(
     section: Mapping[str, Any], trusted: Sequence[str] = TRUSTED, *, with_vectors: bool = False
 ) -> type[nn.Module]:
     """The class that ``section`` names, after its arguments were checked; loads no weights."""
-    target = locate(section.get("_target_"), trusted)
+    target = locate(section.get("_target_"), trusted, where="model")
     given = given_to(section)
     if not issubclass(target, nn.Module) or not accepts(target, given[0]):
         raise ConfigError(
             f"model._target_: {target.__name__} is no model for task {section.get('task', 'span')}:"
             f" a torch module that takes {given[0]} is wanted"
         )
-    arguments(target, section, given)
+    arguments(target, section, given, trusted=trusted)
     if with_vectors and not accepts(target, "vectors"):
         raise ConfigError(f"glove: {target.__name__} takes no word vectors; use glove=none")
     return target
@@ -53,7 +53,7 @@ def build_model(
     offered = {"encoder": encoder, "vectors": vectors}
     names = given_to(section)
     given = {name: offered[name] for name in names if accepts(target, name)}
-    return target(**given, **arguments(target, section, names))
+    return target(**given, **arguments(target, section, names, trusted=trusted))
 
 
 def given_to(section: Mapping[str, Any]) -> tuple[str, ...]:

@@ -58,6 +58,7 @@ def _ask(asked: Mapping[str, Any], trusted: Sequence[str]) -> None:
 def _first_problem(asked: Mapping[str, Any], trusted: Sequence[str]) -> str | None:
     with uncollected():
         from qa_arch.models.assemble import check_model
+        from qa_arch.nn.losses import build_loss
         from qa_arch.training.machine import uses_gpu
 
     if problem := _missing_devices(asked["pool"] or ()):
@@ -65,7 +66,7 @@ def _first_problem(asked: Mapping[str, Any], trusted: Sequence[str]) -> str | No
     seen: list[Any] = []
     for point in asked["points"]:
         config = validate(point["config"])
-        facts = (config.model, config.glove.use, config.trainer)
+        facts = (config.model, config.loss, config.glove.use, config.trainer)
         if facts in seen:
             continue
         seen.append(facts)
@@ -73,6 +74,7 @@ def _first_problem(asked: Mapping[str, Any], trusted: Sequence[str]) -> str | No
             if asked["here"]:
                 uses_gpu(config.trainer)
             check_model(config.model, trusted, with_vectors=config.glove.use)
+            build_loss(config, trusted)
         except QaArchError as error:
             return f"{point['title']}: {error}"
     return None

@@ -29,6 +29,7 @@ from qa_arch.features.template import probe
 from qa_arch.models.assemble import build_model
 from qa_arch.nn.build import build_encoder
 from qa_arch.nn.known import resolve
+from qa_arch.nn.losses import Loss, build_loss
 from qa_arch.nn.words import AnyEncoder
 from qa_arch.predict.store import vector_tensor
 from qa_arch.types.text import QuestionSet
@@ -54,6 +55,7 @@ class Parts:
     encoder: AnyEncoder
     vectors: WordVectors | None
     model: nn.Module
+    loss: Loss
 
 
 def assemble(config: Config, trusted: Sequence[str] = TRUSTED) -> Parts:
@@ -71,7 +73,8 @@ def assemble(config: Config, trusted: Sequence[str] = TRUSTED) -> Parts:
         log.info("%s: %d questions, %d windows%s", split, len(sets[split]), len(table), _losses(table))
     vectors = make_vectors(config, tables)
     model = build_model(config.model, encoder, vector_tensor(vectors), trusted)
-    return Parts(sets, tables, tokenizer, encoder, vectors, model)
+    loss = build_loss(config, trusted, null_share=null_share(tables["train"]))
+    return Parts(sets, tables, tokenizer, encoder, vectors, model, loss)
 
 
 def load_sets(data: Data) -> dict[str, QuestionSet]:
@@ -230,6 +233,11 @@ def make_vectors(config: Config, tables: dict[str, FeatureTable]) -> WordVectors
         said = f"{rate.question:.1%} of the question words, {rate.context:.1%} of the passage words"
         log.info("%s: %s have no vector", split, said)
     return vectors
+
+
+def null_share(table: FeatureTable) -> float:
+    """Share of the windows that hold no answer."""
+    return float(1 - table.answerable.mean())
 
 
 def _losses(table: FeatureTable) -> str:

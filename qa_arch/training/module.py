@@ -12,7 +12,7 @@ from torch import nn
 
 from qa_arch.config.schema import Optim
 from qa_arch.decode.readout import Readout
-from qa_arch.training.losses import window_loss
+from qa_arch.nn.losses import Loss
 from qa_arch.training.optim import make_optimizer, parameter_groups, schedule
 from qa_arch.training.scoring import calibration_metrics, gather
 from qa_arch.training.strategies import shard
@@ -114,16 +114,18 @@ class SpanTask(Task):
         *,
         total_steps: int,
         accumulate: int,
+        loss: Loss,
         calibration: QuestionSet | None,
         readout: Callable[[], Readout] | None,
     ) -> None:
         super().__init__(model, optim, total_steps=total_steps, accumulate=accumulate)
+        self.loss = loss
         self.calibration = calibration
         self.new_readout = readout
 
     def losses(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         assert batch.labels is not None
-        return window_loss(self.model(batch), batch.labels), batch.labels.weight
+        return self.loss(self.model(batch), batch.labels), batch.labels.weight
 
     def on_validation_epoch_start(self) -> None:
         self.eval_sums = torch.zeros(2, dtype=torch.float64, device=self.device)
@@ -133,7 +135,7 @@ class SpanTask(Task):
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         logits = self.model(batch)
         assert batch.labels is not None
-        losses = window_loss(logits, batch.labels) * batch.labels.weight
+        losses = self.loss(logits, batch.labels) * batch.labels.weight
         self.eval_sums += torch.stack([losses.sum(), batch.labels.weight.sum()]).double()
         self.reading.add(batch.index, logits)
 

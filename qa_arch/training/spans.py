@@ -70,6 +70,7 @@ def task(config: Config, parts: Parts, *, total_steps: int) -> SpanTask:
         config.optim,
         total_steps=total_steps,
         accumulate=config.trainer.accumulate,
+        loss=parts.loss,
         calibration=calibration,
         readout=readout,
     )

@@ -12,11 +12,11 @@ import torch
 from qa_arch.errors import ConfigError
 from qa_arch.features import sampler
 from qa_arch.features.collate import Collator
+from qa_arch.nn.losses import SpanLoss
 from qa_arch.predict import store
 from qa_arch.training import module as spans
 from qa_arch.training.assemble import assemble
 from qa_arch.training.fitting import fit
-from qa_arch.training.losses import span_loss
 from qa_arch.training.progress import FIRST_STEP
 
 
@@ -94,7 +94,7 @@ def test_a_step_has_the_gradient_of_the_mean_over_its_windows(configure, tmp_pat
         windows = sum(len(batch) for batch in batches)
         found = [p.grad.clone() for p in self.model.parameters()]
         with torch.enable_grad():
-            loss = sum(span_loss(self.model(batch), batch.labels).sum() for batch in batches) / windows
+            loss = sum(SpanLoss()(self.model(batch), batch.labels).sum() for batch in batches) / windows
             expected = torch.autograd.grad(loss, list(self.model.parameters()))
         off.append(max(float((a - b).abs().max()) for a, b in zip(found, expected, strict=True)))
         sizes.append(windows)
@@ -119,7 +119,13 @@ def test_a_ghost_changes_nothing(configure):
     config = configure()
     parts = assemble(config)
     task = spans.SpanTask(
-        parts.model, config.optim, total_steps=1, accumulate=1, calibration=None, readout=None
+        parts.model,
+        config.optim,
+        total_steps=1,
+        accumulate=1,
+        loss=parts.loss,
+        calibration=None,
+        readout=None,
     )
     sampler = SimpleNamespace(window_total=lambda _: 3)
     task._trainer = SimpleNamespace(world_size=1, train_dataloader=SimpleNamespace(sampler=sampler))
@@ -152,7 +158,7 @@ def test_the_losses_are_means_over_windows(fitted):
         table = parts.tables[split]
         batch = Collator(table)(range(len(table)))
         with torch.inference_mode():
-            expected = span_loss(parts.model.eval()(batch), batch.labels).mean()
+            expected = SpanLoss()(parts.model.eval()(batch), batch.labels).mean()
         assert done.epochs[0][key] == pytest.approx(float(expected), rel=1e-5)
 
 

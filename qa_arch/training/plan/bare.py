@@ -16,6 +16,7 @@ from qa_arch.features import tokenizers
 from qa_arch.features.glove import WordVectors
 from qa_arch.features.table import FeatureTable
 from qa_arch.models.assemble import build_model
+from qa_arch.nn.losses import build_loss
 from qa_arch.predict.store import vector_tensor
 from qa_arch.training.assemble import (
     TOKENIZER_KINDS,
@@ -72,7 +73,7 @@ def bare(config: Config, trusted: Sequence[str]) -> Bare:
     process = resident_bytes()
     model = build_model(config.model, encoder, vector_tensor(vectors), trusted)
     process -= sum(p.numel() * p.element_size() for p in encoder.parameters())
-    parts = Parts(sets, tables, tokenizer, encoder, vectors, model)
+    parts = Parts(sets, tables, tokenizer, encoder, vectors, model, build_loss(config, trusted))
     return Bare(parts, real=sets["train"].name != STAND_IN, process=process, notes=tuple(notes))
 
 

@@ -26,6 +26,7 @@ from qa_arch.features.selection import (
     word_rows,
 )
 from qa_arch.models.assemble import build_model
+from qa_arch.nn.losses import Loss, build_loss
 from qa_arch.predict.predictor import load
 from qa_arch.predict.question_types import with_types
 from qa_arch.predict.selection import SelectionPredictor, table_of
@@ -44,6 +45,7 @@ class SelectionParts:
     tables: dict[str, SelectionTable]
     vectors: WordVectors
     model: nn.Module
+    loss: Loss
     types: Path | None = None
     """The run that gave questions their class."""
 
@@ -62,7 +64,8 @@ def assemble(config: Config, trusted: Sequence[str] = TRUSTED) -> SelectionParts
         log.info("%s: %d questions, %d answers, %s", split, len(task), len(task.answers), said)
     model = build_model(config.model, None, vector_tensor(vectors), trusted)
     types = config.selection.types
-    return SelectionParts(sets, tables, vectors, model, Path(types) if types else None)
+    loss = build_loss(config, trusted)
+    return SelectionParts(sets, tables, vectors, model, loss, Path(types) if types else None)
 
 
 def _check_classes(config: Config) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ from qa_arch.predict.selection_references import reference_scores
 from qa_arch.results.record import MODEL, write_questions
 from qa_arch.training.datamodule import TrainingData
 from qa_arch.training.final import Final
-from qa_arch.training.losses import choice_loss, hinge_loss
 from qa_arch.training.selection.assemble import SelectionParts, assemble
 from qa_arch.training.selection.task import SelectionTask
 
@@ -72,13 +70,12 @@ def data(config: Config, parts: SelectionParts, *, pin: bool) -> TrainingData:
 
 def task(config: Config, parts: SelectionParts, *, total_steps: int) -> SelectionTask:
     """The model with its loss and its ranking of the calibration questions."""
-    classifies = config.model["task"] == "classification"
     return SelectionTask(
         parts.model,
         config.optim,
         total_steps=total_steps,
         accumulate=config.trainer.accumulate,
-        loss=choice_loss if classifies else partial(hinge_loss, margin=config.selection.margin),
+        loss=parts.loss,
         calibration=parts.sets.get("calibration"),
     )
 

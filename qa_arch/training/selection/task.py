@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 import torch.distributed as dist
 from torch import nn
 
 from qa_arch.config.schema import Optim
 from qa_arch.metrics.selection import selection_scores
+from qa_arch.nn.losses import Loss
 from qa_arch.predict.selection import Scored, add_scores, ranks
 from qa_arch.training.module import Task
 from qa_arch.types.tensors import SelectionBatch
@@ -28,7 +27,7 @@ class SelectionTask(Task):
         *,
         total_steps: int,
         accumulate: int,
-        loss: Callable[..., torch.Tensor],
+        loss: Loss,
         calibration: SelectionSet | None,
     ) -> None:
         super().__init__(model, optim, total_steps=total_steps, accumulate=accumulate)
@@ -36,7 +35,7 @@ class SelectionTask(Task):
         self.calibration = calibration
 
     def losses(self, batch: SelectionBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.loss(self.model(batch), batch.right, batch.offered), batch.weight
+        return self.loss(self.model(batch), batch), batch.weight
 
     def on_validation_epoch_start(self) -> None:
         self.scored: Scored = {}
