@@ -64,7 +64,14 @@ def _under(name: str, prefixes: Sequence[str]) -> bool:
 
 def accepts(target: type, argument: str) -> bool:
     """Whether the class takes ``argument`` by name."""
-    return argument in inspect.signature(target).parameters
+    return argument in _parameters(target)
+
+
+def _parameters(target: type) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(target).parameters
+    except ValueError:  # of builtin classes some have none
+        return {}
 
 
 def arguments(
@@ -81,7 +88,7 @@ def arguments(
     dotted name of the section. A parameter marked by ``Given`` arrives as a partial of the class that
     its own section names.
     """
-    parameters = inspect.signature(target).parameters
+    parameters = _parameters(target)
     hints = typing.get_type_hints(inspect.unwrap(target.__init__), include_extras=True)  # type: ignore[misc]
     settable = [name for name in parameters if name not in given]
     taken: dict[str, Any] = {}

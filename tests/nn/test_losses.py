@@ -1,15 +1,20 @@
-"""The losses of span and sequence models, against numbers worked out by hand."""
+"""The losses against numbers worked out by hand, and how a config chooses them."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+import re
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from qa_arch.nn.losses import ChoiceLoss, SequenceLoss, SpanLoss, snap_outward
+from qa_arch.cli.compose import compose
+from qa_arch.config.identity import config_hash
+from qa_arch.config.schema import Config, validate
+from qa_arch.errors import ConfigError
+from qa_arch.nn.losses import ChoiceLoss, HingeLoss, SequenceLoss, SpanLoss, build_loss, snap_outward
 from qa_arch.types.tensors import SpanLabels, SpanLogits, StepLogits
 
 NO = -math.inf
@@ -145,3 +150,140 @@ def test_a_choice_is_a_softmax_over_what_is_offered(right, offered, share):
     assert found.item() == pytest.approx(-math.log(share), abs=1e-6)
     found.sum().backward()
     assert torch.isfinite(scores.grad).all()
+
+
+def test_smoothing_spreads_a_share_of_the_target_over_the_open_classes():
+    """Of start: classes 2, 6 and 2 of 10; of end: 1, 3 and 4 of 8; closed tokens are no classes."""
+    gold = labels(1, 2)
+    start, end = ((2, 6, 2), 10), ((1, 3, 4), 8)
+    spread = sum(sum(-math.log(n / total) for n in row) / 3 for row, total in (start, end)) / 2
+    expected = 0.9 * span_loss(LOGITS, gold).item() + 0.1 * spread
+    assert SpanLoss(label_smoothing=0.1)(LOGITS, gold).item() == pytest.approx(expected, rel=1e-6)
+    assert SpanLoss(label_smoothing=1.0)(LOGITS, gold).item() == pytest.approx(spread, rel=1e-6)
+
+
+def windows(answerable: list[bool]) -> tuple[SpanLogits, SpanLabels]:
+    draw, N = torch.Generator().manual_seed(0), len(answerable)
+    start, end = torch.randn(2, N, 5, generator=draw)
+    null = torch.randn(2, N, generator=draw)
+    gold = torch.arange(N) % 5
+    return SpanLogits(start, end, *null), SpanLabels(gold, gold, torch.tensor(answerable), torch.ones(N))
+
+
+def test_the_null_weight_makes_the_mean_of_a_training_set_a_weighted_mean():
+    answerable = [True, False, True, False, False, True, True, True]
+    logits, gold = windows(answerable)
+    found = SpanLoss(null_weight=3.0, null_share=3 / 8)(logits, gold)
+    plain = span_loss(logits, gold)
+    weight = torch.tensor([1.0 if yes else 3.0 for yes in answerable])
+    torch.testing.assert_close(found.mean(), (weight * plain).sum() / weight.sum())
+    torch.testing.assert_close(found / plain, weight * 8 / weight.sum())
+    assert torch.equal(SpanLoss(null_weight=1.0, null_share=3 / 8)(logits, gold), plain)
+    torch.testing.assert_close(SpanLoss(null_weight=3.0)(logits, gold), weight * plain)  # no share known
+
+
+@pytest.mark.parametrize("parts", [[slice(0, 8)], [slice(0, 4), slice(4, 8)], [slice(0, 3), slice(3, 8)]])
+def test_a_weighted_step_is_the_same_however_it_is_split(parts):
+    """The sum over ranks and accumulated batches over the number of windows, which the sampler knows."""
+    logits, gold = windows([True, False, True, False, False, True, True, True])
+    loss = SpanLoss(null_weight=2.5, null_share=0.4)
+
+    def total(rows: slice) -> torch.Tensor:
+        cut = SpanLogits(logits.start[rows], logits.end[rows], logits.null_start[rows], logits.null_end[rows])
+        own = SpanLabels(gold.start[rows], gold.end[rows], gold.answerable[rows], gold.weight[rows])
+        return (loss(cut, own) * own.weight).sum()
+
+    torch.testing.assert_close(sum(total(rows) for rows in parts) / 8, loss(logits, gold).mean())
+
+
+# exp of all spans of two tokens: (0, 0) 2 * 1 * 5, (0, 1) 2 * 3 * 7, (1, 1) 4 * 3 * 11; of the null 3 * 5.
+JOINT = SpanLogits(
+    start=torch.tensor([[2.0, 4.0]]).log(),
+    end=torch.tensor([[1.0, 3.0]]).log(),
+    null_start=torch.tensor([3.0]).log(),
+    null_end=torch.tensor([5.0]).log(),
+    pair=torch.tensor([[[5.0, 7.0], [9e9, 11.0]]]).log(),
+)
+
+
+@pytest.mark.parametrize(
+    ("gold", "weight"),
+    [(labels(0, 0), 10), (labels(0, 1), 42), (labels(1, 1), 132), (labels(1, 1, answerable=False), 15)],
+)
+def test_one_softmax_over_all_spans_where_start_and_end_are_scored_together(gold, weight):
+    logits = replace(JOINT, pair=JOINT.pair.clone().requires_grad_())
+    loss = span_loss(logits, gold)
+    assert loss.item() == pytest.approx(-math.log(weight / (10 + 42 + 132 + 15)), rel=1e-6)
+    loss.sum().backward()
+    assert torch.isfinite(logits.pair.grad).all()
+    assert logits.pair.grad[0, 1, 0] == 0  # it would end before it starts
+
+
+def test_the_parts_of_the_loss_of_whole_spans_add_up_as_before():
+    judged = replace(JOINT, verifier=torch.tensor([1.5]))
+    gold = labels(0, 1)
+    added = span_loss(judged, gold) - span_loss(JOINT, gold)
+    assert added.item() == pytest.approx(math.log1p(math.exp(1.5)), rel=1e-5)
+    spread = sum(-math.log(n / 199) for n in (10, 42, 132, 15)) / 4
+    expected = 0.8 * span_loss(JOINT, gold).item() + 0.2 * spread
+    assert SpanLoss(label_smoothing=0.2)(JOINT, gold).item() == pytest.approx(expected, rel=1e-6)
+
+
+def composed(*overrides: str) -> Config:
+    return validate(compose(list(overrides)))
+
+
+@pytest.mark.parametrize(
+    ("model", "choice", "expected"),
+    [
+        ("bert", "span", SpanLoss()),
+        ("match_lstm/sequence", "sequence", SequenceLoss()),
+        ("qa_lstm/c", "hinge", HingeLoss(0.3)),
+        ("question_types", "choice", ChoiceLoss()),
+    ],
+)
+def test_each_task_has_its_loss_and_naming_it_changes_nothing(model, choice, expected):
+    left_out, named = (
+        composed(f"model={model}", "selection.margin=0.3", *more) for more in ([], [f"loss={choice}"])
+    )
+    assert build_loss(left_out) == build_loss(named) == expected
+    assert named == left_out
+    assert config_hash(asdict(named)) == config_hash(asdict(left_out))
+
+
+def test_a_config_from_before_there_were_losses_has_the_same_hash():
+    config = asdict(composed())
+    before = {key: value for key, value in config.items() if key != "loss"}
+    assert validate(before) == validate(config)
+    assert config_hash(before) == config_hash(config) != config_hash(asdict(composed("loss=null_weight")))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["loss=null_weight"], SpanLoss(null_weight=2.0, null_share=0.25)),
+        (["loss=label_smoothing"], SpanLoss(label_smoothing=0.1, null_share=0.25)),
+        (["loss=label_smoothing", "loss.null_weight=0.5"], SpanLoss(0.5, 0.1, 0.25)),
+    ],
+)
+def test_a_loss_is_chosen_by_its_file(overrides, expected):
+    assert build_loss(composed(*overrides), null_share=0.25) == expected
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["loss=null_weight", "loss.null_weight=0"], "loss.null_weight: 0.0 is out of range, it must be > 0"),
+        (["loss=null_weight", "+loss.nul_weight=2"], "'loss.nul_weight' (did you mean 'null_weight'?)"),
+        (["loss=null_weight", "+loss.null_share=1"], "unknown setting 'loss.null_share'"),
+        (["loss=label_smoothing", "loss.label_smoothing=a"], "loss.label_smoothing: expected a number"),
+        (["loss=hinge"], "loss._target_: HingeLoss is a loss for task selection or classification"),
+        (["model=qa_lstm/c", "loss=hinge", "+loss.margin=1"], "unknown setting 'loss.margin'"),
+        (["loss=span", "loss._target_=os.system"], "loss._target_: 'os.system' is outside qa_arch"),
+        (["loss=span", "loss._target_=qa_arch.nn.losses.None_"], "cannot be imported"),
+        (["loss=choice", "loss._target_=qa_arch.errors.RunError"], "RunError cannot be called"),
+    ],
+)
+def test_what_is_wrong_with_a_loss_is_named(overrides, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        build_loss(composed(*overrides))
