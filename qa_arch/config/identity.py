@@ -12,6 +12,7 @@ NEUTRAL = (
     "name",
     "logger",
     "features.cache_dir",
+    "model.kernel",
     "trainer.workers",
     "trainer.progress",
     "trainer.checkpoint_minutes",

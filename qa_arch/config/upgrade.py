@@ -23,7 +23,7 @@ def upgraded(config: Any) -> Any:
 
 def _with_head(model: Mapping[str, Any]) -> Mapping[str, Any]:
     """``pointer`` and ``shortcut`` of the proposed model as a ``head``; what ``head`` says itself stands."""
-    pointer = model.get("pointer")
+    pointer = str(model.get("pointer"))
     if model.get("_target_") != BERT_MATCH or pointer not in HEADS:
         return model
     head = dict(HEADS[pointer])

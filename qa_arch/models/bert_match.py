@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from qa_arch.config.check import Range
 from qa_arch.nn.features import WordFeatures
 from qa_arch.nn.heads import SpanHead, Verifier, span_logits
+from qa_arch.nn.kernels import Kernel
 from qa_arch.nn.match_lstm import MatchLSTM
 from qa_arch.nn.pointer import PointerHead
 from qa_arch.nn.segments import first_pieces, last_pieces, pool_words, take
@@ -46,6 +47,7 @@ class BertMatch(nn.Module):
         match: bool = True,
         residual: bool = True,
         head: SpanHead | None = None,
+        kernel: Kernel = "auto",
         no_answer: Literal["sentinel", "verifier", "both"] = "sentinel",
         verifier_weight: float = 1.0,
         hidden: Annotated[int, Range(1)] = 150,
@@ -60,7 +62,7 @@ class BertMatch(nn.Module):
         width = self.features.out_dim
         self.reread = SuBiLSTM(width, hidden, window=suffix_prefix) if suffix_prefix else None
         match_dim = self.reread.out_dim if self.reread else width
-        self.match = MatchLSTM(match_dim, hidden) if match else None
+        self.match = MatchLSTM(match_dim, hidden, kernel=kernel) if match else None
         matched = self.match or self.reread
         self.matched_dim = matched.out_dim if matched else 0
         self.residual = residual or matched is None
