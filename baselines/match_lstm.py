@@ -13,9 +13,11 @@ from torch import Tensor, nn
 
 from qa_arch.config.check import Range
 from qa_arch.nn.features import WordFeatures
+from qa_arch.nn.heads import span_logits
+from qa_arch.nn.kernels import Kernel
 from qa_arch.nn.match_lstm import MatchLSTM
 from qa_arch.nn.pointer import PointerHead, SequenceHead
-from qa_arch.nn.segments import put, put_steps, take
+from qa_arch.nn.segments import put_steps, take
 from qa_arch.nn.text_lstm import TextLSTM
 from qa_arch.nn.words import AnyEncoder
 from qa_arch.types.tensors import Batch, SpanLogits, StepLogits
@@ -40,6 +42,7 @@ class MatchReader(nn.Module):
         hidden: int,
         dropout: float,
         pointer_dropout: float,
+        kernel: Kernel,
     ) -> None:
         super().__init__()
         self.all_biases = lstm == "paper"
@@ -49,7 +52,7 @@ class MatchReader(nn.Module):
         self.preprocess = TextLSTM(
             self.features.out_dim, hidden, output_gate=lstm == "standard", bidirectional=bidirectional
         )
-        self.match = MatchLSTM(hidden, hidden, all_biases=self.all_biases)
+        self.match = MatchLSTM(hidden, hidden, all_biases=self.all_biases, kernel=kernel)
         self.pointer_dropout = nn.Dropout(pointer_dropout)
 
     def read(self, batch: Batch) -> tuple[Float[Tensor, "B C M"], Bool[Tensor, "B C"]]:
@@ -89,6 +92,7 @@ class MatchLSTMBoundary(MatchReader):
         hidden: Annotated[int, Range(1)] = 150,
         dropout: Annotated[float, Range(0, 1)] = 0.4,
         pointer_dropout: Annotated[float, Range(0, 1)] = 0.2,
+        kernel: Kernel = "auto",
     ) -> None:
         super().__init__(
             encoder,
@@ -98,6 +102,7 @@ class MatchLSTMBoundary(MatchReader):
             hidden=hidden,
             dropout=dropout,
             pointer_dropout=pointer_dropout,
+            kernel=kernel,
         )
         self.pointer = PointerHead(
             self.match.out_dim,
@@ -108,13 +113,7 @@ class MatchLSTMBoundary(MatchReader):
         )
 
     def forward(self, batch: Batch) -> SpanLogits:
-        scores = self.pointer(*self.read(batch))
-        return SpanLogits(
-            put(scores.start, batch.context, -math.inf),
-            put(scores.end, batch.context, -math.inf),
-            scores.null_start,
-            scores.null_end,
-        )
+        return span_logits(self.pointer(*self.read(batch)), batch.context, batch.context)
 
 
 class MatchLSTMSequence(MatchReader):
@@ -134,6 +133,7 @@ class MatchLSTMSequence(MatchReader):
         hidden: Annotated[int, Range(1)] = 150,
         dropout: Annotated[float, Range(0, 1)] = 0.4,
         pointer_dropout: Annotated[float, Range(0, 1)] = 0.2,
+        kernel: Kernel = "auto",
     ) -> None:
         super().__init__(
             encoder,
@@ -143,6 +143,7 @@ class MatchLSTMSequence(MatchReader):
             hidden=hidden,
             dropout=dropout,
             pointer_dropout=pointer_dropout,
+            kernel=kernel,
         )
         self.pointer = SequenceHead(self.match.out_dim, hidden, steps=limit, all_biases=self.all_biases)
 

@@ -8,22 +8,38 @@ from torch import nn
 
 from qa_arch.config.check import Range
 from qa_arch.nn.encoder import Encoder
+from qa_arch.nn.heads import SpanHead, span_logits
 from qa_arch.nn.masking import fill, scored
+from qa_arch.nn.segments import take
 from qa_arch.types.tensors import Batch, SpanLogits
 
 
 class TransformerSpan(nn.Module):
-    """ALBERT, RoBERTa, DistilBERT, BERT or any other encoder; the first token's scores are the null's."""
+    """ALBERT, RoBERTa, DistilBERT, BERT or any other encoder; the first token's scores are the null's.
 
-    def __init__(self, encoder: Encoder, *, dropout: Annotated[float, Range(0, 1)] = 0.1) -> None:
+    ``head`` stands in place of the linear map, with the first token as the row of "nothing".
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        *,
+        dropout: Annotated[float, Range(0, 1)] = 0.1,
+        head: SpanHead | None = None,
+    ) -> None:
         super().__init__()
         self.encoder = encoder
         self.dropout = nn.Dropout(dropout)
-        self.span = nn.Linear(encoder.out_dim, 2)
-        nn.init.normal_(self.span.weight, std=getattr(encoder.config, "initializer_range", 0.02))
-        nn.init.zeros_(self.span.bias)
+        self.head = head(in_dim=encoder.out_dim, sentinel=True) if head else None
+        if self.head is None:
+            self.span = nn.Linear(encoder.out_dim, 2)
+            nn.init.normal_(self.span.weight, std=getattr(encoder.config, "initializer_range", 0.02))
+            nn.init.zeros_(self.span.bias)
 
     def forward(self, batch: Batch) -> SpanLogits:
-        tokens = self.encoder(batch.ids, batch.mask, batch.segments)
-        start, end = scored(self.span, self.dropout(tokens)).unbind(-1)
+        tokens = self.dropout(self.encoder(batch.ids, batch.mask, batch.segments))
+        if self.head is not None:
+            scores = self.head(*take(tokens, batch.context), tokens[:, 0])
+            return span_logits(scores, batch.context, batch.context)
+        start, end = scored(self.span, tokens).unbind(-1)
         return SpanLogits(fill(start, batch.context), fill(end, batch.context), start[:, 0], end[:, 0])

@@ -24,7 +24,7 @@ from qa_arch.features.sampler import BucketBatchSampler
 from qa_arch.models.bert_match import BertMatch
 from qa_arch.nn.build import build_encoder
 from qa_arch.nn.encoder import Encoder
-from qa_arch.nn.losses import span_loss
+from qa_arch.nn.losses import SpanLoss
 from qa_arch.types.tensors import Batch
 
 BATCH = 16
@@ -38,7 +38,7 @@ def trainer_of(model: nn.Module) -> Callable[..., None]:
     def step(batch: Batch, bf16: bool = False) -> None:
         assert batch.labels is not None
         with torch.autocast("cpu", torch.bfloat16) if bf16 else nullcontext():
-            loss = span_loss(model(batch), batch.labels).mean()
+            loss = SpanLoss()(model(batch), batch.labels).mean()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()

@@ -16,9 +16,9 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from qa_arch.decode import formats
-from qa_arch.nn.losses import hinge_loss, window_loss
+from qa_arch.nn.losses import HingeLoss, SequenceLoss, SpanLoss
 from qa_arch.tasks.base import gather
-from qa_arch.types.tensors import SelectionBatch
+from qa_arch.types.tensors import SelectionBatch, StepLogits
 
 IDLE = 1
 """The reading of which the last rank reads nothing at all, and rank 0 what would be its share."""
@@ -42,11 +42,12 @@ def step(rank: int, world: int, folder: Path) -> dict[str, float]:
     return checksums
 
 
-def loss_of(said, batch) -> torch.Tensor:
+def loss_of(logits, batch) -> torch.Tensor:
     """The loss of the batch's own task."""
     if isinstance(batch, SelectionBatch):
-        return hinge_loss(said, batch.right, batch.offered, 0.2)
-    return window_loss(said, batch.labels)
+        return HingeLoss(0.2)(logits, batch)
+    loss = SequenceLoss() if isinstance(logits, StepLogits) else SpanLoss()
+    return loss(logits, batch.labels)
 
 
 def join(rank: int, world: int, folder: Path) -> list[dict[str, list]]:

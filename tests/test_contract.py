@@ -26,10 +26,9 @@ from qa_arch.decode.answers import answers
 from qa_arch.features.collate import Collator
 from qa_arch.models import store
 from qa_arch.models.build import build_model
-from qa_arch.nn.losses import window_loss
 from qa_arch.tasks.span import TASK, SpanParts
 from qa_arch.training.run import train
-from qa_arch.types.tensors import Batch, SpanLogits, StepLogits
+from qa_arch.types.tensors import Batch, SpanLogits, StepLogits, span_scores
 
 FOLDER = conf_folder() / "model"
 ALL = {p.relative_to(FOLDER).with_suffix("").as_posix(): p for p in sorted(FOLDER.rglob("*.yaml"))}
@@ -38,12 +37,16 @@ MODELS = {
 }
 VARIANTS = {
     "both": ["model.no_answer=both"],
-    "bi_boundary": ["model.pointer=bi_boundary"],
+    "bi_boundary": ["head=bi_boundary"],
+    "biaffine": ["head=biaffine"],
+    "biaffine_verifier": ["head=biaffine", "model.no_answer=verifier", "model.matching=words"],
     "glove": ["glove=file"],
 }
 CASES = {name: (name, []) for name in MODELS} | {
     f"proposed-{name}": ("proposed", overrides) for name, overrides in VARIANTS.items()
 }
+CASES["bert-biaffine"] = ("bert", ["head=biaffine", "model.head.hidden=12"])
+CASES["bert-boundary"] = ("bert", ["head=boundary", "model.head.hidden=12"])
 FIXED = ["glove=file", "encoder.width=null", "encoder.vocabulary=null"]
 CASES["match_lstm-fixed"] = ("match_lstm/boundary", [*FIXED, "model.lstm=standard"])
 
@@ -136,6 +139,13 @@ def token_scores(logits: SpanLogits | StepLogits) -> tuple[torch.Tensor, ...]:
     return logits.token.unbind(1) if isinstance(logits, StepLogits) else (logits.start, logits.end)
 
 
+def scores_of_spans(logits: SpanLogits | StepLogits, row: int, width: int) -> torch.Tensor:
+    """Of start and end together, where a model scores them so."""
+    if isinstance(logits, StepLogits) or logits.pair is None:
+        return torch.zeros(0)
+    return span_scores(logits)[row, :width, :width]
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_the_task_is_known(name):
     assert OmegaConf.load(ALL[name]).get("task") in TASKS
@@ -167,13 +177,15 @@ def test_the_same_answer_batched_alone_and_padded_further(contender):
             for found, expected in zip(token_scores(alone), token_scores(together), strict=True):
                 torch.testing.assert_close(found[0, :width], expected[row, :width], rtol=0, atol=1e-5)
             torch.testing.assert_close(alone.null[0], together.null[row], rtol=0, atol=1e-5)
+            pairs = scores_of_spans(alone, 0, width), scores_of_spans(together, row, width)
+            torch.testing.assert_close(*pairs, rtol=0, atol=1e-5)
 
 
 def test_a_gradient_reaches_every_trainable_parameter(contender):
     batch, model = contender.batch(), contender.parts.model.train()
     assert batch.labels.answerable.any()
     assert not batch.labels.answerable.all()
-    check_gradients(model, window_loss(model(batch), batch.labels).mean(), WITHOUT_EFFECT)
+    check_gradients(model, contender.parts.loss(model(batch), batch.labels).mean(), WITHOUT_EFFECT)
 
 
 def test_saved_weights_load_to_equal_logits(contender, tmp_path):
@@ -198,7 +210,7 @@ def test_it_learns_four_questions_by_heart(contender):
     batch, questions = contender.batch("calibration"), parts.sets["calibration"]
 
     def loss() -> torch.Tensor:
-        return window_loss(parts.model(batch), batch.labels).mean()
+        return parts.loss(parts.model(batch), batch.labels).mean()
 
     with learned_by_heart(parts.model, loss, steps=150, lr=5e-3):
         predictor = TASK.predictor(config, parts)

@@ -22,7 +22,7 @@ from qa_arch.data.question_types import CLASSES
 from qa_arch.features.selection import CandidateCollator
 from qa_arch.models import store
 from qa_arch.models.build import build_model
-from qa_arch.nn.losses import choice_loss
+from qa_arch.nn.losses import ChoiceLoss
 from qa_arch.tasks import task_of
 from qa_arch.tasks.classification import classify
 from qa_arch.tasks.selection import SelectionParts
@@ -124,7 +124,7 @@ def test_the_same_scores_batched_alone_and_padded_further(contender):
 
 def test_a_gradient_reaches_every_trainable_parameter(contender):
     batch, model = contender.batch(), contender.parts.model.train()
-    check_gradients(model, choice_loss(model(batch), batch.right, batch.offered).mean())
+    check_gradients(model, ChoiceLoss()(model(batch), batch).mean())
 
 
 def test_saved_weights_load_to_equal_scores(contender, tmp_path):
@@ -144,7 +144,7 @@ def test_it_learns_four_questions_by_heart(contender):
     parts, batch = contender.parts, contender.batch()
 
     def loss() -> torch.Tensor:
-        return choice_loss(parts.model(batch), batch.right, batch.offered).mean()
+        return ChoiceLoss()(parts.model(batch), batch).mean()
 
     with learned_by_heart(parts.model, loss, steps=80, lr=2e-2):
         found = ranks(parts.sets["train"], outputs(contender, "train"))

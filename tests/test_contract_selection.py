@@ -22,7 +22,7 @@ from qa_arch.config.schema import Config, validate
 from qa_arch.features.selection import CandidateCollator, PairCollator
 from qa_arch.models import store
 from qa_arch.models.build import build_model
-from qa_arch.nn.losses import hinge_loss
+from qa_arch.nn.losses import HingeLoss
 from qa_arch.tasks import task_of
 from qa_arch.tasks.selection import SelectionParts
 from qa_arch.tasks.selection_scores import POINT, ranks
@@ -172,7 +172,7 @@ def test_the_same_scores_batched_alone_and_padded_further(contender):
 
 def test_a_gradient_reaches_every_trainable_parameter(contender):
     batch, model = contender.batch(), contender.parts.model.train()
-    check_gradients(model, hinge_loss(model(batch), batch.right, batch.offered, 0.9).mean())
+    check_gradients(model, HingeLoss(0.9)(model(batch), batch).mean())
 
 
 def test_saved_weights_load_to_equal_scores(contender, tmp_path):
@@ -195,7 +195,7 @@ def test_it_learns_four_questions_by_heart(contender):
     assert len(batch) == 4
 
     def loss() -> torch.Tensor:
-        return hinge_loss(parts.model(batch), batch.right, batch.offered, 0.2).mean()
+        return HingeLoss(0.2)(parts.model(batch), batch).mean()
 
     with learned_by_heart(parts.model, loss, steps=80, lr=2e-2):
         found = ranks(parts.sets["calibration"], outputs(contender, "calibration"))

@@ -150,10 +150,12 @@ def _take_devices(raw: dict[str, Any], place: Launched) -> None:
 def _check_models(jobs: Sequence[Job], trusted: Sequence[str]) -> None:
     with uncollected():
         from qa_arch.models.build import check_model  # imports torch, so it comes after the cheap checks
+        from qa_arch.nn.losses import build_loss
         from qa_arch.training.loggers import check_logger
 
     for job in jobs:
         check_model(job.config.model, trusted, with_vectors=job.config.glove.use)
+        build_loss(job.config, trusted)
         check_logger(job.config.logger, trusted)
 
 

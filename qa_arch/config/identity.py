@@ -12,6 +12,7 @@ NEUTRAL = (
     "name",
     "logger",
     "features.cache_dir",
+    "model.kernel",
     "trainer.workers",
     "trainer.progress",
     "trainer.checkpoint_minutes",
@@ -20,14 +21,18 @@ NEUTRAL = (
 )
 """Settings that say where and how a run is watched, not what it computes."""
 
+OPTIONAL = ("loss",)
+"""Sections that count only where they are given, so that a config from before them has the same hash."""
+
 PLACES = ("data.train", "data.calibration", "data.dev", "glove.path")
 """Where the data lies: neutral once the fingerprints of what was read there are known."""
 
 
 def config_hash(config: Mapping[str, Any], data_fingerprints: Mapping[str, str] | None = None) -> str:
     """Hex SHA-256 of the resolved config less ``NEUTRAL``; given fingerprints stand for ``PLACES``."""
-    kept = _without(config, "", NEUTRAL if data_fingerprints is None else (*NEUTRAL, *PLACES))
-    text = json.dumps([kept, dict(data_fingerprints or {})], sort_keys=True, ensure_ascii=False)
+    counted = _without(config, "", NEUTRAL if data_fingerprints is None else (*NEUTRAL, *PLACES))
+    counted = {key: value for key, value in counted.items() if value is not None or key not in OPTIONAL}
+    text = json.dumps([counted, dict(data_fingerprints or {})], sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -28,7 +28,14 @@ MODEL_INPUTS = {
     "classification": ("vectors",),
 }
 """By task, a module of ``qa_arch.tasks``: the arguments of its models that come from other sections."""
-TASKS = tuple(MODEL_INPUTS)
+DEFAULT_LOSS: Mapping[str, dict[str, Any]] = {
+    "span": {"_target_": "qa_arch.nn.losses.SpanLoss", "null_weight": 1.0, "label_smoothing": 0.0},
+    "sequence": {"_target_": "qa_arch.nn.losses.SequenceLoss"},
+    "selection": {"_target_": "qa_arch.nn.losses.HingeLoss"},
+    "classification": {"_target_": "qa_arch.nn.losses.ChoiceLoss"},
+}
+"""By task: the loss of a config that names none."""
+TASKS = tuple(DEFAULT_LOSS)
 """What a model's YAML may name as its ``task``."""
 
 
@@ -145,7 +152,7 @@ class Selection:
     """How answers are selected, for models of ``task: selection``."""
 
     margin: Positive = 0.2
-    """By how much the cosine of a right answer must exceed that of a wrong one (the hinge loss)."""
+    """By how much the cosine of a right answer must exceed that of a wrong one (``HingeLoss``)."""
     negatives: Count = 50
     """Wrong answers drawn anew for each pair in each epoch; the hardest of them counts."""
     max_question: Count = 200
@@ -184,6 +191,8 @@ class Config:
     references: dict[str, dict[str, Any]]
     """Heuristics that stand beside the models in every table, by name: a ``_target_`` and its arguments."""
     selection: Selection = field(default_factory=Selection)
+    loss: dict[str, Any] | None = None
+    """A ``_target_`` and its arguments; None = the loss of the model's task (``loss_section``)."""
 
 
 @cache
@@ -192,13 +201,18 @@ def defaults() -> Mapping[str, Any]:
 
     These are the settings that came after the first records, so that an older record says the same.
     """
-    found = {}
+    known = {f.name: f.default for f in fields(Config) if f.default is not MISSING}
     for name, section in get_type_hints(Config).items():
         if is_dataclass(section):
-            for one in fields(section):
-                if one.default is not MISSING:
-                    found[f"{name}.{one.name}"] = one.default
-    return MappingProxyType(found)
+            for setting in fields(section):
+                if setting.default is not MISSING:
+                    known[f"{name}.{setting.name}"] = setting.default
+    return MappingProxyType(known)
+
+
+def loss_section(config: Config) -> Mapping[str, Any]:
+    """The ``_target_`` and arguments of the config's loss: those it names, or the default of its task."""
+    return config.loss or DEFAULT_LOSS[config.model["task"]]
 
 
 def validate(raw: Any) -> Config:
@@ -217,6 +231,8 @@ def validate(raw: Any) -> Config:
         raise ConfigError(f"model.task: {config.model.get('task')!r} is not a choice (known: {known})")
     if "_target_" not in config.logger:
         raise ConfigError("logger: missing _target_; name a Lightning logger's class, or null for none")
+    if config.loss == DEFAULT_LOSS[config.model["task"]]:  # named or left out, it is the same setting
+        config = replace(config, loss=None)
     data = config.data
     if config.trainer.patience and not (data.calibration or data.hold_out_articles or data.hold_out_share):
         raise ConfigError(

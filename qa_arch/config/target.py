@@ -10,7 +10,9 @@ from __future__ import annotations
 import importlib
 import inspect
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from qa_arch.config.check import convert, suggest
@@ -18,27 +20,43 @@ from qa_arch.errors import ConfigError
 
 TRUSTED = ("qa_arch", "baselines")
 DESCRIPTIVE = frozenset({"_target_", "task", "name"})
-"""Keys of a model's YAML that describe it and are no arguments of its class."""
+"""Keys of a section that describe it and are no arguments of its class."""
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def locate(target: Any, trusted: Sequence[str] = TRUSTED) -> type:
-    """The class that ``target`` names; ConfigError where it is not trusted or does not exist."""
+@dataclass(frozen=True)
+class Given:
+    """Marks a parameter that is a class of its own, chosen by a ``_target_`` inside the section.
+
+    The parameter receives ``partial(class, **settings)`` and is called with the arguments named here, which
+    the section may not name: ``Annotated[Callable[..., Head], Given(("in_dim", "sentinel"))]``.
+    """
+
+    arguments: tuple[str, ...]
+
+
+def locate(target: Any, trusted: Sequence[str] = TRUSTED, where: str = "") -> type:
+    """The class that ``target`` names; ConfigError where it is not trusted or does not exist.
+
+    ``where`` is the section that names it, for messages.
+    """
+    key = f"{where}._target_" if where else "_target_"
     if not isinstance(target, str) or not all(part.isidentifier() for part in target.split(".")):
-        raise ConfigError(f"_target_: {target!r} is not a dotted class name")
+        raise ConfigError(f"{key}: {target!r} is not a dotted class name")
     if not _under(target, trusted):
         raise ConfigError(
-            f"_target_: '{target}' is outside {', '.join(trusted)} and was not imported;"
+            f"{key}: '{target}' is outside {', '.join(trusted)} and was not imported;"
             f" if you trust it, add --trust {target.split('.')[0]}"
         )
     module_name, _, name = target.rpartition(".")
     try:
-        found = getattr(importlib.import_module(module_name), name)
+        located = getattr(importlib.import_module(module_name), name)
     except (ModuleNotFoundError, AttributeError) as error:
-        raise ConfigError(f"_target_: '{target}' cannot be imported ({error})") from error
-    if not isinstance(found, type) or not _under(f"{found.__module__}.", trusted):  # or imported there
-        raise ConfigError(f"_target_: '{target}' is not a class of that module")
-    return found
+        raise ConfigError(f"{key}: '{target}' cannot be imported ({error})") from error
+    # What that module itself imported from elsewhere is not trusted with it.
+    if not isinstance(located, type) or not _under(f"{located.__module__}.", trusted):
+        raise ConfigError(f"{key}: '{target}' is not a class of that module")
+    return located
 
 
 def _under(name: str, prefixes: Sequence[str]) -> bool:
@@ -47,23 +65,32 @@ def _under(name: str, prefixes: Sequence[str]) -> bool:
 
 def accepts(target: type, argument: str) -> bool:
     """Whether the class takes ``argument`` by name."""
-    return argument in inspect.signature(target).parameters
+    return argument in _parameters(target)
+
+
+def _parameters(target: type) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(target).parameters
+    except ValueError:  # of builtin classes some have none
+        return {}
 
 
 def arguments(
     target: type,
     section: Mapping[str, Any],
-    given: typing.Collection[str],
+    given: Collection[str],
     *,
     where: str = "model",
-    descriptive: typing.Collection[str] = DESCRIPTIVE,
+    trusted: Sequence[str] = TRUSTED,
+    descriptive: Collection[str] = DESCRIPTIVE,
 ) -> dict[str, Any]:
     """The keyword arguments of ``target`` in the config section ``where``, checked against its signature.
 
     ``given`` are the parameters that the caller supplies and a config may not name; ``descriptive`` are keys
-    of the section that are no arguments. A class with ``**kwargs`` takes any other key.
+    of the section that are no arguments. A parameter marked by ``Given`` arrives as a partial of the class
+    that its own section names. A class with ``**kwargs`` takes any other key.
     """
-    signature = inspect.signature(target).parameters
+    signature = _parameters(target)
     open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.values())
     parameters = {name: p for name, p in signature.items() if p.kind not in VARIADIC}
     hints = _hints(target)
@@ -74,7 +101,11 @@ def arguments(
             continue
         if key in given or (key not in settable and not open_ended):
             raise ConfigError(f"unknown setting '{where}.{key}'{suggest(key, settable)}")
-        taken[key] = convert(hints.get(key, Any) if key in settable else Any, value, f"{where}.{key}")
+        hint, place = hints.get(key, Any) if key in settable else Any, f"{where}.{key}"
+        if (inner := _given(hint)) is not None:
+            taken[key] = None if value is None else _partial(value, inner, place, trusted)
+        else:
+            taken[key] = convert(hint, value, place)
     missing = [n for n in settable if parameters[n].default is inspect.Parameter.empty and n not in taken]
     if missing:
         raise ConfigError(f"{where}: {target.__name__} also needs {', '.join(missing)}")
@@ -87,3 +118,19 @@ def _hints(target: type) -> dict[str, Any]:
         return typing.get_type_hints(inspect.unwrap(target.__init__), include_extras=True)  # type: ignore[misc]
     except NameError:
         return {}
+
+
+def _given(hint: Any) -> Given | None:
+    parts = (hint, *typing.get_args(hint))  # of ``Annotated[...] | None`` as well
+    notes = (note for part in parts for note in getattr(part, "__metadata__", ()))
+    return next((note for note in notes if isinstance(note, Given)), None)
+
+
+def _partial(section: Any, inner: Given, where: str, trusted: Sequence[str]) -> partial:
+    """The class that a section inside a section names, with its settings; nothing is made yet."""
+    if not isinstance(section, Mapping):
+        raise ConfigError(f"{where}: expected a mapping with a _target_, got {section!r}")
+    target = locate(section.get("_target_"), trusted, where)
+    if lacking := [name for name in inner.arguments if not accepts(target, name)]:
+        raise ConfigError(f"{where}._target_: {target.__name__} does not take {', '.join(lacking)}")
+    return partial(target, **arguments(target, section, inner.arguments, where=where, trusted=trusted))

@@ -1,39 +1,63 @@
-"""Configs of older records, brought to the present schema in one place."""
+"""Configs of earlier versions, in the words of this one: the only place that knows the old settings."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-
-def upgrade(raw: Any) -> Any:
-    """``raw`` with its ``logger`` section as it is now: a ``_target_`` and the arguments of that class.
-
-    Records of schema 1 have a service's name, ``mode``, ``project`` and ``tags``. Whatever else is wrong is
-    left to the reader of the schema.
-    """
-    logger = raw.get("logger") if isinstance(raw, dict) else None
-    if not isinstance(logger, dict) or "_target_" in logger or "name" not in logger:
-        return raw
-    return {**raw, "logger": _LOGGERS.get(logger["name"], _wandb)(logger)}
-
-
-def _none(_: dict[str, Any]) -> dict[str, Any]:
-    return {"_target_": None}
-
-
-def _tensorboard(_: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "_target_": "pytorch_lightning.loggers.TensorBoardLogger",
-        "save_dir": "{folder}",
-        "name": "tensorboard",
-        "version": "",
-        "default_hp_metric": False,
-    }
+BERT_MATCH = "qa_arch.models.bert_match.BertMatch"
+HEADS: Mapping[str, dict[str, Any]] = {
+    "boundary": {"_target_": "qa_arch.nn.pointer.PointerHead", "bidirectional": False},
+    "bi_boundary": {"_target_": "qa_arch.nn.pointer.PointerHead", "bidirectional": True},
+    "linear": {"_target_": "qa_arch.nn.heads.LinearHead"},
+}
+"""What ``model.pointer`` chose, before ``model.head`` did."""
+TENSORBOARD = {
+    "_target_": "pytorch_lightning.loggers.TensorBoardLogger",
+    "save_dir": "{folder}",
+    "name": "tensorboard",
+    "version": "",
+    "default_hp_metric": False,
+}
+WANDB = {
+    "_target_": "qa_arch.training.loggers.WandbLogger",
+    "name": "{name}",
+    "group": "{group}",
+    "save_dir": "{folder}",
+}
+"""What ``logger.name`` chose, before ``logger._target_`` did."""
 
 
-def _wandb(logger: dict[str, Any]) -> dict[str, Any]:
-    target = "qa_arch.training.loggers.WandbLogger"
-    return {**logger, "_target_": target, "name": "{name}", "group": "{group}", "save_dir": "{folder}"}
+def upgrade(config: Any) -> Any:
+    """``config`` with replaced settings in their present form; what is of today, and every fault, stays."""
+    if not isinstance(config, Mapping):
+        return config
+    forms = {"model": _with_head, "logger": _with_target}
+    sections = {key: form(config[key]) for key, form in forms.items() if isinstance(config.get(key), Mapping)}
+    return config if all(config[key] is value for key, value in sections.items()) else {**config, **sections}
 
 
-_LOGGERS = {"none": _none, "tensorboard": _tensorboard}
+def _with_head(model: Mapping[str, Any]) -> Mapping[str, Any]:
+    """``pointer`` and ``shortcut`` of the proposed model as a ``head``; what ``head`` says itself stands."""
+    pointer = str(model.get("pointer"))
+    if model.get("_target_") != BERT_MATCH or pointer not in HEADS:
+        return model
+    head = dict(HEADS[pointer])
+    if pointer != "linear":
+        head |= {"hidden": model.get("hidden", 150), "shortcut": model.get("shortcut", False)}
+    elif model.get("shortcut"):
+        head["shortcut"] = True  # a linear head has none, and is refused with it
+    given = model.get("head") or {}
+    rest = {key: value for key, value in model.items() if key not in ("pointer", "shortcut")}
+    return {**rest, "head": given if "_target_" in given else {**head, **given}}
+
+
+def _with_target(logger: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A service that was chosen by ``name``, as a ``_target_`` and the arguments of its class."""
+    if "_target_" in logger or "name" not in logger:
+        return logger
+    if logger["name"] == "none":
+        return {"_target_": None}
+    if logger["name"] == "tensorboard":
+        return dict(TENSORBOARD)
+    return {**logger, **WANDB}

@@ -48,7 +48,7 @@ class SpanCandidates(WindowRecord):
     start_logit: np.ndarray
     """(N, K) float32."""
     end_logit: np.ndarray
-    """(N, K) float32."""
+    """(N, K) float32: what start and end score together is added, where a model has that."""
     null_start: np.ndarray
     """(N,) float32."""
     null_end: np.ndarray

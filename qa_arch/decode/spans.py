@@ -32,7 +32,9 @@ def best_spans(
     ``band`` is exact: the best of all pairs; equal scores go to the earlier start, then the shorter
     span. ``grid`` pairs the ``n_best`` best starts with the ``n_best`` best ends, as the SQuAD script in
     wide use does; equal scores go to the better start. ``greedy`` takes the best start and then the
-    best end it allows, one span per window. A NaN or +inf counts as -inf and is warned of.
+    best end it allows, one span per window. Where start and end are scored together (``pair``), each
+    search adds what they score together to the sum of the two; ``band`` stays exact. A NaN or +inf
+    counts as -inf and is warned of.
 
     Raises ConfigError where ``search`` is unknown or a limit is below 1.
     """
@@ -41,20 +43,21 @@ def best_spans(
             f"decode: n_best={n_best} and max_answer_tokens={max_answer_tokens} must both be at least 1"
         )
     start, end = _usable(logits.start.float()), _usable(logits.end.float())
+    pair = None if logits.pair is None else _usable(logits.pair.float())
     null_start, null_end = _null_halves(logits)
     if search == "band":
-        found = _band(start, end, max_answer_tokens, n_best)
+        spans = _band(start, end, pair, max_answer_tokens, n_best)
     elif search == "grid":
-        found = _grid(start, end, null_start, null_end, max_answer_tokens, n_best)
+        spans = _grid(start, end, pair, null_start, null_end, max_answer_tokens, n_best)
     elif search == "greedy":
-        found = _band(*_only_best(start, end), max_answer_tokens, 1)
+        spans = _band(_only_best(start), end, pair, max_answer_tokens, 1)
     else:
         raise ConfigError(f"decode: search={search!r} is unknown; choose band, grid or greedy")
-    return _candidates(start, end, *found, null_start, null_end, 1 if search == "greedy" else n_best)
+    return _candidates(start, end, pair, *spans, null_start, null_end, 1 if search == "greedy" else n_best)
 
 
 def _usable(logits: Tensor) -> Tensor:
-    """The logits with NaN and +inf as -inf; (N, T)."""
+    """The logits with NaN and +inf as -inf, in their shape."""
     if logits.numel() == 0 or logits.amax() < torch.inf:  # the maximum of a NaN is NaN
         return logits
     usable = logits < torch.inf
@@ -75,23 +78,39 @@ def _null_halves(logits: SpanLogits) -> tuple[Tensor, Tensor]:
     return halves[0], halves[1]
 
 
-def _band(start: Tensor, end: Tensor, limit: int, k: int) -> tuple[Tensor, Tensor, Tensor]:
+def _band(
+    start: Tensor, end: Tensor, pair: Tensor | None, limit: int, k: int
+) -> tuple[Tensor, Tensor, Tensor]:
     """The exact ``k`` best pairs of the band: first tokens, last tokens, scores, (N, K) each.
 
     Only the ``k`` starts with the best pairs matter: any other start has ``k`` pairs before it, namely
     the best pair of each of these. That leaves K × L pairs to rank instead of T × L.
     """
-    tokens = start.shape[1]
+    rows, tokens = start.shape
     limit = min(limit, tokens)
-    reach = start + _sliding_max(end, limit)
+    if pair is None:
+        reach = start + _sliding_max(end, limit)
+    else:
+        every = torch.arange(tokens, device=start.device).expand(rows, -1)
+        reach = start + _ends_in_reach(end, pair, every, limit).amax(2)
     starts = _stable_topk(reach, k)[1].sort(dim=1).values  # in text order: it settles equal scores
-    lengths = torch.arange(limit, device=start.device)
-    ends = (starts[:, :, None] + lengths).flatten(1)
-    pairs = pad(end, (0, limit - 1), value=NEVER).gather(1, ends).unflatten(1, (-1, limit))
-    pairs = pairs + start.gather(1, starts)[:, :, None]
-    score, place = _stable_topk(pairs.flatten(1), k)
+    spans = _ends_in_reach(end, pair, starts, limit) + start.gather(1, starts)[:, :, None]
+    score, place = _stable_topk(spans.flatten(1), k)
     first = starts.gather(1, place // limit)
     return first, first + place % limit, score
+
+
+def _ends_in_reach(end: Tensor, pair: Tensor | None, starts: Tensor, limit: int) -> Tensor:
+    """Scores of the ends of spans from ``starts`` (N, K), by length: (N, K, L); -inf beyond the window."""
+    ends = starts[:, :, None] + torch.arange(limit, device=end.device)
+    scores = pad(end, (0, limit - 1), value=NEVER).gather(1, ends.flatten(1)).view_as(ends)
+    return scores if pair is None else scores + _together(pair, starts[:, :, None], ends)
+
+
+def _together(pair: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
+    """``pair`` of the spans from ``starts`` (N, K, 1) to ``ends`` (N, K or 1, L): (N, K, L)."""
+    row = torch.arange(len(pair), device=pair.device)[:, None, None]
+    return pair[row, starts, ends.clamp(max=pair.shape[2] - 1)]
 
 
 def _sliding_max(values: Tensor, width: int) -> Tensor:
@@ -105,7 +124,13 @@ def _sliding_max(values: Tensor, width: int) -> Tensor:
 
 
 def _grid(
-    start: Tensor, end: Tensor, null_start: Tensor, null_end: Tensor, limit: int, k: int
+    start: Tensor,
+    end: Tensor,
+    pair: Tensor | None,
+    null_start: Tensor,
+    null_end: Tensor,
+    limit: int,
+    k: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Best pairs among ``k`` starts × ``k`` ends: first tokens, last tokens, scores, (N, K) each.
 
@@ -115,7 +140,10 @@ def _grid(
     starts, s = _preselect(start, null_start, k)
     ends, e = _preselect(end, null_end, k)
     length = e[:, None, :] - s[:, :, None]
-    pairs = starts[:, :, None] + ends[:, None, :]
+    pairs = (
+        ends[:, None, :] if pair is None else ends[:, None, :] + _together(pair, s[:, :, None], e[:, None])
+    )
+    pairs = starts[:, :, None] + pairs
     pairs.masked_fill_((length < 0) | (length >= limit), NEVER)
     score, place = _stable_topk(pairs.flatten(1), k)
     width = s.shape[1]
@@ -130,10 +158,10 @@ def _preselect(logits: Tensor, null: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return top, token
 
 
-def _only_best(start: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
-    """The start logits with all but the best (the earliest of equals) at -inf; the end logits."""
+def _only_best(start: Tensor) -> Tensor:
+    """The start logits with all but the best (the earliest of equals) at -inf."""
     chosen = torch.zeros_like(start, dtype=torch.bool).scatter_(1, _stable_topk(start, 1)[1], True)
-    return start.masked_fill(~chosen, NEVER), end
+    return start.masked_fill(~chosen, NEVER)
 
 
 def _stable_topk(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -155,6 +183,7 @@ def _stable_topk(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def _candidates(
     start: Tensor,
     end: Tensor,
+    pair: Tensor | None,
     first: Tensor,
     last: Tensor,
     score: Tensor,
@@ -162,13 +191,16 @@ def _candidates(
     null_end: Tensor,
     k: int,
 ) -> SpanCandidates:
-    """The record of the pairs found, (N, K') each with K' <= ``k``, filled up to ``k`` places."""
+    """The record of the best spans, (N, K') each with K' <= ``k``, filled up to ``k`` places.
+
+    What a start and an end score together counts with the end.
+    """
     empty = score == NEVER
     first, last = first.masked_fill(empty, 0), last.masked_fill(empty, 0)
     fill = (0, k - score.shape[1])
     tokens = (pad(x, fill).to(torch.int32) for x in (first, last))
-    logits = (
-        pad(x.gather(1, at).masked_fill(empty, NEVER), fill, value=NEVER)
-        for x, at in ((start, first), (end, last))
-    )
+    starts, ends = start.gather(1, first), end.gather(1, last)
+    if pair is not None:
+        ends = ends + pair.flatten(1).gather(1, first * pair.shape[2] + last)
+    logits = (pad(x.masked_fill(empty, NEVER), fill, value=NEVER) for x in (starts, ends))
     return SpanCandidates(*(x.cpu().numpy() for x in (*tokens, *logits, null_start, null_end)))

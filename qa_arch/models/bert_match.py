@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from functools import partial
 from typing import Annotated, Literal
 
 import torch
@@ -10,29 +10,29 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from qa_arch.config.check import Range
-from qa_arch.errors import ConfigError
 from qa_arch.nn.features import WordFeatures
+from qa_arch.nn.heads import SpanHead, Verifier, span_logits
+from qa_arch.nn.kernels import Kernel
 from qa_arch.nn.match_lstm import MatchLSTM
-from qa_arch.nn.no_answer import Verifier
-from qa_arch.nn.pointer import LinearHead, PointerHead
-from qa_arch.nn.segments import first_pieces, last_pieces, pool_words, put, take
+from qa_arch.nn.pointer import PointerHead
+from qa_arch.nn.segments import first_pieces, last_pieces, pool_words, take
 from qa_arch.nn.sublstm import SuBiLSTM
 from qa_arch.nn.words import AnyEncoder
 from qa_arch.types.tensors import Batch, SpanLogits
 
 
 class BertMatch(nn.Module):
-    """Encoder → word features → match-LSTM of the context over the question → answer pointer.
+    """Encoder → word features → match-LSTM of the context over the question → span head.
 
-    ``match=False`` hands the encoder's context straight to the pointer; ``residual`` gives the
-    pointer the encoder's context beside the match states; ``suffix_prefix`` > 0 re-reads question
-    and context by a SuBiLSTM of that window before they are matched; ``matching="words"`` pools the
-    pieces of a word after the encoder, and scores a word's first piece as start, its last as end;
-    ``shortcut`` adds the scores of a linear span head to those of the pointer, which start near zero.
+    ``head`` is by default the boundary answer pointer of width ``hidden``. ``match=False`` hands the
+    encoder's context straight to the head; ``residual`` gives the head the encoder's context beside
+    the match states; ``suffix_prefix`` > 0 re-reads question and context by a SuBiLSTM of that window
+    before they are matched; ``matching="words"`` pools the pieces of a word after the encoder, and
+    scores a word's first piece as start, its last as end.
 
-    No-answer: ``sentinel`` is one more row that both pointer steps may choose, the encoder's [CLS]
-    in its residual part and zeros in its match part; ``verifier`` is a head of its own, beside which
-    the null slot is neutral (``qa_arch.nn.pointer.neutral_null``); ``both`` adds their scores.
+    No-answer: ``sentinel`` is one more row that the head may choose, the encoder's [CLS] in its
+    residual part and zeros in its match part; ``verifier`` is a head of its own, beside which the
+    null slot is neutral (``qa_arch.nn.heads.neutral_null``); ``both`` adds their scores.
     """
 
     def __init__(
@@ -46,16 +46,14 @@ class BertMatch(nn.Module):
         matching: Literal["pieces", "words"] = "pieces",
         match: bool = True,
         residual: bool = True,
-        pointer: Literal["boundary", "bi_boundary", "linear"] = "boundary",
+        head: SpanHead | None = None,
+        kernel: Kernel = "auto",
         no_answer: Literal["sentinel", "verifier", "both"] = "sentinel",
         verifier_weight: float = 1.0,
         hidden: Annotated[int, Range(1)] = 150,
         dropout: Annotated[float, Range(0, 1)] = 0.2,
-        shortcut: bool = False,
     ) -> None:
         super().__init__()
-        if shortcut and pointer == "linear":
-            raise ConfigError("model.shortcut: pointer=linear is that head already; choose pointer=boundary")
         self.words = matching == "words"
         self.encoder = encoder
         self.features = WordFeatures(
@@ -63,21 +61,17 @@ class BertMatch(nn.Module):
         )
         width = self.features.out_dim
         self.reread = SuBiLSTM(width, hidden, window=suffix_prefix) if suffix_prefix else None
-        read = self.reread.out_dim if self.reread else width
-        self.match = MatchLSTM(read, hidden) if match else None
-        last = self.match or self.reread
-        self.matched_dim = last.out_dim if last else 0
-        self.residual = residual or last is None
-        seen = self.matched_dim + (width if self.residual else 0)
-        sentinel = no_answer != "verifier"
-        self.pointer = (
-            LinearHead(seen, sentinel=sentinel)
-            if pointer == "linear"
-            else PointerHead(
-                seen, hidden, sentinel=sentinel, bidirectional=pointer == "bi_boundary", shortcut=shortcut
-            )
+        match_dim = self.reread.out_dim if self.reread else width
+        self.match = MatchLSTM(match_dim, hidden, kernel=kernel) if match else None
+        matched = self.match or self.reread
+        self.matched_dim = matched.out_dim if matched else 0
+        self.residual = residual or matched is None
+        head_dim = self.matched_dim + (width if self.residual else 0)
+        build_head = head or partial(PointerHead, hidden=hidden)
+        self.pointer = build_head(in_dim=head_dim, sentinel=no_answer != "verifier")
+        self.verifier = (
+            None if no_answer == "sentinel" else Verifier(head_dim, width, hidden, dropout=dropout)
         )
-        self.verifier = None if no_answer == "sentinel" else Verifier(seen, width, hidden, dropout=dropout)
         self.verifier_weight = verifier_weight
         self.dropout = nn.Dropout(dropout)
 
@@ -92,17 +86,11 @@ class BertMatch(nn.Module):
                 states, question = self.reread(states, context_mask), self.reread(question, question_mask)
             if self.match:
                 states = self.match(states, question, context_mask, question_mask)
-        seen, nothing = self._with_residual(states, context, cls)
-        scores = self.pointer(seen, context_mask, nothing)
+        rows, nothing = self._with_residual(states, context, cls)
+        scores = self.pointer(rows, context_mask, nothing)
+        verifier = self.verifier(rows, context_mask, cls) if self.verifier else None
         starts, ends = self._boundaries(batch.context, batch.word)
-        return SpanLogits(
-            start=put(scores.start, starts, -math.inf),
-            end=put(scores.end, ends, -math.inf),
-            null_start=scores.null_start,
-            null_end=scores.null_end,
-            verifier=self.verifier(seen, context_mask, cls) if self.verifier else None,
-            verifier_weight=self.verifier_weight,
-        )
+        return span_logits(scores, starts, ends, verifier, self.verifier_weight)
 
     def _units(
         self, tokens: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"], word: Int[Tensor, "B T"]
@@ -119,11 +107,11 @@ class BertMatch(nn.Module):
     def _with_residual(
         self, states: Float[Tensor, "B C M"], context: Float[Tensor, "B C D"], cls: Float[Tensor, "B D"]
     ) -> tuple[Float[Tensor, "B C S"], Float[Tensor, "B S"] | None]:
-        """What the pointer reads, and the row of the same width that stands for "nothing"."""
+        """What the head reads, and the row of the same width that stands for "nothing"."""
         if self.matched_dim == 0:
             return context, cls
         states = self.dropout(states)
         if not self.residual:
             return states, None
-        seen = torch.cat([states, context.to(states.dtype)], dim=-1)
-        return seen, nn.functional.pad(cls.to(states.dtype), (self.matched_dim, 0))
+        rows = torch.cat([states, context.to(states.dtype)], dim=-1)
+        return rows, nn.functional.pad(cls.to(states.dtype), (self.matched_dim, 0))

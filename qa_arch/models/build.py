@@ -19,14 +19,14 @@ def check_model(
     section: Mapping[str, Any], trusted: Sequence[str] = TRUSTED, *, with_vectors: bool = False
 ) -> type[nn.Module]:
     """The class that ``section`` names, after its arguments were checked; loads no weights."""
-    target = locate(section.get("_target_"), trusted)
+    target = locate(section.get("_target_"), trusted, where="model")
     inputs = MODEL_INPUTS[section.get("task", "span")]
     if not issubclass(target, nn.Module) or not accepts(target, inputs[0]):
         raise ConfigError(
             f"model._target_: {target.__name__} is no model for task {section.get('task', 'span')}:"
             f" a torch module that takes {inputs[0]} is wanted"
         )
-    arguments(target, section, inputs)
+    arguments(target, section, inputs, trusted=trusted)
     if with_vectors and not accepts(target, "vectors"):
         raise ConfigError(f"glove: {target.__name__} takes no word vectors; use glove=none")
     return target
@@ -49,4 +49,4 @@ def build_model(
     matrix = torch.from_numpy(vectors.matrix) if isinstance(vectors, WordVectors) else vectors
     offered = {"encoder": encoder, "vectors": matrix}
     given = {name: offered[name] for name in inputs if accepts(target, name)}
-    return target(**given, **arguments(target, section, inputs))
+    return target(**given, **arguments(target, section, inputs, trusted=trusted))

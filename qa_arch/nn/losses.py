@@ -1,70 +1,123 @@
-"""The losses of span, sequence and selection models, outside the models.
+"""Losses, outside the models: ``(logits, labels) -> (B,)``, the loss of each window, chosen by ``conf/loss``.
 
-Axes: ``B`` windows, ``T`` tokens, ``S`` steps, ``N`` candidates.
+A loss is a class without weights; the keys beside its ``_target_`` are its arguments. What it returns is
+not yet multiplied by the labels' ``weight``, which is 0 for padding rows.
+
+Axes: ``B`` windows or questions, ``T`` tokens, ``S`` steps, ``N`` candidates, ``K`` classes of a softmax.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from qa_arch.types.tensors import SpanLabels, SpanLogits, StepLogits, log_choices
+from qa_arch.config.check import Range
+from qa_arch.config.schema import Config, loss_section
+from qa_arch.config.target import TRUSTED, accepts, arguments, locate
+from qa_arch.errors import ConfigError
+from qa_arch.types.tensors import SpanLabels, SpanLogits, StepLogits, log_choices, span_scores
+
+Loss = Callable[[Any, Any], Tensor]
+"""``(logits, labels) -> (B,)``."""
 
 
-def window_loss(logits: SpanLogits | StepLogits, labels: SpanLabels) -> Float[Tensor, "B"]:
-    """The loss of each window by the kind of its logits, not yet weighted."""
-    if isinstance(logits, StepLogits):
-        return sequence_loss(logits, labels)
-    return span_loss(logits, labels)
+@runtime_checkable
+class CandidateLabels(Protocol):
+    """What a loss over candidates needs to know of them; a ``SelectionBatch`` has it."""
+
+    @property
+    def right(self) -> Bool[Tensor, "B N"]: ...
+    @property
+    def offered(self) -> Bool[Tensor, "B N"]: ...
 
 
-def sequence_loss(logits: StepLogits, labels: SpanLabels) -> Float[Tensor, "B"]:
-    """Minus the log-probability of the gold tokens in order and of the stop behind them.
-
-    Wang & Jiang 2016, section 3.3. Where the window holds no answer, the stop at the first step is
-    right; of an answer beyond the last step, its first S tokens are. The result is not yet weighted.
-    """
-    steps = torch.arange(logits.stop.shape[1], device=labels.start.device)
-    length = torch.where(labels.answerable, labels.end - labels.start + 1, 0)[:, None]
-    gold = labels.start[:, None] + steps
-    target = torch.where(steps < length, gold, logits.token.shape[2])
-    chosen = log_choices(logits).gather(2, target[..., None].clamp(max=logits.token.shape[2]))[..., 0]
-    # A token that no answer may consist of (one of no width) is passed over.
-    counts = (steps <= length) & chosen.isfinite()
-    return -chosen.masked_fill(~counts, 0.0).sum(1)
-
-
-def span_loss(logits: SpanLogits, labels: SpanLabels) -> Float[Tensor, "B"]:
+@dataclass(frozen=True)
+class SpanLoss:
     """Cross-entropy of each window: the mean of start and end, plus the verifier's if there is one.
 
-    "No answer" is one more class beside the tokens (the null logits), right for every window that
-    does not hold the gold answer (Devlin et al. 2019, section 4.3). The result is not yet weighted.
+    "No answer" is one more class beside the tokens (the null logits), right for every window that does
+    not hold the gold answer (Devlin et al. 2019, section 4.3). Where the model scores start and end
+    together, there is one softmax over all spans and "no answer" in place of the two.
+
+    ``label_smoothing`` ε (Szegedy et al. 2016, section 7) is the share of the target that is spread evenly
+    over the classes that the model scores: (1 - ε) (-log p_gold) + ε mean_k(-log p_k). The verifier's
+    target is not smoothed.
+
+    ``null_weight`` ω multiplies the loss of the windows without an answer. The weights are scaled to a mean
+    of 1 over the training set, of which the share p (``null_share``) has no answer::
+
+        loss_i = c_i · ce_i,    c_i = ω / Z without an answer, 1 / Z with one,    Z = 1 + (ω - 1) p
+
+    so that an epoch's mean, Σ c_i ce_i / Σ 1, is the weighted mean Σ w_i ce_i / Σ w_i with w = ω or 1.
+    The weight of a window does not depend on its batch: whatever the split of an optimizer step over
+    ranks and accumulated batches, the number of its windows normalises it. Where ``null_share`` is not
+    known, Z is 1.
     """
-    start = _cross_entropy(logits.start, logits.null_start, labels.start, labels.answerable, before=True)
-    end = _cross_entropy(logits.end, logits.null_end, labels.end, labels.answerable, before=False)
-    loss = (start + end) / 2
-    if logits.verifier is not None:
-        empty = (~labels.answerable).float()
-        loss = loss + functional.binary_cross_entropy_with_logits(
-            logits.verifier.float(), empty, reduction="none"
-        )
-    return loss
+
+    null_weight: Annotated[float, Range(0, above=True)] = 1.0
+    label_smoothing: Annotated[float, Range(0, 1)] = 0.0
+    null_share: float | None = None
+    tasks: ClassVar = ("span",)
+
+    def __call__(self, logits: SpanLogits, labels: SpanLabels) -> Float[Tensor, "B"]:
+        if logits.pair is None:
+            start = self._boundary(logits.start, logits.null_start, labels.start, labels, before=True)
+            end = self._boundary(logits.end, logits.null_end, labels.end, labels, before=False)
+            loss = (start + end) / 2
+        else:
+            loss = self._joint(logits, labels)
+        if logits.verifier is not None:
+            empty = (~labels.answerable).float()
+            loss = loss + functional.binary_cross_entropy_with_logits(
+                logits.verifier.float(), empty, reduction="none"
+            )
+        if self.null_weight == 1:
+            return loss
+        mean = 1 + (self.null_weight - 1) * (self.null_share or 0.0)
+        return loss * torch.where(labels.answerable, 1 / mean, self.null_weight / mean)
+
+    def _boundary(
+        self,
+        scores: Float[Tensor, "B T"],
+        null: Float[Tensor, "B"],
+        gold: Int[Tensor, "B"],
+        labels: SpanLabels,
+        *,
+        before: bool,
+    ) -> Float[Tensor, "B"]:
+        """Cross-entropy of one boundary over T tokens and, last, the null."""
+        classes = torch.cat([scores, null[:, None]], dim=1).float()
+        position, is_open = snap_outward(gold, classes[:, :-1].isfinite(), before=before)
+        target = torch.where(labels.answerable & is_open, position, scores.shape[1])
+        return cross_entropy(classes, target, self.label_smoothing)
+
+    def _joint(self, logits: SpanLogits, labels: SpanLabels) -> Float[Tensor, "B"]:
+        """Cross-entropy over all T² spans, of which the impossible ones score -inf, and the null."""
+        T = logits.start.shape[1]
+        null = logits.null_start + logits.null_end
+        classes = torch.cat([span_scores(logits).flatten(1), null[:, None]], dim=1).float()
+        first, has_start = snap_outward(labels.start, logits.start.isfinite(), before=True)
+        last, has_end = snap_outward(labels.end, logits.end.isfinite(), before=False)
+        target = torch.where(labels.answerable & has_start & has_end, first * T + last, T * T)
+        return cross_entropy(classes, target, self.label_smoothing)
 
 
-def _cross_entropy(
-    scores: Float[Tensor, "B T"],
-    null: Float[Tensor, "B"],
-    gold: Int[Tensor, "B"],
-    answerable: Bool[Tensor, "B"],
-    *,
-    before: bool,
+def cross_entropy(
+    classes: Float[Tensor, "B K"], target: Int[Tensor, "B"], smoothing: float = 0.0
 ) -> Float[Tensor, "B"]:
-    classes = torch.cat([scores, null[:, None]], dim=1).float()
-    position, found = snap_outward(gold, classes[:, :-1].isfinite(), before=before)
-    target = torch.where(answerable & found, position, scores.shape[1])
-    return functional.cross_entropy(classes, target, reduction="none")
+    """-log p of the target, mixed with its mean over all classes that do not score -inf."""
+    gold = functional.cross_entropy(classes, target, reduction="none")
+    if not smoothing:
+        return gold
+    is_open = classes.isfinite()
+    spread = -classes.log_softmax(1).masked_fill(~is_open, 0.0).sum(1) / is_open.sum(1)
+    return (1 - smoothing) * gold + smoothing * spread
 
 
 def snap_outward(
@@ -83,34 +136,85 @@ def snap_outward(
     else:
         usable = open_positions & (steps >= gold[:, None])
         position = torch.where(usable, steps, len(steps)).amin(dim=1)
-    found = usable.any(dim=1)
-    return torch.where(found, position, 0), found
+    exists = usable.any(dim=1)
+    return torch.where(exists, position, 0), exists
 
 
-def choice_loss(
-    scores: Float[Tensor, "B N"], right: Bool[Tensor, "B N"], offered: Bool[Tensor, "B N"]
-) -> Float[Tensor, "B"]:
-    """Minus the log of the probability that the right candidates have together in a softmax over all.
+@dataclass(frozen=True)
+class SequenceLoss:
+    """Minus the log-probability of the gold tokens in order and of the stop behind them.
 
-    0 where a question lacks a right one.
+    Wang & Jiang 2016, section 3.3. Where the window holds no answer, the stop at the first step is
+    right; of an answer beyond the last step, its first S tokens are.
     """
-    lowest = torch.finfo(torch.float32).min
-    every, found = (scores.float().masked_fill(~kept, lowest).logsumexp(1) for kept in (offered, right))
-    return torch.where(right.any(1), every - found, 0.0)
+
+    tasks: ClassVar = ("sequence",)
+
+    def __call__(self, logits: StepLogits, labels: SpanLabels) -> Float[Tensor, "B"]:
+        steps = torch.arange(logits.stop.shape[1], device=labels.start.device)
+        length = torch.where(labels.answerable, labels.end - labels.start + 1, 0)[:, None]
+        gold = labels.start[:, None] + steps
+        target = torch.where(steps < length, gold, logits.token.shape[2])
+        chosen = log_choices(logits).gather(2, target[..., None].clamp(max=logits.token.shape[2]))[..., 0]
+        # A token that no answer may consist of (one of no width) is passed over.
+        counts = (steps <= length) & chosen.isfinite()
+        return -chosen.masked_fill(~counts, 0.0).sum(1)
 
 
-def hinge_loss(
-    scores: Float[Tensor, "B N"],
-    right: Bool[Tensor, "B N"],
-    offered: Bool[Tensor, "B N"],
-    margin: float,
-) -> Float[Tensor, "B"]:
+@dataclass(frozen=True)
+class HingeLoss:
     """max(0, margin - right + wrong) of the best right and the best wrong candidate (Tan et al. 2015, eq. 6).
 
     Of the wrong answers that were drawn, the hardest counts. 0 where a question lacks either.
     """
-    lowest = torch.finfo(torch.float32).min
-    best = scores.float().masked_fill(~right, lowest).amax(1)
-    hardest = scores.float().masked_fill(right | ~offered, lowest).amax(1)
-    both = right.any(1) & (offered & ~right).any(1)
-    return torch.where(both, margin - best + hardest, 0.0).clamp(min=0)
+
+    margin: Annotated[float, Range(0, above=True)]
+    tasks: ClassVar = ("selection", "classification")
+
+    def __call__(self, scores: Float[Tensor, "B N"], labels: CandidateLabels) -> Float[Tensor, "B"]:
+        right, offered = labels.right, labels.offered
+        lowest = torch.finfo(torch.float32).min
+        best = scores.float().masked_fill(~right, lowest).amax(1)
+        hardest = scores.float().masked_fill(right | ~offered, lowest).amax(1)
+        both = right.any(1) & (offered & ~right).any(1)
+        return torch.where(both, self.margin - best + hardest, 0.0).clamp(min=0)
+
+
+@dataclass(frozen=True)
+class ChoiceLoss:
+    """Minus the log of the probability that the right candidates have together in a softmax over all.
+
+    0 where a question lacks a right one.
+    """
+
+    tasks: ClassVar = ("selection", "classification")
+
+    def __call__(self, scores: Float[Tensor, "B N"], labels: CandidateLabels) -> Float[Tensor, "B"]:
+        lowest = torch.finfo(torch.float32).min
+        total, right = (
+            scores.float().masked_fill(~mask, lowest).logsumexp(1) for mask in (labels.offered, labels.right)
+        )
+        return torch.where(labels.right.any(1), total - right, 0.0)
+
+
+def build_loss(config: Config, trusted: Sequence[str] = TRUSTED, *, null_share: float | None = None) -> Loss:
+    """The loss that the config's ``loss`` names, or that of its task; it loads nothing.
+
+    A loss that takes ``null_share`` is given the share of the training windows without an answer, one that
+    takes ``margin`` the config's ``selection.margin``; its own section names neither.
+    Raises ConfigError, naming the setting, where the arguments or the task do not fit.
+    """
+    section = loss_section(config)
+    target = locate(section.get("_target_"), trusted, where="loss")
+    task, tasks = config.model["task"], getattr(target, "tasks", None)
+    if tasks is not None and task not in tasks:
+        raise ConfigError(
+            f"loss._target_: {target.__name__} is a loss for task {' or '.join(tasks)}, and"
+            f" model.task is {task}"
+        )
+    elsewhere = {"null_share": null_share, "margin": config.selection.margin}
+    given = {name: value for name, value in elsewhere.items() if accepts(target, name)}
+    loss = target(**given, **arguments(target, section, elsewhere, where="loss", trusted=trusted))
+    if not callable(loss):
+        raise ConfigError(f"loss._target_: {target.__name__} cannot be called as (logits, labels)")
+    return loss

@@ -1,19 +1,54 @@
 """Match-LSTM: the context read with an eye on the question (Wang & Jiang 2016, eqs. 1-6).
 
-Axes: ``B`` windows, ``C`` context units, ``Q`` question units, ``D`` input width, ``l`` hidden width.
+Axes: ``B`` windows, ``C`` context units, ``Q`` question units, ``D`` input width, ``l`` hidden width,
+``G`` = 4l all gates, ``S`` = 5l all of a step; an axis of 2 holds the directions, which share their
+parameters. The five blocks of a step are the attention's query and the gates o, i, f, g.
 """
 
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
-from qa_arch.nn.fused.recurrence import recur_fused, suits
+from qa_arch.nn.kernels import Kernel, runs_fused
 from qa_arch.nn.masking import at_least_float32
-from qa_arch.nn.recurrence import attend, recur
+from qa_arch.nn.recurrence import attend, flat, recur
 from qa_arch.nn.segments import mirror, reverse
+
+
+def recur_plain(
+    inputs: Float[Tensor, "C B S"],
+    mirror: Int[Tensor, "C B"],
+    keys: Float[Tensor, "B Q l"],
+    values: Float[Tensor, "B Q G"],
+    mask: Bool[Tensor, "B Q"],
+    score: Float[Tensor, "l"],
+    bias: Float[Tensor, "1"],
+    state: Float[Tensor, "S l"],
+) -> Float[Tensor, "C B 2 l"]:
+    """The recurrence as the equations have it: hidden states in the order of reading, from zero.
+
+    What does not depend on the previous state is done before, for all steps at once: ``inputs`` is what a
+    context unit adds to query and gates (W^p h^p_i, all biases included), ``keys`` what the question adds
+    to the attention (W^q H^q), ``values`` what it adds to the gates where it is attended. ``state`` is
+    [W^r; W^hh]. The second direction reads unit ``mirror[i]`` at step i (its own inverse). ``mask`` has a
+    real unit in every row. ``qa_arch.nn.recurrence.recur`` and, on a GPU, ``qa_arch.nn.fused`` compute the
+    same, faster.
+    """
+    back = inputs.flatten(0, 1)[flat(mirror)].view_as(inputs)
+    h = c = inputs.new_zeros(inputs.shape[1], 2, score.shape[0])
+    states = []
+    for step in torch.stack([inputs, back], dim=2):  # both directions in one batch: (B, 2, S)
+        query, *gates = (step + h @ state.T).chunk(5, dim=-1)
+        scores = torch.tanh(keys[:, None] + query[:, :, None]) @ score + bias  # w^T G_i + b    (eq. 2)
+        attention = scores.masked_fill(~mask[:, None], -torch.inf).softmax(-1)  # a_i           (eq. 2)
+        o, i, f, g = (torch.cat(gates, dim=-1) + attention @ values).chunk(4, dim=-1)  # of z_i (eq. 3)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()  # h^r_i                                                     (eq. 4)
+        states.append(h)
+    return torch.stack(states)
 
 
 class MatchLSTM(nn.Module):
@@ -28,10 +63,12 @@ class MatchLSTM(nn.Module):
     biases: 3(l² + l) + (l + 1) parameters attend and 4(3l² + 3l) make the LSTM where D = l. Three
     biases are added to the same sum; ``all_biases=False`` keeps one in the attention and two in the
     gates, as the equations and the usual LSTM have them: 3l² + l + (l + 1) and 4(3l² + 2l).
+    ``kernel`` chooses how it is computed (``qa_arch.nn.kernels``), not what.
     """
 
-    def __init__(self, in_dim: int, hidden: int, *, all_biases: bool = True) -> None:
+    def __init__(self, in_dim: int, hidden: int, *, all_biases: bool = True, kernel: Kernel = "auto") -> None:
         super().__init__()
+        self.kernel: Kernel = kernel
         self.question = nn.Linear(in_dim, hidden, bias=all_biases)  # W^q
         self.passage = nn.Linear(in_dim, hidden)  # W^p
         self.state = nn.Linear(hidden, hidden, bias=all_biases)  # W^r
@@ -74,7 +111,7 @@ class MatchLSTM(nn.Module):
         context_mask: Bool[Tensor, "B C"],
         question_mask: Bool[Tensor, "B Q"],
     ) -> Float[Tensor, "B 2 C N"]:
-        """a_i of both directions (eq. 2) over the N = Q + 1 question units, "nothing" last; for looking at.
+        """a_i of both directions (eq. 2) over the N = Q + 1 question units, "nothing" last.
 
         Zero where ``context_mask`` is False; the rest sums to 1. The recurrence is that of ``forward``.
         """
@@ -100,9 +137,11 @@ class MatchLSTM(nn.Module):
     def _run(self, loop, inputs, order, keys, values, question_mask) -> Float[Tensor, "C B 2 N"]:
         """Both directions in one recurrence, in fp32 at least.
 
-        Padding stands behind the real units in both, so that no state that counts has seen it.
+        Padding stands behind the real units in both, so that no state that counts depends on it.
         """
-        if loop is recur and suits(inputs):
+        if loop is recur and runs_fused(self.kernel, inputs, self.state.in_features, training=self.training):
+            from qa_arch.nn.fused.recurrence import recur_fused
+
             loop = recur_fused
         else:  # the kernels widen what they read
             inputs, keys, values = (at_least_float32(x) for x in (inputs, keys, values))

@@ -1,26 +1,19 @@
-"""Heads that score where the answer starts and ends, and the null that stands beside.
+"""The answer pointer and the heads made of it (Wang & Jiang 2016, section 3.2).
 
 Axes: ``B`` windows, ``C`` context units, ``D`` width of what they read, ``l`` hidden width.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from qa_arch.nn.masking import fill, masked_logsumexp, masked_softmax, scored
-
-
-class SpanScores(NamedTuple):
-    """Scores over the context units (-inf on padding) and of "nothing" beside them."""
-
-    start: Float[Tensor, "B C"]
-    end: Float[Tensor, "B C"]
-    null_start: Float[Tensor, "B"]
-    null_end: Float[Tensor, "B"]
+from qa_arch.config.check import Range
+from qa_arch.nn.heads import SpanScores, linear_scores, neutral_null, with_sentinel
+from qa_arch.nn.masking import fill, masked_softmax, scored
 
 
 class AnswerPointer(nn.Module):
@@ -98,7 +91,7 @@ class SequenceHead(nn.Module):
         self, context: Float[Tensor, "B C D"], mask: Bool[Tensor, "B C"]
     ) -> tuple[Float[Tensor, "B S C"], Float[Tensor, "B S"]]:
         """Scores of the units (-inf on padding) and of the stop, at each step."""
-        scores = torch.stack(self.pointer(*_with_sentinel(context, mask, None), self.steps), dim=1)
+        scores = torch.stack(self.pointer(*with_sentinel(context, mask, None), self.steps), dim=1)
         return fill(scores[..., :-1], mask[:, None]), scores[..., -1]
 
 
@@ -115,7 +108,7 @@ class PointerHead(nn.Module):
     def __init__(
         self,
         in_dim: int,
-        hidden: int,
+        hidden: Annotated[int, Range(1)],
         *,
         sentinel: bool = True,
         bidirectional: bool = False,
@@ -126,7 +119,7 @@ class PointerHead(nn.Module):
         self.sentinel = sentinel
         self.forwards = AnswerPointer(in_dim, hidden, all_biases=all_biases)
         self.backwards = AnswerPointer(in_dim, hidden, all_biases=all_biases) if bidirectional else None
-        self.shortcut = _span_scores(in_dim) if shortcut else None
+        self.shortcut = linear_scores(in_dim) if shortcut else None
         for pointer in (self.forwards, self.backwards) if shortcut else ():
             if pointer is not None:
                 nn.init.xavier_uniform_(pointer.score.weight, gain=0.01)
@@ -140,7 +133,7 @@ class PointerHead(nn.Module):
         """``nothing`` is the sentinel's row; zeros, as in the paper, where it is not given."""
         C = context.shape[1]
         if self.sentinel:
-            context, real = _with_sentinel(context, mask, nothing)
+            context, real = with_sentinel(context, mask, nothing)
         else:
             real = mask
         linear = scored(self.shortcut, context) if self.shortcut else None
@@ -154,53 +147,3 @@ class PointerHead(nn.Module):
         else:
             null_start, null_end = neutral_null(start, mask), neutral_null(end, mask)
         return SpanScores(fill(start[:, :C], mask), fill(end[:, :C], mask), null_start, null_end)
-
-
-class LinearHead(nn.Module):
-    """The standard span head: one linear map to a start and an end score; the pointer's ablation."""
-
-    def __init__(self, in_dim: int, *, sentinel: bool = True) -> None:
-        super().__init__()
-        self.sentinel = sentinel
-        self.score = _span_scores(in_dim)
-
-    def forward(
-        self,
-        context: Float[Tensor, "B C D"],
-        mask: Bool[Tensor, "B C"],
-        nothing: Float[Tensor, "B D"] | None = None,
-    ) -> SpanScores:
-        """``nothing`` is the row whose scores are the null's; zeros where it is not given."""
-        start, end = scored(self.score, context).unbind(-1)
-        if self.sentinel:
-            row = torch.zeros_like(context[:, 0]) if nothing is None else nothing
-            null_start, null_end = scored(self.score, row).unbind(-1)
-        else:
-            null_start, null_end = neutral_null(start, mask), neutral_null(end, mask)
-        return SpanScores(fill(start, mask), fill(end, mask), null_start, null_end)
-
-
-def _span_scores(in_dim: int) -> nn.Linear:
-    """A start and an end score of each row."""
-    score = nn.Linear(in_dim, 2)
-    nn.init.xavier_uniform_(score.weight)
-    nn.init.zeros_(score.bias)
-    return score
-
-
-def neutral_null(scores: Float[Tensor, "B C"], mask: Bool[Tensor, "B C"]) -> Float[Tensor, "B"]:
-    """A null score that leaves the answering to the verifier: log-sum-exp of the real scores.
-
-    In the softmax of the loss it holds exactly half of the probability: the cross-entropy of an
-    answer is the one without it plus log 2, with the same gradient; that of "nothing" is log 2,
-    with none. In decoding, null minus best span is then the verifier's log-odds minus the log
-    probability of that span.
-    """
-    return masked_logsumexp(scores, mask)
-
-
-def _with_sentinel(
-    context: Float[Tensor, "B C D"], mask: Bool[Tensor, "B C"], nothing: Float[Tensor, "B D"] | None
-) -> tuple[Float[Tensor, "B N D"], Bool[Tensor, "B N"]]:
-    row = torch.zeros_like(context[:, 0]) if nothing is None else nothing
-    return torch.cat([context, row[:, None]], dim=1), nn.functional.pad(mask, (0, 1), value=True)

@@ -1,4 +1,4 @@
-"""The recurrence of the match-LSTM with everything that does not depend on the previous state hoisted.
+"""A fast form of the match-LSTM's loop (``qa_arch.nn.match_lstm.recur_plain``): a backward pass by hand.
 
 Axes: ``C`` steps (context units), ``B`` windows, ``Q`` question units, ``l`` hidden width, ``G`` = 4l
 all gates, ``S`` = 5l all of a step; an axis of 2 holds the directions, which share their parameters
@@ -31,13 +31,7 @@ def recur(
     bias: Float[Tensor, "1"],
     state: Float[Tensor, "S l"],
 ) -> Float[Tensor, "C B 2 l"]:
-    """Hidden states in the order of reading, from zero; ``recur_plain`` with a gradient by hand.
-
-    ``inputs`` is what a context unit adds to query and gates (all biases included); the second
-    direction reads unit ``mirror[t]`` at step t (its own inverse). ``keys`` and ``values`` are what
-    the question adds to attention and gates, ``state`` is [W^r; W^hh]. ``mask`` has a real unit in
-    every row.
-    """
+    """Hidden states in the order of reading, from zero; the arguments are those of ``recur_plain``."""
     keys = keys.masked_fill(~mask[..., None], 0.0)  # so that padding cannot trip the guard
     return _Recurrence.apply(inputs, flat(mirror), keys, values, mask, score, bias, state)
 
@@ -57,31 +51,6 @@ def attend(
     with torch.no_grad():
         tape, _ = _run_safely(inputs, flat(mirror), keys, values, mask, score, state)
     return tape.attention
-
-
-def recur_plain(
-    inputs: Float[Tensor, "C B S"],
-    mirror: Int[Tensor, "C B"],
-    keys: Float[Tensor, "B Q l"],
-    values: Float[Tensor, "B Q G"],
-    mask: Bool[Tensor, "B Q"],
-    score: Float[Tensor, "l"],
-    bias: Float[Tensor, "1"],
-    state: Float[Tensor, "S l"],
-) -> Float[Tensor, "C B 2 l"]:
-    """What ``recur`` computes, in the plainest form; the gradient is autograd's."""
-    back = inputs.flatten(0, 1)[flat(mirror)].view_as(inputs)
-    h = c = inputs.new_zeros(inputs.shape[1], 2, score.shape[0])
-    states = []
-    for step in torch.stack([inputs, back], dim=2):
-        query, *gates = (step + h @ state.T).chunk(5, dim=-1)
-        scores = torch.tanh(keys[:, None] + query[:, :, None]) @ score + bias
-        attention = scores.masked_fill(~mask[:, None], -torch.inf).softmax(-1)
-        o, i, f, g = (torch.cat(gates, dim=-1) + attention @ values).chunk(4, dim=-1)
-        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-        h = o.sigmoid() * c.tanh()
-        states.append(h)
-    return torch.stack(states)
 
 
 class _Recurrence(torch.autograd.Function):
@@ -210,13 +179,13 @@ class _Response:
         B, Q, width = keys.shape
         self.exponential = exponential
         self.keys = ((2 * keys).exp() if exponential else -2 * keys)[:, None]
-        self.one = keys.new_ones(())
+        self.unit = keys.new_ones(())
         self.out = keys.new_empty(B, 2, Q, width)
 
     def __call__(self, query: Float[Tensor, "B 2 l"]) -> Float[Tensor, "B 2 Q l"]:
         if self.exponential:
             factor = query.mul(2).exp_()[:, :, None]
-            return torch.addcmul(self.one, self.keys, factor, out=self.out).reciprocal_()
+            return torch.addcmul(self.unit, self.keys, factor, out=self.out).reciprocal_()
         return torch.add(self.keys, query[:, :, None], alpha=-2, out=self.out).sigmoid_()
 
 

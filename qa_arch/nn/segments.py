@@ -39,6 +39,13 @@ def put_steps(
     return put(packed.flatten(0, 1), mask.repeat_interleave(steps, 0), value).unflatten(0, (-1, steps))
 
 
+def put_pairs(
+    packed: Float[Tensor, "B K K"], rows: Bool[Tensor, "B T"], columns: Bool[Tensor, "B T"]
+) -> Float[Tensor, "B T T"]:
+    """``put`` for the scores of pairs: (j, k) at the j-th True row and the k-th True column, 0 elsewhere."""
+    return put_steps(put_steps(packed, columns, 0.0).mT, rows, 0.0).mT
+
+
 def pool_words(
     x: Float[Tensor, "B T H"], mask: Bool[Tensor, "B T"], word: Int[Tensor, "B T"]
 ) -> tuple[Float[Tensor, "B K H"], Bool[Tensor, "B K"]]:

@@ -58,6 +58,7 @@ def _ask(asked: Mapping[str, Any], trusted: Sequence[str]) -> None:
 def _first_problem(asked: Mapping[str, Any], trusted: Sequence[str]) -> str | None:
     with uncollected():
         from qa_arch.models.build import check_model
+        from qa_arch.nn.losses import build_loss
         from qa_arch.training.loggers import check_logger
         from qa_arch.training.machine import uses_gpu
 
@@ -66,7 +67,7 @@ def _first_problem(asked: Mapping[str, Any], trusted: Sequence[str]) -> str | No
     seen: list[Any] = []
     for point in asked["points"]:
         config = validate(point["config"])
-        facts = (config.model, config.glove.use, config.trainer, config.logger)
+        facts = (config.model, config.loss, config.glove.use, config.trainer, config.logger)
         if facts in seen:
             continue
         seen.append(facts)
@@ -74,6 +75,7 @@ def _first_problem(asked: Mapping[str, Any], trusted: Sequence[str]) -> str | No
             if asked["here"]:
                 uses_gpu(config.trainer)
             check_model(config.model, trusted, with_vectors=config.glove.use)
+            build_loss(config, trusted)
             check_logger(config.logger, trusted)
         except QaArchError as error:
             return f"{point['title']}: {error}"

@@ -21,6 +21,7 @@ from qa_arch.config.schema import Config, Data
 from qa_arch.config.target import TRUSTED
 from qa_arch.features.glove import WordVectors
 from qa_arch.features.sampler import BucketBatchSampler
+from qa_arch.nn.losses import Loss
 from qa_arch.nn.precision import Precision
 from qa_arch.results.record import RunRecord
 
@@ -40,6 +41,7 @@ class Parts:
     """The same in numbers."""
     vectors: WordVectors | None
     model: nn.Module
+    loss: Loss
 
 
 class Collator(Protocol):
@@ -160,8 +162,8 @@ class Task(ABC):
         """The batches of train and calibration."""
 
     @abstractmethod
-    def loss(self, config: Config) -> Callable[[Any, Any], Tensor]:
-        """(model output, batch) -> (B,) loss of each row, not yet weighted."""
+    def labels(self, batch: Any) -> Any:
+        """What the loss compares the model's output with."""
 
     @abstractmethod
     def weight(self, batch: Any) -> Tensor:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from qa_arch.config.schema import Config
 from qa_arch.config.target import TRUSTED
 from qa_arch.data.question_types import CLASSES, class_set
 from qa_arch.errors import ConfigError
-from qa_arch.nn.losses import choice_loss
 from qa_arch.tasks.base import Watch
 from qa_arch.tasks.selection import SelectionParts, SelectionTask
 from qa_arch.tasks.selection_predictor import SelectionPredictor
-from qa_arch.types.tensors import SelectionBatch
 from qa_arch.types.text import SelectionSet
 
 
@@ -37,9 +33,6 @@ class ClassificationTask(SelectionTask):
 
     def negatives(self, config: Config, parts: SelectionParts) -> int:
         return len(parts.sets["train"].answers) - 1
-
-    def loss(self, config: Config) -> Callable[[Any, SelectionBatch], Tensor]:
-        return lambda scores, batch: choice_loss(scores, batch.right, batch.offered)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from qa_arch.metrics.selection import selection_scores
 from qa_arch.models import store
 from qa_arch.models.build import build_model
 from qa_arch.nn.count import parameter_blocks
-from qa_arch.nn.losses import hinge_loss
+from qa_arch.nn.losses import build_loss
 from qa_arch.nn.precision import Precision, cast_weights
 from qa_arch.results.record import MODEL, RunRecord
 from qa_arch.tasks.base import Batches, Parts, Points, Task
@@ -88,7 +88,8 @@ class SelectionTask(Task):
             )
         model = build_model(config.model, None, vectors, trusted)
         run = config.selection.types
-        return SelectionParts(sets, tables, vectors, model, Path(run) if run else None)
+        loss = build_loss(config, trusted)
+        return SelectionParts(sets, tables, vectors, model, loss, Path(run) if run else None)
 
     def count_parameters(self, config: Config, trusted: Sequence[str] = TRUSTED) -> dict[str, Any]:
         """Of trained vectors there are as many as the data and the file have words: these are read."""
@@ -143,9 +144,8 @@ class SelectionTask(Task):
         """Wrong answers beside each right answer in training."""
         return config.selection.negatives
 
-    def loss(self, config: Config) -> Callable[[Any, SelectionBatch], Tensor]:
-        loss = partial(hinge_loss, margin=config.selection.margin)
-        return lambda scores, batch: loss(scores, batch.right, batch.offered)
+    def labels(self, batch: SelectionBatch) -> SelectionBatch:
+        return batch  # it says which candidates are right, and which are padding
 
     def weight(self, batch: SelectionBatch) -> Tensor:
         return batch.weight

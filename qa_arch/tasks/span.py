@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from qa_arch.models import store
 from qa_arch.models.build import build_model
 from qa_arch.models.encoders import make_encoder, make_features, make_tokenizer
 from qa_arch.nn.count import parameter_blocks
-from qa_arch.nn.losses import window_loss
+from qa_arch.nn.losses import build_loss
 from qa_arch.nn.precision import Precision, cast_weights
 from qa_arch.nn.words import AnyEncoder
 from qa_arch.results.record import RunRecord
@@ -43,7 +43,7 @@ from qa_arch.tasks.span_scores import (
     question_rows,
     set_facts,
 )
-from qa_arch.types.tensors import Batch
+from qa_arch.types.tensors import Batch, SpanLabels
 from qa_arch.types.text import QuestionSet
 
 log = logging.getLogger(__name__)
@@ -89,7 +89,9 @@ class SpanTask(Task):
             log.info("%s: %d questions, %d windows%s", split, len(sets[split]), len(table), _losses(table))
         vectors = passage_vectors(config, tables)
         model = build_model(config.model, encoder, vectors, trusted)
-        return SpanParts(sets, tables, vectors, model, tokenizer, encoder)
+        null_share = float(1 - tables["train"].answerable.mean())
+        loss = build_loss(config, trusted, null_share=null_share)
+        return SpanParts(sets, tables, vectors, model, loss, tokenizer, encoder)
 
     def count_parameters(self, config: Config, trusted: Sequence[str] = TRUSTED) -> dict[str, Any]:
         """On the meta device. ``word_vectors`` is None where they are wanted and no file is named.
@@ -150,12 +152,12 @@ class SpanTask(Task):
         }
         return Batches(collators["train"], collators.get("calibration"))
 
-    def loss(self, config: Config) -> Callable[[Any, Batch], Tensor]:
-        return lambda logits, batch: window_loss(logits, batch.labels)
+    def labels(self, batch: Batch) -> SpanLabels:
+        assert batch.labels is not None
+        return batch.labels
 
     def weight(self, batch: Batch) -> Tensor:
-        assert batch.labels is not None
-        return batch.labels.weight
+        return self.labels(batch).weight
 
     def collector(self, config: Config, parts: SpanParts, split: str) -> SpanCollector:
         return SpanCollector(parts.sets[split], parts.tables[split], config.decode)

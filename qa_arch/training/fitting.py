@@ -117,7 +117,7 @@ def training_module(config: Config, parts: Parts, *, total_steps: int) -> Traini
         parts.model,
         config.optim,
         task,
-        loss=task.loss(config),
+        loss=parts.loss,
         total_steps=total_steps,
         accumulate=config.trainer.accumulate,
         calibration=parts.sets.get(CALIBRATION),

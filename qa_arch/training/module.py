@@ -11,6 +11,7 @@ from pytorch_lightning.strategies import ModelParallelStrategy
 from torch import Tensor, nn
 
 from qa_arch.config.schema import Optim
+from qa_arch.nn.losses import Loss
 from qa_arch.tasks.base import Collector, Task, gather
 from qa_arch.training.optim import make_optimizer, parameter_groups, schedule
 from qa_arch.training.strategies import shard
@@ -31,7 +32,7 @@ class TrainingModule(pl.LightningModule):
         optim: Optim,
         task: Task,
         *,
-        loss: Callable[[Any, Any], Tensor],
+        loss: Loss,
         total_steps: int,
         accumulate: int,
         calibration: Any = None,
@@ -97,7 +98,7 @@ class TrainingModule(pl.LightningModule):
 
     def loss_and_weight(self, batch: Any) -> tuple[Tensor, Tensor]:
         """(B,) loss and (B,) weight of each row of a batch."""
-        return self.loss(self.model(batch), batch), self.task.weight(batch)
+        return self.loss(self.model(batch), self.task.labels(batch)), self.task.weight(batch)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         losses, weight = self.loss_and_weight(batch)
@@ -116,7 +117,7 @@ class TrainingModule(pl.LightningModule):
         self.collector.add(batch, output)
         if self.task.has_validation_loss:
             weight = self.task.weight(batch)
-            total = (self.loss(output, batch) * weight).sum()
+            total = (self.loss(output, self.task.labels(batch)) * weight).sum()
             self.eval_sums += torch.stack([total, weight.sum()]).double()
 
     def on_validation_epoch_end(self) -> None:

@@ -6,11 +6,12 @@ from dataclasses import dataclass, fields, replace
 from typing import Self
 
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, cat
+from torch import Tensor, cat, inf, ones_like
+from torch import bool as bool_
 
 
 class _Movable:
-    """What Lightning and the data loader ask of a batch: move it, pin it."""
+    """What Lightning and the data loader need of a batch: move it, pin it."""
 
     __slots__ = ()
 
@@ -72,10 +73,11 @@ class Batch(_Movable):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpanLogits(_Movable):
-    """What a span model says. ``start`` and ``end`` are -inf outside the context.
+    """Scores of where an answer starts and ends. ``start`` and ``end`` are -inf outside the context.
 
     No-answer is a field of its own and never an index: the null logits stand beside the tokens in
-    the start and the end softmax of the loss; decoding uses ``null`` alone.
+    the start and the end softmax of the loss; decoding uses ``null`` alone. A span scores
+    ``start[s] + end[e]``, and ``+ pair[s, e]`` where a head scores the two together.
     """
 
     start: Float[Tensor, "B T"]
@@ -85,17 +87,29 @@ class SpanLogits(_Movable):
     verifier: Float[Tensor, "B"] | None = None
     """Log-odds that the window holds no answer, from a head of its own."""
     verifier_weight: float = 1.0
+    pair: Float[Tensor, "B T T"] | None = None
+    """What start s and end e score together, beyond ``start + end``: of use where s <= e, and both are
+    open; with it the loss has one softmax over all spans."""
 
     @property
     def null(self) -> Float[Tensor, "B"]:
-        """Score of "no answer", on the scale of ``start + end``."""
+        """Score of "no answer", on the scale of a span's score."""
         null = self.null_start + self.null_end
         return null if self.verifier is None else null + self.verifier_weight * self.verifier
 
 
+def span_scores(logits: SpanLogits) -> Float[Tensor, "B T T"]:
+    """Scores of all spans by first and last token; -inf where one ends before it starts."""
+    scores = logits.start[:, :, None] + logits.end[:, None, :]
+    if logits.pair is not None:
+        scores = scores + logits.pair
+    backwards = ones_like(scores[0], dtype=bool_).tril(-1)
+    return scores.masked_fill(backwards, -inf)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class StepLogits(_Movable):
-    """What a sequence model says: at each step a choice among the context's tokens and "stop".
+    """Scores of a sequence model: at each step a choice among the context's tokens and "stop".
 
     ``token`` is -inf outside the context. To stop at the first step is to answer with nothing. The
     last step is the generation limit: a sequence of S tokens has no stop.
@@ -139,7 +153,7 @@ class SelectionBatch(_Movable):
     weight: Float[Tensor, "B"]
     """1 for a question that counts, 0 for one that only keeps an idle rank in step."""
     label: Int[Tensor, "B"] | None = None
-    """Class of each question, from 1; 0 = not known. None where no classifier was asked."""
+    """Class of each question, from 1; 0 = not known. None without a classifier."""
 
     def __len__(self) -> int:
         return self.question.shape[0]

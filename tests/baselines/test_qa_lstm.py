@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch.nn.functional import cosine_similarity
 
 from baselines.qa_lstm import AnswerAttention, BiLSTM, Convolution, QaLstm, pool
 from qa_arch.errors import ConfigError
-from qa_arch.nn.losses import hinge_loss
+from qa_arch.nn.losses import HingeLoss
 from qa_arch.types.tensors import SelectionBatch
 
 MASK = torch.arange(5) < torch.tensor([5, 2, 1])[:, None]
@@ -167,7 +168,8 @@ def test_settings_that_would_do_nothing_are_refused(settings, said):
 )
 def test_the_hinge_loss_by_hand(scores, right, offered, loss):
     given = torch.tensor([scores], requires_grad=True)
-    found = hinge_loss(given, torch.tensor([right]).bool(), torch.tensor([offered]).bool(), 0.2)
+    labels = SimpleNamespace(right=torch.tensor([right]).bool(), offered=torch.tensor([offered]).bool())
+    found = HingeLoss(0.2)(given, labels)
     assert found.tolist() == [pytest.approx(loss)]
     found.sum().backward()
     assert torch.isfinite(given.grad).all()

@@ -50,6 +50,7 @@ def test_the_neutral_ones_are_these_and_exist():
         "name",
         "logger",
         "features.cache_dir",
+        "model.kernel",
         "trainer.workers",
         "trainer.progress",
         "trainer.checkpoint_minutes",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch import nn
 
 from qa_arch.errors import ConfigError
 from qa_arch.models.ensemble import Ensemble, average
-from qa_arch.types.tensors import SpanLogits, StepLogits
+from qa_arch.types.tensors import SpanLogits, StepLogits, span_scores
 
 NO = -math.inf
 
@@ -42,6 +43,30 @@ def test_probabilities_of_start_end_and_null_are_averaged():
             expected = [sum(column) / 3 for column in zip(*rows, strict=True)]
             assert shares([*scores[b].tolist(), null[b].item()]) == pytest.approx(expected, abs=1e-6)
     assert found.verifier is None
+
+
+def joint(seed: int) -> SpanLogits:
+    torch.manual_seed(seed + 100)
+    return replace(said(seed), pair=torch.randn(3, 4, 4))
+
+
+def span_shares(logits: SpanLogits, row: int) -> list[float]:
+    """Probabilities of all spans and, last, of the null."""
+    return shares([*span_scores(logits)[row].flatten().tolist(), logits.null[row].item()])
+
+
+def test_probabilities_of_whole_spans_are_averaged():
+    members = [joint(seed) for seed in range(3)]
+    found = average(members)
+    for row in range(3):
+        rows = [span_shares(member, row) for member in members]
+        expected = [sum(column) / 3 for column in zip(*rows, strict=True)]
+        assert span_shares(found, row) == pytest.approx(expected, abs=1e-6)
+    assert torch.equal(found.start == NO, members[0].start == NO)
+    assert not found.pair.isnan().any()
+    same = average([members[0]] * 2)
+    torch.testing.assert_close(span_scores(same), span_scores(members[0]))
+    torch.testing.assert_close(same.null, members[0].null)
 
 
 def test_the_verifiers_probabilities_are_averaged():
@@ -83,8 +108,9 @@ def test_an_ensemble_of_equals_says_what_each_of_them_says(count):
         [said(0), StepLogits(torch.zeros(3, 2, 4), torch.zeros(3, 2))],
         [StepLogits(torch.zeros(3, n, 4), torch.zeros(3, n)) for n in (2, 3)],
         [said(0), said(1, verifier=True)],
+        [said(0), joint(1)],
     ],
-    ids=["kinds", "lengths", "verifiers"],
+    ids=["kinds", "lengths", "verifiers", "heads"],
 )
 def test_members_that_say_different_things_are_refused(members):
     with pytest.raises(ConfigError, match="must all"):

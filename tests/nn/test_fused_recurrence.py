@@ -15,11 +15,12 @@ import pytest
 import torch
 
 from qa_arch.nn import match_lstm
-from qa_arch.nn.fused import launch
-from qa_arch.nn.fused.recurrence import recur_fused, suits
-from qa_arch.nn.match_lstm import MatchLSTM
-from qa_arch.nn.recurrence import recur, recur_plain
-from qa_arch.nn.segments import mirror
+from qa_arch.nn.fused import launch, recurrence
+from qa_arch.nn.fused.check import example, in_float64, states_and_gradients
+from qa_arch.nn.fused.recurrence import recur_fused
+from qa_arch.nn.kernels import suits
+from qa_arch.nn.match_lstm import MatchLSTM, recur_plain
+from qa_arch.nn.recurrence import recur
 
 triton = pytest.importorskip("triton", reason="the kernels need Triton")
 GPU = torch.device("cuda")
@@ -44,46 +45,12 @@ def gpu() -> None:
         pytest.skip("TRITON_INTERPRET is set: it would not be the GPU that runs the kernels")
 
 
-def example(dtype=torch.float64, steps=4, B=3, Q=3, width=5, scale=1.0, device="cpu"):
-    """Arguments of ``recur``; windows of all lengths, questions with holes in their mask."""
-    generator = torch.Generator().manual_seed(0)
-
-    def draw(*shape, by=1.0):
-        x = by * torch.randn(*shape, dtype=torch.float64, generator=generator)
-        return x.to(device, dtype).requires_grad_()
-
-    lengths = 1 + torch.arange(B) * steps // B
-    mask = torch.rand(B, Q, generator=generator) < 0.7
-    mask[:, -1] = True
-    return (
-        draw(steps, B, 5 * width, by=scale),
-        mirror(torch.arange(steps) < lengths[:, None]).T.to(device),
-        draw(B, Q, width, by=scale),
-        draw(B, Q, 4 * width),
-        mask.to(device),
-        draw(width),
-        draw(1),
-        draw(5 * width, width, by=width**-0.5),
-    )
-
-
-def exactly(arguments):
-    """The same numbers in float64, leaves of their own."""
-    return [x.detach().double().requires_grad_() if x.is_floating_point() else x.detach() for x in arguments]
-
-
-def outcome(function, arguments):
-    """States, then gradients of all arguments that have one, for a fixed weighting of the states."""
-    states = function(*arguments)
-    generator = torch.Generator().manual_seed(1)
-    weights = torch.randn(states.shape, dtype=torch.float64, generator=generator).to(states)
-    wanted = [x for x in arguments if x.requires_grad]
-    return [states, *torch.autograd.grad((states * weights).sum(), wanted)]
-
-
 def assert_equal_to_plain(arguments, tolerance, gradient_tolerance=None):
     """Against the plain loop in float64; gradients by the size of their largest entry."""
-    found, expected = outcome(recur_fused, arguments), outcome(recur_plain, exactly(arguments))
+    found, expected = (
+        states_and_gradients(recur_fused, arguments),
+        states_and_gradients(recur_plain, in_float64(arguments)),
+    )
     for number, (one, other) in enumerate(zip(found, expected, strict=True)):
         size = other.abs().max().clamp(min=1)
         limit = (gradient_tolerance or tolerance) if number else tolerance
@@ -129,8 +96,8 @@ def test_the_module_gives_the_same_by_either_path(monkeypatch):
     arguments = (context, question, context_mask, question_mask)
     expected = model(*arguments)
     used = []
-    monkeypatch.setattr(match_lstm, "suits", lambda _: True)
-    monkeypatch.setattr(match_lstm, "recur_fused", lambda *given: used.append(1) or recur_fused(*given))
+    monkeypatch.setattr(match_lstm, "runs_fused", lambda *_, **__: True)
+    monkeypatch.setattr(recurrence, "recur_fused", lambda *given: used.append(1) or recur_fused(*given))
     torch.testing.assert_close(model(*arguments), expected, rtol=0, atol=1e-10)
     assert used
 
@@ -204,9 +171,9 @@ def test_equal_to_the_plain_loop_on_a_gpu(sizes):
 @pytest.mark.usefixtures("gpu")
 def test_deterministic_on_a_gpu():
     arguments = example(torch.float32, device=GPU, **SIZES[0])
-    first = outcome(recur_fused, arguments)
+    first = states_and_gradients(recur_fused, arguments)
     for _ in range(3):
-        for one, other in zip(outcome(recur_fused, arguments), first, strict=True):
+        for one, other in zip(states_and_gradients(recur_fused, arguments), first, strict=True):
             assert torch.equal(one, other)
 
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from qa_arch.nn.pointer import AnswerPointer, LinearHead, PointerHead, neutral_null
+from qa_arch.nn.heads import LinearHead, neutral_null
+from qa_arch.nn.pointer import AnswerPointer, PointerHead
 
 LENGTHS = [6, 2, 4]
 

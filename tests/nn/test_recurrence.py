@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from qa_arch.nn import recurrence
-from qa_arch.nn.recurrence import recur, recur_plain
+from qa_arch.nn.match_lstm import recur_plain
+from qa_arch.nn.recurrence import recur
 from qa_arch.nn.segments import mirror
 
 

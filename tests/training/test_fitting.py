@@ -13,9 +13,8 @@ from qa_arch.errors import ConfigError
 from qa_arch.features import sampler
 from qa_arch.features.collate import Collator
 from qa_arch.models import store
-from qa_arch.nn.losses import span_loss
-from qa_arch.tasks.span import TASK
-from qa_arch.training import module as spans
+from qa_arch.nn.losses import SpanLoss
+from qa_arch.tasks.span import TASK, SpanTask
 from qa_arch.training.fitting import fit, training_module
 from qa_arch.training.module import TrainingModule
 from qa_arch.training.progress import FIRST_STEP
@@ -41,7 +40,7 @@ def scores(monkeypatch):
 
     def arrange(*f1: float) -> None:
         following = iter(f1)
-        monkeypatch.setattr(spans, "calibration_metrics", lambda *_: {"calibration_f1": next(following)})
+        monkeypatch.setattr(SpanTask, "validation_scores", lambda *_: {"calibration_f1": next(following)})
 
     return arrange
 
@@ -85,9 +84,13 @@ def test_a_token_budget_reads_every_window_once_an_epoch(configure, fitted, monk
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_a_step_has_the_gradient_of_the_mean_over_its_windows(configure, tmp_path, monkeypatch, accumulate):
+@pytest.mark.parametrize("loss_settings", [[], ["loss=null_weight"]], ids=["plain", "weighted"])
+def test_a_step_has_the_gradient_of_the_mean_over_its_windows(
+    configure, tmp_path, monkeypatch, accumulate, loss_settings
+):
     """Against the plain mean, for a full step and for the short last one."""
-    config = configure("trainer.batch_size=4", f"trainer.accumulate={accumulate}", "optim.clip=0")
+    batches_of_four = ["trainer.batch_size=4", f"trainer.accumulate={accumulate}", "optim.clip=0"]
+    config = configure(*batches_of_four, *loss_settings)
     parts = TASK.assemble(config)
     batches, off, total = [], [], 21
 
@@ -95,7 +98,7 @@ def test_a_step_has_the_gradient_of_the_mean_over_its_windows(configure, tmp_pat
         windows = sum(len(batch) for batch in batches)
         found = [p.grad.clone() for p in self.model.parameters()]
         with torch.enable_grad():
-            loss = sum(span_loss(self.model(batch), batch.labels).sum() for batch in batches) / windows
+            loss = sum(parts.loss(self.model(batch), batch.labels).sum() for batch in batches) / windows
             expected = torch.autograd.grad(loss, list(self.model.parameters()))
         off.append(max(float((a - b).abs().max()) for a, b in zip(found, expected, strict=True)))
         sizes.append(windows)
@@ -151,8 +154,20 @@ def test_the_losses_are_means_over_windows(fitted):
         table = parts.tables[split]
         batch = Collator(table)(range(len(table)))
         with torch.inference_mode():
-            expected = span_loss(parts.model.eval()(batch), batch.labels).mean()
+            expected = SpanLoss()(parts.model.eval()(batch), batch.labels).mean()
         assert done.epochs[0][key] == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_with_a_null_weight_the_training_loss_is_the_weighted_mean_over_the_set(fitted):
+    parts, done = fitted("optim.lr=1e-12", "loss=null_weight", "loss.null_weight=3")
+    table = parts.tables["train"]
+    batch = Collator(table)(range(len(table)))
+    with torch.inference_mode():
+        plain = SpanLoss()(parts.model.eval()(batch), batch.labels)
+    weight = torch.where(batch.labels.answerable, 1.0, 3.0)
+    assert 0 < table.answerable.mean() < 1
+    expected = (weight * plain).sum() / weight.sum()
+    assert done.epochs[0]["train_loss"] == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_the_best_epoch_is_kept_and_not_the_last(fitted, scores, tmp_path):

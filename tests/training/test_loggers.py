@@ -18,7 +18,8 @@ from qa_arch.config.target import TRUSTED
 from qa_arch.data.squad import open_set
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.results.record import read_record
-from qa_arch.training import loggers, spans
+from qa_arch.training import loggers
+from qa_arch.training import run as running
 from qa_arch.training.history import History
 from qa_arch.training.loggers import check_logger, open_logger
 from qa_arch.training.module import Task
@@ -198,7 +199,7 @@ def test_a_run_that_fails_after_the_fit_is_finished_as_failed(
     def breaks(*_, **__):
         raise RuntimeError("broke while scoring")
 
-    monkeypatch.setattr(spans, "score_splits", breaks)
+    monkeypatch.setattr(running, "evaluate_splits", breaks)
     with pytest.raises(RuntimeError, match="broke while scoring"):
         run_training("logger=wandb", "trainer.epochs=1", name="bad")
     (run,) = offline_runs(tmp_path / "bad")

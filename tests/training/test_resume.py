@@ -16,7 +16,8 @@ from pytorch_lightning.plugins.precision import MixedPrecision
 
 from qa_arch.errors import RunError
 from qa_arch.results.record import read_record
-from qa_arch.training import checkpoint, fitting, module
+from qa_arch.tasks.span import SpanTask
+from qa_arch.training import checkpoint, fitting
 from qa_arch.training.callbacks import RandomState, random_state
 from qa_arch.training.checkpoint import LAST, PREVIOUS, DurableCheckpoints, KeepLast, newest
 from qa_arch.training.module import TrainingModule
@@ -128,7 +129,7 @@ def test_four_epochs_in_three_sittings(run_training, stopped, same, order):
 def test_patience_goes_on_where_it_stood(run_training, stopped, monkeypatch):
     """The best epoch is the second; stopped in the third, it ends for good after the fourth."""
     scores = iter([20.0, 30.0, 10.0, 10.0, 99.0])
-    monkeypatch.setattr(module, "calibration_metrics", lambda *_: {"calibration_f1": next(scores)})
+    monkeypatch.setattr(SpanTask, "validation_scores", lambda *_: {"calibration_f1": next(scores)})
     settings = (*TWO_EPOCHS, "trainer.epochs=6", "trainer.patience=2")
     stopped(7, *settings)
     record = run_training(*settings, name="stopped", resume=True).record

@@ -1,6 +1,6 @@
 """The recurrence of the match-LSTM on a GPU: all steps of a batch in one launch forward, one backward.
 
-``recur_fused`` computes what ``qa_arch.nn.recurrence.recur`` computes, by the Triton kernels of
+``recur_fused`` computes what ``qa_arch.nn.match_lstm.recur_plain`` computes, by the Triton kernels of
 ``forward`` and ``backward``. The tape holds per step and row query, gates, state, cell and scores;
 the energies, the one large tensor of a step, are never in memory and are computed again. Gradients
 that no step waits for follow the loop: those of keys and score in one kernel, those of values, inputs
@@ -29,12 +29,12 @@ forward and 9 backward at H = 150, 11 and 15 at H = 384: 6 and 10 ms for forward
 **These times are arithmetic. The kernels were never timed and never ran on a GPU**: they were checked
 under Triton's interpreter, which cannot run the meetings, and compiled for compute capability 9.0
 (255 registers, at most 32 KB of shared memory, one program per multiprocessor).
+So no run takes them by itself before ``qa_arch.nn.kernels`` has proven them on its card.
 ``python -m benchmarks gpu-match-lstm gpu-match-lstm-eager`` and ``pytest -m gpu`` are ready for one.
 """
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import torch
@@ -44,17 +44,6 @@ from torch.autograd.function import once_differentiable
 
 from qa_arch.nn.fused.launch import Sizes, gradient_of_attention, launch
 from qa_arch.nn.recurrence import flat, gradient_of_inputs, gradient_of_state
-
-
-def suits(inputs: Tensor) -> bool:
-    """Whether the kernels are there for a tensor like this: CUDA from Ampere on, at most fp32, Triton."""
-    return (
-        inputs.is_cuda
-        and inputs.dtype in (torch.float32, torch.bfloat16, torch.float16)
-        and torch.version.cuda is not None
-        and torch.cuda.get_device_capability(inputs.device) >= (8, 0)
-        and importlib.util.find_spec("triton") is not None
-    )
 
 
 @torch.compiler.disable  # the compiler would launch the kernels itself, and not cooperatively
@@ -68,7 +57,7 @@ def recur_fused(
     bias: Float[Tensor, "1"],
     state: Float[Tensor, "S l"],
 ) -> Float[Tensor, "C B 2 l"]:
-    """``qa_arch.nn.recurrence.recur`` by the kernels: any float type in, fp32 at least inside and out."""
+    """``recur_plain`` by the kernels: any float type comes in, fp32 at least is inside and comes out."""
     return _Fused.apply(inputs, mirror, keys, values, mask, score, bias, state)
 
 

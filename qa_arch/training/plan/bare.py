@@ -16,6 +16,7 @@ from qa_arch.features.glove import WordVectors
 from qa_arch.features.vectors import assumed_vectors, passage_vectors
 from qa_arch.models.build import build_model
 from qa_arch.models.encoders import TOKENIZER_KINDS, make_encoder, make_features, make_tokenizer
+from qa_arch.nn.losses import build_loss
 from qa_arch.tasks import task_of
 from qa_arch.tasks.span import SpanParts
 from qa_arch.training.machine import resident_bytes
@@ -65,7 +66,8 @@ def bare(config: Config, trusted: Sequence[str]) -> Bare:
     process = resident_bytes()
     model = build_model(config.model, encoder, vectors, trusted)
     process -= sum(p.numel() * p.element_size() for p in encoder.parameters())
-    parts = SpanParts(sets, tables, vectors, model, tokenizer, encoder)
+    loss = build_loss(config, trusted)
+    parts = SpanParts(sets, tables, vectors, model, loss, tokenizer, encoder)
     return Bare(parts, real=sets["train"].name != STAND_IN, process=process, notes=tuple(notes))
 
 

@@ -1,0 +1,289 @@
+"""The losses against numbers worked out by hand, and how a config chooses them."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import asdict, replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from qa_arch.cli.compose import compose
+from qa_arch.config.identity import config_hash
+from qa_arch.config.schema import Config, validate
+from qa_arch.errors import ConfigError
+from qa_arch.nn.losses import ChoiceLoss, HingeLoss, SequenceLoss, SpanLoss, build_loss, snap_outward
+from qa_arch.types.tensors import SpanLabels, SpanLogits, StepLogits
+
+NO = -math.inf
+span_loss, sequence_loss, choice_loss = SpanLoss(), SequenceLoss(), ChoiceLoss()
+
+
+def labels(start: int, end: int, answerable: bool = True, weight: float = 1.0) -> SpanLabels:
+    return SpanLabels(
+        torch.tensor([start]), torch.tensor([end]), torch.tensor([answerable]), torch.tensor([weight])
+    )
+
+
+# exp of the start scores: 2 + 6 on tokens 1 and 2, 2 for the null; of the end scores: 1 + 3, 4.
+LOGITS = SpanLogits(
+    start=torch.tensor([[NO, math.log(2), math.log(6), NO]]),
+    end=torch.tensor([[NO, math.log(1), math.log(3), NO]]),
+    null_start=torch.tensor([math.log(2)]),
+    null_end=torch.tensor([math.log(4)]),
+)
+
+
+@pytest.mark.parametrize(
+    ("gold", "start_share", "end_share"),
+    [
+        (labels(1, 2), 2 / 10, 3 / 8),
+        (labels(2, 2), 6 / 10, 3 / 8),
+        (labels(1, 1), 2 / 10, 1 / 8),
+        (labels(0, 0, answerable=False), 2 / 10, 4 / 8),
+        (labels(2, 2, answerable=False), 2 / 10, 4 / 8),  # the position means nothing then
+    ],
+)
+def test_cross_entropy_with_the_null_beside_the_tokens(gold, start_share, end_share):
+    expected = -(math.log(start_share) + math.log(end_share)) / 2
+    assert span_loss(LOGITS, gold).item() == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(("answerable", "sign"), [(False, -1), (True, 1)])
+def test_the_verifier_adds_its_own_term(answerable, sign):
+    """Its log-odds are of "no answer", so a positive one is cheap where there is none."""
+    judged = replace(LOGITS, verifier=torch.tensor([1.5]), verifier_weight=3.0)
+    gold = labels(1, 2, answerable=answerable)
+    added = span_loss(judged, gold) - span_loss(LOGITS, gold)
+    # The weight is of decoding alone.
+    assert added.item() == pytest.approx(math.log1p(math.exp(sign * 1.5)), rel=1e-5)
+
+
+def test_the_loss_is_one_number_a_window_and_never_infinite():
+    nulls = LOGITS.null_start.repeat(2), LOGITS.null_end.repeat(2)
+    both = SpanLogits(LOGITS.start.repeat(2, 1), LOGITS.end.repeat(2, 1), *nulls)
+    gold = SpanLabels(
+        torch.tensor([1, 0]), torch.tensor([2, 3]), torch.tensor([True, True]), torch.tensor([1.0, 0.0])
+    )
+    found = span_loss(both, gold)
+    assert found.shape == (2,)
+    assert found[0] == span_loss(LOGITS, labels(1, 2))[0]
+    assert found.isfinite().all()  # a gold on closed tokens counts as no answer
+
+
+def test_a_model_that_scores_words_learns_the_whole_word():
+    """Starts are open on tokens 1 and 3, ends on 2 and 4; a gold inside a word is widened to it."""
+    scores = torch.zeros(1, 6)
+    start = scores.masked_fill(torch.tensor([[1, 0, 1, 0, 1, 1]]).bool(), NO)
+    end = scores.masked_fill(torch.tensor([[1, 1, 0, 1, 0, 1]]).bool(), NO)
+    start[0, 1], end[0, 4] = 2.0, 3.0
+    logits = SpanLogits(start, end, torch.zeros(1), torch.zeros(1))
+    wide = span_loss(logits, labels(1, 4))
+    assert torch.equal(span_loss(logits, labels(2, 3)), wide)
+    assert not torch.equal(span_loss(logits, labels(3, 3)), wide)
+    assert not torch.equal(span_loss(logits, labels(2, 2)), wide)
+
+
+@pytest.mark.parametrize(
+    ("gold", "before", "position", "found"),
+    [(1, True, 1, True), (2, True, 1, True), (0, True, 0, False), (4, True, 3, True),
+     (1, False, 1, True), (2, False, 3, True), (4, False, 0, False), (0, False, 1, True)],
+)  # fmt: skip
+def test_the_nearest_open_position_on_the_right_side(gold, before, position, found):
+    open_positions = torch.tensor([[False, True, False, True, False]])
+    where, there = snap_outward(torch.tensor([gold]), open_positions, before=before)
+    assert (where.item(), there.item()) == (position, found)
+
+
+# exp of the scores at each of three steps: tokens 1 and 2 (0 and 3 are no words), and the stop.
+STEPS = StepLogits(
+    token=torch.tensor([[[NO, math.log(a), math.log(b), NO] for a, b in ((2, 3), (1, 5), (6, 2))]]),
+    stop=torch.tensor([[math.log(5), math.log(4), math.log(2)]]),
+)
+
+
+@pytest.mark.parametrize(
+    ("gold", "shares"),
+    [
+        (labels(1, 2), (2 / 10, 5 / 10, 2 / 10)),  # token 1, token 2, stop
+        (labels(2, 2), (3 / 10, 4 / 10)),  # token 2, stop
+        (labels(0, 0, answerable=False), (5 / 10,)),  # stop at once
+        (labels(2, 2, answerable=False), (5 / 10,)),
+        (labels(1, 3), (2 / 10, 5 / 10)),  # token 3 is none: passed over, and no step is left for the stop
+        (labels(2, 3), (3 / 10, 2 / 10)),
+    ],
+)
+def test_a_sequence_is_its_tokens_in_order_and_the_stop(gold, shares):
+    expected = -sum(math.log(share) for share in shares)
+    assert sequence_loss(STEPS, gold).item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_an_answer_beyond_the_last_step_is_learned_as_far_as_it_goes():
+    short = StepLogits(STEPS.token[:, :1], STEPS.stop[:, :1])
+    assert sequence_loss(short, labels(1, 2)).item() == pytest.approx(-math.log(2 / 10))
+
+
+def test_the_gradient_of_a_sequence_is_finite_where_scores_are_not():
+    token = STEPS.token.clone().requires_grad_()
+    sequence_loss(StepLogits(token, STEPS.stop), labels(1, 3)).sum().backward()
+    assert torch.isfinite(token.grad).all()
+
+
+@pytest.mark.parametrize(
+    ("right", "offered", "share"),
+    [
+        ([0, 1, 0, 0], [1, 1, 1, 1], 3 / 10),
+        ([0, 1, 0, 0], [1, 1, 1, 0], 3 / 6),
+        ([1, 1, 0, 0], [1, 1, 1, 1], 4 / 10),  # two right ones have their probability together
+        ([0, 0, 0, 0], [1, 1, 1, 1], 1),  # nothing right, nothing to learn
+    ],
+)
+def test_a_choice_is_a_softmax_over_what_is_offered(right, offered, share):
+    scores = torch.tensor(
+        [[math.log(n) if yes else NO for n, yes in zip((1, 3, 2, 4), offered, strict=True)]]
+    )
+    scores.requires_grad_()
+    labels = SimpleNamespace(right=torch.tensor([right]).bool(), offered=torch.tensor([offered]).bool())
+    found = choice_loss(scores, labels)
+    assert found.item() == pytest.approx(-math.log(share), abs=1e-6)
+    found.sum().backward()
+    assert torch.isfinite(scores.grad).all()
+
+
+def test_smoothing_spreads_a_share_of_the_target_over_the_open_classes():
+    """Of start: classes 2, 6 and 2 of 10; of end: 1, 3 and 4 of 8; closed tokens are no classes."""
+    gold = labels(1, 2)
+    start, end = ((2, 6, 2), 10), ((1, 3, 4), 8)
+    spread = sum(sum(-math.log(n / total) for n in row) / 3 for row, total in (start, end)) / 2
+    expected = 0.9 * span_loss(LOGITS, gold).item() + 0.1 * spread
+    assert SpanLoss(label_smoothing=0.1)(LOGITS, gold).item() == pytest.approx(expected, rel=1e-6)
+    assert SpanLoss(label_smoothing=1.0)(LOGITS, gold).item() == pytest.approx(spread, rel=1e-6)
+
+
+def windows(answerable: list[bool]) -> tuple[SpanLogits, SpanLabels]:
+    draw, N = torch.Generator().manual_seed(0), len(answerable)
+    start, end = torch.randn(2, N, 5, generator=draw)
+    null = torch.randn(2, N, generator=draw)
+    gold = torch.arange(N) % 5
+    return SpanLogits(start, end, *null), SpanLabels(gold, gold, torch.tensor(answerable), torch.ones(N))
+
+
+def test_the_null_weight_makes_the_mean_of_a_training_set_a_weighted_mean():
+    answerable = [True, False, True, False, False, True, True, True]
+    logits, gold = windows(answerable)
+    found = SpanLoss(null_weight=3.0, null_share=3 / 8)(logits, gold)
+    plain = span_loss(logits, gold)
+    weight = torch.tensor([1.0 if yes else 3.0 for yes in answerable])
+    torch.testing.assert_close(found.mean(), (weight * plain).sum() / weight.sum())
+    torch.testing.assert_close(found / plain, weight * 8 / weight.sum())
+    assert torch.equal(SpanLoss(null_weight=1.0, null_share=3 / 8)(logits, gold), plain)
+    torch.testing.assert_close(SpanLoss(null_weight=3.0)(logits, gold), weight * plain)  # no share known
+
+
+@pytest.mark.parametrize("parts", [[slice(0, 8)], [slice(0, 4), slice(4, 8)], [slice(0, 3), slice(3, 8)]])
+def test_a_weighted_step_is_the_same_however_it_is_split(parts):
+    """The sum over ranks and accumulated batches over the number of windows, which the sampler knows."""
+    logits, gold = windows([True, False, True, False, False, True, True, True])
+    loss = SpanLoss(null_weight=2.5, null_share=0.4)
+
+    def total(rows: slice) -> torch.Tensor:
+        cut = SpanLogits(logits.start[rows], logits.end[rows], logits.null_start[rows], logits.null_end[rows])
+        own = SpanLabels(gold.start[rows], gold.end[rows], gold.answerable[rows], gold.weight[rows])
+        return (loss(cut, own) * own.weight).sum()
+
+    torch.testing.assert_close(sum(total(rows) for rows in parts) / 8, loss(logits, gold).mean())
+
+
+# exp of all spans of two tokens: (0, 0) 2 * 1 * 5, (0, 1) 2 * 3 * 7, (1, 1) 4 * 3 * 11; of the null 3 * 5.
+JOINT = SpanLogits(
+    start=torch.tensor([[2.0, 4.0]]).log(),
+    end=torch.tensor([[1.0, 3.0]]).log(),
+    null_start=torch.tensor([3.0]).log(),
+    null_end=torch.tensor([5.0]).log(),
+    pair=torch.tensor([[[5.0, 7.0], [9e9, 11.0]]]).log(),
+)
+
+
+@pytest.mark.parametrize(
+    ("gold", "weight"),
+    [(labels(0, 0), 10), (labels(0, 1), 42), (labels(1, 1), 132), (labels(1, 1, answerable=False), 15)],
+)
+def test_one_softmax_over_all_spans_where_start_and_end_are_scored_together(gold, weight):
+    logits = replace(JOINT, pair=JOINT.pair.clone().requires_grad_())
+    loss = span_loss(logits, gold)
+    assert loss.item() == pytest.approx(-math.log(weight / (10 + 42 + 132 + 15)), rel=1e-6)
+    loss.sum().backward()
+    assert torch.isfinite(logits.pair.grad).all()
+    assert logits.pair.grad[0, 1, 0] == 0  # it would end before it starts
+
+
+def test_the_parts_of_the_loss_of_whole_spans_add_up_as_before():
+    judged = replace(JOINT, verifier=torch.tensor([1.5]))
+    gold = labels(0, 1)
+    added = span_loss(judged, gold) - span_loss(JOINT, gold)
+    assert added.item() == pytest.approx(math.log1p(math.exp(1.5)), rel=1e-5)
+    spread = sum(-math.log(n / 199) for n in (10, 42, 132, 15)) / 4
+    expected = 0.8 * span_loss(JOINT, gold).item() + 0.2 * spread
+    assert SpanLoss(label_smoothing=0.2)(JOINT, gold).item() == pytest.approx(expected, rel=1e-6)
+
+
+def composed(*overrides: str) -> Config:
+    return validate(compose(list(overrides)))
+
+
+@pytest.mark.parametrize(
+    ("model", "choice", "expected"),
+    [
+        ("bert", "span", SpanLoss()),
+        ("match_lstm/sequence", "sequence", SequenceLoss()),
+        ("qa_lstm/c", "hinge", HingeLoss(0.3)),
+        ("question_types", "choice", ChoiceLoss()),
+    ],
+)
+def test_each_task_has_its_loss_and_naming_it_changes_nothing(model, choice, expected):
+    left_out, named = (
+        composed(f"model={model}", "selection.margin=0.3", *more) for more in ([], [f"loss={choice}"])
+    )
+    assert build_loss(left_out) == build_loss(named) == expected
+    assert named == left_out
+    assert config_hash(asdict(named)) == config_hash(asdict(left_out))
+
+
+def test_a_config_from_before_there_were_losses_has_the_same_hash():
+    config = asdict(composed())
+    before = {key: value for key, value in config.items() if key != "loss"}
+    assert validate(before) == validate(config)
+    assert config_hash(before) == config_hash(config) != config_hash(asdict(composed("loss=null_weight")))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["loss=null_weight"], SpanLoss(null_weight=2.0, null_share=0.25)),
+        (["loss=label_smoothing"], SpanLoss(label_smoothing=0.1, null_share=0.25)),
+        (["loss=label_smoothing", "loss.null_weight=0.5"], SpanLoss(0.5, 0.1, 0.25)),
+    ],
+)
+def test_a_loss_is_chosen_by_its_file(overrides, expected):
+    assert build_loss(composed(*overrides), null_share=0.25) == expected
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["loss=null_weight", "loss.null_weight=0"], "loss.null_weight: 0.0 is out of range, it must be > 0"),
+        (["loss=null_weight", "+loss.nul_weight=2"], "'loss.nul_weight' (did you mean 'null_weight'?)"),
+        (["loss=null_weight", "+loss.null_share=1"], "unknown setting 'loss.null_share'"),
+        (["loss=label_smoothing", "loss.label_smoothing=a"], "loss.label_smoothing: expected a number"),
+        (["loss=hinge"], "loss._target_: HingeLoss is a loss for task selection or classification"),
+        (["model=qa_lstm/c", "loss=hinge", "+loss.margin=1"], "unknown setting 'loss.margin'"),
+        (["loss=span", "loss._target_=os.system"], "loss._target_: 'os.system' is outside qa_arch"),
+        (["loss=span", "loss._target_=qa_arch.nn.losses.None_"], "cannot be imported"),
+        (["loss=choice", "loss._target_=qa_arch.errors.RunError"], "RunError cannot be called"),
+    ],
+)
+def test_what_is_wrong_with_a_loss_is_named(overrides, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        build_loss(composed(*overrides))
