@@ -22,7 +22,7 @@ from qa_arch.nn.fused.parts import ROWS, UNITS
 
 HOPPER = GPUTarget("cuda", 90, 32)
 WHOLE = ("C", "B", "Q", "first", "last", "group0")
-OTHER = {"mirror": "*i64", "mask": "*i1", "arrived": "*i32"}
+OTHER = {"reversal": "*i64", "mask": "*i1", "arrived": "*i32"}
 
 
 def tile(hidden: int, precision: str) -> dict[str, Any]:

@@ -34,8 +34,8 @@ def attention(
         attention_mask = attention_mask.float()
     with torch.autocast("cpu", enabled=False):
         query, key, value = query.float(), key.float(), value.float()
-        found, _ = sdpa_attention_forward(module, query, key, value, attention_mask, dropout, **kwargs)
-    return found.bfloat16(), None
+        output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, dropout, **kwargs)
+    return output.bfloat16(), None
 
 
 def use_fused(backbone: PreTrainedModel) -> None:

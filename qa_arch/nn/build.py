@@ -46,8 +46,8 @@ def build_encoder(
     those of ``layers`` ... ``initializer_range`` that are given in place of its own; ``max_positions``
     is the longest window. A pretrained encoder takes no sizes.
     The family ``words`` has no layers: ``width`` is that of the vectors learned for ``vocab_size``
-    words, None for none. Under ``torch.device("meta")`` no weights are read and the hub is not asked
-    about known encoders.
+    words, None for none. Under ``torch.device("meta")`` no weights are read, and of known encoders
+    nothing is fetched.
     Raises UnavailableError where ``name`` cannot be reached, ConfigError where settings do not fit.
     """
     if family == WORDS and name is None:

@@ -155,12 +155,12 @@ def class_of(config: PretrainedConfig) -> type[PreTrainedModel]:
     """The bare model class of ``config``; ConfigError where it has none or is no encoder."""
     from transformers import MODEL_MAPPING
 
-    found: Any = (
+    backbone_class: Any = (
         None if getattr(config, "is_encoder_decoder", False) else MODEL_MAPPING.get(type(config), None)
     )
-    if found is None:
+    if backbone_class is None:
         raise ConfigError(f"{config.model_type} is not an encoder: choose bert, roberta or the like")
-    return found[0] if isinstance(found, tuple) else found
+    return backbone_class[0] if isinstance(backbone_class, tuple) else backbone_class
 
 
 def without_pooler(backbone_class: type[PreTrainedModel]) -> dict[str, Any]:

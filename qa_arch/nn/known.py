@@ -1,4 +1,4 @@
-"""Encoders known by heart: counted and described without the hub. No torch here.
+"""Configurations of common encoders, to count and describe them without the hub. No torch here.
 
 The figures are those of the published configurations; a configuration in the local cache of the
 hub, or a local folder, goes before them.

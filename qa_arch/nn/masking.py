@@ -1,4 +1,4 @@
-"""The one meaning of a mask (True = real) and everything that is done with it.
+"""Masks (True = real) and everything that is done with them.
 
 All functions are defined, with finite gradients, for a row in which nothing is real.
 """

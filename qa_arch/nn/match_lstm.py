@@ -15,12 +15,12 @@ from torch.nn.functional import linear, pad
 from qa_arch.nn.kernels import Kernel, runs_fused
 from qa_arch.nn.masking import at_least_float32
 from qa_arch.nn.recurrence import attend, flat, recur
-from qa_arch.nn.segments import mirror, reverse
+from qa_arch.nn.segments import reversal, reverse
 
 
 def recur_plain(
     inputs: Float[Tensor, "C B S"],
-    mirror: Int[Tensor, "C B"],
+    reversal: Int[Tensor, "C B"],
     keys: Float[Tensor, "B Q l"],
     values: Float[Tensor, "B Q G"],
     mask: Bool[Tensor, "B Q"],
@@ -33,11 +33,11 @@ def recur_plain(
     What does not depend on the previous state is done before, for all steps at once: ``inputs`` is what a
     context unit adds to query and gates (W^p h^p_i, all biases included), ``keys`` what the question adds
     to the attention (W^q H^q), ``values`` what it adds to the gates where it is attended. ``state`` is
-    [W^r; W^hh]. The second direction reads unit ``mirror[i]`` at step i (its own inverse). ``mask`` has a
+    [W^r; W^hh]. The second direction reads unit ``reversal[i]`` at step i (its own inverse). ``mask`` has a
     real unit in every row. ``qa_arch.nn.recurrence.recur`` and, on a GPU, ``qa_arch.nn.fused`` compute the
     same, faster.
     """
-    back = inputs.flatten(0, 1)[flat(mirror)].view_as(inputs)
+    back = inputs.flatten(0, 1)[flat(reversal)].view_as(inputs)
     h = c = inputs.new_zeros(inputs.shape[1], 2, score.shape[0])
     states = []
     for step in torch.stack([inputs, back], dim=2):  # both directions in one batch: (B, 2, S)
@@ -132,7 +132,7 @@ class MatchLSTM(nn.Module):
         gates_bias = _sum(self.gates_passage.bias, self.gates_attended.bias, self.gates_state.bias)
         bias = torch.cat([query_bias, gates_bias])
         inputs = linear(context.transpose(0, 1), weight, bias)
-        return inputs, mirror(context_mask).T, keys, values, question_mask
+        return inputs, reversal(context_mask).T, keys, values, question_mask
 
     def _run(self, loop, inputs, order, keys, values, question_mask) -> Float[Tensor, "C B 2 N"]:
         """Both directions in one recurrence, in fp32 at least.

@@ -23,7 +23,7 @@ CHUNK = 32
 
 def recur(
     inputs: Float[Tensor, "C B S"],
-    mirror: Int[Tensor, "C B"],
+    reversal: Int[Tensor, "C B"],
     keys: Float[Tensor, "B Q l"],
     values: Float[Tensor, "B Q G"],
     mask: Bool[Tensor, "B Q"],
@@ -33,12 +33,12 @@ def recur(
 ) -> Float[Tensor, "C B 2 l"]:
     """Hidden states in the order of reading, from zero; the arguments are those of ``recur_plain``."""
     keys = keys.masked_fill(~mask[..., None], 0.0)  # so that padding cannot trip the guard
-    return _Recurrence.apply(inputs, flat(mirror), keys, values, mask, score, bias, state)
+    return _Recurrence.apply(inputs, flat(reversal), keys, values, mask, score, bias, state)
 
 
 def attend(
     inputs: Float[Tensor, "C B S"],
-    mirror: Int[Tensor, "C B"],
+    reversal: Int[Tensor, "C B"],
     keys: Float[Tensor, "B Q l"],
     values: Float[Tensor, "B Q G"],
     mask: Bool[Tensor, "B Q"],
@@ -49,7 +49,7 @@ def attend(
     """The attention of each step of ``recur``, in the order of reading; no gradient."""
     keys = keys.masked_fill(~mask[..., None], 0.0)
     with torch.no_grad():
-        tape, _ = _run_safely(inputs, flat(mirror), keys, values, mask, score, state)
+        tape, _ = _run_safely(inputs, flat(reversal), keys, values, mask, score, state)
     return tape.attention
 
 
@@ -61,20 +61,20 @@ class _Recurrence(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, inputs, mirror, keys, values, mask, score, bias, state) -> Tensor:
-        tape, ctx.exponential = _run_safely(inputs, mirror, keys, values, mask, score, state)
-        ctx.save_for_backward(*tape, mirror, keys, values, score, bias, state)
+    def forward(ctx: Any, inputs, reversal, keys, values, mask, score, bias, state) -> Tensor:
+        tape, ctx.exponential = _run_safely(inputs, reversal, keys, values, mask, score, state)
+        ctx.save_for_backward(*tape, reversal, keys, values, score, bias, state)
         return tape.states
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        *tape, mirror, keys, values, score, bias, state = ctx.saved_tensors
+        *tape, reversal, keys, values, score, bias, state = ctx.saved_tensors
         with torch.autocast(grad.device.type, enabled=False):
             back = _Backwards(_Tape(*tape), keys, values, score, state, ctx.exponential)
             for first in range((len(grad) - 1) // CHUNK * CHUNK, -1, -CHUNK):
                 back.chunk(grad, first, min(first + CHUNK, len(grad)))
-            dinputs = gradient_of_inputs(back.gradient, mirror)
+            dinputs = gradient_of_inputs(back.gradient, reversal)
             dstate = gradient_of_state(back.gradient, back.tape.states)
         dkeys, dscore = back.into_keys.sum(1) * (4 * score), -2 * back.into_score.sum((0, 1))
         return dinputs, None, dkeys, back.dvalues, None, dscore, torch.zeros_like(bias), dstate
@@ -89,18 +89,18 @@ class _Tape(NamedTuple):
     attention: Float[Tensor, "C B 2 Q"]
 
 
-def _run_safely(inputs, mirror, keys, values, mask, score, state) -> tuple[_Tape, bool]:
+def _run_safely(inputs, reversal, keys, values, mask, score, state) -> tuple[_Tape, bool]:
     """The loop in its exponential form, or in the other where that might overflow; and which it was."""
     exponential = bool(keys.abs().amax() <= SAFE)
-    tape = _run(inputs, mirror, keys, values, mask, score, state, exponential)
+    tape = _run(inputs, reversal, keys, values, mask, score, state, exponential)
     queries = tape.steps[..., : score.shape[0]]
     if exponential and not bool(torch.stack(queries.aminmax()).abs().amax() <= SAFE):
         exponential = False
-        tape = _run(inputs, mirror, keys, values, mask, score, state, exponential)
+        tape = _run(inputs, reversal, keys, values, mask, score, state, exponential)
     return tape, exponential
 
 
-def _run(inputs, mirror, keys, values, mask, score, state, exponential) -> _Tape:
+def _run(inputs, reversal, keys, values, mask, score, state, exponential) -> _Tape:
     """The loop, in place on the tape."""
     C, B, _ = inputs.shape
     width, Q = score.shape[0], keys.shape[1]
@@ -110,7 +110,7 @@ def _run(inputs, mirror, keys, values, mask, score, state, exponential) -> _Tape
     energy, padding, lowest = -2 * score, ~mask[:, None], torch.finfo(inputs.dtype).min
     for t, (step, states, cells, attention) in enumerate(zip(*tape, strict=True)):
         step[:, 0] = inputs[t]
-        step[:, 1] = units.index_select(0, mirror[t * B : t * B + B])
+        step[:, 1] = units.index_select(0, reversal[t * B : t * B + B])
         step.view(2 * B, -1).addmm_(h, state)
         gates = step[..., width:]
         scores = (response(step[..., :width]).view(-1, width) @ energy).view(B, 2, Q)
@@ -206,17 +206,17 @@ def _local_derivatives(
     return o * (1 - tanh * tanh)
 
 
-def flat(mirror: Int[Tensor, "C B"]) -> Int[Tensor, "N"]:
+def flat(reversal: Int[Tensor, "C B"]) -> Int[Tensor, "N"]:
     """Unit numbers within a window as rows of the flattened ``(C, B)``."""
-    B = mirror.shape[1]
-    return (mirror * B + torch.arange(B, device=mirror.device)).flatten()
+    B = reversal.shape[1]
+    return (reversal * B + torch.arange(B, device=reversal.device)).flatten()
 
 
 def gradient_of_inputs(
-    gradient: Float[Tensor, "C B 2 S"], mirror: Int[Tensor, "N"]
+    gradient: Float[Tensor, "C B 2 S"], reversal: Int[Tensor, "N"]
 ) -> Float[Tensor, "C B S"]:
-    """Each unit is read twice: at its own step, and by the second direction at its mirror (``flat``)."""
-    back = gradient.view(-1, gradient.shape[-1]).index_select(0, 2 * mirror + 1)
+    """Each unit is read twice: at its own step, and by the second direction in reverse (``flat``)."""
+    back = gradient.view(-1, gradient.shape[-1]).index_select(0, 2 * reversal + 1)
     return back.view_as(gradient[:, :, 0]).add_(gradient[:, :, 0])
 
 

@@ -73,7 +73,7 @@ def last_pieces(mask: Bool[Tensor, "B T"], word: Int[Tensor, "B T"]) -> Bool[Ten
     return mask & (word < torch.nn.functional.pad(after, (0, 1), value=highest)[:, 1:])
 
 
-def mirror(mask: Bool[Tensor, "B K"]) -> Int[Tensor, "B K"]:
+def reversal(mask: Bool[Tensor, "B K"]) -> Int[Tensor, "B K"]:
     """Where each unit goes when its row's real units are reversed and padding stays: its own inverse."""
     position = torch.arange(mask.shape[1], device=mask.device)
     return torch.where(mask, mask.sum(1, keepdim=True) - 1 - position, position)
@@ -81,7 +81,7 @@ def mirror(mask: Bool[Tensor, "B K"]) -> Int[Tensor, "B K"]:
 
 def reverse(x: Float[Tensor, "B K H"], mask: Bool[Tensor, "B K"]) -> Float[Tensor, "B K H"]:
     """Each row's real units in reverse order, its padding left where it is; its own inverse."""
-    return x.flatten(0, 1).index_select(0, _flat(mirror(mask), x.shape[1])).view_as(x)
+    return x.flatten(0, 1).index_select(0, _flat(reversal(mask), x.shape[1])).view_as(x)
 
 
 def _prefix_mask(lengths: Int[Tensor, "B"]) -> Bool[Tensor, "B K"]:

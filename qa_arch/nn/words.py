@@ -1,4 +1,4 @@
-"""The encoder of models that read words: nothing but what word features add, or a learned vector each.
+"""The encoder of models that read words: learned word vectors, or no vectors of its own.
 
 With it a model of the time before pre-trained encoders takes the same windows, cache and decoding as
 the others: the tokenizer gives one piece a word, and GloVe comes in by ``WordFeatures`` as anywhere.
@@ -32,7 +32,9 @@ class WordEncoder(nn.Module):
     def __init__(self, vocab_size: int, width: int = 0, *, std: float | None = None) -> None:
         super().__init__()
         self.vocab_size, self.out_dim = vocab_size, width
-        self.register_buffer("nothing", torch.empty(0), persistent=False)  # knows device and precision
+        self.register_buffer(
+            "nothing", torch.empty(0), persistent=False
+        )  # has the model's device and precision
         self.nothing: Tensor
         self.embedding = nn.Embedding(vocab_size, width, padding_idx=0) if width else None
         if self.embedding is not None:

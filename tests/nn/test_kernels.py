@@ -1,4 +1,4 @@
-"""Which kernel runs, and the check that proves it: with made-up checks, and by the interpreter."""
+"""Which kernel runs, and the check that proves it: with checks made up, and by the interpreter of Triton."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def test_another_card_source_or_width_is_checked_anew(tmp_path, key):
     ids=["unequal", "crash", "error", "words", "half", "silent", "missing"],
 )
 def test_whatever_becomes_of_a_check_is_a_recorded_verdict(tmp_path, command, reason):
-    for each in (command, program(PASSES)):
-        verdict = proven(FACTS, each, folder=tmp_path)
+    for attempt in (command, program(PASSES)):
+        verdict = proven(FACTS, attempt, folder=tmp_path)
         assert not verdict.passed
         assert reason in verdict.reason
         assert re.search(r"recorded in .*json; delete it to check again", verdict.reason)

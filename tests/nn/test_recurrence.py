@@ -8,7 +8,7 @@ import torch
 from qa_arch.nn import recurrence
 from qa_arch.nn.match_lstm import recur_plain
 from qa_arch.nn.recurrence import recur
-from qa_arch.nn.segments import mirror
+from qa_arch.nn.segments import reversal
 
 
 def example(dtype=torch.float64, steps=5, width=4, scale=1.0, seed=0):
@@ -21,7 +21,7 @@ def example(dtype=torch.float64, steps=5, width=4, scale=1.0, seed=0):
     mask = torch.tensor([[True] * 6, [True, False, True, False, False, True], [False] * 5 + [True]])
     return (
         draw(steps, B, 5 * width, by=scale),
-        mirror(torch.arange(steps) < torch.tensor([[steps], [2], [1]])).T,
+        reversal(torch.arange(steps) < torch.tensor([[steps], [2], [1]])).T,
         draw(B, Q, width, by=scale),
         draw(B, Q, 4 * width),
         mask,

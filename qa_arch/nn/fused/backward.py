@@ -72,10 +72,10 @@ def _return(
     left = steps + (at_step * (5 * H))[:, None] + unit[None, :]
     o, i = tl.load(left + H, here, 0), tl.load(left + 2 * H, here, 0)
     f, g = tl.load(left + 3 * H, here, 0), tl.load(left + 4 * H, here, 0)
-    seen = tanh(tl.load(cells + cell, here, 0))
-    dc = tl.load(carried, here & (t < C - 1), 0) + dh * o * (1 - seen * seen)
+    tanh_c = tanh(tl.load(cells + cell, here, 0))
+    dc = tl.load(carried, here & (t < C - 1), 0) + dh * o * (1 - tanh_c * tanh_c)
     tl.store(carried, dc * f, here)
-    do = dh * seen * o * (1 - o)
+    do = dh * tanh_c * o * (1 - o)
     di = dc * g * i * (1 - i)
     df = dc * tl.load(cells + cell - 2 * B * H, here & (t > 0), 0) * f * (1 - f)
     dg = dc * i * (1 - g * g)
@@ -108,16 +108,18 @@ def _attend_back(
     for q0 in range(0, Q, QB):
         at = q0 + tl.arange(0, QB)
         there = exists[:, None] & (at < Q)[None, :]
-        one = tl.load(scores + (at_step * Q)[:, None] + at[None, :], there, float("-inf"))
-        mean += tl.sum(tl.exp(one - logsum) * partial_sums(partial, row, at, there, B, Q, NS, R, QB), axis=1)
+        block = tl.load(scores + (at_step * Q)[:, None] + at[None, :], there, float("-inf"))
+        mean += tl.sum(
+            tl.exp(block - logsum) * partial_sums(partial, row, at, there, B, Q, NS, R, QB), axis=1
+        )
     query = tl.load(steps + (at_step * (5 * H))[:, None] + unit[None, :], here, 0)
     into_query = tl.zeros([R, U], T)
     for q0 in range(0, Q, QB):
         at = q0 + tl.arange(0, QB)
         there = exists[:, None] & (at < Q)[None, :]
-        one = tl.load(scores + (at_step * Q)[:, None] + at[None, :], there, float("-inf"))
+        block = tl.load(scores + (at_step * Q)[:, None] + at[None, :], there, float("-inf"))
         by = partial_sums(partial, row, at, there, B, Q, NS, R, QB) - mean[:, None]
-        dscore = tl.exp(one - logsum) * by
+        dscore = tl.exp(block - logsum) * by
         if tl.program_id(0) == 0:
             tl.store(dscores + (at_step * Q)[:, None] + at[None, :], dscore, there)
         r = responses(keys, query, row, unit, at, here, B, Q, H)

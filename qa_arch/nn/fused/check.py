@@ -15,7 +15,7 @@ from torch import Tensor
 
 from qa_arch.nn.fused.recurrence import recur_fused
 from qa_arch.nn.match_lstm import recur_plain
-from qa_arch.nn.segments import mirror
+from qa_arch.nn.segments import reversal
 
 NAMES = ("states", "inputs", "keys", "values", "score", "bias", "state")
 SIZES = ({"steps": 9, "B": 18, "Q": 35}, {"steps": 2, "B": 1, "Q": 1})
@@ -45,7 +45,7 @@ def example(
     mask[:, -1] = True
     return (
         draw(steps, B, 5 * width, by=scale),
-        mirror(torch.arange(steps) < lengths[:, None]).T.to(device),
+        reversal(torch.arange(steps) < lengths[:, None]).T.to(device),
         draw(B, Q, width, by=scale),
         draw(B, Q, 4 * width),
         mask.to(device),
@@ -70,7 +70,7 @@ def states_and_gradients(recurrence: Callable[..., Tensor], arguments: Sequence[
 
 
 def difference(arguments: Sequence[Tensor], tolerance: float, gradient_tolerance: float) -> str:
-    """The first state or gradient that is not that of the plain loop in float64, in words; empty if none."""
+    """What differs first, of states and gradients, from the plain loop in float64; empty if nothing does."""
     fused = states_and_gradients(recur_fused, arguments)
     plain = states_and_gradients(recur_plain, in_float64(arguments))
     for number, (name, ours, exact) in enumerate(zip(NAMES, fused, plain, strict=True)):

@@ -16,7 +16,7 @@ from qa_arch.nn.fused.parts import meet, partial_sums, place, responses, sigmoid
 
 @triton.jit(do_not_specialize=["C", "B", "Q", "first", "last", "group0"])
 def forward_kernel(
-    inputs, mirror, keys, values, mask, score, state,  # as recur has them, contiguous
+    inputs, reversal, keys, values, mask, score, state,  # as recur has them, contiguous
     steps, states, cells,  # (C, B, 2, 5H), (C, B, 2, H) twice: what the steps leave behind
     scores, total,  # (C, B, 2, Q), (C, B, 2): attention is exp(scores - total), 0 where masked
     partial, arrived,  # (slices, 2B, Q) between slices; a counter per group, zero
@@ -29,7 +29,7 @@ def forward_kernel(
     for t in range(first, last):
         if PART != 2:
             _enter(
-                inputs, mirror, keys, score, state, steps, states, partial, t, group,
+                inputs, reversal, keys, score, state, steps, states, partial, t, group,
                 B, Q, H, R, U, QB, KB, PRECISION,
             )  # fmt: skip
         if PART == 0:
@@ -45,7 +45,7 @@ def forward_kernel(
 
 @triton.jit
 def _enter(
-    inputs, mirror, keys, score, state, steps, states, partial, t, group,
+    inputs, reversal, keys, score, state, steps, states, partial, t, group,
     B, Q, H: tl.constexpr, R: tl.constexpr, U: tl.constexpr, QB: tl.constexpr, KB: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -56,7 +56,7 @@ def _enter(
     gate_unit = tl.program_id(0) * U + lane % U
     gate, gate_here = (1 + lane // U) * H + gate_unit, exists[:, None] & (gate_unit < H)[None, :]
     # The second direction reads each row's real units from the last to the first.
-    back = tl.load(mirror + t * B + row // 2, exists, 0)
+    back = tl.load(reversal + t * B + row // 2, exists, 0)
     step = tl.where(row % 2 == 0, t, back)
     read = inputs + ((step * B + row // 2) * (5 * H))[:, None]
     query = tl.load(read + unit[None, :], here, 0).to(T)
@@ -98,13 +98,13 @@ def _attend(
     for q0 in range(0, Q, QB):
         at = q0 + tl.arange(0, QB)
         there = exists[:, None] & (at < Q)[None, :]
-        one = partial_sums(partial, row, at, there, B, Q, NS, R, QB)
+        block = partial_sums(partial, row, at, there, B, Q, NS, R, QB)
         real = tl.load(mask + (row // 2)[:, None] * Q + at[None, :], there, 0) != 0
-        one = tl.where(real, one, float("-inf"))
+        block = tl.where(real, block, float("-inf"))
         if tl.program_id(0) == 0:
-            tl.store(scores + (at_step * Q)[:, None] + at[None, :], one, there)
-        new = tl.maximum(highest, tl.max(one, axis=1))
-        p, shrink = tl.exp(one - new[:, None]), tl.exp(highest - new)
+            tl.store(scores + (at_step * Q)[:, None] + at[None, :], block, there)
+        new = tl.maximum(highest, tl.max(block, axis=1))
+        p, shrink = tl.exp(block - new[:, None]), tl.exp(highest - new)
         weight, highest = weight * shrink + tl.sum(p, axis=1), new
         p, shrink = p[:, :, None], shrink[:, None]
         o = o * shrink + tl.sum(p * value(values, 0, row, unit, at, here, Q, H, T), axis=1)

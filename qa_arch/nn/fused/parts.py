@@ -32,9 +32,9 @@ def meet(arrived, expected):
     """Returns when ``expected`` arrivals were counted; what was stored before is seen by all after."""
     tl.debug_barrier()
     tl.atomic_add(arrived, 1, sem="release", scope="gpu")
-    seen = tl.atomic_add(arrived, 0, sem="acquire", scope="gpu")
-    while seen < expected:
-        seen = tl.atomic_add(arrived, 0, sem="acquire", scope="gpu")
+    count = tl.atomic_add(arrived, 0, sem="acquire", scope="gpu")
+    while count < expected:
+        count = tl.atomic_add(arrived, 0, sem="acquire", scope="gpu")
     tl.debug_barrier()
 
 

@@ -49,7 +49,7 @@ from qa_arch.nn.recurrence import flat, gradient_of_inputs, gradient_of_state
 @torch.compiler.disable  # the compiler would launch the kernels itself, and not cooperatively
 def recur_fused(
     inputs: Float[Tensor, "C B S"],
-    mirror: Int[Tensor, "C B"],
+    reversal: Int[Tensor, "C B"],
     keys: Float[Tensor, "B Q l"],
     values: Float[Tensor, "B Q G"],
     mask: Bool[Tensor, "B Q"],
@@ -58,15 +58,15 @@ def recur_fused(
     state: Float[Tensor, "S l"],
 ) -> Float[Tensor, "C B 2 l"]:
     """``recur_plain`` by the kernels: any float type comes in, fp32 at least is inside and comes out."""
-    return _Fused.apply(inputs, mirror, keys, values, mask, score, bias, state)
+    return _Fused.apply(inputs, reversal, keys, values, mask, score, bias, state)
 
 
 class _Fused(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, inputs, mirror, keys, values, mask, score, bias, state) -> Tensor:
+    def forward(ctx: Any, inputs, reversal, keys, values, mask, score, bias, state) -> Tensor:
         from qa_arch.nn.fused.forward import forward_kernel
 
-        given = [x.contiguous() for x in (inputs, mirror, keys, values, mask, score, state)]
+        given = [x.contiguous() for x in (inputs, reversal, keys, values, mask, score, state)]
         sizes = Sizes(len(inputs), len(keys), keys.shape[1], len(score))
         steps = inputs.new_empty(
             *sizes[:2], 2, inputs.shape[2], dtype=torch.promote_types(inputs.dtype, torch.float32)
@@ -74,8 +74,8 @@ class _Fused(torch.autograd.Function):
         states, cells = (steps.new_empty(*steps.shape[:3], sizes.H) for _ in range(2))
         scores, total = steps.new_empty(*steps.shape[:3], sizes.Q), steps.new_empty(steps.shape[:3])
         launch(forward_kernel, [*given, steps, states, cells, scores, total], sizes, range(sizes.C))
-        _, mirror, keys, values, _, score, state = given
-        ctx.save_for_backward(steps, states, cells, scores, total, mirror, keys, values, score, bias, state)
+        _, reversal, keys, values, _, score, state = given
+        ctx.save_for_backward(steps, states, cells, scores, total, reversal, keys, values, score, bias, state)
         ctx.sizes, ctx.inputs_dtype = sizes, inputs.dtype
         return states
 
@@ -84,7 +84,7 @@ class _Fused(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         from qa_arch.nn.fused.backward import backward_kernel
 
-        steps, states, cells, scores, total, mirror, keys, values, score, bias, state = ctx.saved_tensors
+        steps, states, cells, scores, total, reversal, keys, values, score, bias, state = ctx.saved_tensors
         gradient, dscores, dcells = (torch.empty_like(x) for x in (steps, scores, cells[0]))
         given = [grad.contiguous(), keys, values, score, state, steps, cells, scores, total]
         launch(backward_kernel, [*given, gradient, dscores, dcells], ctx.sizes, range(ctx.sizes.C)[::-1])
@@ -92,7 +92,10 @@ class _Fused(torch.autograd.Function):
             dkeys, dscore = gradient_of_attention(keys, score, steps, dscores)
             attention = (scores - total[..., None]).exp_().permute(1, 3, 0, 2).flatten(2)
             dvalues = attention @ gradient[..., ctx.sizes.H :].transpose(0, 1).flatten(1, 2)
-            dinputs, dstate = gradient_of_inputs(gradient, flat(mirror)), gradient_of_state(gradient, states)
+            dinputs, dstate = (
+                gradient_of_inputs(gradient, flat(reversal)),
+                gradient_of_state(gradient, states),
+            )
         return (
             dinputs.to(ctx.inputs_dtype),
             None,
