@@ -63,7 +63,7 @@ def _add_split(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write what was asked for, atomically, and say what it holds."""
+    """Write the sets as JSON, atomically, and print what they hold."""
     return _synthetic(args) if args.set == "synthetic" else _split(args)
 
 
@@ -96,8 +96,8 @@ def _split(args: argparse.Namespace) -> int:
 def _shares(parts: Sequence[str]) -> dict[str, float]:
     shares: dict[str, float] = {}
     for part in parts:
-        found = re.fullmatch(r"([\w-]+)=(\d*\.?\d+)", part)
-        if found is None or found[1] in shares:
+        match = re.fullmatch(r"([\w-]+)=(\d*\.?\d+)", part)
+        if match is None or match[1] in shares:
             raise ConfigError(f"--parts {part}: write NAME=SHARE, such as dev=0.2, and each name once")
-        shares[found[1]] = float(found[2])
+        shares[match[1]] = float(match[2])
     return shares

@@ -129,8 +129,8 @@ def _device_and_precision(folder: str, args: argparse.Namespace) -> tuple[str, P
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        said = str(error).strip().splitlines()[0]
-        raise UnavailableError(f"--device {device}: cannot be used ({said}); try --device cpu") from error
+        reason = str(error).strip().splitlines()[0]
+        raise UnavailableError(f"--device {device}: cannot be used ({reason}); try --device cpu") from error
     return device, precision  # type: ignore[return-value]
 
 

@@ -32,8 +32,10 @@ def run(args: argparse.Namespace) -> int:
     with watching("classifying", "questions") as watch:
         typed = classify(predictor, [example.question for example in questions.examples], watch=watch)
     ids = (example.id for example in questions.examples)
-    path = write_json(args.out, {id_: one.label for id_, one in zip(ids, typed, strict=True)}, indent=None)
-    counts = Counter(one.label.partition(":")[0] for one in typed)
+    path = write_json(
+        args.out, {id_: question.label for id_, question in zip(ids, typed, strict=True)}, indent=None
+    )
+    counts = Counter(question.label.partition(":")[0] for question in typed)
     listed = ", ".join(f"{main} {count:,}" for main, count in counts.most_common())
     print(f"{path}: {len(questions):,} questions: {listed}")
     return 0

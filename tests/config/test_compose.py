@@ -16,6 +16,7 @@ ALL = groups(conf_folder())
 NEEDS = {
     ("data", "files"): ["data.train=some.json"],
     ("special", "ablations/match_lstm/boundary"): ["experiment=ablations", "model=match_lstm/boundary"],
+    ("special", "fast/question_types"): ["model=question_types", "glove=none"],
 }
 CHOICES = [
     (group, choice) for group, choices in ALL.items() for choice in choices if not choice.startswith("_")
@@ -51,6 +52,16 @@ def test_an_experiment_takes_precedence_over_the_groups_and_the_user_over_both()
     config = validate(compose(["model=albert", "experiment=real_part"]))
     assert config.encoder.name == "minilm"
     assert validate(compose(["model=albert"])).encoder.name == "albert-base-v2"
+
+
+def test_a_model_may_have_settings_of_its_own_in_a_trial():
+    for model, trial, learned in [
+        ("question_types", ["debug=fast"], True),
+        ("question_types", [], False),
+        ("qa_lstm/h", ["debug=fast"], True),
+    ]:
+        assert compose([f"model={model}", *trial])["model"]["train_vectors"] == learned
+    assert "train_vectors" not in compose(["model=bert", "debug=fast"])["model"]
 
 
 def test_a_model_may_have_settings_of_its_own_in_one_experiment():

@@ -42,6 +42,29 @@ def test_a_grid_and_the_same_grid_again(stubbed, train_m):
     assert stubbed.begun() == ["seed1", "seed2", "seed3", "seed2", "seed4"]
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["model=question_types", "data=question_types"],
+        ["model=question_types", "data=trec", "data.train=types:q.label", "data.dev=types:q.label"],
+        ["model=qa_lstm/h", "data=insuranceqa"],
+        ["model=bert", "data=mrqa"],
+    ],
+    ids=lambda settings: settings[1],
+)
+def test_sources_of_every_kind_are_swept(stubbed, train_m, tmp_path, monkeypatch, settings):
+    monkeypatch.chdir(tmp_path)
+    for variable in ("INSURANCEQA", "MRQA"):
+        monkeypatch.setenv(variable, str(tmp_path))
+    pools = [f"question.{split}.label.token_idx.pool" for split in ("dev", "test1")]
+    words = ["vocabulary", "answers.label.token_idx", "question.train.token_idx.label", *pools]
+    for name in (*words, "q.label", "train/SQuAD.jsonl.gz", "dev/SQuAD.jsonl.gz"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("never read by a stub")
+    code, out, _ = train_m("seed=1,2", *settings)
+    assert (code, "2 points: 2 ok" in out) == (0, True)
+
+
 def test_an_out_of_memory_is_a_result(stubbed, train_m):
     code, out, _ = stubbed.does(seed2="oom") and train_m("seed=1,2")
     assert code == 0

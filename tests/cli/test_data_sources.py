@@ -1,0 +1,110 @@
+"""Commands that take ``--data`` take every kind of source that holds passages, and say which these are."""
+
+from __future__ import annotations
+
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from qa_arch.data import sources
+from qa_arch.data.sources import open_passages, usage
+from qa_arch.data.squad import write
+from qa_arch.data.synthetic import generate
+
+
+@pytest.fixture
+def passages(tmp_path, monkeypatch):
+    """A small set, written in the shape of every scheme that holds passages: source by scheme."""
+    questions = generate(2, 3, 1, "dev")
+    answerable = [example for example in questions.examples if example.answerable]
+    rows, lines = [], [{"header": {"dataset": "Small"}}]
+    for example in answerable:
+        golds = example.answers
+        rows.append(
+            {
+                "id": example.id,
+                "title": example.title,
+                "context": example.context,
+                "question": example.question,
+                "answers": {"text": [g.text for g in golds], "answer_start": [g.start for g in golds]},
+            }
+        )
+        detected = [{"text": gold.text, "char_spans": [[gold.start, gold.end - 1]]} for gold in golds]
+        question = {"qid": example.id, "question": example.question, "detected_answers": detected}
+        lines.append({"context": example.context, "qas": [question]})
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=lambda *_, **__: rows))
+    (tmp_path / "squad.json").write_text(json.dumps(write(questions)))
+    (tmp_path / "small.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return {
+        "": str(tmp_path / "squad.json"),
+        "hub": "hub:some/set:dev",
+        "mrqa": f"mrqa:{tmp_path / 'small.jsonl'}",
+        "synthetic": "synthetic:dev:L1",
+    }
+
+
+def test_every_scheme_is_covered(passages):
+    with_passages = {name for name in sources.schemes() if sources.holds(f"{name}:x") == "passages"}
+    assert {*with_passages, ""} == set(passages)
+
+
+@pytest.mark.parametrize("scheme", ["", "hub", "mrqa", "synthetic"])
+def test_commands_without_a_model(qa_arch, passages, tmp_path, scheme):
+    source = passages[scheme]
+    questions = open_passages(source)
+    code, out, err = qa_arch("stats", "--data", source, "--json")
+    assert (code, json.loads(out)["examples"]) == (0, len(questions)), err
+    parts = tmp_path / "parts"
+    code, _, err = qa_arch("data", "split", "--data", source, "--parts", "a=0.5", "b=0.5", "--out", parts)
+    assert code == 0, err
+    assert sum(len(open_passages(str(parts / f"{part}.json"))) for part in "ab") == len(questions)
+    gold = {example.id: example.answers[0].text if example.answers else "" for example in questions.examples}
+    (tmp_path / "gold.json").write_text(json.dumps(gold))
+    code, out, err = qa_arch("evaluate", "--data", source, "--predictions", tmp_path / "gold.json")
+    assert code == 0, err
+    assert json.loads(out)["f1"] == 100
+
+
+@pytest.mark.parametrize("scheme", ["hub", "mrqa"])
+def test_commands_with_a_model(qa_arch, passages, run_folder, tmp_path, read_json, scheme):
+    source = passages[scheme]
+    questions = open_passages(source)
+    code, _, err = qa_arch("predict", run_folder, "--data", source, "--out", tmp_path / "out")
+    assert code == 0, err
+    answers = json.loads((tmp_path / "out" / "predictions.json").read_text())
+    assert set(answers) == {example.id for example in questions.examples}
+    code, out, err = qa_arch("evaluate", "--run", run_folder, "--data", source, "--allow-overlap")
+    assert code == 0, err
+    record = read_json(run_folder / "run.json")
+    (scored,) = (name for name, points in record["scores"].items() if points == json.loads(out))
+    assert record["data"][scored]["questions"] == len(questions)
+
+
+@pytest.mark.parametrize("source", ["types:synthetic:dev", "insuranceqa:folder:dev"])
+def test_what_holds_no_passages_is_refused(qa_arch, run_folder, tmp_path, source):
+    for command in (
+        ["predict", run_folder, "--out", tmp_path / "out"],
+        ["data", "split", "--out", tmp_path / "out"],
+        ["evaluate", "--predictions", "p.json"],
+        ["evaluate", "--run", run_folder],
+    ):
+        code, _, err = qa_arch(*command, "--data", source)
+        assert (code, "and no passages; use" in err) == (4, True)
+
+
+def test_questions_with_classes_are_counted(qa_arch):
+    code, out, err = qa_arch("stats", "--data", "types:synthetic:dev", "--json")
+    assert code == 0, err
+    counts = json.loads(out)
+    assert counts["questions"] == counts["answers"] > 0
+    code, out, _ = qa_arch("stats", "--data", "types:synthetic:dev", "types:synthetic:train")
+    assert (code, "question words" in out) == (0, True)
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate", "stats", "report", "compare", "show", "types"])
+def test_help_names_every_kind_of_source(qa_arch, command):
+    code, out, _ = qa_arch(command, "--help")
+    assert code == 0
+    assert usage().replace(" ", "") in "".join(out.split())

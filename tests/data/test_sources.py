@@ -1,0 +1,239 @@
+"""The registry of sources: schemes are found by name, misspelt ones named, paths left alone."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from qa_arch.data import sources
+from qa_arch.data.formats import Format
+from qa_arch.data.sources import (
+    available,
+    counts,
+    holds,
+    identity,
+    local,
+    open_passages,
+    open_source,
+    portable,
+    require,
+    usage,
+)
+from qa_arch.data.squad import write
+from qa_arch.data.synthetic import generate
+from qa_arch.errors import DataError
+
+VERSION_1 = {
+    "vocabulary": "idx_1\twhat\nidx_2\tis\n",
+    "answers.label.token_idx": "7\tidx_1\n8\tidx_2\n",
+    "question.train.token_idx.label": "idx_1 idx_2\t7 8\n",
+    "question.dev.label.token_idx.pool": "8\tidx_1\t8 7\n",
+}
+STEM = "InsuranceQA.question.anslabel.token"
+VERSION_2 = {
+    "vocabulary": VERSION_1["vocabulary"],
+    "InsuranceQA.label2answer.token.encoded.gz": VERSION_1["answers.label.token_idx"],
+    f"{STEM}.500.pool.solr.train.encoded.gz": "life\tidx_1\t7\t7 8\n",
+    f"{STEM}.100.pool.solr.train.encoded.gz": "life\tidx_1\t8\t7 8\n",
+}
+MRQA = '{"header": {"dataset": "M"}}\n'
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """One of every kind of source, in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    for name, seed in (("a.json", 1), ("b.json", 2), ("a:b.json", 3)):
+        (tmp_path / name).write_text(json.dumps(write(generate(1, seed))))
+    for version, files in (("v1", VERSION_1), ("v2", VERSION_2)):
+        (tmp_path / version).mkdir()
+        for name, text in files.items():
+            data = text.encode()
+            (tmp_path / version / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    (tmp_path / "t.label").write_text("NUM:date When ?\n")
+    (tmp_path / "m.jsonl").write_text(MRQA)
+    (tmp_path / "n.jsonl").write_text(MRQA + "{}\n")
+    return tmp_path
+
+
+DIFFERENT = [
+    "a.json",
+    "b.json",
+    "a:b.json",
+    "?.json",
+    ["b.json", "a.json"],
+    "hub:some/set:train",
+    "hub:some/set:dev",
+    "synthetic:train",
+    "synthetic:train:L3",
+    "types:synthetic:train",
+    "types:synthetic:dev",
+    "types:t.label",
+    "insuranceqa:v1:train",
+    "insuranceqa:v1:dev",
+    "insuranceqa:v2:train",
+    "insuranceqa:v2:train@100",
+    "mrqa:m.jsonl",
+    "mrqa:n.jsonl",
+    ["mrqa:m.jsonl", "mrqa:n.jsonl"],
+]
+READ = {
+    "a.json": ["a.json"],
+    "?.json": ["a.json", "b.json"],
+    "types:t.label": ["t.label"],
+    "insuranceqa:v1:dev": [
+        "v1/vocabulary",
+        "v1/answers.label.token_idx",
+        "v1/question.dev.label.token_idx.pool",
+    ],
+    "insuranceqa:v2:train": [f"v2/{name}" for name in VERSION_2 if ".100." not in name],
+    "mrqa:m.jsonl": ["m.jsonl"],
+}
+
+
+def test_sources_that_differ_have_identities_that_do(folder):
+    identities = [identity(source) for source in DIFFERENT]
+    assert len(set(identities)) == len(DIFFERENT)
+    assert identities == [identity(source) for source in DIFFERENT]
+    assert str(folder) not in str(identities)
+
+
+@pytest.mark.parametrize("source", READ)
+def test_the_content_of_every_file_that_is_read_counts_and_its_place_does_not(folder, source, monkeypatch):
+    before = identity(source)
+    moved = folder.rename(folder.parent / f"{folder.name}-moved")
+    monkeypatch.chdir(moved)
+    assert identity(source) == before
+    for name in READ[source]:
+        content = (moved / name).read_bytes()
+        (moved / name).write_bytes(content + b"\n")
+        assert identity(source) != before, name
+        (moved / name).write_bytes(content)
+    assert identity(source) == before
+
+
+@pytest.mark.parametrize(
+    "source", ["none.json", "types:none", "insuranceqa:none:dev", "insuranceqa:v1:test1", "mrqa:none.jsonl"]
+)
+def test_a_file_that_is_missing_has_no_identity(folder, source):
+    with pytest.raises(DataError, match=r"no such f(ile|older)|No such file|cannot be read"):
+        identity(source)
+    assert not available(source)
+
+
+def test_what_can_be_opened_offline(folder):
+    assert all(available(source) for source in DIFFERENT if "hub:" not in source)
+    assert not available("hub:some/set:train")
+
+
+def test_a_name_with_a_colon_stays_a_path(folder):
+    assert len(open_passages("a:b.json")) == len(open_passages("./a:b.json"))
+    assert len(open_passages("a:?.json")) > 0
+    assert holds("C:data.json") == "passages", "a drive is no scheme"
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (
+            "mrq:x.jsonl",
+            r"mrq:x.jsonl: no such file, and no kind of source .* 'mrq:' \(did you mean 'mrqa'\?\)",
+        ),
+        ("sythetic:dev", r"did you mean 'synthetic'\?"),
+        ("Types:x", r"did you mean 'types'\?"),
+        ("csv:x", r"known: hub, insuranceqa, mrqa, synthetic, types\)"),
+        (["a.json", "hbu:x:train"], r"did you mean 'hub'\?"),
+        ([], "no data was named; give SQuAD JSON"),
+    ],
+)
+def test_a_scheme_that_there_is_not(folder, source, message):
+    for function in (open_source, identity, holds, available):
+        with pytest.raises(DataError, match=message):
+            function(source)
+
+
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        (["a.json", "hub:x/y:train"], "hub:x/y:train: a hub set"),
+        (["synthetic:dev", "synthetic:train"], "synthetic:dev: the embedded set"),
+        (["types:t.label", "types:t.label"], "types:t.label: a file of"),
+        (["insuranceqa:v1:dev", "insuranceqa:v1:train"], "insuranceqa:v1:dev: a split of InsuranceQA"),
+        (["mrqa:m.jsonl", "a.json"], "mrqa:m.jsonl: an MRQA file"),
+    ],
+)
+def test_what_makes_no_set_together(folder, source, named):
+    for function in (open_source, identity):
+        with pytest.raises(DataError, match=f"^{named}.* cannot be joined with others"):
+            function(source)
+
+
+@pytest.mark.parametrize(
+    ("source", "want", "message"),
+    [
+        ("insuranceqa:x:dev", "passages", "no passages; use a model of task selection"),
+        ("types:x", "passages", "no passages; use model=question_types"),
+        ("types:x", "candidates", "no answers; use model=question_types"),
+        ("a.json", "classes", "no classes of questions; use data=question_types or data=trec"),
+        (["insuranceqa:x:dev"], "classes", "no classes of questions"),
+    ],
+)
+def test_a_wrong_kind_is_refused_before_it_is_opened(folder, source, want, message):
+    with pytest.raises(DataError, match=rf"^data\.train: .*{message}"):
+        require(source, want, "data.train")
+    if want == "passages":
+        with pytest.raises(DataError, match=message):
+            open_passages(source)
+
+
+@pytest.mark.parametrize("source", ["a.json", "hub:x:y", "synthetic:dev", "mrqa:x"])
+def test_passages_serve_for_candidates(folder, source):
+    require(source, "passages")
+    require(source, "candidates")
+
+
+def test_counts_of_sets_without_passages(folder):
+    assert counts("insuranceqa:v1:train") == {"questions": 1, "answers": 2, "question_words": 2}
+    assert counts("types:t.label") == {"questions": 1, "answers": 1, "question_words": 2}
+    (folder / "v1/answers.label.token_idx").unlink()
+    assert counts("insuranceqa:v1:train")["answers"] == 2, "the texts of the answers are not needed"
+
+
+@pytest.mark.parametrize("prefix", ["", "mrqa:", "types:", "insuranceqa:", "hub:"])
+@pytest.mark.parametrize("tail", ["x.json", "x:train"])
+def test_no_machine_path_is_published(monkeypatch, tmp_path, prefix, tail):
+    monkeypatch.setenv("QA_ARCH_DATA", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    there = f"{prefix}{tmp_path}/data/{tail}"
+    assert portable(there) == f"{prefix}$QA_ARCH_DATA/{tail}"
+    assert local(portable(there)) == there
+    assert portable(f"{prefix}{tmp_path}/{tail}") == f"{prefix}./{tail}"
+    assert portable(f"{prefix}{tail}") == f"{prefix}{tail}"
+    with pytest.raises(DataError, match=r"^/elsewhere/.* lies outside .*set QA_ARCH_DATA"):
+        portable(f"{prefix}/elsewhere/{tail}")
+    assert portable("types:synthetic:dev") == "types:synthetic:dev"
+
+
+def test_every_format_states_itself():
+    """A module in ``data/formats`` is a scheme; help texts come from it."""
+    known = {scheme: sources._format(scheme) for scheme in sources.schemes()}
+    folder = Path(sources.formats.__file__).parent
+    assert set(known) == {path.stem for path in folder.glob("[!_]*.py")}
+    for scheme, form in known.items():
+        assert isinstance(form, Format)
+        assert form.usage.startswith(f"{scheme}:")
+        assert form.usage in usage(form.holds)
+        assert scheme in (folder / f"{scheme}.py").read_text(encoding="utf-8").splitlines()[0]
+    assert usage() == ("SQuAD JSON (files, folders, globs), hub:NAME:SPLIT, mrqa:FILE or synthetic:SPLIT")
+
+
+def test_only_the_registry_and_formats_know_schemes():
+    """So that a new format touches no other module."""
+    package = Path(sources.__file__).parents[1]
+    quoted = [f"{quote}{scheme}:{quote}" for scheme in sources.schemes() for quote in ('"', "'")]
+    others = [path for path in package.rglob("*.py") if path.parent.name != "formats"]
+    assert len(others) > 100
+    assert not [path for path in others if any(word in path.read_text(encoding="utf-8") for word in quoted)]
