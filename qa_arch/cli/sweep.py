@@ -72,10 +72,10 @@ def multirun(overrides: Sequence[str], trusted: Sequence[str]) -> int:
         pass  # told below, with all others
     except KeyboardInterrupt:
         if sweep.folder is not None:
-            _report(sweep.folder, sweep.asked)
+            _report(sweep.folder, sweep.requested)
         raise
     assert sweep.folder is not None
-    return _report(sweep.folder, sweep.asked)
+    return _report(sweep.folder, sweep.requested)
 
 
 def dry_run(overrides: Sequence[str], trusted: Sequence[str], *, as_json: bool = False) -> int:
@@ -83,7 +83,7 @@ def dry_run(overrides: Sequence[str], trusted: Sequence[str], *, as_json: bool =
     sweep = _sweep(overrides, trusted, dry=True)
     _through_hydra(overrides, sweep)
     assert sweep.folder is not None
-    return _print_plan(sweep.folder, sweep.asked, as_json=as_json)
+    return _print_plan(sweep.folder, sweep.requested, as_json=as_json)
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def _go_on(folder: Path, args: argparse.Namespace) -> int:
         if pool := carry_out.check_devices(todo, settings):
             preflight.check_pool(pool)
         for entry in todo if retry else ():
-            carry_out.start_anew(folder / entry.name)
+            carry_out.reset_point(folder / entry.name)
         try:
             carry_out.carry_out(folder, manifest, todo, settings, point_command(manifest.trusted))
         except KeyboardInterrupt:

@@ -74,7 +74,7 @@ def test_a_point_is_killed_and_its_children_with_it(stubbed, survivors):
 def test_what_a_point_leaves_behind_is_cleared_away(stubbed, survivors):
     """A process of the point's that is not tied to it, and does not end with it."""
     assert stubbed.does(seed1="leaves").launch(1) == [51.0]
-    (line,) = stubbed.told("end")
+    (line,) = stubbed.events("end")
     assert len(line["children"]) == 1
     assert not survivors(line["children"])
 
@@ -85,7 +85,7 @@ def test_a_point_that_lives_is_left_alone(stubbed, caplog):
     with lock.hold(stubbed.point(1), "run"):
         assert states(stubbed) == ["running"]
         resume(stubbed)
-        assert "still runs (process" in caplog.text
+        assert "is still running (process" in caplog.text
         assert stubbed.begun() == ["seed1"]
     assert states(stubbed) == ["killed"]
 
@@ -123,7 +123,7 @@ def test_an_interrupted_retry_is_gone_on_with(stubbed):
     """Emptied points have no result any more, whatever they had before."""
     stubbed.does(seed1="oom", seed2="failed").launch(1, 2)
     for seed in (1, 2):
-        carry_out.start_anew(stubbed.point(seed))
+        carry_out.reset_point(stubbed.point(seed))
     assert states(stubbed) == ["queued", "queued"]
     stubbed.does()
     resume(stubbed)
