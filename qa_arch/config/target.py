@@ -1,8 +1,7 @@
-"""``_target_`` without Hydra: import a class by its dotted name, from trusted packages only.
+"""Resolution of ``_target_``: import a class by its dotted name, from trusted packages only.
 
-A run folder may come from anybody, and importing a name executes code. So a config may only name
-targets under ``qa_arch.`` and ``baselines.``, or under a prefix that the user gave on the command
-line (``--trust mypackage``).
+Run folders may come from anyone, and an import executes code. So a config may only name targets under
+``qa_arch.`` and ``baselines.``, or under a prefix given on the command line (``--trust mypackage``).
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from qa_arch.errors import ConfigError
 
 TRUSTED = ("qa_arch", "baselines")
 DESCRIPTIVE = frozenset({"_target_", "task", "name"})
-"""Keys of a model's YAML that describe it and are no arguments of its class."""
+"""Keys of a model's YAML that are not arguments of its class."""
 
 
 def locate(target: Any, trusted: Sequence[str] = TRUSTED) -> type:
-    """The class that ``target`` names; ConfigError where it is not trusted or does not exist."""
+    """Class named ``target``; ConfigError if it is not trusted or does not exist."""
     if not isinstance(target, str) or not all(part.isidentifier() for part in target.split(".")):
         raise ConfigError(f"_target_: {target!r} is not a dotted class name")
     if not _under(target, trusted):
@@ -32,12 +31,12 @@ def locate(target: Any, trusted: Sequence[str] = TRUSTED) -> type:
         )
     module_name, _, name = target.rpartition(".")
     try:
-        found = getattr(importlib.import_module(module_name), name)
+        cls = getattr(importlib.import_module(module_name), name)
     except (ModuleNotFoundError, AttributeError) as error:
         raise ConfigError(f"_target_: '{target}' cannot be imported ({error})") from error
-    if not isinstance(found, type) or not _under(f"{found.__module__}.", trusted):  # or imported there
+    if not isinstance(cls, type) or not _under(f"{cls.__module__}.", trusted):  # or imported there
         raise ConfigError(f"_target_: '{target}' is not a class of that module")
-    return found
+    return cls
 
 
 def _under(name: str, prefixes: Sequence[str]) -> bool:
@@ -45,26 +44,26 @@ def _under(name: str, prefixes: Sequence[str]) -> bool:
 
 
 def accepts(target: type, argument: str) -> bool:
-    """Whether the class takes ``argument`` by name."""
+    """Whether the class has a parameter ``argument``."""
     return argument in inspect.signature(target).parameters
 
 
-def arguments(target: type, section: Mapping[str, Any], given: typing.Collection[str]) -> dict[str, Any]:
+def arguments(target: type, section: Mapping[str, Any], supplied: typing.Collection[str]) -> dict[str, Any]:
     """The keyword arguments of ``target`` in a config section, checked against its signature.
 
-    ``given`` are the parameters that the caller supplies and a config may not name.
+    ``supplied`` are parameters that the caller passes itself and a config may not set.
     """
     parameters = inspect.signature(target).parameters
     hints = typing.get_type_hints(inspect.unwrap(target.__init__), include_extras=True)  # type: ignore[misc]
-    settable = [name for name in parameters if name not in given]
-    taken: dict[str, Any] = {}
+    settable = [name for name in parameters if name not in supplied]
+    converted: dict[str, Any] = {}
     for key, value in section.items():
         if key in DESCRIPTIVE:
             continue
         if key not in settable:
             raise ConfigError(f"unknown setting 'model.{key}'{suggest(key, settable)}")
-        taken[key] = convert(hints.get(key, Any), value, f"model.{key}")
-    missing = [n for n in settable if parameters[n].default is inspect.Parameter.empty and n not in taken]
+        converted[key] = convert(hints.get(key, Any), value, f"model.{key}")
+    missing = [n for n in settable if parameters[n].default is inspect.Parameter.empty and n not in converted]
     if missing:
         raise ConfigError(f"model: {target.__name__} also needs {', '.join(missing)}")
-    return taken
+    return converted
