@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the classes, print how many questions are of each main class."""
+    """Write the class of every question, print the number of questions per main class."""
     questions = open_source(args.data)
     predictor = open_selection([args.run_folder], args)
     from qa_arch.cli.watch import watching
@@ -31,8 +31,10 @@ def run(args: argparse.Namespace) -> int:
     with watching("classifying", "questions") as watch:
         typed = classify(predictor, [example.question for example in questions.examples], watch=watch)
     ids = (example.id for example in questions.examples)
-    path = write_json(args.out, {id_: one.label for id_, one in zip(ids, typed, strict=True)}, indent=None)
-    counts = Counter(one.label.partition(":")[0] for one in typed)
+    path = write_json(
+        args.out, {id_: prediction.label for id_, prediction in zip(ids, typed, strict=True)}, indent=None
+    )
+    counts = Counter(prediction.label.partition(":")[0] for prediction in typed)
     listed = ", ".join(f"{main} {count:,}" for main, count in counts.most_common())
     print(f"{path}: {len(questions):,} questions: {listed}")
     return 0

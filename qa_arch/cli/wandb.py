@@ -13,7 +13,7 @@ from qa_arch.errors import RunError, UnavailableError
 
 OFFLINE = "wandb/offline-run-*"
 SENT = ".synced"
-"""Ends the name of the file that wandb leaves beside a run's log once it was sent."""
+"""Suffix of the file that wandb writes beside the log of a sent run."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,12 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--project", metavar="NAME", help="default: the one that each run was logged for")
     add("--entity", metavar="NAME", help="the user or team (default: yours)")
-    add("--again", action="store_true", help="runs that were sent before, too")
+    add("--again", action="store_true", help="also send runs that were sent before")
     add("--dry-run", action="store_true", help="print the folders that would be sent, and send nothing")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Send every offline folder below ``args.runs``; the exit code is wandb's own."""
+    """Send every offline run below ``args.runs``."""
     folders = offline_folders(args.runs)
     due = [folder for folder in folders if args.again or not sent(folder)]
     if args.dry_run:
@@ -52,26 +52,24 @@ def run(args: argparse.Namespace) -> int:
     command = [sys.executable, "-m", "wandb", "sync", *options, *again, *map(str, due)]
     code = subprocess.run(command, check=False).returncode
     if code:
-        raise UnavailableError(
-            f"wandb sync ended with {code}; what it said stands above (without a login: wandb login)"
-        )
+        raise UnavailableError(f"wandb sync ended with {code}; see its output above (to log in: wandb login)")
     print(f"{len(due)} runs sent")
     return 0
 
 
 def offline_folders(runs: Sequence[str]) -> list[Path]:
     """The folders of offline runs at or below ``runs``, in path order; RunError where there are none."""
-    found: list[Path] = []
+    folders: list[Path] = []
     for root in map(Path, runs):
         if not root.is_dir():
             raise RunError(f"{root}: no such run or folder")
-        found += sorted(root.rglob(OFFLINE))
-    if not found:
+        folders += sorted(root.rglob(OFFLINE))
+    if not folders:
         raise RunError(
             f"{', '.join(map(str, runs))}: no {OFFLINE} below; runs are logged so with logger=wandb and no"
             " login"
         )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(folders))
 
 
 def sent(folder: Path) -> bool:
