@@ -75,9 +75,11 @@ def world(questions: int, two_windows: int, seed: int = 0) -> World:
 def _logits(draw: np.random.Generator, tokens: np.ndarray) -> SpanLogits:
     position = np.arange(WIDTH)[None]
     inside = (position >= BEFORE) & (position < BEFORE + tokens[:, None])
-    sides = [np.where(inside, draw.normal(0, 2, inside.shape), -np.inf) for _ in range(2)]
+    token_logits = [np.where(inside, draw.normal(0, 2, inside.shape), -np.inf) for _ in range(2)]
     nulls = [draw.normal(4, 2, len(tokens)) for _ in range(2)]
-    start, end, null_start, null_end = (torch.from_numpy(x.astype(np.float32)) for x in (*sides, *nulls))
+    start, end, null_start, null_end = (
+        torch.from_numpy(x.astype(np.float32)) for x in (*token_logits, *nulls)
+    )
     return SpanLogits(start, end, null_start, null_end)
 
 
