@@ -1244,10 +1244,10 @@ ASSEMBLY = (
 COLLECTING = (
     Fault(
         "the search for cycles stays off",
-        "qa_arch/system/collector.py",
+        "qa_arch/system/garbage.py",
         "if enabled:",
         "if not enabled:",
-        ("tests/system/test_collector.py",),
+        ("tests/system/test_garbage.py",),
     ),
     Fault(
         "an unpickled encoder lost its attention",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from qa_arch.errors import DataError, RunError, UnavailableError
 from qa_arch.results.record import RunRecord, find_records, read_record
-from qa_arch.system.collector import uncollected
+from qa_arch.system.garbage import gc_disabled
 
 if TYPE_CHECKING:
     from qa_arch.predict import Predictor, SelectionPredictor
@@ -84,7 +84,7 @@ def open_run(folders: Sequence[str], args: argparse.Namespace) -> Predictor:
 
     Raises RunError for a run that selects answers.
     """
-    with uncollected():
+    with gc_disabled():
         from qa_arch.predict import load_ensemble
 
     device, precision = _device_and_precision(folders[0], args)
@@ -93,7 +93,7 @@ def open_run(folders: Sequence[str], args: argparse.Namespace) -> Predictor:
 
 def open_selection(folders: Sequence[str], args: argparse.Namespace) -> SelectionPredictor:
     """The predictor of a finished run that selects answers or classes; of several no one is made."""
-    with uncollected():
+    with gc_disabled():
         from qa_arch.predict import SelectionPredictor, load
 
     if len(folders) > 1:

@@ -18,7 +18,7 @@ from qa_arch.config.schema import Config, require_vectors, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.results.record import RECORD, read_record
-from qa_arch.system.collector import uncollected
+from qa_arch.system.garbage import gc_disabled
 from qa_arch.system.lock import LOCK, hold
 
 log = logging.getLogger(__name__)
@@ -150,7 +150,7 @@ def _take_devices(raw: dict[str, Any], launch: Launched) -> None:
 
 
 def _check_models(jobs: Sequence[Job], trusted: Sequence[str]) -> None:
-    with uncollected():
+    with gc_disabled():
         from qa_arch.models.assemble import check_model  # imports torch, so it comes after the cheap checks
 
     for job in jobs:
@@ -197,7 +197,7 @@ def _train_locked(job: Job, if_exists: str, trusted: Sequence[str], *, go_on: bo
     if if_exists == "replace":
         _empty(job.folder)
     write_atomic(job.folder / CONFIG, _yaml(job.raw))
-    with uncollected():
+    with gc_disabled():
         from qa_arch.training.run import train
 
     try:
@@ -223,7 +223,7 @@ def _follow(job: Job, if_exists: str, trusted: Sequence[str]) -> int:
     if if_exists == "resume" and _finished(job.folder):
         return 0
     logging.getLogger("qa_arch").setLevel(logging.WARNING)
-    with uncollected():
+    with gc_disabled():
         from qa_arch.training.ranks import follow
 
     follow(job.config, job.folder, resume=if_exists == "resume", trusted=trusted)

@@ -17,7 +17,7 @@ from qa_arch.data.files import Paths, as_list, expand, load
 from qa_arch.data.records import to_example
 from qa_arch.data.shapes import Raw, RecordError, raw_questions, says_version_two
 from qa_arch.errors import ConfigError, DataError, UnavailableError
-from qa_arch.system.collector import uncollected
+from qa_arch.system.garbage import gc_disabled
 from qa_arch.types.text import Example, Gold, Problem, Protocol, QuestionSet
 
 OnError = Literal["raise", "skip"]
@@ -44,7 +44,7 @@ def open_set(source: Paths, *, name: str = "", on_error: OnError = "raise") -> Q
     return read_hub(dataset, split, name=name, on_error=on_error, revision=revision or None)
 
 
-@uncollected()
+@gc_disabled()
 def read(paths: Paths, *, name: str = "", on_error: OnError = "raise") -> QuestionSet:
     """The questions of one or more JSON or JSON Lines files as one set.
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from qa_arch.config.files import json_items
 from qa_arch.decode.candidates import Ranking
-from qa_arch.system.collector import uncollected
+from qa_arch.system.garbage import gc_disabled
 from qa_arch.types.text import Answer
 
 PREDICTIONS = "predictions.json"
@@ -39,7 +39,7 @@ def null_odds(ranking: Ranking) -> dict[str, float]:
     return {example.id: value for example, value in zip(ranking.examples, odds, strict=True)}
 
 
-@uncollected()
+@gc_disabled()
 def nbest(ranking: Ranking) -> dict[str, list[dict[str, Any]]]:
     """Question id -> its candidates, most probable first: text, probability, start_logit, end_logit.
 

@@ -16,7 +16,7 @@ from qa_arch.errors import DataError
 from qa_arch.metrics.ranking import average_precision, best_threshold, rank
 from qa_arch.metrics.scores import Answering, AveragePrecision, Group, Oracle, Scores
 from qa_arch.metrics.text import best_overlap, normalise
-from qa_arch.system.collector import uncollected
+from qa_arch.system.garbage import gc_disabled
 from qa_arch.types.text import Protocol, QuestionSet
 
 METRIC_VERSION = "1.0"
@@ -44,7 +44,7 @@ class QuestionScore(NamedTuple):
     kind: str | None = None
 
 
-@uncollected()
+@gc_disabled()
 def score_questions(
     questions: QuestionSet, predictions: Mapping[str, str], protocol: Protocol | None = None
 ) -> tuple[QuestionScore, ...]:

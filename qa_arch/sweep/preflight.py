@@ -20,7 +20,7 @@ from qa_arch.errors import ConfigError, QaArchError, RunError
 from qa_arch.sweep.points import Point, title
 from qa_arch.sweep.settings import VISIBLE
 from qa_arch.system import lifeline
-from qa_arch.system.collector import uncollected
+from qa_arch.system.garbage import gc_disabled
 
 
 def check(points: Sequence[Point], trusted: Sequence[str], pool: Sequence[str] | None, local: bool) -> None:
@@ -58,7 +58,7 @@ def _run_checks(request: Mapping[str, Any], trusted: Sequence[str]) -> None:
 
 
 def _first_problem(request: Mapping[str, Any], trusted: Sequence[str]) -> str | None:
-    with uncollected():
+    with gc_disabled():
         from qa_arch.models.assemble import check_model
         from qa_arch.training.machine import uses_gpu
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def gc_disabled() -> Iterator[None]:
     """Disable automatic garbage collection in the ``with`` block or the decorated function.
 
     New objects trigger collections that visit every live object. If all new objects stay alive, these find
