@@ -1225,7 +1225,7 @@ PLANS = (
     Fault(
         "a job that runs a finished point again",
         "qa_arch/sweep/submitted.py",
-        "if believed(folder, parent=False).status not in RESULTS and not",
+        "if actual_status(folder, parent=False).status not in RESULTS and not",
         "if not",
         ("tests/sweep/test_submitted.py",),
     ),

@@ -31,7 +31,7 @@ from qa_arch.sweep.state import (
     Entry,
     Manifest,
     Status,
-    believed,
+    actual_status,
     read_manifest,
     read_status,
     record_of,
@@ -248,7 +248,7 @@ def unfinished(folder: Path, manifest: Manifest) -> list[Entry]:
 
 def unsuccessful(folder: Path, manifest: Manifest) -> list[Entry]:
     """Points that failed or ran out of memory."""
-    states = {entry.key: believed(folder / entry.name, parent=False).status for entry in manifest.points}
+    states = {entry.key: actual_status(folder / entry.name, parent=False).status for entry in manifest.points}
     return [entry for entry in manifest.points if states[entry.key] in ("failed", "oom")]
 
 
@@ -270,7 +270,7 @@ def stored_settings(manifest: Manifest, **changes: Any) -> Settings:
 
 
 def _has_result(folder: Path) -> bool:
-    return believed(folder, parent=False).status in RESULTS
+    return actual_status(folder, parent=False).status in RESULTS
 
 
 def _prepare(folder: Path, text: str) -> None:
@@ -281,7 +281,7 @@ def _prepare(folder: Path, text: str) -> None:
 
 
 def _value(folder: Path, entry: Entry) -> float | Exception:
-    status = believed(folder, parent=False)
+    status = actual_status(folder, parent=False)
     if status.status != "ok":
         return PointError(f"{title(entry.overrides)}: {status.error or status.status}")
     value = value_of(record_of(folder))
@@ -290,7 +290,7 @@ def _value(folder: Path, entry: Entry) -> float | Exception:
 
 def _warn_of_other_commits(folder: Path, manifest: Manifest) -> None:
     current, _ = provenance.commit()
-    statuses = [believed(folder / entry.name, parent=False) for entry in manifest.points]
+    statuses = [actual_status(folder / entry.name, parent=False) for entry in manifest.points]
     other_commits = [s.commit for s in statuses if s.status in RESULTS and s.commit not in (None, current)]
     if other_commits:
         log.warning(

@@ -113,7 +113,7 @@ def read_status(folder: Path) -> Status:
     return status
 
 
-def believed(folder: Path, *, parent: bool) -> Status:
+def actual_status(folder: Path, *, parent: bool) -> Status:
     """Actual status of a point. ``parent``: the process of the sweep is alive and writes the final status."""
     status = read_status(folder)
     if lock.holder(folder):

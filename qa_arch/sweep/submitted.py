@@ -17,7 +17,7 @@ from qa_arch.errors import ConfigError
 from qa_arch.results import provenance
 from qa_arch.sweep import schedule
 from qa_arch.sweep.settings import Settings
-from qa_arch.sweep.state import RESULTS, Entry, believed
+from qa_arch.sweep.state import RESULTS, Entry, actual_status
 from qa_arch.system import lock
 
 Cluster = Literal["local", "slurm"]
@@ -41,7 +41,7 @@ class Job:
 
     def __call__(self) -> None:
         folder = self.plan.folder / self.entry.name
-        if believed(folder, parent=False).status not in RESULTS and not lock.holder(folder):
+        if actual_status(folder, parent=False).status not in RESULTS and not lock.holder(folder):
             schedule.run([self.entry], self.plan, lambda _: None)
 
     def checkpoint(self) -> Any:
@@ -142,7 +142,7 @@ def _submit(executor: Any, entries: Sequence[Entry], plan: schedule.Plan) -> dic
 def _settle(entry: Entry, job: Any, plan: schedule.Plan) -> str:
     """State of the point; ``failed`` if its job ended with an error before the point started."""
     folder = plan.folder / entry.name
-    status = believed(folder, parent=False)
+    status = actual_status(folder, parent=False)
     if status.status == "queued" and (failure := job.exception()):
         message = " ".join(str(failure).split())[:200]
         status = replace(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.sweep.points import title
-from qa_arch.sweep.state import Entry, believed, record_of, value_of
+from qa_arch.sweep.state import Entry, actual_status, record_of, value_of
 
 STYLES = {"ok": "green", "running": "cyan", "oom": "yellow", "failed": "red", "killed": "magenta"}
 LEGEND = ("ok", "running", "queued", "oom", "failed", "killed")
@@ -44,7 +44,7 @@ def rows(folder: Path, entries: Sequence[Entry], *, parent: bool) -> list[Row]:
 
 
 def _row(folder: Path, entry: Entry, *, parent: bool) -> Row:
-    status = believed(folder, parent=parent)
+    status = actual_status(folder, parent=parent)
     record = record_of(folder)
     epochs = record.epochs if record else []
     f1 = value_of(record)

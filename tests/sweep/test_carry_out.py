@@ -11,7 +11,7 @@ import pytest
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.results.record import RECORD
 from qa_arch.sweep import carry_out
-from qa_arch.sweep.state import MANIFEST, Status, believed, read_manifest
+from qa_arch.sweep.state import MANIFEST, Status, actual_status, read_manifest
 from qa_arch.sweep.view import rows
 
 
@@ -171,7 +171,7 @@ def test_points_that_are_the_same(stubbed):
 def test_other_code_is_told(stubbed, monkeypatch, caplog):
     monkeypatch.setattr("qa_arch.results.provenance.commit", lambda: ("a" * 40, False))
     stubbed.launch(1)
-    assert believed(stubbed.point(1), parent=False).commit == "a" * 40
+    assert actual_status(stubbed.point(1), parent=False).commit == "a" * 40
     with caplog.at_level(logging.WARNING):
         stubbed.launch(1, 2)
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]

@@ -11,7 +11,7 @@ import pytest
 from qa_arch.cli.main import main
 from qa_arch.errors import RunError
 from qa_arch.sweep import carry_out, schedule
-from qa_arch.sweep.state import Status, believed, read_manifest
+from qa_arch.sweep.state import Status, actual_status, read_manifest
 from qa_arch.system import lifeline, lock
 
 pytestmark = pytest.mark.skipif(not lifeline.LINUX, reason="reads /proc")
@@ -26,7 +26,7 @@ def resume(stubbed) -> None:
 
 def states(stubbed) -> list[str]:
     points = read_manifest(stubbed.folder).points
-    return [believed(stubbed.folder / entry.name, parent=False).status for entry in points]
+    return [actual_status(stubbed.folder / entry.name, parent=False).status for entry in points]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
@@ -94,10 +94,10 @@ def test_running_is_believed_only_while_somebody_runs(stubbed):
     stubbed.does(seed1="oom").launch(1)
     folder = stubbed.point(1)
     Status("running", 2).write(folder)
-    assert believed(folder, parent=True).status == "running"  # the sweep's process lives: it is starting
-    assert believed(folder, parent=False).status == "oom"  # the record of the attempt that had ended
+    assert actual_status(folder, parent=True).status == "running"  # the sweep's process lives: it is starting
+    assert actual_status(folder, parent=False).status == "oom"  # the record of the attempt that had ended
     (folder / "run.json").unlink()
-    assert believed(folder, parent=False).status == "killed"
+    assert actual_status(folder, parent=False).status == "killed"
 
 
 def test_a_sweep_is_carried_out_by_one_process(stubbed):

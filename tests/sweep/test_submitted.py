@@ -58,9 +58,9 @@ def test_a_job_that_comes_too_late_does_nothing(stubbed):
     """Another has run the point since: what a queued job of an interrupted sweep finds."""
     stubbed.launch(1)
     (entry,) = read_manifest(stubbed.folder).points
-    before = believed(stubbed.point(1), parent=False)
+    before = actual_status(stubbed.point(1), parent=False)
     submitted.Job(entry, plan=Plan(stubbed.folder))()
-    assert believed(stubbed.point(1), parent=False) == before
+    assert actual_status(stubbed.point(1), parent=False) == before
     assert len(stubbed.begun()) == 1
 
 
