@@ -702,7 +702,7 @@ SWEEPS = (
     ),
     Fault(
         "a living point is started a second time",
-        "qa_arch/sweep/carry_out.py",
+        "qa_arch/sweep/runner.py",
         "engine([entry for entry in todo if entry not in living], plan, watch)",
         "engine(todo, plan, watch)",
         (f"{KILLS}::test_a_point_that_lives_is_left_alone",),
@@ -726,7 +726,7 @@ SWEEPS = (
         "qa_arch/sweep/schedule.py",
         "free += point.devices",
         "free += 2 * point.devices",
-        ("tests/sweep/test_carry_out.py::test_side_by_side_no_device_is_given_twice",),
+        ("tests/sweep/test_runner.py::test_side_by_side_no_device_is_given_twice",),
     ),
     Fault(
         "ranks of two runs share gradients",

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 
 class IsolatedLauncher(Launcher):
-    """Composes the points and hands them to the task, which is a ``qa_arch.sweep.carry_out.Sweep``."""
+    """Composes the points and hands them to the task, which is a ``qa_arch.sweep.runner.Sweep``."""
 
     def setup(self, *, hydra_context: Any, task_function: Any, config: DictConfig) -> None:
         self.loader, self.sweep, self.config = hydra_context.config_loader, task_function, config

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.errors import ConfigError
-from qa_arch.sweep import carry_out, preflight
-from qa_arch.sweep.carry_out import Grid, PointError, Sweep
+from qa_arch.sweep import preflight, runner
+from qa_arch.sweep.runner import Grid, PointError, Sweep
 from qa_arch.sweep.schedule import Command
 from qa_arch.sweep.state import CONFIG, Entry, read_manifest
 from qa_arch.sweep.view import Row, as_dict, rows, table
@@ -144,18 +144,18 @@ def _resume(folder: Path, args: argparse.Namespace) -> int:
     devices = None
     if args.devices:
         devices = [int(name) if name.isdecimal() else name for name in args.devices.split(",")]
-    with carry_out.opened(folder) as manifest:
-        settings = carry_out.stored_settings(
+    with runner.opened(folder) as manifest:
+        settings = runner.stored_settings(
             manifest, n_jobs=args.n_jobs, devices=devices, fail_fast=args.fail_fast
         )
         retry = args.action == "retry"
-        todo = (carry_out.unsuccessful if retry else carry_out.unfinished)(folder, manifest)
-        if pool := carry_out.check_devices(todo, settings):
+        todo = (runner.unsuccessful if retry else runner.unfinished)(folder, manifest)
+        if pool := runner.check_devices(todo, settings):
             preflight.check_pool(pool)
         for entry in todo if retry else ():
-            carry_out.reset_point(folder / entry.name)
+            runner.reset_point(folder / entry.name)
         try:
-            carry_out.carry_out(folder, manifest, todo, settings, point_command(manifest.trusted))
+            runner.run_points(folder, manifest, todo, settings, point_command(manifest.trusted))
         except KeyboardInterrupt:
             _report(folder, manifest.points, as_json=args.json)
             raise

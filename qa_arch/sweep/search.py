@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.errors import ConfigError, UnavailableError
-from qa_arch.sweep.carry_out import PointError
+from qa_arch.sweep.runner import PointError
 from qa_arch.sweep.state import MANIFEST, STUDY
 
 log = logging.getLogger(__name__)

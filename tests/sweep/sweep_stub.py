@@ -27,7 +27,7 @@ LASTS = "import sys, time; from qa_arch.system.lifeline import tie; tie(); time.
 
 
 def make_sweep(folder: Path, plan: Path, **settings):
-    from qa_arch.sweep.carry_out import Grid, Sweep  # not in a point, which begins sooner without
+    from qa_arch.sweep.runner import Grid, Sweep  # not in a point, which begins sooner without
 
     sweep = Sweep(Grid(FIXED, ["seed"]), point_command(plan), json.dumps, preflight=lambda *_: None)
     sweep.configure({"folder": str(folder), **settings})

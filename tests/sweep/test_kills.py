@@ -10,7 +10,7 @@ import pytest
 
 from qa_arch.cli.main import main
 from qa_arch.errors import RunError
-from qa_arch.sweep import carry_out, schedule
+from qa_arch.sweep import runner, schedule
 from qa_arch.sweep.state import Status, actual_status, read_manifest
 from qa_arch.system import lifeline, lock
 
@@ -18,10 +18,10 @@ pytestmark = pytest.mark.skipif(not lifeline.LINUX, reason="reads /proc")
 
 
 def resume(stubbed) -> None:
-    with carry_out.opened(stubbed.folder) as manifest:
-        todo = carry_out.unfinished(stubbed.folder, manifest)
-        settings = carry_out.stored_settings(manifest)
-        carry_out.carry_out(stubbed.folder, manifest, todo, settings, stubbed.command)
+    with runner.opened(stubbed.folder) as manifest:
+        todo = runner.unfinished(stubbed.folder, manifest)
+        settings = runner.stored_settings(manifest)
+        runner.run_points(stubbed.folder, manifest, todo, settings, stubbed.command)
 
 
 def states(stubbed) -> list[str]:
@@ -123,7 +123,7 @@ def test_an_interrupted_retry_is_gone_on_with(stubbed):
     """Emptied points have no result any more, whatever they had before."""
     stubbed.does(seed1="oom", seed2="failed").launch(1, 2)
     for seed in (1, 2):
-        carry_out.reset_point(stubbed.point(seed))
+        runner.reset_point(stubbed.point(seed))
     assert states(stubbed) == ["queued", "queued"]
     stubbed.does()
     resume(stubbed)

@@ -14,9 +14,9 @@ from qa_arch.config.schema import validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.sweep import preflight
-from qa_arch.sweep.carry_out import Grid
 from qa_arch.sweep.environment import SCRUBBED, point_environment
 from qa_arch.sweep.points import ALL_DEVICES, make_points, sources
+from qa_arch.sweep.runner import Grid
 from qa_arch.sweep.settings import device_pool, read_settings
 from qa_arch.sweep.view import oom_remedy
 

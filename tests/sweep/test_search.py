@@ -10,7 +10,7 @@ import pytest
 from qa_arch.cli.main import main
 from qa_arch.errors import ConfigError
 from qa_arch.results.record import RunRecord
-from qa_arch.sweep.carry_out import PointError
+from qa_arch.sweep.runner import PointError
 from qa_arch.sweep.search import Between, Choice, search
 from qa_arch.sweep.state import MANIFEST, STUDY, read_manifest, value_of
 

@@ -127,7 +127,7 @@ class Sweep:
             for point, entry in zip(points, entries, strict=True):
                 _prepare(self.folder / entry.name, self.to_text(point.raw))
             # Checked again under the lock: another process may have run the same sweep meanwhile.
-            carry_out(self.folder, manifest, self._todo(entries), self.settings, self.command, self.engine)
+            run_points(self.folder, manifest, self._todo(entries), self.settings, self.command, self.engine)
         return [_value(self.folder / entry.name, entry) for entry in entries]
 
     def _todo(self, entries: Sequence[Entry]) -> list[Entry]:
@@ -210,7 +210,7 @@ def opened(folder: Path) -> Iterator[Manifest]:
         yield read_manifest(folder)
 
 
-def carry_out(
+def run_points(
     folder: Path,
     manifest: Manifest,
     todo: Sequence[Entry],

@@ -10,7 +10,7 @@ import pytest
 
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.results.record import RECORD
-from qa_arch.sweep import carry_out
+from qa_arch.sweep import runner
 from qa_arch.sweep.state import MANIFEST, Status, actual_status, read_manifest
 from qa_arch.sweep.view import rows
 
@@ -55,7 +55,7 @@ def test_the_second_of_three_does_not_end_well(stubbed, fault):
     status, error = FAULTS[fault]
     first, second, third = stubbed.does(seed2=fault).launch(1, 2, 3)
     assert (first, third) == (51.0, 53.0)
-    assert isinstance(second, carry_out.PointError)
+    assert isinstance(second, runner.PointError)
     assert f"seed=2: {error}" in str(second)
     assert states(stubbed) == {"seed=1": "ok", "seed=2": status, "seed=3": "ok"}
     row = rows(stubbed.folder, read_manifest(stubbed.folder).points, parent=False)[1]
