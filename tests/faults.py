@@ -512,14 +512,14 @@ METRICS = (
     ),
     Fault(
         "long spans called short",
-        "qa_arch/metrics/errors.py",
+        "qa_arch/metrics/error_analysis.py",
         "if gold.start <= start and end <= gold.end:",
         "if start <= gold.start and gold.end <= end:",
         ("tests/metrics/test_errors.py",),
     ),
     Fault(
         "abstentions judged by the answer that was not given",
-        "qa_arch/metrics/errors.py",
+        "qa_arch/metrics/error_analysis.py",
         "bool(span_exact if abstained else exact)",
         "bool(exact)",
         ("tests/metrics/test_errors.py",),
