@@ -25,7 +25,7 @@ from qa_arch.config.files import write_json
 from qa_arch.data.squad import open_set, question_set, write
 from qa_arch.data.synthetic import generate
 from qa_arch.features.joint import prepare
-from qa_arch.metrics.files import read_predictions
+from qa_arch.metrics.prediction_files import read_predictions
 from qa_arch.metrics.squad import score
 from qa_arch.results.record import QUESTIONS, RunRecord, read_questions, read_record, write_questions
 from qa_arch.results.report import write_report

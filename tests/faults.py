@@ -470,7 +470,7 @@ METRICS = (
     ),
     Fault(
         "duplicate predictions not named",
-        "qa_arch/metrics/files.py",
+        "qa_arch/metrics/prediction_files.py",
         "if len(values) < len(pairs):",
         "if len(values) > len(pairs):",
         ("tests/metrics/test_evaluate_command.py",),

@@ -16,7 +16,7 @@ from qa_arch.cli.evaluate_options import add_run_arguments, refuse_options
 from qa_arch.cli.runs import open_source
 from qa_arch.config.files import write_json
 from qa_arch.errors import ConfigError
-from qa_arch.metrics.files import PredictionFile, read_nbest, read_null_scores, read_predictions
+from qa_arch.metrics.prediction_files import PredictionFile, read_nbest, read_null_scores, read_predictions
 from qa_arch.metrics.scores import Scores
 from qa_arch.metrics.squad import OFFICIAL_THRESHOLD, aggregate, extra_ids, missing_ids, score_questions
 from qa_arch.types.text import Protocol, QuestionSet
