@@ -1023,7 +1023,7 @@ SELECTION = (
     ),
     Fault(
         "a tie counts as right",
-        "qa_arch/metrics/selection.py",
+        "qa_arch/metrics/selection_scores.py",
         "isnan(score) or score >= best",
         "isnan(score) or score > best",
         ("tests/metrics/test_selection_scores.py",),

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import nn
 
 from qa_arch.config.schema import Optim
-from qa_arch.metrics.selection import selection_scores
+from qa_arch.metrics.selection_scores import selection_scores
 from qa_arch.predict.selection import Scored, add_scores, ranks
 from qa_arch.training.module import Task
 from qa_arch.types.tensors import SelectionBatch
