@@ -1002,21 +1002,21 @@ BASELINES = (
 SELECTION = (
     Fault(
         "a right answer drawn as a wrong one",
-        "qa_arch/features/selection.py",
+        "qa_arch/features/selection_features.py",
         "for place in places.tolist() if candidates[place] not in right]",
         "for place in places.tolist()]",
         SELECTING,
     ),
     Fault(
         "the same wrong answers in every epoch",
-        "qa_arch/features/selection.py",
+        "qa_arch/features/selection_features.py",
         "default_rng((self.seed, epoch, pair))",
         "default_rng((self.seed, 0, pair))",
         SELECTING,
     ),
     Fault(
         "an unknown word has no vector",
-        "qa_arch/features/selection.py",
+        "qa_arch/features/selection_features.py",
         "if found or not buckets:",
         "if found is not None:",
         SELECTING,

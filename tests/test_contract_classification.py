@@ -19,7 +19,7 @@ from qa_arch.cli.compose import compose
 from qa_arch.config.find import conf_folder
 from qa_arch.config.schema import Config, validate
 from qa_arch.data.question_types import CLASSES
-from qa_arch.features.selection import CandidateCollator
+from qa_arch.features.selection_features import CandidateCollator
 from qa_arch.models.assemble import build_model
 from qa_arch.predict import store
 from qa_arch.predict.question_types import classify

@@ -18,7 +18,7 @@ from qa_arch.data.selection import selection_set, words
 from qa_arch.errors import RunError
 from qa_arch.features.glove import WordVectors
 from qa_arch.features.sampler import BucketBatchSampler
-from qa_arch.features.selection import CandidateCollator, SelectionTable, selection_table, word_rows
+from qa_arch.features.selection_features import CandidateCollator, SelectionTable, selection_table, word_rows
 from qa_arch.metrics.question_types import question_type
 from qa_arch.metrics.selection_scores import METRIC_VERSION, rank_of_right, selection_scores
 from qa_arch.predict.precision import Precision

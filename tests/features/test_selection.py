@@ -8,7 +8,7 @@ import pytest
 from qa_arch.data.selection import selection_set
 from qa_arch.features.glove import WordVectors
 from qa_arch.features.sampler import BucketBatchSampler, EpochBatchSampler
-from qa_arch.features.selection import (
+from qa_arch.features.selection_features import (
     CandidateCollator,
     PairCollator,
     random_vectors,

@@ -18,7 +18,7 @@ from qa_arch.data.question_types import PREFIX as TYPES
 from qa_arch.data.selection import from_squad, open_insuranceqa, selection_set
 from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.features.glove import WordVectors, read_vectors
-from qa_arch.features.selection import (
+from qa_arch.features.selection_features import (
     RANDOM_DIM,
     SelectionTable,
     random_vectors,

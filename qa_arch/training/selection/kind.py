@@ -13,7 +13,7 @@ import torch
 
 from qa_arch.config.schema import Config
 from qa_arch.features.sampler import EpochBatchSampler
-from qa_arch.features.selection import CandidateCollator, PairCollator
+from qa_arch.features.selection_features import CandidateCollator, PairCollator
 from qa_arch.predict import store
 from qa_arch.predict.predictor import TYPES
 from qa_arch.predict.selection import (
