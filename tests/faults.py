@@ -109,14 +109,14 @@ FEATURES = (
     ),
     Fault(
         "context mask inverted",
-        "qa_arch/features/assemble.py",
+        "qa_arch/features/windows.py",
         "context=context & wide,",
         "context=~context & wide,",
         COLLATE,
     ),
     Fault(
         "segments dropped",
-        "qa_arch/features/assemble.py",
+        "qa_arch/features/windows.py",
         "segments=segments if template.segments else None,",
         "segments=np.zeros_like(segments) if template.segments else None,",
         COLLATE,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from qa_arch.features.assemble import Window, assemble
 from qa_arch.features.table import Bools, FeatureTable, Ints, Longs
+from qa_arch.features.windows import Window, assemble
 from qa_arch.types.tensors import Batch, SpanLabels
 
 

@@ -12,10 +12,10 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from qa_arch.errors import ConfigError
-from qa_arch.features.assemble import assemble
 from qa_arch.features.table import Bools, FeatureTable, Ints, Longs
 from qa_arch.features.template import backend_of, name_of, probe
 from qa_arch.features.texts import TokenColumns, tokenize
+from qa_arch.features.windows import assemble
 from qa_arch.types.text import Example, QuestionSet
 
 MOST_SPECIALS = 4

@@ -12,10 +12,10 @@ from tokenizers import processors
 
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.features import template, tokenizers
-from qa_arch.features.assemble import assemble
 from qa_arch.features.ceiling import ceiling, snapped
 from qa_arch.features.joint import _gold_tokens, check_lengths, prepare
 from qa_arch.features.texts import TokenColumns
+from qa_arch.features.windows import assemble
 from qa_arch.types.text import Example, Gold, QuestionSet
 
 
