@@ -38,15 +38,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="rows to measure (default: all)")
     parser.add_argument("--quick", action="store_true", help="small sizes: does it run, not how fast")
     args = parser.parse_args(argv)
-    known = {target.name: target for target in TARGETS}
-    if unknown := [name for name in args.names if name not in known]:
-        parser.error(f"unknown row {unknown[0]}; there are {', '.join(known)}")
+    targets = {target.name: target for target in TARGETS}
+    if unknown := [name for name in args.names if name not in targets]:
+        parser.error(f"unknown row {unknown[0]}; there are {', '.join(targets)}")
 
     machine = describe_machine()
     rows = []
-    for name in args.names or known:
+    for name in args.names or targets:
         began = time.perf_counter()
-        rows.append(measure(known[name], args.quick))
+        rows.append(measure(targets[name], args.quick))
         if rows[-1].measured:
             print(f"{name}: {time.perf_counter() - began:.1f} s", file=sys.stderr, flush=True)
     machine["load_after"] = [round(value, 2) for value in os.getloadavg()]
@@ -54,9 +54,9 @@ def main(argv: list[str] | None = None) -> int:
     print(table)
     if not args.names and not args.quick:
         write_atomic(RESULTS / "table.md", table)
-        kept = {"machine": machine, "rows": [row.record() for row in rows]}
-        write_json(RESULTS / "table.json", kept)
-        write_atomic(README, fill_between(README.read_text(encoding="utf-8"), MARK, summary(kept)))
+        results = {"machine": machine, "rows": [row.record() for row in rows]}
+        write_json(RESULTS / "table.json", results)
+        write_atomic(README, fill_between(README.read_text(encoding="utf-8"), MARK, summary(results)))
     return 0
 
 

@@ -75,74 +75,78 @@ def world(questions: int, two_windows: int, seed: int = 0) -> World:
 def _logits(draw: np.random.Generator, tokens: np.ndarray) -> SpanLogits:
     position = np.arange(WIDTH)[None]
     inside = (position >= BEFORE) & (position < BEFORE + tokens[:, None])
-    sides = [np.where(inside, draw.normal(0, 2, inside.shape), -np.inf) for _ in range(2)]
+    token_logits = [np.where(inside, draw.normal(0, 2, inside.shape), -np.inf) for _ in range(2)]
     nulls = [draw.normal(4, 2, len(tokens)) for _ in range(2)]
-    start, end, null_start, null_end = (torch.from_numpy(x.astype(np.float32)) for x in (*sides, *nulls))
+    start, end, null_start, null_end = (
+        torch.from_numpy(x.astype(np.float32)) for x in (*token_logits, *nulls)
+    )
     return SpanLogits(start, end, null_start, null_end)
 
 
-def ours(made: World) -> tuple[list[str], list[list[peers.Entry]]]:
+def ours(data: World) -> tuple[list[str], list[list[peers.Entry]]]:
     """Texts and n-best lists, as ``qa-arch predict decode=grid`` makes them."""
-    logits = made.logits
+    logits = data.logits
     parts = []
-    for begin in range(0, len(made.example), BATCH):
+    for begin in range(0, len(data.example), BATCH):
         rows = slice(begin, begin + BATCH)
         part = SpanLogits(
             logits.start[rows], logits.end[rows], logits.null_start[rows], logits.null_end[rows]
         )
         parts.append(best_spans(part, search="grid"))
-    found = SpanCandidates.concatenate(parts)
-    char_start, char_end = char_spans(found, made.origin, made.char_start, made.char_end)
+    spans = SpanCandidates.concatenate(parts)
+    char_start, char_end = char_spans(spans, data.origin, data.char_start, data.char_end)
     ranking = rank(
-        found,
-        made.examples,
-        window=np.arange(len(made.example)),
-        example=made.example,
+        spans,
+        data.examples,
+        window=np.arange(len(data.example)),
+        example=data.example,
         char_start=char_start,
         char_end=char_end,
-        expected=made.sizes,
+        expected=data.sizes,
         dedupe=False,
     )
     return list(predictions(ranking, 0.0).values()), list(nbest(ranking).values())
 
 
-def theirs(made: World) -> tuple:
+def theirs(data: World) -> tuple:
     """The arguments that the peer's post-processing takes for the same windows; features are Arrow rows."""
-    windows: list[list[int]] = [[] for _ in made.examples]
+    windows: list[list[int]] = [[] for _ in data.examples]
     offsets: list[list[tuple[int, int] | None]] = []
-    for row, (q, origin, count) in enumerate(zip(made.example, made.origin, made.tokens, strict=True)):
-        here = slice(origin + BEFORE, origin + BEFORE + count)
-        pairs = zip(made.char_start[here].tolist(), made.char_end[here].tolist(), strict=True)
+    for row, (q, origin, count) in enumerate(zip(data.example, data.origin, data.tokens, strict=True)):
+        visible = slice(origin + BEFORE, origin + BEFORE + count)
+        pairs = zip(data.char_start[visible].tolist(), data.char_end[visible].tolist(), strict=True)
         offsets.append([*[None] * BEFORE, *pairs, *[None] * (WIDTH - BEFORE - count)])
         windows[q].append(row)
-    start, end = made.logits.start.numpy().copy(), made.logits.end.numpy().copy()
-    start[:, 0], end[:, 0] = made.logits.null_start, made.logits.null_end
+    start, end = data.logits.start.numpy().copy(), data.logits.end.numpy().copy()
+    start[:, 0], end[:, 0] = data.logits.null_start, data.logits.null_end
     zeros = np.zeros((len(offsets), WIDTH), np.int32)  # read with the row, then not used
     columns: dict[str, object] = {"input_ids": zeros, "token_type_ids": zeros, "attention_mask": zeros}
     features = Dataset.from_dict(columns | {"offset_mapping": offsets})
-    return [example.context for example in made.examples], windows, features, start, end
+    return [example.context for example in data.examples], windows, features, start, end
 
 
-def equal(one: tuple, other: tuple) -> bool:
+def equal(mine: tuple, peer: tuple) -> bool:
     """Whether texts and n-best lists are the same; probabilities to 1e-6."""
-    if one[0] != other[0]:
+    if mine[0] != peer[0]:
         return False
-    for mine, yours in zip(one[1], other[1], strict=True):
-        if [entry["text"] for entry in mine] != [entry["text"] for entry in yours]:
+    for entries, peer_entries in zip(mine[1], peer[1], strict=True):
+        if [entry["text"] for entry in entries] != [entry["text"] for entry in peer_entries]:
             return False
-        given, wanted = ([entry["probability"] for entry in entries] for entries in (mine, yours))
-        if not np.allclose(given, wanted, rtol=0, atol=1e-6):
+        probabilities, expected = (
+            [entry["probability"] for entry in entries] for entries in (entries, peer_entries)
+        )
+        if not np.allclose(probabilities, expected, rtol=0, atol=1e-6):
             return False
     return True
 
 
 def grid(quick: bool) -> Measurement:
-    made = world(300, 30) if quick else world(6078, 206)
-    arguments = theirs(made)
-    if not equal(ours(made), peers.post_process(*arguments)):
+    data = world(300, 30) if quick else world(6078, 206)
+    arguments = theirs(data)
+    if not equal(ours(data), peers.post_process(*arguments)):
         raise RuntimeError("texts or n-best lists differ from the peer's")
-    pairs = alternate(lambda: ours(made), lambda: peers.post_process(*arguments), 3 if quick else 5)
-    return speedup(pairs, f"{len(made.examples)} made-up questions, {len(made.example)} windows")
+    pairs = alternate(lambda: ours(data), lambda: peers.post_process(*arguments), 3 if quick else 5)
+    return speedup(pairs, f"{len(data.examples)} made-up questions, {len(data.example)} windows")
 
 
 ROWS: dict[str, Measure] = {"decode-grid": grid}

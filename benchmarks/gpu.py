@@ -44,29 +44,29 @@ def cuda() -> torch.device:
 
 
 def settled(run: Callable[[], None]) -> Callable[[], None]:
-    def whole() -> None:
+    def synchronised() -> None:
         run()
         torch.cuda.synchronize()
 
-    return whole
+    return synchronised
 
 
 def match_lstm(quick: bool) -> Measurement:
     """fp32 at torch's default precision, which lets cuDNN's LSTM use TF32 and not our products."""
     device = cuda()
-    found = []
+    results = []
     for hidden, width in WIDTHS:
         lstm = nn.LSTM(2 * width, hidden, bidirectional=True, batch_first=True).to(device)
         wide = torch.randn(B, C, 2 * width, device=device, requires_grad=True)
         ours, theirs = _match_step(hidden, width, device), partial(_through, lstm, wide)
-        found.append(cost(alternate(settled(ours), settled(theirs), 5 if quick else 20), _size(hidden)))
-    return _worst(found, max(found, key=lambda one: one.value))
+        results.append(cost(alternate(settled(ours), settled(theirs), 5 if quick else 20), _size(hidden)))
+    return _worst(results, max(results, key=lambda result: result.value))
 
 
 def match_lstm_eager(quick: bool) -> Measurement:
     """Against the plain loop with autograd, run op by op."""
     device = cuda()
-    found = []
+    results = []
     for hidden, width in WIDTHS:
         step = _match_step(hidden, width, device)
 
@@ -75,8 +75,8 @@ def match_lstm_eager(quick: bool) -> Measurement:
                 step()
 
         pairs = alternate(settled(step), settled(plain), 3 if quick else 7)
-        found.append(speedup(pairs, _size(hidden)))
-    return _worst(found, min(found, key=lambda one: one.value))
+        results.append(speedup(pairs, _size(hidden)))
+    return _worst(results, min(results, key=lambda result: result.value))
 
 
 def proposed_step(quick: bool) -> Measurement:
@@ -106,7 +106,7 @@ def baseline_mfu(quick: bool) -> Measurement:
         if kind == "compiled":
             model.compile()
         times = repeat(settled(_cycle(_step(model), batches)), 5 if quick else 20)
-        used[kind] = flops / median(one.wall for one in times) / peak
+        used[kind] = flops / median(run.wall for run in times) / peak
     shares = ", ".join(f"{kind} {share:.3f}" for kind, share in used.items())
     return Measurement(max(used.values()), note=f"{shares}; fused AdamW, bf16, {name}")
 
@@ -159,8 +159,8 @@ def _size(hidden: int) -> str:
     return f"hidden {hidden}, batch {B}, context {C}, question {Q}"
 
 
-def _worst(found: list[Measurement], worst: Measurement) -> Measurement:
-    values = "; ".join(f"{one.note}: {one.value:.2f}" for one in found)
+def _worst(results: list[Measurement], worst: Measurement) -> Measurement:
+    values = "; ".join(f"{result.note}: {result.value:.2f}" for result in results)
     return Measurement(worst.value, None, worst.ours, worst.theirs, values)
 
 
@@ -195,12 +195,12 @@ def _step(model: nn.Module) -> Callable[[Batch], None]:
 
 def _cycle(step: Callable[[Batch], None], batches: list[Batch]) -> Callable[[], None]:
     """Each call takes the next batch."""
-    left: list[Batch] = []
+    remaining: list[Batch] = []
 
     def run() -> None:
-        if not left:
-            left.extend(batches)
-        step(left.pop())
+        if not remaining:
+            remaining.extend(batches)
+        step(remaining.pop())
 
     return run
 

@@ -26,7 +26,7 @@ from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import question_set, write
 from qa_arch.data.synthetic import generate
 from qa_arch.features.joint import prepare
-from qa_arch.metrics.files import read_predictions
+from qa_arch.metrics.prediction_files import read_predictions
 from qa_arch.metrics.squad import score
 from qa_arch.results.record import QUESTIONS, RunRecord, read_questions, read_record, write_questions
 from qa_arch.results.report import write_report
@@ -43,16 +43,16 @@ def generated(count: int) -> Path:
     """A file of ``count`` generated questions."""
     path = CACHE / f"generated-{count}.json"
     if not path.is_file():
-        made = generate(-(-count // 13), inputs.SEED, 1)  # up to 15 an article, seldom below 13
-        whole = question_set("generated", made.examples[:count], "2.0")
-        if len(whole) < count:
-            raise RuntimeError(f"{len(whole)} questions were generated, {count} wanted")
-        write_json(path, write(whole), indent=None)
+        articles = generate(-(-count // 13), inputs.SEED, 1)  # up to 15 an article, seldom below 13
+        questions = question_set("generated", articles.examples[:count], "2.0")
+        if len(questions) < count:
+            raise RuntimeError(f"{len(questions)} questions were generated, {count} wanted")
+        write_json(path, write(questions), indent=None)
     return path
 
 
 @cache
-def asked(count: int) -> QuestionSet:
+def generated_set(count: int) -> QuestionSet:
     return open_passages(str(generated(count)))
 
 
@@ -60,12 +60,12 @@ def slope(run: Callable[[int], Any], quick: bool, note: str = "") -> Measurement
     """The slope of log time over log size, by least squares, from the best of three at each size."""
     sizes = QUICK_SIZES if quick else SIZES
     for size in sizes:
-        asked(size)  # read before the clock runs
+        generated_set(size)  # read before the clock runs
     run(sizes[0])
     best = [math.inf] * len(sizes)
     for _ in range(1 if quick else 3):
-        for place, size in enumerate(sizes):
-            best[place] = min(best[place], once(partial(run, size)).wall)
+        for i, size in enumerate(sizes):
+            best[i] = min(best[i], once(partial(run, size)).wall)
     value = float(np.polyfit(np.log(sizes), np.log(best), 1)[0])
     times = ", ".join(f"{size:,}: {seconds:.2f} s" for size, seconds in zip(sizes, best, strict=True))
     return Measurement(value, note=f"{times}{note}")
@@ -73,14 +73,14 @@ def slope(run: Callable[[int], Any], quick: bool, note: str = "") -> Measurement
 
 def of_prepare(quick: bool) -> Measurement:
     tokenizer = inputs.tokenizer()
-    return slope(lambda size: prepare(asked(size), tokenizer, segments=True), quick)
+    return slope(lambda size: prepare(generated_set(size), tokenizer, segments=True), quick)
 
 
 def of_predict(quick: bool) -> Measurement:
     """Read, decode and rank, with an encoder so small that all else counts."""
     predictor = small_predictor()
     return slope(
-        lambda size: predictor.read(asked(size), cache=False),
+        lambda size: predictor.read(generated_set(size), cache=False),
         quick,
         "; one layer of width 16",
     )
@@ -92,7 +92,7 @@ def of_evaluate(quick: bool) -> Measurement:
     def run(size: int) -> None:
         path = CACHE / f"predictions-{size}.json"
         if not path.is_file():
-            write_json(path, {e.id: e.context[:20] for e in asked(size).examples})
+            write_json(path, {e.id: e.context[:20] for e in generated_set(size).examples})
         score(open_passages(str(generated(size))), read_predictions(str(path)).values)
 
     return slope(run, quick)
@@ -127,7 +127,7 @@ def _enlarged(model: str, size: int, folder: Path) -> tuple[Path, RunRecord]:
 def full_size(quick: bool) -> Measurement:
     """As many questions as SQuAD 2.0 has for training, cold."""
     count = 2_000 if quick else TRAIN_2_0
-    questions, tokenizer = asked(count), inputs.tokenizer()
+    questions, tokenizer = generated_set(count), inputs.tokenizer()
     began = time.perf_counter()
     table = prepare(questions, tokenizer, segments=True)
     seconds = time.perf_counter() - began

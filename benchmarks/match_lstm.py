@@ -16,7 +16,7 @@ from qa_arch.nn.match_lstm import MatchLSTM
 B, C, Q = 32, 384, 32
 
 
-def against_lstm(quick: bool, *, hidden: int, width: int, backward: bool) -> Measurement:
+def compare_with_lstm(quick: bool, *, hidden: int, width: int, backward: bool) -> Measurement:
     """fp32, both directions, no padding; the graph is recorded in either case."""
     torch.manual_seed(SEED)
     batch, context = (4, 48) if quick else (B, C)
@@ -41,7 +41,9 @@ def against_lstm(quick: bool, *, hidden: int, width: int, backward: bool) -> Mea
 
 
 ROWS: dict[str, Measure] = {
-    f"match-lstm-h{hidden}-{part}": partial(against_lstm, hidden=hidden, width=width, backward=part == "both")
+    f"match-lstm-h{hidden}-{part}": partial(
+        compare_with_lstm, hidden=hidden, width=width, backward=part == "both"
+    )
     for hidden, width in ((150, 300), (384, 384))
     for part in ("forward", "both")
 }

@@ -11,23 +11,25 @@ import tempfile
 import threading
 from pathlib import Path
 
-from benchmarks.growth import asked
+from benchmarks.growth import generated_set
 from benchmarks.small import small_predictor
 from benchmarks.targets import Measure, Measurement, NotMeasuredError
 from qa_arch.decode import formats
 
 STATUS = Path("/proc/self/status")
-EVERY = 0.01
+INTERVAL = 0.01
 
 
 def flat(quick: bool) -> Measurement:
     """The largest set against the smallest, as ``qa-arch predict`` reads and writes them."""
     if not STATUS.exists():
         raise NotMeasuredError("private memory is read from /proc, which this system has not")
-    few, many = (1_000, 3_000) if quick else (1_000, 100_000)
-    asked(few), asked(many)
-    low, high = _peak(few), _peak(many)
-    return Measurement(high / low, note=f"{low:.0f} MiB at {few:,} questions, {high:.0f} at {many:,}")
+    low_count, high_count = (1_000, 3_000) if quick else (1_000, 100_000)
+    generated_set(low_count), generated_set(high_count)
+    low, high = _peak(low_count), _peak(high_count)
+    return Measurement(
+        high / low, note=f"{low:.0f} MiB at {low_count:,} questions, {high:.0f} at {high_count:,}"
+    )
 
 
 def _peak(count: int) -> float:
@@ -36,20 +38,20 @@ def _peak(count: int) -> float:
 
 
 def main() -> None:
-    questions, predictor = asked(int(sys.argv[1])), small_predictor()
+    questions, predictor = generated_set(int(sys.argv[1])), small_predictor()
     with tempfile.TemporaryDirectory() as folder:
         predictor("Who built it?", "The bridge was built by Ada Stone.")
         before = _private()
-        seen, done = [before], threading.Event()
+        seen, finished = [before], threading.Event()
 
         def look() -> None:
-            while not done.wait(EVERY):
+            while not finished.wait(INTERVAL):
                 seen.append(_private())
 
         watcher = threading.Thread(target=look)
         watcher.start()
         formats.write_parts(folder, predictor.read_parts(questions), 0.0)
-        done.set()
+        finished.set()
         watcher.join()
     print(max(seen) - before)
 

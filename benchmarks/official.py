@@ -19,9 +19,9 @@ Articles = list[dict[str, Any]]
 def normalise(text: str) -> str:
     """Lower case, no punctuation, no articles, single spaces."""
     punctuation = set(string.punctuation)
-    kept = "".join(c for c in text.lower() if c not in punctuation)
+    stripped = "".join(c for c in text.lower() if c not in punctuation)
     articles = re.compile(r"\b(a|an|the)\b", re.UNICODE)
-    return " ".join(re.sub(articles, " ", kept).split())
+    return " ".join(re.sub(articles, " ", stripped).split())
 
 
 def exact(gold: str, text: str) -> int:
@@ -30,14 +30,14 @@ def exact(gold: str, text: str) -> int:
 
 def f1(gold: str, text: str) -> float:
     """Overlap of the two bags of words; 1 where both are empty."""
-    wanted = normalise(gold).split() if gold else []
-    given = normalise(text).split() if text else []
-    if not wanted or not given:
-        return int(wanted == given)
-    same = sum((Counter(wanted) & Counter(given)).values())
-    if same == 0:
+    gold_tokens = normalise(gold).split() if gold else []
+    tokens = normalise(text).split() if text else []
+    if not gold_tokens or not tokens:
+        return int(gold_tokens == tokens)
+    overlap = sum((Counter(gold_tokens) & Counter(tokens)).values())
+    if overlap == 0:
         return 0
-    precision, recall = 1.0 * same / len(given), 1.0 * same / len(wanted)
+    precision, recall = 1.0 * overlap / len(tokens), 1.0 * overlap / len(gold_tokens)
     return (2 * precision * recall) / (precision + recall)
 
 

@@ -39,7 +39,7 @@ def prepare(
     stride: int = 128,
 ) -> Prepared:
     """Windows and labels of all examples."""
-    made = Prepared([], [], [])
+    prepared = Prepared([], [], [])
     for begin in range(0, len(examples), BATCH):
         part = examples[begin : begin + BATCH]
         encoded = tokenizer(
@@ -54,10 +54,10 @@ def prepare(
         )
         for row, example in enumerate(encoded["overflow_to_sample_mapping"]):
             start, end = _answer_tokens(encoded, row, part[example].answers)
-            made.start.append(start)
-            made.end.append(end)
-        made.ids.extend(encoded["input_ids"])
-    return made
+            prepared.start.append(start)
+            prepared.end.append(end)
+        prepared.ids.extend(encoded["input_ids"])
+    return prepared
 
 
 def _answer_tokens(encoded: BatchEncoding, row: int, answers: Sequence[Gold]) -> tuple[int, int]:
@@ -102,7 +102,7 @@ def post_process(
     """
     texts, lists = [], []
     for context, own in zip(contexts, windows, strict=True):
-        found: list[Entry] = []
+        entries: list[Entry] = []
         null: Entry | None = None
         for row in own:
             start, end = starts[row], ends[row]
@@ -110,9 +110,9 @@ def post_process(
             features[row].get("token_is_max_context")  # asked of every row, and so decoded a second time
             if null is None or null["score"] > start[0] + end[0]:
                 null = _entry(0, 0, start[0], end[0])
-            found.extend(_pairs(start, end, offsets, n_best, limit))
+            entries.extend(_pairs(start, end, offsets, n_best, limit))
         assert null is not None
-        best, gap = _finish(context, found, null, n_best)
+        best, gap = _finish(context, entries, null, n_best)
         texts.append("" if gap > threshold else next(e["text"] for e in best if e["text"]))
         plain = [{k: float(v) if isinstance(v, np.floating) else v for k, v in e.items()} for e in best]
         lists.append(plain)
@@ -134,17 +134,17 @@ def _entry(begin: int, stop: int, start: float, end: float) -> Entry:
     return {"offsets": (begin, stop), "score": start + end, "start_logit": start, "end_logit": end}
 
 
-def _finish(context: str, found: list[Entry], null: Entry, n_best: int) -> tuple[list[Entry], float]:
-    """The n-best with texts and probabilities, and the null's score less that of the best span."""
-    kept = sorted([*found, null], key=lambda entry: entry["score"], reverse=True)[:n_best]
-    if all(entry["offsets"] != (0, 0) for entry in kept):
-        kept.append(null)
-    scores = np.array([entry.pop("score") for entry in kept])
+def _finish(context: str, entries: list[Entry], null: Entry, n_best: int) -> tuple[list[Entry], float]:
+    """The n-top with texts and probabilities, and the null's score less that of the best span."""
+    ranked = sorted([*entries, null], key=lambda entry: entry["score"], reverse=True)[:n_best]
+    if all(entry["offsets"] != (0, 0) for entry in ranked):
+        ranked.append(null)
+    scores = np.array([entry.pop("score") for entry in ranked])
     weights = np.exp(scores - np.max(scores))
-    for entry, probability in zip(kept, weights / weights.sum(), strict=True):
+    for entry, probability in zip(ranked, weights / weights.sum(), strict=True):
         begin, stop = entry.pop("offsets")
         entry["text"], entry["probability"] = context[begin:stop], probability
-    best = next((entry for entry in kept if entry["text"]), None)
-    if best is None:
-        return kept, float("inf")
-    return kept, null["start_logit"] + null["end_logit"] - best["start_logit"] - best["end_logit"]
+    top = next((entry for entry in ranked if entry["text"]), None)
+    if top is None:
+        return ranked, float("inf")
+    return ranked, null["start_logit"] + null["end_logit"] - top["start_logit"] - top["end_logit"]

@@ -20,18 +20,18 @@ def main() -> None:
 
     logging.set_verbosity_error()
     warnings.simplefilter("ignore")
-    folder, questions, threads = sys.argv[1:]
+    folder, questions_file, threads = sys.argv[1:]
     torch.set_num_threads(int(threads))
-    asked = json.loads(Path(questions).read_text(encoding="utf-8"))
+    questions = json.loads(Path(questions_file).read_text(encoding="utf-8"))
     answer = pipeline("question-answering", model=folder, tokenizer=folder, device="cpu")
     settings = {"max_seq_len": 384, "doc_stride": 128, "max_answer_len": 30, "align_to_words": False}
     print(json.dumps("ready"), flush=True)
     for line in sys.stdin:
         batch, count = map(int, line.split())
         wall, cpu = time.perf_counter(), time.process_time()
-        found = answer(asked[:count], batch_size=batch, **settings)
+        answers = answer(questions[:count], batch_size=batch, **settings)
         took = time.perf_counter() - wall, time.process_time() - cpu
-        texts = [item["answer"] for item in (found if isinstance(found, list) else [found])]
+        texts = [item["answer"] for item in (answers if isinstance(answers, list) else [answers])]
         print(json.dumps({"wall": took[0], "cpu": took[1], "texts": texts}), flush=True)
 
 

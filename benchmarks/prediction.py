@@ -37,31 +37,31 @@ BATCH = 16
 THEIR_BATCHES = (1, 8, 32)
 
 
-def against_the_pipeline(quick: bool, *, precision: Precision) -> Measurement:
+def compare_with_pipeline(quick: bool, *, precision: Precision) -> Measurement:
     """Answers of the highest score, "no answer" never given, on either side."""
-    asked = subset(inputs.questions(quick), 24 if quick else QUESTIONS, inputs.SEED)
-    predictor = made(precision)
-    with tempfile.TemporaryDirectory() as folder, _peer(Path(folder), asked) as ask:
-        few = len(asked) // 4
-        ask(1, few)
-        best = min(THEIR_BATCHES, key=lambda batch: ask(batch, few)["wall"])
-        read(predictor, asked)
+    questions = subset(inputs.questions(quick), 24 if quick else QUESTIONS, inputs.SEED)
+    predictor = build_predictor(precision)
+    with tempfile.TemporaryDirectory() as folder, _peer(Path(folder), questions) as ask:
+        sample = len(questions) // 4
+        ask(1, sample)
+        best = min(THEIR_BATCHES, key=lambda batch: ask(batch, sample)["wall"])
+        read(predictor, questions)
         ours, theirs = [], []
         for _ in range(1 if quick else 3):
-            ours.append(once(lambda: read(predictor, asked)))
-            found = ask(best, len(asked))
-            theirs.append(Timed(found["wall"], found["cpu"]))
+            ours.append(once(lambda: read(predictor, questions)))
+            reply = ask(best, len(questions))
+            theirs.append(Timed(reply["wall"], reply["cpu"]))
         pairs = Pairs(tuple(ours), tuple(theirs))
-    texts = read(predictor, asked)
-    rates = [f"{len(asked) / min(t.wall for t in side):.1f}" for side in (ours, theirs)]
-    parts = [f"{len(asked)} questions, {rates[0]} a second; peer {rates[1]} at batch {best}"]
-    parts.append(f"{_same(texts, found['texts'])} of the texts are the peer's")
+    texts = read(predictor, questions)
+    rates = [f"{len(questions) / min(t.wall for t in side):.1f}" for side in (ours, theirs)]
+    parts = [f"{len(questions)} questions, {rates[0]} a second; peer {rates[1]} at batch {best}"]
+    parts.append(f"{_equal_texts(texts, reply['texts'])} of the texts are the peer's")
     if precision != "fp32":
-        parts.append(f"{_same(texts, read(made('fp32'), asked))} those of fp32")
+        parts.append(f"{_equal_texts(texts, read(build_predictor('fp32'), questions))} those of fp32")
     return speedup(pairs, ", ".join(parts))
 
 
-def made(precision: Precision) -> SpanPredictor:
+def build_predictor(precision: Precision) -> SpanPredictor:
     """MiniLM with the random head that the seed gives, as ``qa_arch.load`` would make it."""
     config = validate(compose(["model=bert", "encoder=minilm", "glove=none", "logger=none"]))
     model = cast_weights(weights(), precision)
@@ -78,23 +78,23 @@ def weights() -> TransformerSpan:
     return model
 
 
-def read(predictor: SpanPredictor, asked: QuestionSet) -> list[str]:
+def read(predictor: SpanPredictor, questions: QuestionSet) -> list[str]:
     """The text of the best span of each question; features are made anew."""
-    ranking = predictor.read(asked, batch_size=BATCH)
+    ranking = predictor.read(questions, batch_size=BATCH)
     return list(best_texts(answers(ranking, candidates=False)).values())
 
 
 @contextmanager
-def _peer(folder: Path, asked: QuestionSet) -> Iterator:
+def _peer(folder: Path, questions: QuestionSet) -> Iterator:
     """``ask(batch size, questions)`` of a running pipeline that has our weights."""
     model = weights()
-    theirs = BertForQuestionAnswering.from_pretrained(resolve("minilm"))
-    theirs.qa_outputs.load_state_dict(model.span.state_dict())
-    theirs.save_pretrained(folder / "model")
+    peer_model = BertForQuestionAnswering.from_pretrained(resolve("minilm"))
+    peer_model.qa_outputs.load_state_dict(model.span.state_dict())
+    peer_model.save_pretrained(folder / "model")
     inputs.tokenizer().save_pretrained(folder / "model")
-    questions = [{"question": e.question, "context": e.context} for e in asked.examples]
+    entries = [{"question": e.question, "context": e.context} for e in questions.examples]
     path = folder / "questions.json"
-    path.write_text(json.dumps(questions), encoding="utf-8")
+    path.write_text(json.dumps(entries), encoding="utf-8")
     command = [str(peer_env.python()), pipeline_peer.__file__, str(folder / "model"), str(path)]
     with subprocess.Popen(
         [*command, str(torch.get_num_threads())], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -116,11 +116,11 @@ def _line(process: subprocess.Popen) -> str:
     return line
 
 
-def _same(one: list[str], other: list[str]) -> str:
-    return f"{100 * sum(a == b for a, b in zip(one, other, strict=True)) / len(one):.1f}%"
+def _equal_texts(texts: list[str], peer_texts: list[str]) -> str:
+    return f"{100 * sum(a == b for a, b in zip(texts, peer_texts, strict=True)) / len(texts):.1f}%"
 
 
 ROWS: dict[str, Measure] = {
-    f"predict-{precision}": partial(against_the_pipeline, precision=precision)
+    f"predict-{precision}": partial(compare_with_pipeline, precision=precision)
     for precision in ("fp32", "bf16", "int8")
 }

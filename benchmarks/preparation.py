@@ -10,43 +10,43 @@ import numpy as np
 from benchmarks import inputs, peers
 from benchmarks.targets import Measure, Measurement, speedup
 from benchmarks.timing import alternate
-from qa_arch.features.assemble import assemble
 from qa_arch.features.cache import prepare_cached
 from qa_arch.features.collate import Collator
 from qa_arch.features.joint import prepare
 from qa_arch.features.sampler import BucketBatchSampler
 from qa_arch.features.table import FeatureTable
+from qa_arch.features.windows import assemble
 
 
-def against_the_script(quick: bool) -> Measurement:
+def compare_with_script(quick: bool) -> Measurement:
     """Both make windows and labels in memory; they must be the same ones."""
-    asked, tokenizer = inputs.questions(quick), inputs.tokenizer()
-    if differing := differences(inputs.features(quick), peers.prepare(asked.examples, tokenizer)):
+    questions, tokenizer = inputs.questions(quick), inputs.tokenizer()
+    if differing := differences(inputs.features(quick), peers.prepare(questions.examples, tokenizer)):
         raise RuntimeError(f"{differing} windows differ from the peer's")
     pairs = alternate(
-        lambda: prepare(asked, tokenizer, segments=True),
-        lambda: peers.prepare(asked.examples, tokenizer),
+        lambda: prepare(questions, tokenizer, segments=True),
+        lambda: peers.prepare(questions.examples, tokenizer),
         3 if quick else 5,
     )
-    return speedup(pairs, f"{len(asked)} questions, {len(inputs.features(quick))} windows")
+    return speedup(pairs, f"{len(questions)} questions, {len(inputs.features(quick))} windows")
 
 
 def differences(table: FeatureTable, theirs: peers.Prepared) -> int:
     """How many windows of two preparations differ in ids, start or end; all where their numbers do."""
     if len(table) != len(theirs.ids):
         return max(len(table), len(theirs.ids))
-    wanted = np.array(theirs.ids)
-    ours = assemble(table, np.arange(len(table)), wanted.shape[1]).ids
-    same = (ours == wanted).all(1) & (table.label_start == theirs.start) & (table.label_end == theirs.end)
+    expected = np.array(theirs.ids)
+    ours = assemble(table, np.arange(len(table)), expected.shape[1]).ids
+    same = (ours == expected).all(1) & (table.label_start == theirs.start) & (table.label_end == theirs.end)
     return int((~same).sum())
 
 
 def cache_to_first_batch(quick: bool) -> Measurement:
     """Reading the kept table, planning the epoch, making its first batch."""
-    asked, tokenizer = inputs.questions(quick), inputs.tokenizer()
+    questions, tokenizer = inputs.questions(quick), inputs.tokenizer()
 
     def first_batch(folder: str) -> None:
-        table = prepare_cached(asked, tokenizer, folder, segments=True)
+        table = prepare_cached(questions, tokenizer, folder, segments=True)
         Collator(table)(next(iter(BucketBatchSampler(table.lengths, batch_size=16))))
 
     times = []
@@ -56,7 +56,7 @@ def cache_to_first_batch(quick: bool) -> Measurement:
             began = time.perf_counter()
             first_batch(folder)
             times.append(time.perf_counter() - began)
-    return Measurement(float(np.median(times)), note=f"{len(asked)} questions")
+    return Measurement(float(np.median(times)), note=f"{len(questions)} questions")
 
 
-ROWS: dict[str, Measure] = {"prepare": against_the_script, "cache-first-batch": cache_to_first_batch}
+ROWS: dict[str, Measure] = {"prepare": compare_with_script, "cache-first-batch": cache_to_first_batch}

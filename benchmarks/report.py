@@ -76,9 +76,9 @@ def markdown(rows: Sequence[Row], machine: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def summary(kept: dict[str, Any]) -> str:
+def summary(results: dict[str, Any]) -> str:
     """The README's table, from what ``table.json`` holds: rows that were measured, names of others."""
-    rows, machine = kept["rows"], kept["machine"]
+    rows, machine = results["rows"], results["machine"]
     lines = ["| what | against | measured | wanted | reached |", "|---|---|---:|---:|---|"]
     for row in rows:
         if row["ratio"] is not None:

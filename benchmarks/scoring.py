@@ -17,36 +17,36 @@ from qa_arch.metrics.squad import score
 
 def in_process(quick: bool) -> Measurement:
     """Data and predictions in memory; the scores must be equal to the last bit."""
-    asked, predictions = inputs.questions(quick), inputs.published_predictions(quick)
-    articles = write(asked)["data"]
-    if score(asked, predictions).official() != official.evaluate(articles, predictions):
+    questions, predictions = inputs.questions(quick), inputs.published_predictions(quick)
+    articles = write(questions)["data"]
+    if score(questions, predictions).official() != official.evaluate(articles, predictions):
         raise RuntimeError("the scores differ from the peer's")
     pairs = alternate(
-        lambda: score(asked, predictions).official(), lambda: official.evaluate(articles, predictions), 9
+        lambda: score(questions, predictions).official(), lambda: official.evaluate(articles, predictions), 9
     )
-    return speedup(pairs, f"{len(asked)} questions")
+    return speedup(pairs, f"{len(questions)} questions")
 
 
 def whole_process(quick: bool) -> Measurement:
     """From files to JSON on the standard output, interpreters and imports included."""
-    asked, predictions = inputs.questions(quick), inputs.published_predictions(quick)
+    questions, predictions = inputs.questions(quick), inputs.published_predictions(quick)
     with tempfile.TemporaryDirectory() as folder:
         data, answers = Path(folder, "data.json"), Path(folder, "predictions.json")
-        data.write_text(json.dumps(write(asked)), encoding="utf-8")
+        data.write_text(json.dumps(write(questions)), encoding="utf-8")
         answers.write_text(json.dumps(predictions), encoding="utf-8")
         command = str(Path(sys.executable).with_name("qa-arch"))
         ours = [command, "evaluate", "--data", str(data), "--predictions", str(answers)]
         theirs = [sys.executable, official.__file__, str(data), str(answers)]
-        one, other = _printed(ours), _printed(theirs)
-        if {key: one[key] for key in other} != other:
+        own_scores, peer_scores = _printed(ours), _printed(theirs)
+        if {key: own_scores[key] for key in peer_scores} != peer_scores:
             raise RuntimeError("the scores differ from the peer's")
         pairs = alternate(lambda: _printed(ours), lambda: _printed(theirs), 3 if quick else 7)
-    return cost(pairs, f"{len(asked)} questions")
+    return cost(pairs, f"{len(questions)} questions")
 
 
 def _printed(command: list[str]) -> dict[str, float]:
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(process.stdout)
 
 
 ROWS: dict[str, Measure] = {"score-in-process": in_process, "evaluate-process": whole_process}

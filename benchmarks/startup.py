@@ -33,21 +33,21 @@ def first_step(quick: bool) -> Measurement:
 
 def _to_first_step() -> Timed:
     with tempfile.TemporaryDirectory() as folder:
-        places = [f"runs_dir={folder}/runs", f"features.cache_dir={folder}/cache"]
-        command = [QA_ARCH, "train", "model=bert", "experiment=demo", *places]
-        began, said = time.perf_counter(), []
+        folders = [f"runs_dir={folder}/runs", f"features.cache_dir={folder}/cache"]
+        command = [QA_ARCH, "train", "model=bert", "experiment=demo", *folders]
+        began, output = time.perf_counter(), []
         with subprocess.Popen(
             command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
         ) as process:
             assert process.stderr is not None
             for line in process.stderr:
-                said.append(line)
+                output.append(line)
                 if FIRST_STEP in line:
                     took = Timed(time.perf_counter() - began, _cpu_of(process.pid))
                     process.kill()  # an interrupt is ignored where a shell started us in the background
                     process.communicate()
                     return took
-        raise RuntimeError(f"the demo ended without a step: {' '.join(''.join(said).split())[-200:]}")
+        raise RuntimeError(f"the demo ended without a step: {' '.join(''.join(output).split())[-200:]}")
 
 
 def sweep_overhead(quick: bool) -> Measurement:

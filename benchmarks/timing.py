@@ -41,10 +41,10 @@ def once(run: Callable[[], Any]) -> Timed:
     """One run, after the garbage of earlier ones was collected; what it made is freed off the clock."""
     gc.collect()
     wall, cpu = time.perf_counter(), _cpu()
-    made = run()
-    taken = Timed(time.perf_counter() - wall, _cpu() - cpu)
-    del made
-    return taken
+    result = run()
+    elapsed = Timed(time.perf_counter() - wall, _cpu() - cpu)
+    del result
+    return elapsed
 
 
 def repeat(run: Callable[[], Any], repeats: int) -> tuple[Timed, ...]:

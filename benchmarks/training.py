@@ -59,8 +59,8 @@ def spread(quick: bool) -> list[list[int]]:
     plan = [b for b in BucketBatchSampler(lengths, batch_size=BATCH, seed=inputs.SEED) if len(b) == BATCH]
     plan.sort(key=lambda rows: int(lengths[rows].max()))
     count = 2 if quick else 6
-    places = ((np.arange(count) + 0.5) * len(plan) / count).astype(int)
-    return [plan[place] for place in places]
+    indices = ((np.arange(count) + 0.5) * len(plan) / count).astype(int)
+    return [plan[i] for i in indices]
 
 
 @cache
@@ -74,12 +74,12 @@ def _bucketed_and_padded(quick: bool, with_bf16: bool) -> tuple[list[Timed], lis
     for number, rows in enumerate([spread(quick)[0], *spread(quick)]):
         batch, padded = short(rows), long(rows)
         runs = [partial(step, batch), partial(step, batch, bf16=True), partial(step, padded)]
-        for kept, run in zip(times, runs, strict=True):
+        for samples, run in zip(times, runs, strict=True):
             if "bf16" in run.keywords and not with_bf16:
                 continue
             time = once(run)
             if number:  # the first batch only warms up
-                kept.append(time)
+                samples.append(time)
     return times
 
 
@@ -114,10 +114,10 @@ def proposed_step(quick: bool) -> Measurement:
     pairs: tuple[list[Timed], list[Timed]] = ([], [])
     for number, rows in enumerate([spread(quick)[0], *spread(quick)]):
         batch = collate(rows)
-        for kept, step in zip(pairs, (ours, theirs), strict=True):
+        for samples, step in zip(pairs, (ours, theirs), strict=True):
             time = once(partial(step, batch))
             if number:
-                kept.append(time)
+                samples.append(time)
     return _by_totals(*pairs, faster=False)
 
 

@@ -19,14 +19,14 @@ from qa_arch.cli.compose import compose
 from qa_arch.config.find import conf_folder
 from qa_arch.config.schema import Config, validate
 from qa_arch.data.question_types import CLASSES
-from qa_arch.features.selection import CandidateCollator
+from qa_arch.features.selection_features import CandidateCollator
 from qa_arch.models import store
 from qa_arch.models.build import build_model
 from qa_arch.nn.losses import ChoiceLoss
 from qa_arch.tasks import task_of
+from qa_arch.tasks.candidate_scores import POINT, ranks
 from qa_arch.tasks.classification import classify
 from qa_arch.tasks.selection import SelectionParts
-from qa_arch.tasks.selection_scores import POINT, ranks
 from qa_arch.training.run import train
 from qa_arch.types.tensors import SelectionBatch
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from qa_arch.config.identity import config_hash
 from qa_arch.data.squad import read
 from qa_arch.errors import DataError, QaArchError
-from qa_arch.metrics.files import read_predictions
+from qa_arch.metrics.prediction_files import read_predictions
 from qa_arch.metrics.squad import METRIC_VERSION, aggregate, missing_ids, score_questions
 from qa_arch.results import provenance
 from qa_arch.results.record import RunRecord

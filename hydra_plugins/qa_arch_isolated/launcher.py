@@ -1,4 +1,4 @@
-"""Hydra's door to ``qa_arch.sweep``: ``hydra/launcher=isolated`` gives each point processes of its own."""
+"""Hydra launchers of ``qa_arch.sweep``: ``hydra/launcher=isolated`` runs each point in its own processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 
 class IsolatedLauncher(Launcher):
-    """Composes the points and hands them to the task, which is a ``qa_arch.sweep.carry_out.Sweep``."""
+    """Composes the points and hands them to the task, which is a ``qa_arch.sweep.runner.Sweep``."""
 
     def setup(self, *, hydra_context: Any, task_function: Any, config: DictConfig) -> None:
         self.loader, self.sweep, self.config = hydra_context.config_loader, task_function, config
@@ -29,14 +29,16 @@ class IsolatedLauncher(Launcher):
 
 
 class _JobsLauncher(IsolatedLauncher):
-    """The same with each point as a job of a cluster; ``parameters`` are those of Hydra's submitit plugin."""
+    """Runs each point as a cluster job; ``parameters`` are those of Hydra's submitit plugin."""
 
     cluster: Any
 
     def __init__(self, **parameters: Any) -> None:
-        made = OmegaConf.create(parameters)
-        made.pop("submitit_folder", None)  # it would lie in a folder that is gone when the jobs run
-        self.parameters = OmegaConf.to_container(made, resolve=True)
+        settings = OmegaConf.create(parameters)
+        settings.pop(
+            "submitit_folder", None
+        )  # its default is a temporary folder, deleted before the jobs run
+        self.parameters = OmegaConf.to_container(settings, resolve=True)
 
     def setup(self, *, hydra_context: Any, task_function: Any, config: DictConfig) -> None:
         from qa_arch.sweep.submitted import engine, require
@@ -45,7 +47,7 @@ class _JobsLauncher(IsolatedLauncher):
         if not self.sweep.dry:
             require(self.cluster)
         self.sweep.engine = engine(self.cluster, self.parameters, self.sweep.settings)
-        self.sweep.here = self.cluster == "local"
+        self.sweep.local = self.cluster == "local"
 
 
 class LocalJobsLauncher(_JobsLauncher):
@@ -57,7 +59,7 @@ class SlurmJobsLauncher(_JobsLauncher):
 
 
 class _Returned(JobReturn):
-    """A value, or an exception for the sweeper to raise; Hydra's own prints a line of its own before."""
+    """A value, or an exception for the sweeper to raise without Hydra's extra line of output."""
 
     def __init__(self, overrides: Sequence[str], value: float | Exception) -> None:
         status = JobStatus.FAILED if isinstance(value, Exception) else JobStatus.COMPLETED

@@ -1,4 +1,4 @@
-"""``hydra/sweeper=optuna``: the swept settings are a space in which Optuna looks for the best point."""
+"""``hydra/sweeper=optuna``: Optuna searches the space of the swept settings for the best point."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hydra.plugins.sweeper import Sweeper
 
 
 class OptunaSweeper(Sweeper):
-    """Turns Hydra's sweeps into ``qa_arch.sweep.search``'s space, and the points it asks for into jobs."""
+    """Translates Hydra sweeps into a search space of ``qa_arch.sweep.search``, and its points into jobs."""
 
     def __init__(self, n_trials: int, n_jobs: int, seed: int) -> None:
         self.trials, self.at_a_time, self.seed = n_trials, n_jobs, seed
@@ -27,8 +27,12 @@ class OptunaSweeper(Sweeper):
         from qa_arch.sweep.search import search
 
         parsed = OverridesParser.create().parse_overrides(arguments)
-        fixed = [str(one.input_line) for one in parsed if not one.is_sweep_override()]
-        space = {one.get_key_element(): _dimension(one) for one in parsed if one.is_sweep_override()}
+        fixed = [str(override.input_line) for override in parsed if not override.is_sweep_override()]
+        space = {
+            override.get_key_element(): _dimension(override)
+            for override in parsed
+            if override.is_sweep_override()
+        }
         self.begun = 0
 
         def launch(points: list[list[str]]) -> list[Any]:
@@ -48,7 +52,7 @@ class OptunaSweeper(Sweeper):
 
 
 def _dimension(override: Override) -> Any:
-    """``interval(a,b)`` and ``range(a,b)`` have an order, ``tag(log,...)`` a scale; all else is a choice."""
+    """Search dimension of an override: a number for ``interval`` and ``range``, else a categorical choice."""
     from qa_arch.sweep.search import Between, Choice
 
     swept = override.value()

@@ -1,4 +1,4 @@
-"""``qa-arch ask``: one question, one text, the answers and what speaks against answering."""
+"""``qa-arch ask``: answer a question about a text, with candidates and null odds."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _context(args: argparse.Namespace) -> str:
-    """The text, byte for byte: line ends are kept, or the offsets would not be those of the file."""
+    """The exact text; line ends are kept, else the offsets would differ from those of the file."""
     if args.context is not None:
         return args.context
     source = args.file or "standard input"

@@ -1,4 +1,4 @@
-"""What ``qa-arch doctor`` looks at in the installation; what may be broken is imported in its own check."""
+"""Checks of ``qa-arch doctor``; each imports the packages that it checks."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ from qa_arch.errors import QaArchError
 
 DISTRIBUTION = "qa-arch"
 HUB_SECONDS = 3.0
-"""How long the hub may take to answer before it counts as out of reach."""
+"""Seconds after which the hub counts as unreachable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing looked at: how it is and, where something is amiss, how to mend it."""
+    """Result of a check and, if something is wrong, how to fix it."""
 
     name: str
     status: Literal["ok", "missing", "broken"]
     found: str
     mend: str = ""
     needed: bool = False
-    """Whether qa_arch does not work without it."""
+    """Whether qa_arch requires it."""
 
 
 def python() -> Iterator[Check]:
-    found = f"{platform.python_version()} at {sys.executable}"
+    version = f"{platform.python_version()} at {sys.executable}"
     fits = sys.version_info >= (3, 11)
-    yield Check("python", "ok" if fits else "broken", found, "" if fits else "install Python >= 3.11", True)
+    yield Check("python", "ok" if fits else "broken", version, "" if fits else "install Python >= 3.11", True)
 
 
 def dependencies() -> Iterator[Check]:
-    """Each requirement of the installed package against the version that is there."""
+    """Requirements of the installed package against the installed versions."""
     from packaging.requirements import Requirement
 
     try:
-        wanted = [Requirement(line) for line in metadata.requires(DISTRIBUTION) or ()]
+        requirements = [Requirement(line) for line in metadata.requires(DISTRIBUTION) or ()]
     except metadata.PackageNotFoundError:
         yield Check(DISTRIBUTION, "broken", "not installed", "pip install -e . in the checkout", True)
         return
-    for requirement in wanted:
+    for requirement in requirements:
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
             continue
         mend = f"pip install '{requirement.name}{requirement.specifier}'"
@@ -67,7 +67,7 @@ def dependencies() -> Iterator[Check]:
 
 
 def devices() -> Iterator[Check]:
-    """Torch can be imported; what it can compute on."""
+    """Whether torch can be imported, and its devices."""
     try:
         import torch
     except Exception as error:  # a broken installation raises OSError as well as ImportError
@@ -82,13 +82,13 @@ def devices() -> Iterator[Check]:
 
     for index in range(torch.cuda.device_count()):
         about = torch.cuda.get_device_properties(index)
-        # Not torch's own is_bf16_supported: it says yes where bf16 is only emulated.
+        # Not torch's is_bf16_supported, which is also true where bf16 is only emulated.
         bf16 = "bf16" if (about.major, about.minor) >= BF16 else "no bf16: use trainer.precision=fp16"
         yield Check(f"cuda:{index}", "ok", f"{about.name}, {about.total_memory / 2**30:.0f} GiB, {bf16}")
 
 
 def configs() -> Iterator[Check]:
-    """The config folder, and that nobody else's ``baselines`` stands before ours."""
+    """The config folder, and that no other package shadows ``baselines``."""
     from qa_arch.config.find import conf_folder
 
     package = Path(__file__).resolve().parents[2]
@@ -97,23 +97,27 @@ def configs() -> Iterator[Check]:
     except QaArchError as error:
         yield Check("conf", "broken", str(error), "pip install -e . again", True)
     spec = importlib.util.find_spec("baselines")
-    place = Path(spec.origin).resolve().parent if spec and spec.origin else None
-    if place is None and spec and spec.submodule_search_locations:
-        place = Path(next(iter(spec.submodule_search_locations))).resolve()
-    if place is None:
+    folder = Path(spec.origin).resolve().parent if spec and spec.origin else None
+    if folder is None and spec and spec.submodule_search_locations:
+        folder = Path(next(iter(spec.submodule_search_locations))).resolve()
+    if folder is None:
         yield Check("baselines", "missing", "no such package", "pip install -e . again", True)
-    elif place != package / "baselines":
-        found = f"a foreign package at {place} shadows the one at {package / 'baselines'}"
+    elif folder != package / "baselines":
+        problem = f"a foreign package at {folder} shadows the one at {package / 'baselines'}"
         owners = metadata.packages_distributions().get("baselines", [])
-        other = next((name for name in owners if name != DISTRIBUTION), None)
-        mend = f"pip uninstall {other}" if other else "call qa-arch from another folder, or mend PYTHONPATH"
-        yield Check("baselines", "broken", found, mend, True)
+        foreign = next((name for name in owners if name != DISTRIBUTION), None)
+        mend = (
+            f"pip uninstall {foreign}"
+            if foreign
+            else "call qa-arch from another folder, or correct PYTHONPATH"
+        )
+        yield Check("baselines", "broken", problem, mend, True)
     else:
-        yield Check("baselines", "ok", str(place), needed=True)
+        yield Check("baselines", "ok", str(folder), needed=True)
 
 
 def hydra_plugins() -> Iterator[Check]:
-    """Hydra imports every plugin at every start: one that cannot be imported stops them all."""
+    """Hydra plugins: Hydra imports all of them at every start, so a broken one stops everything."""
     try:
         namespace = importlib.import_module("hydra_plugins")
     except ImportError:
@@ -122,8 +126,8 @@ def hydra_plugins() -> Iterator[Check]:
     modules = [m.name for m in pkgutil.iter_modules(namespace.__path__, "hydra_plugins.")]
     for name in modules:
         try:
-            found = importlib.import_module(name)
-            for inner in pkgutil.walk_packages(getattr(found, "__path__", []), f"{name}."):
+            module = importlib.import_module(name)
+            for inner in pkgutil.walk_packages(getattr(module, "__path__", []), f"{name}."):
                 importlib.import_module(inner.name)
         except Exception as error:
             owner = _owner(name)
@@ -134,12 +138,12 @@ def hydra_plugins() -> Iterator[Check]:
 
 
 def hub_offline() -> bool:
-    """Whether the environment forbids asking the hub."""
+    """Whether HF_HUB_OFFLINE is set."""
     return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "TRUE", "YES", "ON"}
 
 
 def hub_reachable() -> bool:
-    """Whether the model hub answers within ``HUB_SECONDS``; it is not asked under HF_HUB_OFFLINE."""
+    """Whether the model hub answers within ``HUB_SECONDS``; no request under HF_HUB_OFFLINE."""
     if hub_offline():
         return False
     url = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
@@ -155,7 +159,7 @@ def hub_reachable() -> bool:
             return
         answered.append(True)
 
-    # A thread, as looking up a name knows no time limit.
+    # In a thread, because name resolution has no time limit.
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(HUB_SECONDS + 1)
@@ -163,7 +167,7 @@ def hub_reachable() -> bool:
 
 
 def run_all(groups: list[Callable[[], Iterator[Check]]]) -> list[Check]:
-    """All checks of all groups; a check that itself fails is broken and does not stop the others."""
+    """All checks of all groups; an exception becomes a broken check and does not stop the others."""
     checks: list[Check] = []
     for group in groups:
         try:
@@ -174,7 +178,7 @@ def run_all(groups: list[Callable[[], Iterator[Check]]]) -> list[Check]:
 
 
 def _owner(module: str) -> str | None:
-    """The installed distribution that a plugin module came with."""
+    """Installed distribution of a plugin module."""
     folder = module.replace(".", "/")
     for distribution in metadata.distributions():
         if any(str(file).startswith((f"{folder}/", f"{folder}.py")) for file in distribution.files or ()):
@@ -190,5 +194,5 @@ def _cpu_bf16() -> str:
 
 
 def _line(error: BaseException) -> str:
-    said = " ".join(str(error).split())
-    return f"{type(error).__name__}: {said[:160]}"
+    message = " ".join(str(error).split())
+    return f"{type(error).__name__}: {message[:160]}"

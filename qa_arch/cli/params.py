@@ -1,4 +1,4 @@
-"""``qa-arch params``: parameters by block, counted without loading or making any weights."""
+"""``qa-arch params``: number of parameters per block, without loading or creating weights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the counts; fixed word vectors are no parameters and stand apart."""
+    """Print the counts; fixed word vectors are not parameters and are listed separately."""
     from qa_arch.cli.compose import compose
     from qa_arch.config.schema import validate
     from qa_arch.config.target import TRUSTED

@@ -1,4 +1,4 @@
-"""``qa-arch paraphrase``: how alike the two questions of each pair are, by a trained QA-LSTM."""
+"""``qa-arch paraphrase``: cosine similarity of the questions of each pair, by a trained QA-LSTM."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--pairs",
         required=True,
         metavar="F.tsv",
-        help="a pair a line: first question, tab, second question, and where it is known tab and 1 or 0",
+        help="one pair per line: first question, tab, second question, and if known tab and 1 or 0",
     )
     add("--out", metavar="F.tsv", help="write the cosine of each pair here (default: print them)")
     add(
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=0.5,
         metavar="T",
-        help="pairs from this cosine on are taken for paraphrases (default: 0.5)",
+        help="minimal cosine of a paraphrase (default: 0.5)",
     )
     add_device_options(parser)
 
@@ -38,13 +38,13 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"--threshold: {args.threshold:g} is no cosine, it must be from -1 to 1")
     pairs = read_pairs(args.pairs)
     predictor = open_selection(args.run_folder, args)
-    alike = predictor.similarities([(pair.first, pair.second) for pair in pairs])
-    lines = [f"{value:.6f}\t{p.first}\t{p.second}\n" for value, p in zip(alike, pairs, strict=True)]
+    similarities = predictor.similarities([(pair.first, pair.second) for pair in pairs])
+    lines = [f"{value:.6f}\t{p.first}\t{p.second}\n" for value, p in zip(similarities, pairs, strict=True)]
     if args.out:
         write_atomic(args.out, "".join(lines))
     else:
         print("".join(lines), end="")
     labels = [pair.paraphrase for pair in pairs if pair.paraphrase is not None]
     if labels:
-        print(json.dumps(paraphrase_scores(alike, labels, args.threshold).flat(), indent=2))
+        print(json.dumps(paraphrase_scores(similarities, labels, args.threshold).flat(), indent=2))
     return 0

@@ -1,4 +1,4 @@
-"""``qa-arch plan``: memory and time of a run, told before it starts."""
+"""``qa-arch plan``: predict memory and time of a run before it starts."""
 
 from __future__ import annotations
 
@@ -28,69 +28,69 @@ ROWS = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "example: qa-arch plan model=bert experiment=squad2 trainer=8gb --memory 8GB. Nothing is trained and"
-        " no weights are loaded: the model is made with random ones, a few of its passes are counted on the"
-        " CPU, and a few steps are timed where the run would compute."
+        " no weights are loaded: memory is measured in passes of a randomly initialised model on the CPU, and"
+        " a few steps are timed on the device of the run."
     )
     add = parser.add_argument
     add("overrides", nargs="*", metavar="KEY=VALUE", help="settings, as for train")
-    add("--memory", metavar="8GB", help="memory to fit the batch into (default: what the device has)")
+    add("--memory", metavar="8GB", help="memory to fit the batch into (default: that of the device)")
     add("--no-time", action="store_true", help="do not time any step")
     add("--json", action="store_true", help="print one JSON object")
     add_trust(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the plan; exit code 2 where it fits in no way."""
+    """Print the plan; exit code 2 if the run does not fit."""
     from qa_arch.cli.compose import compose
     from qa_arch.config.schema import validate
     from qa_arch.config.target import TRUSTED
 
-    room = None if args.memory is None else read_size(args.memory)
+    available = None if args.memory is None else read_size(args.memory)
     config = validate(compose(args.overrides))
     from dataclasses import asdict
 
     from qa_arch.training.plan.predict import plan
 
-    found = plan(config, room=room, timed=not args.no_time, trusted=(*TRUSTED, *args.trust))
+    result = plan(config, available=available, timed=not args.no_time, trusted=(*TRUSTED, *args.trust))
     if args.json:
-        print(json.dumps(asdict(found), indent=2))
+        print(json.dumps(asdict(result), indent=2))
         return 0
     encoder = config.encoder.name or config.encoder.family
-    _print(found, f"{config.model.get('name')} on {encoder}, one {found.device}")
+    _print(result, f"{config.model.get('name')} on {encoder}, one {result.device}")
     return 0
 
 
 def read_size(text: str) -> int:
-    """Bytes of ``8GB``, ``8G``, ``512 MiB``: units of 1024, as cards are sold."""
+    """Bytes of ``8GB``, ``8G``, ``512 MiB``: units are powers of 1024."""
     parts = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT])(?:i?B)?\s*", text, re.IGNORECASE)
     size = float(parts[1]) * UNITS[parts[2].upper()] if parts else 0
     if size < 1:
-        raise ConfigError(f"--memory {text}: is no size; write it like 8GB or 512MiB")
+        raise ConfigError(f"--memory {text}: is not a size; write it like 8GB or 512MiB")
     return int(size)
 
 
-def _print(found: Plan, title: str) -> None:
+def _print(plan: Plan, title: str) -> None:
     from qa_arch.results.comparison import Table
     from qa_arch.results.render import print_table
 
-    rows: list[dict[str, Any]] = [{"model": ROWS[name], "mib": size} for name, size in found.memory.items()]
-    rows.append({"model": "at its fullest", "mib": found.total})
+    rows: list[dict[str, Any]] = [{"model": ROWS[name], "mib": size} for name, size in plan.memory.items()]
+    rows.append({"model": "peak", "mib": plan.total})
     print_table(Table(title, {"model": "memory", "mib": "MiB"}, rows))
-    batch = found.batch
-    print(f"parameters: {found.parameters:,}, of them {found.trainable:,} trained")
+    batch = plan.batch
+    print(f"parameters: {plan.parameters:,}, of them {plan.trainable:,} trained")
     parts = f"{batch['micro']} x {batch['accumulate']}"
-    print(f"batch: {parts} on a device, windows of up to {found.longest} tokens")
+    print(f"batch: {parts} on a device, windows of up to {plan.longest} tokens")
     ladder = ", ".join(
-        f"{cut['micro']:.0f} x {cut['accumulate']:.0f}: {cut['total']:,.0f} MiB" for cut in found.cuts
+        f"{cut['micro']:.0f} x {cut['accumulate']:.0f}: {cut['total']:,.0f} MiB" for cut in plan.cuts
     )
     print(f"the same batch in parts: {ladder}")
-    if found.proposal:
-        print(f"for {found.room:,.0f} MiB: {' '.join(found.proposal)}")
-    if found.epoch:
-        epoch = found.epoch
+    if plan.proposal:
+        print(f"for {plan.room:,.0f} MiB: {' '.join(plan.proposal)}")
+    if plan.epoch:
+        epoch = plan.epoch
         print(
             f"an epoch: {epoch['seconds']:,.0f} s of training for {epoch['windows']:,} windows in"
             f" {epoch['steps']:,} steps, from {epoch['timed']} timed batches"
         )
-    for note in found.notes:
+    for note in plan.notes:
         print(f"note: {note}")

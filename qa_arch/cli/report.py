@@ -10,7 +10,7 @@ from pathlib import Path
 
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.metrics.files import read_types
+from qa_arch.metrics.prediction_files import read_types
 from qa_arch.results.record import RECORD, RunRecord, read_record
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import DataError, RunError, UnavailableError
 from qa_arch.results.record import RunRecord, find_records, read_record
-from qa_arch.system.collector import uncollected
+from qa_arch.system.garbage import gc_disabled
 
 if TYPE_CHECKING:
     from qa_arch.nn.precision import Precision
@@ -84,7 +84,7 @@ def add_device_options(parser: argparse._ActionsContainer) -> None:
 
 def open_predictor(folders: Sequence[str], args: argparse.Namespace) -> Predictor:
     """The predictor of a finished run, or of an ensemble, on the device and in the precision of ``args``."""
-    with uncollected():
+    with gc_disabled():
         from qa_arch.tasks.loading import load, load_ensemble
 
     device, precision = _device_and_precision(folders[0], args)
@@ -95,7 +95,7 @@ def open_predictor(folders: Sequence[str], args: argparse.Namespace) -> Predicto
 
 def open_span_predictor(folders: Sequence[str], args: argparse.Namespace) -> SpanPredictor:
     """The same for commands that find spans; RunError for a run that selects answers."""
-    with uncollected():
+    with gc_disabled():
         from qa_arch.tasks.span_predictor import SpanPredictor
 
     predictor = open_predictor(folders, args)
@@ -109,7 +109,7 @@ def open_span_predictor(folders: Sequence[str], args: argparse.Namespace) -> Spa
 
 def open_selection(folder: str, args: argparse.Namespace) -> SelectionPredictor:
     """The same for commands that select; RunError for a run that finds spans."""
-    with uncollected():
+    with gc_disabled():
         from qa_arch.tasks.selection_predictor import SelectionPredictor
 
     predictor = open_predictor([folder], args)

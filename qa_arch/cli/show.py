@@ -11,7 +11,7 @@ from typing import Any
 
 from qa_arch.cli.runs import open_scored
 from qa_arch.data.sources import usage
-from qa_arch.metrics.files import read_types
+from qa_arch.metrics.prediction_files import read_types
 from qa_arch.results.errors import BOUNDARIES, NAMES, TOLD, Mistakes
 from qa_arch.results.record import RECORD, read_record
 from qa_arch.results.render import drawn

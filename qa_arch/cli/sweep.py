@@ -1,4 +1,4 @@
-"""``qa-arch sweep``: grids of runs that ``train -m`` began; how they stand, and going on with them."""
+"""``qa-arch sweep``: status of the sweeps that ``train -m`` started, resume and retry."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.errors import ConfigError
-from qa_arch.sweep import carry_out, preflight
-from qa_arch.sweep.carry_out import Grid, PointError, Sweep
+from qa_arch.sweep import preflight, runner
+from qa_arch.sweep.runner import Grid, PointError, Sweep
 from qa_arch.sweep.schedule import Command
 from qa_arch.sweep.state import CONFIG, Entry, read_manifest
 from qa_arch.sweep.view import Row, as_dict, rows, table
@@ -23,31 +23,39 @@ from qa_arch.system import lifeline, lock
 
 CHECKPOINT = "last.ckpt"
 WIDE = 1000
-"""Columns of a table without a terminal: nothing is folded."""
+"""Width of a table without a terminal, so that nothing is folded."""
 HYDRA = "hydra"
-"""The folder, in the sweep's, for what Hydra's sweeper itself writes."""
+"""Subfolder of the sweep for the files of Hydra's sweeper."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
-        "A sweep begins with, for example: qa-arch train -m model=bert,proposed trainer.batch_size=4,8"
-        " seed=1,2,3. Giving the same command again goes on with it, and with more values it grows."
-        " sweep.n_jobs=N runs N points at a time, sweep.devices=[0,1] hands these GPUs out,"
-        " sweep.fail_fast=true stops at the first failure, sweep.folder=DIR says where it is kept."
+        "A sweep starts with, for example: qa-arch train -m model=bert,proposed trainer.batch_size=4,8"
+        " seed=1,2,3. The same command resumes it, and with more values extends it."
+        " sweep.n_jobs=N runs N points at a time, sweep.devices=[0,1] assigns these GPUs to points,"
+        " sweep.fail_fast=true stops at the first failure, sweep.folder=DIR sets its folder."
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     status = actions.add_parser("status", help="show every point")
-    status.add_argument("--watch", action="store_true", help="look again every two seconds until it ends")
-    resume = actions.add_parser("resume", help="go on with what is queued, was killed or failed")
-    retry = actions.add_parser("retry", help="run what failed or ran out of memory from its beginning")
-    for one in (status, resume, retry):
-        one.add_argument("sweep", metavar="SWEEP", help="the sweep's folder")
-        one.add_argument("--json", action="store_true", help="print one JSON object: counts and points")
-    for one in (resume, retry):
-        one.add_argument("--n-jobs", type=int, metavar="N", help="points at a time (default: as before)")
-        one.add_argument("--devices", metavar="0,1,...", help="GPUs to hand out (default: as before)")
-        one.add_argument("--fail-fast", action="store_true", default=None, help="stop at the first failure")
-    dry = actions.add_parser("dry-run", help="say what would be run, and run nothing")
+    status.add_argument("--watch", action="store_true", help="refresh every two seconds until the sweep ends")
+    resume = actions.add_parser("resume", help="run the points that are queued, were killed or failed")
+    retry = actions.add_parser(
+        "retry", help="run the points that failed or ran out of memory again, from the start"
+    )
+    for subparser in (status, resume, retry):
+        subparser.add_argument("sweep", metavar="SWEEP", help="the sweep's folder")
+        subparser.add_argument("--json", action="store_true", help="print one JSON object: counts and points")
+    for subparser in (resume, retry):
+        subparser.add_argument(
+            "--n-jobs", type=int, metavar="N", help="points at a time (default: as before)"
+        )
+        subparser.add_argument(
+            "--devices", metavar="0,1,...", help="GPUs to assign to points (default: as before)"
+        )
+        subparser.add_argument(
+            "--fail-fast", action="store_true", default=None, help="stop at the first failure"
+        )
+    dry = actions.add_parser("dry-run", help="print what would be run, and run nothing")
     dry.add_argument("what", nargs="+", metavar="SWEEP|KEY=VALUE", help="a sweep's folder, or a grid")
     dry.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -60,35 +68,35 @@ def run(args: argparse.Namespace) -> int:
     folder = Path(args.sweep)
     if args.action == "status":
         return _status(folder, watch=args.watch, as_json=args.json)
-    return _go_on(folder, args)
+    return _resume(folder, args)
 
 
 def multirun(overrides: Sequence[str], trusted: Sequence[str]) -> int:
-    """Carry a grid out, or go on with it; exit code 1 where a point failed or was not run."""
+    """Run or resume a sweep; exit code 1 if a point failed or was not run."""
     sweep = _sweep(overrides, trusted, dry=False)
     try:
         _through_hydra(overrides, sweep)
     except PointError:
-        pass  # told below, with all others
+        pass  # reported below, with all others
     except KeyboardInterrupt:
         if sweep.folder is not None:
-            _report(sweep.folder, sweep.asked)
+            _report(sweep.folder, sweep.requested)
         raise
     assert sweep.folder is not None
-    return _report(sweep.folder, sweep.asked)
+    return _report(sweep.folder, sweep.requested)
 
 
 def dry_run(overrides: Sequence[str], trusted: Sequence[str], *, as_json: bool = False) -> int:
-    """Check a grid and print what would be done; nothing is written."""
+    """Check a grid and print the planned actions; nothing is written."""
     sweep = _sweep(overrides, trusted, dry=True)
     _through_hydra(overrides, sweep)
     assert sweep.folder is not None
-    return _print_plan(sweep.folder, sweep.asked, as_json=as_json)
+    return _print_plan(sweep.folder, sweep.requested, as_json=as_json)
 
 
 @dataclass(frozen=True)
 class PointCommand:
-    """What trains the point in a folder, or goes on with it: an ordinary ``qa-arch train``."""
+    """Command that trains or resumes the point in a folder: an ordinary ``qa-arch train``."""
 
     trusted: tuple[str, ...]
 
@@ -99,7 +107,7 @@ class PointCommand:
 
 
 def point_command(trusted: Sequence[str]) -> Command:
-    """The command of a sweep's points; it can be sent to another machine."""
+    """Command of the points of a sweep; it can be sent to another machine."""
     return PointCommand(tuple(trusted))
 
 
@@ -132,22 +140,22 @@ def _through_hydra(overrides: Sequence[str], sweep: Sweep) -> None:
                 shutil.copytree(temporary, sweep.folder / HYDRA, dirs_exist_ok=True)
 
 
-def _go_on(folder: Path, args: argparse.Namespace) -> int:
+def _resume(folder: Path, args: argparse.Namespace) -> int:
     devices = None
     if args.devices:
         devices = [int(name) if name.isdecimal() else name for name in args.devices.split(",")]
-    with carry_out.opened(folder) as manifest:
-        settings = carry_out.stored_settings(
+    with runner.opened(folder) as manifest:
+        settings = runner.stored_settings(
             manifest, n_jobs=args.n_jobs, devices=devices, fail_fast=args.fail_fast
         )
         retry = args.action == "retry"
-        todo = (carry_out.unsuccessful if retry else carry_out.unfinished)(folder, manifest)
-        if pool := carry_out.check_devices(todo, settings):
+        todo = (runner.unsuccessful if retry else runner.unfinished)(folder, manifest)
+        if pool := runner.check_devices(todo, settings):
             preflight.check_pool(pool)
         for entry in todo if retry else ():
-            carry_out.start_anew(folder / entry.name)
+            runner.reset_point(folder / entry.name)
         try:
-            carry_out.carry_out(folder, manifest, todo, settings, point_command(manifest.trusted))
+            runner.run_points(folder, manifest, todo, settings, point_command(manifest.trusted))
         except KeyboardInterrupt:
             _report(folder, manifest.points, as_json=args.json)
             raise
@@ -164,23 +172,23 @@ def _status(folder: Path, *, watch: bool, as_json: bool) -> int:
                 live.update(table(str(folder), rows(folder, entries, parent=True)), refresh=True)
                 time.sleep(2)
                 entries = read_manifest(folder).points
-    shown = rows(folder, entries, parent=lock.holder(folder) is not None)
-    _print(folder, shown, as_json=as_json)
+    points = rows(folder, entries, parent=lock.holder(folder) is not None)
+    _print(folder, points, as_json=as_json)
     return 0
 
 
 def _report(folder: Path, entries: Sequence[Entry], *, as_json: bool = False) -> int:
-    """What came out, and how to go on from there."""
-    shown = rows(folder, entries, parent=False)
-    _print(folder, shown, as_json=as_json)
-    states = {row.status for row in shown}
+    """Print the results and the next commands; exit code."""
+    points = rows(folder, entries, parent=False)
+    _print(folder, points, as_json=as_json)
+    states = {row.status for row in points}
     if not as_json:
-        if any(row.status == "ok" for row in shown):
+        if any(row.status == "ok" for row in points):
             print(f"compare: qa-arch tables {folder}")
         if states & {"queued", "killed", "failed"}:
             print(f"go on:   qa-arch sweep resume {folder}")
         if states & {"failed"}:
-            failed = next(row for row in shown if row.status == "failed")
+            failed = next(row for row in points if row.status == "failed")
             print(f"log:     {failed.folder}/log.txt")
     return 0 if states <= {"ok", "oom"} else 1
 
@@ -198,12 +206,12 @@ def _print_plan(folder: Path, entries: Sequence[Entry], *, as_json: bool) -> int
         points = [{"point": row.point, "action": action, "folder": row.folder} for row, action in plan]
         print(json.dumps({"sweep": str(folder), "points": points}, indent=2, ensure_ascii=False))
         return 0
-    drawn = Table(title=Text(str(folder)), title_justify="left")
+    grid = Table(title=Text(str(folder)), title_justify="left")
     for heading in ("point", "would", "folder"):
-        drawn.add_column(heading, overflow="fold")
+        grid.add_column(heading, overflow="fold")
     for row, action in plan:
-        drawn.add_row(Text(row.point), action, Text(Path(row.folder).name))
-    _console().print(drawn)
+        grid.add_row(Text(row.point), action, Text(Path(row.folder).name))
+    _console().print(grid)
     return 0
 
 
@@ -214,11 +222,11 @@ def _action(row: Row) -> str:
     return "go on from its checkpoint" if begun else "run"
 
 
-def _print(folder: Path, shown: Sequence[Row], *, as_json: bool) -> None:
+def _print(folder: Path, points: Sequence[Row], *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(as_dict(folder, shown), indent=2, ensure_ascii=False))
+        print(json.dumps(as_dict(folder, points), indent=2, ensure_ascii=False))
     else:
-        _console().print(table(str(folder), shown))
+        _console().print(table(str(folder), points))
 
 
 def _console() -> Any:

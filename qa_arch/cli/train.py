@@ -1,4 +1,4 @@
-"""``qa-arch train``: compose a config, check it, train, and print what came out."""
+"""``qa-arch train``: compose a config, check it, train, and print the results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from qa_arch.config.schema import Config, require_vectors, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.results.record import RECORD, read_record
-from qa_arch.system.collector import uncollected
+from qa_arch.system.garbage import gc_disabled
 from qa_arch.system.lock import LOCK, hold
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ CONTENDERS = ("albert", "roberta", "distilbert", "bert", "proposed")
 
 @dataclass(frozen=True)
 class Job:
-    """One run to be made: its checked config, the same as it is written down, and its folder."""
+    """A run to train: its validated config, the raw config to save, and its folder."""
 
     config: Config
     raw: dict[str, Any]
@@ -43,48 +43,48 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-m",
         "--multirun",
         action="store_true",
-        help="train every point of a grid such as seed=1,2,3, each in processes of its own (see: sweep)",
+        help="train every point of a grid such as seed=1,2,3, each in its own processes (see: sweep)",
     )
     add(
         "--models",
         metavar="A,B,...",
-        help=f"train several side by side and compare; 'all' is {','.join(CONTENDERS)}",
+        help=f"train several models and compare them; 'all' is {','.join(CONTENDERS)}",
     )
     add("--config-from", metavar="RUN", help="repeat the config of a run or a record (overrides still apply)")
     add(
         "--if-exists",
         choices=("fail", "replace", "resume"),
         default="fail",
-        help="when the run folder is there already (default: fail); resume goes on with an unfinished run"
-        " of this config, starts where there is none, and does nothing where it is finished",
+        help="if the run folder exists (default: fail); resume continues an unfinished run of this config,"
+        " starts a new one if there is none, and does nothing if it is finished",
     )
     add("--resume", dest="if_exists", action="store_const", const="resume", help="--if-exists resume")
     add("--folder", metavar="DIR", help="the run folder (default: RUNS_DIR/NAME/MODEL-sSEED-HASH)")
     add_trust(parser)
-    add("--dry-run", action="store_true", help="check everything that loads no weights, print the config")
+    add("--dry-run", action="store_true", help="run all checks that load no weights, print the config")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train what was asked for; exit code 1 where a run did not end well."""
-    place = launched()
-    if args.multirun and place is not None:
+    """Train the requested runs; exit code 1 if a run failed."""
+    launch = launched()
+    if args.multirun and launch is not None:
         raise ConfigError("torchrun and srun start the processes of one run; -m asks for several")
     if args.multirun:
         return _sweep(args)
     trusted = (*TRUSTED, *args.trust)
-    jobs = _plan(args, place)
+    jobs = _plan(args, launch)
     _check_models(jobs, trusted)
     if args.dry_run:
         used = dict.fromkeys(job.config.glove.path for job in jobs if job.config.glove.use)
         for path in used:
             if path and not Path(path).exists():
-                log.warning("glove.path: %s is not here; the run will read it", path)
+                log.warning("glove.path: %s does not exist yet; the run will read it", path)
         print("---\n".join(_yaml(job.raw) for job in jobs), end="")
         return 0
-    if place is not None and place.rank:
+    if launch is not None and launch.rank:
         return _follow(jobs[0], args.if_exists, trusted)
     for job in jobs:
-        _require_room(job, args.if_exists)
+        _require_usable(job, args.if_exists)
     compared = len(jobs) > 1
     statuses = [_train(job, args.if_exists, trusted, go_on=compared and not args.debug) for job in jobs]
     _show([job.folder for job in jobs], compared=bool(args.models))
@@ -103,24 +103,24 @@ def _sweep(args: argparse.Namespace) -> int:
     return (dry_run if args.dry_run else multirun)(args.overrides, args.trust)
 
 
-def _plan(args: argparse.Namespace, place: Launched | None) -> list[Job]:
-    """The jobs, in order: a typo in any of them is found before a model is imported or trained."""
+def _plan(args: argparse.Namespace, launch: Launched | None) -> list[Job]:
+    """The jobs in order, all validated before a model is imported or trained."""
     if args.models and (args.folder or args.config_from):
-        other = "--folder" if args.folder else "--config-from"
-        raise ConfigError(f"{other} means one run; it does not go with --models")
+        option = "--folder" if args.folder else "--config-from"
+        raise ConfigError(f"{option} means one run; it does not go with --models")
     names: list[str | None] = [None]
     if args.models:
         named = (name.strip() for name in args.models.split(","))
         names = list(CONTENDERS) if args.models == "all" else [name for name in named if name]
         if not names or len(set(names)) < len(names):
             raise ConfigError(f"--models {args.models}: name each model once")
-    if place is not None and len(names) > 1:
+    if launch is not None and len(names) > 1:
         raise ConfigError("torchrun and srun start the processes of one run; --models asks for several")
     jobs = []
     for name in names:
         raw = _settings(args, name)
-        if place is not None:
-            _take_devices(raw, place)
+        if launch is not None:
+            _take_devices(raw, launch)
         config = validate(raw)
         require_vectors(config)
         jobs.append(Job(config, raw, Path(args.folder) if args.folder else _folder(config)))
@@ -139,16 +139,18 @@ def _settings(args: argparse.Namespace, model: str | None) -> dict[str, Any]:
     return merge(path, args.overrides)
 
 
-def _take_devices(raw: dict[str, Any], place: Launched) -> None:
-    """As many devices as processes were started: the config says what the run computes."""
-    wanted = raw["trainer"]["devices"]
-    if wanted not in (1, "auto", place.world):
-        raise ConfigError(f"trainer.devices={wanted}, but {place.world} processes were started; leave it out")
-    raw["trainer"]["devices"] = place.world
+def _take_devices(raw: dict[str, Any], launch: Launched) -> None:
+    """Set ``trainer.devices`` to the number of started processes."""
+    devices = raw["trainer"]["devices"]
+    if devices not in (1, "auto", launch.world):
+        raise ConfigError(
+            f"trainer.devices={devices}, but {launch.world} processes were started; leave it out"
+        )
+    raw["trainer"]["devices"] = launch.world
 
 
 def _check_models(jobs: Sequence[Job], trusted: Sequence[str]) -> None:
-    with uncollected():
+    with gc_disabled():
         from qa_arch.models.build import check_model  # imports torch, so it comes after the cheap checks
         from qa_arch.nn.losses import build_loss
         from qa_arch.training.loggers import check_logger
@@ -164,8 +166,8 @@ def _folder(config: Config) -> Path:
     return Path(config.runs_dir) / config.name / f"{name}-s{config.seed}-{config_hash(asdict(config))[:8]}"
 
 
-def _require_room(job: Job, if_exists: str) -> None:
-    """Refuse a folder that would be lost, or that belongs to another config."""
+def _require_usable(job: Job, if_exists: str) -> None:
+    """Raise RunError for a folder that would be overwritten or belongs to another config."""
     folder = job.folder
     if not folder.exists():
         return
@@ -175,31 +177,31 @@ def _require_room(job: Job, if_exists: str) -> None:
         return
     if if_exists == "fail":
         raise RunError(
-            f"{folder}: there already; --if-exists resume goes on with it, --if-exists replace starts anew"
+            f"{folder}: already exists; --if-exists resume continues it, --if-exists replace starts again"
         )
     if not (folder / CONFIG).is_file():
-        raise RunError(f"{folder}: holds no {CONFIG}, so it is not a run and was left alone")
+        raise RunError(f"{folder}: holds no {CONFIG}, so it is not a run and was not changed")
     if if_exists == "resume" and (folder / RECORD).is_file():
-        begun = config_hash(asdict(validate(read_record(folder).config)))  # with settings newer than it
+        begun = config_hash(asdict(validate(read_record(folder).config)))  # with defaults for newer settings
         if begun != config_hash(asdict(job.config)):
             raise RunError(f"{folder}: was begun with another config; resume with --config-from {folder}")
 
 
 def _train(job: Job, if_exists: str, trusted: Sequence[str], *, go_on: bool) -> str:
-    """The run's status. With ``go_on`` a failure is told and recorded, and the next model gets its turn."""
+    """Status of the run. With ``go_on`` a failure is logged and recorded, and the next model is trained."""
     with hold(job.folder, "run"):
-        _require_room(job, if_exists)  # again: another process may have been here since the plan
-        return _train_alone(job, if_exists, trusted, go_on=go_on)
+        _require_usable(job, if_exists)  # again: another process may have used the folder since the plan
+        return _train_locked(job, if_exists, trusted, go_on=go_on)
 
 
-def _train_alone(job: Job, if_exists: str, trusted: Sequence[str], *, go_on: bool) -> str:
+def _train_locked(job: Job, if_exists: str, trusted: Sequence[str], *, go_on: bool) -> str:
     if if_exists == "resume" and _finished(job.folder):
-        log.info("%s: finished before, nothing to do", job.folder)
+        log.info("%s: already finished, nothing to do", job.folder)
         return "ok"
     if if_exists == "replace":
         _empty(job.folder)
     write_atomic(job.folder / CONFIG, _yaml(job.raw))
-    with uncollected():
+    with gc_disabled():
         from qa_arch.training.run import train
 
     try:
@@ -221,11 +223,11 @@ def _empty(folder: Path) -> None:
 
 
 def _follow(job: Job, if_exists: str, trusted: Sequence[str]) -> int:
-    """Take part in a run that another process, rank 0, checks, records and scores."""
+    """Take part in a run that rank 0 checks, records and scores."""
     if if_exists == "resume" and _finished(job.folder):
         return 0
     logging.getLogger("qa_arch").setLevel(logging.WARNING)
-    with uncollected():
+    with gc_disabled():
         from qa_arch.training.ranks import follow
 
     follow(job.config, job.folder, resume=if_exists == "resume", trusted=trusted)

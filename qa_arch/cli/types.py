@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the classes, print how many questions are of each main class."""
+    """Write the class of every question, print the number of questions per main class."""
     questions = open_passages(args.data)
     predictor = open_selection(args.run_folder, args)
     from qa_arch.cli.watch import watching
@@ -33,9 +33,9 @@ def run(args: argparse.Namespace) -> int:
         typed = classify(predictor, [example.question for example in questions.examples], watch=watch)
     ids = (example.id for example in questions.examples)
     path = write_json(
-        args.out, {id_: question.label for id_, question in zip(ids, typed, strict=True)}, indent=None
+        args.out, {id_: prediction.label for id_, prediction in zip(ids, typed, strict=True)}, indent=None
     )
-    counts = Counter(question.label.partition(":")[0] for question in typed)
+    counts = Counter(prediction.label.partition(":")[0] for prediction in typed)
     listed = ", ".join(f"{main} {count:,}" for main, count in counts.most_common())
     print(f"{path}: {len(questions):,} questions: {listed}")
     return 0

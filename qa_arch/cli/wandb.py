@@ -13,7 +13,7 @@ from qa_arch.errors import RunError, UnavailableError
 
 OFFLINE = "wandb/offline-run-*"
 SENT = ".synced"
-"""Ends the name of the file that wandb leaves beside a run's log once it was sent."""
+"""Suffix of the file that wandb writes beside the log of a sent run."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,12 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--project", metavar="NAME", help="default: the one that each run was logged for")
     add("--entity", metavar="NAME", help="the user or team (default: yours)")
-    add("--again", action="store_true", help="runs that were sent before, too")
+    add("--again", action="store_true", help="also send runs that were sent before")
     add("--dry-run", action="store_true", help="print the folders that would be sent, and send nothing")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Send every offline folder below ``args.runs``; the exit code is wandb's own."""
+    """Send every offline run below ``args.runs``."""
     folders = offline_folders(args.runs)
     due = [folder for folder in folders if args.again or not sent(folder)]
     if args.dry_run:
@@ -52,9 +52,7 @@ def run(args: argparse.Namespace) -> int:
     command = [sys.executable, "-m", "wandb", "sync", *options, *again, *map(str, due)]
     code = subprocess.run(command, check=False).returncode
     if code:
-        raise UnavailableError(
-            f"wandb sync ended with {code}; its messages stand above (without a login: wandb login)"
-        )
+        raise UnavailableError(f"wandb sync ended with {code}; see its output above (to log in: wandb login)")
     print(f"{len(due)} runs sent")
     return 0
 

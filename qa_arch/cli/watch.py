@@ -1,4 +1,4 @@
-"""A progress bar for reading: rate and time left on a terminal, silence in a pipe."""
+"""Progress bar of prediction: progress and time left on a terminal, silent in a pipe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 @contextmanager
 def watching(doing: str, unit: str) -> Iterator[Callable[[int, int], None]]:
-    """Yields ``watch(done, all)``; the bar goes away when the work is done."""
+    """Yield ``watch(done, total)``; the bar is removed at the end."""
     console = Console(stderr=True)
     columns = (
         TextColumn(doing),
@@ -22,4 +22,4 @@ def watching(doing: str, unit: str) -> Iterator[Callable[[int, int], None]]:
     )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(doing, total=None)
-        yield lambda done, all_: bar.update(task, completed=done, total=all_)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,7 +1,7 @@
-"""From a plain mapping to a typed record: unknown keys, wrong types and ranges are named.
+"""Validation of a plain mapping against a schema of dataclasses.
 
-A small reader on purpose: the schema is ordinary dataclasses, a range is an annotation
-(``Annotated[int, Range(1)]``), and each message carries the dotted key, the value and the remedy.
+A range is an annotation (``Annotated[int, Range(1)]``). Every message names the dotted key and the value,
+and says what to do.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Range:
 
 
 def suggest(name: str, known: typing.Iterable[str]) -> str:
-    """`` (did you mean 'x'?)`` where a known name is near, else the list of known names."""
+    """`` (did you mean 'x'?)`` for a similar known name, else the list of known names."""
     known = sorted(known)
-    folded = {one.casefold(): one for one in known}
+    folded = {choice.casefold(): choice for choice in known}
     near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
     return f" (did you mean '{folded[near[0]]}'?)" if near else f" (known: {', '.join(known)})"
 
@@ -53,20 +53,20 @@ def read(schema: type[T], value: Any, where: str = "") -> T:
     for key in value:
         if key not in names:
             raise ConfigError(f"unknown setting '{_join(where, str(key))}'{suggest(str(key), names)}")
-    taken = {key: convert(hints[key], item, _join(where, key)) for key, item in value.items()}
+    arguments = {key: convert(hints[key], item, _join(where, key)) for key, item in value.items()}
     try:
-        return schema(**taken)
+        return schema(**arguments)
     except TypeError as error:
         missing = [
             f.name
             for f in fields(schema)  # type: ignore[arg-type]
-            if f.name not in taken and f.default is f.default_factory
+            if f.name not in arguments and f.default is f.default_factory
         ]
         raise ConfigError(f"{where or 'config'}: missing {', '.join(missing) or error}") from error
 
 
 def convert(hint: Any, value: Any, where: str) -> Any:
-    """``value`` as ``hint`` demands; integers pass for floats, nothing else is coerced."""
+    """``value`` checked against the type ``hint``; integers pass as floats, nothing else is coerced."""
     origin = get_origin(hint)
     if origin is Annotated:
         base, *notes = get_args(hint)
@@ -76,7 +76,7 @@ def convert(hint: Any, value: Any, where: str) -> Any:
                 raise ConfigError(f"{where}: {value!r} is out of range, it must be {note}")
         return value
     if origin in (Union, types.UnionType):
-        return _one_of(get_args(hint), value, where)
+        return _union(get_args(hint), value, where)
     if origin is Literal:
         if value in get_args(hint) and type(value) in {type(choice) for choice in get_args(hint)}:
             return value
@@ -96,7 +96,7 @@ def convert(hint: Any, value: Any, where: str) -> Any:
     return _scalar(hint, value, where)
 
 
-def _one_of(hints: tuple[Any, ...], value: Any, where: str) -> Any:
+def _union(hints: tuple[Any, ...], value: Any, where: str) -> Any:
     if value is None and type(None) in hints:
         return None
     failures = []

@@ -1,4 +1,4 @@
-"""Writing files so that a reader never sees half of one."""
+"""Atomic writing of files: a reader sees a whole file or none."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from qa_arch.errors import QaArchError
 
 
 def write_atomic(path: str | os.PathLike[str], content: str | bytes) -> Path:
-    """Write ``content`` beside ``path``, then rename it into place; creates the folder.
+    """Write ``content`` to a temporary file, then rename it to ``path``; creates the folder.
 
-    Raises QaArchError, naming the file, where the disk is full or the folder cannot be written.
+    Raises QaArchError that names the file if the disk is full or the folder is not writable.
     """
     data = content.encode("utf-8") if isinstance(content, str) else content
     return write_with(path, lambda temporary: temporary.write_bytes(data))
@@ -30,9 +30,9 @@ def write_json(path: str | os.PathLike[str], value: Any, indent: int | None = 2)
 
 @contextmanager
 def json_items(path: str | os.PathLike[str]) -> Iterator[Callable[[str, Any], None]]:
-    """Yields ``add(key, value)``, which writes an item of the JSON object at once, one a line.
+    """Write a JSON object item by item with the yielded ``add(key, value)``, one item per line.
 
-    Each key may be added once. The file is there when the block has ended without an error.
+    Each key may be added once. The file appears when the block ends without an error.
     """
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         separators = chain(["{\n"], repeat(",\n"))
@@ -49,7 +49,7 @@ def _json(value: Any) -> str:
 
 
 def write_with(path: str | os.PathLike[str], writer: Callable[[Path], Any]) -> Path:
-    """Let ``writer`` fill a temporary file in the folder of ``path``, then rename it into place."""
+    """Let ``writer`` fill a temporary file, then rename it to ``path``."""
     with replacing(path) as temporary:
         writer(temporary)
     return Path(path)
@@ -57,7 +57,7 @@ def write_with(path: str | os.PathLike[str], writer: Callable[[Path], Any]) -> P
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yields a temporary file in the folder of ``path``, which takes its place at the end, or is removed."""
+    """Yield a temporary file that is renamed to ``path`` at the end of the block, or removed on an error."""
     target = Path(path)
     temporary: Path | None = None
     try:
@@ -67,7 +67,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary = Path(name)
         yield temporary
         with temporary.open("rb") as written:
-            os.fsync(written.fileno())  # else the new name may survive a power cut without it
+            os.fsync(written.fileno())  # else the rename may survive a power cut without the content
         temporary.chmod(0o644)
         temporary.replace(target)
     except OSError as error:

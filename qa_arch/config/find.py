@@ -1,4 +1,4 @@
-"""Where the configuration folder is: the checkout's ``conf/``, else the copy inside the wheel."""
+"""Location of the configuration folder: the checkout's ``conf/``, else the copy inside the wheel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from qa_arch.errors import ConfigError
 
 
 def conf_folder() -> Path:
-    """The folder that holds ``train.yaml`` and the config groups."""
+    """Folder with ``train.yaml`` and the config groups."""
     package = Path(__file__).resolve().parent.parent
     for folder in (package.parent / "conf", package / "conf"):
         if (folder / "train.yaml").is_file():

@@ -1,4 +1,4 @@
-"""What makes two runs the same: a hash over the settings that can change a result."""
+"""Identity of a run: a hash over the settings that can change a result."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ NEUTRAL = (
     "trainer.eval_batch_size",
     "trainer.log_every",
 )
-"""Settings that say where and how a run is watched, not what it computes."""
+"""Settings that do not affect results: where a run is stored and how it is displayed."""
 
 OPTIONAL = ("loss",)
 """Sections that count only where they are given, so that a config from before them has the same hash."""
 
 PLACES = ("data.train", "data.calibration", "data.dev", "glove.path")
-"""Where the data lies: neutral once the fingerprints of what was read there are known."""
+"""Locations of data, replaced by fingerprints of their content once these are known."""
 
 
 def config_hash(config: Mapping[str, Any], data_fingerprints: Mapping[str, str] | None = None) -> str:
-    """Hex SHA-256 of the resolved config less ``NEUTRAL``; given fingerprints stand for ``PLACES``."""
-    counted = _without(config, "", NEUTRAL if data_fingerprints is None else (*NEUTRAL, *PLACES))
-    counted = {key: value for key, value in counted.items() if value is not None or key not in OPTIONAL}
-    text = json.dumps([counted, dict(data_fingerprints or {})], sort_keys=True, ensure_ascii=False)
+    """Hex SHA-256 of the resolved config without ``NEUTRAL``; fingerprints, if given, replace ``PLACES``."""
+    relevant = _without(config, "", NEUTRAL if data_fingerprints is None else (*NEUTRAL, *PLACES))
+    relevant = {key: value for key, value in relevant.items() if value is not None or key not in OPTIONAL}
+    text = json.dumps([relevant, dict(data_fingerprints or {})], sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

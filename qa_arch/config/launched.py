@@ -1,7 +1,7 @@
-"""A run whose processes somebody else has started: torchrun, or srun of a SLURM job step.
+"""Rank and world size of a process started by torchrun, or by srun in a SLURM job step.
 
-Such a process finds in its environment which of how many it is, and where they meet. The variables are
-torchrun's (https://docs.pytorch.org/docs/stable/elastic/run.html); srun's are put in the same words.
+They and the rendezvous address are read from torchrun's environment variables
+(https://docs.pytorch.org/docs/stable/elastic/run.html); srun's variables are translated to these.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from qa_arch.errors import ConfigError
 
 @dataclass(frozen=True)
 class Launched:
-    """This process among those that train together."""
+    """Rank of this process among those that train together."""
 
     rank: int
     world: int
     local_world: int
-    """Processes on this machine; every machine has as many."""
+    """Processes on this machine; the same number on every machine."""
 
     @property
     def nodes(self) -> int:
@@ -29,44 +29,52 @@ class Launched:
 
 
 def launched(environ: MutableMapping[str, str] | None = None) -> Launched | None:
-    """What started this process as one of several says of it; None where nobody did.
+    """Rank and world size set by torchrun or srun; None for an ordinary process.
 
-    Of a SLURM step with several tasks the variables are set that torchrun would have set.
+    In a SLURM step with several tasks, the variables of torchrun are set too.
     """
-    found = os.environ if environ is None else environ
-    if "RANK" not in found:
-        _translate(found)
-    if "RANK" not in found or "WORLD_SIZE" not in found:
+    environment = os.environ if environ is None else environ
+    if "RANK" not in environment:
+        _translate(environment)
+    if "RANK" not in environment or "WORLD_SIZE" not in environment:
         return None
-    rank, world = _number(found, "RANK"), _number(found, "WORLD_SIZE")
-    local = _number(found, "LOCAL_WORLD_SIZE") if "LOCAL_WORLD_SIZE" in found else world
+    rank, world = _number(environment, "RANK"), _number(environment, "WORLD_SIZE")
+    local = _number(environment, "LOCAL_WORLD_SIZE") if "LOCAL_WORLD_SIZE" in environment else world
     if not 0 <= rank < world or local < 1 or world % local:
-        raise ConfigError(f"RANK={rank}, WORLD_SIZE={world}, LOCAL_WORLD_SIZE={local} do not go together")
-    if world > 1 and (missing := [n for n in ("LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT") if n not in found]):
+        raise ConfigError(f"RANK={rank}, WORLD_SIZE={world}, LOCAL_WORLD_SIZE={local} are inconsistent")
+    if world > 1 and (
+        missing := [n for n in ("LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT") if n not in environment]
+    ):
         raise ConfigError(f"RANK and WORLD_SIZE are set, but not {', '.join(missing)}: start with torchrun")
     return Launched(rank, world, local)
 
 
-def _translate(found: MutableMapping[str, str]) -> None:
-    """SLURM's words into torchrun's, in a step of several tasks (the variables of a step are srun's own)."""
-    if int(found.get("SLURM_STEP_NUM_TASKS", 1)) < 2 or "SLURM_PROCID" not in found:
+def _translate(environment: MutableMapping[str, str]) -> None:
+    """Set torchrun's variables from SLURM's in a step with several tasks (only srun sets step variables)."""
+    if int(environment.get("SLURM_STEP_NUM_TASKS", 1)) < 2 or "SLURM_PROCID" not in environment:
         return
-    tasks, nodes = _number(found, "SLURM_STEP_NUM_TASKS"), int(found.get("SLURM_STEP_NUM_NODES", 1))
-    found["RANK"], found["WORLD_SIZE"] = found["SLURM_PROCID"], str(tasks)
-    found["LOCAL_RANK"], found["NODE_RANK"] = found["SLURM_LOCALID"], found.get("SLURM_NODEID", "0")
-    found["LOCAL_WORLD_SIZE"] = str(tasks // nodes)
-    found.setdefault("MASTER_ADDR", _first_host(found.get("SLURM_STEP_NODELIST", "127.0.0.1")))
-    found.setdefault("MASTER_PORT", str(20000 + int(found.get("SLURM_JOB_ID", 0)) % 20000))
+    tasks, nodes = (
+        _number(environment, "SLURM_STEP_NUM_TASKS"),
+        int(environment.get("SLURM_STEP_NUM_NODES", 1)),
+    )
+    environment["RANK"], environment["WORLD_SIZE"] = environment["SLURM_PROCID"], str(tasks)
+    environment["LOCAL_RANK"], environment["NODE_RANK"] = (
+        environment["SLURM_LOCALID"],
+        environment.get("SLURM_NODEID", "0"),
+    )
+    environment["LOCAL_WORLD_SIZE"] = str(tasks // nodes)
+    environment.setdefault("MASTER_ADDR", _first_host(environment.get("SLURM_STEP_NODELIST", "127.0.0.1")))
+    environment.setdefault("MASTER_PORT", str(20000 + int(environment.get("SLURM_JOB_ID", 0)) % 20000))
 
 
 def _first_host(nodes: str) -> str:
     """``gpu[03-05,9],login`` -> ``gpu03``."""
-    found = re.match(r"([^,\[]+)(?:\[(\w+))?", nodes)
-    return f"{found[1]}{found[2] or ''}" if found else nodes
+    match = re.match(r"([^,\[]+)(?:\[(\w+))?", nodes)
+    return f"{match[1]}{match[2] or ''}" if match else nodes
 
 
-def _number(found: MutableMapping[str, str], name: str) -> int:
+def _number(environment: MutableMapping[str, str], name: str) -> int:
     try:
-        return int(found[name])
+        return int(environment[name])
     except ValueError:
-        raise ConfigError(f"{name}={found[name]!r} in the environment is no number") from None
+        raise ConfigError(f"{name}={environment[name]!r} in the environment is not a number") from None

@@ -1,8 +1,8 @@
-"""Every setting of a training run, with type and range. ``conf/`` holds the values.
+"""Schema of a training run: every setting with type and range. ``conf/`` holds the values.
 
-Two sections have no schema here, ``model`` and ``logger``: their keys are the arguments of the class that
-their ``_target_`` names, checked against that class (see ``config.target``), so that a new architecture
-needs one Python file and one YAML and nothing else.
+The sections ``model`` and ``logger`` have no schema: their keys are the arguments of the class that their
+``_target_`` names, and are checked against that class (see ``config.target``). A new architecture therefore
+needs only one Python file and one YAML.
 """
 
 from __future__ import annotations
@@ -197,17 +197,17 @@ class Config:
 
 @cache
 def defaults() -> Mapping[str, Any]:
-    """Dotted setting -> the value that a config which lacks it is read with, for those that have one.
+    """Dotted setting -> default value, for the settings that have one.
 
-    These are the settings that came after the first records, so that an older record says the same.
+    These settings were added after the first records; an older record is read with their defaults.
     """
-    known = {f.name: f.default for f in fields(Config) if f.default is not MISSING}
+    values = {f.name: f.default for f in fields(Config) if f.default is not MISSING}
     for name, section in get_type_hints(Config).items():
         if is_dataclass(section):
             for setting in fields(section):
                 if setting.default is not MISSING:
-                    known[f"{name}.{setting.name}"] = setting.default
-    return MappingProxyType(known)
+                    values[f"{name}.{setting.name}"] = setting.default
+    return MappingProxyType(values)
 
 
 def loss_section(config: Config) -> Mapping[str, Any]:
@@ -216,7 +216,7 @@ def loss_section(config: Config) -> Mapping[str, Any]:
 
 
 def validate(raw: Any) -> Config:
-    """The typed config, with the rules that span several settings checked as well."""
+    """Typed config; also checks rules across several settings."""
     config = read(Config, upgrade(raw))
     if config.features.stride >= config.features.max_length - config.features.max_question:
         raise ConfigError(
@@ -249,15 +249,15 @@ def validate(raw: Any) -> Config:
 
 
 def _cut(trainer: Trainer) -> Trainer:
-    """``batch_size`` and ``accumulate`` with at most ``micro_batch`` windows a pass and the same product."""
+    """Trainer settings with at most ``micro_batch`` windows per pass and the same global batch."""
     limit = trainer.micro_batch
     if limit is None or (trainer.token_budget is None and trainer.batch_size <= limit):
         return trainer
     if trainer.token_budget is not None:
         raise ConfigError("trainer.micro_batch: trainer.token_budget sets the size already; give one of them")
-    whole = trainer.batch_size * trainer.accumulate
-    micro = max(size for size in range(1, limit + 1) if whole % size == 0)
-    return replace(trainer, batch_size=micro, accumulate=whole // micro)
+    total = trainer.batch_size * trainer.accumulate
+    micro = max(size for size in range(1, limit + 1) if total % size == 0)
+    return replace(trainer, batch_size=micro, accumulate=total // micro)
 
 
 def _check_encoder(encoder: Encoder) -> None:
@@ -281,7 +281,7 @@ def _check_encoder(encoder: Encoder) -> None:
 
 
 def require_vectors(config: Config) -> None:
-    """Raise ConfigError where word vectors are wanted and no file of them is named."""
+    """Raise ConfigError if word vectors are used but no file is named."""
     if config.glove.use and not config.glove.path:
         raise ConfigError(
             "glove.path: missing; name a file of word vectors (glove.path=glove.840B.300d.txt, or"

@@ -1,8 +1,7 @@
-"""``_target_`` without Hydra: import a class by its dotted name, from trusted packages only.
+"""Resolution of ``_target_``: import a class by its dotted name, from trusted packages only.
 
-A run folder may come from anybody, and importing a name executes code. So a config may only name
-targets under ``qa_arch.`` and ``baselines.``, or under a prefix that the user gave on the command
-line (``--trust mypackage``).
+Run folders may come from anyone, and an import executes code. So a config may only name targets under
+``qa_arch.`` and ``baselines.``, or under a prefix given on the command line (``--trust mypackage``).
 """
 
 from __future__ import annotations

@@ -18,11 +18,11 @@ from qa_arch.data.files import Paths, as_list, expand, load
 from qa_arch.data.formats import Format, OnError
 from qa_arch.data.shapes import Raw, RecordError, raw_questions, says_version_two
 from qa_arch.errors import ConfigError, DataError
-from qa_arch.system.collector import uncollected
+from qa_arch.system.garbage import gc_disabled
 from qa_arch.types.text import Example, Gold, Problem, Protocol, QuestionSet
 
 
-@uncollected()
+@gc_disabled()
 def read(paths: Paths, *, name: str = "", on_error: OnError = "raise") -> QuestionSet:
     """The questions of one or more JSON or JSON Lines files as one set.
 

@@ -1,7 +1,7 @@
-"""What decoding hands on, as plain arrays: the best spans of each window, then of each question.
+"""Array records of decoding: the best spans of each window, then the ranking of each question.
 
-Axes: ``N`` windows, ``K`` places in the list of a window, best first; ``Q`` questions, ``M`` candidates
-of all questions.
+Axes: ``N`` windows, ``K`` ranks within a window, best first; ``Q`` questions, ``M`` candidates of all
+questions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from qa_arch.types.text import Example
 
 
 class WindowRecord:
-    """What is kept of N windows, one row each in every array of a dataclass."""
+    """Base of dataclasses whose arrays have one row per window."""
 
     __slots__ = ()
 
@@ -26,7 +26,7 @@ class WindowRecord:
 
     @staticmethod
     def concatenate(parts: Sequence[Record]) -> Record:
-        """The windows of several batches in one record; all must have been read with one setting."""
+        """Windows of several batches in one record; all need the same decoding settings."""
         names = [f.name for f in fields(parts[0])]  # type: ignore[arg-type]
         return type(parts[0])(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
@@ -38,7 +38,7 @@ Record = TypeVar("Record", bound=WindowRecord)
 class SpanCandidates(WindowRecord):
     """The ``K`` best spans of ``N`` windows, best first, and the scores of "no answer".
 
-    A place that no span fills has logits of -inf and stands at token 0; such places come last.
+    An empty place has logits of -inf and token 0; empty places come last.
     """
 
     start: np.ndarray
@@ -52,7 +52,7 @@ class SpanCandidates(WindowRecord):
     null_start: np.ndarray
     """(N,) float32."""
     null_end: np.ndarray
-    """(N,) float32: the null's end logit, the weighted verifier added where there is one."""
+    """(N,) float32: the null's end logit plus the weighted verifier, if any."""
 
     def __len__(self) -> int:
         return self.start.shape[0]
@@ -73,7 +73,7 @@ class Ranking:
     """The candidates of every question, most probable first, "no answer" once among them.
 
     The candidates of question q are rows ``[offsets[q], offsets[q + 1])`` of the M columns. "No answer"
-    is the span without width, 0 to 0.
+    is the span of zero width, 0 to 0.
     """
 
     examples: Sequence[Example]
@@ -90,13 +90,13 @@ class Ranking:
     probability: np.ndarray
     """(M,) float64: softmax over the candidates of the question."""
     best: np.ndarray
-    """(Q,) int64: row of the best span with width; -1 where there is none."""
+    """(Q,) int64: row of the best non-empty span; -1 if there is none."""
     null_odds: np.ndarray
     """(Q,) float64: null score minus the score of ``best``; +inf where there is none."""
     windows: np.ndarray
-    """(Q,) int64: windows that the context was read in."""
+    """(Q,) int64: number of windows of the context."""
     texts: Mapping[int, str] = field(default_factory=dict)
-    """Text of the rows that are no single span of the context; these stand from -1 to -1."""
+    """Text of the rows that are no single span of the context; their offsets are -1."""
 
     @property
     def score(self) -> np.ndarray:

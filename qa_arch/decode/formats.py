@@ -1,4 +1,4 @@
-"""Answers as the official SQuAD files, and as the columns that are kept without text."""
+"""Output formats of answers: the official SQuAD files, and record columns without text."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 
 from qa_arch.config.files import json_items
 from qa_arch.decode.candidates import Ranking
-from qa_arch.system.collector import uncollected
+from qa_arch.system.garbage import gc_disabled
 from qa_arch.types.text import Answer
 
 PREDICTIONS = "predictions.json"
 FINITE = 1e9
-"""What stands for infinity in the files, as JSON has none: beyond any score of a trained model."""
+"""Replaces infinity in the files, since JSON has none; larger than any score of a trained model."""
 
 
 def predictions(ranking: Ranking, margin: float) -> dict[str, str]:
@@ -34,16 +34,16 @@ def predictions(ranking: Ranking, margin: float) -> dict[str, str]:
 
 
 def null_odds(ranking: Ranking) -> dict[str, float]:
-    """Question id -> null score minus best span score, within ±``FINITE``; the higher, the less an answer."""
+    """Question id -> null score minus best span score, within ±``FINITE``; higher means "no answer"."""
     odds = ranking.null_odds.clip(-FINITE, FINITE).tolist()
     return {example.id: value for example, value in zip(ranking.examples, odds, strict=True)}
 
 
-@uncollected()
+@gc_disabled()
 def nbest(ranking: Ranking) -> dict[str, list[dict[str, Any]]]:
     """Question id -> its candidates, most probable first: text, probability, start_logit, end_logit.
 
-    The logits are clamped to ±``FINITE``. Made from the columns, as there are a hundred thousand entries.
+    The logits are clamped to ±``FINITE``. Built from the columns, as there are 100,000s of entries.
     """
     return dict(_lists(ranking))
 
@@ -76,10 +76,10 @@ def _lists(ranking: Ranking) -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 
 def spans_record(answered: Sequence[Answer]) -> dict[str, list[Any]]:
-    """Columns of the committed record, no text: id, start, end, null_odds, windows.
+    """Columns of the committed record, without text: id, start, end, null_odds, windows.
 
-    ``start`` and ``end`` are those of the best span whatever the margin, so that any margin can be
-    applied later; -1 where there is none, and null_odds is +inf there.
+    ``start`` and ``end`` are those of the best span at any margin, so that any margin can be applied later;
+    without a span they are -1 and null_odds is +inf.
     """
     return {
         "id": [answer.id for answer in answered],
@@ -91,12 +91,12 @@ def spans_record(answered: Sequence[Answer]) -> dict[str, list[Any]]:
 
 
 def write(folder: str | os.PathLike[str], ranking: Ranking, margin: float) -> None:
-    """Write predictions.json, nbest_predictions.json and null_odds.json, each whole or not at all."""
+    """Write predictions.json, nbest_predictions.json and null_odds.json, each atomically."""
     write_parts(folder, [ranking], margin)
 
 
 def write_parts(folder: str | os.PathLike[str], rankings: Iterable[Ranking], margin: float) -> None:
-    """``write`` for a set that is read in parts, of which one is held at a time."""
+    """``write`` for a set that is predicted in parts; one part at a time is in memory."""
     target = Path(folder)
     with (
         json_items(target / PREDICTIONS) as add_text,

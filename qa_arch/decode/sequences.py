@@ -1,4 +1,4 @@
-"""Step logits of a sequence model -> the words it chooses -> one ranked list of answers per question.
+"""Step logits of a sequence model -> chosen tokens -> one ranked list of answers per question.
 
 Axes: ``N`` windows, ``S`` steps, ``T`` tokens of a window.
 """
@@ -19,14 +19,14 @@ from qa_arch.types.text import Example
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SequenceCandidates(WindowRecord):
-    """What a sequence model answers in each of N windows, and the score of "no answer"."""
+    """Best token sequence of each of N windows, and the score of "no answer"."""
 
     tokens: np.ndarray
-    """(N, S) int32: the tokens chosen, in order, indices on the window's token axis; -1 behind the last."""
+    """(N, S) int32: the tokens chosen, in order, indices on the window's token axis; -1 after the last."""
     score: np.ndarray
-    """(N,) float32: log-probability of the choices, the stop included; -inf where there are no tokens."""
+    """(N,) float32: log-probability of the choices including the stop; -inf without tokens."""
     null: np.ndarray
-    """(N,) float32: log-probability of stopping at once."""
+    """(N,) float32: log-probability of stopping at the first step."""
 
     def __len__(self) -> int:
         return len(self.score)
@@ -34,9 +34,9 @@ class SequenceCandidates(WindowRecord):
 
 @torch.no_grad()
 def best_sequences(logits: StepLogits) -> SequenceCandidates:
-    """At each step the best choice, up to the first stop (Wang & Jiang 2016, section 3.3).
+    """Greedy choice at each step, up to the first stop (Wang & Jiang 2016, section 3.3).
 
-    The first choice is the best token, whether or not "no answer" is better: ``null`` says that.
+    The first choice is the best token even if "no answer" is better; ``null`` has that score.
     """
     choices = log_choices(logits)  # (N, S, T + 1)
     stop = choices.shape[2] - 1
@@ -53,7 +53,7 @@ def best_sequences(logits: StepLogits) -> SequenceCandidates:
 
 
 def rank_sequences(
-    found: SequenceCandidates,
+    candidates: SequenceCandidates,
     examples: Sequence[Example],
     origin: np.ndarray,
     char_start: np.ndarray,
@@ -64,17 +64,17 @@ def rank_sequences(
     expected: np.ndarray,
     n_best: int = 20,
 ) -> Ranking:
-    """Join the windows of each question as ``rank`` does, each with its one sequence.
+    """Merge the windows of each question as ``rank`` does, with one sequence per window.
 
     ``origin`` (N,) is the row, in the token columns ``char_start`` and ``char_end``, that position 0 of
-    each window would have. Tokens that follow each other in the text give a span of it; others are
-    joined by spaces, run by run.
+    each window would have. Consecutive tokens form a span of the text; several such runs are joined by
+    spaces.
     """
-    number = np.arange(len(found))[:, None]
-    nothing = np.zeros(len(found), np.float32)
-    places = np.zeros((len(found), 1), np.int32)
-    # Each sequence is ranked as the "span" [n, n + 1) of its number n, which tells it from all others.
-    spans = SpanCandidates(places, places, found.score[:, None], nothing[:, None], found.null, nothing)
+    number = np.arange(len(candidates))[:, None]
+    zeros = np.zeros(len(candidates), np.float32)
+    starts = np.zeros((len(candidates), 1), np.int32)
+    # Sequence n is ranked as the unique "span" [n, n + 1).
+    spans = SpanCandidates(starts, starts, candidates.score[:, None], zeros[:, None], candidates.null, zeros)
     ranking = rank(
         spans,
         examples,
@@ -88,7 +88,7 @@ def rank_sequences(
     start, end, texts = ranking.start.copy(), ranking.end.copy(), {}
     for row in np.flatnonzero(ranking.end > ranking.start).tolist():
         n = int(ranking.start[row])
-        tokens = found.tokens[n]
+        tokens = candidates.tokens[n]
         runs = _runs(tokens[tokens >= 0] + origin[n])
         cuts = [(int(char_start[first]), int(char_end[last])) for first, last in runs]
         if len(cuts) == 1:
@@ -101,6 +101,6 @@ def rank_sequences(
 
 
 def _runs(tokens: np.ndarray) -> list[tuple[int, int]]:
-    """(first, last) of the stretches in which each token follows the one before it."""
+    """(first, last) of each run of consecutive tokens."""
     cuts = np.flatnonzero(np.diff(tokens) != 1) + 1
     return [(int(run[0]), int(run[-1])) for run in np.split(tokens, cuts)]

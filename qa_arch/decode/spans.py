@@ -1,8 +1,8 @@
 """Logits of a batch of windows -> the best spans of each window.
 
-Axes: ``N`` windows, ``T`` tokens, ``K`` spans kept per window, ``L`` longest answer in tokens.
-Every search is vectorised over the batch and runs where the logits are. Equal scores are put in a
-fixed order, so that the same logits give the same spans on every machine and in every batch.
+Axes: ``N`` windows, ``T`` tokens, ``K`` spans per window, ``L`` longest answer in tokens. Every search is
+vectorised over the batch and runs on the device of the logits. Ties have a fixed order, so that the same
+logits give the same spans on every machine and in every batch.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def best_spans(
 ) -> SpanCandidates:
     """The ``n_best`` spans of every window with ``0 <= end - start < max_answer_tokens``, best first.
 
-    ``band`` is exact: the best of all pairs; equal scores go to the earlier start, then the shorter
-    span. ``grid`` pairs the ``n_best`` best starts with the ``n_best`` best ends, as the SQuAD script in
-    wide use does; equal scores go to the better start. ``greedy`` takes the best start and then the
+    ``band`` is exact: the best of all pairs; on a tie the earlier start wins, then the
+    shorter span. ``grid`` pairs the ``n_best`` best starts with the ``n_best`` best ends, as the common
+    SQuAD script does; on a tie the better start wins. ``greedy`` takes the best start and then the
     best end it allows, one span per window. Where start and end are scored together (``pair``), each
-    search adds what they score together to the sum of the two; ``band`` stays exact. A NaN or +inf
-    counts as -inf and is warned of.
+    search adds that score to the sum of the two; ``band`` stays exact. NaN and +inf logits count as -inf,
+    with a warning.
 
-    Raises ConfigError where ``search`` is unknown or a limit is below 1.
+    Raises ConfigError if ``search`` is unknown or a limit is below 1.
     """
     if n_best < 1 or max_answer_tokens < 1:
         raise ConfigError(
@@ -57,7 +57,7 @@ def best_spans(
 
 
 def _usable(logits: Tensor) -> Tensor:
-    """The logits with NaN and +inf as -inf, in their shape."""
+    """The logits with NaN and +inf replaced by -inf, in their shape."""
     if logits.numel() == 0 or logits.amax() < torch.inf:  # the maximum of a NaN is NaN
         return logits
     usable = logits < torch.inf
@@ -66,7 +66,7 @@ def _usable(logits: Tensor) -> Tensor:
 
 
 def _null_halves(logits: SpanLogits) -> tuple[Tensor, Tensor]:
-    """The null's start and end logits, (N,) each; a NaN is +inf, which a minimum over windows ignores."""
+    """The null's start and end logits, (N,) each; NaN becomes +inf, which a minimum over windows ignores."""
     end = logits.null_end.float()
     if logits.verifier is not None:
         end = end + logits.verifier_weight * logits.verifier.float()
@@ -83,8 +83,8 @@ def _band(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The exact ``k`` best pairs of the band: first tokens, last tokens, scores, (N, K) each.
 
-    Only the ``k`` starts with the best pairs matter: any other start has ``k`` pairs before it, namely
-    the best pair of each of these. That leaves K × L pairs to rank instead of T × L.
+    Only the ``k`` starts with the best pairs matter, since ``k`` better pairs, the best of each of these,
+    precede any other start. That leaves K × L pairs to rank instead of T × L.
     """
     rows, tokens = start.shape
     limit = min(limit, tokens)
@@ -134,8 +134,8 @@ def _grid(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Best pairs among ``k`` starts × ``k`` ends: first tokens, last tokens, scores, (N, K) each.
 
-    In the common script the null's token stands in the same list as the context's, so that it takes
-    one of the ``k`` places whenever its logit is among them; it does so here.
+    As in the common script, the null token competes with the context tokens for the ``k`` places of each
+    list.
     """
     starts, s = _preselect(start, null_start, k)
     ends, e = _preselect(end, null_end, k)
@@ -145,9 +145,9 @@ def _grid(
     )
     pairs = starts[:, :, None] + pairs
     pairs.masked_fill_((length < 0) | (length >= limit), NEVER)
-    score, place = _stable_topk(pairs.flatten(1), k)
+    score, index = _stable_topk(pairs.flatten(1), k)
     width = s.shape[1]
-    return s.gather(1, place // width), e.gather(1, place % width), score
+    return s.gather(1, index // width), e.gather(1, index % width), score
 
 
 def _preselect(logits: Tensor, null: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -159,25 +159,25 @@ def _preselect(logits: Tensor, null: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _only_best(start: Tensor) -> Tensor:
-    """The start logits with all but the best (the earliest of equals) at -inf."""
+    """The start logits with all but the best (the earliest on a tie) at -inf."""
     chosen = torch.zeros_like(start, dtype=torch.bool).scatter_(1, _stable_topk(start, 1)[1], True)
     return start.masked_fill(~chosen, NEVER)
 
 
 def _stable_topk(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The ``k`` largest of each row and their places; of equals the first place comes first.
+    """The ``k`` largest values of each row and their indices; ties in order of their index.
 
-    ``topk`` leaves equals in any order. One place more than asked for shows the rows that have some,
-    and only these are sorted in full.
+    ``topk`` returns ties in any order. The (k+1)-th value shows which rows have ties, and only these are
+    sorted in full.
     """
-    top, place = values.topk(min(k + 1, values.shape[1]))
+    top, index = values.topk(min(k + 1, values.shape[1]))
     tied = ((top[:, 1:] == top[:, :-1]) & (top[:, 1:] > NEVER)).any(1).nonzero().squeeze(1)
-    top, place = top[:, :k], place[:, :k]
+    top, index = top[:, :k], index[:, :k]
     if len(tied):
         ordered = values[tied].sort(dim=1, descending=True, stable=True)
-        top, place = top.clone(), place.clone()
-        top[tied], place[tied] = ordered.values[:, :k], ordered.indices[:, :k]
-    return top, place
+        top, index = top.clone(), index.clone()
+        top[tied], index[tied] = ordered.values[:, :k], ordered.indices[:, :k]
+    return top, index
 
 
 def _candidates(

@@ -1,8 +1,8 @@
 """Feature tables on disk: one Arrow file per content hash, memory-mapped when read back.
 
-The name of a file is the hash of everything that made it, so a changed setting misses and nothing
-has to be invalidated. Files are written aside and renamed, so a build that is interrupted leaves
-nothing, and of several processes that build the same table any one wins.
+The file name is the hash of all inputs, so a changed setting misses the cache and nothing has to be
+invalidated. Files are written to a temporary name and renamed: an interrupted build leaves nothing, and
+several processes may build the same table.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from qa_arch.features.template import backend_of, unlimited
 from qa_arch.types.text import QuestionSet
 
 FEATURES_VERSION = 1
-"""Part of every key: raise it when the same inputs give other features."""
+"""Part of every key; raised when the same inputs give different features."""
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ def prepare_cached(
     max_question: int = 64,
     segments: bool,
 ) -> FeatureTable:
-    """``prepare``, or what it gave before; without ``cache_dir`` nothing is kept."""
+    """``prepare`` with a cache on disk; without ``cache_dir`` nothing is cached."""
     settings: dict[str, Any] = {
         "max_length": max_length,
         "stride": stride,
@@ -62,20 +62,20 @@ def prepare_cached(
         return build()
     with unlimited(backend_of(tokenizer)) as backend:
         vocabulary = hashlib.sha256(backend.to_str().encode()).hexdigest()
-    made_of = {
+    key_parts = {
         **settings,
         "questions": questions.fingerprint,
         "tokenizer": vocabulary,
         "pad": tokenizer.pad_token_id,
-        "tokenizers": tokenizers.__version__,  # the same vocabulary may be cut otherwise by another
+        "tokenizers": tokenizers.__version__,  # versions may tokenise differently with the same vocabulary
     }
-    return cached(cache_dir, made_of, build)
+    return cached(cache_dir, key_parts, build)
 
 
 def windows_of(
     questions: QuestionSet, tokenizer: PreTrainedTokenizerBase, settings: Features, *, segments: bool
 ) -> FeatureTable:
-    """The windows of a set as a run's config asks for them, from its cache where they are there already."""
+    """Windows of a question set with the feature settings of a run's config, cached."""
     return prepare_cached(
         questions,
         tokenizer,
@@ -90,9 +90,9 @@ def windows_of(
 def cached(
     folder: str | os.PathLike[str], key_parts: Mapping[str, Any], build: Callable[[], FeatureTable]
 ) -> FeatureTable:
-    """The table that ``key_parts`` (JSON values) identify: read from ``folder``, or built and kept there.
+    """Table with the key ``key_parts`` (JSON values): read from ``folder``, or built and stored there.
 
-    A damaged file is built again. A folder that cannot be written costs the time, not the run.
+    A damaged file is rebuilt. If the folder cannot be written, the table is built without caching.
     """
     key = json.dumps({**key_parts, "version": FEATURES_VERSION}, sort_keys=True)
     path = Path(folder) / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.arrow"
@@ -105,12 +105,12 @@ def cached(
     try:
         write_with(path, lambda temporary: write(temporary, table))
     except QaArchError as error:
-        log.warning("features are not kept: %s", error)
+        log.warning("features are not cached: %s", error)
     return table
 
 
 def write(path: Path, table: FeatureTable) -> None:
-    """One record batch of one row, in which every column is a list: columns differ in length."""
+    """Write one record batch of one row; every column is a list, since columns differ in length."""
     arrays = {name: getattr(table, name) for name in array_names()}
     columns = {name: _one_row(pa.array(_storable(values))) for name, values in arrays.items()}
     columns["vocabulary"] = _one_row(pa.array(table.vocabulary, pa.large_string()))
@@ -127,14 +127,14 @@ def write(path: Path, table: FeatureTable) -> None:
 
 
 def read(path: Path) -> FeatureTable:
-    """The table in ``path``, its arrays views of the mapped file. Raises ValueError where it is damaged."""
+    """Table in ``path``; its arrays are views of the mapped file. Raises ValueError if it is damaged."""
     with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as reader:
         batch = reader.get_batch(0)
         facts = json.loads(reader.schema.metadata[b"facts"])
     arrays = {name: batch.column(name).values.to_numpy(zero_copy_only=True) for name in array_names()}
     arrays["answerable"] = arrays["answerable"].view(bool)
     if _checksum(arrays.values()) != facts.pop("checksum"):
-        raise ValueError("its checksum is not that of its content")
+        raise ValueError("its checksum does not match its content")
     template = template_from(facts.pop("template"))
     words = tuple(batch.column("vocabulary").values.to_pylist())
     return FeatureTable(template=template, vocabulary=words, **arrays, **facts)
@@ -145,7 +145,7 @@ def _one_row(values: pa.Array) -> pa.Array:
 
 
 def _storable(values: NDArray) -> NDArray:
-    """Arrow packs booleans into bits, which cannot be mapped: bytes can."""
+    """Booleans as bytes: Arrow packs booleans into bits, which cannot be mapped."""
     return values.view(np.uint8) if values.dtype == bool else values
 
 

@@ -1,4 +1,4 @@
-"""How well a perfect model could score with a tokenizer: gold answers sent through it and back."""
+"""Best possible scores with a tokenizer: gold answers widened to whole tokens and scored."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from qa_arch.types.text import QuestionSet
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """Means over the answerable questions, in percent, and what stands in the way of 100."""
+    """Means over the answerable questions, in percent, and the questions that lower them."""
 
     exact: float
     f1: float
     lost: tuple[str, ...]
-    """Ids of questions whose gold lies whole in no window; they count as answered with nothing."""
+    """Ids of questions without a window that holds the whole gold; scored with an empty answer."""
     inexact: tuple[str, ...]
-    """Ids of questions whose gold, widened to whole tokens, is no exact match any more."""
+    """Ids of questions whose gold, widened to whole tokens, is not an exact match."""
 
 
 def ceiling(questions: QuestionSet, table: FeatureTable) -> Ceiling:
-    """Score every first gold answer, widened to the tokens that ``table`` labels, as a prediction."""
+    """Scores of the first gold answers as predictions, widened to the tokens labelled in ``table``."""
     window = np.full(len(questions), -1)
     rows = np.flatnonzero(table.answerable)
-    window[table.example[rows]] = rows  # which one is all the same: each holds the same gold tokens
+    window[table.example[rows]] = rows  # any window will do: all hold the same gold tokens
     lost, inexact, exact, f1 = [], [], 0, 0.0
     answerable = [number for number, example in enumerate(questions.examples) if example.answerable]
     for number in answerable:
@@ -48,7 +48,7 @@ def ceiling(questions: QuestionSet, table: FeatureTable) -> Ceiling:
 
 
 def snapped(table: FeatureTable, row: int, context: str) -> str:
-    """Text of the tokens that are labelled as the answer of window ``row``; it must be answerable."""
+    """Text of the tokens labelled as the answer of the answerable window ``row``."""
     shift = int(table.token_start[row]) - int(table.context_at[row])
     first, last = shift + int(table.label_start[row]), shift + int(table.label_end[row])
     return context[table.char_start[first] : table.char_end[last]]

@@ -1,7 +1,7 @@
 """Word vectors from text files (GloVe, fastText, word2vec's text form).
 
-A line is a word and D numbers, parted by single spaces. The word may hold spaces itself (GloVe 840B
-has such words), so the last D fields are the vector and whatever stands before them is the word.
+A line is a word and D numbers, separated by single spaces. A word may contain spaces (as in GloVe 840B),
+so the last D fields are the vector and everything before them is the word.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from qa_arch.config.files import write_atomic
 from qa_arch.errors import DataError, UnavailableError
 from qa_arch.features.table import FeatureTable, Ints, Longs
 
-_LINES = 4096  # parsed at once
+_LINES = 4096  # per parsed block
 WORDS, MATRIX = "words.txt", "vectors.safetensors"
 """The files of saved vectors."""
 
@@ -36,7 +36,7 @@ class WordVectors:
 
     words: tuple[str, ...]
     matrix: NDArray[np.float32]
-    """(W + 1, D): row 0 is zero, for words without a vector; row i + 1 belongs to ``words[i]``."""
+    """(W + 1, D): row 0 is zero, for unknown words; row i + 1 is the vector of ``words[i]``."""
 
     @property
     def dim(self) -> int:
@@ -44,18 +44,18 @@ class WordVectors:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the words and the vectors, whatever file they came from."""
+        """SHA-256 of the words and the vectors."""
         digest = hashlib.sha256("\n".join(self.words).encode())
         digest.update(np.ascontiguousarray(self.matrix).data)
         return digest.hexdigest()
 
     def rows(self, vocabulary: Sequence[str]) -> Longs:
-        """(V,) row of each word: as it is written, else in lower case, else 0."""
-        known: dict[str, int] = {}
+        """(V,) row of each word: its exact form, else its lower-case form, else 0."""
+        row_of: dict[str, int] = {}
         for row, word in enumerate(self.words, 1):
-            known.setdefault(word, row)
-        found = (known.get(word) or known.get(word.lower(), 0) for word in vocabulary)
-        return np.fromiter(found, np.int64, len(vocabulary))
+            row_of.setdefault(word, row)
+        rows = (row_of.get(word) or row_of.get(word.lower(), 0) for word in vocabulary)
+        return np.fromiter(rows, np.int64, len(vocabulary))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write ``words.txt`` and ``vectors.safetensors`` into ``folder``, each atomically."""
@@ -63,14 +63,16 @@ class WordVectors:
         write_atomic(Path(folder) / MATRIX, save({"vectors": self.matrix}))
 
     def only(self, words: Collection[str]) -> WordVectors:
-        """The vectors that ``rows(words)`` can find, in the order of this table."""
-        wanted = {form for word in words for form in (word, word.lower())}
-        kept = [i for i, word in enumerate(self.words) if word in wanted]
-        return WordVectors(tuple(self.words[i] for i in kept), self.matrix[[0, *(i + 1 for i in kept)]])
+        """The vectors used by ``rows(words)``, in the order of this table."""
+        forms = {form for word in words for form in (word, word.lower())}
+        selected = [i for i, word in enumerate(self.words) if word in forms]
+        return WordVectors(
+            tuple(self.words[i] for i in selected), self.matrix[[0, *(i + 1 for i in selected)]]
+        )
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> WordVectors:
-        """What ``save`` wrote. Raises DataError where a file is missing or the two do not fit."""
+        """Load the files of ``save``. Raises DataError if a file is missing or the two do not match."""
         try:
             words = (Path(folder) / WORDS).read_bytes().decode().split("\n")[:-1]
             matrix = load_file(Path(folder) / MATRIX)["vectors"]
@@ -84,7 +86,7 @@ class WordVectors:
 
 
 def vector_rows(vectors: WordVectors | None, table: FeatureTable) -> Longs | None:
-    """(V,) row of each word of the table, as ``Collator`` takes them; None without word vectors."""
+    """(V,) row of each word of the table, for ``Collator``; None without word vectors."""
     return None if vectors is None else vectors.rows(table.vocabulary)
 
 
@@ -97,7 +99,7 @@ class OovRate:
 
 
 def oov_rate(table: FeatureTable, rows: Longs) -> OovRate:
-    """How many words of a table lack a vector; ``rows`` is ``WordVectors.rows(table.vocabulary)``."""
+    """Out-of-vocabulary rate of a table; ``rows`` is ``WordVectors.rows(table.vocabulary)``."""
     text = np.repeat(np.arange(len(table.text_offsets) - 1), np.diff(table.text_offsets))
     number, word = table.word_number[:-1], table.word[:-1]
     begins = (word >= 0) & np.r_[True, (text[1:] != text[:-1]) | (number[1:] != number[:-1])][: len(text)]
@@ -118,9 +120,9 @@ def read_vectors(
 ) -> WordVectors:
     """Vectors from the text file ``path``, or from a folder that ``WordVectors.save`` wrote.
 
-    ``dim`` is the width expected (default: the file's own); ``words`` keeps only those words and
-    their lower-case forms. Of a word that occurs twice the first counts. A word2vec header line is
-    passed over. ``backend="torchtext"`` reads with ``torchtext.vocab.Vectors`` (local files only).
+    ``dim`` is the expected width (default: that of the file); ``words`` selects these words and their
+    lower-case forms. The first of repeated words counts. A word2vec header line is skipped.
+    ``backend="torchtext"`` reads with ``torchtext.vocab.Vectors`` (local files only).
     Raises DataError, with the line, for a missing or empty file, a wrong width, a field that is no
     finite number or a word that is not UTF-8.
     """
@@ -140,37 +142,37 @@ def read_vectors(
 
 
 def _from_text(path: Path, dim: int | None, words: Collection[str] | None) -> WordVectors:
-    wanted = None if words is None else {form.encode() for word in words for form in (word, word.lower())}
+    forms = None if words is None else {form.encode() for word in words for form in (word, word.lower())}
     header, width = _shape(path)
-    if dim is not None and width > dim:  # else the first numbers would count as part of the word
+    if dim is not None and width > dim:  # else the first numbers would be read as part of the word
         raise DataError(f"{path}: line {header + 1}: {width} numbers where {dim} are wanted: mend glove.dim")
     width = dim or width
     seen: dict[bytes, int] = {}
     blocks: list[NDArray[np.float32]] = [np.zeros((1, width), np.float32)]
     for block in _blocks(path, header, width):
-        fresh = []
+        lines = []
         for number, word, numbers in block:
-            if word not in seen and (wanted is None or word in wanted):
+            if word not in seen and (forms is None or word in forms):
                 seen[word] = number
-                fresh.append((number, numbers))
-        if fresh:
-            blocks.append(_parse(path, fresh, width))
+                lines.append((number, numbers))
+        if lines:
+            blocks.append(_parse(path, lines, width))
     return WordVectors(tuple(_decode(path, seen)), np.concatenate(blocks))
 
 
 def _shape(path: Path) -> tuple[int, int]:
-    """(header lines, width) as the first lines of a file tell them."""
+    """(header lines, width), from the first lines of the file."""
     with path.open("rb") as file:
         lines = [line for _, line in zip(range(100), file, strict=False)]
     header = int(bool(lines) and len(fields := lines[0].split()) == 2 and all(f.isdigit() for f in fields))
     widths = [len(line.rstrip(b" \r\n").split(b" ")) - 1 for line in lines[header:] if line.strip()]
     if not widths or min(widths) < 1:
         raise DataError(f"{path}: holds no word vectors: each line must be a word and its numbers")
-    return header, min(widths)  # the least: a word may hold spaces
+    return header, min(widths)  # the minimum: a word may contain spaces
 
 
 def _blocks(path: Path, header: int, width: int) -> Iterator[list[tuple[int, bytes, bytes]]]:
-    """(line number, word, its numbers as they are written), some thousand lines at a time."""
+    """Blocks of (line number, word, unparsed numbers), up to ``_LINES`` lines each."""
     block: list[tuple[int, bytes, bytes]] = []
     with path.open("rb") as file:
         for number, raw in enumerate(file, 1):
@@ -194,10 +196,10 @@ def _blocks(path: Path, header: int, width: int) -> Iterator[list[tuple[int, byt
 
 
 def _parse(path: Path, lines: list[tuple[int, bytes]], width: int) -> NDArray[np.float32]:
-    """(lines, width) numbers; looks for the line at fault only where a block does not parse."""
+    """(lines, width) numbers; searches for the invalid line only if the block does not parse."""
     text = b" ".join(numbers for _, numbers in lines)
     with warnings.catch_warnings():
-        # Of text that is no number, older numpy warns and gives what stands before it.
+        # For invalid text, older numpy warns and returns the numbers before it.
         warnings.simplefilter("error", DeprecationWarning)
         try:
             block = np.fromstring(text, np.float32, sep=" ")
@@ -234,12 +236,14 @@ def _from_torchtext(path: Path) -> WordVectors:
         raise UnavailableError(f"torchtext cannot be imported ({error}): set glove.backend=own") from error
     https = ssl._create_default_https_context
     try:
-        # torchtext names its cache by the file's name alone, so one that is kept may be another file's.
+        # torchtext names its cache after the file name alone, so an existing cache may be of another file.
         with tempfile.TemporaryDirectory() as cache:
             read = Vectors(str(path), cache=cache)
     except (RuntimeError, OSError, ValueError, TypeError) as error:
         raise DataError(f"{path}: torchtext cannot read it ({error}): set glove.backend=own") from error
     finally:
-        ssl._create_default_https_context = https  # torchtext turns certificate checks off, for all
+        ssl._create_default_https_context = (
+            https  # torchtext turns certificate checks off for the whole process
+        )
     zero = np.zeros((1, read.dim), np.float32)
     return WordVectors(tuple(read.itos), np.concatenate([zero, read.vectors.numpy()]))

@@ -1,7 +1,7 @@
 """Example -> windows of word pieces: ``[CLS] question [SEP] part of the passage [SEP]``.
 
-The windows are those of ``tokenizer(question, context, truncation="only_second", stride=...,
-return_overflowing_tokens=True)``, but each passage is tokenised once, however many questions it has.
+The windows equal those of ``tokenizer(question, context, truncation="only_second", stride=...,
+return_overflowing_tokens=True)``, but each passage is tokenised only once for all its questions.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from qa_arch.errors import ConfigError
-from qa_arch.features.assemble import assemble
 from qa_arch.features.table import Bools, FeatureTable, Ints, Longs
 from qa_arch.features.template import backend_of, name_of, probe
 from qa_arch.features.texts import TokenColumns, tokenize
+from qa_arch.features.windows import assemble
 from qa_arch.types.text import Example, QuestionSet
 
 MOST_SPECIALS = 4
@@ -23,10 +23,10 @@ MOST_SPECIALS = 4
 
 
 def check_lengths(max_length: int, stride: int, max_question: int, specials: int = MOST_SPECIALS) -> None:
-    """Raise ConfigError where windows could not move on through a passage.
+    """Raise ConfigError if windows of these lengths (tokens) cannot advance through a passage.
 
-    ``stride`` is the overlap of neighbouring windows, as in the fast tokenizers and the common
-    scripts, not the step from one to the next; all lengths are tokens.
+    ``stride`` is the overlap of neighbouring windows, as in the fast tokenizers and the common scripts,
+    not the step between them.
     """
     if max_question < 1:
         raise ConfigError(f"features.max_question={max_question}: a question needs at least 1 token")
@@ -54,27 +54,27 @@ def prepare(
     max_question: int = 64,
     segments: bool,
 ) -> FeatureTable:
-    """Tokenise ``questions`` and cut every passage into windows of at most ``max_length`` tokens.
+    """Tokenise ``questions`` and split every passage into windows of at most ``max_length`` tokens.
 
-    ``stride`` is the overlap of neighbouring windows in tokens; questions lose leading white space
-    and whatever is beyond ``max_question`` tokens; passages are never changed. ``segments`` says
-    whether the encoder has segment ids. Raises ConfigError for lengths that do not fit together and
-    for tokenizers without offsets or whose pairs cannot be put together from their parts.
+    ``stride`` is the overlap of neighbouring windows in tokens. Questions are stripped on the left and cut
+    at ``max_question`` tokens; passages are never changed. ``segments``: the encoder has segment ids.
+    Raises ConfigError for inconsistent lengths, and for tokenizers without offsets or whose encoding of a
+    pair is not composed of its parts.
     """
     template = probe(tokenizer, segments)
     check_lengths(max_length, stride, max_question, template.specials)
     texts, question_text, context_text = _distinct(questions)
     columns = tokenize(texts, backend_of(tokenizer))
-    asked = np.diff(columns.text_offsets)[question_text]
-    question_length = np.minimum(asked, max_question).astype(np.int32)
+    full_length = np.diff(columns.text_offsets)[question_text]
+    question_length = np.minimum(full_length, max_question).astype(np.int32)
     room = max_length - template.specials - question_length
-    example, token_start, token_end = _cut(columns.text_offsets, context_text, room, stride)
+    example, token_start, token_end = _windows(columns.text_offsets, context_text, room, stride)
     context_at = (question_length + len(template.before) + len(template.between))[example]
     gold = _gold_tokens(questions, columns, context_text)
     labels = _label(gold, example, token_start, token_end, context_at)
-    found = np.zeros(len(questions), bool)
-    found[example[labels.answerable]] = True
-    asks = np.fromiter((e.answerable for e in questions.examples), bool, len(questions))
+    labelled = np.zeros(len(questions), bool)
+    labelled[example[labels.answerable]] = True
+    answerable = np.fromiter((e.answerable for e in questions.examples), bool, len(questions))
     table = FeatureTable(
         template=template,
         **{name: getattr(columns, name) for name in TokenColumns.__slots__},
@@ -87,15 +87,15 @@ def prepare(
         label_start=labels.start,
         label_end=labels.end,
         answerable=labels.answerable,
-        truncated_questions=int((asked > max_question).sum()),
-        lost_answers=int((asks & ~found).sum()),
+        truncated_questions=int((full_length > max_question).sum()),
+        lost_answers=int((answerable & ~labelled).sum()),
     )
-    _check_against(tokenizer, questions, table, max_length, stride)
+    _check_against_tokenizer(tokenizer, questions, table, max_length, stride)
     return table
 
 
 def _distinct(questions: QuestionSet) -> tuple[list[str], Ints, Ints]:
-    """The distinct texts, and for every example the number of its question and of its passage."""
+    """Distinct texts, and for every example the index of its question and of its passage."""
     texts: dict[str, int] = {}
     size = len(questions)
     context = [texts.setdefault(e.context, len(texts)) for e in questions.examples]
@@ -103,12 +103,12 @@ def _distinct(questions: QuestionSet) -> tuple[list[str], Ints, Ints]:
     return list(texts), np.fromiter(question, np.int32, size), np.fromiter(context, np.int32, size)
 
 
-def _cut(offsets: Longs, context: Ints, room: Ints, stride: int) -> tuple[Longs, Longs, Longs]:
-    """(example, token_start, token_end) of all windows: ``room`` tokens each, ``stride`` shared."""
+def _windows(offsets: Longs, context: Ints, room: Ints, stride: int) -> tuple[Longs, Longs, Longs]:
+    """(example, token_start, token_end) of all windows: ``room`` tokens each, overlapping by ``stride``."""
     begin, end = offsets[context], offsets[context + 1]
     step = room - stride
-    beyond = np.maximum(end - begin - room, 0)
-    count = 1 + -(-beyond // step)
+    excess = np.maximum(end - begin - room, 0)
+    count = 1 + -(-excess // step)
     example = np.repeat(np.arange(len(context)), count)
     nth = np.arange(len(example)) - np.repeat(np.cumsum(count) - count, count)
     token_start = begin[example] + nth * step[example]
@@ -118,8 +118,8 @@ def _cut(offsets: Longs, context: Ints, room: Ints, stride: int) -> tuple[Longs,
 def _gold_tokens(questions: QuestionSet, columns: TokenColumns, context: Ints) -> tuple[Longs, Longs]:
     """First and last token (rows of the columns) of each example's first answer; (0, -1) for none.
 
-    Snapped outward: the first token that ends after the answer begins, the last that begins before
-    it ends. Tokens of no width are left out.
+    Widened to whole tokens: the first token that ends after the answer begins, the last one that begins
+    before it ends. Tokens of zero width are ignored.
     """
     first, last = np.zeros(len(context), np.int64), np.full(len(context), -1)
     rows = np.array([i for i, e in enumerate(questions.examples) if e.answers], np.int64)
@@ -128,20 +128,20 @@ def _gold_tokens(questions: QuestionSet, columns: TokenColumns, context: Ints) -
     golds = [questions.examples[i].answers[0] for i in rows.tolist()]
     start = np.fromiter((gold.start for gold in golds), np.int64, len(golds))
     end = np.fromiter((gold.end for gold in golds), np.int64, len(golds))
-    # One character axis for all texts: text x begins at x * span, beyond the end of text x - 1.
+    # One character axis for all texts: text x begins at x * span, after the end of text x - 1.
     span = max(int(columns.char_end.max()), int(end.max())) + 1
     begin = context[rows] * np.int64(span)
     owner = np.repeat(np.arange(len(columns.text_offsets) - 1), np.diff(columns.text_offsets)) * span
-    wide = np.flatnonzero(columns.char_end > columns.char_start)
-    # Running extremes keep "first token that" and "last token that" exact even where offsets repeat
-    # or overlap, as those of one character in several byte-level pieces do.
-    token_end = np.maximum.accumulate(owner[wide] + columns.char_end[wide])
-    token_start = np.minimum.accumulate((owner[wide] + columns.char_start[wide])[::-1])[::-1]
+    visible = np.flatnonzero(columns.char_end > columns.char_start)
+    # Running extremes keep both searches exact even where offsets repeat or overlap, as for a character
+    # that is split into several byte-level pieces.
+    token_end = np.maximum.accumulate(owner[visible] + columns.char_end[visible])
+    token_start = np.minimum.accumulate((owner[visible] + columns.char_start[visible])[::-1])[::-1]
     low = np.searchsorted(token_end, begin + start, side="right")
     high = np.searchsorted(token_start, begin + end, side="left") - 1
     inside = low <= high
-    first[rows[inside]] = wide[low[inside]]
-    last[rows[inside]] = wide[high[inside]]
+    first[rows[inside]] = visible[low[inside]]
+    last[rows[inside]] = visible[high[inside]]
     return first, last
 
 
@@ -155,32 +155,32 @@ class _Labels:
 def _label(
     gold: tuple[Longs, Longs], example: Longs, token_start: Longs, token_end: Longs, context_at: Ints
 ) -> _Labels:
-    """Gold tokens on each window's own axis; a window without the whole gold has no answer."""
+    """Gold tokens on the axis of each window; a window without the whole gold is unanswerable."""
     first, last = gold[0][example], gold[1][example]
-    held = (first <= last) & (first >= token_start) & (last < token_end)
-    start = np.where(held, first - token_start + context_at, 0)
-    end = np.where(held, last - token_start + context_at, 0)
-    return _Labels(start.astype(np.int32), end.astype(np.int32), held)
+    inside = (first <= last) & (first >= token_start) & (last < token_end)
+    start = np.where(inside, first - token_start + context_at, 0)
+    end = np.where(inside, last - token_start + context_at, 0)
+    return _Labels(start.astype(np.int32), end.astype(np.int32), inside)
 
 
-def _check_against(
+def _check_against_tokenizer(
     tokenizer: PreTrainedTokenizerBase,
     questions: QuestionSet,
     table: FeatureTable,
     max_length: int,
     stride: int,
 ) -> None:
-    """Compare a few examples with the tokenizer's own pair encoding; ConfigError where they differ."""
+    """Compare a few examples with the tokenizer's own pair encoding; ConfigError if they differ."""
     counts = np.bincount(table.example, minlength=len(questions))
     chosen = {0, len(questions) - 1, int(counts.argmax())} if len(questions) else set()
     for number in sorted(chosen):
         example: Example = questions.examples[number]
         rows = np.flatnonzero(table.example == number)
         text = table.question_text[rows[0]]
-        asked = int(table.text_offsets[text + 1] - table.text_offsets[text])
-        if asked > table.question_length[rows[0]] or not (example.question.strip() and example.context):
-            continue  # the tokenizer shortens no question and makes no pair with an empty text
-        wanted = tokenizer(
+        full_length = int(table.text_offsets[text + 1] - table.text_offsets[text])
+        if full_length > table.question_length[rows[0]] or not (example.question.strip() and example.context):
+            continue  # the tokenizer does not truncate questions or pair empty texts
+        expected = tokenizer(
             example.question.lstrip(),
             example.context,
             truncation="only_second",
@@ -189,8 +189,8 @@ def _check_against(
             return_overflowing_tokens=True,
         )["input_ids"]
         window = assemble(table, rows)
-        ours = [ids[mask].tolist() for ids, mask in zip(window.ids, window.mask, strict=True)]
-        if ours != wanted:
+        assembled = [ids[mask].tolist() for ids, mask in zip(window.ids, window.mask, strict=True)]
+        if assembled != expected:
             raise ConfigError(
                 f"{name_of(tokenizer)} encodes question {example.id!r} with its passage differently from "
                 "the two alone, so windows cannot be cut: choose another encoder or report its tokenizer"

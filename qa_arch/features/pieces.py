@@ -1,4 +1,4 @@
-"""Texts -> word pieces with their offsets; runs of visible characters that repeat are cut once."""
+"""Texts -> word pieces with offsets; each distinct run of visible characters is tokenised once."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tokenizers import Tokenizer
 from qa_arch.features.table import Longs
 
 BUNDLE = 128
-"""Runs encoded as one text: a call for each costs more than the cutting."""
+"""Runs encoded as one text, because a call per run costs more than the tokenisation."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pieces:
-    """The word pieces of several texts, one text behind the other."""
+    """Word pieces of several texts, concatenated."""
 
     count: Longs
     """(X,) pieces of each text."""
@@ -29,13 +29,15 @@ class Pieces:
     """End of each piece, exclusive."""
 
 
-def cutter(backend: Tokenizer) -> Callable[[Sequence[str]], Pieces]:
-    """The fastest exact way to cut texts with ``backend``; keep it for all texts of a set."""
-    return _Runs(backend).cut if cuts_at_spaces(backend) else lambda texts: whole(texts, backend)
+def tokenize_fn(backend: Tokenizer) -> Callable[[Sequence[str]], Pieces]:
+    """Fastest exact function texts -> Pieces for ``backend``; it caches, so use it for all texts of a set."""
+    return (
+        _Runs(backend).tokenize if splits_at_spaces(backend) else lambda texts: tokenize_whole(texts, backend)
+    )
 
 
-def whole(texts: Sequence[str], backend: Tokenizer) -> Pieces:
-    """``texts`` as ``backend`` cuts them, without special tokens."""
+def tokenize_whole(texts: Sequence[str], backend: Tokenizer) -> Pieces:
+    """Pieces of ``texts`` by ``backend``, without special tokens."""
     encodings = backend.encode_batch(list(texts), add_special_tokens=False)
     count = np.fromiter(map(len, encodings), np.int64, len(encodings))
     total = int(count.sum())
@@ -45,11 +47,11 @@ def whole(texts: Sequence[str], backend: Tokenizer) -> Pieces:
     return Pieces(count, ids, offsets[:, 0], offsets[:, 1])
 
 
-def cuts_at_spaces(backend: Tokenizer) -> bool:
-    """Whether blanks and line breaks vanish and nothing on one side of them bears on the other.
+def splits_at_spaces(backend: Tokenizer) -> bool:
+    """Whether the tokenizer drops white space and tokenises the text on its two sides independently.
 
-    True of BERT's own normalizer, pre-tokenizer and WordPiece, unless a token was added that looks
-    at the white space around it or holds some.
+    True of BERT's normalizer, pre-tokenizer and WordPiece, unless an added token contains or strips white
+    space.
     """
     parts = (backend.normalizer, backend.pre_tokenizer, backend.model)
     kinds = [type(part).__name__ for part in parts]
@@ -60,55 +62,57 @@ def cuts_at_spaces(backend: Tokenizer) -> bool:
 
 
 class _Runs:
-    """Every run between two blanks met so far, with its pieces. Most of a data set is repetition."""
+    """Cache of the pieces of every run between two spaces seen so far; most runs of a data set recur."""
 
     def __init__(self, backend: Tokenizer) -> None:
         self.backend = backend
         self.number: defaultdict[str, int] = defaultdict()
         self.number.default_factory = self.number.__len__  # a new run gets the next number
-        nothing = np.zeros(0, np.int64)
-        self.met = Pieces(nothing, nothing, nothing, nothing)
+        empty = np.zeros(0, np.int64)
+        self.seen = Pieces(empty, empty, empty, empty)
 
-    def cut(self, texts: Sequence[str]) -> Pieces:
+    def tokenize(self, texts: Sequence[str]) -> Pieces:
         if not texts:
-            return whole(texts, self.backend)
-        known = len(self.number)
+            return tokenize_whole(texts, self.backend)
+        n_seen = len(self.number)
         axis = "\n".join(texts).replace("\n", " ")
         surface = axis.split(" ")
         run = np.fromiter(map(self.number.__getitem__, surface), np.int64, len(surface))
-        self._learn(list(self.number)[known:])
+        self._add(list(self.number)[n_seen:])
 
         begin = _starts(np.fromiter(map(len, surface), np.int64, len(surface)) + 1)
         base = _starts(np.fromiter(map(len, texts), np.int64, len(texts)) + 1)
         text = np.searchsorted(base, begin, side="right") - 1
-        count = self.met.count[run]
-        place = np.arange(int(count.sum())) + np.repeat(_starts(self.met.count)[run] - _starts(count), count)
+        count = self.seen.count[run]
+        source = np.arange(int(count.sum())) + np.repeat(
+            _starts(self.seen.count)[run] - _starts(count), count
+        )
         shift = np.repeat(begin - base[text], count)
         pieces = np.bincount(text, weights=count, minlength=len(texts)).astype(np.int64)
-        met = self.met
-        return Pieces(pieces, met.ids[place], met.start[place] + shift, met.end[place] + shift)
+        seen = self.seen
+        return Pieces(pieces, seen.ids[source], seen.start[source] + shift, seen.end[source] + shift)
 
-    def _learn(self, surface: list[str]) -> None:
-        """Cut new runs, many to a text, and append their pieces."""
+    def _add(self, surface: list[str]) -> None:
+        """Tokenise new runs, ``BUNDLE`` per text, and append their pieces."""
         if not surface:
             return
         bundles = [surface[at : at + BUNDLE] for at in range(0, len(surface), BUNDLE)]
-        found = whole(["\n".join(bundle) for bundle in bundles], self.backend)
+        pieces = tokenize_whole(["\n".join(bundle) for bundle in bundles], self.backend)
         length = np.fromiter(map(len, surface), np.int64, len(surface)) + 1
         base = _starts(length)
-        bundle_base = np.repeat(base[::BUNDLE], found.count)
-        run = np.searchsorted(base, bundle_base + found.start, side="right") - 1
+        bundle_base = np.repeat(base[::BUNDLE], pieces.count)
+        run = np.searchsorted(base, bundle_base + pieces.start, side="right") - 1
         within = base[run] - bundle_base
         fresh = (
             np.bincount(run, minlength=len(surface)),
-            found.ids,
-            found.start - within,
-            found.end - within,
+            pieces.ids,
+            pieces.start - within,
+            pieces.end - within,
         )
-        old = (self.met.count, self.met.ids, self.met.start, self.met.end)
-        self.met = Pieces(*(np.concatenate(pair) for pair in zip(old, fresh, strict=True)))
+        old = (self.seen.count, self.seen.ids, self.seen.start, self.seen.end)
+        self.seen = Pieces(*(np.concatenate(pair) for pair in zip(old, fresh, strict=True)))
 
 
 def _starts(lengths: Longs) -> Longs:
-    """Where each of several stretches begins when they lie end to end."""
+    """Start of each of several concatenated parts."""
     return np.cumsum(lengths) - lengths

@@ -1,7 +1,7 @@
-"""The features of a question set as flat arrays: small, memory-mappable, nothing padded.
+"""FeatureTable: the features of a question set as flat arrays, unpadded and memory-mappable.
 
-Every distinct passage and question is stored once, as a slice of the token columns; a window is a
-row that names a question, and a slice of a passage. ``assemble`` puts the two together.
+Every distinct passage and question is stored once, as a slice of the token columns. A window is a row
+that refers to a question and to a slice of a passage; ``assemble`` joins the two.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Special(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """What a tokenizer puts around a question and a passage: ``before q between c after``."""
+    """Special tokens around a question and a passage: ``before q between c after``."""
 
     before: tuple[Special, ...]
     between: tuple[Special, ...]
@@ -39,7 +39,7 @@ class Template:
 
     @property
     def specials(self) -> int:
-        """How many tokens of every window are special tokens."""
+        """Number of special tokens of a window."""
         return len(self.before) + len(self.between) + len(self.after)
 
 
@@ -47,22 +47,22 @@ class Template:
 class FeatureTable:
     """All windows of a question set. Axes: ``N`` windows, ``X`` texts, ``K`` tokens, ``V`` words.
 
-    Windows stand in the order of their examples, and of the passage within an example. The token
-    columns end with one row that belongs to no text: no width, no word. It is what -1 points at.
+    Windows are ordered by example, then by position in the passage. The token columns end with one row
+    that belongs to no text, without width and word; index -1 selects it.
     """
 
     template: Template
     vocabulary: tuple[str, ...]
-    """The V distinct words of all texts, as they are written."""
+    """The V distinct words of all texts, in their exact form."""
     folded: Ints
-    """(V,) number of each word's case-folded form: equal numbers, equal words but for case."""
+    """(V,) index of the case-folded form of each word: equal for words that differ only in case."""
 
     text_offsets: Longs
     """(X + 1,) tokens of text x are ``[text_offsets[x], text_offsets[x + 1])`` of the token columns."""
     ids: Ints
     """(K + 1,) vocabulary id of each piece."""
     char_start: Ints
-    """(K + 1,) first character of each piece in its text; white space at its edges is left out."""
+    """(K + 1,) first character of each piece in its text; without white space at its edges."""
     char_end: Ints
     """(K + 1,) end of each piece, exclusive; equal to ``char_start`` for a piece of no width."""
     word_number: Ints
@@ -77,7 +77,7 @@ class FeatureTable:
     context_text: Ints
     """(N,) text of the passage."""
     question_length: Ints
-    """(N,) tokens of the question that are used (at most ``max_question``)."""
+    """(N,) tokens of the question, at most ``max_question``."""
     token_start: Longs
     """(N,) first context token of the window, an index into the token columns."""
     token_end: Longs
@@ -90,16 +90,16 @@ class FeatureTable:
     """(N,) True where the window holds the whole gold answer."""
 
     truncated_questions: int = 0
-    """Questions that were longer than ``max_question`` tokens and lost their end."""
+    """Number of questions truncated to ``max_question`` tokens."""
     lost_answers: int = 0
-    """Answerable questions whose gold lies whole in none of their windows."""
+    """Number of answerable questions without a window that holds the whole gold."""
 
     def __len__(self) -> int:
         return len(self.example)
 
     @property
     def context_at(self) -> Ints:
-        """(N,) where the context begins on the assembled window's axis.
+        """(N,) start of the context on the axis of the assembled window.
 
         Position ``t`` of window ``n`` is token ``token_start[n] + t - context_at[n]`` of the columns.
         """
@@ -120,12 +120,12 @@ class FeatureTable:
 
 
 def array_names() -> tuple[str, ...]:
-    """The fields of FeatureTable that are arrays, in the order in which they are stored."""
-    other = {"template", "vocabulary", "truncated_questions", "lost_answers"}
-    return tuple(f.name for f in fields(FeatureTable) if f.name not in other)
+    """Array fields of FeatureTable, in storage order."""
+    not_arrays = {"template", "vocabulary", "truncated_questions", "lost_answers"}
+    return tuple(f.name for f in fields(FeatureTable) if f.name not in not_arrays)
 
 
 def template_from(record: dict[str, Any]) -> Template:
-    """A Template from ``dataclasses.asdict`` of one, read back from JSON."""
+    """Template from its ``dataclasses.asdict`` form, as read back from JSON."""
     parts = {name: tuple(Special(*pair) for pair in record[name]) for name in ("before", "between", "after")}
     return Template(**{**record, **parts})

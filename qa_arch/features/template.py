@@ -1,4 +1,4 @@
-"""Which special tokens a tokenizer puts around a pair: found by asking it, never hard-coded."""
+"""Special tokens of a tokenizer around a pair, read from an encoded pair, never hard-coded."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def name_of(tokenizer: PreTrainedTokenizerBase) -> str:
 
 @contextmanager
 def unlimited(backend: Tokenizer) -> Iterator[Tokenizer]:
-    """``backend`` without the truncation and padding that its file may ask for, put back afterwards."""
+    """``backend`` with truncation and padding switched off inside the ``with`` block."""
     truncation, padding = backend.truncation, backend.padding
     backend.no_truncation()
     backend.no_padding()
@@ -43,11 +43,11 @@ def unlimited(backend: Tokenizer) -> Iterator[Tokenizer]:
 
 
 def probe(tokenizer: PreTrainedTokenizerBase, segments: bool) -> Template:
-    """The template of ``tokenizer`` for (question, context), read off an encoded pair.
+    """Template of ``tokenizer`` for (question, context), read from an encoded pair.
 
     ``segments`` says whether the encoder has segment ids (``type_vocab_size > 1``). They are the
     template's own, or 0 up to the separator and 1 after it where the template has only zeros.
-    Raises ConfigError for a slow tokenizer, one without a padding token or with another order.
+    Raises ConfigError for a slow tokenizer, one without a padding token, or another order of the pair.
     """
     with unlimited(backend_of(tokenizer)) as backend:
         pair = backend.encode("a", "b")

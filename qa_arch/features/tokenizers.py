@@ -1,8 +1,8 @@
-"""Tokenizers of the real kinds, trained on the spot: for tiny encoders with random weights and for tests.
+"""Training of tokenizers of the common families, for small encoders with random weights and for tests.
 
-The library's WordPiece and Unigram trainers give another vocabulary in every process, its BPE trainer
-does not. So all three families of pieces take their pieces from BPE; they differ, as the real ones do, in
-how text is prepared and cut with them.
+The WordPiece and Unigram trainers of the library are not reproducible across processes, its BPE trainer
+is. So all three subword families take their vocabulary from BPE; they differ, like the published ones, in
+normalisation and segmentation.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from qa_arch.errors import ConfigError
 
 Family = Literal["wordpiece", "byte_bpe", "unigram", "words"]
 WORD = Regex(r"[\p{L}\p{M}\p{N}_]+|[^\p{L}\p{M}\p{N}_\s]")
-"""A word as ``features.words`` cuts them: a run of letters, marks and digits, or one other character."""
+"""A word as in ``features.words``: a run of letters, marks and digits, or one other character."""
 
 
 def build(family: Family, texts: Iterable[str], vocab_size: int = 1000) -> PreTrainedTokenizerFast:
-    """Train a tokenizer of ``family`` with about ``vocab_size`` pieces; the same texts give the same one.
+    """Train a tokenizer of ``family`` with about ``vocab_size`` pieces; deterministic for the same texts.
 
     ``wordpiece`` is BERT's (uncased; also DistilBERT's), ``byte_bpe`` RoBERTa's, ``unigram``
-    ALBERT's, each with its own special tokens and pair template. ``words`` gives one piece a word, the
-    most used of them, folded to lower case, with an id of their own: ``question [SEP] passage``.
+    ALBERT's, each with its own special tokens and pair template. ``words`` has one piece per word,
+    lower-cased, for the most frequent words; its template is ``question [SEP] passage``.
     """
     makers = {"wordpiece": _wordpiece, "byte_bpe": _byte_bpe, "unigram": _unigram, "words": _words}
     if family not in makers:
@@ -39,12 +39,14 @@ def build(family: Family, texts: Iterable[str], vocab_size: int = 1000) -> PreTr
 def _wordpiece(texts: list[str], size: int) -> PreTrainedTokenizerFast:
     specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     counts = _count_pieces(BertTokenizer().backend_tokenizer, texts, size)
-    # Every character in both forms, so that no word of the training texts is unknown.
+    # Every character, initial and continuing, so that no word of the training texts is unknown.
     for character in {c for piece, _ in counts for c in piece}:
         counts[character, True] += 0
         counts[character, False] += 0
     marked = Counter({piece if first else f"##{piece}": n for (piece, first), n in counts.items()})
-    pieces = _most_used(marked, size - len(specials), alone=lambda piece: len(piece.removeprefix("##")) == 1)
+    pieces = _most_frequent(
+        marked, size - len(specials), is_character=lambda piece: len(piece.removeprefix("##")) == 1
+    )
     return BertTokenizer(vocab={piece: number for number, piece in enumerate(specials + pieces)})
 
 
@@ -66,7 +68,7 @@ def _unigram(texts: list[str], size: int) -> PreTrainedTokenizerFast:
         counts[piece] += n
     for character in {c for piece in counts for c in piece}:
         counts[character] += 0
-    pieces = _most_used(counts, size - len(specials), alone=lambda piece: len(piece) == 1)
+    pieces = _most_frequent(counts, size - len(specials), is_character=lambda piece: len(piece) == 1)
     total = sum(counts.values()) + len(pieces)
     scored = [(piece, math.log((counts[piece] + 1) / total)) for piece in pieces]
     return AlbertTokenizer(vocab=[(special, 0.0) for special in specials] + scored)
@@ -74,20 +76,22 @@ def _unigram(texts: list[str], size: int) -> PreTrainedTokenizerFast:
 
 def _words(texts: list[str], size: int) -> PreTrainedTokenizerFast:
     specials = ["[PAD]", "[UNK]", "[SEP]"]
-    cut = Tokenizer(models.WordLevel({}, unk_token="[UNK]"))
-    cut.normalizer = normalizers.Lowercase()
-    cut.pre_tokenizer = pre_tokenizers.Split(WORD, behavior="removed", invert=True)
+    tokenizer = Tokenizer(models.WordLevel({}, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(WORD, behavior="removed", invert=True)
     counts: Counter[str] = Counter()
     for text in texts if size > len(specials) else ():
-        ready = cut.normalizer.normalize_str(text)
-        counts.update(word for word, _ in cut.pre_tokenizer.pre_tokenize_str(ready))
-    known = _most_used(counts, size - len(specials), alone=lambda piece: False)
-    cut.model = models.WordLevel({w: n for n, w in enumerate([*specials, *known])}, unk_token="[UNK]")
-    cut.post_processor = processors.TemplateProcessing(
+        normalised = tokenizer.normalizer.normalize_str(text)
+        counts.update(word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normalised))
+    frequent = _most_frequent(counts, size - len(specials), is_character=lambda piece: False)
+    tokenizer.model = models.WordLevel(
+        {w: n for n, w in enumerate([*specials, *frequent])}, unk_token="[UNK]"
+    )
+    tokenizer.post_processor = processors.TemplateProcessing(
         single="$A", pair="$A [SEP] $B:1", special_tokens=[("[SEP]", specials.index("[SEP]"))]
     )
     return PreTrainedTokenizerFast(
-        tokenizer_object=cut, pad_token="[PAD]", unk_token="[UNK]", sep_token="[SEP]"
+        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", sep_token="[SEP]"
     )
 
 
@@ -98,16 +102,16 @@ def _trainer(size: int, alphabet: list[str], specials: list[str]) -> trainers.Bp
 
 
 def _count_pieces(real: Tokenizer, texts: list[str], size: int) -> Counter[tuple[str, bool]]:
-    """How often BPE, on words prepared as ``real`` does, uses each (piece, at the word's beginning)."""
+    """Frequency of each (piece, is word-initial) under BPE with the normalisation of ``real``."""
     plain = Tokenizer(models.BPE())
     plain.normalizer = real.normalizer
-    # No piece joins a word to its punctuation, as in the vocabularies of the published tokenizers.
+    # Punctuation is split off words, as in the published vocabularies.
     plain.pre_tokenizer = pre_tokenizers.Sequence([real.pre_tokenizer, pre_tokenizers.Punctuation()])
     plain.train_from_iterator(texts, _trainer(size, [], []))
     words: Counter[str] = Counter()
     for text in texts:
-        ready = plain.normalizer.normalize_str(text)
-        words.update(word for word, _ in plain.pre_tokenizer.pre_tokenize_str(ready))
+        normalised = plain.normalizer.normalize_str(text)
+        words.update(word for word, _ in plain.pre_tokenizer.pre_tokenize_str(normalised))
     counts: Counter[tuple[str, bool]] = Counter()
     for word, n in words.items():
         for token in plain.model.tokenize(word):
@@ -115,8 +119,8 @@ def _count_pieces(real: Tokenizer, texts: list[str], size: int) -> Counter[tuple
     return counts
 
 
-def _most_used(counts: Counter[str], room: int, alone: Callable[[str], bool]) -> list[str]:
-    """All single characters and the most used of the other pieces, ``room`` in all, in a fixed order."""
-    characters = sorted(piece for piece in counts if alone(piece))
-    others = sorted((p for p in counts if not alone(p)), key=lambda piece: (-counts[piece], piece))
-    return characters + others[: max(0, room - len(characters))]
+def _most_frequent(counts: Counter[str], room: int, is_character: Callable[[str], bool]) -> list[str]:
+    """All single characters and the most frequent other pieces, ``room`` in total, in a fixed order."""
+    characters = sorted(piece for piece in counts if is_character(piece))
+    longer = sorted((p for p in counts if not is_character(p)), key=lambda piece: (-counts[piece], piece))
+    return characters + longer[: max(0, room - len(characters))]

@@ -13,7 +13,7 @@ import numpy as np
 from qa_arch.config.schema import Config, Glove, require_vectors
 from qa_arch.errors import ConfigError
 from qa_arch.features.glove import WordVectors, oov_rate, read_vectors
-from qa_arch.features.selection import RANDOM_DIM, random_vectors, with_buckets
+from qa_arch.features.selection_features import RANDOM_DIM, random_vectors, with_buckets
 from qa_arch.features.table import FeatureTable
 from qa_arch.types.text import SelectionSet
 

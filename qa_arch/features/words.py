@@ -1,7 +1,7 @@
-"""Words of a text, and the word that each piece belongs to.
+"""Words of texts, and the alignment of word pieces with words.
 
-A word is a run of letters, marks, digits and underscores, or one other visible character. All of it
-is done on arrays of code points, many texts at a time.
+A word is a run of letters, marks, digits and underscores, or one other visible character. Everything is
+vectorised over arrays of code points, many texts at a time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Words:
     """The words of several texts on one character axis: text x begins at ``base[x]``."""
 
     base: Longs
-    """(X + 1,) where each text begins; one line break stands between two texts."""
+    """(X + 1,) start of each text; texts are separated by one line break."""
     start: Longs
     """(W,) first character of each word."""
     end: Longs
@@ -40,15 +40,15 @@ class Words:
     first: Longs
     """(X + 1,) words of text x are ``[first[x], first[x + 1])``."""
     surface: list[str]
-    """The W words as they are written."""
+    """The W words in their exact form."""
     space: Bools
-    """True on every white space character of the axis."""
+    """True at every white space character of the axis."""
     mark: Bools
-    """True on every combining mark of the axis (accents written apart from their letter)."""
+    """True at every combining mark of the axis (decomposed accents)."""
 
 
 def split(texts: Sequence[str]) -> Words:
-    """Cut ``texts`` into words. Raises DataError for text that is not Unicode (a lone surrogate)."""
+    """Split ``texts`` into words. Raises DataError for text that is not Unicode (a lone surrogate)."""
     joined = "\n".join(texts) + "\n"
     try:
         codes = np.frombuffer(joined.encode("utf-32-le"), np.uint32)
@@ -64,9 +64,9 @@ def split(texts: Sequence[str]) -> Words:
         kinds[code] = _kind(chr(code))
     kind = kinds[codes]
 
-    # Marks count as letters: otherwise a decomposed accent would cut its word in two.
+    # Marks count as letters, else a decomposed accent would split its word.
     word, symbol = (kind == _LETTER) | (kind == _MARK), kind == _SYMBOL
-    # The axis ends with a line break, so that every word has a character after it.
+    # The axis ends with a line break, so every word is followed by a character.
     start = np.flatnonzero(symbol | (word & ~np.r_[False, word[:-1]]))
     end = np.flatnonzero(symbol | (word & ~np.r_[word[1:], False])) + 1
     base = np.r_[0, np.cumsum(np.fromiter((len(t) + 1 for t in texts), np.int64, len(texts)))]
@@ -76,11 +76,11 @@ def split(texts: Sequence[str]) -> Words:
 
 
 def fit(start: Longs, end: Longs, words: Words) -> tuple[Longs, Longs]:
-    """Fit each piece ``[start, end)`` to what it shows of its text.
+    """Offsets ``[start, end)`` of pieces without outer white space and with their combining marks.
 
-    White space is left out at its edges (pieces of nothing else get no width), and combining marks
-    that no piece covers are taken in: tokenizers that strip accents also strip them from the offsets,
-    and an answer would lose the accent of its last letter.
+    Pieces of white space alone get zero width. Combining marks that no piece covers are added to the piece
+    before them: tokenizers that strip accents exclude them from the offsets, and an answer would lose the
+    accent of its last letter.
     """
     start, end = start.copy(), end.copy()
     while (blank := (start < end) & words.space[start]).any():
@@ -95,10 +95,10 @@ def fit(start: Longs, end: Longs, words: Words) -> tuple[Longs, Longs]:
 
 
 def word_of(start: Longs, end: Longs, text: Longs, words: Words) -> Longs:
-    """Word of each piece ``[start, end)`` of text ``text``: the first that it shares a character with.
+    """Index of the word of each piece ``[start, end)`` of text ``text``: the first with a common character.
 
-    A piece that touches no word (of no width, say) goes to the nearest word of its own text; -1 where
-    the text has no words.
+    A piece without a common character (zero width) belongs to the nearest word of its text; -1 if the text
+    has no words.
     """
     if not len(words.start):
         return np.full(len(start), -1)
@@ -106,6 +106,6 @@ def word_of(start: Longs, end: Longs, text: Longs, words: Words) -> Longs:
     after = np.clip(np.searchsorted(words.end, start, side="right"), first, np.maximum(last, first))
     after = np.minimum(after, len(words.start) - 1)
     before = np.maximum(after - 1, first)
-    apart = words.start[after] >= np.maximum(end, start + 1)
-    nearer = apart & (start - words.end[before] < words.start[after] - end) & (before < after)
-    return np.where(last < first, -1, np.where(nearer, before, after))
+    separate = words.start[after] >= np.maximum(end, start + 1)
+    previous_is_nearer = separate & (start - words.end[before] < words.start[after] - end) & (before < after)
+    return np.where(last < first, -1, np.where(previous_is_nearer, before, after))

@@ -1,4 +1,4 @@
-"""Scores of predictions: the SQuAD evaluations, null margins, ranking, text metrics; no torch, no numpy.
+"""Metrics: the SQuAD evaluations, null thresholds, ranking, significance, text metrics. No torch.
 
-The libraries behind BLEU, ROUGE and METEOR load numpy; they are imported when one of these is asked for.
+The libraries behind BLEU, ROUGE and METEOR are imported on first use.
 """

@@ -1,4 +1,4 @@
-"""How well similarities tell paraphrases from other pairs."""
+"""Scores of paraphrase detection by similarity: accuracy at a threshold, and AUC."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class ParaphraseScores:
-    """In percent, but for the threshold."""
+    """Accuracy and AUC in percent."""
 
     pairs: int
     paraphrases: int
     threshold: float
-    """From this similarity on, two questions are taken for paraphrases."""
+    """Two questions of at least this similarity count as paraphrases."""
     accuracy: float
     auc: float | None
-    """How often a paraphrase is more alike than another pair, ties counted half; None for one kind alone."""
+    """P(a paraphrase is more similar than another pair), ties counted half; None without both kinds."""
     oracle_accuracy: float
-    """At the threshold that fits these labels best: a bound, not a result."""
+    """Accuracy at the best threshold for these labels: an upper bound, not a result."""
 
     def flat(self) -> dict[str, float | int | None]:
         return asdict(self)
@@ -29,30 +29,30 @@ class ParaphraseScores:
 def paraphrase_scores(
     similarities: Sequence[float], labels: Sequence[bool], threshold: float
 ) -> ParaphraseScores:
-    """``labels`` are True for paraphrases; at least one pair."""
-    scores, right = np.asarray(similarities, np.float64), np.asarray(labels, bool)
+    """Accuracy, oracle accuracy and AUC of at least one pair; ``labels`` are True for paraphrases."""
+    scores, positive = np.asarray(similarities, np.float64), np.asarray(labels, bool)
     order = np.argsort(scores, kind="stable")
-    ordered, below = scores[order], np.cumsum(~right[order])
-    # A threshold lies below all, or between two different similarities, or above all.
+    ordered, negatives_below = scores[order], np.cumsum(~positive[order])
+    # Cuts: below all similarities, between two different ones, above all.
     cuts = np.r_[0, np.flatnonzero(np.diff(ordered)) + 1, len(ordered)]
-    others, paraphrases = np.r_[0, below][cuts], np.r_[0, np.cumsum(right[order])][cuts]
-    correct = others + right.sum() - paraphrases
+    negatives, paraphrases = np.r_[0, negatives_below][cuts], np.r_[0, np.cumsum(positive[order])][cuts]
+    correct = negatives + positive.sum() - paraphrases
     return ParaphraseScores(
         pairs=len(scores),
-        paraphrases=int(right.sum()),
+        paraphrases=int(positive.sum()),
         threshold=threshold,
-        accuracy=100 * float(((scores >= threshold) == right).mean()),
-        auc=_auc(scores, right),
+        accuracy=100 * float(((scores >= threshold) == positive).mean()),
+        auc=_auc(scores, positive),
         oracle_accuracy=100 * float(correct.max()) / len(scores),
     )
 
 
-def _auc(scores: np.ndarray, right: np.ndarray) -> float | None:
+def _auc(scores: np.ndarray, positive: np.ndarray) -> float | None:
     """The Mann-Whitney statistic (Hanley & McNeil 1982)."""
-    if right.all() or not right.any():
+    if positive.all() or not positive.any():
         return None
-    _, place, count = np.unique(scores, return_inverse=True, return_counts=True)
-    rank = (np.cumsum(count) - (count - 1) / 2)[place]  # equal ones share their mean rank
-    positive = int(right.sum())
-    above = rank[right].sum() - positive * (positive + 1) / 2
-    return 100 * float(above) / (positive * (len(scores) - positive))
+    _, group, count = np.unique(scores, return_inverse=True, return_counts=True)
+    rank = (np.cumsum(count) - (count - 1) / 2)[group]  # ties share their mean rank
+    positives = int(positive.sum())
+    above = rank[positive].sum() - positives * (positives + 1) / 2
+    return 100 * float(above) / (positives * (len(scores) - positives))

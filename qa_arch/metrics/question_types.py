@@ -1,7 +1,7 @@
-"""Types of questions by rules: which question word, and what kind of answer it asks for.
+"""Question types by rules: the question word and the expected answer type.
 
-No training and no model: an axis along which errors can be counted. The answer types are the coarse
-classes of Li & Roth 2002, as far as a question word and the noun behind it give them away.
+Used to break errors down; no model is needed. The answer types are the coarse classes of Li & Roth 2002,
+as far as the question word and the noun after it determine them.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _DIRECT = {"who": "PERSON", "whom": "PERSON", "whose": "PERSON", "where": "LOCAT
 
 
 def question_word(words: Sequence[str]) -> str:
-    """The question word that asks, ``yes/no`` for a question begun by a verb, else ``other``.
+    """Question word, ``yes/no`` if the question begins with a verb, else ``other``.
 
-    The first word decides, or the one behind a preposition; else the first question word anywhere.
+    The first word decides, or the word after a preposition; else the first question word anywhere.
     """
     lower = [word.lower() for word in words]
     for word in lower[:1] + (lower[1:2] if lower[:1] and lower[0] in _PREPOSITIONS else []):
@@ -53,18 +53,18 @@ def question_type(words: Sequence[str]) -> str:
 
 
 def answer_type(words: Sequence[str]) -> str:
-    """PERSON, LOCATION, NUMBER (dates included), DESCRIPTION, YES/NO, or ENTITY for what is left."""
+    """PERSON, LOCATION, NUMBER (dates included), DESCRIPTION, YES/NO, or else ENTITY."""
     lower = [word.lower() for word in words]
-    asked = question_word(words)
-    if asked in _DIRECT:
-        return _DIRECT[asked]
-    if asked == "yes/no":
+    word = question_word(words)
+    if word in _DIRECT:
+        return _DIRECT[word]
+    if word == "yes/no":
         return "YES/NO"
-    if asked == "other":
+    if word == "other":
         return "ENTITY"
-    behind = lower[lower.index(asked) + 1 :]
-    if asked == "how":
-        return "NUMBER" if behind and behind[0] in _HOW_NUMBER else "DESCRIPTION"
-    if asked == "why":
+    following = lower[lower.index(word) + 1 :]
+    if word == "how":
+        return "NUMBER" if following and following[0] in _HOW_NUMBER else "DESCRIPTION"
+    if word == "why":
         return "DESCRIPTION"
-    return next((_NOUN[word] for word in behind[:2] if word in _NOUN), "ENTITY")
+    return next((_NOUN[word] for word in following[:2] if word in _NOUN), "ENTITY")

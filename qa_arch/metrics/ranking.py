@@ -1,7 +1,7 @@
-"""What the SQuAD 2.0 evaluation reads off questions ranked by their no-answer probability.
+"""Threshold search and average precision of the SQuAD 2.0 evaluation, over questions by null score.
 
-All take the questions most likely answerable first, as ``rank`` gives them, as parallel
-sequences. Ties keep the order of the probability file, as the official script does; its best
+All functions take parallel sequences over the questions, sorted by ``rank``: most likely answerable
+first. Ties keep the order of the probability file, as the official script does; its best
 threshold depends on that order.
 """
 
@@ -13,12 +13,12 @@ from operator import itemgetter
 
 
 def rank(probabilities: Mapping[str, float], ids: Iterable[str]) -> list[tuple[str, float]]:
-    """Id and probability of those of ``ids`` that have one, lowest first.
+    """(id, probability) of those ``ids`` that have a probability, lowest first.
 
-    NaN becomes minus infinity: like that, it lies above no threshold.
+    NaN becomes minus infinity, so that it lies above no threshold.
     """
-    known = set(ids)
-    pairs = [(id_, -inf if isnan(p) else p) for id_, p in probabilities.items() if id_ in known]
+    wanted_ids = set(ids)
+    pairs = [(id_, -inf if isnan(p) else p) for id_, p in probabilities.items() if id_ in wanted_ids]
     return sorted(pairs, key=itemgetter(1))
 
 
@@ -28,19 +28,19 @@ def best_threshold(
     abstained: Sequence[bool],
     probabilities: Sequence[float],
 ) -> tuple[float, float]:
-    """The highest mean score (percent) that a threshold reaches, and that threshold.
+    """Highest mean score (percent) over all thresholds, and its threshold.
 
-    Starts from abstaining everywhere and lets the questions answer one by one; it may stop within
-    a group of equal probabilities, which no threshold can do: the official figure is an oracle.
+    Starts with abstaining everywhere and answers the questions one after another; the best cut may lie
+    within a group of equal probabilities, which no threshold can realise: the official figure is an oracle.
     """
     score: float = len(answerable) - sum(answerable)
     best, threshold = score, 0.0
-    for value, has_answer, silent, probability in zip(
+    for value, has_answer, no_answer, probability in zip(
         values, answerable, abstained, probabilities, strict=True
     ):
         if has_answer:
             score += value
-        elif not silent:
+        elif not no_answer:
             score -= 1
         if score > best:
             best, threshold = score, probability

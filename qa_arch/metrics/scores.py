@@ -1,4 +1,4 @@
-"""The scores of one set of predictions: frozen records, all rates in percent."""
+"""Score records of a set of predictions; all rates in percent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Answering:
-    """Answer against abstain, whatever the answer says: "answered" is positive (thesis 3.1-3.4)."""
+    """Confusion matrix of answering and abstaining; "answered" is positive (thesis 3.1-3.4)."""
 
     answered_answerable: int
     answered_unanswerable: int
@@ -36,12 +36,12 @@ class Answering:
 
     @property
     def precision(self) -> float:
-        """Share of the answered questions that have an answer; 0 where none was answered."""
+        """Share of the answered questions that are answerable; 0 if none was answered."""
         return _percent(self.answered_answerable, self.answered)
 
     @property
     def recall(self) -> float:
-        """Share of the answerable questions that were answered; 0 where none is answerable."""
+        """Share of the answerable questions that were answered; 0 if none is answerable."""
         return _percent(self.answered_answerable, self.answered_answerable + self.abstained_answerable)
 
     @property
@@ -52,13 +52,13 @@ class Answering:
 
     @property
     def accuracy(self) -> float:
-        """Share of the questions where answering or abstaining was right ("AvNA")."""
+        """Share of the questions with a correct choice between answering and abstaining ("AvNA")."""
         return _percent(self.answered_answerable + self.abstained_unanswerable, self.total)
 
 
 @dataclass(frozen=True, slots=True)
 class Oracle:
-    """Scores at thresholds chosen on the scored questions themselves: bounds, not results."""
+    """Scores at thresholds fitted on the scored questions themselves: upper bounds, not results."""
 
     exact: float
     exact_threshold: float
@@ -73,7 +73,7 @@ class AveragePrecision:
     exact: float
     f1: float
     oracle: float
-    """Of an evaluation that gives every answerable question full marks."""
+    """With full marks for every answerable question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Scores:
     token_recall: float
     answering: Answering
     threshold: float
-    """A null score above it made the answer "no answer"."""
+    """Null threshold: a null score above it means "no answer"."""
     oracle: Oracle | None = None
     average_precision: AveragePrecision | None = None
 
@@ -122,5 +122,5 @@ class Scores:
         return values
 
 
-def _percent(part: int, whole: int) -> float:
-    return 100.0 * part / whole if whole else 0.0
+def _percent(part: int, total: int) -> float:
+    return 100.0 * part / total if total else 0.0

@@ -1,11 +1,11 @@
-"""How sure a difference is: intervals and tests over questions and seeds.
+"""Confidence intervals and significance tests over questions and seeds.
 
 Scores are arrays ``(R, N)``: R runs (seeds) of one system on the same N questions, on any scale.
-Questions with equal scores in all runs are interchangeable, so a resample draws how often each
-distinct column occurs (a multinomial) and not the questions one by one: the same distribution, at
-the cost of the distinct columns. Everything is seeded.
+Questions with equal scores in all runs are interchangeable, so a resample draws the counts of the
+distinct columns (a multinomial) instead of single questions: the same distribution for less work.
+Everything is seeded.
 
-A question is the unit throughout. Questions on one passage are not quite independent, so intervals
+The resampling unit is a question. Questions on the same passage are not quite independent, so intervals
 are somewhat narrower than those over passages would be.
 """
 
@@ -23,9 +23,9 @@ Scores = npt.NDArray[np.float64]
 RESAMPLES = 10_000
 LEVEL = 0.95
 _CHUNK = 4_000_000
-"""Numbers drawn at once."""
+"""Numbers drawn at a time; bounds the memory."""
 _TIE = 1e-9
-"""Means that differ by less are the same mean, added in another order."""
+"""Rounding tolerance: means that differ by less count as equal."""
 
 
 class Interval(NamedTuple):
@@ -35,10 +35,10 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """By how much system B exceeds system A, and how sure that is."""
+    """Difference of system B from system A with its interval and p-values."""
 
     delta: float
-    """Mean of B less mean of A."""
+    """Mean of B minus mean of A."""
     interval: Interval
     """Of ``delta``, by the bootstrap over questions and seeds."""
     p_bootstrap: float
@@ -46,7 +46,7 @@ class Effect:
 
 
 def mean_sd(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and sample standard deviation (n - 1); None where there is one value only."""
+    """Mean and sample standard deviation (n - 1); None for a single value."""
     array = np.asarray(values, dtype=np.float64)
     return float(array.mean()), float(array.std(ddof=1)) if len(array) > 1 else None
 
@@ -56,7 +56,7 @@ def bootstrap_interval(
 ) -> Interval:
     """Percentile interval of the mean of ``scores`` ``(R, N)`` over questions, the R runs as given.
 
-    Efron & Tibshirani 1993, chapter 13. ValueError where there is no question.
+    Efron & Tibshirani 1993, chapter 13. Raises ValueError without questions.
     """
     mean = _checked(scores).mean(0, keepdims=True)
     draws = np.concatenate(list(_resampled_means(mean, resamples, np.random.default_rng(seed))))
@@ -74,9 +74,9 @@ def effect(
     """Compare systems on the same N questions: ``a`` is ``(R, N)``, ``b`` is ``(S, N)``.
 
     ``p_bootstrap`` asks whether the systems differ beyond questions and seeds: both are resampled,
-    runs of A and of B independently, and the distribution is moved to a difference of 0 (Efron &
+    runs of A and of B independently, and the distribution is shifted to a difference of 0 (Efron &
     Tibshirani 1993, section 16.4). Deviations of a run from its system's mean are stretched by
-    sqrt(R / (R - 1)), without which a few seeds would seem to vary too little (Rao & Wu 1988). With
+    sqrt(R / (R - 1)), else few seeds would underestimate the variance (Rao & Wu 1988). With
     one run of a system its seed cannot be resampled; the p-value is then about these runs.
 
     ``p_randomisation`` asks whether these very runs differ beyond the questions: of each question
@@ -104,7 +104,7 @@ def effect(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values corrected for their number (Holm 1979), in the order given; each at most 1."""
+    """p-values with Holm's correction for multiple tests (Holm 1979), in the given order; at most 1."""
     adjusted = [0.0] * len(p_values)
     highest = 0.0
     for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
@@ -121,13 +121,13 @@ def _checked(scores: Scores) -> Scores:
 
 
 def _resampled_means(scores: Scores, resamples: int, rng: np.random.Generator) -> Iterator[Scores]:
-    """Means ``(chunk, R)`` over N questions drawn with replacement, the same ones for all runs."""
+    """Means ``(chunk, R)`` over N questions drawn with replacement, the same draw for all runs."""
     distinct, counts = np.unique(scores, axis=1, return_counts=True)
     questions = scores.shape[1]
     size = max(1, _CHUNK // len(counts))
     for first in range(0, resamples, size):
-        drawn = rng.multinomial(questions, counts / questions, size=min(size, resamples - first))
-        yield drawn @ distinct.T / questions
+        weights = rng.multinomial(questions, counts / questions, size=min(size, resamples - first))
+        yield weights @ distinct.T / questions
 
 
 def _with_seeds(means: Scores, rng: np.random.Generator) -> Scores:
@@ -141,7 +141,7 @@ def _with_seeds(means: Scores, rng: np.random.Generator) -> Scores:
 
 
 def _swapped(differences: Scores, resamples: int, rng: np.random.Generator) -> Scores:
-    """Means ``(resamples,)`` of the differences, the sign of each at random."""
+    """Means ``(resamples,)`` of the differences with random signs."""
     sizes, counts = np.unique(np.abs(differences), return_counts=True)
     means = np.empty(resamples)
     size = max(1, _CHUNK // len(counts))

@@ -1,7 +1,7 @@
 """The SQuAD 1.1 and 2.0 evaluations, equal to the official scripts to the last bit.
 
-Equality of floats is kept by adding in the order of the file, question by question, and by the
-same expressions; every question is normalised once, and everything else is read off its score.
+Floats are equal because sums run in file order over the same expressions. Every question is normalised
+once; all other figures derive from its score.
 Rajpurkar et al. 2016, section 6.1 (1.1); Rajpurkar et al. 2018, section 5.1 (2.0).
 """
 
@@ -16,20 +16,20 @@ from qa_arch.errors import DataError
 from qa_arch.metrics.ranking import average_precision, best_threshold, rank
 from qa_arch.metrics.scores import Answering, AveragePrecision, Group, Oracle, Scores
 from qa_arch.metrics.text import best_overlap, normalise
-from qa_arch.system.collector import uncollected
+from qa_arch.system.garbage import gc_disabled
 from qa_arch.types.text import Protocol, QuestionSet
 
 METRIC_VERSION = "1.0"
-"""Changes whenever a score of the same predictions could change."""
+"""Raised whenever the score of the same predictions could change."""
 
 OFFICIAL_THRESHOLD = 1.0
 """Default null threshold of the official script: no probability lies above it."""
 
 
 class QuestionScore(NamedTuple):
-    """How the predicted text of one question compares with its gold answers, each in 0..1.
+    """Scores of one question, each in 0..1.
 
-    A named tuple, as making frozen dataclasses would take a quarter of the scoring time.
+    A named tuple, since creating frozen dataclasses would take a quarter of the scoring time.
     """
 
     id: str
@@ -44,7 +44,7 @@ class QuestionScore(NamedTuple):
     kind: str | None = None
 
 
-@uncollected()
+@gc_disabled()
 def score_questions(
     questions: QuestionSet, predictions: Mapping[str, str], protocol: Protocol | None = None
 ) -> tuple[QuestionScore, ...]:
@@ -52,10 +52,10 @@ def score_questions(
 
     Args:
         questions: the gold answers.
-        predictions: id -> answer text, "" for no answer; ids of no question are passed over.
-        protocol: of ``questions`` where None.
+        predictions: id -> answer text, "" for no answer; unknown ids are ignored.
+        protocol: None takes that of ``questions``.
 
-    Raises DataError where protocol 1.1 meets a question without answers.
+    Raises DataError for a question without answers under protocol 1.1.
     """
     protocol = protocol or questions.protocol
     normal = _Normalised()
@@ -80,7 +80,7 @@ def score_questions(
 
 
 class _Normalised(dict[str, str]):
-    """Text -> normalised text; annotators agree, and systems with them, so that most texts recur."""
+    """Cache: text -> normalised text. Most gold and predicted texts occur several times."""
 
     def __missing__(self, text: str) -> str:
         normal = self[text] = normalise(text)
@@ -95,23 +95,23 @@ def aggregate(
     threshold: float = OFFICIAL_THRESHOLD,
     missing: int = 0,
 ) -> Scores:
-    """Sum question scores up to what the official evaluation reports.
+    """Aggregate question scores as the official evaluation does.
 
     Args:
         null_scores: id -> no-answer probability or null odds, for every scored question. One above
-            ``threshold`` makes the answer "no answer" (NaN never does); ``math.inf`` as threshold
-            never allows one. With them come the best thresholds and the average precisions of 2.0.
-        missing: how many questions have no prediction. They count 0 in 1.1; 2.0 leaves them out
-            of every mean (the official script fails at its HasAns or NoAns mean over them).
+            ``threshold`` means "no answer" (NaN never does; with ``math.inf`` nothing does). They also give
+            the best thresholds and the average precisions of 2.0.
+        missing: number of questions without a prediction. They count 0 in 1.1; 2.0 leaves them out of every
+            mean (where the official script fails).
 
-    Raises DataError where there is nothing to average, or a question has no null score.
+    Raises DataError without scores, or if a question has no null score.
     """
     total = len(scored) + (missing if protocol == "1.1" else 0)
     if not total:
         raise DataError("no prediction belongs to any of the questions; do predictions and data match?")
     final = scored if null_scores is None else _apply_threshold(scored, null_scores, threshold)
     mean = _mean_11 if protocol == "1.1" else _mean_20
-    everything = _group(final, total, mean)
+    overall = _group(final, total, mean)
     groups: list[Group | None] = [None, None]
     oracle = areas = None
     if protocol == "2.0":
@@ -121,8 +121,8 @@ def aggregate(
             oracle, areas = _rank_metrics(scored, null_scores)
     return Scores(
         protocol=protocol,
-        exact=everything.exact,
-        f1=everything.f1,
+        exact=overall.exact,
+        f1=overall.f1,
         total=total,
         has_answer=groups[0],
         no_answer=groups[1],
@@ -145,8 +145,8 @@ def score(
 ) -> Scores:
     """Scores of predictions that must answer every question (arguments as in ``aggregate``).
 
-    Raises DataError naming the questions without a prediction: a mean over fewer questions than
-    the set has would pass for the score of the set.
+    Raises DataError that names the questions without a prediction: a mean over fewer questions would be
+    mistaken for the score of the set.
     """
     if absent := missing_ids(questions, predictions):
         raise DataError(
@@ -163,9 +163,9 @@ def missing_ids(questions: QuestionSet, predictions: Mapping[str, object]) -> li
 
 
 def extra_ids(questions: QuestionSet, predictions: Mapping[str, object]) -> list[str]:
-    """Ids that are predicted and of no question, in the order of the predictions."""
-    known = {example.id for example in questions.examples}
-    return [id_ for id_ in predictions if id_ not in known]
+    """Predicted ids that belong to no question, in the order of the predictions."""
+    question_ids = {example.id for example in questions.examples}
+    return [id_ for id_ in predictions if id_ not in question_ids]
 
 
 Mean = Callable[[Iterable[float], int], float]
@@ -176,7 +176,7 @@ def _mean_20(values: Iterable[float], total: int) -> float:
 
 
 def _mean_11(values: Iterable[float], total: int) -> float:
-    # Added one by one as the 1.1 script does: from Python 3.12 on, sum() rounds differently.
+    # Added in sequence like the 1.1 script: from Python 3.12 on, sum() rounds differently.
     return 100.0 * reduce(add, values, 0) / total
 
 
@@ -187,7 +187,7 @@ def _group(scored: Sequence[QuestionScore], total: int, mean: Mean) -> Group:
 def _apply_threshold(
     scored: Sequence[QuestionScore], null_scores: Mapping[str, float], threshold: float
 ) -> list[QuestionScore]:
-    """The scores once every question whose null score lies above ``threshold`` is not answered."""
+    """Scores with an abstention for every null score above ``threshold``."""
     final = []
     for s in scored:
         if s.id not in null_scores:
@@ -200,22 +200,22 @@ def _apply_threshold(
 
 
 def _answering(scored: Sequence[QuestionScore], missing: int) -> Answering:
-    """Counts; a question without a prediction is one that was not answered."""
+    """Confusion matrix; a question without a prediction counts as abstained."""
     answerable = sum(s.answerable for s in scored)
     answered = sum(not s.abstained for s in scored)
-    both = sum(s.answerable and not s.abstained for s in scored)
+    answered_answerable = sum(s.answerable and not s.abstained for s in scored)
     return Answering(
-        answered_answerable=both,
-        answered_unanswerable=answered - both,
-        abstained_answerable=answerable - both + missing,
-        abstained_unanswerable=len(scored) - answerable - (answered - both),
+        answered_answerable=answered_answerable,
+        answered_unanswerable=answered - answered_answerable,
+        abstained_answerable=answerable - answered_answerable + missing,
+        abstained_unanswerable=len(scored) - answerable - (answered - answered_answerable),
     )
 
 
 def _rank_metrics(
     scored: Sequence[QuestionScore], null_scores: Mapping[str, float]
 ) -> tuple[Oracle, AveragePrecision | None]:
-    """Best thresholds and average precisions, from one sort; they use the texts as predicted."""
+    """Best thresholds and average precisions of the predicted texts, from a single sort."""
     by_id = {s.id: s for s in scored}
     pairs = rank(null_scores, by_id)
     ranked, probabilities = [by_id[id_] for id_, _ in pairs], [probability for _, probability in pairs]

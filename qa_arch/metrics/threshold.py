@@ -1,8 +1,8 @@
-"""The null margin: how much the null score must exceed the best span to mean "no answer".
+"""The null threshold (null margin): by how much the null score must exceed the best span for "no answer".
 
-Three operating points are reported, each by its name, because figures at different ones do not
-compare: ``margin_0`` (nothing fitted), ``calibrated`` (fitted on a calibration set that shares no
-article with the scored one) and ``oracle`` (fitted on the scored set itself: a bound, no result).
+Scores are reported at three operating points, which are not comparable with each other: ``margin_0``
+(nothing fitted), ``calibrated`` (fitted on a calibration split that shares no article with the scored set)
+and ``oracle`` (fitted on the scored set itself: an upper bound, not a result).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from qa_arch.metrics.squad import QuestionScore, aggregate, missing_ids, score_q
 from qa_arch.types.text import Answer, QuestionSet
 
 _TIE = 1e-9
-"""Sums of F1 that differ by less are the same sum, added in another order."""
+"""Rounding tolerance: sums of F1 that differ by less count as equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,27 +27,27 @@ class AtMargins:
     margin_0: Scores
     calibrated: Scores
     oracle: Scores
-    """``threshold`` of each is its margin."""
+    """``threshold`` of each of the three is its margin."""
 
 
 def fit_margin(null_odds: Sequence[float], f1: Sequence[float], answerable: Sequence[bool]) -> float:
-    """The margin of highest mean F1, for answers abstained from where ``null_odds > margin``.
+    """Margin of highest mean F1, when a question is abstained from where ``null_odds > margin``.
 
     Args:
-        null_odds: null score minus best span score, by question.
-        f1: F1 of the best span when it is given as the answer, in 0..1.
-        answerable: whether the question has an answer; abstaining is right where it has none.
+        null_odds: null score minus best span score, per question.
+        f1: F1 of the best span as the answer, in 0..1.
+        answerable: whether the question has an answer; else abstaining is right.
 
     Only cuts between different odds are considered. The margin lies midway between the odds on its
-    two sides, or 1 beyond the outermost. Of cuts that score the same, the one whose margin is
-    nearest 0 is taken, and of two as near the negative one. Questions with NaN or infinite odds do
-    the same at every margin and are left out; where none is left, the margin is 0.
+    two sides, or 1 beyond the outermost. Of cuts with the same score, the margin nearest 0 is taken, and
+    of two equally near ones the negative one. Questions with NaN or infinite odds behave the same at every
+    margin and are left out; without any other question the margin is 0.
     """
     rows = zip(null_odds, f1, answerable, strict=True)
     ranked = sorted((odds, value - (not has_answer)) for odds, value, has_answer in rows if isfinite(odds))
     if not ranked:
         return 0.0
-    gain = best_gain = 0.0  # of answering the questions so far over abstaining from all
+    gain = best_gain = 0.0  # over abstaining everywhere, from answering the questions so far
     lowest = ranked[0][0]
     best = min(lowest - 1, nextafter(lowest, -inf))
     following = [odds for odds, _ in ranked[1:]] + [None]
@@ -63,17 +63,17 @@ def fit_margin(null_odds: Sequence[float], f1: Sequence[float], answerable: Sequ
 
 
 def calibrate(questions: QuestionSet, answers: Sequence[Answer]) -> float:
-    """The margin of highest F1 for ``answers`` to ``questions``, a set that is not to be scored.
+    """Margin of highest F1 on a calibration split: ``questions`` and the model's ``answers``.
 
-    Raises DataError where a question has no answer record or several.
+    Raises DataError if a question has no answer record, or several.
     """
     return _fit(*_score(questions, answers))
 
 
 def at_margins(questions: QuestionSet, answers: Sequence[Answer], calibrated: float) -> AtMargins:
-    """Score ``answers`` at margin 0, at ``calibrated`` and at the margin fitted on themselves.
+    """Scores of ``answers`` at margin 0, at margin ``calibrated`` and at the oracle margin.
 
-    The texts are scored once. Raises DataError where a question has no answer record or several.
+    The texts are scored only once. Raises DataError if a question has no answer record, or several.
     """
     scored, odds = _score(questions, answers)
     margins = (0.0, calibrated, _fit(scored, odds))
@@ -81,9 +81,9 @@ def at_margins(questions: QuestionSet, answers: Sequence[Answer], calibrated: fl
 
 
 def best_texts(answers: Sequence[Answer]) -> dict[str, str]:
-    """Id -> best span whatever the null score says; "" where no span had a finite score.
+    """Id -> text of the best span, whatever the null score; "" if no span had a finite score.
 
-    Raises DataError where two answers have the same id.
+    Raises DataError if two answers have the same id.
     """
     texts = {answer.id: answer.best.text if answer.best else "" for answer in answers}
     if len(texts) < len(answers):
@@ -94,7 +94,7 @@ def best_texts(answers: Sequence[Answer]) -> dict[str, str]:
 def _score(
     questions: QuestionSet, answers: Sequence[Answer]
 ) -> tuple[tuple[QuestionScore, ...], dict[str, float]]:
-    """The scores of the best spans, and the null odds by id."""
+    """Scores of the best spans, and id -> null odds."""
     texts = best_texts(answers)
     if absent := missing_ids(questions, texts):
         named = ", ".join(absent[:5])

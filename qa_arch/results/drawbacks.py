@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from qa_arch.errors import RunError
-from qa_arch.metrics.errors import Judged
+from qa_arch.metrics.error_analysis import Judged
 from qa_arch.results.comparison import Runs, Table, comparison
 from qa_arch.results.errors import kind_name, mistakes
 from qa_arch.results.groups import group_runs

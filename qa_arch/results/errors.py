@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from qa_arch.metrics.errors import (
+from qa_arch.metrics.error_analysis import (
     SPANS,
     Boundary,
     ErrorCounts,

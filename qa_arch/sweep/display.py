@@ -1,4 +1,4 @@
-"""A sweep while it runs: a live table on a terminal, a line for each change in a log."""
+"""Progress display of a running sweep: a live table on a terminal, else one log line per change."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from qa_arch.sweep.view import line, rows, table
 
 log = logging.getLogger(__name__)
 REFRESH = 1.0
-"""Seconds between two looks at all records."""
+"""Seconds between two refreshes from the records."""
 
 
 class Display:
-    """Told of every change by ``schedule.run``."""
+    """Callback of ``schedule.run``, called on every change of a point."""
 
     def __init__(self, folder: Path, entries: Sequence[Entry], live: Live | None) -> None:
         self.folder, self.entries, self.live = folder, list(entries), live
-        self.drawn = 0.0
+        self.last_drawn = 0.0
 
     def __call__(self, changed: Entry | None) -> None:
         if self.live is None:
             if changed is not None:
                 (row,) = rows(self.folder, [changed], parent=True)
-                place = [entry.key for entry in self.entries].index(changed.key) + 1
-                log.info("[%d/%d] %s", place, len(self.entries), line(row))
-        elif changed is not None or time.monotonic() - self.drawn >= REFRESH:
+                number = [entry.key for entry in self.entries].index(changed.key) + 1
+                log.info("[%d/%d] %s", number, len(self.entries), line(row))
+        elif changed is not None or time.monotonic() - self.last_drawn >= REFRESH:
             self.draw()
 
     def draw(self) -> None:
         assert self.live is not None
         self.live.update(table(str(self.folder), rows(self.folder, self.entries, parent=True)), refresh=True)
-        self.drawn = time.monotonic()
+        self.last_drawn = time.monotonic()
 
 
 @contextmanager
 def watching(folder: Path, entries: Sequence[Entry]) -> Iterator[Any]:
-    """The display of a sweep for as long as it runs; the live table goes away at its end."""
+    """Display of a running sweep; the live table is removed at the end."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield Display(folder, entries, None)

@@ -1,4 +1,4 @@
-"""The environment of a point: ours, less what belongs to another process of another run."""
+"""Environment variables of a point: this process's, without those of other runs."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ SCRUBBED = (
     "SLURM_LOCALID",
     "SLURM_NODEID",
 )
-"""Who is which rank of what, and which wandb run: of one run, never of its neighbours.
+"""Variables of distributed training and of a single wandb run, which a point must not inherit.
 
-The user's wandb key, mode and project stay. With SLURM's task variables Lightning would take a point
-for one rank of the whole job.
+The user's wandb key, mode and project stay. With SLURM's task variables Lightning would treat a point
+as one rank of the whole job.
 """
 SCRUBBED_PREFIXES = ("TORCHELASTIC_",)
 
@@ -43,19 +43,19 @@ def point_environment(
     group: str,
     environment: Mapping[str, str] = os.environ,
 ) -> dict[str, str]:
-    """Variables for a point. ``devices``: the GPUs that it may see, None: all that we see.
+    """Variables of a point. ``devices``: the GPUs it may use; None: all that this process sees.
 
-    ``side_by_side`` points share the cores, where OMP_NUM_THREADS does not say otherwise. ``group``
-    brings the sweep's runs together in wandb.
+    The cores are split among ``side_by_side`` points unless OMP_NUM_THREADS is set. ``group`` is the wandb
+    group of the sweep's runs.
     """
-    kept = {
+    variables = {
         name: value
         for name, value in environment.items()
         if name not in SCRUBBED and not name.startswith(SCRUBBED_PREFIXES)
     }
-    kept["WANDB_RUN_GROUP"] = group
+    variables["WANDB_RUN_GROUP"] = group
     if devices is not None:
-        kept[VISIBLE] = ",".join(devices)
+        variables[VISIBLE] = ",".join(devices)
     if side_by_side > 1:
-        kept.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // side_by_side)))
-    return kept
+        variables.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // side_by_side)))
+    return variables

@@ -1,7 +1,7 @@
-"""What needs torch to be checked, for all points in one process: models' settings and devices.
+"""Checks of all points that need torch: model settings and devices.
 
-A process of its own, as the sweep's must stay free of torch: forked or not, a process that has touched a
-GPU holds some of it for as long as it lives.
+They run in a separate process, because a process that has used a GPU keeps some of its memory until it
+ends; the process of the sweep must not.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from qa_arch.errors import ConfigError, QaArchError, RunError
 from qa_arch.sweep.points import Point, title
 from qa_arch.sweep.settings import VISIBLE
 from qa_arch.system import lifeline
-from qa_arch.system.collector import uncollected
+from qa_arch.system.garbage import gc_disabled
 
 
-def check(points: Sequence[Point], trusted: Sequence[str], pool: Sequence[str] | None, here: bool) -> None:
-    """Raise ConfigError for the first point that would fail as soon as it starts.
+def check(points: Sequence[Point], trusted: Sequence[str], pool: Sequence[str] | None, local: bool) -> None:
+    """Raise ConfigError for the first point that would fail at its start.
 
-    ``trusted``: packages beside our own whose classes a config may name. ``pool``: the GPUs that are handed
-    out. ``here``: the points run on this machine; else nothing is said of devices, which another has.
+    ``trusted``: further packages whose classes a config may name. ``pool``: the GPUs assigned to points.
+    ``local``: the points run on this machine; else its devices are not checked.
     """
     if points:
-        asked = [{"title": title(point.overrides), "config": asdict(point.config)} for point in points]
-        _ask({"points": asked, "pool": pool, "here": here}, trusted)
+        described = [{"title": title(point.overrides), "config": asdict(point.config)} for point in points]
+        _run_checks({"points": described, "pool": pool, "local": local}, trusted)
 
 
 def check_pool(pool: Sequence[str]) -> None:
-    """Raise ConfigError where a device that is to be handed out is not there."""
-    _ask({"points": [], "pool": pool, "here": True}, ())
+    """Raise ConfigError if a device of the pool does not exist."""
+    _run_checks({"points": [], "pool": pool, "local": True}, ())
 
 
-def _ask(asked: Mapping[str, Any], trusted: Sequence[str]) -> None:
-    pool = asked["pool"]
+def _run_checks(request: Mapping[str, Any], trusted: Sequence[str]) -> None:
+    pool = request["pool"]
     process = lifeline.start(
         lifeline.module_command(__name__, *TRUSTED, *trusted),
         env=os.environ if pool is None else {**os.environ, VISIBLE: ",".join(pool)},
@@ -48,31 +48,33 @@ def _ask(asked: Mapping[str, Any], trusted: Sequence[str]) -> None:
         stdout=subprocess.PIPE,
         text=True,
     )
-    said, _ = process.communicate(json.dumps(asked))
+    output, _ = process.communicate(json.dumps(request))
     if process.returncode:
-        raise RunError(f"the points could not be checked (exit code {process.returncode}, said above)")
-    if problem := json.loads(said.splitlines()[-1]):
+        raise RunError(
+            f"the points could not be checked (exit code {process.returncode}, see the output above)"
+        )
+    if problem := json.loads(output.splitlines()[-1]):
         raise ConfigError(problem)
 
 
-def _first_problem(asked: Mapping[str, Any], trusted: Sequence[str]) -> str | None:
-    with uncollected():
+def _first_problem(request: Mapping[str, Any], trusted: Sequence[str]) -> str | None:
+    with gc_disabled():
         from qa_arch.models.build import check_model
         from qa_arch.nn.losses import build_loss
         from qa_arch.training.loggers import check_logger
         from qa_arch.training.machine import uses_gpu
 
-    if problem := _missing_devices(asked["pool"] or ()):
+    if problem := _missing_devices(request["pool"] or ()):
         return problem
     seen: list[Any] = []
-    for point in asked["points"]:
+    for point in request["points"]:
         config = validate(point["config"])
         facts = (config.model, config.loss, config.glove.use, config.trainer, config.logger)
         if facts in seen:
             continue
         seen.append(facts)
         try:
-            if asked["here"]:
+            if request["local"]:
                 uses_gpu(config.trainer)
             check_model(config.model, trusted, with_vectors=config.glove.use)
             build_loss(config, trusted)
@@ -83,14 +85,14 @@ def _first_problem(asked: Mapping[str, Any], trusted: Sequence[str]) -> str | No
 
 
 def _missing_devices(pool: Sequence[str]) -> str | None:
-    """A point would see nothing of a device that is not there, and train on the CPU without a word."""
+    """Message about devices that do not exist; a point would silently train on the CPU instead."""
     import torch
 
-    found = torch.cuda.device_count() if pool else 0  # up to the first that is not there
-    if found == len(pool):
+    count = torch.cuda.device_count() if pool else 0  # counts up to the first missing device
+    if count == len(pool):
         return None
     return (
-        f"sweep.devices: torch sees no device {pool[found]}; qa-arch doctor lists those that there are,"
+        f"sweep.devices: torch sees no device {pool[count]}; qa-arch doctor lists the available ones,"
         " and trainer=cpu needs none"
     )
 

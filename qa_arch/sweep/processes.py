@@ -1,4 +1,4 @@
-"""A point's processes: started as a group of their own, ended as a whole."""
+"""Process groups of points: start, interrupt, kill."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from qa_arch.sweep.state import LOG
 from qa_arch.system import lifeline
 
 GRACE = 10.0
-"""Seconds that an interrupted point has to write down that it was."""
+"""Seconds for an interrupted point to write its record."""
 REMAINS = 5.0
 """Seconds to wait for the last process of a group after its SIGKILL."""
 Process = subprocess.Popen[Any]
 
 
 def start(command: Sequence[str], folder: Path, env: Mapping[str, str], cwd: Path) -> Process:
-    """Run a point's command, which ends with this process. What it says is added to its log."""
+    """Start a point's command, which ends with this process; its output is appended to its log."""
     with (folder / LOG).open("ab") as log:
         return lifeline.start(
             command,
@@ -31,12 +31,12 @@ def start(command: Sequence[str], folder: Path, env: Mapping[str, str], cwd: Pat
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # a terminal's interrupt is for us; we pass it on
+            start_new_session=True,  # a terminal's interrupt reaches only this process, which passes it on
         )
 
 
 def has_ended(process: Process) -> bool:
-    """Whether the first process of the group has; it stays a zombie, so that its group keeps its number."""
+    """Whether the group's first process has ended; it is not reaped, so that the group id stays valid."""
     if process.returncode is not None:
         return True
     if hasattr(os, "waitid"):
@@ -45,23 +45,23 @@ def has_ended(process: Process) -> bool:
 
 
 def clear_away(process: Process) -> int:
-    """Kill what is left of the group and return the exit code of its first process."""
+    """Kill the rest of the group and return the exit code of its first process."""
     with suppress(ProcessLookupError, PermissionError):  # macOS refuses where only zombies are left
         os.killpg(process.pid, signal.SIGKILL)
     code = process.wait()
-    until = time.monotonic() + REMAINS
+    deadline = time.monotonic() + REMAINS
     with suppress(ProcessLookupError, PermissionError):
-        while time.monotonic() < until:
+        while time.monotonic() < deadline:
             os.killpg(process.pid, 0)
             time.sleep(0.02)
     return code
 
 
 def interrupt(processes: Sequence[Process]) -> None:
-    """Ask the first process of each group to stop, and wait until they have or the grace is over."""
+    """Interrupt the first process of each group and wait at most ``GRACE`` seconds for them."""
     for process in processes:
         if not has_ended(process):
             process.send_signal(signal.SIGINT)
-    until = time.monotonic() + GRACE
-    while time.monotonic() < until and not all(map(has_ended, processes)):
+    deadline = time.monotonic() + GRACE
+    while time.monotonic() < deadline and not all(map(has_ended, processes)):
         time.sleep(0.05)

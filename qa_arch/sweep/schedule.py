@@ -1,6 +1,6 @@
-"""Points side by side: started in order as devices come free, each settled when it ends.
+"""Local schedule of points: started in order as devices become free, several at a time.
 
-One thread on purpose: a point ends with the thread that started it (see ``system.lifeline``).
+Single-threaded, because a point ends with the thread that started it (see ``system.lifeline``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from qa_arch.sweep.state import LOG, TRACEBACK, Entry, Status, read_status, reco
 
 POLL = 0.1
 Command = Callable[[Path], list[str]]
-"""The command that runs the point in a folder, or goes on with it."""
+"""Command that runs or resumes the point in a folder."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Running:
     process: processes.Process
     devices: list[str]
     begun: float
-    """Seconds since the epoch: a record older than this is of an earlier attempt."""
+    """Start time (Unix seconds): an older record belongs to an earlier attempt."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ Engine = Callable[[Sequence[Entry], Plan, Callable[[Entry | None], Any]], None]
 
 
 def run(entries: Sequence[Entry], plan: Plan, watch: Callable[[Entry | None], Any]) -> None:
-    """Run every point. ``watch`` hears of each that changed its state, and of the passing time (None).
+    """Run every point. ``watch`` gets each point that changed its state, and None at intervals.
 
-    Whatever ends this, an interrupt or a fault, ends all points with it.
+    An interrupt or an error ends all points.
     """
     waiting, running = deque(entries), list[Running]()
     free = list(plan.pool or [])
@@ -90,20 +90,20 @@ def run(entries: Sequence[Entry], plan: Plan, watch: Callable[[Entry | None], An
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Take a SIGTERM and a closed terminal for an interrupt, so that points are stopped in order.
+    """Treat SIGTERM and SIGHUP as an interrupt, so that points are stopped in order.
 
-    What is ignored stays so: under nohup a sweep goes on when its terminal closes.
+    Ignored signals stay ignored: under nohup a sweep continues when its terminal closes.
     """
 
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    heard = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, interrupted) for number in heard}
+    handled = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
+    previous = {number: signal.signal(number, interrupted) for number in handled}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 
@@ -122,14 +122,14 @@ def _start(entry: Entry, devices: list[str], plan: Plan) -> Running:
 def _stop(running: Sequence[Running], watch: Callable[[Entry | None], Any]) -> None:
     try:
         processes.interrupt([point.process for point in running])
-    finally:  # a second interrupt ends the waiting
+    finally:  # also after a second interrupt
         for point in running:
             _settle(point, processes.clear_away(point.process), stopped=True)
             watch(point.entry)
 
 
 def _settle(point: Running, code: int, *, stopped: bool = False) -> Status:
-    """Write down how a point ended: its record's word where it has one of this attempt."""
+    """Write the final status of a point: that of its record if this attempt wrote one."""
     status = replace(read_status(point.folder), ended=provenance.now())
     record = record_of(point.folder)
     fresh = record is not None and (point.folder / RECORD).stat().st_mtime >= point.begun
@@ -140,9 +140,9 @@ def _settle(point: Running, code: int, *, stopped: bool = False) -> Status:
     elif record is not None and fresh and record.status in ("oom", "failed", "killed"):
         status = replace(status, status=record.status, error=record.error)
     elif code < 0:
-        said = f"killed by {signal.Signals(-code).name}"
-        hint = " (the kernel does that where memory runs out)" if -code == signal.SIGKILL else ""
-        status = replace(status, status="killed", error=said + hint)
+        message = f"killed by {signal.Signals(-code).name}"
+        hint = " (by the kernel if the machine ran out of memory)" if -code == signal.SIGKILL else ""
+        status = replace(status, status="killed", error=message + hint)
     else:
         lines = _tail(point.folder / LOG)
         write_atomic(point.folder / TRACEBACK, "\n".join(lines) + "\n")
@@ -152,7 +152,7 @@ def _settle(point: Running, code: int, *, stopped: bool = False) -> Status:
 
 
 def _tail(path: Path, lines: int = 60) -> list[str]:
-    """The last lines of a log that are not blank."""
+    """Last non-blank lines of a log."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - 100_000))
         text = file.read().decode("utf-8", errors="replace")

@@ -1,7 +1,7 @@
-"""A search by Optuna: which points a sweep tries next, by how those before did on calibration.
+"""Hyper-parameter search by Optuna: the next points of a sweep, from the calibration scores so far.
 
-The study is a journal file in the sweep's folder. A search that was interrupted goes on with the points
-that it had asked for and not heard of; a larger ``trials`` makes it longer.
+The study is a journal file in the sweep's folder. An interrupted search continues with its unfinished
+points; a larger ``trials`` extends it.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.errors import ConfigError, UnavailableError
-from qa_arch.sweep.carry_out import PointError
+from qa_arch.sweep.runner import PointError
 from qa_arch.sweep.state import MANIFEST, STUDY
 
 log = logging.getLogger(__name__)
 NAME = "calibration"
 Launch = Callable[[list[list[str]]], Sequence[Any]]
-"""Runs points, given as overrides; each result has a ``return_value``, which raises where there is none."""
+"""Runs points, given as overrides; each result has a ``return_value``, which raises if there is none."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One of several values, as they are written on the command line."""
+    """Categorical dimension: its values as written on the command line."""
 
     words: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Between:
-    """A number from ``low`` to ``high``, both included; a whole one where both are whole."""
+    """Numeric dimension from ``low`` to ``high``, inclusive; an integer if both are integers."""
 
     low: int | float
     high: int | float
@@ -46,10 +46,10 @@ Space = Mapping[str, Choice | Between]
 def search(
     folder: Path, space: Space, launch: Launch, *, trials: int, at_a_time: int, seed: int, dry: bool
 ) -> dict[str, Any] | None:
-    """Try points until ``trials`` have ended, those of earlier calls included; the best one's settings.
+    """Run points until ``trials`` have ended, earlier calls included; settings of the best point.
 
-    Calibration F1 is maximised; dev is not looked at. A point without a value (failed, out of memory) counts
-    as tried. ``dry``: the points are asked for, and nothing is written.
+    Maximises calibration F1; dev is not used. A point without a value (failed, out of memory) counts as a
+    trial. ``dry``: points are sampled, but nothing is written.
     """
     if not space:
         raise ConfigError(
@@ -61,10 +61,10 @@ def search(
     study = _study(folder, seed, dry=dry)
     try:
         _require_same_space(study, space, folder)
-        for asked in iter(lambda: _next(study, space, trials, at_a_time), []):
-            _try(study, asked, launch)
+        for batch in iter(lambda: _next(study, space, trials, at_a_time), []):
+            _try(study, batch, launch)
     except BaseException:
-        if not begun and not dry and not (folder / MANIFEST).is_file():  # no point was ever accepted
+        if not begun and not dry and not (folder / MANIFEST).is_file():  # no point was accepted
             (folder / STUDY).unlink(missing_ok=True)
         raise
     return _best(study)
@@ -83,10 +83,10 @@ def _study(folder: Path, seed: int, *, dry: bool) -> Any:
         folder.mkdir(parents=True, exist_ok=True)
         storage = JournalStorage(JournalFileBackend(str(folder / STUDY)))
     study = optuna.create_study(storage=storage, study_name=NAME, direction="maximize", load_if_exists=True)
-    if dry and storage is not None:  # the same past, and a future that is forgotten
+    if dry and storage is not None:  # same past trials; new ones stay in memory
         past, study = study, optuna.create_study(direction="maximize")
         study.add_trials(past.trials)
-    # The number of trials is in the seed: a sampler that begins anew must not draw the first points again.
+    # The number of trials is part of the seed, so that a new sampler does not draw the first points again.
     study.sampler = optuna.samplers.TPESampler(seed=seed + len(study.trials))
     return study
 
@@ -100,14 +100,14 @@ def _require_same_space(study: Any, space: Space, folder: Path) -> None:
 
 
 def _next(study: Any, space: Space, trials: int, at_a_time: int) -> list[Any]:
-    """The trials to run now: those that were left in the middle come first."""
+    """Trials to run next; interrupted ones come first."""
     from optuna.trial import TrialState
 
     ended = sum(trial.state.is_finished() for trial in study.trials)
-    left = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+    interrupted = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
     count = min(at_a_time, trials - ended)
-    if left or count < 1:
-        return list(left[:at_a_time]) if count >= 1 else []
+    if interrupted or count < 1:
+        return list(interrupted[:at_a_time]) if count >= 1 else []
     distributions = {name: _distribution(dimension) for name, dimension in space.items()}
     try:
         return [study.ask(distributions) for _ in range(count)]
@@ -118,14 +118,14 @@ def _next(study: Any, space: Space, trials: int, at_a_time: int) -> list[Any]:
         ) from error
 
 
-def _try(study: Any, asked: Sequence[Any], launch: Launch) -> None:
-    """Run the points of some trials, each point once, and tell the study how they did."""
+def _try(study: Any, batch: Sequence[Any], launch: Launch) -> None:
+    """Run the points of ``batch``, each distinct point once, and report their values to the study."""
     from optuna.trial import TrialState
 
-    points = [[f"{name}={value}" for name, value in trial.params.items()] for trial in asked]
-    once = [point for n, point in enumerate(points) if point not in points[:n]]
-    values = dict(zip(map(tuple, once), map(_value, launch(once)), strict=True))
-    for trial, point in zip(asked, points, strict=True):
+    points = [[f"{name}={value}" for name, value in trial.params.items()] for trial in batch]
+    distinct = [point for n, point in enumerate(points) if point not in points[:n]]
+    values = dict(zip(map(tuple, distinct), map(_value, launch(distinct)), strict=True))
+    for trial, point in zip(batch, points, strict=True):
         value = values[tuple(point)]
         if value is None:
             study.tell(trial.number, state=TrialState.FAIL)
@@ -149,12 +149,12 @@ def _value(returned: Any) -> float | None:
 def _best(study: Any) -> dict[str, Any] | None:
     from optuna.trial import TrialState
 
-    done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    if not done:
+    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    if not complete:
         return None
-    best = max(done, key=lambda trial: trial.value)
-    said = " ".join(f"{name}={value}" for name, value in best.params.items())
-    log.info("the best of %d: %.2f on calibration with %s", len(done), best.value, said)
+    best = max(complete, key=lambda trial: trial.value)
+    settings = " ".join(f"{name}={value}" for name, value in best.params.items())
+    log.info("best of %d points: %.2f on calibration with %s", len(complete), best.value, settings)
     return dict(best.params)
 
 

@@ -1,4 +1,4 @@
-"""How a sweep is carried out: the ``sweep`` section of the config, which no result depends on."""
+"""Execution settings of a sweep: the ``sweep`` section of the config, which does not affect results."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 @dataclass(frozen=True)
 class Settings:
-    """Whether points run side by side, on what, and where the sweep is kept."""
+    """Folder, parallelism and devices of a sweep."""
 
     folder: str | None = None
-    """None: below ``runs_dir/name``, named by what is fixed and which settings are swept."""
+    """None: below ``runs_dir/name``, named after the fixed and the swept settings."""
     n_jobs: Annotated[int, Range(1)] | None = None
-    """Points that run at the same time; None: as many as the devices allow, without devices one."""
+    """Points that run in parallel; None: as many as the devices allow, 1 without devices."""
     devices: list[int | str] | None = None
-    """GPUs to hand out to points; None: every point sees what this process sees."""
+    """GPUs to assign to points; None: every point sees those of this process."""
     fail_fast: bool = False
-    """Stop everything at the first point that fails (an out-of-memory is a result and stops nothing)."""
+    """Stop at the first failed point (an out-of-memory error is a result and does not stop the sweep)."""
 
 
 def read_settings(raw: Mapping[str, Any]) -> Settings:
-    """The checked settings; ConfigError names the dotted key."""
+    """Validated settings; ConfigError names the dotted key."""
     settings = read(Settings, raw, "sweep")
     devices = settings.devices
     if devices is not None and (not devices or len(set(map(str, devices))) < len(devices)):
@@ -37,7 +37,7 @@ def read_settings(raw: Mapping[str, Any]) -> Settings:
 
 
 def device_pool(settings: Settings, environment: Mapping[str, str] = os.environ) -> list[str] | None:
-    """The devices as CUDA_VISIBLE_DEVICES names them; numbers count within what is visible already."""
+    """Devices as CUDA_VISIBLE_DEVICES names them; numbers index the devices that are already visible."""
     if settings.devices is None:
         return None
     visible = environment.get(VISIBLE)

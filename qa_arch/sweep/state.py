@@ -1,8 +1,8 @@
-"""What a sweep leaves on disk: its manifest, and for each point how far it came.
+"""Files of a sweep: the manifest, and the status of each point.
 
-``sweep.json`` names the points. Each has a folder, an ordinary run folder, with ``status.json`` beside
-the record. Who reads a status does not take its word: a point is ``running`` while its lock is held, and
-``ok`` when its record is.
+``sweep.json`` lists the points. Each has an ordinary run folder with a ``status.json`` beside the record.
+A stored status may be outdated: a point is ``running`` while its lock is held, and ``ok`` when its
+record is.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ LOG = "log.txt"
 CONFIG = "config.yaml"
 TRACEBACK = "traceback.txt"
 STUDY = "study.journal"
-"""What Optuna asked for and was told, where it chose the points."""
+"""Optuna's journal, if Optuna chose the points."""
 State = Literal["queued", "running", "ok", "oom", "failed", "killed"]
 RESULTS = ("ok", "oom")
-"""States that are results: nothing is run again for them unless it is asked for."""
+"""States that are results: such points run again only on request."""
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A point as the manifest knows it; ``name`` is its folder."""
+    """A point in the manifest; ``name`` is its folder."""
 
     name: str
     key: str
@@ -45,14 +45,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A sweep: what is fixed, what is swept, and every point that was ever asked for."""
+    """A sweep: fixed overrides, swept settings, and every point requested so far."""
 
     fixed: list[str]
     """Overrides that all points share, and the names of the swept settings."""
     swept: list[str]
     created: str
     cwd: str
-    """Relative paths in the configs count from here."""
+    """Base folder of relative paths in the configs."""
     trusted: list[str]
     settings: dict[str, Any]
     points: list[Entry] = field(default_factory=list)
@@ -60,15 +60,15 @@ class Manifest:
     schema: int = SCHEMA_VERSION
 
     def continued_by(self, other: Manifest) -> bool:
-        """Whether ``other`` is this sweep again, or this sweep with more points."""
+        """Whether ``other`` is the same sweep, possibly with more points."""
         if (self.fixed, self.swept) == (other.fixed, other.swept):
             return True
         return {point.key for point in self.points} <= {point.key for point in other.points}
 
     def with_points(self, entries: Sequence[Entry]) -> Manifest:
-        """The sweep with what ``entries`` adds to it."""
-        known = {point.key for point in self.points}
-        return replace(self, points=[*self.points, *(new for new in entries if new.key not in known)])
+        """This sweep with the points of ``entries`` that it does not have yet."""
+        keys = {point.key for point in self.points}
+        return replace(self, points=[*self.points, *(entry for entry in entries if entry.key not in keys)])
 
     def write(self, folder: Path) -> None:
         write_json(folder / MANIFEST, asdict(self))
@@ -76,7 +76,7 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Status:
-    """How far a point came."""
+    """Status of a point."""
 
     status: State = "queued"
     attempts: int = 0
@@ -84,14 +84,14 @@ class Status:
     ended: str | None = None
     error: str | None = None
     commit: str | None = None
-    """The code of its last attempt."""
+    """Commit of its last attempt."""
 
     def write(self, folder: Path) -> None:
         write_json(folder / STATUS, asdict(self))
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The sweep in ``folder``; RunError where there is none that can be read."""
+    """Manifest of the sweep in ``folder``; RunError if it is missing or unreadable."""
     path = folder / MANIFEST
     if not path.is_file():
         raise RunError(f"{folder}: holds no sweep ({MANIFEST} is missing); give the folder of one")
@@ -103,7 +103,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def read_status(folder: Path) -> Status:
-    """What ``status.json`` says, whether or not it still holds."""
+    """Stored status of a point, which may be outdated."""
     path = folder / STATUS
     if not path.is_file():
         return Status()
@@ -113,8 +113,8 @@ def read_status(folder: Path) -> Status:
     return status
 
 
-def believed(folder: Path, *, parent: bool) -> Status:
-    """How a point stands. ``parent``: the sweep's own process lives, and writes down how its points end."""
+def actual_status(folder: Path, *, parent: bool) -> Status:
+    """Actual status of a point. ``parent``: the process of the sweep is alive and writes the final status."""
     status = read_status(folder)
     if lock.holder(folder):
         return replace(status, status="running", error=None)
@@ -129,13 +129,13 @@ def believed(folder: Path, *, parent: bool) -> Status:
 
 
 def record_of(folder: Path) -> RunRecord | None:
-    """The run's record, if there is one yet."""
+    """Record of the run, None before there is one."""
     return read_record(folder) if (folder / RECORD).is_file() else None
 
 
 def value_of(record: RunRecord | None) -> float | None:
-    """What a sweeper optimises, on calibration: F1 at the margin fitted there (without a null: F1), or the
-    top-1 accuracy of answer selection; None before it is known."""
+    """Objective of a sweeper, on calibration: F1 at the fitted margin (F1 without a null score), or top-1
+    accuracy of answer selection; None before it is known."""
     calibration = record.scores.get("calibration") if record is not None else None
     if not calibration:
         return None
@@ -154,8 +154,8 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _build(kind: type[T], raw: Any, path: Path) -> T:
-    known = {f.name for f in fields(kind)}  # type: ignore[arg-type]
+    names = {f.name for f in fields(kind)}  # type: ignore[arg-type]
     try:
-        return kind(**{key: value for key, value in raw.items() if key in known})
+        return kind(**{key: value for key, value in raw.items() if key in names})
     except (AttributeError, TypeError) as error:
-        raise RunError(f"{path}: not what this version writes ({error})") from error
+        raise RunError(f"{path}: has another format than this version writes ({error})") from error

@@ -1,7 +1,7 @@
-"""Points as jobs of a cluster (submitit): each job runs one point as the local schedule does, where it is.
+"""Points as cluster jobs through submitit: each job runs one point with the local schedule of its machine.
 
-The sweep's folder lies on a file system that all machines see: what a point leaves there is all that the
-sweep's own process learns of it.
+The sweep's folder must lie on a shared file system: the process of the sweep only sees the files that
+a point writes there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from qa_arch.errors import ConfigError
 from qa_arch.results import provenance
 from qa_arch.sweep import schedule
 from qa_arch.sweep.settings import Settings
-from qa_arch.sweep.state import RESULTS, Entry, believed
+from qa_arch.sweep.state import RESULTS, Entry, actual_status
 from qa_arch.system import lock
 
 Cluster = Literal["local", "slurm"]
@@ -25,34 +25,34 @@ SHARED = (
     *("name", "timeout_min", "cpus_per_task", "gpus_per_node", "tasks_per_node", "mem_gb", "nodes"),
     "stderr_to_stdout",
 )
-"""Parameters that submitit knows of every cluster; all others are given to one by its name."""
+"""Parameters that submitit shares between clusters; all others take the cluster's name as a prefix."""
 AT_BEGIN = "max_num_timeout"
 FOLDER = "submitit"
-"""The folder, in the sweep's, for submitit's own files and logs, one for each job."""
+"""Subfolder of the sweep for submitit's files and logs, one folder per job."""
 POLL = 0.5
 
 
 @dataclass(frozen=True)
 class Job:
-    """One point, as it is sent to another machine."""
+    """One point as a job on another machine."""
 
     entry: Entry
     plan: schedule.Plan
 
     def __call__(self) -> None:
         folder = self.plan.folder / self.entry.name
-        if believed(folder, parent=False).status not in RESULTS and not lock.holder(folder):
+        if actual_status(folder, parent=False).status not in RESULTS and not lock.holder(folder):
             schedule.run([self.entry], self.plan, lambda _: None)
 
     def checkpoint(self) -> Any:
-        """What submitit queues when the job's time is up or its machine is wanted: the point goes on."""
+        """Job that submitit queues after a timeout or pre-emption: the point is resumed."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)
 
 
 def engine(cluster: Cluster, parameters: Mapping[str, Any], settings: Settings) -> schedule.Engine:
-    """Runs points through submitit. ``parameters``: the section ``hydra.launcher`` of its Hydra plugin."""
+    """Engine that runs points through submitit. ``parameters``: the section ``hydra.launcher``."""
     for key in ("nodes", "tasks_per_node"):
         if parameters.get(key, 1) != 1:
             raise ConfigError(
@@ -68,7 +68,7 @@ def engine(cluster: Cluster, parameters: Mapping[str, Any], settings: Settings) 
 
 
 def require(cluster: Cluster) -> None:
-    """Raise ConfigError, before a file is written, where this machine cannot hand jobs to the cluster."""
+    """Raise ConfigError, before a file is written, if this machine cannot submit jobs to the cluster."""
     if cluster == "slurm" and shutil.which("srun") is None:
         raise ConfigError(
             "hydra/launcher=submitit_slurm: there is no srun on this machine; give the command on a login"
@@ -85,19 +85,19 @@ def run(
     parameters: Mapping[str, Any],
     at_a_time: int | None = None,
 ) -> None:
-    """Submit every point and wait for all. Whatever ends the waiting cancels the jobs.
+    """Submit every point and wait for all; an interrupt or an error cancels the jobs.
 
-    Where this process is killed, jobs that a cluster has taken go on, and leave their results.
+    If this process is killed, jobs on a cluster continue and write their results.
     """
     executor = _executor(plan, cluster, parameters, at_a_time)
-    # A plan of one job at a time: the machine of a job has one point.
-    alone = replace(plan, jobs=1, pool=None)
+    # The plan of a job: it runs a single point.
+    job_plan = replace(plan, jobs=1, pool=None)
     waiting, running = list(entries), dict[str, tuple[Entry, Any]]()
     free = at_a_time if at_a_time and cluster == "local" else len(waiting)
     try:
         while waiting or running:
-            now, waiting = waiting[: free - len(running)], waiting[free - len(running) :]
-            running |= _submit(executor, now, alone)
+            batch, waiting = waiting[: free - len(running)], waiting[free - len(running) :]
+            running |= _submit(executor, batch, job_plan)
             for entry, job in [pair for pair in running.values() if pair[1].done()]:
                 del running[entry.key]
                 status = _settle(entry, job, plan)
@@ -117,14 +117,14 @@ def _executor(
 ) -> Any:
     import submitit
 
-    given = {key: value for key, value in parameters.items() if value is not None}
+    settings = {key: value for key, value in parameters.items() if value is not None}
     if at_a_time and cluster == "slurm":
-        given["array_parallelism"] = at_a_time
-    begin = {f"{cluster}_{AT_BEGIN}": given.pop(AT_BEGIN)} if AT_BEGIN in given else {}
+        settings["array_parallelism"] = at_a_time
+    begin = {f"{cluster}_{AT_BEGIN}": settings.pop(AT_BEGIN)} if AT_BEGIN in settings else {}
     try:
         executor = submitit.AutoExecutor(plan.folder / FOLDER / "%j", cluster=cluster, **begin)
         executor.update_parameters(
-            **{key if key in SHARED else f"{cluster}_{key}": value for key, value in given.items()}
+            **{key if key in SHARED else f"{cluster}_{key}": value for key, value in settings.items()}
         )
     except (AssertionError, NameError, RuntimeError, TypeError, ValueError) as error:
         raise ConfigError(f"hydra/launcher=submitit_{cluster}: {' '.join(str(error).split())}") from error
@@ -140,16 +140,16 @@ def _submit(executor: Any, entries: Sequence[Entry], plan: schedule.Plan) -> dic
 
 
 def _settle(entry: Entry, job: Any, plan: schedule.Plan) -> str:
-    """The point's state; one whose job ended in an error before the point began has failed."""
+    """State of the point; ``failed`` if its job ended with an error before the point started."""
     folder = plan.folder / entry.name
-    status = believed(folder, parent=False)
+    status = actual_status(folder, parent=False)
     if status.status == "queued" and (failure := job.exception()):
-        said = " ".join(str(failure).split())[:200]
+        message = " ".join(str(failure).split())[:200]
         status = replace(
             status,
             status="failed",
             ended=provenance.now(),
-            error=f"its job did not begin it ({said}); see {plan.folder / FOLDER / str(job.job_id)}",
+            error=f"its job did not start it ({message}); see {plan.folder / FOLDER / str(job.job_id)}",
         )
         status.write(folder)
     return status.status

@@ -1,17 +1,16 @@
-"""A sweep as it stands, for people and for programs."""
+"""Status of a sweep: one row per point, as a table, a log line or JSON."""
 
 from __future__ import annotations
 
 import datetime
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from qa_arch.sweep.points import title
-from qa_arch.sweep.remedy import remedy
-from qa_arch.sweep.state import Entry, believed, record_of, value_of
+from qa_arch.sweep.state import Entry, actual_status, record_of, value_of
 
 STYLES = {"ok": "green", "running": "cyan", "oom": "yellow", "failed": "red", "killed": "magenta"}
 LEGEND = ("ok", "running", "queued", "oom", "failed", "killed")
@@ -40,12 +39,12 @@ class Row:
 
 
 def rows(folder: Path, entries: Sequence[Entry], *, parent: bool) -> list[Row]:
-    """The points in order. ``parent``: the sweep's own process lives."""
+    """Status rows of the points. ``parent``: the process of the sweep is alive."""
     return [_row(folder / entry.name, entry, parent=parent) for entry in entries]
 
 
 def _row(folder: Path, entry: Entry, *, parent: bool) -> Row:
-    status = believed(folder, parent=parent)
+    status = actual_status(folder, parent=parent)
     record = record_of(folder)
     epochs = record.epochs if record else []
     f1 = value_of(record)
@@ -62,73 +61,90 @@ def _row(folder: Path, entry: Entry, *, parent: bool) -> Row:
         attempts=status.attempts,
         commit=status.commit,
         error=status.error,
-        remedy=remedy(record.config) if record and status.status == "oom" else None,
+        remedy=oom_remedy(record.config) if record and status.status == "oom" else None,
         folder=str(folder),
     )
 
 
-def counts(shown: Sequence[Row]) -> str:
+def oom_remedy(config: Mapping[str, Any]) -> str:
+    """Overrides that need less memory and keep the global batch size, the cheapest first."""
+    trainer = config["trainer"]
+    batch, accumulate = trainer["batch_size"], trainer["accumulate"]
+    tries = []
+    if trainer.get("token_budget"):
+        budget = trainer["token_budget"] // 2
+        tries.append(f"trainer.token_budget={budget} trainer.accumulate={2 * accumulate}")
+    elif parts := next((n for n in range(2, batch + 1) if batch % n == 0), None):
+        tries.append(f"trainer.batch_size={batch // parts} trainer.accumulate={accumulate * parts}")
+    if not trainer["gradient_checkpointing"]:
+        tries.append("trainer.gradient_checkpointing=true")
+    if trainer["precision"] == "fp32":
+        tries.append("trainer.precision=bf16")
+    return " or ".join(tries) or "a shorter features.max_length or a smaller encoder"
+
+
+def counts(rows: Sequence[Row]) -> str:
     """``6 points: 4 ok, 1 oom, 1 failed``."""
-    found = Counter(row.status for row in shown)
-    said = ", ".join(f"{found[status]} {status}" for status in LEGEND if found[status])
-    return f"{len(shown)} point{'s' * (len(shown) != 1)}: {said}"
+    counted = Counter(row.status for row in rows)
+    parts = ", ".join(f"{counted[status]} {status}" for status in LEGEND if counted[status])
+    return f"{len(rows)} point{'s' * (len(rows) != 1)}: {parts}"
 
 
-def as_dict(folder: Path, shown: Sequence[Row]) -> dict[str, Any]:
-    """For programs: the counts by status and every row."""
+def as_dict(folder: Path, rows: Sequence[Row]) -> dict[str, Any]:
+    """JSON form: counts by status, and every row."""
     return {
         "sweep": str(folder),
-        "counts": dict(Counter(row.status for row in shown)),
-        "points": [asdict(row) for row in shown],
+        "counts": dict(Counter(row.status for row in rows)),
+        "points": [asdict(row) for row in rows],
     }
 
 
-def table(heading: str, shown: Sequence[Row]) -> Any:
-    """A rich table; notes and attempts are left out where there is nothing to tell."""
+def table(heading: str, rows: Sequence[Row]) -> Any:
+    """Rich table of the points, without empty columns for notes and attempts."""
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(title=Text(heading), title_justify="left", caption=counts(shown), caption_justify="left")
-    drawn.add_column("point", overflow="fold")
-    drawn.add_column("status", no_wrap=True)
-    again = any(row.attempts > 1 for row in shown)
-    for name in (*(["attempts"] if again else []), "epoch", "F1", "time", "MiB"):
-        drawn.add_column(name, justify="right", no_wrap=True)
-    noted = any(row.note for row in shown)
-    if noted:
-        drawn.add_column("note", overflow="fold")
-    for row in shown:
+    grid = Table(title=Text(heading), title_justify="left", caption=counts(rows), caption_justify="left")
+    grid.add_column("point", overflow="fold")
+    grid.add_column("status", no_wrap=True)
+    retried = any(row.attempts > 1 for row in rows)
+    for name in (*(["attempts"] if retried else []), "epoch", "F1", "time", "MiB"):
+        grid.add_column(name, justify="right", no_wrap=True)
+    has_notes = any(row.note for row in rows)
+    if has_notes:
+        grid.add_column("note", overflow="fold")
+    for row in rows:
         memory = f"{row.memory_mb:,.0f}" if row.memory_mb else ""
-        drawn.add_row(
+        grid.add_row(
             Text(row.point),
             Text(row.status, STYLES.get(row.status, "")),
-            *([str(row.attempts or "")] if again else []),
+            *([str(row.attempts or "")] if retried else []),
             f"{row.epoch}/{row.epochs}" if row.epochs else "",
             f"{row.f1:.1f}" if row.f1 is not None else "",
             clock(row.seconds),
             memory,
-            *([Text(row.note)] if noted else []),
+            *([Text(row.note)] if has_notes else []),
         )
-    return drawn
+    return grid
 
 
 def line(row: Row) -> str:
-    """One point in a log."""
-    said = [row.status, row.point]
+    """Log line of one point."""
+    parts = [row.status, row.point]
     if row.f1 is not None and row.status != "running":
-        said.append(f"calibration F1 {row.f1:.1f}")
+        parts.append(f"calibration F1 {row.f1:.1f}")
     if row.seconds is not None and row.status != "running":
-        said.append(f"in {clock(row.seconds)}")
-    return ", ".join([" ".join(said[:2]), *said[2:]]) + (f": {row.note}" if row.note else "")
+        parts.append(f"in {clock(row.seconds)}")
+    return ", ".join([" ".join(parts[:2]), *parts[2:]]) + (f": {row.note}" if row.note else "")
 
 
 def clock(seconds: float | None) -> str:
-    """``1:02:03`` or ``2:03``; nothing for None."""
+    """``1:02:03`` or ``2:03``; empty for None."""
     if seconds is None:
         return ""
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, seconds_left = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+    return f"{hours}:{minutes:02d}:{seconds_left:02d}" if hours else f"{minutes}:{seconds_left:02d}"
 
 
 def _seconds(started: str | None, ended: str | None) -> float | None:

@@ -1,14 +1,18 @@
-"""Processes that do not outlive the one that started them, however that one ends.
+"""Child processes that end with their parent, however it ends.
 
-On Linux the kernel does it: each process asks for its own SIGKILL at its parent's death (prctl(2),
-PR_SET_PDEATHSIG). It is sent when the *thread* that started the process ends, so processes are started
-from threads that last. Elsewhere a child watches a pipe whose other end only its parent holds.
+On Linux the kernel sends each child a SIGKILL at its parent's death (prctl(2), PR_SET_PDEATHSIG). It is
+sent when the *thread* that started the child ends, so children are started from long-lived threads.
+Elsewhere a child watches a pipe whose other end only its parent holds.
+
+``python -m qa_arch.system.lifeline MODULE ...`` runs a module as such a child, tied before the module's
+slow imports.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -23,8 +27,8 @@ _PR_SET_PDEATHSIG = 1
 
 
 def module_command(module: str, *arguments: str) -> list[str]:
-    """What runs ``module`` as a program that is tied before it imports anything heavy."""
-    return [sys.executable, "-m", "qa_arch.system.tied", module, *arguments]
+    """Command that runs ``module`` as a program, tied to its parent before any slow import."""
+    return [sys.executable, "-m", "qa_arch.system.lifeline", module, *arguments]
 
 
 def start(
@@ -35,26 +39,26 @@ def start(
     pipe: bool = not LINUX,
     **options: Any,
 ) -> subprocess.Popen[Any]:
-    """Start a program that calls ``tie``; ``options`` are Popen's."""
+    """Start a program that calls ``tie``; ``options`` are those of Popen."""
     environment = dict(os.environ if env is None else env)
     if not pipe:
         environment[VARIABLE] = f"parent:{os.getpid()}"
         return subprocess.Popen(command, env=environment, pass_fds=pass_fds, **options)
-    theirs, ours = os.pipe()
-    environment[VARIABLE] = f"pipe:{theirs}"
+    child_end, parent_end = os.pipe()
+    environment[VARIABLE] = f"pipe:{child_end}"
     try:
-        process = subprocess.Popen(command, env=environment, pass_fds=(*pass_fds, theirs), **options)
+        process = subprocess.Popen(command, env=environment, pass_fds=(*pass_fds, child_end), **options)
     except BaseException:
-        os.close(ours)
+        os.close(parent_end)
         raise
     finally:
-        os.close(theirs)
-    weakref.finalize(process, os.close, ours)
+        os.close(child_end)
+    weakref.finalize(process, os.close, parent_end)
     return process
 
 
 def tie() -> None:
-    """End this process when the one that ``start``-ed it ends. Called before anything else is done."""
+    """Make this process end with the process that called ``start``; to be called first."""
     kind, _, value = os.environ.pop(VARIABLE, "").partition(":")
     if kind == "parent":
         die_with(int(value))
@@ -69,10 +73,16 @@ def die_with(parent: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-    if os.getppid() != parent:  # it ended before it could be asked for
+    if os.getppid() != parent:  # the parent ended before prctl
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _watch(pipe: int) -> None:
-    os.read(pipe, 1)  # nothing is ever written: it returns when the parent is gone
+    os.read(pipe, 1)  # nothing is ever written: returns when the parent has ended
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    tie()
+    del sys.argv[0]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

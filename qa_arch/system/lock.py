@@ -1,7 +1,7 @@
-"""A lock on a folder that the kernel releases when the last process that holds it ends.
+"""Lock on a folder, released by the kernel when the last process that holds it ends.
 
-It is an flock on ``.lock`` in the folder. The file is there while the lock is held; where a process was
-killed it stays behind and means nothing. Processes that are handed ``descriptors`` hold the lock too.
+It is an flock on ``.lock`` in the folder. The file exists while the lock is held; after a kill a stale file
+remains without effect. Child processes that inherit ``descriptors`` hold the lock too.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from qa_arch.errors import RunError
 
 LOCK = ".lock"
 PATIENCE = 1.0
-"""Seconds: a reader that looks who holds the lock has it for a moment itself."""
-_held: set[int] = set()
+"""Seconds to retry: ``holder`` takes the lock for a moment itself."""
+_descriptors: set[int] = set()
 
 
 @contextmanager
 def hold(folder: Path, what: str) -> Iterator[None]:
-    """Hold the folder's lock; RunError, naming the holder, where another process does.
+    """Hold the lock of the folder; RunError, naming the holder, if another process does.
 
-    ``what`` names the folder's use in the message ("run", "sweep").
+    ``what`` is what the folder holds, for the message ("run", "sweep").
     """
     path = folder / LOCK
     try:
@@ -36,19 +36,19 @@ def hold(folder: Path, what: str) -> Iterator[None]:
         raise RunError(f"{folder}: cannot be written ({error.strerror or error})") from error
     if descriptor is None:
         raise RunError(f"{folder}: this {what} is in use by {holder(folder) or 'another process'}")
-    _held.add(descriptor)
+    _descriptors.add(descriptor)
     try:
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
         yield
     finally:
         path.unlink(missing_ok=True)
-        _held.discard(descriptor)
+        _descriptors.discard(descriptor)
         os.close(descriptor)
 
 
 def holder(folder: Path) -> str | None:
-    """Who holds the folder's lock, in words; None where nobody does."""
+    """Description of the process that holds the lock of the folder; None if it is free."""
     try:
         descriptor = os.open(folder / LOCK, os.O_RDONLY)
     except OSError:
@@ -63,19 +63,19 @@ def holder(folder: Path) -> str | None:
 
 
 def descriptors() -> tuple[int, ...]:
-    """The locks that this process holds, for ``pass_fds`` of processes that belong to it."""
-    return tuple(_held)
+    """File descriptors of the locks that this process holds, for ``pass_fds`` of its children."""
+    return tuple(_descriptors)
 
 
 def _acquire(path: Path) -> int | None:
-    until = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + PATIENCE
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 return None
             time.sleep(0.02)
             continue

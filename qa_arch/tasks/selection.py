@@ -17,9 +17,9 @@ from qa_arch.config.target import TRUSTED
 from qa_arch.data.prepared import load_splits, open_for
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.features.sampler import EpochBatchSampler
-from qa_arch.features.selection import CandidateCollator, PairCollator, SelectionTable, word_rows
+from qa_arch.features.selection_features import CandidateCollator, PairCollator, SelectionTable, word_rows
 from qa_arch.features.vectors import assumed_vectors, candidate_vectors
-from qa_arch.metrics.selection import selection_scores
+from qa_arch.metrics.selection_scores import selection_scores
 from qa_arch.models import store
 from qa_arch.models.build import build_model
 from qa_arch.nn.count import parameter_blocks
@@ -27,9 +27,7 @@ from qa_arch.nn.losses import build_loss
 from qa_arch.nn.precision import Precision, cast_weights
 from qa_arch.results.record import MODEL, RunRecord
 from qa_arch.tasks.base import Batches, Parts, Points, Task
-from qa_arch.tasks.loading import load
-from qa_arch.tasks.selection_predictor import ScoreCollector, SelectionPredictor, table_of
-from qa_arch.tasks.selection_scores import (
+from qa_arch.tasks.candidate_scores import (
     POINT,
     Scored,
     question_columns,
@@ -38,6 +36,8 @@ from qa_arch.tasks.selection_scores import (
     set_facts,
     write_selections,
 )
+from qa_arch.tasks.loading import load
+from qa_arch.tasks.selection_predictor import ScoreCollector, SelectionPredictor, table_of
 from qa_arch.types.tensors import SelectionBatch
 from qa_arch.types.text import SelectionSet
 

@@ -12,7 +12,7 @@ from qa_arch.config.schema import Config
 from qa_arch.data.selection import selection_set, words
 from qa_arch.errors import RunError
 from qa_arch.features.glove import WordVectors
-from qa_arch.features.selection import CandidateCollator, SelectionTable, selection_table, word_rows
+from qa_arch.features.selection_features import CandidateCollator, SelectionTable, selection_table, word_rows
 from qa_arch.nn.precision import Precision
 from qa_arch.results.record import RunRecord
 from qa_arch.tasks.base import Predictor, Watch

@@ -23,7 +23,7 @@ from qa_arch.metrics.squad import score
 from qa_arch.types.text import Example, Gold
 
 PASSAGE = "The bridge at Lowmere was built by Ada Stone in 1871, of oak and a little iron. " * 6
-WANTED = [
+ROW_NAMES = [
     *("prepare", "prepare-130k", "sampler-tokens", "train-bucketed", "train-bucketed-bf16", "decode-grid"),
     *("score-in-process", "evaluate-process", "match-lstm-h150-forward", "match-lstm-h150-both"),
     *("match-lstm-h384-forward", "match-lstm-h384-both", "proposed-step"),
@@ -34,7 +34,7 @@ WANTED = [
 
 
 def questions():
-    def asked(number, question, text, nth=0):
+    def entry(number, question, text, nth=0):
         start = -1
         for _ in range(nth + 1):
             start = PASSAGE.find(text, start + 1)
@@ -43,10 +43,10 @@ def questions():
     return question_set(
         "made up",
         [
-            asked(0, "  Who built the bridge?", "Ada Stone"),
-            asked(1, "When was it built?", "1871", nth=4),
-            asked(2, "What is it made of?", "oak and a little iron", nth=5),
-            asked(3, "What comes first?", "The bridge"),
+            entry(0, "  Who built the bridge?", "Ada Stone"),
+            entry(1, "When was it built?", "1871", nth=4),
+            entry(2, "What is it made of?", "oak and a little iron", nth=5),
+            entry(3, "What comes first?", "The bridge"),
             Example("q4", "Who sank it?", PASSAGE, "Bridge"),
         ],
         "2.0",
@@ -55,16 +55,16 @@ def questions():
 
 def test_every_row_is_there_by_its_name_and_is_measured_or_excused():
     names = [target.name for target in TARGETS]
-    assert names == WANTED
+    assert names == ROW_NAMES
     assert MEASURES.keys() == set(names)
 
 
 def test_the_preparations_agree_and_a_planted_difference_is_counted():
-    asked = questions()
-    tokenizer = tokenizers.build("wordpiece", [PASSAGE, *(e.question for e in asked.examples)], 200)
-    table = prepare(asked, tokenizer, max_length=48, stride=12, max_question=24, segments=True)
-    theirs = peers.prepare(asked.examples, tokenizer, max_length=48, stride=12)
-    assert len(table) > 2 * len(asked)
+    squad = questions()
+    tokenizer = tokenizers.build("wordpiece", [PASSAGE, *(e.question for e in squad.examples)], 200)
+    table = prepare(squad, tokenizer, max_length=48, stride=12, max_question=24, segments=True)
+    theirs = peers.prepare(squad.examples, tokenizer, max_length=48, stride=12)
+    assert len(table) > 2 * len(squad)
     assert 4 <= sum(start > 0 for start in theirs.start) < len(table)
     assert differences(table, theirs) == 0
     theirs.end[0] += 1
@@ -87,10 +87,10 @@ def test_the_decodings_agree_and_a_planted_difference_is_seen():
 
 
 def test_the_scorers_agree():
-    asked = questions()
+    squad = questions()
     given = {"q0": "Stone", "q1": "in the 1871", "q2": "", "q3": "A bridge!", "q4": ""}
-    scores = score(asked, given).official()
-    assert scores == official.evaluate(write(asked)["data"], given)
+    scores = score(squad, given).official()
+    assert scores == official.evaluate(write(squad)["data"], given)
     assert scores["exact"] == 40.0
     assert 60 < scores["f1"] < 80
 
@@ -181,14 +181,14 @@ def test_the_runner_keeps_whole_runs_only_and_survives_a_fault(monkeypatch, tmp_
     assert not (tmp_path / "results").exists()
     assert "\nold\n" in readme.read_text()
     assert runner.main([]) == 0
-    kept = json.loads((tmp_path / "results" / "table.json").read_text())
+    stored = json.loads((tmp_path / "results" / "table.json").read_text())
     shown = readme.read_text()
-    assert shown == f"# Title\n\n<!-- bench -->\n\n{summary(kept)}\n<!-- end -->\n\nrest\n"
+    assert shown == f"# Title\n\n<!-- bench -->\n\n{summary(stored)}\n<!-- end -->\n\nrest\n"
     assert "| qa-arch --help, whole process | - | 0.10 s | ≤ 0.3 s | yes |" in shown
     assert shown.count("\n| ") == 2
     assert "`prepare`, " in shown
-    assert [row["name"] for row in kept["rows"]] == WANTED
-    by_name = {row["name"]: row for row in kept["rows"]}
+    assert [row["name"] for row in stored["rows"]] == ROW_NAMES
+    by_name = {row["name"]: row for row in stored["rows"]}
     assert by_name["cli-help"]["reached"] is True
     assert by_name["prepare"]["note"] == "not measured: failed: ZeroDivisionError: oops"
     assert by_name["sampler-tokens"]["note"] == "not measured: no data here"
@@ -198,7 +198,7 @@ def test_the_runner_keeps_whole_runs_only_and_survives_a_fault(monkeypatch, tmp_
 
 
 def test_a_slope_is_that_of_the_power(monkeypatch):
-    monkeypatch.setattr(growth, "asked", lambda size: None)
+    monkeypatch.setattr(growth, "generated_set", lambda size: None)
     monkeypatch.setattr(growth, "once", lambda run: Timed(run(), 0.0))
     assert growth.slope(lambda size: 3.0 * size, True).value == pytest.approx(1.0)
     assert growth.slope(lambda size: 0.5 * size**1.5, False).value == pytest.approx(1.5)

@@ -110,7 +110,7 @@ def test_a_dry_run_says_which_vectors_it_does_not_find(qa_arch, tmp_path, stub_t
     for path, told in ((tmp_path / "none.txt", True), (there, False)):
         caplog.clear()
         assert qa_arch("train", "model=proposed", f"glove.path={path}", "--dry-run")[0] == 0
-        assert (f"{path} is not here" in caplog.text) is told
+        assert (f"{path} does not exist yet" in caplog.text) is told
 
 
 def test_config_from_repeats_the_run(qa_arch, trained, tmp_path):

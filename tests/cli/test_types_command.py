@@ -91,7 +91,7 @@ def test_show_splits_scores_and_errors_by_class(trained, typed, tmp_path, qa_arc
 
 
 def test_report_has_both_as_breakdowns(trained, typed):
-    from qa_arch.metrics.files import read_types
+    from qa_arch.metrics.prediction_files import read_types
     from qa_arch.results.record import find_records
     from qa_arch.results.report.collect import collect
 

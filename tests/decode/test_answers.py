@@ -36,30 +36,32 @@ def spans(*windows, null) -> tuple[SpanCandidates, np.ndarray, np.ndarray]:
     return SpanCandidates(tokens, tokens, half, half, nulls, nulls), start.astype(int), end.astype(int)
 
 
-def join(asked, example, found, start, end, window=None, expected=None, **options):
+def join(requested, example, result, start, end, window=None, expected=None, **options):
     """The answers of ``rank`` where nothing is said of windows: they come in order, none is missing."""
     window = np.arange(len(example)) if window is None else window
-    expected = np.bincount(example, minlength=len(asked)) if expected is None else expected
+    expected = np.bincount(example, minlength=len(requested)) if expected is None else expected
     where = {"window": window, "example": example, "char_start": start, "char_end": end}
-    return answers(rank(found, asked.examples, **where, expected=expected, **options))
+    return answers(rank(result, requested.examples, **where, expected=expected, **options))
 
 
 def answer_all(world, search="band", order=None, **options):
     """Search, offsets and join of a made-up world, its windows in ``order``."""
-    asked, table, logits = world
+    requested, table, logits = world
     windows = np.arange(len(table.example)) if order is None else np.asarray(order)
-    found = best_spans(logits, search=search, **options).take(windows)
+    result = best_spans(logits, search=search, **options).take(windows)
     offsets = char_spans(
-        found, (table.token_start - table.context_at)[windows], table.char_start, table.char_end
+        result, (table.token_start - table.context_at)[windows], table.char_start, table.char_end
     )
     options.setdefault("n_best", 20)
-    return join(asked, table.example[windows], found, *offsets, windows, dedupe=search != "grid", **options)
+    return join(
+        requested, table.example[windows], result, *offsets, windows, dedupe=search != "grid", **options
+    )
 
 
 def test_by_hand():
     """Two windows: the second has the better span and the lower null."""
-    found, start, end = spans([(0, 3, 4.0), (16, 20, 1.0)], [(9, 12, 5.0)], null=[3.0, 2.0])
-    (answer,) = join(questions(), np.array([0, 0]), found, start, end)
+    result, start, end = spans([(0, 3, 4.0), (16, 20, 1.0)], [(9, 12, 5.0)], null=[3.0, 2.0])
+    (answer,) = join(questions(), np.array([0, 0]), result, start, end)
     assert answer.id == "id0"
     assert answer.windows == 2
     assert answer.null_odds == 2.0 - 5.0
@@ -73,23 +75,23 @@ def test_by_hand():
 
 
 def test_the_null_is_beyond_the_n_best_where_it_is_not_among_them():
-    found, start, end = spans([(0, 3, 4.0), (4, 7, 3.0), (16, 20, 1.0)], null=[0.0])
-    (answer,) = join(questions(), np.array([0]), found, start, end, n_best=2)
+    result, start, end = spans([(0, 3, 4.0), (4, 7, 3.0), (16, 20, 1.0)], null=[0.0])
+    (answer,) = join(questions(), np.array([0]), result, start, end, n_best=2)
     assert [c.text for c in answer.candidates] == ["Ada", "met", ""]
     (answer,) = join(
-        questions(), np.array([0]), replace(found, null_start=np.float32([3.5])), start, end, n_best=2
+        questions(), np.array([0]), replace(result, null_start=np.float32([3.5])), start, end, n_best=2
     )
     assert [c.text for c in answer.candidates] == ["Ada", ""]
     (answer,) = join(
-        questions(), np.array([0]), replace(found, null_start=np.float32([9])), start, end, n_best=1
+        questions(), np.array([0]), replace(result, null_start=np.float32([9])), start, end, n_best=1
     )
     assert [c.text for c in answer.candidates] == ["", "Ada"]
     assert answer.best.text == "Ada"
 
 
 def test_a_span_ties_with_the_null():
-    found, start, end = spans([(0, 3, 2.0)], null=[2.0])
-    (answer,) = join(questions(), np.array([0]), found, start, end)
+    result, start, end = spans([(0, 3, 2.0)], null=[2.0])
+    (answer,) = join(questions(), np.array([0]), result, start, end)
     assert answer.null_odds == 0.0
     assert [c.text for c in answer.candidates] == ["Ada", ""]
     assert answer.text(0.0) == "Ada"  # only odds above the margin mean no answer
@@ -97,32 +99,32 @@ def test_a_span_ties_with_the_null():
 
 
 def test_spans_shared_by_windows_are_kept_once_at_their_best_score():
-    found, start, end = spans([(0, 3, 1.0), (4, 7, 0.5)], [(0, 3, 2.0)], null=[0.0, 0.0])
-    (once,) = join(questions(), np.array([0, 0]), found, start, end)
+    result, start, end = spans([(0, 3, 1.0), (4, 7, 0.5)], [(0, 3, 2.0)], null=[0.0, 0.0])
+    (once,) = join(questions(), np.array([0, 0]), result, start, end)
     assert [(c.text, c.score) for c in once.candidates] == [("Ada", 2.0), ("met", 0.5), ("", 0.0)]
-    (twice,) = join(questions(), np.array([0, 0]), found, start, end, dedupe=False)
+    (twice,) = join(questions(), np.array([0, 0]), result, start, end, dedupe=False)
     assert [c.text for c in twice.candidates] == ["Ada", "Ada", "met", ""]
 
 
 def test_equal_scores_go_to_the_earlier_window():
-    found, start, end = spans([(9, 12, 1.0)], [(0, 3, 1.0)], null=[0.0, 0.0])
+    result, start, end = spans([(9, 12, 1.0)], [(0, 3, 1.0)], null=[0.0, 0.0])
     for window, texts in (([5, 6], ["Bob", "Ada", ""]), ([6, 5], ["Ada", "Bob", ""])):
-        (answer,) = join(questions(), np.array([0, 0]), found, start, end, np.array(window))
+        (answer,) = join(questions(), np.array([0, 0]), result, start, end, np.array(window))
         assert [c.text for c in answer.candidates] == texts
 
 
 def test_scores_around_zero_are_ranked_by_value():
     scores = [1e-30, 0.0, -1e-30, -1.0, -700.0]
-    found, start, end = spans(*[[(i, i + 1, score)] for i, score in enumerate(scores)], null=[-900.0] * 5)
-    found, start, end = found.take(np.arange(5)[::-1]), start[::-1], end[::-1]
-    (answer,) = join(questions(), np.zeros(5, int), found, start, end)
+    result, start, end = spans(*[[(i, i + 1, score)] for i, score in enumerate(scores)], null=[-900.0] * 5)
+    result, start, end = result.take(np.arange(5)[::-1]), start[::-1], end[::-1]
+    (answer,) = join(questions(), np.zeros(5, int), result, start, end)
     assert [c.start for c in answer.candidates[:-1]] == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("null", [0.0, -INF, INF])
 def test_all_null(null):
-    found, start, end = spans([(0, 0, -INF)], [(3, 3, 7.0)], null=[null, null])
-    (answer,) = join(questions(), np.array([0, 0]), found, start, end)
+    result, start, end = spans([(0, 0, -INF)], [(3, 3, 7.0)], null=[null, null])
+    (answer,) = join(questions(), np.array([0, 0]), result, start, end)
     assert answer.best is None
     assert answer.null_odds == INF
     assert answer.text(1e30) == ""
@@ -132,47 +134,47 @@ def test_all_null(null):
 @pytest.mark.parametrize(("null", "odds", "probability"), [(-INF, -INF, 0.0), (INF, INF, 1.0)])
 def test_a_null_without_bounds(null, odds, probability):
     """A model that never abstains, and a null that is NaN in every window: abstain."""
-    found, start, end = spans([(0, 3, 1.0)], null=[null])
-    (answer,) = join(questions(), np.array([0]), found, start, end)
+    result, start, end = spans([(0, 3, 1.0)], null=[null])
+    (answer,) = join(questions(), np.array([0]), result, start, end)
     assert answer.null_odds == odds
     assert answer.best.text == "Ada"
     assert {c.text: c.probability for c in answer.candidates} == {"": probability, "Ada": 1 - probability}
 
 
 def test_missing_windows_are_named():
-    found, start, end = spans([(0, 3, 1.0)], null=[0.0])
+    result, start, end = spans([(0, 3, 1.0)], null=[0.0])
     with pytest.raises(RunError, match=r"2 of 3 questions .*\(id0, id2\)"):
-        join(questions(3), np.array([1]), found, start, end, expected=np.array([1, 1, 2]))
+        join(questions(3), np.array([1]), result, start, end, expected=np.array([1, 1, 2]))
 
 
 def test_a_window_read_twice_is_named():
-    found, start, end = spans([(0, 3, 1.0)], [(0, 3, 1.0)], [(0, 3, 1.0)], null=[0.0] * 3)
+    result, start, end = spans([(0, 3, 1.0)], [(0, 3, 1.0)], [(0, 3, 1.0)], null=[0.0] * 3)
     example, window = np.array([0, 1, 1]), np.array([0, 4, 4])
     with pytest.raises(RunError, match=r"1 of 2 questions .*\(id1\)"):
-        join(questions(2), example, found, start, end, window)
+        join(questions(2), example, result, start, end, window)
 
 
 def test_a_question_without_windows_has_no_answer():
-    found, start, end = spans([(0, 3, 1.0)], null=[0.0])
-    first, second = join(questions(2), np.array([1]), found, start, end, expected=np.array([0, 1]))
+    result, start, end = spans([(0, 3, 1.0)], null=[0.0])
+    first, second = join(questions(2), np.array([1]), result, start, end, expected=np.array([0, 1]))
     assert (first.best, first.null_odds, first.windows, first.text(0.0)) == (None, INF, 0, "")
     assert [(c.text, c.probability) for c in first.candidates] == [("", 1.0)]
     assert second.best.text == "Ada"
 
 
 def test_an_empty_set_has_no_answers():
-    found, start, end = spans([(0, 3, 1.0)], null=[0.0])
+    result, start, end = spans([(0, 3, 1.0)], null=[0.0])
     none = np.array([], int)
-    assert join(questions(0), none, found.take(none), start[:0], end[:0]) == []
+    assert join(questions(0), none, result.take(none), start[:0], end[:0]) == []
 
 
 def test_offsets_come_from_the_tokens_of_the_window(make_world):
     """The third window of question 1 begins at word 12; position 3 is its first context token."""
     _, table, _ = make_world([1, 3], tokens=12, before=3)
-    found, _, _ = spans([(0, 0, 1.0), (0, 0, -INF)], null=[0.0])
-    found = replace(found, start=np.array([[3, 0]]), end=np.array([[4, 0]]))
+    result, _, _ = spans([(0, 0, 1.0), (0, 0, -INF)], null=[0.0])
+    result = replace(result, start=np.array([[3, 0]]), end=np.array([[4, 0]]))
     origin = (table.token_start - table.context_at)[[3]]
-    char_start, char_end = char_spans(found, origin, table.char_start, table.char_end)
+    char_start, char_end = char_spans(result, origin, table.char_start, table.char_end)
     first = sum(len(f"b{w} ") for w in range(12))
     assert (char_start[0, 0], char_end[0, 0]) == (first, first + len("b12 b13"))
     assert char_start[0, 1] == char_end[0, 1]
@@ -230,20 +232,20 @@ def test_the_higher_the_margin_the_fewer_null_answers(make_world):
 
 
 def test_all_windows_nan_still_answers(make_world):
-    asked, table, logits = make_world([2, 1])
+    requested, table, logits = make_world([2, 1])
     broken = replace(
         logits,
         **{
             name: torch.full_like(getattr(logits, name), torch.nan) for name in ("start", "end", "null_start")
         },
     )
-    answered = answer_all((asked, table, broken))
+    answered = answer_all((requested, table, broken))
     assert [(a.best, a.null_odds, a.text(0.0)) for a in answered] == [(None, INF, "")] * 2
 
 
 def test_rank_keeps_the_logits_of_the_window_with_the_lowest_null():
-    found, start, end = spans([(0, 3, 1.0)], [(0, 3, 0.5)], null=[5.0, 4.0])
-    found = replace(found, null_start=np.float32([4, 3]), null_end=np.float32([1, 1]))
+    result, start, end = spans([(0, 3, 1.0)], [(0, 3, 0.5)], null=[5.0, 4.0])
+    result = replace(result, null_start=np.float32([4, 3]), null_end=np.float32([1, 1]))
     where = {"window": np.arange(2), "example": np.zeros(2, int), "char_start": start, "char_end": end}
-    ranking = rank(found, questions().examples, **where, expected=np.array([2]))
+    ranking = rank(result, questions().examples, **where, expected=np.array([2]))
     assert (ranking.start_logit[0], ranking.end_logit[0], ranking.best[0]) == (3, 1, 1)

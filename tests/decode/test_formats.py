@@ -27,7 +27,7 @@ def post_process(contexts, features, starts, ends, n_best, limit, threshold):
     """
     texts, nbests, odds = [], [], []
     for context, windows in zip(contexts, features, strict=True):
-        found, null = [], None
+        result, null = [], None
         for row, offsets in windows:
             start, end = starts[row], ends[row]
             if null is None or start[0] + end[0] < null["score"]:
@@ -38,21 +38,21 @@ def post_process(contexts, features, starts, ends, n_best, limit, threshold):
                 for e in best_ends:
                     if offsets[s] is None or offsets[e] is None or e < s or e - s + 1 > limit:
                         continue
-                    found.append(_entry((offsets[s][0], offsets[e][1]), start[s], end[e]))
-        found.append(null)
-        kept = sorted(found, key=lambda entry: entry["score"], reverse=True)[:n_best]
-        if not any(entry["offsets"] == (0, 0) for entry in kept):
-            kept.append(null)
-        scores = np.array([entry["score"] for entry in kept])
+                    result.append(_entry((offsets[s][0], offsets[e][1]), start[s], end[e]))
+        result.append(null)
+        expected_kept = sorted(result, key=lambda entry: entry["score"], reverse=True)[:n_best]
+        if not any(entry["offsets"] == (0, 0) for entry in expected_kept):
+            expected_kept.append(null)
+        scores = np.array([entry["score"] for entry in expected_kept])
         weights = np.exp(scores - scores.max())
-        for entry, probability in zip(kept, weights / weights.sum(), strict=True):
+        for entry, probability in zip(expected_kept, weights / weights.sum(), strict=True):
             begin, stop = entry["offsets"]
             entry["text"], entry["probability"] = context[begin:stop], float(probability)
-        best = next((entry for entry in kept if entry["text"]), None)
+        best = next((entry for entry in expected_kept if entry["text"]), None)
         gap = null["score"] - best["start_logit"] - best["end_logit"] if best else np.inf
         texts.append("" if gap > threshold else best["text"])
         keys = ("text", "probability", "start_logit", "end_logit")
-        nbests.append([{key: _plain(entry[key]) for key in keys} for entry in kept])
+        nbests.append([{key: _plain(entry[key]) for key in keys} for entry in expected_kept])
         odds.append(float(gap))
     return texts, nbests, odds
 
@@ -66,13 +66,13 @@ def _plain(value):
 
 
 def ranked(made, search="grid", n_best=20, limit=30):
-    asked, table, logits = made
-    found = best_spans(logits, search=search, n_best=n_best, max_answer_tokens=limit)
+    questions, table, logits = made
+    result = best_spans(logits, search=search, n_best=n_best, max_answer_tokens=limit)
     origin = table.token_start - table.context_at
-    char_start, char_end = char_spans(found, origin, table.char_start, table.char_end)
+    char_start, char_end = char_spans(result, origin, table.char_start, table.char_end)
     return rank(
-        found,
-        asked.examples,
+        result,
+        questions.examples,
         window=np.arange(len(origin)),
         example=table.example,
         char_start=char_start,
@@ -84,17 +84,19 @@ def ranked(made, search="grid", n_best=20, limit=30):
 
 
 def by_the_script(made, n_best, limit, threshold):
-    asked, table, logits = made
+    questions, table, logits = made
     start, end = logits.start.numpy().copy(), logits.end.numpy().copy()
     start[:, 0], end[:, 0] = logits.null_start, logits.null_end
-    features: list[list] = [[] for _ in asked.examples]
+    features: list[list] = [[] for _ in questions.examples]
     for row, (q, token, at) in enumerate(
         zip(table.example, table.token_start, table.context_at, strict=True)
     ):
         here = slice(token, token + start.shape[1] - at)
         pairs = zip(table.char_start[here].tolist(), table.char_end[here].tolist(), strict=True)
         features[q].append((row, [None] * at + list(pairs)))
-    return post_process([e.context for e in asked.examples], features, start, end, n_best, limit, threshold)
+    return post_process(
+        [e.context for e in questions.examples], features, start, end, n_best, limit, threshold
+    )
 
 
 @pytest.mark.parametrize(("n_best", "limit"), [(20, 30), (5, 4), (2, 1), (400, 30)])
@@ -109,15 +111,15 @@ def test_the_grid_is_that_of_the_common_script(make_world, n_best, limit):
     np.testing.assert_allclose([a.null_odds for a in answered], odds, atol=1e-5)
     for ours, theirs in zip(nbest(ranking).values(), lists, strict=True):
         assert [c["text"] for c in ours] == [c["text"] for c in theirs]
-        for mine, other in zip(ours, theirs, strict=True):
-            assert mine == pytest.approx({**other, "text": mine["text"]}, abs=1e-6)
+        for mine, expected in zip(ours, theirs, strict=True):
+            assert mine == pytest.approx({**expected, "text": mine["text"]}, abs=1e-6)
 
 
 def test_band_finds_at_least_what_the_grid_finds(make_world):
     made = make_world([1, 2] * 10, tokens=25, words=60)
     band, grid = (answers(ranked(made, search)) for search in ("band", "grid"))
-    for one, other in zip(band, grid, strict=True):
-        assert one.best.score >= other.best.score
+    for actual, expected in zip(band, grid, strict=True):
+        assert actual.best.score >= expected.best.score
 
 
 def test_the_files(make_world, tmp_path):
@@ -141,7 +143,7 @@ def test_the_files(make_world, tmp_path):
 
 def test_infinite_odds_are_written_as_numbers_and_joined_texts_as_they_are():
     examples = [Example(id_, "who", "Ada and Bob") for id_ in "abcd"]
-    one, zero = np.ones(8), np.zeros(8, np.int64)
+    actual, zero = np.ones(8), np.zeros(8, np.int64)
     start, end = zero.copy(), zero.copy()
     start[2], end[2], start[4], end[4], start[6], end[6] = 8, 11, 0, 3, -1, -1
     ranking = Ranking(
@@ -149,8 +151,8 @@ def test_infinite_odds_are_written_as_numbers_and_joined_texts_as_they_are():
         np.arange(0, 9, 2),
         start,
         end,
-        *(one.astype(np.float32),) * 2,
-        one / 2,
+        *(actual.astype(np.float32),) * 2,
+        actual / 2,
         np.array([-1, 2, 4, 6]),
         np.array([INF, -INF, -0.5, -1.0]),
         np.ones(4, np.int64),

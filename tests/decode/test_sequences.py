@@ -40,22 +40,22 @@ def test_choices_scores_and_null_are_those_of_greedy_reading():
     torch.manual_seed(0)
     token, stop = torch.randn(40, 4, 5), torch.randn(40, 4) + 0.7
     token[:, :, 0] = -torch.inf
-    found = best_sequences(StepLogits(token, stop))
+    result = best_sequences(StepLogits(token, stop))
     lengths = set()
     for n in range(40):
         tokens, score, null = plain(token[n].tolist(), stop[n].tolist())
-        assert [t for t in found.tokens[n].tolist() if t >= 0] == tokens
-        assert (found.tokens[n, len(tokens) :] == -1).all()
-        assert found.score[n] == pytest.approx(score, abs=1e-5)
-        assert found.null[n] == pytest.approx(null, abs=1e-5)
+        assert [t for t in result.tokens[n].tolist() if t >= 0] == tokens
+        assert (result.tokens[n, len(tokens) :] == -1).all()
+        assert result.score[n] == pytest.approx(score, abs=1e-5)
+        assert result.null[n] == pytest.approx(null, abs=1e-5)
         lengths.add(len(tokens))
     assert lengths >= {1, 2, 4}  # stopped at once, later and never
 
 
 def test_a_window_without_tokens_has_no_sequence():
-    found = best_sequences(StepLogits(torch.full((1, 3, 2), -torch.inf), torch.zeros(1, 3)))
-    assert found.score[0] == -math.inf
-    assert found.null[0] == 0.0
+    result = best_sequences(StepLogits(torch.full((1, 3, 2), -torch.inf), torch.zeros(1, 3)))
+    assert result.score[0] == -math.inf
+    assert result.null[0] == 0.0
 
 
 def sequences(*rows: tuple[list[int], float, float]) -> SequenceCandidates:
@@ -66,15 +66,15 @@ def sequences(*rows: tuple[list[int], float, float]) -> SequenceCandidates:
     )
 
 
-def ranked(found, example, origin=None, questions=1):
+def ranked(result, example, origin=None, questions=1):
     examples = [Example(str(q), "Who?", CONTEXT) for q in range(questions)]
     return rank_sequences(
-        found,
+        result,
         examples,
-        np.zeros(len(found), np.int64) if origin is None else np.array(origin),
+        np.zeros(len(result), np.int64) if origin is None else np.array(origin),
         STARTS,
         ENDS,
-        window=np.arange(len(found)),
+        window=np.arange(len(result)),
         example=np.array(example),
         expected=np.bincount(example, minlength=questions),
     )
@@ -102,12 +102,12 @@ def test_text_is_the_chosen_tokens_in_their_order(chosen, text, start, end):
 
 def test_windows_are_joined_by_question():
     """The best sequence over the windows, the lowest null, in the token columns of the passage."""
-    found = sequences(([2], -2.0, -0.5), ([0, 1], -1.0, -4.0), ([1], -0.5, -9.0), ([0], -math.inf, 0.0))
-    one, other = answers(ranked(found, [0, 0, 1, 1], origin=[0, 3, 0, 3], questions=2))
-    assert (one.best.text, one.windows) == ("red boats", 2)
-    assert one.null_odds == pytest.approx(-4.0 + 1.0)
-    assert [candidate.text for candidate in one.candidates] == ["red boats", ",", ""]
-    assert (other.best.text, other.null_odds) == ("paints", pytest.approx(-8.5))
+    result = sequences(([2], -2.0, -0.5), ([0, 1], -1.0, -4.0), ([1], -0.5, -9.0), ([0], -math.inf, 0.0))
+    actual, expected = answers(ranked(result, [0, 0, 1, 1], origin=[0, 3, 0, 3], questions=2))
+    assert (actual.best.text, actual.windows) == ("red boats", 2)
+    assert actual.null_odds == pytest.approx(-4.0 + 1.0)
+    assert [candidate.text for candidate in actual.candidates] == ["red boats", ",", ""]
+    assert (expected.best.text, expected.null_odds) == ("paints", pytest.approx(-8.5))
 
 
 def test_no_sequence_at_all_is_no_answer():
@@ -117,10 +117,10 @@ def test_no_sequence_at_all_is_no_answer():
 
 
 def test_a_window_that_came_twice_is_refused():
-    found = sequences(([0], -1.0, -1.0))
+    result = sequences(([0], -1.0, -1.0))
     with pytest.raises(RunError, match="read twice"):
         rank_sequences(
-            found,
+            result,
             [Example("0", "Who?", CONTEXT)],
             np.zeros(1, np.int64),
             STARTS,

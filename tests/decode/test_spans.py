@@ -21,9 +21,9 @@ few_values = st.sampled_from([-INF, -2.0, -0.5, 0.0, 0.25, 0.5, 3.0])  # so that
 any_values = st.floats(-50, 50, width=32) | st.just(-INF)
 
 
-def listed(found: SpanCandidates, row: int = 0) -> list[tuple[int, int]]:
-    filled = found.score[row] > -INF
-    return list(zip(found.start[row][filled].tolist(), found.end[row][filled].tolist(), strict=True))
+def listed(result: SpanCandidates, row: int = 0) -> list[tuple[int, int]]:
+    filled = result.score[row] > -INF
+    return list(zip(result.start[row][filled].tolist(), result.end[row][filled].tolist(), strict=True))
 
 
 def all_pairs(start, end, limit):
@@ -52,10 +52,10 @@ def all_pairs(start, end, limit):
 def test_band_is_exact(rows, limit, k):
     start, end = (torch.tensor(list(x)) for x in zip(*rows, strict=True))
     zero = torch.zeros(len(rows))
-    found = best_spans(SpanLogits(start, end, zero, zero), max_answer_tokens=limit, n_best=k)
-    assert found.start.shape == (len(rows), k)
+    result = best_spans(SpanLogits(start, end, zero, zero), max_answer_tokens=limit, n_best=k)
+    assert result.start.shape == (len(rows), k)
     for row, (s, e) in enumerate(rows):
-        assert listed(found, row) == all_pairs(s, e, limit)[:k]
+        assert listed(result, row) == all_pairs(s, e, limit)[:k]
 
 
 def all_joint_pairs(start, end, pair, limit):
@@ -119,10 +119,10 @@ def test_a_nan_in_what_is_scored_together_is_never_chosen(make_logits, caplog):
 def test_band_is_exact_on_a_long_window(make_logits):
     draw = torch.Generator().manual_seed(1)
     start, end = torch.randn(2, 4, 200, generator=draw)
-    found = best_spans(make_logits(start, end), max_answer_tokens=30, n_best=20)
+    result = best_spans(make_logits(start, end), max_answer_tokens=30, n_best=20)
     for row in range(4):
-        assert listed(found, row) == all_pairs(start[row].numpy(), end[row].numpy(), 30)[:20]
-    assert found.score[2, 0] == start[2, found.start[2, 0]] + end[2, found.end[2, 0]]
+        assert listed(result, row) == all_pairs(start[row].numpy(), end[row].numpy(), 30)[:20]
+    assert result.score[2, 0] == start[2, result.start[2, 0]] + end[2, result.end[2, 0]]
 
 
 def test_coarse_logits_give_the_same_spans_alone_and_in_a_batch(make_logits):
@@ -137,54 +137,54 @@ def test_coarse_logits_give_the_same_spans_alone_and_in_a_batch(make_logits):
 
 
 @pytest.mark.parametrize("search", ["band", "grid", "greedy"])
-@pytest.mark.parametrize(("limit", "wanted"), [(4, (2, 5)), (3, (2, 3))])
-def test_the_length_bound_is_on_end_minus_start(make_logits, search, limit, wanted):
+@pytest.mark.parametrize(("limit", "expected"), [(4, (2, 5)), (3, (2, 3))])
+def test_the_length_bound_is_on_end_minus_start(make_logits, search, limit, expected):
     """The best pair, tokens 2 to 5, is 4 tokens long: 4 lets it pass, 3 does not."""
     start, end = torch.full((2, 1, 8), -9.0)
     start[0, 2], end[0, 5], end[0, 3] = 5.0, 5.0, 2.0
-    found = best_spans(make_logits(start, end), search=search, max_answer_tokens=limit)
-    assert listed(found)[0] == wanted
+    result = best_spans(make_logits(start, end), search=search, max_answer_tokens=limit)
+    assert listed(result)[0] == expected
 
 
 @pytest.mark.parametrize("search", ["band", "grid", "greedy"])
 def test_an_end_before_its_start_is_never_chosen(make_logits, search):
     start, end = torch.zeros(2, 1, 6)
     start[0, 4], end[0, 1] = 9.0, 9.0
-    found = best_spans(make_logits(start, end), search=search)
-    assert all(s <= e for s, e in listed(found))
+    result = best_spans(make_logits(start, end), search=search)
+    assert all(s <= e for s, e in listed(result))
 
 
 def test_a_single_token_is_a_span(make_logits):
     start, end = torch.full((2, 1, 5), -INF)
     start[0, 3], end[0, 3] = 1.0, 2.0
     for search in ("band", "grid", "greedy"):
-        found = best_spans(make_logits(start, end), search=search, max_answer_tokens=1)
-        assert listed(found) == [(3, 3)]
-        assert found.score[0, 0] == 3.0
+        result = best_spans(make_logits(start, end), search=search, max_answer_tokens=1)
+        assert listed(result) == [(3, 3)]
+        assert result.score[0, 0] == 3.0
 
 
 def test_greedy_keeps_to_the_best_start(make_logits):
     """Joint search prefers (0, 1); greedy takes start 3 for its own sake."""
     start, end = torch.tensor([[4.0, 0, 0, 5, 0]]), torch.tensor([[0.0, 9, 0, 1, 2]])
     assert listed(best_spans(make_logits(start, end)))[0] == (0, 1)
-    found = best_spans(make_logits(start, end), search="greedy", n_best=7)
-    assert listed(found) == [(3, 4)]
+    result = best_spans(make_logits(start, end), search="greedy", n_best=7)
+    assert listed(result) == [(3, 4)]
 
 
 def test_equal_scores_go_to_the_earlier_start_then_the_shorter_span(make_logits):
-    found = best_spans(make_logits(torch.zeros(1, 4), torch.zeros(1, 4)), n_best=5)
-    assert listed(found) == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 1)]
+    result = best_spans(make_logits(torch.zeros(1, 4), torch.zeros(1, 4)), n_best=5)
+    assert listed(result) == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 1)]
 
 
 @pytest.mark.parametrize(
-    ("null_start", "null_end", "wanted"),
+    ("null_start", "null_end", "expected"),
     [(-5.0, -5.0, [(0, 3), (1, 3)]), (2.75, -5.0, [(0, 3), (0, 2)]), (-5.0, 2.75, [(0, 3), (1, 3)])],
 )
-def test_the_null_takes_a_place_in_the_grid(make_logits, null_start, null_end, wanted):
+def test_the_null_takes_a_place_in_the_grid(make_logits, null_start, null_end, expected):
     """Of two places, a null that outdoes the second start (or end) leaves the best one alone."""
     start, end = torch.tensor([[3.0, 2.5, 1, 0]]), torch.tensor([[0.0, 1, 2, 3]])
-    found = best_spans(make_logits(start, end, [null_start], [null_end]), search="grid", n_best=2)
-    assert listed(found) == wanted
+    result = best_spans(make_logits(start, end, [null_start], [null_end]), search="grid", n_best=2)
+    assert listed(result) == expected
 
 
 @pytest.mark.parametrize("search", ["band", "grid", "greedy"])
@@ -192,10 +192,10 @@ def test_nan_is_never_chosen_and_warned_of(make_logits, search, caplog):
     start, end = torch.zeros(2, 2, 5)
     start[0, 2], end[0, 3], start[1] = float("nan"), INF, float("nan")
     with caplog.at_level(logging.WARNING):
-        found = best_spans(make_logits(start, end), search=search)
-    assert all(s != 2 and e != 3 for s, e in listed(found, 0))
-    assert listed(found, 0)
-    assert listed(found, 1) == []
+        result = best_spans(make_logits(start, end), search=search)
+    assert all(s != 2 and e != 3 for s, e in listed(result, 0))
+    assert listed(result, 0)
+    assert listed(result, 1) == []
     assert "6 span logits" in caplog.text
     assert "1 span logits" in caplog.text
 
@@ -203,10 +203,10 @@ def test_nan_is_never_chosen_and_warned_of(make_logits, search, caplog):
 @pytest.mark.parametrize("search", ["band", "grid", "greedy"])
 def test_a_window_without_context_has_no_candidates(make_logits, search):
     start, end = torch.full((2, 1, 5), -INF)
-    found = best_spans(make_logits(start, end), search=search)
-    assert listed(found) == []
-    assert not found.start.any()
-    assert not found.end.any()
+    result = best_spans(make_logits(start, end), search=search)
+    assert listed(result) == []
+    assert not result.start.any()
+    assert not result.end.any()
 
 
 def test_the_null_is_the_one_of_the_logits(make_logits):
@@ -222,8 +222,8 @@ def test_the_null_is_the_one_of_the_logits(make_logits):
 
 
 def test_a_null_that_is_nan_is_left_out(make_logits, caplog):
-    found = best_spans(make_logits(torch.zeros(2, 3), torch.zeros(2, 3), [float("nan"), 1.0]))
-    assert found.null.tolist() == [INF, 1.0]
+    result = best_spans(make_logits(torch.zeros(2, 3), torch.zeros(2, 3), [float("nan"), 1.0]))
+    assert result.null.tolist() == [INF, 1.0]
     assert "1 windows" in caplog.text
 
 

@@ -23,9 +23,9 @@ def questions(make_set, passage):
     return make_set(("Who dug it?", passage, "by hand"), ("What  is – naïve?", passage, None))
 
 
-def assert_equal(one: FeatureTable, other: FeatureTable) -> None:
+def assert_equal(actual: FeatureTable, expected: FeatureTable) -> None:
     for field in dataclasses.fields(FeatureTable):
-        a, b = getattr(one, field.name), getattr(other, field.name)
+        a, b = getattr(actual, field.name), getattr(expected, field.name)
         if field.name in array_names():
             assert a.dtype == b.dtype, field.name
             assert np.array_equal(a, b), field.name
@@ -73,9 +73,9 @@ def test_a_hit_builds_nothing(tmp_path, questions, bert, monkeypatch):
 )
 def test_a_changed_setting_misses(tmp_path, questions, bert, monkeypatch, changed):
     prepare_cached(questions, bert, tmp_path, **LENGTHS)
-    settings, asked, tokenizer = dict(LENGTHS), questions, bert
+    settings, question_set, tokenizer = dict(LENGTHS), questions, bert
     if changed == "questions":
-        asked = dataclasses.replace(questions, fingerprint="other")
+        question_set = dataclasses.replace(questions, fingerprint="other")
     elif changed == "tokenizer":
         tokenizer = tokenizers.build("wordpiece", ["other texts than before"], 90)
     elif changed == "padding":
@@ -87,9 +87,9 @@ def test_a_changed_setting_misses(tmp_path, questions, bert, monkeypatch, change
         monkeypatch.setattr(cache, "FEATURES_VERSION", 10**6)
     else:
         settings[changed] = False if changed == "segments" else settings[changed] - 1
-    fresh = prepare_cached(asked, tokenizer, tmp_path, **settings)
+    fresh = prepare_cached(question_set, tokenizer, tmp_path, **settings)
     assert len(list(tmp_path.iterdir())) == 2
-    assert_equal(fresh, prepare(asked, tokenizer, **settings))
+    assert_equal(fresh, prepare(question_set, tokenizer, **settings))
 
 
 def test_an_interrupted_build_leaves_nothing(tmp_path, questions, bert, monkeypatch):
@@ -125,15 +125,15 @@ def test_several_builders_do_not_disturb_each_other(tmp_path, questions, bert):
     with ThreadPoolExecutor(4) as pool:
         tables = list(pool.map(lambda _: cached(tmp_path, {"a": 1}, lambda: table), range(12)))
     assert len(list(tmp_path.iterdir())) == 1
-    for other in tables:
-        assert_equal(table, other)
+    for expected in tables:
+        assert_equal(table, expected)
 
 
 def test_a_folder_that_cannot_be_written_costs_no_run(tmp_path, questions, bert, caplog):
     (tmp_path / "file").write_text("in the way")
     table = prepare_cached(questions, bert, tmp_path / "file", **LENGTHS)
     assert len(table) == len(prepare(questions, bert, **LENGTHS))
-    assert "not kept" in caplog.text
+    assert "not cached" in caplog.text
 
 
 def test_without_a_folder_nothing_is_kept(tmp_path, questions, bert, monkeypatch):

@@ -26,11 +26,11 @@ def table(family, make_set, passage):
 
 def rows_equal(single, batch, row):
     for name in ("ids", "mask", "segments", "question", "context", "word", "overlap", "vector"):
-        one, many = getattr(single, name), getattr(batch, name)
-        if one is None:
-            assert many is None
+        alone, batched = getattr(single, name), getattr(batch, name)
+        if alone is None:
+            assert batched is None
         else:
-            assert torch.equal(one[0], many[row, : one.shape[1]]), name
+            assert torch.equal(alone[0], batched[row, : alone.shape[1]]), name
 
 
 def test_a_window_is_the_same_alone_and_in_a_batch(table):
@@ -80,14 +80,14 @@ def test_pieces_without_width_cannot_hold_an_answer(table, family):
 def test_words_and_overlap_against_a_plain_reading(table, family):
     """Every piece: its word by characters; its overlap by comparing words case folded."""
     words = ["The", "Mayor", "re", "-", "opened", "the", "lock", ";", "the", "KEEPER", "slept", "."]
-    asked = ["Who", "re", "-", "opened", "the", "lock", "?"]
+    question_words = ["Who", "re", "-", "opened", "the", "lock", "?"]
     batch = Collator(table)([0])
     for at in range(int(table.lengths[0])):
         number = int(batch.word[0, at])
         if number < 0:
             assert not batch.overlap[0, at]
             continue
-        own, other = (asked, words) if batch.question[0, at] else (words, asked)
+        own, other = (question_words, words) if batch.question[0, at] else (words, question_words)
         shared = own[number].casefold() in {word.casefold() for word in other}
         assert bool(batch.overlap[0, at]) == shared
     starts = [CONTEXT.index("Mayor"), CONTEXT.index("KEEPER")]
@@ -113,7 +113,7 @@ def test_vectors_follow_the_word_of_each_piece(table):
     assert Collator(table)([0]).vector is None
 
 
-def test_labels_and_ghosts(table):
+def test_labels_and_padding_rows(table):
     batch = Collator(table)([0, -1, -len(table)])
     assert batch.index.tolist() == [0, 0, len(table) - 1]
     assert batch.labels.weight.tolist() == [1, 0, 0]

@@ -12,10 +12,10 @@ from tokenizers import processors
 
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.features import template, tokenizers
-from qa_arch.features.assemble import assemble
 from qa_arch.features.ceiling import ceiling, snapped
 from qa_arch.features.joint import _gold_tokens, check_lengths, prepare
 from qa_arch.features.texts import TokenColumns
+from qa_arch.features.windows import assemble
 from qa_arch.types.text import Example, Gold, QuestionSet
 
 
@@ -107,24 +107,24 @@ def test_gold_tokens_are_found_where_offsets_overlap_and_run_backwards():
     start, end = (np.array(column, np.int32) for column in ([0, 2, 6, 5, 9, 9, 0], [6, 4, 9, 9, 9, 11, 0]))
     columns = TokenColumns((), start[:0], np.array([0, 6]), start, start, end, start, start)
     cases = {(4, 5): (0, 1), (3, 4): (0, 1), (6, 7): (2, 3), (5, 6): (0, 3), (8, 10): (2, 5), (9, 11): (5, 5)}
-    for (begin, stop), wanted in cases.items():
+    for (begin, stop), expected in cases.items():
         example = Example("q", "", "x" * 11, "", (Gold("x" * (stop - begin), begin),))
         first, last = _gold_tokens(QuestionSet("s", (example,), "2.0", ""), columns, np.array([0]))
-        assert (first[0], last[0]) == wanted
+        assert (first[0], last[0]) == expected
         solid = [i for i in range(6) if end[i] > start[i]]
-        assert wanted[0] == min(i for i in solid if end[i] > begin)
-        assert wanted[1] == max(i for i in solid if start[i] < stop)
+        assert expected[0] == min(i for i in solid if end[i] > begin)
+        assert expected[1] == max(i for i in solid if start[i] < stop)
 
 
 def test_the_template_is_the_tokenizers_own(family, make_set):
     table = prepare(make_set(("Who?", "A mayor.", None)), family.tokenizer, segments=family.segments)
-    found, token = table.template, family.tokenizer.convert_tokens_to_ids
+    template, token = table.template, family.tokenizer.convert_tokens_to_ids
     names = {"roberta": ("<s>", "</s>", "</s>")}.get(family.name, ("[CLS]", "[SEP]", "[SEP]"))
-    assert [s.id for s in found.before] == [token(names[0])]
-    assert [s.id for s in found.between] == [token(names[1])] * (2 if family.name == "roberta" else 1)
-    assert [s.id for s in found.after] == [token(names[2])]
-    assert found.pad == family.tokenizer.pad_token_id
-    assert found.specials == family.tokenizer.num_special_tokens_to_add(pair=True)
+    assert [s.id for s in template.before] == [token(names[0])]
+    assert [s.id for s in template.between] == [token(names[1])] * (2 if family.name == "roberta" else 1)
+    assert [s.id for s in template.after] == [token(names[2])]
+    assert template.pad == family.tokenizer.pad_token_id
+    assert template.specials == family.tokenizer.num_special_tokens_to_add(pair=True)
 
 
 ODD = "The  keeper,  née Åsa, paid 3½ crowns 🦀 to שלום עולם at noon\u00a0sharp; e\u0301te\u0301 ended."
@@ -257,8 +257,8 @@ def test_windows_cover_every_token_with_the_exact_overlap(
         window = assemble(table, np.array([row]))
         assert window.context[0, table.label_start[row]]
         assert window.context[0, table.label_end[row]]
-        held = snapped(table, row, context)
-        assert context[begin:end].strip() in held
+        answer_text = snapped(table, row, context)
+        assert context[begin:end].strip() in answer_text
 
 
 @pytest.mark.parametrize(

@@ -54,10 +54,10 @@ def backends():
     return {"uncased": uncased, "cased": backend_of(vocabulary)}
 
 
-def same(found: pieces.Pieces, expected: pieces.Pieces) -> None:
+def same(result: pieces.Pieces, expected: pieces.Pieces) -> None:
     for field in dataclasses.fields(pieces.Pieces):
         np.testing.assert_array_equal(
-            getattr(found, field.name), getattr(expected, field.name), err_msg=field.name
+            getattr(result, field.name), getattr(expected, field.name), err_msg=field.name
         )
 
 
@@ -71,42 +71,42 @@ texts = st.lists(
 @given(sets=st.lists(texts, min_size=1, max_size=3))
 @pytest.mark.parametrize("kind", ["uncased", "cased"])
 def test_runs_and_whole_texts_give_the_same_pieces(backends, kind, sets):
-    cut = pieces.cutter(backends[kind])
-    for some in sets:  # one cutter for all: what it has met must not change what it says
+    tokenize = pieces.tokenize_fn(backends[kind])
+    for some in sets:  # one function for all: its cache must not change the result
         some = [text.encode("utf-8", "ignore").decode() for text in some]
-        same(cut(some), pieces.whole(some, backends[kind]))
+        same(tokenize(some), pieces.tokenize_whole(some, backends[kind]))
 
 
 @pytest.mark.parametrize("bundle", [1, 2, 128])
 def test_any_number_of_runs_to_a_text(backends, bundle, monkeypatch):
     monkeypatch.setattr(pieces, "BUNDLE", bundle)
     some = [*TEXTS, "", "  two  blanks  ", "\n", *ODD]
-    same(pieces.cutter(backends["uncased"])(some), pieces.whole(some, backends["uncased"]))
+    same(pieces.tokenize_fn(backends["uncased"])(some), pieces.tokenize_whole(some, backends["uncased"]))
 
 
 def test_a_run_is_encoded_once(backends, monkeypatch):
     seen: list[str] = []
 
-    def spy(given, backend):
-        seen.extend(run for text in given for run in text.split("\n"))
-        return whole(given, backend)
+    def spy(texts, backend):
+        seen.extend(run for text in texts for run in text.split("\n"))
+        return tokenize_whole(texts, backend)
 
-    whole = pieces.whole
-    monkeypatch.setattr(pieces, "whole", spy)
-    cut = pieces.cutter(backends["uncased"])
+    tokenize_whole = pieces.tokenize_whole
+    monkeypatch.setattr(pieces, "tokenize_whole", spy)
+    tokenize = pieces.tokenize_fn(backends["uncased"])
     for _ in range(2):
-        cut(TEXTS)
-    cut(["the cat ran"])
+        tokenize(TEXTS)
+    tokenize(["the cat ran"])
     assert sorted(seen) == sorted({*" ".join(TEXTS).split(" "), "ran"})
 
 
 @pytest.mark.parametrize("family", ["byte_bpe", "unigram"])
-def test_tokenizers_that_look_at_blanks_cut_whole_texts(family):
-    assert not pieces.cuts_at_spaces(backend_of(build(family, TEXTS, 300)))
+def test_tokenizers_that_depend_on_spaces_take_whole_texts(family):
+    assert not pieces.splits_at_spaces(backend_of(build(family, TEXTS, 300)))
 
 
 @pytest.mark.parametrize(
-    ("added", "alone"),
+    ("added", "expected_alone"),
     [
         (AddedToken("[E]"), True),
         (AddedToken("[E]", lstrip=True), False),
@@ -114,10 +114,10 @@ def test_tokenizers_that_look_at_blanks_cut_whole_texts(family):
         (AddedToken("New York"), False),
     ],
 )
-def test_an_added_token_that_looks_at_blanks_forbids_it(added, alone):
+def test_an_added_token_with_spaces_forbids_it(added, expected_alone):
     tokenizer = build("wordpiece", TEXTS, 120)
     tokenizer.add_tokens([added])
     backend = backend_of(tokenizer)
-    assert pieces.cuts_at_spaces(backend) is alone
+    assert pieces.splits_at_spaces(backend) is expected_alone
     some = ["in New York [E] a", "[E]cat [E] cat"]
-    same(pieces.cutter(backend)(some), pieces.whole(some, backend))
+    same(pieces.tokenize_fn(backend)(some), pieces.tokenize_whole(some, backend))

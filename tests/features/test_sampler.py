@@ -105,7 +105,7 @@ def test_scoring_reads_the_longest_first():
     assert (np.diff(lengths[rows]) <= 0).all()
 
 
-def test_a_rank_without_a_row_gets_a_ghost_of_weight_zero():
+def test_a_rank_without_a_row_gets_a_padding_row_of_weight_zero():
     batches = [list(BucketBatchSampler([9], batch_size=8, rank=r, world=3)) for r in range(3)]
     assert batches == [[[0]], [[-1]], [[-1]]]
     assert BucketBatchSampler([9], batch_size=8, rank=1, world=3).window_total(0) == 1
@@ -124,7 +124,7 @@ def test_padding_is_below_three_percent_at_batch_32():
     assert sampler.pad_share < pad_share(lengths, np.split(np.arange(16_000), 500)) / 5
 
 
-def test_pad_share_counts_padding_and_ghosts():
+def test_pad_share_counts_padding_rows():
     assert pad_share([10, 5, 8], [[0, 1], [2]]) == pytest.approx(1 - 23 / 28)
     assert pad_share([10], [[0], [-1]]) == 0.5
     assert pad_share([], []) == 0

@@ -8,7 +8,7 @@ import pytest
 from qa_arch.data.selection import selection_set
 from qa_arch.features.glove import WordVectors
 from qa_arch.features.sampler import BucketBatchSampler, EpochBatchSampler
-from qa_arch.features.selection import (
+from qa_arch.features.selection_features import (
     CandidateCollator,
     PairCollator,
     random_vectors,
@@ -76,7 +76,7 @@ def test_a_batch_holds_each_answer_once(table):
     assert batch.weight.tolist() == [1, 1]
 
 
-def test_a_ghost_weighs_nothing(table):
+def test_a_padding_row_weighs_nothing(table):
     batch = CandidateCollator(table)([-2])
     assert batch.index.tolist() == [1]
     assert batch.weight.tolist() == [0]

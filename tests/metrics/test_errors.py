@@ -6,7 +6,7 @@ import pytest
 
 from qa_arch.data.squad import question_set
 from qa_arch.errors import DataError
-from qa_arch.metrics.errors import boundary, count, count_by_kind, judge, judge_scores
+from qa_arch.metrics.error_analysis import boundary, count, count_by_kind, judge, judge_scores
 from qa_arch.metrics.squad import score_questions
 from qa_arch.types.text import Example, Gold
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from qa_arch.metrics.selection import rank_of_right, selection_scores
+from qa_arch.metrics.selection_scores import rank_of_right, selection_scores
 
 NAN = math.nan
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from qa_arch.results.record import read_record
-from qa_arch.sweep.state import believed
+from qa_arch.sweep.state import actual_status
 from qa_arch.system import lifeline
 
 SMALL = ["debug=fast", "model=bert", "trainer.progress=false"]
@@ -72,7 +72,7 @@ def test_points_on_several_processes(tmp_path, name):
     }
     for folder, (status, devices) in zip(folders, expected, strict=True):
         record = read_record(folder)
-        assert believed(folder, parent=False).status == record.status == status
+        assert actual_status(folder, parent=False).status == record.status == status
         assert record.config["trainer"]["devices"] == devices
         if status == "ok":
             assert record.batch["devices"] == devices

@@ -44,26 +44,26 @@ class Stubbed:
     def command(self):
         return stub.point_command(self.plan)
 
-    def told(self, what: str | None = None) -> list[dict]:
-        path = self.base / "told.jsonl"
+    def events(self, what: str | None = None) -> list[dict]:
+        path = self.base / "events.jsonl"
         text = path.read_text() if path.exists() else ""
-        whole = text[: text.rfind("\n") + 1].splitlines()  # the last line may still be in writing
-        return [line for line in map(json.loads, whole) if what in (None, line["what"])]
+        complete = text[: text.rfind("\n") + 1].splitlines()  # the last line may still be in writing
+        return [line for line in map(json.loads, complete) if what in (None, line["what"])]
 
     def begun(self) -> list[str]:
         """The points that began, in order: ``seed1``, ..."""
-        return [line["point"].partition("-")[0] for line in self.told("begin")]
+        return [line["point"].partition("-")[0] for line in self.events("begin")]
 
     def point(self, seed: int) -> Path:
-        (found,) = self.folder.glob(f"seed{seed}-*")
-        return found
+        (folder,) = self.folder.glob(f"seed{seed}-*")
+        return folder
 
     def wait_until(self, number: int, what: str) -> list[dict]:
-        until = time.monotonic() + 30
-        while len(self.told(what)) < number:
-            assert time.monotonic() < until, self.told()
+        deadline = time.monotonic() + 30
+        while len(self.events(what)) < number:
+            assert time.monotonic() < deadline, self.events()
             time.sleep(0.02)
-        return self.told(what)
+        return self.events(what)
 
 
 @pytest.fixture
@@ -76,8 +76,8 @@ def survivors():
     """``survivors(pids)``: those that are alive after a while in which they should have ended."""
 
     def look(pids: list[int], within: float = 10) -> list[int]:
-        until = time.monotonic() + within
-        while time.monotonic() < until and any(map(alive, pids)):
+        deadline = time.monotonic() + within
+        while time.monotonic() < deadline and any(map(alive, pids)):
             time.sleep(0.02)
         return [pid for pid in pids if alive(pid)]
 

@@ -1,6 +1,6 @@
 """A sweep whose points take no training: ``python sweep_stub.py sweep FOLDER PLAN SEED...``.
 
-PLAN is a JSON file: by seed, what the point does. Each point adds a line to PLAN's neighbour ``told.jsonl``
+PLAN is a JSON file: by seed, what the point does. Each point adds a line to PLAN's neighbour ``events.jsonl``
 when it begins and when it ends.
 """
 
@@ -27,7 +27,7 @@ LASTS = "import sys, time; from qa_arch.system.lifeline import tie; tie(); time.
 
 
 def make_sweep(folder: Path, plan: Path, **settings):
-    from qa_arch.sweep.carry_out import Grid, Sweep  # not in a point, which begins sooner without
+    from qa_arch.sweep.runner import Grid, Sweep  # not in a point, which begins sooner without
 
     sweep = Sweep(Grid(FIXED, ["seed"]), point_command(plan), json.dumps, preflight=lambda *_: None)
     sweep.configure({"folder": str(folder), **settings})
@@ -55,7 +55,7 @@ def point(folder: Path, plan: Path) -> int:
     config = validate(json.loads(text) if text.startswith("{") else yaml.safe_load(text))
     does = json.loads(plan.read_text()).get(str(config.seed), "ok")
     with lock.hold(folder, "run"):
-        tell(plan, "begin", folder)
+        log_event(plan, "begin", folder)
         record = RunRecord(
             status="running", name="n", model="bert", seed=config.seed, config=asdict(config), config_hash="-"
         )
@@ -67,14 +67,14 @@ def point(folder: Path, plan: Path) -> int:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         if does in ("waits", "stubborn"):
             lifeline.start([sys.executable, "-c", LASTS])
-            tell(plan, "waits", folder)
+            log_event(plan, "waits", folder)
             time.sleep(99)
         if does == "leaves":
             subprocess.Popen([sys.executable, "-c", "import time; time.sleep(99)"])
         if does == "signal":
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(float(does) if does.replace(".", "").isdigit() else 0)
-        tell(plan, "end", folder)
+        log_event(plan, "end", folder)
         if does in ("failed", "oom"):
             replace(record, status=does, error="ValueError: no").write(folder)
             return int(does == "failed")
@@ -88,11 +88,11 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def tell(plan: Path, what: str, folder: Path) -> None:
+def log_event(plan: Path, what: str, folder: Path) -> None:
     line = {"what": what, "point": folder.name, "time": time.monotonic(), "pid": os.getpid()}
     if Path("/proc/self").exists():
         line["children"] = children(os.getpid())
-    with (plan.parent / "told.jsonl").open("a") as file:
+    with (plan.parent / "events.jsonl").open("a") as file:
         file.write(json.dumps({**line, "env": dict(os.environ)}) + "\n")
 
 

@@ -200,10 +200,10 @@ def test_a_sweep_is_finished_by_resume(stubbed, train_m, capsys):
 
 def test_resume_asks_for_the_devices_that_it_is_given(stubbed, train_m, monkeypatch, capsys):
     """Before a point is emptied or begun; where none is given none is asked for."""
-    asked = []
+    checked = []
 
     def refuse(pool):
-        asked.append(pool)
+        checked.append(pool)
         raise ConfigError("sweep.devices: torch sees no device 9")
 
     monkeypatch.setattr("qa_arch.sweep.preflight.check_pool", refuse)
@@ -215,11 +215,11 @@ def test_resume_asks_for_the_devices_that_it_is_given(stubbed, train_m, monkeypa
     for action in ("resume", "retry"):
         assert main(["sweep", action, str(stubbed.folder), "--devices", "0,9"]) == 2
         assert "no device 9" in capsys.readouterr().err
-    assert asked == [["0", "9"]] * 2
+    assert checked == [["0", "9"]] * 2
     assert stubbed.begun() == before
     assert (stubbed.point(1) / "last.ckpt").exists()
     assert main(["sweep", "resume", str(stubbed.folder)]) == 1
-    assert len(asked) == 2
+    assert len(checked) == 2
 
 
 def test_the_process_of_a_sweep_never_imports_torch(tmp_path):

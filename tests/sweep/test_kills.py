@@ -10,23 +10,23 @@ import pytest
 
 from qa_arch.cli.main import main
 from qa_arch.errors import RunError
-from qa_arch.sweep import carry_out, schedule
-from qa_arch.sweep.state import Status, believed, read_manifest
+from qa_arch.sweep import runner, schedule
+from qa_arch.sweep.state import Status, actual_status, read_manifest
 from qa_arch.system import lifeline, lock
 
 pytestmark = pytest.mark.skipif(not lifeline.LINUX, reason="reads /proc")
 
 
 def resume(stubbed) -> None:
-    with carry_out.opened(stubbed.folder) as manifest:
-        todo = carry_out.unfinished(stubbed.folder, manifest)
-        settings = carry_out.stored_settings(manifest)
-        carry_out.carry_out(stubbed.folder, manifest, todo, settings, stubbed.command)
+    with runner.opened(stubbed.folder) as manifest:
+        todo = runner.unfinished(stubbed.folder, manifest)
+        settings = runner.stored_settings(manifest)
+        runner.run_points(stubbed.folder, manifest, todo, settings, stubbed.command)
 
 
 def states(stubbed) -> list[str]:
     points = read_manifest(stubbed.folder).points
-    return [believed(stubbed.folder / entry.name, parent=False).status for entry in points]
+    return [actual_status(stubbed.folder / entry.name, parent=False).status for entry in points]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
@@ -74,7 +74,7 @@ def test_a_point_is_killed_and_its_children_with_it(stubbed, survivors):
 def test_what_a_point_leaves_behind_is_cleared_away(stubbed, survivors):
     """A process of the point's that is not tied to it, and does not end with it."""
     assert stubbed.does(seed1="leaves").launch(1) == [51.0]
-    (line,) = stubbed.told("end")
+    (line,) = stubbed.events("end")
     assert len(line["children"]) == 1
     assert not survivors(line["children"])
 
@@ -85,7 +85,7 @@ def test_a_point_that_lives_is_left_alone(stubbed, caplog):
     with lock.hold(stubbed.point(1), "run"):
         assert states(stubbed) == ["running"]
         resume(stubbed)
-        assert "still runs (process" in caplog.text
+        assert "is still running (process" in caplog.text
         assert stubbed.begun() == ["seed1"]
     assert states(stubbed) == ["killed"]
 
@@ -94,10 +94,10 @@ def test_running_is_believed_only_while_somebody_runs(stubbed):
     stubbed.does(seed1="oom").launch(1)
     folder = stubbed.point(1)
     Status("running", 2).write(folder)
-    assert believed(folder, parent=True).status == "running"  # the sweep's process lives: it is starting
-    assert believed(folder, parent=False).status == "oom"  # the record of the attempt that had ended
+    assert actual_status(folder, parent=True).status == "running"  # the sweep's process lives: it is starting
+    assert actual_status(folder, parent=False).status == "oom"  # the record of the attempt that had ended
     (folder / "run.json").unlink()
-    assert believed(folder, parent=False).status == "killed"
+    assert actual_status(folder, parent=False).status == "killed"
 
 
 def test_a_sweep_is_carried_out_by_one_process(stubbed):
@@ -123,7 +123,7 @@ def test_an_interrupted_retry_is_gone_on_with(stubbed):
     """Emptied points have no result any more, whatever they had before."""
     stubbed.does(seed1="oom", seed2="failed").launch(1, 2)
     for seed in (1, 2):
-        carry_out.start_anew(stubbed.point(seed))
+        runner.reset_point(stubbed.point(seed))
     assert states(stubbed) == ["queued", "queued"]
     stubbed.does()
     resume(stubbed)

@@ -14,11 +14,11 @@ from qa_arch.config.schema import validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.sweep import preflight
-from qa_arch.sweep.carry_out import Grid
 from qa_arch.sweep.environment import SCRUBBED, point_environment
 from qa_arch.sweep.points import ALL_DEVICES, make_points, sources
-from qa_arch.sweep.remedy import remedy
+from qa_arch.sweep.runner import Grid
 from qa_arch.sweep.settings import device_pool, read_settings
+from qa_arch.sweep.view import oom_remedy
 
 SMALL = ["model=bert", "debug=fast"]
 
@@ -191,8 +191,8 @@ def test_a_device_that_is_not_there():
 def test_devices_that_are_handed_out_are_there(monkeypatch, pool, found, problem):
     """torch counts what the pool names up to the first that there is not."""
     monkeypatch.setattr("torch.cuda.device_count", lambda: found)
-    said = preflight._first_problem({"points": [], "pool": pool, "here": True}, ())
-    assert (said and said[: len(problem or "")]) == problem
+    message = preflight._first_problem({"points": [], "pool": pool, "local": True}, ())
+    assert (message and message[: len(problem or "")]) == problem
 
 
 @pytest.mark.parametrize(
@@ -204,8 +204,8 @@ def test_devices_of_another_machine_are_not_asked_for(monkeypatch, here, problem
     config = asdict(one("trainer=8gb", "trainer.accelerator=gpu").config)
     wrong = {**config, "model": {**config["model"], "dropuot": 0.1}}
     points = [{"title": "seed=1", "config": each} for each in (config, wrong)]
-    said = preflight._first_problem({"points": points, "pool": None, "here": here}, TRUSTED)
-    assert str(said).startswith(problem)
+    message = preflight._first_problem({"points": points, "pool": None, "local": here}, TRUSTED)
+    assert str(message).startswith(problem)
 
 
 def test_the_environment_of_a_point(monkeypatch):
@@ -233,8 +233,8 @@ def test_the_environment_of_a_point(monkeypatch):
 )
 def test_remedies_keep_the_global_batch(overrides, first):
     config = asdict(validate(compose([*SMALL, *overrides])))
-    assert remedy(config).startswith(first)
-    changed = compose([*SMALL, *overrides, *remedy(config).split(" or ")[0].split()])["trainer"]
+    assert oom_remedy(config).startswith(first)
+    changed = compose([*SMALL, *overrides, *oom_remedy(config).split(" or ")[0].split()])["trainer"]
     before = config["trainer"]
     if not before["token_budget"]:
         product = before["batch_size"] * before["accumulate"]
@@ -243,4 +243,4 @@ def test_remedies_keep_the_global_batch(overrides, first):
 
 def test_nothing_left_to_try_on_the_command_line():
     everything = ["trainer.batch_size=1", "trainer.gradient_checkpointing=true", "trainer.precision=bf16"]
-    assert "max_length" in remedy(asdict(validate(compose([*SMALL, *everything]))))
+    assert "max_length" in oom_remedy(asdict(validate(compose([*SMALL, *everything]))))

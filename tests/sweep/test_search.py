@@ -10,7 +10,7 @@ import pytest
 from qa_arch.cli.main import main
 from qa_arch.errors import ConfigError
 from qa_arch.results.record import RunRecord
-from qa_arch.sweep.carry_out import PointError
+from qa_arch.sweep.runner import PointError
 from qa_arch.sweep.search import Between, Choice, search
 from qa_arch.sweep.state import MANIFEST, STUDY, read_manifest, value_of
 
@@ -37,7 +37,7 @@ class Launcher:
 
     def __call__(self, points):
         self.batches.append([tuple(point) for point in points])
-        return [Returned(self.worth(dict(one.split("=") for one in point))) for point in points]
+        return [Returned(self.worth(dict(override.split("=") for override in point))) for point in points]
 
     @property
     def points(self):
@@ -48,7 +48,7 @@ def look(folder, launcher, space=SPACE, *, trials, at_a_time=1, seed=3, dry=Fals
     return search(folder, space, launcher, trials=trials, at_a_time=at_a_time, seed=seed, dry=dry)
 
 
-def told(folder):
+def trials_of(folder):
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(folder / STUDY)))
     return optuna.load_study(study_name="calibration", storage=storage).trials
 
@@ -59,15 +59,15 @@ def test_a_longer_search_goes_on(tmp_path):
     look(tmp_path, first, trials=3)
     look(tmp_path, second, trials=5)
     look(tmp_path, third, trials=5)
-    assert [len(one.points) for one in (first, second, third)] == [3, 2, 0]
+    assert [len(launcher.points) for launcher in (first, second, third)] == [3, 2, 0]
     assert len({*first.points, *second.points}) == 5
-    assert [trial.value for trial in told(tmp_path)] == [50.0] * 5
+    assert [trial.value for trial in trials_of(tmp_path)] == [50.0] * 5
 
 
 def test_points_lie_in_the_space(tmp_path):
     launcher = Launcher()
     look(tmp_path, launcher, {**SPACE, "seed": Between(2, 8, step=3)}, trials=12)
-    found = [dict(one.split("=") for one in point) for point in launcher.points]
+    found = [dict(override.split("=") for override in point) for point in launcher.points]
     assert {point["model.dropout"] for point in found} == {"0.0", "0.3"}
     assert all(1e-5 <= float(point["optim.lr"]) <= 1e-3 for point in found)
     assert {point["seed"] for point in found} <= {"2", "5", "8"}
@@ -75,13 +75,13 @@ def test_points_lie_in_the_space(tmp_path):
 
 def test_the_best_is_the_highest(tmp_path):
     best = look(tmp_path, Launcher(lambda settings: 90.0 - 1e4 * float(settings["optim.lr"])), trials=8)
-    assert best["optim.lr"] == min(trial.params["optim.lr"] for trial in told(tmp_path))
+    assert best["optim.lr"] == min(trial.params["optim.lr"] for trial in trials_of(tmp_path))
 
 
 def test_a_point_without_a_value_counts_as_tried(tmp_path):
     launcher = Launcher(lambda settings: PointError("out of memory"))
     assert look(tmp_path, launcher, trials=2) is None
-    assert [trial.state.name for trial in told(tmp_path)] == ["FAIL", "FAIL"]
+    assert [trial.state.name for trial in trials_of(tmp_path)] == ["FAIL", "FAIL"]
     again = Launcher()
     look(tmp_path, again, trials=3)
     assert len(again.points) == 1
@@ -104,7 +104,7 @@ def test_the_same_point_twice_at_a_time_runs_once(tmp_path):
     launcher = Launcher()
     look(tmp_path, launcher, {"model.dropout": Choice(("0.3",))}, trials=3, at_a_time=3)
     assert launcher.batches == [[("model.dropout=0.3",)]]
-    assert [trial.value for trial in told(tmp_path)] == [50.0] * 3
+    assert [trial.value for trial in trials_of(tmp_path)] == [50.0] * 3
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_through_hydra(stubbed, monkeypatch, capsys):
     entries = read_manifest(stubbed.folder).points
     assert len(entries) == len(stubbed.begun()) == 3
     assert all(re.fullmatch(r"optim.lr=[-.e\d]+", next(o for o in e.overrides if "lr" in o)) for e in entries)
-    assert [trial.value for trial in told(stubbed.folder)] == [
-        50.0 + trial.params["seed"] for trial in told(stubbed.folder)
+    assert [trial.value for trial in trials_of(stubbed.folder)] == [
+        50.0 + trial.params["seed"] for trial in trials_of(stubbed.folder)
     ]
     assert "50." not in out.partition("\n")[0]

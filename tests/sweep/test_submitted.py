@@ -12,7 +12,7 @@ from qa_arch.cli.main import main
 from qa_arch.errors import ConfigError
 from qa_arch.sweep import submitted
 from qa_arch.sweep.settings import Settings
-from qa_arch.sweep.state import believed, read_manifest
+from qa_arch.sweep.state import actual_status, read_manifest
 
 pytest.importorskip("submitit")
 pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
@@ -38,7 +38,7 @@ def test_each_point_is_a_job_that_leaves_its_state(stubbed, train_m):
     assert code == 1
     assert "3 points: 2 ok, 1 failed" in out
     assert sorted(stubbed.begun()) == ["seed1", "seed2", "seed3"]
-    jobs = {line["env"]["SUBMITIT_LOCAL_JOB_ID"] for line in stubbed.told("begin")}
+    jobs = {line["env"]["SUBMITIT_LOCAL_JOB_ID"] for line in stubbed.events("begin")}
     assert {path.name for path in (stubbed.folder / "submitit").iterdir()} >= jobs
     assert len(jobs) == 3
     stubbed.does()
@@ -51,16 +51,16 @@ def test_each_point_is_a_job_that_leaves_its_state(stubbed, train_m):
 
 def test_one_at_a_time(stubbed, train_m):
     assert train_m("seed=1,2", "sweep.n_jobs=1")[0] == 0
-    assert [line["what"] for line in stubbed.told()] == ["begin", "end"] * 2
+    assert [line["what"] for line in stubbed.events()] == ["begin", "end"] * 2
 
 
 def test_a_job_that_comes_too_late_does_nothing(stubbed):
     """Another has run the point since: what a queued job of an interrupted sweep finds."""
     stubbed.launch(1)
     (entry,) = read_manifest(stubbed.folder).points
-    before = believed(stubbed.point(1), parent=False)
+    before = actual_status(stubbed.point(1), parent=False)
     submitted.Job(entry, plan=Plan(stubbed.folder))()
-    assert believed(stubbed.point(1), parent=False) == before
+    assert actual_status(stubbed.point(1), parent=False) == before
     assert len(stubbed.begun()) == 1
 
 
@@ -77,7 +77,7 @@ def test_a_job_that_cannot_begin_has_failed(stubbed, train_m, monkeypatch):
     monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda trusted: Unloadable())
     code, out, _ = train_m("seed=1")
     assert code == 1
-    assert "its job did not begin it" in out
+    assert "its job did not start it" in out
     assert stubbed.begun() == []
 
 
@@ -107,16 +107,16 @@ def test_what_a_point_is_not_given(stubbed, train_m, arguments, message):
 @pytest.mark.parametrize("cluster", ["local", "slurm"])
 def test_where_devices_are_looked_for(monkeypatch, tmp_path, cluster):
     """Jobs of a cluster have those of its nodes, and are submitted from one that may have none."""
-    asked = []
-    monkeypatch.setattr("qa_arch.sweep.preflight.check", lambda *told: asked.append(told[2:]))
+    checked = []
+    monkeypatch.setattr("qa_arch.sweep.preflight.check", lambda *arguments: checked.append(arguments[2:]))
     where = [f"runs_dir={tmp_path}", f"hydra/launcher=submitit_{cluster}"]
     assert main(["train", "-m", "debug=fast", *where, "trainer=8gb", "seed=1,2", "--dry-run"]) == 0
-    assert asked == [(None, cluster == "local")]
+    assert checked == [(None, cluster == "local")]
 
 
 def test_without_submitit(stubbed, train_m, monkeypatch):
-    found = importlib.util.find_spec
-    missing = lambda name, *more: None if name == "submitit" else found(name, *more)  # noqa: E731
+    find_spec = importlib.util.find_spec
+    missing = lambda name, *rest: None if name == "submitit" else find_spec(name, *rest)  # noqa: E731
     monkeypatch.setattr(importlib.util, "find_spec", missing)
     code, _, err = train_m("seed=1,2")
     assert code == 6
@@ -134,20 +134,20 @@ def test_a_cluster_that_is_not_there(tmp_path, monkeypatch, capsys):
 
 def test_parameters_of_slurm(monkeypatch, tmp_path):
     """What sbatch is told: shared parameters by their names, SLURM's own by its, at most n_jobs at a time."""
-    given = {}
+    received = {}
 
     class Executor:
         def __init__(self, folder, cluster, **begin):
-            given.update(folder=str(folder), cluster=cluster, **begin)
+            received.update(folder=str(folder), cluster=cluster, **begin)
 
         def update_parameters(self, **parameters):
-            given.update(parameters)
+            received.update(parameters)
 
     monkeypatch.setattr("submitit.AutoExecutor", Executor)
     parameters = {"timeout_min": 60, "partition": "gpu", "max_num_timeout": 3, "mem_gb": None, "nodes": 1}
     run = submitted.engine("slurm", parameters, Settings(n_jobs=4))
     run([], Plan(tmp_path / "sweep"), lambda _: None)
-    assert given == {
+    assert received == {
         "folder": str(tmp_path / "sweep" / "submitit" / "%j"),
         "cluster": "slurm",
         "slurm_max_num_timeout": 3,

@@ -62,10 +62,10 @@ def test_a_slurm_step_is_put_into_the_words_of_torchrun():
 @pytest.mark.parametrize(
     ("environ", "said"),
     [
-        ({"RANK": "2", "WORLD_SIZE": "2", **MEETING}, "do not go together"),
-        ({"RANK": "0", "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "2", **MEETING}, "do not go together"),
+        ({"RANK": "2", "WORLD_SIZE": "2", **MEETING}, "are inconsistent"),
+        ({"RANK": "0", "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "2", **MEETING}, "are inconsistent"),
         ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, "not MASTER_ADDR, MASTER_PORT"),
-        ({"RANK": "one", "WORLD_SIZE": "2", **MEETING}, "RANK='one' in the environment is no number"),
+        ({"RANK": "one", "WORLD_SIZE": "2", **MEETING}, "RANK='one' in the environment is not a number"),
     ],
 )
 def test_an_environment_that_makes_no_sense(environ, said):

@@ -26,7 +26,7 @@ from qa_arch.data.formats import Format, OnError
 from qa_arch.data.shapes import Raw, RecordError, clip, json_type
 from qa_arch.data.squad import Reading
 from qa_arch.errors import DataError
-from qa_arch.system.collector import uncollected
+from qa_arch.system.garbage import gc_disabled
 from qa_arch.types.text import QuestionSet
 
 Span = tuple[int, int]
@@ -36,7 +36,7 @@ _FIELDS = {"id": "id", "qid": "id", "question": "question", "is_impossible": "is
 _GZIP = b"\x1f\x8b"
 
 
-@uncollected()
+@gc_disabled()
 def read_mrqa(paths: Paths, *, name: str = "", on_error: OnError = "raise") -> QuestionSet:
     """The questions of one or more files as one set; folders stand for their ``*.jsonl*``.
 

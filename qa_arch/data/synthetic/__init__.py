@@ -1,9 +1,9 @@
-"""The embedded data: a seeded generator of SQuAD-2.0-shaped questions about invented things.
+"""Synthetic data: a seeded generator of questions in SQuAD 2.0 form about invented entities.
 
-Level 1: one fact to find, the relation word shared by question and passage.
-Level 2: the question words the relation differently.
-Level 3: two subjects with the same relations, so that entity and relation must be joined, and all
-six kinds of unanswerable question. The level stands in the question id (``syn-7-dev-00012-L1-...``).
+Level 1: question and passage share the relation word.
+Level 2: the question paraphrases the relation.
+Level 3: two subjects with the same relations, so that entity and relation must be matched, and all
+six kinds of unanswerable question. The level is part of the question id (``syn-7-dev-00012-L1-...``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from random import Random
 from qa_arch.data.squad import question_set
 from qa_arch.data.synthetic.names import SPLITS, Names, Split
 from qa_arch.data.synthetic.passages import single_subject, two_subjects
-from qa_arch.data.synthetic.questions import KINDS, Asked, Asker
+from qa_arch.data.synthetic.questions import KINDS, GeneratedQuestion, QuestionMaker
 from qa_arch.errors import ConfigError
 from qa_arch.types.text import Example, QuestionSet
 
@@ -25,7 +25,7 @@ DEMO_LEVELS: Mapping[int, float] = {1: 0.8, 2: 0.2}
 DEMO_SIZES: Mapping[str, int] = {"train": 1800, "calibration": 40, "dev": 40}
 """Articles."""
 DEMO_SEED = 20
-"""Not the seed that the generator was tuned on (7): the demo's dev set was never looked at for that."""
+"""Differs from the seed that the generator was tuned on (7), so that the demo's dev set was unseen."""
 _PARAGRAPHS = 3
 _ANSWERABLE, _UNANSWERABLE = 3, 2
 """Questions per paragraph: 40% are unanswerable."""
@@ -72,20 +72,20 @@ def demo_sets(
 
 
 def named(which: str) -> QuestionSet:
-    """The set that a setting names: ``dev`` is the demo's, ``dev:L3`` one of its size of level 3 alone."""
+    """Set of a setting: ``dev`` is that of the demo, ``dev:L3`` one of the same size at level 3."""
     split, _, level = which.partition(":")
-    known = {"": DEMO_LEVELS, **{f"L{n}": n for n in LEVELS}}
-    if split not in DEMO_SIZES or level not in known:
+    levels = {"": DEMO_LEVELS, **{f"L{n}": n for n in LEVELS}}
+    if split not in DEMO_SIZES or level not in levels:
         raise ConfigError(
             f"synthetic:{which} is unknown: write train, calibration or dev, and :L1 to :L3 after it"
         )
-    return generate(DEMO_SIZES[split], DEMO_SEED, known[level], split)  # type: ignore[arg-type]
+    return generate(DEMO_SIZES[split], DEMO_SEED, levels[level], split)  # type: ignore[arg-type]
 
 
 def _article(
     rng: Random, names: Names, shares: Mapping[int, float], prefix: str, titles: set[str]
 ) -> list[Example]:
-    """The questions of one article, titled after its first subject; ``titles`` holds those taken."""
+    """The questions of one article, titled after its first subject; ``titles`` holds the used ones."""
     examples: list[Example] = []
     title = ""
     for paragraph in range(_PARAGRAPHS):
@@ -95,17 +95,17 @@ def _article(
         while not title and passage.subjects[0].name in titles:
             passage = write(rng, names)
         title = title or passage.subjects[0].name
-        asker = Asker(rng, passage, level)
-        asked = asker.answerable(_ANSWERABLE) + asker.unanswerable(_UNANSWERABLE)
-        rng.shuffle(asked)
-        for number, question in enumerate(asked):
+        maker = QuestionMaker(rng, passage, level)
+        questions = maker.answerable(_ANSWERABLE) + maker.unanswerable(_UNANSWERABLE)
+        rng.shuffle(questions)
+        for number, question in enumerate(questions):
             id_ = f"{prefix}-L{level}-{paragraph}{number}"
             examples.append(_example(id_, title, passage.context, question))
     titles.add(title)
     return examples
 
 
-def _example(id_: str, title: str, context: str, asked: Asked) -> Example:
-    golds = asked.fact.golds if asked.fact else ()
-    answers, plausible = ((), golds) if asked.kind else (golds, ())
-    return Example(id_, asked.text, context, title, answers, plausible, asked.kind)
+def _example(id_: str, title: str, context: str, question: GeneratedQuestion) -> Example:
+    golds = question.fact.golds if question.fact else ()
+    answers, plausible = ((), golds) if question.kind else (golds, ())
+    return Example(id_, question.text, context, title, answers, plausible, question.kind)

@@ -1,4 +1,4 @@
-"""Invented names and values, from inventories that never meet between splits."""
+"""Invented names and values; no name word occurs in two splits."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _YEARS = range(1600, 1800, 2)
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What a passage says in one place, and the parts of it that count as the answer.
+    """A value in a passage, and the parts of it that count as the answer.
 
     ``golds`` holds (offset in ``text``, part), the shortest acceptable answer first.
     """

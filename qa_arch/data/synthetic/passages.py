@@ -1,4 +1,4 @@
-"""Passages: which facts they state, in which words, and where each value stands."""
+"""Synthetic passages: their facts, wordings and the offset of each value."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FILLER_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a passage is about: ``trait`` holds of it, ``excluded`` does not and cannot."""
+    """Subject of a passage; it has ``trait``, which rules out ``excluded``."""
 
     name: str
     noun: str
@@ -61,7 +61,7 @@ class Passage:
     context: str
     subjects: tuple[Subject, ...]
     facts: tuple[Fact, ...]
-    """All that the context states; any other relation of a subject is left open by it."""
+    """Everything the context states; any other relation of a subject is open."""
 
 
 def single_subject(rng: Random, names: Names) -> Passage:
@@ -87,9 +87,9 @@ def two_subjects(rng: Random, names: Names) -> Passage:
     names.fresh()
     kind = rng.choice(SUBJECTS)
     pair = (_subject(rng, names, kind), _subject(rng, names, kind))
-    one, two, three, four = _draw_relations(rng, kind, 4)
-    stated = [(pair[0], two), (pair[1], two), (pair[0], three), (pair[1], three)]
-    stated += [(rng.choice(pair), one), (rng.choice(pair), four)]
+    first, second, third, fourth = _draw_relations(rng, kind, 4)
+    stated = [(pair[0], second), (pair[1], second), (pair[0], third), (pair[1], third)]
+    stated += [(rng.choice(pair), first), (rng.choice(pair), fourth)]
     facts = [_fact(rng, names, subject, relation) for subject, relation in stated]
     facts[-1] = replace(facts[-1], denied=True)
     dated = rng.randrange(len(facts) - 1)
@@ -106,8 +106,8 @@ def _subject(rng: Random, names: Names, kind: SubjectType) -> Subject:
 def _draw_relations(rng: Random, kind: SubjectType, count: int) -> list[Relation]:
     """``count`` relations of a type; the first has an opposite, and that one is not among them."""
     first = rng.choice([name for name in kind.relations if RELATIONS[name].opposite])
-    others = [name for name in kind.relations if name not in (first, RELATIONS[first].opposite)]
-    return [RELATIONS[name] for name in (first, *rng.sample(others, count - 1))]
+    remaining = [name for name in kind.relations if name not in (first, RELATIONS[first].opposite)]
+    return [RELATIONS[name] for name in (first, *rng.sample(remaining, count - 1))]
 
 
 def _fact(rng: Random, names: Names, subject: Subject, relation: Relation) -> Fact:
@@ -125,7 +125,7 @@ def _compose(
     facts: Sequence[Fact],
     mention: Callable[[Subject], str],
 ) -> Passage:
-    """Leads first, then the facts in random order with one sentence that states none of the relations."""
+    """Passage text: the leads, then the facts in random order with at most one filler sentence."""
     sentences = [f"{subject.name} is a {subject.trait} {subject.noun}." for subject in subjects]
     order: list[Fact | None] = [*facts, None] if rng.random() < _FILLER_SHARE else [*facts]
     rng.shuffle(order)

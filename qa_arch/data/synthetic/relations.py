@@ -1,4 +1,4 @@
-"""What can be said of a subject: relations, two or more wordings of each, and their opposites.
+"""Relations of the synthetic passages: two or more wordings of each, and their opposites.
 
 ``{s}`` is the subject, ``{o}`` the value, ``{n}`` the place of "never " in a denial. A wording's
 statement and its question share the relation word, so asking in the statement's own wording is
@@ -40,11 +40,11 @@ class SubjectType:
 
 
 def _relation(name: str, value: str, *wordings: tuple[str, str], opposite: str | None = None) -> Relation:
-    made = []
+    parsed = []
     for statement, question in wordings:
         before, after = statement.split("{o}")
-        made.append(Wording(before, after, question))
-    return Relation(name, value, tuple(made), opposite)
+        parsed.append(Wording(before, after, question))
+    return Relation(name, value, tuple(parsed), opposite)
 
 
 def _passive(*verbs: str) -> tuple[tuple[str, str], ...]:

@@ -1,7 +1,7 @@
-"""Generated questions with their class (Li & Roth 2002): every class in four wordings.
+"""Synthetic questions with their class (Li & Roth 2002): every class in four wordings.
 
-The fourth wording of a class is never asked in training, and no name of one split occurs in another, so
-that calibration and dev ask for more than what was learned by heart.
+The fourth wording of a class is not used for training, and no name occurs in two splits, so that
+calibration and dev measure generalisation.
 """
 
 from __future__ import annotations
@@ -147,13 +147,13 @@ def questions(count: int, seed: int, split: Split) -> list[tuple[str, str]]:
         raise ConfigError(f"count={count}: at least 1 is needed")
     rng = Random(f"{seed}/types/{split}")
     names, labels = Names(rng, split), list(WORDINGS)
-    made = []
+    generated = []
     for number in range(count):
         label = labels[number % len(labels)]
         wordings = WORDINGS[label][:-1] if split == "train" else WORDINGS[label]
-        made.append((label, _filled(rng.choice(wordings), rng, names)))
-    rng.shuffle(made)
-    return made
+        generated.append((label, _filled(rng.choice(wordings), rng, names)))
+    rng.shuffle(generated)
+    return generated
 
 
 def _filled(wording: str, rng: Random, names: Names) -> str:

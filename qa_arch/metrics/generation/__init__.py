@@ -1,20 +1,20 @@
-"""Metrics of the generation literature for answer texts: BLEU, ROUGE, METEOR, perplexity; CIDEr beside.
+"""Text-generation metrics for answer texts: BLEU, ROUGE, METEOR, CIDEr and perplexity.
 
-BLEU, ROUGE and METEOR come from sacrebleu, rouge-score and nltk, the extra ``text``; nothing is ever
-fetched. All but BLEU, which has its own tokenisation, compare ``words``: lower case, without
-punctuation. Rates are in percent. Short answers are hard on these metrics: a single word has no
-4-gram, and METEOR halves even a perfect one. They were made for sentences.
+BLEU, ROUGE and METEOR are computed by sacrebleu, rouge-score and nltk, the extra ``text``; nothing is
+downloaded. All but BLEU, which has its own tokenisation, compare ``words``: lower case, without
+punctuation. Rates are in percent. The metrics were made for sentences and are low for short answers: a
+single word has no 4-gram, and METEOR gives 50 to a perfect one.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from qa_arch.errors import DataError
 from qa_arch.metrics.generation.cider import cider
 from qa_arch.metrics.generation.libraries import bleu, meteor, meteor_stages, rouge
-from qa_arch.metrics.generation.perplexity import perplexity
 from qa_arch.types.text import Example, QuestionSet
 
 __all__ = ["bleu", "cider", "meteor", "meteor_stages", "perplexity", "rouge", "text_metrics"]
@@ -27,16 +27,15 @@ def text_metrics(
     texts: Mapping[str, str],
     probabilities: Mapping[str, Mapping[str, float]] | None = None,
 ) -> dict[str, Any]:
-    """Every text metric over the answerable questions that have a prediction, by its name.
+    """Name -> value of every text metric, over the answerable questions that have a prediction.
 
-    BLEU is one figure over the whole corpus against all golds of a question. ROUGE and METEOR take the
-    gold of highest score, question by question, and average. CIDEr averages over the golds of a
-    question, as it is defined. An abstention has no words and scores 0. With ``probabilities`` (of each
-    question's candidate texts, as the model gave them) perplexity is that of the answers given, each as one
-    token: how unsure the model was of what it said, whether or not it was right.
+    BLEU is a corpus score against all golds of a question. ROUGE and METEOR take the best gold of each
+    question and average over questions. CIDEr averages over the golds of a question, as it is defined. An
+    abstention has no words and scores 0. With ``probabilities`` (question id -> candidate text ->
+    probability) the perplexity of the predicted answers is added, each answer counted as one token.
 
-    Raises DataError where no answerable question has a prediction or one is none of its candidates,
-    UnavailableError without the libraries.
+    Raises DataError if no answerable question has a prediction, or if a prediction is not among its
+    candidates; UnavailableError without the libraries.
     """
     scored = [e for e in questions.examples if e.answerable and e.id in texts]
     if not scored:
@@ -51,19 +50,35 @@ def text_metrics(
         "meteor_stages": list(meteor_stages()),
         "cider": cider(predictions, references),
         "cider_d": cider(predictions, references, variant="cider-d"),
-        **({} if probabilities is None else {"perplexity": _unsureness(texts, scored, probabilities)}),
+        **({} if probabilities is None else {"perplexity": _answer_perplexity(texts, scored, probabilities)}),
     }
 
 
-def _unsureness(
+def perplexity(values: Sequence[float], *, logs: bool = False) -> float:
+    """exp of the mean negative log-probability of the tokens: the inverse of their geometric mean.
+
+    ``values``: probabilities in 0..1, or their natural logarithms with ``logs``; a probability of 0 gives
+    infinity. Raises DataError for no values, or a value out of range.
+    """
+    if not values:
+        raise DataError("perplexity: there is no token; give at least one probability")
+    for value in values:
+        if not (value <= 0 if logs else 0 <= value <= 1):
+            expected = "a log-probability, at most 0" if logs else "a probability, 0 to 1"
+            raise DataError(f"perplexity: {value} is not {expected}")
+    total = math.fsum(values if logs else (math.log(v) if v else -math.inf for v in values))
+    return math.inf if total == -math.inf else math.exp(-total / len(values))
+
+
+def _answer_perplexity(
     texts: Mapping[str, str], scored: Sequence[Example], probabilities: Mapping[str, Mapping[str, float]]
 ) -> float | None:
-    """None where every question was abstained from."""
-    said = {example.id: texts[example.id] for example in scored if texts[example.id]}
-    for id_, text in said.items():
+    """Perplexity of the predicted answers; None if the model abstained from every question."""
+    answered = {example.id: texts[example.id] for example in scored if texts[example.id]}
+    for id_, text in answered.items():
         if text not in probabilities.get(id_, {}):
             raise DataError(
                 f"{id_}: the prediction {text!r} is none of its candidates; give the n-best file of the same"
                 " predictions"
             )
-    return perplexity([probabilities[id_][text] for id_, text in said.items()]) if said else None
+    return perplexity([probabilities[id_][text] for id_, text in answered.items()]) if answered else None

@@ -1,4 +1,4 @@
-"""BLEU, ROUGE and METEOR by sacrebleu, rouge-score and nltk, imported when asked for; nothing is fetched."""
+"""BLEU, ROUGE and METEOR by sacrebleu, rouge-score and nltk, imported on first use; nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from qa_arch.errors import UnavailableError
-from qa_arch.metrics.generation.words import References, require_golds, words
+from qa_arch.metrics.generation.golds import References, require_golds, words
 
 
 def bleu(predictions: Sequence[str], references: References, *, order: int = 4) -> float:
@@ -21,9 +21,9 @@ def bleu(predictions: Sequence[str], references: References, *, order: int = 4) 
     require_golds(predictions, references)
     sacrebleu = _library("sacrebleu", "BLEU")
     metric = sacrebleu.BLEU(max_ngram_order=order, smooth_method="none", lowercase=True)
-    # sacrebleu wants the first gold of every question, then the second ones, None where there is none.
-    by_place = [list(column) for column in zip_longest(*references)]
-    return float(metric.corpus_score(list(predictions), by_place).score)
+    # sacrebleu takes the first gold of every question, then the second ones; None fills the gaps.
+    transposed = [list(column) for column in zip_longest(*references)]
+    return float(metric.corpus_score(list(predictions), transposed).score)
 
 
 def rouge(predictions: Sequence[str], references: References) -> dict[str, float]:
@@ -37,15 +37,15 @@ def rouge(predictions: Sequence[str], references: References) -> dict[str, float
     )
     rows = [scorer.score_multi(golds, text) for text, golds in zip(predictions, references, strict=True)]
     names = {"rouge_1": "rouge1", "rouge_2": "rouge2", "rouge_l": "rougeL"}
-    return {ours: _mean_percent([row[name].fmeasure for row in rows]) for ours, name in names.items()}
+    return {key: _mean_percent([row[name].fmeasure for row in rows]) for key, name in names.items()}
 
 
 def meteor(predictions: Sequence[str], references: References) -> float:
     """METEOR against the best gold, averaged, percent (Banerjee & Lavie 2005, section 2.2).
 
     By nltk with alpha 0.9, beta 3, gamma 0.5. Words match exactly, by stem, and by WordNet's synonyms
-    (of the stems, as nltk does it) where nltk's copy of it is installed: ``meteor_stages`` says which,
-    and figures of different stages do not compare. A perfect answer of m words scores 1 - 0.5 / m³.
+    (of the stems, as in nltk) if nltk's WordNet data is installed: ``meteor_stages`` names the stages;
+    scores with different stages are not comparable. A perfect answer of m words scores 1 - 0.5 / m³.
     """
     require_golds(predictions, references)
     nltk = _library("nltk.translate.meteor_score", "METEOR")
@@ -58,26 +58,26 @@ def meteor(predictions: Sequence[str], references: References) -> float:
 
 
 def meteor_stages() -> tuple[str, ...]:
-    """How ``meteor`` matches words here: exact and stem, and synonym with WordNet's data at hand."""
+    """Stages of ``meteor`` on this machine: exact and stem, and synonym if WordNet's data is installed."""
     return ("exact", "stem", "synonym") if _wordnet() else ("exact", "stem")
 
 
 class _Tokenizer:
-    """``words`` as rouge-score calls it; its own keeps ASCII letters alone and cuts names at accents."""
+    """``words`` as a rouge-score tokenizer; the default tokenizer splits names at accents."""
 
     def tokenize(self, text: str) -> list[str]:
         return words(text)
 
 
 class _NoSynonyms:
-    """Stands where nltk asks WordNet, and knows no word."""
+    """Replaces WordNet where its data is not installed: no word has synonyms."""
 
     def synsets(self, word: str) -> tuple[()]:
         return ()
 
 
 def _wordnet() -> Any | None:
-    """nltk's WordNet, or None where its data is not installed: nltk looks on disk and nowhere else."""
+    """nltk's WordNet, or None if its data is not installed; nltk only looks on disk."""
     wordnet = _library("nltk.corpus", "METEOR").wordnet
     try:
         wordnet.ensure_loaded()

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qa_arch.metrics.errors import Boundary, Judged, Outcome
+from qa_arch.metrics.error_analysis import Boundary, Judged, Outcome
 from qa_arch.results.errors import BOUNDARIES, NAMES, Mistakes, mistakes
 from qa_arch.results.questions import Questions
 from qa_arch.types.text import QuestionSet

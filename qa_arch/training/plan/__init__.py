@@ -1,1 +1,1 @@
-"""What a run will need, told before it starts: memory, micro batch, time an epoch."""
+"""Planning of a run: memory, micro batch and time per epoch, predicted before it starts."""

@@ -1,4 +1,4 @@
-"""What a run is made of, with random weights in place of pre-trained ones: nothing of them is loaded."""
+"""Parts of a run with random weights: no pre-trained weights are loaded."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ WORD = "window"
 
 @dataclass(frozen=True)
 class Bare:
-    """The parts of a run whose model has learned nothing."""
+    """Parts of a run with an untrained model."""
 
     parts: SpanParts
     real: bool
-    """Whether the questions are those of the config, and not a stand-in."""
+    """Whether the questions are those of the config, not a stand-in."""
     process: int
-    """Bytes of memory that this process had before the model was made."""
+    """Resident bytes of this process before the model was built."""
     notes: tuple[str, ...]
-    """What is assumed because it is out of reach."""
+    """Assumptions about unavailable inputs."""
 
 
-def bare(config: Config, trusted: Sequence[str]) -> Bare:
-    """Read the data as a run does, or stand-ins where only the hub has it; the model gets random weights.
+def build_bare(config: Config, trusted: Sequence[str]) -> Bare:
+    """Load the data, or a stand-in if the hub is unreachable, and build the model with random weights.
 
-    Where word vectors are wanted and no file is named, there are as many zeros as a run would keep vectors.
+    If word vectors are used but no file is named, zeros replace as many vectors as a run would keep.
     """
     notes: list[str] = []
     task = task_of(config.model)
@@ -50,7 +50,7 @@ def bare(config: Config, trusted: Sequence[str]) -> Bare:
         sets = task.load_splits(config.data)
         tokenizer = make_tokenizer(config.encoder, sets["train"])
     except UnavailableError as error:
-        notes.append(f"windows of {config.features.max_length} tokens stand in for the questions: {error}")
+        notes.append(f"windows of {config.features.max_length} tokens replace the questions: {error}")
         sets = {"train": full_window(config.features.max_length)}
         tokenizer = _any_tokenizer(config.encoder, sets["train"])
     encoder = make_encoder(config, tokenizer, blank=True)
@@ -72,7 +72,7 @@ def bare(config: Config, trusted: Sequence[str]) -> Bare:
 
 
 def full_window(length: int) -> QuestionSet:
-    """One question about a passage that fills windows of ``length`` tokens, whatever the tokenizer."""
+    """One question about a passage that fills windows of ``length`` tokens with any tokenizer."""
     example = Example("0", f"Which {WORD}?", " ".join([WORD] * length), STAND_IN, (Gold(WORD, 0),))
     return QuestionSet(STAND_IN, (example,), "2.0", hashlib.sha256(str(example).encode()).hexdigest())
 

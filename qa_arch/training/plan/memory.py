@@ -1,4 +1,4 @@
-"""The arithmetic of a plan: what stays in memory, what a batch adds to it, which part of a batch fits."""
+"""Memory arithmetic of a plan: fixed states, activations of a batch, largest micro batch that fits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from qa_arch.training.optim import Optimizer
 from qa_arch.training.plan.live import Lines
 
 HEADROOM = 0.65
-"""Share of the given memory that a proposal may fill; the rest is for freed blocks that allocators keep."""
+"""Share of the memory that a proposal may fill; the rest is for freed blocks that the allocator keeps."""
 MIB = 2**20
 _FLOAT = 4
 _SMALLEST_8BIT, _BLOCK = 4096, 256
@@ -26,17 +26,17 @@ class States:
 
     weights: int
     vectors: int
-    """Fixed tensors that no gradient reaches: word vectors."""
+    """Fixed tensors without gradients: word vectors."""
     gradients: int
     optimizer: int
     step: int
-    """Besides, while the optimizer steps: an optimizer that is not fused works on a copy of the gradients."""
+    """Temporary bytes of an optimizer step: an optimizer that is not fused copies the gradients."""
     exchange: int
-    """DDP's buckets, through which the ranks average their gradients."""
+    """Buckets in which DDP averages gradients over ranks."""
 
     @property
     def resident(self) -> int:
-        """What is there from the first step to the last, gradients left out."""
+        """Bytes allocated during the whole run, without gradients."""
         return self.weights + self.vectors + self.optimizer + self.exchange
 
 
@@ -67,22 +67,22 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
 
 @dataclass(frozen=True)
 class Demand:
-    """Everything that one device of a run holds at its fullest moment, in bytes."""
+    """Memory demand of one device at its peak, in bytes."""
 
     states: States
     training: Lines
     reading: Lines
-    """The same without gradients: calibration is read between two epochs."""
+    """The same without gradients, for predicting the calibration split between epochs."""
     reading_rows: int
     process: int = 0
-    """What the process itself takes, where it is the machine's own memory that is counted."""
+    """Bytes of the process itself, if the memory of the machine is counted."""
 
     def activations(self, rows: int, accumulate: int) -> int:
-        """What a forward and a backward pass over ``rows`` windows add to the states and the gradients."""
+        """Bytes that a forward and backward pass over ``rows`` windows adds to states and gradients."""
         return self.total(rows, accumulate) - self.process - self.states.resident - self.states.gradients
 
     def total(self, rows: int, accumulate: int) -> int:
-        """The fullest of: training on ``rows`` windows at a time, the optimizer's step, reading."""
+        """Peak over training on ``rows`` windows at a time, the optimizer step, and prediction."""
         passing = self.training.peak(rows, accumulated=accumulate > 1)
         stepping = self.states.gradients + self.states.step
         reading = self.states.gradients + self.reading.peak(self.reading_rows)
@@ -100,25 +100,25 @@ class Cut:
         return [f"trainer.{unit}={self.micro}", f"trainer.accumulate={self.accumulate}"]
 
 
-def cuts(whole: int) -> list[Cut]:
-    """Every way to cut a batch into equal parts, the largest parts first: each keeps the global batch."""
-    return [Cut(whole // parts, parts) for parts in range(1, whole + 1) if whole % parts == 0]
+def cuts(batch: int) -> list[Cut]:
+    """All splits of a batch into equal parts, the largest parts first; the global batch stays the same."""
+    return [Cut(batch // parts, parts) for parts in range(1, batch + 1) if batch % parts == 0]
 
 
-def largest_fit(demand: Demand, whole: int, room: int, *, row: int = 1) -> Cut:
-    """The cut with the largest parts that stays within ``HEADROOM`` of ``room`` bytes.
+def largest_fit(demand: Demand, batch: int, available: int, *, row: int = 1) -> Cut:
+    """Split with the largest parts that needs at most ``HEADROOM`` of the ``available`` bytes.
 
-    ``row``: how much of ``whole`` one window is (1, or under a token budget its padded tokens).
-    Raises ConfigError where one window at a time is too much.
+    ``row``: size of one window in units of ``batch`` (1, or its padded tokens under a token budget).
+    Raises ConfigError if a single window does not fit.
     """
-    allowed = HEADROOM * room
-    for cut in cuts(whole):
+    allowed = HEADROOM * available
+    for cut in cuts(batch):
         if cut.micro >= row and demand.total(cut.micro // row, cut.accumulate) <= allowed:
             return cut
-    least = demand.total(1, 2)
-    given = f"{HEADROOM:.0%} of {room / MIB:,.0f} MiB is {allowed / MIB:,.0f}"
+    minimum = demand.total(1, 2)
+    limit = f"{HEADROOM:.0%} of {available / MIB:,.0f} MiB is {allowed / MIB:,.0f}"
     raise ConfigError(
-        f"--memory: one window at a time needs {least / MIB:,.0f} MiB, and {given}; try"
+        f"--memory: one window at a time needs {minimum / MIB:,.0f} MiB, and {limit}; try"
         " trainer.gradient_checkpointing=true, trainer.optimizer_bits=auto, a shorter features.max_length,"
         " encoder.freeze, a smaller trainer.eval_batch_size or a smaller encoder"
     )

@@ -1,4 +1,4 @@
-"""Passes over batches as training makes them, without a trainer: for counting what they take, and timing."""
+"""Forward and backward passes as in training, without a trainer: memory measurement and timing."""
 
 from __future__ import annotations
 
@@ -23,45 +23,45 @@ from qa_arch.training.plan.live import Lines, lines
 
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 SAMPLES = 5
-"""Batches of an epoch that are timed, from as many parts of equal size: short ones to long ones."""
+"""Timed batches of an epoch: one from each of as many groups of similar length."""
 LONG = 60.0
-"""Seconds after which no further batch is timed."""
+"""Time limit of the timing, seconds."""
 
 
 def mixed(precision: str, device: str) -> AbstractContextManager[object]:
-    """The arithmetic of ``trainer.precision``."""
+    """Autocast context of ``trainer.precision``."""
     return torch.autocast(device, HALF[precision]) if precision in HALF else nullcontext()
 
 
 @dataclass(frozen=True)
 class Pace:
-    """Time of an epoch's training, without validation, from some of its steps."""
+    """Training time of an epoch, without validation, extrapolated from some steps."""
 
     seconds: float
     windows: int
     steps: int
     """Optimizer steps of an epoch."""
     timed: int
-    """Batches that were timed."""
+    """Number of timed batches."""
 
 
-def passes(config: Config, found: Bare) -> tuple[Lines, Lines, int]:
-    """What training and reading take for each row of the longest windows, and how long those are.
+def passes(config: Config, bare: Bare) -> tuple[Lines, Lines, int]:
+    """Memory of training and of prediction as functions of the rows, and the length of the longest window.
 
-    The arithmetic is done on the CPU whatever device the run is for.
+    Measured on the CPU for any device.
     """
-    module = training_module(config, found.parts, total_steps=1)
-    table = found.parts.tables["train"]
-    batch_of = Collator(table, vector_rows(found.parts.vectors, table))
+    module = training_module(config, bare.parts, total_steps=1)
+    table = bare.parts.tables["train"]
+    collate = Collator(table, vector_rows(bare.parts.vectors, table))
     longest = int(table.lengths.argmax())
 
     def train(rows: int) -> None:
         with mixed(config.trainer.precision, "cpu"):
-            _loss(module, batch_of([longest] * rows)).backward()
+            _loss(module, collate([longest] * rows)).backward()
 
     def read(rows: int) -> None:
         with torch.no_grad(), mixed(config.trainer.precision, "cpu"):
-            module.model(batch_of([longest] * rows))
+            module.model(collate([longest] * rows))
 
     module.train()
     training = lines(train, module.parameters())
@@ -71,15 +71,15 @@ def passes(config: Config, found: Bare) -> tuple[Lines, Lines, int]:
     return training, lines(read), int(table.lengths[longest])
 
 
-def pace(config: Config, found: Bare, *, gpu: bool, world: int) -> Pace:
-    """Train on some batches of the first epoch, and reckon the whole from them.
+def pace(config: Config, bare: Bare, *, gpu: bool, world: int) -> Pace:
+    """Time training on some batches of the first epoch and extrapolate to the whole epoch.
 
-    Batches are timed in parts of equal size by their padded tokens. With several ranks this is one of
-    them, and what they tell each other is not in it.
+    The batches are spread evenly over the padded lengths. With several ranks this is the time of one rank,
+    without communication.
     """
     device = "cuda" if gpu else "cpu"
-    module = training_module(config, found.parts, total_steps=1).to(device).train()
-    data = TrainingData.of(config, task_of(config.model).batches(config, found.parts))
+    module = training_module(config, bare.parts, total_steps=1).to(device).train()
+    data = TrainingData.of(config, task_of(config.model).batches(config, bare.parts))
     batches = list(data.sampler(world=world))
     tokens = _padded_tokens(np.asarray(data.train.lengths), batches)
     middles = [int((part + 0.5) * len(batches) / SAMPLES) for part in (2, 0, 4, 1, 3)]
@@ -100,9 +100,9 @@ def pace(config: Config, found: Bare, *, gpu: bool, world: int) -> Pace:
     )
 
     def forth_and_back(batch: int) -> None:
-        ready = data.train(batches[batch]).to(device)
+        inputs = data.train(batches[batch]).to(device)
         with mixed(config.trainer.precision, device):
-            _loss(module, ready).backward()
+            _loss(module, inputs).backward()
 
     def step() -> None:
         if settings.clip:

@@ -1,4 +1,4 @@
-"""A plan: what a config will need on its device, and how its batch is best cut for the memory there is."""
+"""Plan of a run: memory and time on its device, and the best micro batch for the available memory."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from qa_arch.config.schema import Config, Trainer
 from qa_arch.errors import ConfigError
 from qa_arch.tasks import task_of
 from qa_arch.training import machine
-from qa_arch.training.plan.bare import Bare, bare
+from qa_arch.training.plan.bare import Bare, build_bare
 from qa_arch.training.plan.memory import MIB, Cut, Demand, cuts, largest_fit, states
 from qa_arch.training.plan.passes import Pace, pace, passes
 from qa_arch.training.strategies import SHARDED
 
-SHOWN = 8
-"""Ways to cut the batch that a plan lists."""
+MAX_CUTS = 8
+"""Maximal number of batch splits that a plan lists."""
 
 
 @dataclass(frozen=True)
@@ -30,44 +30,44 @@ class Plan:
     parameters: int
     trainable: int
     longest: int
-    """Tokens of the longest window, for which the memory is reckoned."""
+    """Tokens of the longest window, for which the memory is computed."""
     batch: dict[str, int]
     memory: dict[str, float]
     total: float
     cuts: list[dict[str, float]]
-    """Other ways to cut the same batch: micro, accumulate, total."""
+    """Other splits of the same batch: micro, accumulate, total."""
     room: float | None
-    """The memory that was given or found."""
+    """Available memory, given or measured."""
     proposal: list[str] | None
-    """Overrides that fill the memory best and keep the global batch."""
+    """Overrides for the largest micro batch that fits and keeps the global batch."""
     epoch: dict[str, float] | None
-    """Training time of an epoch as proposed, measured on this machine; None where it cannot be."""
+    """Training time of an epoch as proposed, measured on this machine; None if it cannot be."""
     notes: list[str]
 
 
-def plan(config: Config, *, room: int | None, timed: bool, trusted: Sequence[str]) -> Plan:
-    """Plan the run of ``config``. No weights are loaded; a GPU is used for the timing alone.
+def plan(config: Config, *, available: int | None, timed: bool, trusted: Sequence[str]) -> Plan:
+    """Plan the run of ``config``. No weights are loaded; a GPU is used only for timing.
 
-    ``room``: bytes of memory to fit into; None: what the device has, where it is here.
-    Raises ConfigError where the run cannot be planned, or does not fit one window at a time.
+    ``available``: bytes of memory to fit into; None: that of the device, if it is present.
+    Raises ConfigError if the run cannot be planned, or a single window does not fit.
     """
-    config, gpu, here = _on_device(_require_plannable(config))
-    found = bare(_for_counting(config, gpu=gpu), trusted)
-    notes = list(found.notes)
-    demand, longest = _demand(config, found, gpu=gpu)
+    config, gpu, local = _on_device(_require_plannable(config))
+    bare = build_bare(_for_counting(config, gpu=gpu), trusted)
+    notes = list(bare.notes)
+    demand, longest = _demand(config, bare, gpu=gpu)
     settings = config.trainer
     row = longest if settings.token_budget else 1
     micro = settings.token_budget or settings.batch_size
-    rows, whole = max(1, micro // row), micro * settings.accumulate
-    room = room or (_room(gpu) if here else None)
+    rows, batch = max(1, micro // row), micro * settings.accumulate
+    available = available or (_available_memory(gpu) if local else None)
     proposal = None
-    if room:
-        fit = largest_fit(demand, whole, room, row=row)
+    if available:
+        fit = largest_fit(demand, batch, available, row=row)
         proposal = fit.overrides("token_budget" if settings.token_budget else "batch_size")
-        config = replace(config, trainer=_cut(settings, fit))
+        config = replace(config, trainer=_apply_cut(settings, fit))
     else:
-        notes.append("no GPU is here to fit the batch to: say how much memory it has (--memory 8GB)")
-    parameters = list(found.parts.model.parameters())
+        notes.append("no GPU on this machine to fit the batch to: give its memory (--memory 8GB)")
+    parameters = list(bare.parts.model.parameters())
     return Plan(
         device="cuda" if gpu else "cpu",
         parameters=sum(p.numel() for p in parameters),
@@ -76,48 +76,46 @@ def plan(config: Config, *, room: int | None, timed: bool, trusted: Sequence[str
         batch={"micro": micro, "accumulate": settings.accumulate, "windows": rows},
         memory=_memory(demand, rows, settings.accumulate),
         total=_mib(demand.total(rows, settings.accumulate)),
-        cuts=_cuts(demand, whole, row),
-        room=_mib(room) if room else None,
+        cuts=_cuts(demand, batch, row),
+        room=_mib(available) if available else None,
         proposal=proposal,
-        epoch=_epoch(config, found, gpu=gpu, here=here, notes=notes) if timed else None,
+        epoch=_epoch(config, bare, gpu=gpu, local=local, notes=notes) if timed else None,
         notes=notes,
     )
 
 
-def _demand(config: Config, found: Bare, *, gpu: bool) -> tuple[Demand, int]:
-    """What the run holds, and the tokens of its longest window."""
-    training, reading, longest = passes(config, found)
-    held = states(
-        found.parts.model,
+def _demand(config: Config, bare: Bare, *, gpu: bool) -> tuple[Demand, int]:
+    """Memory demand of the run, and the tokens of its longest window."""
+    training, reading, longest = passes(config, bare)
+    fixed = states(
+        bare.parts.model,
         optimizer=config.optim.name,
         bits=int(config.trainer.optimizer_bits),
         fused=config.trainer.precision != "fp16",
         world=_world(config, gpu=gpu),
     )
-    process = 0 if gpu else found.process
-    return Demand(held, training, reading, config.trainer.eval_batch_size, process), longest
+    process = 0 if gpu else bare.process
+    return Demand(fixed, training, reading, config.trainer.eval_batch_size, process), longest
 
 
 def _require_plannable(config: Config) -> Config:
     task = task_of(config.model)
     if not task.has_plan:
-        raise ConfigError(
-            f"model.task: plan tells what models of spans and sequences need, not of {task.name}"
-        )
+        raise ConfigError(f"model.task: plan supports span and sequence models, not {task.name}")
     if config.trainer.strategy in SHARDED:
         raise ConfigError(
-            f"trainer.strategy: plan does not know the shards of {config.trainer.strategy}; try a run of"
+            f"trainer.strategy: plan does not support {config.trainer.strategy}; try a run of"
             " three steps (trainer.max_steps=3) and read its peak memory, or plan trainer=ddp"
         )
     return config
 
 
 def _on_device(config: Config) -> tuple[Config, bool, bool]:
-    """The config with nothing left to the machine, whether it is for a GPU, and whether that is here."""
+    """Config without ``auto`` settings, whether it is for a GPU, and whether its device is present."""
     settings = config.trainer
-    found = torch.cuda.is_available()
-    gpu = settings.accelerator == "gpu" or (settings.accelerator == "auto" and found)
-    if gpu and not found:  # a card that is not here is taken for one that knows bf16: fp16 is as wide
+    has_gpu = torch.cuda.is_available()
+    gpu = settings.accelerator == "gpu" or (settings.accelerator == "auto" and has_gpu)
+    if gpu and not has_gpu:  # a missing card is assumed to support bf16; fp16 is as wide
         bits = settings.optimizer_bits if settings.optimizer_bits != "auto" else _packed_bits()
         precision = "bf16" if settings.precision == "auto" else settings.precision
         assumed = replace(settings, precision=precision, optimizer_bits=bits)
@@ -129,14 +127,14 @@ def _packed_bits() -> Literal[8, 32]:
     return 8 if machine.has_bitsandbytes() else 32
 
 
-def _cut(settings: Trainer, cut: Cut) -> Trainer:
+def _apply_cut(settings: Trainer, cut: Cut) -> Trainer:
     if settings.token_budget:
         return replace(settings, token_budget=cut.micro, accumulate=cut.accumulate)
     return replace(settings, batch_size=cut.micro, accumulate=cut.accumulate)
 
 
 def _for_counting(config: Config, *, gpu: bool) -> Config:
-    """On a GPU fused attention drops out without leaving the kernel; a CPU's would keep all weights."""
+    """Config without attention dropout for a GPU: its fused attention, unlike a CPU's, stores no weights."""
     return replace(config, encoder=replace(config.encoder, attention_dropout=0.0)) if gpu else config
 
 
@@ -147,34 +145,34 @@ def _world(config: Config, *, gpu: bool) -> int:
     return max(1, torch.cuda.device_count()) if gpu else 1
 
 
-def _room(gpu: bool) -> int:
+def _available_memory(gpu: bool) -> int:
     return torch.cuda.get_device_properties(0).total_memory if gpu else machine.total_memory()
 
 
 def _memory(demand: Demand, rows: int, accumulate: int) -> dict[str, float]:
-    held = asdict(demand.states)
-    held.pop("step")
-    held["activations"] = demand.activations(rows, accumulate)
-    held["process"] = demand.process
-    return {name: _mib(size) for name, size in held.items() if size}
+    sizes = asdict(demand.states)
+    sizes.pop("step")
+    sizes["activations"] = demand.activations(rows, accumulate)
+    sizes["process"] = demand.process
+    return {name: _mib(size) for name, size in sizes.items() if size}
 
 
-def _cuts(demand: Demand, whole: int, row: int) -> list[dict[str, float]]:
+def _cuts(demand: Demand, batch: int, row: int) -> list[dict[str, float]]:
     def line(cut: Cut) -> dict[str, float]:
         total = demand.total(cut.micro // row, cut.accumulate)
         return {"micro": cut.micro, "accumulate": cut.accumulate, "total": _mib(total)}
 
-    return [line(cut) for cut in cuts(whole) if cut.micro >= row][:SHOWN]
+    return [line(cut) for cut in cuts(batch) if cut.micro >= row][:MAX_CUTS]
 
 
 def _epoch(
-    config: Config, found: Bare, *, gpu: bool, here: bool, notes: list[str]
+    config: Config, bare: Bare, *, gpu: bool, local: bool, notes: list[str]
 ) -> dict[str, float] | None:
-    if not here or not found.real:
-        missing = "the questions" if here else "the GPU"
-        notes.append(f"time needs {missing}, out of reach here")
+    if not local or not bare.real:
+        missing = "the questions are" if local else "the GPU is"
+        notes.append(f"no time: {missing} not available on this machine")
         return None
-    measured: Pace = pace(config, found, gpu=gpu, world=_world(config, gpu=gpu))
+    measured: Pace = pace(config, bare, gpu=gpu, world=_world(config, gpu=gpu))
     return {**asdict(measured), "seconds": round(measured.seconds, 1)}
 
 

@@ -26,7 +26,7 @@ def test_a_storage_counts_once_and_until_its_last_reference_is_gone():
     assert counter.series[0] == KB
     assert max(counter.series) == KB + KB // 4
     assert counter.series[-1] == 4
-    assert counter.now == 0
+    assert counter.current == 0
 
 
 def test_what_was_there_before_is_not_counted():
@@ -37,13 +37,13 @@ def test_what_was_there_before_is_not_counted():
     assert set(counter.series) == {0}
 
 
-def peak(once, rows: int, parameters, *, accumulated: bool) -> int:
+def peak(run_pass, rows: int, parameters, *, accumulated: bool) -> int:
     """The same, measured at ``rows`` rows."""
     for parameter in parameters:
         parameter.grad = torch.zeros_like(parameter) if accumulated else None
     there = sum(parameter.nbytes for parameter in parameters) if accumulated else 0
     with LiveBytes() as counter:
-        once(rows)
+        run_pass(rows)
     return max(counter.series) + there
 
 
@@ -66,27 +66,27 @@ def test_a_line_meets_any_batch(name, rows, accumulated):
     model, width = MODELS[name]
     parameters = list(model.parameters())
 
-    def once(rows: int) -> None:
+    def run_pass(rows: int) -> None:
         model(torch.ones(rows, 5, width)).softmax(-1).square().sum().backward()
 
-    found, exact = lines(once, parameters), peak(once, rows, parameters, accumulated=accumulated)
+    result, exact = lines(run_pass, parameters), peak(run_pass, rows, parameters, accumulated=accumulated)
     # Into gradients that are there each new one is added, and lives a moment longer than one that is kept.
     late = max(parameter.nbytes for parameter in parameters) if accumulated else 0
-    assert exact - late <= found.peak(rows, accumulated=accumulated) <= exact + late
+    assert exact - late <= result.peak(rows, accumulated=accumulated) <= exact + late
 
 
 def test_operations_that_depend_on_the_batch_leave_the_peaks():
-    def once(rows: int) -> None:
+    def run_pass(rows: int) -> None:
         for _ in range(rows):
             torch.ones(256) * 2
 
-    found = lines(once)
-    assert found.few.shape == found.more.shape == (1,)
-    assert found.peak(10) == 2 * KB
+    result = lines(run_pass)
+    assert result.small.shape == result.large.shape == (1,)
+    assert result.peak(10) == 2 * KB
 
 
 def test_frozen_parameters_have_no_gradient():
     model = nn.Linear(4, 4)
     model.weight.requires_grad_(False)
-    found = lines(lambda rows: model(torch.ones(rows, 4)).sum().backward(), model.parameters())
-    assert found.gradients[-1] == model.bias.nbytes
+    result = lines(lambda rows: model(torch.ones(rows, 4)).sum().backward(), model.parameters())
+    assert result.gradients[-1] == model.bias.nbytes

@@ -22,19 +22,19 @@ PROPOSED = ["model=proposed", "glove=none", "model.hidden=12"]
 CARD = ["trainer=8gb", "trainer.accelerator=gpu", "trainer.batch_size=24"]
 
 
-def planned(config, room=4 * GB, timed=False):
-    return plan(config, room=room, timed=timed, trusted=TRUSTED)
+def planned(config, available=4 * GB, timed=False):
+    return plan(config, available=available, timed=timed, trusted=TRUSTED)
 
 
 @pytest.mark.parametrize("model", [["model=bert"], PROPOSED])
 def test_a_plan_adds_up(configure, model):
     config = configure(*model, "trainer.batch_size=4", "trainer.accumulate=3", "trainer.eval_batch_size=1")
-    found, counted = planned(config), TASK.count_parameters(config)
-    assert (found.parameters, found.trainable) == (counted["total"], counted["trainable"])
-    assert sum(found.memory.values()) == pytest.approx(found.total, abs=0.5)
-    assert found.memory["gradients"] == pytest.approx(4 * found.trainable / 2**20, abs=0.06)
-    assert found.batch == {"micro": 4, "accumulate": 3, "windows": 4}
-    assert [(cut["micro"], cut["accumulate"]) for cut in found.cuts] == [
+    result, counted = planned(config), TASK.count_parameters(config)
+    assert (result.parameters, result.trainable) == (counted["total"], counted["trainable"])
+    assert sum(result.memory.values()) == pytest.approx(result.total, abs=0.5)
+    assert result.memory["gradients"] == pytest.approx(4 * result.trainable / 2**20, abs=0.06)
+    assert result.batch == {"micro": 4, "accumulate": 3, "windows": 4}
+    assert [(cut["micro"], cut["accumulate"]) for cut in result.cuts] == [
         (12, 1),
         (6, 2),
         (4, 3),
@@ -42,22 +42,22 @@ def test_a_plan_adds_up(configure, model):
         (2, 6),
         (1, 12),
     ]
-    assert found.proposal == ["trainer.batch_size=12", "trainer.accumulate=1"]
-    assert found.longest <= config.features.max_length
+    assert result.proposal == ["trainer.batch_size=12", "trainer.accumulate=1"]
+    assert result.longest <= config.features.max_length
 
 
 def test_the_preset_of_a_small_card(configure):
     """A card that is not here: no process in the sum, moments as the machine can hold them, no time."""
-    found = planned(configure(*CARD), room=None, timed=True)
+    result = planned(configure(*CARD), available=None, timed=True)
     if torch.cuda.is_available():
         pytest.skip("the card is here")
-    assert found.device == "cuda"
-    assert "process" not in found.memory
-    assert found.batch["micro"] * found.batch["accumulate"] == 24
-    assert found.batch["micro"] == 6
-    assert found.proposal is None
-    assert found.epoch is None
-    assert any("--memory" in note for note in found.notes)
+    assert result.device == "cuda"
+    assert "process" not in result.memory
+    assert result.batch["micro"] * result.batch["accumulate"] == 24
+    assert result.batch["micro"] == 6
+    assert result.proposal is None
+    assert result.epoch is None
+    assert any("--memory" in note for note in result.notes)
 
 
 def test_checkpointing_takes_less(configure):
@@ -84,29 +84,29 @@ def test_what_the_hub_does_not_give_is_stood_in_for(configure, monkeypatch):
 
     config = configure("trainer.batch_size=2")
     monkeypatch.setattr(SpanTask, "load_splits", unreachable)
-    found = planned(config, timed=True)
-    assert found.longest == config.features.max_length
-    assert found.epoch is None
-    assert any("the hub does not answer" in note for note in found.notes)
+    result = planned(config, timed=True)
+    assert result.longest == config.features.max_length
+    assert result.epoch is None
+    assert any("the hub does not answer" in note for note in result.notes)
 
 
 def test_vectors_without_a_file_are_assumed(configure):
     config = configure(*PROPOSED)
     config = replace(config, glove=replace(config.glove, use=True, path=None, dim=20, keep=1000))
-    found = planned(config)
-    assert found.memory["vectors"] >= 1000 * 20 * 4 / 2**20 - 0.1
-    assert any("vectors are assumed" in note for note in found.notes)
+    result = planned(config)
+    assert result.memory["vectors"] >= 1000 * 20 * 4 / 2**20 - 0.1
+    assert any("vectors are assumed" in note for note in result.notes)
 
 
 def test_time_is_reckoned_from_all_batches(configure, monkeypatch):
     """Every pass is said to take 2 s, every step too: 2 s for each batch and for each optimizer step."""
     monkeypatch.setattr(passes, "_seconds", lambda work, gpu: 2.0)
     config = configure("trainer.batch_size=4", "trainer.accumulate=2")
-    found = passes.pace(config, bare_module.bare(config, TRUSTED), gpu=False, world=1)
-    batches = -(-found.windows // 4)
-    assert found.steps == -(-batches // 2)
-    assert found.seconds == 2 * batches + 2 * found.steps
-    assert 1 <= found.timed <= passes.SAMPLES
+    result = passes.pace(config, bare_module.build_bare(config, TRUSTED), gpu=False, world=1)
+    batches = -(-result.windows // 4)
+    assert result.steps == -(-batches // 2)
+    assert result.seconds == 2 * batches + 2 * result.steps
+    assert 1 <= result.timed <= passes.SAMPLES
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_time_is_reckoned_from_all_batches(configure, monkeypatch):
     [
         (["model=qa_lstm/c"], "model.task"),
         (["model=question_types"], "model.task"),
-        (["trainer=fsdp"], "does not know the shards of fsdp"),
+        (["trainer=fsdp"], "does not support fsdp"),
     ],
 )
 def test_what_cannot_be_planned(configure, overrides, message):
@@ -143,11 +143,11 @@ def test_sizes(text, size):
 
 def test_on_the_command_line(small, capsys):
     assert main(["plan", *small, "--memory", "2GB", "--no-time", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["device"] == "cpu"
-    assert found["room"] == 2048
-    assert found["proposal"] == ["trainer.batch_size=4", "trainer.accumulate=1"]
-    assert found["epoch"] is None
+    result = json.loads(capsys.readouterr().out)
+    assert result["device"] == "cpu"
+    assert result["room"] == 2048
+    assert result["proposal"] == ["trainer.batch_size=4", "trainer.accumulate=1"]
+    assert result["epoch"] is None
     assert main(["plan", *small, "--memory", "1MB", "--no-time"]) == 2
     assert "one window at a time needs" in capsys.readouterr().err
 

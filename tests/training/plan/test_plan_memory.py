@@ -30,29 +30,29 @@ def test_states_are_those_of_the_optimizer(model, name, fused):
         group["foreach"] = not fused  # what torch chooses by itself on a GPU
     model[1](model[0](torch.ones(2, 64))).sum().backward()
     optimizer.step()
-    found = states(model, optimizer=name, bits=32, fused=fused, world=1)
-    assert found.gradients == sum(p.grad.nbytes for p in trained)
-    assert found.optimizer == sum(v.nbytes for state in optimizer.state.values() for v in state.values())
-    assert found.weights == sum(p.nbytes for p in model.parameters())
-    assert found.vectors == 7 * 50 * 4
-    assert found.exchange == 0
+    result = states(model, optimizer=name, bits=32, fused=fused, world=1)
+    assert result.gradients == sum(p.grad.nbytes for p in trained)
+    assert result.optimizer == sum(v.nbytes for state in optimizer.state.values() for v in state.values())
+    assert result.weights == sum(p.nbytes for p in model.parameters())
+    assert result.vectors == 7 * 50 * 4
+    assert result.exchange == 0
     with LiveBytes() as counter:
         optimizer.step()
-    assert max(counter.series) == pytest.approx(found.step, rel=0.01, abs=500)
+    assert max(counter.series) == pytest.approx(result.step, rel=0.01, abs=500)
 
 
 def test_moments_of_8_bits():
     """bitsandbytes: two bytes a value and a float for each block of 256; below 4,096 values two floats."""
     model = nn.Linear(64, 100)
-    found = states(model, optimizer="adamw", bits=8, fused=True, world=1)
-    assert found.optimizer == 2 * (6400 + 4 * 25) + 2 * 4 * 100
-    assert found.step == 0
+    result = states(model, optimizer="adamw", bits=8, fused=True, world=1)
+    assert result.optimizer == 2 * (6400 + 4 * 25) + 2 * 4 * 100
+    assert result.step == 0
 
 
 def test_ranks_exchange_gradients(model):
-    one, two = (states(model, optimizer="adamw", bits=32, fused=True, world=n) for n in (1, 2))
-    assert (one.exchange, two.exchange) == (0, two.gradients)
-    assert two.resident == one.resident + two.gradients
+    item, two = (states(model, optimizer="adamw", bits=32, fused=True, world=n) for n in (1, 2))
+    assert (item.exchange, two.exchange) == (0, two.gradients)
+    assert two.resident == item.resident + two.gradients
 
 
 def demand(*, row: int = 100, reading_row: int = 10, gradients: int = 40, step: int = 0) -> Demand:
@@ -80,29 +80,29 @@ def test_more_windows_never_take_less():
 
 def test_cuts_keep_the_batch():
     for whole in range(1, 65):
-        found = cuts(whole)
-        assert all(cut.micro * cut.accumulate == whole for cut in found)
-        assert [cut.micro for cut in found] == [n for n in range(whole, 0, -1) if whole % n == 0]
+        result = cuts(whole)
+        assert all(cut.micro * cut.accumulate == whole for cut in result)
+        assert [cut.micro for cut in result] == [n for n in range(whole, 0, -1) if whole % n == 0]
 
 
 @pytest.mark.parametrize("whole", [1, 7, 24, 30, 64])
 def test_the_largest_part_that_fits(whole):
     kind, before = demand(), 0
     for room in range(2000, 9000, 50):
-        found = largest_fit(kind, whole, room)
-        assert found.micro * found.accumulate == whole
-        assert kind.total(found.micro, found.accumulate) <= HEADROOM * room
-        larger = [cut for cut in cuts(whole) if cut.micro > found.micro]
+        result = largest_fit(kind, whole, room)
+        assert result.micro * result.accumulate == whole
+        assert kind.total(result.micro, result.accumulate) <= HEADROOM * room
+        larger = [cut for cut in cuts(whole) if cut.micro > result.micro]
         assert all(kind.total(cut.micro, cut.accumulate) > HEADROOM * room for cut in larger)
-        assert found.micro >= before
-        before = found.micro
+        assert result.micro >= before
+        before = result.micro
 
 
 def test_a_token_budget_is_cut_in_tokens():
-    found = largest_fit(demand(), 4096, 2500, row=128)
-    assert found.micro * found.accumulate == 4096
-    assert found.micro == 512  # 4 windows: 1125 + 400 + 40, of 1625
-    assert found.overrides("token_budget") == ["trainer.token_budget=512", "trainer.accumulate=8"]
+    result = largest_fit(demand(), 4096, 2500, row=128)
+    assert result.micro * result.accumulate == 4096
+    assert result.micro == 512  # 4 windows: 1125 + 400 + 40, of 1625
+    assert result.overrides("token_budget") == ["trainer.token_budget=512", "trainer.accumulate=8"]
 
 
 def test_not_even_one_window():

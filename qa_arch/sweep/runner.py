@@ -1,4 +1,4 @@
-"""Carrying a sweep out: a new one, one that grows, one that was interrupted."""
+"""Running a sweep: a new one, one with added points, or one that was interrupted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from qa_arch.sweep.state import (
     Entry,
     Manifest,
     Status,
-    believed,
+    actual_status,
     read_manifest,
     read_status,
     record_of,
@@ -41,36 +41,38 @@ from qa_arch.system import lock
 
 log = logging.getLogger(__name__)
 DRY_VALUE = 0.0
-"""What a dry run tells the sweeper of every point."""
+"""Value that a dry run returns to the sweeper for every point."""
 
 
 class PointError(QaArchError):
-    """A point has no value: it failed, ran out of memory or was not run."""
+    """A point without a value: it failed, ran out of memory or was not run."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """What was asked for on the command line, split into what is fixed and what is swept."""
+    """Overrides of a sweep, split into fixed ones and the names of the swept settings."""
 
     fixed: list[str]
     swept: list[str]
 
     @property
     def identity(self) -> tuple[list[str], list[str]]:
-        """What makes two grids the same sweep, whatever values are swept and wherever it is kept."""
+        """Key of the sweep, independent of the swept values and of the folder."""
         places = ("sweep", *NEUTRAL)
-        counting = [one for one in self.fixed if not _within(one.partition("=")[0], places)]
-        return sorted(counting), sorted(self.swept)
+        relevant = [override for override in self.fixed if not _within(override.partition("=")[0], places)]
+        return sorted(relevant), sorted(self.swept)
 
     def own(self, overrides: Sequence[str]) -> tuple[str, ...]:
-        """Those of a point's overrides that not all points have."""
-        shared = {one.partition("=")[0] for one in self.fixed}
-        named = ((one, one.partition("=")[0]) for one in overrides)
-        return tuple(one for one, key in named if key not in shared and not _within(key, ("hydra", "sweep")))
+        """Overrides of a point that are not shared by all points."""
+        shared = {override.partition("=")[0] for override in self.fixed}
+        keyed = ((override, override.partition("=")[0]) for override in overrides)
+        return tuple(
+            override for override, key in keyed if key not in shared and not _within(key, ("hydra", "sweep"))
+        )
 
     @property
     def label(self) -> str:
-        """Names the sweep's folder: the same for the same sweep, also when its values grow."""
+        """Name of the sweep's folder; it stays the same when values are added."""
         short = "-".join(key.rpartition(".")[2].rpartition("/")[2] for key in self.swept)
         digest = hashlib.sha256(json.dumps(self.identity).encode()).hexdigest()
         return "-".join(part for part in ("sweep", short[:60], digest[:8]) if part)
@@ -78,7 +80,7 @@ class Grid:
 
 @dataclass
 class Sweep:
-    """A sweep as Hydra's sweepers call it: once with all points, or once for each batch of them."""
+    """Task of Hydra's sweepers, called once with all points or once per batch of points."""
 
     grid: Grid
     command: schedule.Command
@@ -88,23 +90,23 @@ class Sweep:
     trusted: Sequence[str] = ()
     dry: bool = False
     engine: schedule.Engine = schedule.run
-    here: bool = True
-    """Whether the points run on this machine, with its devices."""
+    local: bool = True
+    """Whether the points run on this machine and its devices."""
     folder: Path | None = None
-    asked: list[Entry] = field(default_factory=list)
-    """Every point of this call, those that were done before as well."""
+    requested: list[Entry] = field(default_factory=list)
+    """Every point of this call, including finished ones."""
     accepted: bool = False
-    """Whether the folder holds this sweep now; until then nothing is written to it."""
+    """Whether the folder belongs to this sweep; before that nothing is written to it."""
 
     def configure(self, raw: Mapping[str, Any]) -> None:
-        """Take the ``sweep`` section of the config."""
+        """Read the ``sweep`` section of the config."""
         self.settings = read_settings(raw)
 
     def launch(self, composed: Sequence[tuple[Sequence[str], dict[str, Any]]]) -> list[float | Exception]:
-        """Run what has no result yet; each point's calibration F1, or what stands in its way.
+        """Run the points without a result; calibration F1 of every point, or the exception that prevented it.
 
-        ``composed``: each point's overrides and its resolved config. Everything that can be checked is
-        checked before the first point starts or a file is written.
+        ``composed``: overrides and resolved config of each point. All checks run before the first point
+        starts and before a file is written.
         """
         points = make_points((self.grid.own(overrides), raw) for overrides, raw in composed)
         entries = [Entry(p.name, p.key, list(p.overrides), p.devices) for p in points]
@@ -112,10 +114,10 @@ class Sweep:
         assert self.folder is not None
         pool = check_devices(entries, self.settings)
         self._manifest(entries)
-        self.asked += [entry for entry in entries if entry not in self.asked]
+        self.requested += [entry for entry in entries if entry not in self.requested]
         todo = self._todo(entries)
         waiting = [point for point, entry in zip(points, entries, strict=True) if entry in todo]
-        self.preflight(waiting, self.trusted, pool, self.here)
+        self.preflight(waiting, self.trusted, pool, self.local)
         if self.dry:
             return [DRY_VALUE for _ in entries]
         with lock.hold(self.folder, "sweep"):
@@ -124,8 +126,8 @@ class Sweep:
             self.accepted = True
             for point, entry in zip(points, entries, strict=True):
                 _prepare(self.folder / entry.name, self.to_text(point.raw))
-            # Asked again: the same sweep may have run elsewhere until a moment ago.
-            carry_out(self.folder, manifest, self._todo(entries), self.settings, self.command, self.engine)
+            # Checked again under the lock: another process may have run the same sweep meanwhile.
+            run_points(self.folder, manifest, self._todo(entries), self.settings, self.command, self.engine)
         return [_value(self.folder / entry.name, entry) for entry in entries]
 
     def _todo(self, entries: Sequence[Entry]) -> list[Entry]:
@@ -133,21 +135,21 @@ class Sweep:
         return [entry for entry in entries if not _has_result(self.folder / entry.name)]
 
     def __call__(self, config: Any) -> None:
-        """Hydra's own launchers call their task so, with one point and in this process."""
+        """Refuse Hydra's own launchers, which call the task with one point in this process."""
         raise ConfigError(
             "a sweep needs a launcher that gives each point a process: hydra/launcher=isolated,"
             " submitit_local or submitit_slurm"
         )
 
     def place(self, runs_dir: str, name: str) -> Path:
-        """The sweep's folder; once it is known it stays."""
+        """Folder of the sweep; fixed by the first call."""
         if self.folder is None:
             base = Path(runs_dir) / name
             self.folder = Path(self.settings.folder) if self.settings.folder else base / self.grid.label
         return self.folder
 
     def _manifest(self, entries: Sequence[Entry]) -> Manifest:
-        """The manifest with these points in it; RunError where the folder cannot take them."""
+        """Manifest that includes these points; RunError if the folder cannot be used."""
         assert self.folder is not None
         commit, _ = provenance.commit()
         fixed, swept = self.grid.identity
@@ -161,15 +163,15 @@ class Sweep:
             points=list(entries),
             commit=commit,
         )
-        require_room(self.folder, new)
+        require_usable(self.folder, new)
         if not (self.folder / MANIFEST).is_file():
             return new
         old = read_manifest(self.folder)
         return replace(new.with_points([]), created=old.created, points=old.with_points(entries).points)
 
 
-def require_room(folder: Path, new: Manifest) -> None:
-    """RunError where the folder holds something else, or cannot be written."""
+def require_usable(folder: Path, new: Manifest) -> None:
+    """Raise RunError if the folder holds something else or cannot be written."""
     if (folder / MANIFEST).is_file():
         old = read_manifest(folder)
         if not old.continued_by(new):
@@ -180,13 +182,15 @@ def require_room(folder: Path, new: Manifest) -> None:
         raise RunError(f"{folder}: is a file; give sweep.folder=DIR")
     if folder.is_dir() and any(path.name not in (lock.LOCK, STUDY) for path in folder.iterdir()):
         raise RunError(f"{folder}: is not empty and holds no sweep; give sweep.folder=DIR")
-    there = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise RunError(f"{folder}: cannot be written (no right to write in {there}); give sweep.folder=DIR")
+    existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        raise RunError(
+            f"{folder}: cannot be written (no right to write in {existing}); give sweep.folder=DIR"
+        )
 
 
 def check_devices(entries: Sequence[Entry], settings: Settings) -> list[str] | None:
-    """The devices to hand out, None where no point takes one; ConfigError where one wants more than all."""
+    """Devices to assign to points, None if no point needs one; ConfigError if a point needs too many."""
     pool = device_pool(settings)
     if pool is None or not any(entry.devices for entry in entries):
         return None
@@ -200,13 +204,13 @@ def check_devices(entries: Sequence[Entry], settings: Settings) -> list[str] | N
 
 @contextmanager
 def opened(folder: Path) -> Iterator[Manifest]:
-    """A sweep that is there already, held for as long as it is worked on."""
-    read_manifest(folder)  # before a lock file is made in a folder that is none
+    """Manifest of an existing sweep, whose lock is held inside the ``with`` block."""
+    read_manifest(folder)  # before a lock file is written into a folder that is no sweep
     with lock.hold(folder, "sweep"):
         yield read_manifest(folder)
 
 
-def carry_out(
+def run_points(
     folder: Path,
     manifest: Manifest,
     todo: Sequence[Entry],
@@ -214,14 +218,14 @@ def carry_out(
     command: schedule.Command,
     engine: schedule.Engine = schedule.run,
 ) -> None:
-    """Run ``todo``, points of the sweep in ``folder`` that the caller holds the lock of."""
-    _warn_of_other_code(folder, manifest)
-    living = [entry for entry in todo if lock.holder(folder / entry.name)]
-    for entry in living:
-        log.warning("%s: still runs (%s) and is left alone", entry.name, lock.holder(folder / entry.name))
+    """Run the points ``todo`` of the sweep in ``folder``; the caller holds its lock."""
+    _warn_of_other_commits(folder, manifest)
+    running = [entry for entry in todo if lock.holder(folder / entry.name)]
+    for entry in running:
+        log.warning("%s: is still running (%s), skipped", entry.name, lock.holder(folder / entry.name))
     cwd = Path(manifest.cwd)
     if not cwd.is_dir():
-        log.warning("%s is gone; relative paths now count from %s", cwd, Path.cwd())
+        log.warning("%s no longer exists; relative paths now start at %s", cwd, Path.cwd())
         cwd = Path.cwd()
     pool = device_pool(settings)
     plan = schedule.Plan(
@@ -234,22 +238,22 @@ def carry_out(
         commit=provenance.commit()[0],
     )
     with watching(folder, manifest.points) as watch, schedule.ended_by_signals():
-        engine([entry for entry in todo if entry not in living], plan, watch)
+        engine([entry for entry in todo if entry not in running], plan, watch)
 
 
 def unfinished(folder: Path, manifest: Manifest) -> list[Entry]:
-    """The points that have no result yet: queued, killed and failed ones."""
+    """Points without a result: queued, killed and failed ones."""
     return [entry for entry in manifest.points if not _has_result(folder / entry.name)]
 
 
 def unsuccessful(folder: Path, manifest: Manifest) -> list[Entry]:
-    """The points that failed or ran out of memory."""
-    states = {entry.key: believed(folder / entry.name, parent=False).status for entry in manifest.points}
+    """Points that failed or ran out of memory."""
+    states = {entry.key: actual_status(folder / entry.name, parent=False).status for entry in manifest.points}
     return [entry for entry in manifest.points if states[entry.key] in ("failed", "oom")]
 
 
-def start_anew(folder: Path) -> None:
-    """Empty a point's folder but for its config, its log and its count of attempts: it is queued again."""
+def reset_point(folder: Path) -> None:
+    """Queue a point again: clear its folder except for config, log and number of attempts."""
     with lock.hold(folder, "run"):
         for path in folder.iterdir():
             if path.is_dir():
@@ -260,13 +264,13 @@ def start_anew(folder: Path) -> None:
 
 
 def stored_settings(manifest: Manifest, **changes: Any) -> Settings:
-    """The settings that the sweep was begun with, but for what is given now."""
-    given = {key: value for key, value in changes.items() if value is not None}
-    return read_settings({**manifest.settings, **given})
+    """Settings of the sweep's first launch, overridden by ``changes`` that are not None."""
+    overridden = {key: value for key, value in changes.items() if value is not None}
+    return read_settings({**manifest.settings, **overridden})
 
 
 def _has_result(folder: Path) -> bool:
-    return believed(folder, parent=False).status in RESULTS
+    return actual_status(folder, parent=False).status in RESULTS
 
 
 def _prepare(folder: Path, text: str) -> None:
@@ -277,23 +281,23 @@ def _prepare(folder: Path, text: str) -> None:
 
 
 def _value(folder: Path, entry: Entry) -> float | Exception:
-    status = believed(folder, parent=False)
+    status = actual_status(folder, parent=False)
     if status.status != "ok":
         return PointError(f"{title(entry.overrides)}: {status.error or status.status}")
     value = value_of(record_of(folder))
     return float("nan") if value is None else value
 
 
-def _warn_of_other_code(folder: Path, manifest: Manifest) -> None:
-    now, _ = provenance.commit()
-    known = [believed(folder / entry.name, parent=False) for entry in manifest.points]
-    others = [s.commit for s in known if s.status in RESULTS and s.commit not in (None, now)]
-    if others:
+def _warn_of_other_commits(folder: Path, manifest: Manifest) -> None:
+    current, _ = provenance.commit()
+    statuses = [actual_status(folder / entry.name, parent=False) for entry in manifest.points]
+    other_commits = [s.commit for s in statuses if s.status in RESULTS and s.commit not in (None, current)]
+    if other_commits:
         log.warning(
-            "results kept of %d point(s) that other code ran (commit %s, now %s)",
-            len(others),
-            ", ".join(sorted({str(commit)[:8] for commit in others})),
-            (now or "none")[:8],
+            "kept the results of %d point(s) run with other code (commit %s, now %s)",
+            len(other_commits),
+            ", ".join(sorted({str(commit)[:8] for commit in other_commits})),
+            (current or "none")[:8],
         )
 
 

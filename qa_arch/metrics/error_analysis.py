@@ -1,8 +1,8 @@
-"""What kind of mistake each wrong answer is, from a run's question rows: alone, or beside their data.
+"""Error analysis: the kind of mistake of each wrong answer, from the question rows of a run.
 
-The rows are the columns of ``questions.parquet``. They hold scores, which tell the kinds of mistakes apart
-(``judge_scores``), and offsets, with which the data gives the texts back (``judge``): how a wrong span lies
-to the gold, of which article a question is, and whether an undue answer is a plausible one.
+The rows are the columns of ``questions.parquet``. Their scores alone give the kind of mistake
+(``judge_scores``). With the data set, their offsets give the texts as well (``judge``): how a wrong span
+overlaps the gold, the article of a question, and whether a false answer is a plausible one.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from qa_arch.metrics.text import normalise
 from qa_arch.types.text import Example, QuestionSet
 
 Outcome = Literal["right", "wrong_span", "wrong_abstention", "missed_answer", "undue_answer", "unanswered"]
-"""``wrong_span``: an answerable question was answered, and not exactly. ``wrong_abstention``: it was not,
-although the best span was right. ``missed_answer``: it was not, and the best span was wrong as well.
-``undue_answer``: an unanswerable question was answered. ``unanswered``: one of the two in the middle,
-where rows do not tell which."""
+"""``wrong_span``: an answerable question was answered, but not exactly. ``wrong_abstention``: it was not
+answered although the best span was right. ``missed_answer``: it was not answered, and the best span was
+wrong as well. ``undue_answer``: a false answer, given to an unanswerable question (the name in the records).
+``unanswered``: ``wrong_abstention`` or ``missed_answer``, where the rows cannot tell which."""
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)[:-1]
 
 Boundary = Literal["short", "long", "crossing", "apart", "same"]
-"""A wrong span beside the gold it overlaps most: part of it, around it, over one of its ends, without a
-common character; ``same`` span and yet no match, which only a gold without words can be."""
+"""A wrong span relative to the gold that it overlaps most: inside it, around it, across one of its ends,
+without a common character; ``same``: the same span without a match, as for a gold without words."""
 
 NEAR_MISS = 0.5
-"""F1 from which a wrong span is a near miss."""
+"""Minimal F1 of a near miss."""
 COLUMNS = ("id", "start", "end", "abstained")
 SPANS = ("span_exact", "span_f1")
 SCORED = ("id", "kind", "answerable", "abstained", "exact", "f1")
-"""What ``judge_scores`` needs; ``span_exact``, the best span's own score, tells abstentions apart."""
+"""Columns for ``judge_scores``; ``span_exact``, the score of the best span, separates the two abstentions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One question and what became of it."""
+    """Outcome of one question."""
 
     id: str
     kind: str | None
@@ -47,7 +47,7 @@ class Judged:
     """Of a wrong span; None for every other outcome."""
     near_miss: bool
     plausible: bool | None
-    """Of an undue answer: whether it is one of the data's plausible answers; None where there are none."""
+    """Of a false answer: whether it is one of the plausible answers of the data; None if there are none."""
     answerable: bool = True
     overlaps: bool = False
     """Of a wrong span: whether it shares words with a gold answer (F1 above 0), a boundary error."""
@@ -57,7 +57,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class ErrorCounts:
-    """How many questions met each outcome, and what the wrong ones among them were."""
+    """Number of questions per outcome and per boundary error."""
 
     total: int
     outcomes: Mapping[Outcome, int]
@@ -66,15 +66,15 @@ class ErrorCounts:
     """Wrong spans that share words with a gold answer."""
     near_misses: int
     plausible: int
-    """Undue answers that are plausible answers, among ``with_plausible`` that could be."""
+    """False answers that are plausible answers, out of the ``with_plausible`` questions that have some."""
     with_plausible: int
 
 
 def judge(questions: QuestionSet, rows: Mapping[str, Sequence[Any]]) -> tuple[Judged, ...]:
-    """Judge every row, in the rows' order.
+    """Outcome of every row, in the order of the rows.
 
-    ``rows``: at least ``COLUMNS``; ``start`` and ``end`` are those of the best span whatever the margin,
-    -1 where there was none. Without its scores (``SPANS``), which old records lack, it is scored again.
+    ``rows``: at least ``COLUMNS``; ``start`` and ``end`` are those of the best span at any margin,
+    -1 if there was none. Without its scores (``SPANS``), which old records lack, the span is scored again.
     Raises DataError where the rows belong to other questions.
     """
     _require(rows, COLUMNS)
@@ -84,14 +84,14 @@ def judge(questions: QuestionSet, rows: Mapping[str, Sequence[Any]]) -> tuple[Ju
             f"{questions.name}: {len(unknown)} scored questions are not in it, the first is {unknown[0]};"
             " give the data that the run was scored on"
         )
-    places = {id_: (start, end) for id_, start, end in zip(*(rows[c] for c in COLUMNS[:3]), strict=True)}
-    texts = {id_: _text(by_id[id_], *place) for id_, place in places.items()}
+    spans = {id_: (start, end) for id_, start, end in zip(*(rows[c] for c in COLUMNS[:3]), strict=True)}
+    texts = {id_: _text(by_id[id_], *span) for id_, span in spans.items()}
     if all(name in rows for name in SPANS):
         scores = {
             id_: (exact, f1) for id_, exact, f1 in zip(rows["id"], *(rows[s] for s in SPANS), strict=True)
         }
     else:
-        scores = {one.id: (one.exact, one.f1) for one in score_questions(questions, texts)}
+        scores = {s.id: (s.exact, s.f1) for s in score_questions(questions, texts)}
     judged = []
     for id_, abstained in zip(rows["id"], rows["abstained"], strict=True):
         example, (exact, f1) = by_id[id_], scores[id_]
@@ -102,7 +102,7 @@ def judge(questions: QuestionSet, rows: Mapping[str, Sequence[Any]]) -> tuple[Ju
                 id=id_,
                 kind=example.kind,
                 outcome=outcome,
-                boundary=boundary(example, *places[id_]) if wrong_span else None,
+                boundary=boundary(example, *spans[id_]) if wrong_span else None,
                 near_miss=wrong_span and f1 >= NEAR_MISS,
                 plausible=_plausible(example, texts[id_]) if outcome == "undue_answer" else None,
                 answerable=example.answerable,
@@ -114,9 +114,9 @@ def judge(questions: QuestionSet, rows: Mapping[str, Sequence[Any]]) -> tuple[Ju
 
 
 def judge_scores(rows: Mapping[str, Sequence[Any]]) -> tuple[Judged, ...]:
-    """Judge every row by its scores alone, as ``judge`` does; ``rows`` hold at least ``SCORED``.
+    """Outcome of every row by its scores alone; ``rows`` hold at least ``SCORED``.
 
-    No boundary, no article and no plausible answer is known. Without the column ``span_exact``, which old
+    Boundaries, articles and plausible answers are unknown. Without the column ``span_exact``, which old
     records lack, an answerable question without an answer is ``unanswered``.
     """
     _require(rows, SCORED)
@@ -145,7 +145,7 @@ def judge_scores(rows: Mapping[str, Sequence[Any]]) -> tuple[Judged, ...]:
 
 
 def count(judged: Iterable[Judged]) -> ErrorCounts:
-    """The counts over all questions; every one of ``OUTCOMES`` and each boundary is named, at 0 too."""
+    """Counts over all questions; every outcome and boundary is a key, also with count 0."""
     rows = list(judged)
     outcomes: dict[Outcome, int] = dict.fromkeys(OUTCOMES, 0)
     boundaries: dict[Boundary, int] = dict.fromkeys(get_args(Boundary), 0)
@@ -165,12 +165,12 @@ def count(judged: Iterable[Judged]) -> ErrorCounts:
 
 
 def count_by_kind(judged: Iterable[Judged]) -> dict[str | None, ErrorCounts]:
-    """The counts of each question kind, in the order of their names; None, last, is of no kind."""
+    """Counts per question kind, sorted by name; None, last, stands for no kind."""
     return count_by(judged, lambda row: row.kind)
 
 
 def count_by(judged: Iterable[Judged], key: Callable[[Judged], str | None]) -> dict[str | None, ErrorCounts]:
-    """The counts of each group that ``key`` makes, in the order of their names, None last."""
+    """Counts per value of ``key``, sorted by name, None last."""
     groups: dict[str | None, list[Judged]] = {}
     for row in judged:
         groups.setdefault(key(row), []).append(row)
@@ -178,7 +178,7 @@ def count_by(judged: Iterable[Judged], key: Callable[[Judged], str | None]) -> d
 
 
 def boundary(example: Example, start: int, end: int) -> Boundary:
-    """How the span lies to the gold that it shares most characters with (the first of equals)."""
+    """Position of the span relative to the gold that it shares most characters with (the first on a tie)."""
     gold = max(example.answers, key=lambda gold: min(end, gold.end) - max(start, gold.start))
     if end <= gold.start or gold.end <= start:
         return "apart"
@@ -203,7 +203,7 @@ def _outcome(answerable: bool, abstained: bool, exact: bool) -> Outcome:
 
 
 def _text(example: Example, start: int, end: int) -> str:
-    """The best span's text, "" where there was none."""
+    """Text of the best span, "" if there was none."""
     if start < 0:
         return ""
     if not start < end <= len(example.context):
@@ -220,4 +220,4 @@ def _plausible(example: Example, text: str) -> bool | None:
     return _normal(text) in {_normal(gold.text) for gold in example.plausible}
 
 
-_normal = lru_cache(maxsize=1 << 16)(normalise)  # the same golds beside every run of a report
+_normal = lru_cache(maxsize=1 << 16)(normalise)  # the runs of a report share their golds

@@ -1,4 +1,4 @@
-"""What the text metrics share: the words of a text, and predictions paired with their golds."""
+"""Shared by the text metrics: the words of a text, and the check of predictions against golds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def words(text: str) -> list[str]:
 
 
 def require_golds(predictions: Sequence[str], references: References) -> None:
-    """DataError where there is no prediction, or one without golds."""
+    """Raise DataError without predictions, or if a prediction has no golds."""
     if not predictions or len(predictions) != len(references) or not all(references):
         raise DataError(
             f"{len(predictions)} predictions against {len(references)} lists of golds, of which"

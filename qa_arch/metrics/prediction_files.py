@@ -1,4 +1,4 @@
-"""Reading the official prediction and no-answer-probability files, with errors one can act on."""
+"""Reading the official prediction, n-best and no-answer-probability files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PredictionFile:
 def read_predictions(path: str | Path) -> PredictionFile:
     """Question id -> answer text ("" = no answer).
 
-    Raises DataError naming the file, and the id where one value is at fault.
+    Raises DataError that names the file, and the id of an invalid value.
     """
     file = _read(path, 'an object {"question id": "answer text"}')
     for id_, value in file.values.items():
@@ -46,16 +46,16 @@ def read_null_scores(path: str | Path) -> PredictionFile:
 
 def read_nbest(path: str | Path) -> dict[str, dict[str, float]]:
     """Question id -> candidate text -> probability, of an official n-best file. Raises DataError as above."""
-    found: dict[str, dict[str, float]] = {}
+    candidates: dict[str, dict[str, float]] = {}
     for id_, entries in _read(path, 'an object {"question id": [candidates]}').values.items():
         if not isinstance(entries, list) or not all(map(_is_candidate, entries)):
             raise DataError(
                 f'{path}: {id_}: a candidate has no "text" and "probability" (0 to 1); give the'
                 " nbest_predictions.json that belongs to the predictions"
             )
-        # Of equal texts the first, most probable one counts.
-        found[id_] = {entry["text"]: float(entry["probability"]) for entry in reversed(entries)}
-    return found
+        # Of equal texts the first, most probable candidate counts.
+        candidates[id_] = {entry["text"]: float(entry["probability"]) for entry in reversed(entries)}
+    return candidates
 
 
 def _is_candidate(entry: Any) -> bool:

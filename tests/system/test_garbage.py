@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from qa_arch.system.collector import uncollected
+from qa_arch.system.garbage import gc_disabled
 
 
 @pytest.fixture(autouse=True)
@@ -17,29 +17,29 @@ def collecting():
 
 
 def test_off_inside_and_on_again():
-    with uncollected():
+    with gc_disabled():
         assert not gc.isenabled()
-        with uncollected():
+        with gc_disabled():
             assert not gc.isenabled()
         assert not gc.isenabled()
     assert gc.isenabled()
 
 
 def test_on_again_after_an_error():
-    with pytest.raises(ValueError, match="told"), uncollected():
+    with pytest.raises(ValueError, match="told"), gc_disabled():
         raise ValueError("told")
     assert gc.isenabled()
 
 
 def test_left_off_where_it_was_off():
     gc.disable()
-    with uncollected():
+    with gc_disabled():
         pass
     assert not gc.isenabled()
 
 
 def test_as_a_decorator():
-    @uncollected()
+    @gc_disabled()
     def enabled() -> bool:
         return gc.isenabled()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from qa_arch.config.files import write_json
 from qa_arch.metrics.question_types import question_type
-from qa_arch.metrics.selection import METRIC_VERSION, rank_of_right, selection_scores
+from qa_arch.metrics.selection_scores import METRIC_VERSION, rank_of_right, selection_scores
 from qa_arch.types.text import SelectionSet
 
 Scored = Mapping[int, Sequence[float]]

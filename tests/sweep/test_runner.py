@@ -1,4 +1,4 @@
-"""Points run once each, whatever becomes of their neighbours; what is done stays done."""
+"""Points run exactly once, independent of failures of others; results are kept."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.results.record import RECORD
-from qa_arch.sweep import carry_out
-from qa_arch.sweep.state import MANIFEST, Status, believed, read_manifest
+from qa_arch.sweep import runner
+from qa_arch.sweep.state import MANIFEST, Status, actual_status, read_manifest
 from qa_arch.sweep.view import rows
 
 
@@ -28,21 +28,21 @@ def test_every_point_runs_once_in_a_folder_of_its_own(stubbed, monkeypatch):
         "WANDB_RUN_ID": "x",
         "SLURM_PROCID": "1",
     }
-    kept = {"WANDB_MODE": "offline", "WANDB_PROJECT": "p", "WANDB_API_KEY": "k"}
-    for name, value in {**leaked, **kept}.items():
+    inherited = {"WANDB_MODE": "offline", "WANDB_PROJECT": "p", "WANDB_API_KEY": "k"}
+    for name, value in {**leaked, **inherited}.items():
         monkeypatch.setenv(name, value)
     assert stubbed.launch(1, 2, 3) == [51.0, 52.0, 53.0]
     assert stubbed.begun() == ["seed1", "seed2", "seed3"]
     assert states(stubbed) == {"seed=1": "ok", "seed=2": "ok", "seed=3": "ok"}
-    assert len({line["pid"] for line in stubbed.told()} | {os.getpid()}) == 4
-    for line in stubbed.told("begin"):
+    assert len({line["pid"] for line in stubbed.events()} | {os.getpid()}) == 4
+    for line in stubbed.events("begin"):
         assert not set(leaked) & set(line["env"])
-        assert kept.items() <= line["env"].items()
+        assert inherited.items() <= line["env"].items()
         assert line["env"]["WANDB_RUN_GROUP"] == "sweep"
     assert not list(stubbed.folder.rglob(".lock"))
 
 
-WAYS = {
+FAULTS = {
     "failed": ("failed", "ValueError: no"),
     "nothing": ("failed", "qa-arch: no such thing"),
     "signal": ("killed", "killed by SIGKILL"),
@@ -50,34 +50,34 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_the_second_of_three_does_not_end_well(stubbed, way):
-    status, error = WAYS[way]
-    first, second, third = stubbed.does(seed2=way).launch(1, 2, 3)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_second_of_three_does_not_end_well(stubbed, fault):
+    status, error = FAULTS[fault]
+    first, second, third = stubbed.does(seed2=fault).launch(1, 2, 3)
     assert (first, third) == (51.0, 53.0)
-    assert isinstance(second, carry_out.PointError)
+    assert isinstance(second, runner.PointError)
     assert f"seed=2: {error}" in str(second)
     assert states(stubbed) == {"seed=1": "ok", "seed=2": status, "seed=3": "ok"}
     row = rows(stubbed.folder, read_manifest(stubbed.folder).points, parent=False)[1]
     assert error in (row.error or "")
-    if way == "oom":
+    if fault == "oom":
         assert row.remedy == "trainer.batch_size=2 trainer.accumulate=2 or " + (
             "trainer.gradient_checkpointing=true or trainer.precision=bf16"
         )
-    if way == "nothing":
+    if fault == "nothing":
         assert "something" in (stubbed.point(2) / "traceback.txt").read_text()
 
 
-@pytest.mark.parametrize(("way", "third"), [("failed", "queued"), ("oom", "ok")])
-def test_fail_fast_stops_at_a_failure_and_not_at_a_result(stubbed, way, third):
-    stubbed.does(seed2=way).launch(1, 2, 3, fail_fast=True)
-    assert states(stubbed) == {"seed=1": "ok", "seed=2": way, "seed=3": third}
+@pytest.mark.parametrize(("fault", "third"), [("failed", "queued"), ("oom", "ok")])
+def test_fail_fast_stops_at_a_failure_and_not_at_a_result(stubbed, fault, third):
+    stubbed.does(seed2=fault).launch(1, 2, 3, fail_fast=True)
+    assert states(stubbed) == {"seed=1": "ok", "seed=2": fault, "seed=3": third}
 
 
 def test_fail_fast_stops_what_runs_beside(stubbed, survivors):
     stubbed.does(seed1="waits", seed2="0.5", seed3="failed").launch(1, 2, 3, fail_fast=True, n_jobs=2)
     assert states(stubbed) == {"seed=1": "killed", "seed=2": "ok", "seed=3": "failed"}
-    assert not survivors([line["pid"] for line in stubbed.told("begin")])
+    assert not survivors([line["pid"] for line in stubbed.events("begin")])
 
 
 def test_the_same_command_again_runs_only_what_has_no_result(stubbed):
@@ -108,8 +108,8 @@ def test_side_by_side_no_device_is_given_twice(stubbed, monkeypatch):
     stubbed.does(**{f"seed{n}": "0.2" for n in seeds})
     stubbed.launch(*seeds, overrides=("trainer.accelerator=auto",), devices=[0, 2])
     running: dict[str, str] = {}
-    most = 0
-    for line in sorted(stubbed.told(), key=lambda line: line["time"]):
+    maximum = 0
+    for line in sorted(stubbed.events(), key=lambda line: line["time"]):
         if line["what"] == "end":
             del running[line["point"]]
         else:
@@ -117,23 +117,23 @@ def test_side_by_side_no_device_is_given_twice(stubbed, monkeypatch):
             assert device in {"4", "6"} - set(running.values())
             assert line["env"]["OMP_NUM_THREADS"] == str(max(1, (os.cpu_count() or 1) // 2))
             running[line["point"]] = device
-            most = max(most, len(running))
-    assert most == 2
+            maximum = max(maximum, len(running))
+    assert maximum == 2
 
 
 def test_a_point_takes_as_many_devices_as_it_trains_on(stubbed):
     overrides = ("trainer.accelerator=auto", "trainer.devices=2")
     stubbed.launch(1, overrides=overrides, devices=["GPU-a", "GPU-b"])
-    assert stubbed.told("begin")[0]["env"]["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
+    assert stubbed.events("begin")[0]["env"]["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
     with pytest.raises(ConfigError, match=r"seed=2: wants 2 devices and sweep\.devices names 1"):
         stubbed.launch(2, overrides=overrides, devices=[0])
 
 
 def test_another_sweep_in_the_folder(stubbed):
     stubbed.launch(1)
-    other = stubbed.folder / MANIFEST
-    manifest = json.loads(other.read_text())
-    other.write_text(json.dumps({**manifest, "fixed": ["model=proposed"]}))
+    manifest_file = stubbed.folder / MANIFEST
+    manifest = json.loads(manifest_file.read_text())
+    manifest_file.write_text(json.dumps({**manifest, "fixed": ["model=proposed"]}))
     before = stubbed.begun()
     with pytest.raises(RunError, match=r"holds another sweep \(model=proposed seed=\.\.\.\)"):
         stubbed.launch(2)
@@ -171,7 +171,7 @@ def test_points_that_are_the_same(stubbed):
 def test_other_code_is_told(stubbed, monkeypatch, caplog):
     monkeypatch.setattr("qa_arch.results.provenance.commit", lambda: ("a" * 40, False))
     stubbed.launch(1)
-    assert believed(stubbed.point(1), parent=False).commit == "a" * 40
+    assert actual_status(stubbed.point(1), parent=False).commit == "a" * 40
     with caplog.at_level(logging.WARNING):
         stubbed.launch(1, 2)
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
@@ -180,5 +180,5 @@ def test_other_code_is_told(stubbed, monkeypatch, caplog):
     Status("killed", attempts=1, commit="a" * 40).write(stubbed.point(2))
     with caplog.at_level(logging.WARNING):
         stubbed.launch(1, 2, 3)
-    assert "results kept of 1 point(s) that other code ran (commit aaaaaaaa, now bbbbbbbb)" in caplog.text
+    assert "kept the results of 1 point(s) run with other code (commit aaaaaaaa, now bbbbbbbb)" in caplog.text
     assert stubbed.begun() == ["seed1", "seed2", "seed2", "seed3"]

@@ -1,0 +1,156 @@
+"""Language of the code: no banned identifier, and no module stem with two meanings, in finished packages."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("qa_arch", "baselines", "hydra_plugins", "benchmarks")
+
+DONE = (
+    "benchmarks",
+    "hydra_plugins",
+    *(f"qa_arch/{name}" for name in ("config", "data/synthetic", "features", "metrics", "system")),
+    *(f"qa_arch/decode/{name}.py" for name in ("answers", "candidates", "formats", "sequences", "spans")),
+    *(f"qa_arch/sweep/{path.name}" for path in (ROOT / "qa_arch/sweep").glob("[!p]*.py")),
+    "qa_arch/training/plan",
+    *(
+        f"qa_arch/cli/{name}.py"
+        for name in ("ask", "checks", "compose", "doctor", "main", "paraphrase", "params", "plan", "sweep")
+    ),
+    *(f"qa_arch/cli/{name}.py" for name in ("train", "types", "wandb", "watch")),
+)
+"""Folders and files under the lint."""
+
+BANNED = {
+    "one": "what it is: item, run, row, pair",
+    "each": "what it is: item, run, row, pair",
+    "found": "result, matches, hits",
+    "told": "message, events",
+    "said": "message, output",
+    "asked": "request, questions; tensors: question_states",
+    "met": "seen",
+    "kept": "best_weights, selected",
+    "cutter": "tokenize_fn",
+    "ghost": "padding_row, dummy_sample",
+    "mirror": "logger",
+    "mirrors": "loggers",
+    "readout": "collector",
+    "lower_precision": "cast_weights",
+    "mute": "always_abstains",
+    "undue": "false_answer",
+    "typist": "question_classifier",
+    "uncollected": "gc_disabled",
+    "believed": "actual_status",
+    "carry_out": "runner, run_points",
+    "openings": "dev_access_log",
+    "against": "baseline_table",
+    "beside": "published_vs_ours",
+    "sides": "pairwise",
+    "facets": "question_breakdowns",
+}
+"""Identifier -> suggestion. Compared without leading underscores and in lower case."""
+
+ALLOWED = {
+    ("qa_arch/cli/checks.py", "found"): "key of doctor --json",
+    ("qa_arch/cli/doctor.py", "found"): "same",
+}
+"""(file, identifier) -> reason."""
+
+PAIRS: dict[str, str] = {"__init__": "packages", "__main__": "programs"}
+"""Stem -> reason why several modules share it."""
+NAMED_AFTER_OTHERS = ("qa_arch/cli", "benchmarks")
+"""Commands and benchmarks are named after the module that they call or measure."""
+
+
+def identifiers(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, name) of every variable, parameter, keyword argument, attribute, function and class."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            yield node.lineno, node.id
+        elif isinstance(node, ast.arg) or (isinstance(node, ast.keyword) and node.arg):
+            yield node.lineno, node.arg
+        elif isinstance(node, ast.Attribute):
+            yield node.lineno, node.attr
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) or (
+            isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name
+        ):
+            yield node.lineno, node.name
+        elif isinstance(node, ast.alias):
+            yield node.lineno, node.asname or node.name.rpartition(".")[2]
+
+
+def banned_names(path: Path) -> list[str]:
+    """Hits ``file:line name -> suggestion`` in a module, its stem included."""
+    names = {(0, path.stem), *identifiers(ast.parse(path.read_text(encoding="utf-8")))}
+    shown = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
+    return [
+        f"{shown}:{line} {name} -> {BANNED[plain]}"
+        for line, name in sorted(names)
+        if (plain := name.strip("_").lower()) in BANNED and (shown, name) not in ALLOWED
+    ]
+
+
+def modules(places: Iterable[str]) -> list[Path]:
+    """Python files in the folders and files ``places``, from the root of the checkout."""
+    paths = (ROOT / place for place in places)
+    return sorted({file for path in paths for file in (path.rglob("*.py") if path.is_dir() else [path])})
+
+
+def shared_stems(paths: Iterable[Path]) -> dict[str, list[str]]:
+    """Stem -> modules, for stems of several modules outside ``NAMED_AFTER_OTHERS`` and ``PAIRS``."""
+    by_stem = defaultdict(list)
+    for path in paths:
+        name = path.relative_to(ROOT).as_posix()
+        if not name.startswith(NAMED_AFTER_OTHERS) and path.stem not in PAIRS:
+            by_stem[path.stem].append(name)
+    return {stem: names for stem, names in by_stem.items() if len(names) > 1}
+
+
+def test_done_exists():
+    assert [place for place in DONE if not (ROOT / place).exists()] == []
+
+
+def test_no_banned_names():
+    hits = [hit for path in modules(DONE) for hit in banned_names(path)]
+    assert not hits, "\n".join(["banned names:", *hits])
+
+
+def test_module_stems_have_one_meaning():
+    shared = shared_stems(modules(DONE))
+    assert not shared, "\n".join(f"{stem}: {', '.join(paths)}" for stem, paths in shared.items())
+
+
+@pytest.mark.parametrize(
+    ("code", "line", "name"),
+    [
+        ("x = 1\nfound = 2", 2, "found"),
+        ("def f(asked): ...", 1, "asked"),
+        ("def _told(): ...", 1, "_told"),
+        ("class Mirror: ...", 1, "Mirror"),
+        ("x.kept", 1, "kept"),
+        ("f(given, one=1)", 1, "one"),
+        ("[0 for one in ()]", 1, "one"),
+        ("from a import b as ghost", 1, "ghost"),
+        ("def f():\n    if (said := 1): ...", 2, "said"),
+    ],
+)
+def test_a_planted_name_is_found(tmp_path, code, line, name):
+    path = tmp_path / "planted.py"
+    path.write_text(code)
+    hits = banned_names(path)
+    assert hits
+    assert all(hit.startswith(f"{path}:{line} {name} -> ") for hit in hits)
+
+
+def test_a_planted_stem_is_found(tmp_path):
+    (tmp_path / "cutter.py").write_text("")
+    assert banned_names(tmp_path / "cutter.py") == [f"{tmp_path}/cutter.py:0 cutter -> tokenize_fn"]
+    twins = [ROOT / "qa_arch/x/twin.py", ROOT / "qa_arch/y/twin.py"]
+    assert shared_stems(twins) == {"twin": ["qa_arch/x/twin.py", "qa_arch/y/twin.py"]}
+    assert shared_stems([twins[0], ROOT / "qa_arch/cli/twin.py"]) == {}
