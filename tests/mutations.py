@@ -1,13 +1,15 @@
-"""Plants the faults of ``faults.py`` one at a time and runs the tests that must notice.
+"""Plants the faults of ``faults/`` one at a time and runs the tests that must notice.
 
-    python tests/mutations.py [NAME...]
+    python tests/mutations.py [-j N] [NAME...]
 
-A fault is planted in a temporary copy of the checkout, never in the checkout itself. It counts as caught
-only where one of its tests fails: a test that cannot be collected or set up proves nothing about it.
+A fault is planted in a temporary copy of the checkout, never in the checkout itself; ``-j`` says how many
+copies work side by side. It counts as caught only where one of its tests fails: a test that cannot be
+collected or set up proves nothing about it.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import signal
@@ -16,13 +18,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Literal
 from xml.etree import ElementTree
 
-from faults import FAULTS, Fault
+from faults import FAULTS
+from planting import Fault, Sources, StaleFaultError
 
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = ("qa_arch", "baselines", "conf", "tests", "pyproject.toml")
@@ -33,15 +38,11 @@ RUN_SECONDS = 600
 Verdict = Literal["caught", "survived", "broken", "too slow"]
 
 
-class StaleFaultError(Exception):
-    """The text that a fault replaces is not in its file, or not once."""
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome:
     verdict: Verdict
     failed: tuple[str, ...]
-    """Names of the tests that failed; the first alone where the run stopped there."""
+    """Names of the tests that failed; the first alone where pytest stopped there."""
     seconds: float
     output: str
     """What pytest printed."""
@@ -66,32 +67,39 @@ class Checkout:
             "OMP_NUM_THREADS": "1",
         }
         self._check_imports()
+        self.sources = Sources(self.root)
+        self._process: subprocess.Popen[str] | None = None
 
     def _check_imports(self) -> None:
         program = "import qa_arch, baselines; print(qa_arch.__file__, baselines.__file__, sep='\\n')"
         command = [sys.executable, "-c", program]
-        found = subprocess.run(
+        imported = subprocess.run(
             command, cwd=self.root, env=self.environment, check=True, stdout=subprocess.PIPE, text=True
         )
-        for path in found.stdout.splitlines():
+        for path in imported.stdout.splitlines():
             if not Path(path).resolve().is_relative_to(self.root.resolve()):
                 raise RuntimeError(f"{path} was imported and not the copy in {self.root}")
 
     def baseline(self, faults: Sequence[Fault] = FAULTS) -> Outcome:
         """The tests of all ``faults`` without any fault: ``survived`` is what it must be."""
-        tests = dict.fromkeys(test for fault in faults for test in fault.tests)
+        tests = dict.fromkeys(self.sources.test_id(fault) for fault in faults)
         return self._run(tuple(tests), stop=False)
 
     def outcome(self, fault: Fault) -> Outcome:
-        """What the tests of ``fault`` say while it is there. Raises StaleFaultError."""
+        """The result of the test of ``fault`` while it is there. Raises StaleFaultError."""
         with self._planted(fault):
-            return self._run(fault.tests, stop=True)
+            return self._run([self.sources.test_id(fault)], stop=True)
+
+    def stop(self) -> None:
+        """End the tests that still run, if any."""
+        if self._process is not None and self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     @contextmanager
     def _planted(self, fault: Fault) -> Iterator[None]:
-        path = self.root / fault.file
+        path, text = self.sources.plant(fault)
         sound = path.read_text(encoding="utf-8")
-        path.write_text(plant(fault, sound), encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
         try:
             yield
         finally:
@@ -104,7 +112,7 @@ class Checkout:
         options += [f"--basetemp={self.scratch}", f"--junitxml={report}", *(["-x"] if stop else [])]
         command = [sys.executable, "-m", "pytest", *options, *tests]
         begun = time.monotonic()
-        process = subprocess.Popen(
+        self._process = process = subprocess.Popen(
             command,
             cwd=self.root,
             env=self.environment,
@@ -121,16 +129,6 @@ class Checkout:
         return _judged(process.returncode, report, time.monotonic() - begun, output)
 
 
-def plant(fault: Fault, text: str) -> str:
-    """``text`` with the fault in it. Raises StaleFaultError."""
-    if (count := text.count(fault.old)) != 1:
-        raise StaleFaultError(
-            f"{fault.name}: what it replaces stands {count} times in {fault.file}, not once: "
-            f"bring tests/faults.py up to date\n{fault.old}"
-        )
-    return text.replace(fault.old, fault.new)
-
-
 def _judged(code: int, report: Path, seconds: float, output: str) -> Outcome:
     """By exit status and report: a test that failed, or nothing but errors before and after tests."""
     failed: tuple[str, ...] = ()
@@ -142,31 +140,81 @@ def _judged(code: int, report: Path, seconds: float, output: str) -> Outcome:
 
 
 def chosen(names: Sequence[str]) -> tuple[Fault, ...]:
-    """The faults of these names, all without any. Exits where there is no such fault."""
+    """The faults of these names, all without any. Exits where there is no such fault or it is stale."""
     by_name = {fault.name: fault for fault in FAULTS}
     if unknown := [name for name in names if name not in by_name]:
         sys.exit(f"no such fault: {', '.join(unknown)}; there are: {', '.join(by_name)}")
-    return tuple(by_name[name] for name in names) or FAULTS
+    faults = tuple(by_name[name] for name in names) or FAULTS
+    if stale := stale_faults(Sources(ROOT), faults):
+        sys.exit("\n".join([*stale, "bring tests/faults/ up to date"]))
+    return faults
 
 
-def main(names: Sequence[str]) -> int:
-    faults = chosen(names)
+def stale_faults(sources: Sources, faults: Sequence[Fault]) -> list[str]:
+    """What is the matter with each of ``faults`` that cannot be planted or has no test."""
+    messages = []
+    for fault in faults:
+        try:
+            sources.plant(fault)
+            sources.test_id(fault)
+        except StaleFaultError as error:
+            messages.append(str(error))
+    return messages
+
+
+def run(faults: Sequence[Fault], checkouts: Sequence[Checkout]) -> int:
+    """Plant all ``faults``, each in a checkout that is free, and print the outcomes as they come. Returns
+    how many were not caught, or all where the tests fail without any fault."""
+    free: SimpleQueue[Checkout] = SimpleQueue()
+    for checkout in checkouts:
+        free.put(checkout)
+
+    def outcome(fault: Fault) -> Outcome:
+        checkout = free.get()
+        try:
+            return checkout.outcome(fault)
+        finally:
+            free.put(checkout)
+
+    with ThreadPoolExecutor(len(checkouts)) as pool:
+        try:
+            shares = [faults[i :: len(checkouts)] for i in range(len(checkouts))]
+            for sound in pool.map(Checkout.baseline, checkouts, shares):
+                print(f"{'without fault':<70} {'passed':<8} {sound.seconds:6.1f} s", flush=True)
+                if sound.verdict != "survived":
+                    print(sound.output, "\nwithout any fault the tests must pass", sep="")
+                    return len(faults)
+            begun, missed = time.monotonic(), 0
+            futures = {pool.submit(outcome, fault): fault for fault in faults}
+            for done, future in enumerate(as_completed(futures), 1):
+                fault, result = futures[future], future.result()
+                missed += result.verdict != "caught"
+                each = (time.monotonic() - begun) / done
+                left = f"{each:.1f} s each, {each * (len(faults) - done) / 60:.0f} min left"
+                head = (
+                    f"[{done:>3}/{len(faults)}] {fault.name:<60} {result.verdict:<8} {result.seconds:6.1f} s"
+                )
+                print(f"{head}  {left}  {' '.join(result.failed[:1])}", flush=True)
+            return missed
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for checkout in checkouts:
+                checkout.stop()
+            raise
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Plant faults and run the tests that must notice.")
+    parser.add_argument("-j", type=int, default=1, metavar="N", help="how many to plant side by side")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="of faults; all without any")
+    arguments = parser.parse_args()
+    faults = chosen(arguments.names)
+    workers = max(1, min(arguments.j, len(faults)))
     with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
-        checkout = Checkout(Path(folder))
-        sound = checkout.baseline(faults)
-        if sound.verdict != "survived":
-            print(sound.output, "\nwithout any fault the tests must pass", sep="")
-            return 1
-        print(f"{'without fault':<60} {'passed':<10}{sound.seconds:6.1f} s")
-        left = 0
-        for fault in faults:
-            found = checkout.outcome(fault)
-            left += found.verdict != "caught"
-            by = found.failed[0] if found.failed else ""
-            print(f"{fault.name:<60} {found.verdict:<10}{found.seconds:6.1f} s  {by}", flush=True)
-    print(f"{len(faults) - left} of {len(faults)} faults were caught")
-    return min(left, 1)
+        missed = run(faults, [Checkout(Path(folder) / str(i)) for i in range(workers)])
+    print(f"{len(faults) - missed} of {len(faults)} faults were caught")
+    return min(missed, 1)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
