@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -34,6 +35,8 @@ COPIED = ("qa_arch", "baselines", "conf", "tests", "pyproject.toml")
 TEST_SECONDS = 100
 """Limit of a single test: some faults make a loop endless."""
 RUN_SECONDS = 600
+CACHE = ROOT / ".pytest_cache/mutations"
+"""Which test caught each fault last: it runs first the next time."""
 
 Verdict = Literal["caught", "survived", "broken", "too slow"]
 
@@ -83,12 +86,13 @@ class Checkout:
     def baseline(self, faults: Sequence[Fault] = FAULTS) -> Outcome:
         """The tests of all ``faults`` without any fault: ``survived`` is what it must be."""
         tests = dict.fromkeys(self.sources.test_id(fault) for fault in faults)
-        return self._run(tuple(tests), stop=False)
+        return self._run(tuple(tests), "-p", "no:cacheprovider")
 
     def outcome(self, fault: Fault) -> Outcome:
         """The result of the test of ``fault`` while it is there. Raises StaleFaultError."""
         with self._planted(fault):
-            return self._run([self.sources.test_id(fault)], stop=True)
+            cache = CACHE / re.sub(r"\W+", "-", fault.name)
+            return self._run([self.sources.test_id(fault)], "-x", "--failed-first", f"-ocache_dir={cache}")
 
     def stop(self) -> None:
         """End the tests that still run, if any."""
@@ -105,12 +109,12 @@ class Checkout:
         finally:
             path.write_text(sound, encoding="utf-8")
 
-    def _run(self, tests: Sequence[str], *, stop: bool) -> Outcome:
+    def _run(self, tests: Sequence[str], *options: str) -> Outcome:
         report = self.scratch.with_suffix(".xml")
         report.unlink(missing_ok=True)
-        options = ["-p", "no:cacheprovider", "--hypothesis-seed=0", f"--timeout={TEST_SECONDS}", "--tb=short"]
-        options += [f"--basetemp={self.scratch}", f"--junitxml={report}", *(["-x"] if stop else [])]
-        command = [sys.executable, "-m", "pytest", *options, *tests]
+        files = [f"--basetemp={self.scratch}", f"--junitxml={report}"]
+        limits = ["--hypothesis-seed=0", f"--timeout={TEST_SECONDS}", "--tb=short"]
+        command = [sys.executable, "-m", "pytest", *limits, *files, *options, *tests]
         begun = time.monotonic()
         self._process = process = subprocess.Popen(
             command,

@@ -6,8 +6,7 @@ import ast
 import re
 from collections import defaultdict
 from dataclasses import dataclass
-from difflib import get_close_matches
-from functools import cache
+from difflib import SequenceMatcher, get_close_matches
 from pathlib import Path
 
 from patterns import Pattern
@@ -23,8 +22,9 @@ class StaleFaultError(Exception):
 class Fault:
     name: str
     at: str
-    """Qualified name of a function, method, class or constant of the packages, perhaps behind the end of
-    its module's name and a colon (``splits:hold_out``); or a file from the checkout's root."""
+    """Qualified name of a function, method, class or constant of the packages, or the end of it (``add``
+    for ``Reader.add``), perhaps behind the end of its module's name and a colon (``splits:hold_out``); or a
+    file from the checkout's root. Leading underscores do not count."""
     old: str
     """What the fault replaces: a pattern (``patterns.py``) that matches once there; text, in a file."""
     new: str
@@ -39,6 +39,8 @@ class Scope:
     """A definition in a file of a package."""
 
     module: str
+    name: str
+    """Qualified name within the module."""
     path: Path
     node: ast.AST
 
@@ -49,10 +51,11 @@ class Sources:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.scopes: dict[str, list[Scope]] = defaultdict(list)
+        """By the last part of their names."""
         for path in sorted(path for package in PACKAGES for path in (root / package).rglob("*.py")):
             module = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
             for name, node in _definitions(ast.parse(path.read_text(encoding="utf-8"))):
-                self.scopes[name].append(Scope(module, path, node))
+                self.scopes[_public(name).rpartition(".")[2]].append(Scope(module, name, path, node))
         self.tests = {
             path.relative_to(root).as_posix(): re.findall(
                 r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE
@@ -76,28 +79,37 @@ class Sources:
 
     def _named(self, at: str) -> list[Scope]:
         module, _, name = at.rpartition(":")
+        name = _public(name)
         return [
             scope
-            for scope in self.scopes.get(name, ())
-            if not module or f".{scope.module}".endswith(f".{module}")
+            for scope in self.scopes.get(name.rpartition(".")[2], ())
+            if f".{_public(scope.name)}".endswith(f".{name}")
+            and (not module or f".{scope.module}".endswith(f".{module}"))
         ]
 
     def _why(self, fault: Fault, pattern: Pattern, places: int) -> str:
         """What is the matter with a fault that has no place or several, and what may help."""
         if scopes := self._named(fault.at):
             files = ", ".join(sorted({str(scope.path.relative_to(self.root)) for scope in scopes}))
-            return f"what it replaces stands {places} times in {fault.at} ({files}), not once\n{fault.old}"
-        close = get_close_matches(fault.at.rpartition(":")[2], self.scopes, n=3)
-        elsewhere = [
-            f"{scope.module}:{name}"
-            for name, scopes in self.scopes.items()
+            message = f"what it replaces stands {places} times in {fault.at} ({files}), not once: {fault.old}"
+        else:
+            names = {scope.name for scopes in self.scopes.values() for scope in scopes}
+            close = get_close_matches(fault.at.rpartition(":")[2], names, n=3)
+            message = f"there is no {fault.at}; names like it: {', '.join(close) or 'none'}"
+        elsewhere = sorted(
+            self._innermost(pattern), key=lambda name: -SequenceMatcher(None, name, fault.at).ratio()
+        )
+        return f"{message}; it would fit {', '.join(elsewhere[:4]) or 'no other place'}"
+
+    def _innermost(self, pattern: Pattern) -> list[str]:
+        """The definitions in which ``pattern`` matches once, without those around them."""
+        matches = [
+            f"{scope.module}:{scope.name}"
+            for scopes in self.scopes.values()
             for scope in scopes
             if len(pattern.places([scope.node])) == 1
         ]
-        return (
-            f"there is no {fault.at}; names like it: {', '.join(close) or 'none'}; what it replaces stands in"
-            f" {', '.join(elsewhere[:5]) or 'no other place'}{', ...' if len(elsewhere) > 5 else ''}"
-        )
+        return [name for name in matches if not any(other.startswith(f"{name}.") for other in matches)]
 
     def test_id(self, fault: Fault) -> str:
         """The test of ``fault`` as pytest names it. Raises StaleFaultError."""
@@ -112,9 +124,8 @@ class Sources:
         return matches[0]
 
 
-@cache
-def sources(root: Path) -> Sources:
-    return Sources(root)
+def _public(name: str) -> str:
+    return re.sub(r"\b_+", "", name)
 
 
 def _definitions(node: ast.AST, prefix: str = "") -> list[tuple[str, ast.AST]]:

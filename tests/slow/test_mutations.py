@@ -35,8 +35,8 @@ def test_what_counts_as_caught(tmp_path):
     fault = mutations.Fault(
         name="nothing",
         at="normalise",
-        old="_l if _t else _e",
-        new="_l if _t else _e",
+        old='" ".join(_w)',
+        new='" ".join(_w)',
         test="test_answer_text",
     )
     assert copy.outcome(fault).verdict == "survived"
