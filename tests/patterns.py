@@ -24,37 +24,34 @@ _IGNORED = {"ctx", "kind", "type_comment"}
 
 
 class Pattern:
-    """``old`` and what takes its place. An empty ``new`` deletes the statement; both are expressions or
-    both statements."""
+    """``old`` and what takes its place: both expressions or both statements; an empty ``new`` deletes."""
 
     def __init__(self, old: str, new: str) -> None:
-        self.old, self.new = ast.parse(old).body, ast.parse(new).body
+        self.old: list[Any] = ast.parse(old).body
+        self.new: list[Any] = ast.parse(new).body
         self.is_expression = _is_expression(self.old) and _is_expression(self.new)
         if unbound := _placeholders(self.new) - _placeholders(self.old):
             raise ValueError(f"{new}: {', '.join(sorted(unbound))} is not in {old}")
 
-    def places(self, scopes: Sequence[ast.AST]) -> list[tuple[list[ast.AST], Bindings]]:
-        """The matches in ``scopes``, in the order of the source: the nodes to replace and their bindings."""
-        matches = []
-        for nodes in self._candidates(scopes):
-            pattern = [self.old[0].value] if self.is_expression else self.old
-            if (bound := next(_match(pattern, nodes, {}), None)) is not None:
-                matches.append((nodes, bound))
-        return sorted(matches, key=lambda match: (match[0][0].lineno, match[0][0].col_offset))
+    def places(self, scope: ast.AST) -> list[tuple[list[Any], Bindings]]:
+        """The matches in ``scope``, in the order of the source: the nodes to replace and their bindings."""
+        pattern = [self.old[0].value] if self.is_expression else self.old
+        matches = [(nodes, next(_match(pattern, nodes, {}), None)) for nodes in self._candidates(scope)]
+        places = [(nodes, bound) for nodes, bound in matches if bound is not None]
+        return sorted(places, key=lambda place: (place[0][0].lineno, place[0][0].col_offset))
 
-    def _candidates(self, scopes: Sequence[ast.AST]) -> Iterator[list[ast.AST]]:
+    def _candidates(self, scope: ast.AST) -> Iterator[list[Any]]:
         """Each expression alone, or each run of as many statements as the pattern has."""
-        for scope in scopes:
-            if self.is_expression:
-                yield from ([node] for node in ast.walk(scope) if isinstance(node, ast.expr))
-                continue
-            bodies = [value for node in ast.walk(scope) for _, value in ast.iter_fields(node)]
-            for body in ([scope], *bodies):
-                if isinstance(body, list) and body and isinstance(body[0], ast.stmt):
-                    size = len(self.old)
-                    yield from (body[at : at + size] for at in range(len(body) - size + 1))
+        if self.is_expression:
+            yield from ([node] for node in ast.walk(scope) if isinstance(node, ast.expr))
+            return
+        size = len(self.old)
+        fields = [value for node in ast.walk(scope) for _, value in ast.iter_fields(node)]
+        for body in ([scope], *fields):
+            if isinstance(body, list) and body and isinstance(body[0], ast.stmt):
+                yield from (body[at : at + size] for at in range(len(body) - size + 1))
 
-    def replaced(self, source: str, nodes: Sequence[ast.AST], bound: Bindings) -> str:
+    def replaced(self, source: str, nodes: Sequence[Any], bound: Bindings) -> str:
         """``source`` with the match replaced and everything else as it was."""
         if self.is_expression:
             text = f"({ast.unparse(_build(self.new[0].value, bound))})"
@@ -62,7 +59,7 @@ class Pattern:
             statements = _build(self.new, bound) or [ast.Pass()]
             text = ast.unparse(ast.fix_missing_locations(ast.Module(statements, [])))
             text = textwrap.indent(text, " " * nodes[0].col_offset).lstrip(" ")
-        lines = [line.encode() for line in source.splitlines(keepends=True)]  # columns count bytes
+        lines = source.encode().splitlines(keepends=True)  # columns count bytes
         first, last = nodes[0], nodes[-1]
         before = lines[first.lineno - 1][: first.col_offset]
         after = lines[last.end_lineno - 1][last.end_col_offset :]
@@ -191,7 +188,7 @@ def _build(pattern: Any, bound: Bindings) -> Any:
             return value.id if isinstance(value, ast.Name) else value
         value = ast.Name(value) if isinstance(value, str) else value
         return ast.Expr(value) if isinstance(pattern, ast.Expr) else value
-    if not isinstance(pattern, ast.AST):
+    if isinstance(pattern, ast.Constant) or not isinstance(pattern, ast.AST):
         return pattern
     if isinstance(pattern, (ast.Call, ast.Dict)) and (rest := _rest(pattern)):
         entries = _build_entries(pattern, bound[f"{rest}="], bound)

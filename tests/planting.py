@@ -69,9 +69,7 @@ class Sources:
             path = self.root / fault.at
             return path, _replace_text(fault, path.read_text(encoding="utf-8"))
         pattern = Pattern(fault.old, fault.new)
-        places = [
-            (scope, *place) for scope in self._named(fault.at) for place in pattern.places([scope.node])
-        ]
+        places = [(scope, *place) for scope in self._named(fault.at) for place in pattern.places(scope.node)]
         if len(places) != 1:
             raise StaleFaultError(f"{fault.name}: {self._why(fault, pattern, len(places))}")
         [(scope, nodes, bound)] = places
@@ -107,7 +105,7 @@ class Sources:
             f"{scope.module}:{scope.name}"
             for scopes in self.scopes.values()
             for scope in scopes
-            if len(pattern.places([scope.node])) == 1
+            if len(pattern.places(scope.node)) == 1
         ]
         return [name for name in matches if not any(other.startswith(f"{name}.") for other in matches)]
 
@@ -130,7 +128,7 @@ def _public(name: str) -> str:
 
 def _definitions(node: ast.AST, prefix: str = "") -> list[tuple[str, ast.AST]]:
     """All functions, classes and constants below ``node``, outer ones first, by qualified name."""
-    definitions = []
+    definitions: list[tuple[str, ast.AST]] = []
     for child in ast.iter_child_nodes(node):
         inside = prefix
         if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):

@@ -43,7 +43,7 @@ def test_no_two_faults_are_alike():
 def rewritten(source, old, new):
     """``source`` with the single match of ``old`` replaced, as code without layout."""
     pattern = Pattern(old, new)
-    [(nodes, bound)] = pattern.places([ast.parse(source)])
+    [(nodes, bound)] = pattern.places(ast.parse(source))
     return ast.unparse(ast.parse(pattern.replaced(source, nodes, bound)))
 
 
@@ -84,6 +84,8 @@ def rewritten(source, old, new):
             "def f():\n    a, b = (2, 1)\n    return a",
         ),
         ("def f():\n    return a", "return _a", "b = _a; return -b", "def f():\n    b = a\n    return -b"),
+        ("s = '_a' + x", "'_a' + _x", "_x + '_a'", "s = x + '_a'"),
+        ("def f(a: int):\n    g(a)", "def f(_x: _t): ___", "def h(_x: _t): ___", "def h(a: int):\n    g(a)"),
         ("try:\n    f()\nexcept A:\n    g()", "A", "B", "try:\n    f()\nexcept B:\n    g()"),
     ],
 )
@@ -106,18 +108,18 @@ def test_a_match_is_replaced(source, old, new, result):
     ],
 )
 def test_what_does_not_match(source, old):
-    assert not Pattern(old, old).places([ast.parse(source)])
+    assert not Pattern(old, old).places(ast.parse(source))
 
 
 def test_only_the_match_is_touched():
     source = "# first\nx = [1,2,   # odd\n   3]\ny = (a\n   >= b)  # why\nz  =  4\n"
     pattern = Pattern("_a >= _b", "_a > _b")
-    [(nodes, bound)] = pattern.places([ast.parse(source)])
+    [(nodes, bound)] = pattern.places(ast.parse(source))
     assert pattern.replaced(source, nodes, bound) == source.replace("a\n   >= b", "(a > b)")
 
 
 def test_all_matches_are_found_in_order():
-    places = Pattern("_a + _b", "_b").places([ast.parse("f(a + b + c)\nd + e")])
+    places = Pattern("_a + _b", "_b").places(ast.parse("f(a + b + c)\nd + e"))
     assert [ast.unparse(nodes[0]) for nodes, _ in places] == ["a + b + c", "a + b", "d + e"]
 
 

@@ -14,7 +14,7 @@ FAULTS = mutations.FAULTS
 def checkout(tmp_path_factory):
     """A copy to plant faults in, whose tests pass as it is."""
     copy = mutations.Checkout(tmp_path_factory.mktemp("mutations"))
-    sound = copy.baseline()
+    sound = copy.baseline(copy.tests(FAULTS))
     assert sound.verdict == "survived", sound.output
     return copy
 
@@ -23,8 +23,8 @@ def checkout(tmp_path_factory):
 @pytest.mark.timeout(0)  # every run has limits of its own
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_a_planted_fault_is_caught(checkout, fault):
-    found = checkout.outcome(fault)
-    assert found.verdict == "caught", f"{fault.name}: {found.verdict}\n{found.output}"
+    result = checkout.outcome(fault)
+    assert result.verdict == "caught", f"{fault.name}: {result.verdict}\n{result.output}"
 
 
 @pytest.mark.slow
