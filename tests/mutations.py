@@ -1,14 +1,17 @@
-"""Plants the faults of ``faults.py`` one at a time and runs the tests that must notice.
+"""Plants the faults of ``faults/`` one at a time and runs the tests that must notice.
 
-    python tests/mutations.py [NAME...]
+    python tests/mutations.py [-j N] [NAME...]
 
-A fault is planted in a temporary copy of the checkout, never in the checkout itself. It counts as caught
-only where one of its tests fails: a test that cannot be collected or set up proves nothing about it.
+A fault is planted in a temporary copy of the checkout, never in the checkout itself; ``-j`` says how many
+copies work side by side. It counts as caught only where one of its tests fails: a test that cannot be
+collected or set up proves nothing about it.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,32 +19,33 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Literal
 from xml.etree import ElementTree
 
-from faults import FAULTS, Fault
+from faults import FAULTS
+from planting import Fault, Sources, StaleFaultError
 
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = ("qa_arch", "baselines", "conf", "tests", "pyproject.toml")
 TEST_SECONDS = 100
 """Limit of a single test: some faults make a loop endless."""
 RUN_SECONDS = 600
+CACHE = ROOT / ".pytest_cache/mutations"
+"""Which test caught each fault last: it runs first the next time."""
 
 Verdict = Literal["caught", "survived", "broken", "too slow"]
-
-
-class StaleFaultError(Exception):
-    """The text that a fault replaces is not in its file, or not once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     verdict: Verdict
     failed: tuple[str, ...]
-    """Names of the tests that failed; the first alone where the run stopped there."""
+    """Names of the tests that failed; the first alone where pytest stopped there."""
     seconds: float
     output: str
     """What pytest printed."""
@@ -66,45 +70,57 @@ class Checkout:
             "OMP_NUM_THREADS": "1",
         }
         self._check_imports()
+        self.sources = Sources(self.root)
+        self._process: subprocess.Popen[str] | None = None
 
     def _check_imports(self) -> None:
         program = "import qa_arch, baselines; print(qa_arch.__file__, baselines.__file__, sep='\\n')"
         command = [sys.executable, "-c", program]
-        found = subprocess.run(
+        imported = subprocess.run(
             command, cwd=self.root, env=self.environment, check=True, stdout=subprocess.PIPE, text=True
         )
-        for path in found.stdout.splitlines():
+        for path in imported.stdout.splitlines():
             if not Path(path).resolve().is_relative_to(self.root.resolve()):
                 raise RuntimeError(f"{path} was imported and not the copy in {self.root}")
 
-    def baseline(self, faults: Sequence[Fault] = FAULTS) -> Outcome:
-        """The tests of all ``faults`` without any fault: ``survived`` is what it must be."""
-        tests = dict.fromkeys(test for fault in faults for test in fault.tests)
-        return self._run(tuple(tests), stop=False)
+    def tests(self, faults: Sequence[Fault]) -> tuple[str, ...]:
+        """The tests of ``faults``, no test twice."""
+        tests = dict.fromkeys(self.sources.test_id(fault) for fault in faults)
+        return tuple(test for test in tests if "::" not in test or test.split("::")[0] not in tests)
+
+    def baseline(self, tests: Sequence[str]) -> Outcome:
+        """The result of ``tests`` without any fault: ``survived`` is what it must be."""
+        return self._run(tests, "-p", "no:cacheprovider")
 
     def outcome(self, fault: Fault) -> Outcome:
-        """What the tests of ``fault`` say while it is there. Raises StaleFaultError."""
+        """The result of the test of ``fault`` while it is there. Raises StaleFaultError."""
         with self._planted(fault):
-            return self._run(fault.tests, stop=True)
+            cache = CACHE / re.sub(r"\W+", "-", fault.name)
+            return self._run([self.sources.test_id(fault)], "-x", "--failed-first", f"-ocache_dir={cache}")
+
+    def stop(self) -> None:
+        """End the tests that still run, if any."""
+        if self._process is not None and self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     @contextmanager
     def _planted(self, fault: Fault) -> Iterator[None]:
-        path = self.root / fault.file
+        path, text = self.sources.plant(fault)
         sound = path.read_text(encoding="utf-8")
-        path.write_text(plant(fault, sound), encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
         try:
             yield
         finally:
             path.write_text(sound, encoding="utf-8")
 
-    def _run(self, tests: Sequence[str], *, stop: bool) -> Outcome:
+    def _run(self, tests: Sequence[str], *options: str) -> Outcome:
         report = self.scratch.with_suffix(".xml")
         report.unlink(missing_ok=True)
-        options = ["-p", "no:cacheprovider", "--hypothesis-seed=0", f"--timeout={TEST_SECONDS}", "--tb=short"]
-        options += [f"--basetemp={self.scratch}", f"--junitxml={report}", *(["-x"] if stop else [])]
-        command = [sys.executable, "-m", "pytest", *options, *tests]
+        files = [f"--basetemp={self.scratch}", f"--junitxml={report}"]
+        limits = ["--hypothesis-seed=0", f"--timeout={TEST_SECONDS}", "--tb=short"]
+        command = [sys.executable, "-m", "pytest", *limits, *files, *options, *tests]
         begun = time.monotonic()
-        process = subprocess.Popen(
+        self._process = process = subprocess.Popen(
             command,
             cwd=self.root,
             env=self.environment,
@@ -121,16 +137,6 @@ class Checkout:
         return _judged(process.returncode, report, time.monotonic() - begun, output)
 
 
-def plant(fault: Fault, text: str) -> str:
-    """``text`` with the fault in it. Raises StaleFaultError."""
-    if (count := text.count(fault.old)) != 1:
-        raise StaleFaultError(
-            f"{fault.name}: what it replaces stands {count} times in {fault.file}, not once: "
-            f"bring tests/faults.py up to date\n{fault.old}"
-        )
-    return text.replace(fault.old, fault.new)
-
-
 def _judged(code: int, report: Path, seconds: float, output: str) -> Outcome:
     """By exit status and report: a test that failed, or nothing but errors before and after tests."""
     failed: tuple[str, ...] = ()
@@ -142,31 +148,85 @@ def _judged(code: int, report: Path, seconds: float, output: str) -> Outcome:
 
 
 def chosen(names: Sequence[str]) -> tuple[Fault, ...]:
-    """The faults of these names, all without any. Exits where there is no such fault."""
+    """The faults of these names, all without any. Exits where there is no such fault or it is stale."""
     by_name = {fault.name: fault for fault in FAULTS}
     if unknown := [name for name in names if name not in by_name]:
         sys.exit(f"no such fault: {', '.join(unknown)}; there are: {', '.join(by_name)}")
-    return tuple(by_name[name] for name in names) or FAULTS
+    faults = tuple(by_name[name] for name in names) or FAULTS
+    if stale := stale_faults(Sources(ROOT), faults):
+        sys.exit("\n".join([*stale, "bring tests/faults/ up to date"]))
+    return faults
 
 
-def main(names: Sequence[str]) -> int:
-    faults = chosen(names)
+def stale_faults(sources: Sources, faults: Sequence[Fault]) -> list[str]:
+    """What is the matter with each of ``faults`` that cannot be planted or has no test."""
+    messages = []
+    for fault in faults:
+        try:
+            sources.plant(fault)
+            sources.test_id(fault)
+        except StaleFaultError as error:
+            messages.append(str(error))
+    return messages
+
+
+def run(faults: Sequence[Fault], checkouts: Sequence[Checkout]) -> int:
+    """Plant all ``faults``, each in a checkout that is free, and print the outcomes as they come. Returns
+    how many were not caught, or all where the tests fail without any fault."""
+    free: SimpleQueue[Checkout] = SimpleQueue()
+    for checkout in checkouts:
+        free.put(checkout)
+
+    def outcome(fault: Fault) -> Outcome:
+        checkout = free.get()
+        try:
+            return checkout.outcome(fault)
+        finally:
+            free.put(checkout)
+
+    with ThreadPoolExecutor(len(checkouts)) as pool:
+        try:
+            tests = checkouts[0].tests(faults)
+            shares = [tests[i :: len(checkouts)] for i in range(len(checkouts))]
+            for sound in pool.map(Checkout.baseline, checkouts, shares):
+                if sound.verdict != "survived":
+                    print(sound.output, "\nwithout any fault the tests must pass", sep="")
+                    return len(faults)
+                print(f"the tests passed without any fault in {sound.seconds:.1f} s", flush=True)
+            begun, missed = time.monotonic(), 0
+            futures = {pool.submit(outcome, fault): fault for fault in faults}
+            for done, future in enumerate(as_completed(futures), 1):
+                pace = (time.monotonic() - begun) / done
+                left = f"{pace:.1f} s each, {pace * (len(faults) - done) / 60:.0f} min left"
+                print(
+                    f"[{done:>3}/{len(faults)}] {_line(futures[future], future.result())}  {left}", flush=True
+                )
+                missed += future.result().verdict != "caught"
+            return missed
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for checkout in checkouts:
+                checkout.stop()
+            raise
+
+
+def _line(fault: Fault, result: Outcome) -> str:
+    catcher = " ".join(result.failed[:1])
+    return f"{fault.name:<60} {result.verdict:<8} {result.seconds:6.1f} s  {catcher[:60]:<60}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Plant faults and run the tests that must notice.")
+    parser.add_argument("-j", type=int, default=1, metavar="N", help="how many to plant side by side")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="of faults; all without any")
+    arguments = parser.parse_args()
+    faults = chosen(arguments.names)
+    workers = max(1, min(arguments.j, len(faults)))
     with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
-        checkout = Checkout(Path(folder))
-        sound = checkout.baseline(faults)
-        if sound.verdict != "survived":
-            print(sound.output, "\nwithout any fault the tests must pass", sep="")
-            return 1
-        print(f"{'without fault':<60} {'passed':<10}{sound.seconds:6.1f} s")
-        left = 0
-        for fault in faults:
-            found = checkout.outcome(fault)
-            left += found.verdict != "caught"
-            by = found.failed[0] if found.failed else ""
-            print(f"{fault.name:<60} {found.verdict:<10}{found.seconds:6.1f} s  {by}", flush=True)
-    print(f"{len(faults) - left} of {len(faults)} faults were caught")
-    return min(left, 1)
+        missed = run(faults, [Checkout(Path(folder) / str(i)) for i in range(workers)])
+    print(f"{len(faults) - missed} of {len(faults)} faults were caught")
+    return min(missed, 1)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

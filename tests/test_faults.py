@@ -1,35 +1,200 @@
-"""Each planted fault still finds its place: one that does not would be noticed only by the slow run."""
+"""Each planted fault finds its place, and patterns match by shape: what the slow run relies on."""
 
 from __future__ import annotations
 
-import re
+import ast
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from faults import FAULTS
+from patterns import Pattern
+from planting import Fault, Sources, StaleFaultError
 
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_the_fault_can_be_planted(fault):
-    text = (ROOT / fault.file).read_text(encoding="utf-8")
-    assert text.count(fault.old) == 1
-    assert fault.new != fault.old
+@pytest.fixture(scope="module")
+def checkout():
+    return Sources(ROOT)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_the_tests_that_must_notice_exist(fault):
-    for test in fault.tests:
-        file, *names = test.split("::")
-        text = (ROOT / file).read_text(encoding="utf-8")
-        for name in names:
-            assert re.search(rf"^(def|class|    def) {name.split('[')[0]}\b", text, re.MULTILINE), (
-                f"{file} has no {name}"
-            )
+def test_the_fault_can_be_planted(checkout, fault):
+    path, planted = checkout.plant(fault)
+    sound = path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        assert ast.dump(ast.parse(planted)) != ast.dump(ast.parse(sound))
+    else:
+        assert planted != sound
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_the_test_that_must_notice_exists(checkout, fault):
+    assert checkout.test_id(fault)
 
 
 def test_no_two_faults_are_alike():
     assert not [name for name, times in Counter(fault.name for fault in FAULTS).items() if times > 1]
-    assert len({(fault.file, fault.old, fault.new) for fault in FAULTS}) == len(FAULTS)
+    assert len({(fault.at, fault.old, fault.new) for fault in FAULTS}) == len(FAULTS)
+
+
+def rewritten(source, old, new):
+    """``source`` with the single match of ``old`` replaced, as code without layout."""
+    pattern = Pattern(old, new)
+    [(nodes, bound)] = pattern.places(ast.parse(source))
+    return ast.unparse(ast.parse(pattern.replaced(source, nodes, bound)))
+
+
+@pytest.mark.parametrize(
+    ("source", "old", "new", "result"),
+    [
+        ("c = a - b", "_a - _b", "_b - _a", "c = b - a"),
+        ("d = (a + 1) * c", "_a + 1", "_a", "d = a * c"),
+        ("d = 2 * (a - b)", "_a - _b", "_a + _b", "d = 2 * (a + b)"),
+        ("é = 'é' if é >= x else (y,\n  # why\n  z)", "_a >= _b", "_a > _b", "é = 'é' if é > x else (y, z)"),
+        ("f(a, b, k=1, m=2)", "f(___, m=2)", "f(___, m=3)", "f(a, b, k=1, m=3)"),
+        ("f(a, m=2, k=1)", "f(___, m=_a)", "f(___)", "f(a, k=1)"),
+        ("f(a, k=1, m=2)", "f(a, _k=1, **___)", "f(a, _k=9, **___)", "f(a, k=9, m=2)"),
+        ("f(**a, **b)", "f(**_a, **_b)", "f(**_b)", "f(**b)"),
+        ("d = {'a': 1, **b, 'c': 2}", "{**___, 'a': _x}", "{**___}", "d = {**b, 'c': 2}"),
+        (
+            "d = {'a': 1, 'c': 2}",
+            "{**___, 'a': _x}",
+            "{**___, 'a': 3, 'e': _x}",
+            "d = {'a': 3, 'c': 2, 'e': 1}",
+        ),
+        ("s = {a, *b, 'seed'}", "{___, 'seed'}", "{___}", "s = {a, *b}"),
+        ("[x for x in xs if x]", "[_x for _x in _l if _x]", "[_x for _x in _l]", "[x for x in xs]"),
+        ("s = sum(x for x in xs)", "(_x for _x in _l)", "_l", "s = sum(xs)"),
+        ("f = lambda x: x + 1", "lambda _x: _x + 1", "lambda _x: _x", "f = lambda x: x"),
+        ("if a:\n    f()\n    g()", "if _a: ___", "if not _a: ___", "if not a:\n    f()\n    g()"),
+        (
+            "if a:\n    f()\nelif b == 1:\n    g()",
+            "if _b == 1: ___",
+            "if _b == 2: ___",
+            "if a:\n    f()\nelif b == 2:\n    g()",
+        ),
+        ("if a:\n    f()", "f()", "", "if a:\n    pass"),
+        (
+            "def f():\n    a = 1\n    b = 2\n    return a",
+            "_a = 1\n_b = 2",
+            "_a, _b = 2, 1",
+            "def f():\n    a, b = (2, 1)\n    return a",
+        ),
+        ("def f():\n    return a", "return _a", "b = _a; return -b", "def f():\n    b = a\n    return -b"),
+        ("s = '_a' + x", "'_a' + _x", "_x + '_a'", "s = x + '_a'"),
+        ("def f(a: int):\n    g(a)", "def f(_x: _t): ___", "def h(_x: _t): ___", "def h(a: int):\n    g(a)"),
+        ("try:\n    f()\nexcept A:\n    g()", "A", "B", "try:\n    f()\nexcept B:\n    g()"),
+    ],
+)
+def test_a_match_is_replaced(source, old, new, result):
+    assert rewritten(source, old, new) == result
+
+
+@pytest.mark.parametrize(
+    ("source", "old"),
+    [
+        ("a - b", "_a + _b"),
+        ("a - b", "_a - _a"),
+        ("f(1)", "f(True)"),
+        ("f(a, b)", "f(_a)"),
+        ("f(a, k=1)", "f(___, m=_m)"),
+        ("f(k=1)", "f(___, k=_a, _b=1)"),
+        ("g(a)", "f(___)"),
+        ("'_a'", "'_b'"),
+        ("x.f(a)", "f(_a)"),
+    ],
+)
+def test_what_does_not_match(source, old):
+    assert not Pattern(old, old).places(ast.parse(source))
+
+
+def test_only_the_match_is_touched():
+    source = "# first\nx = [1,2,   # odd\n   3]\ny = (a\n   >= b)  # why\nz  =  4\n"
+    pattern = Pattern("_a >= _b", "_a > _b")
+    [(nodes, bound)] = pattern.places(ast.parse(source))
+    assert pattern.replaced(source, nodes, bound) == source.replace("a\n   >= b", "(a > b)")
+
+
+def test_all_matches_are_found_in_order():
+    places = Pattern("_a + _b", "_b").places(ast.parse("f(a + b + c)\nd + e"))
+    assert [ast.unparse(nodes[0]) for nodes, _ in places] == ["a + b + c", "a + b", "d + e"]
+
+
+def test_a_replacement_knows_its_placeholders():
+    with pytest.raises(ValueError, match="_c is not in _a - _b"):
+        Pattern("_a - _b", "_a - _c")
+
+
+@pytest.fixture
+def package(tmp_path):
+    """A small checkout."""
+    for folder in ("qa_arch/data", "baselines", "tests/data"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "qa_arch/data/splits.py").write_text(
+        "SEED = 3\n\n\ndef hold_out(titles, n):\n    rest = titles[n:]\n    return rest\n\n\n"
+        "class Reader:\n    def add(self, a, b):\n        return a - b\n"
+    )
+    (tmp_path / "tests/data/test_splits.py").write_text("def test_rest():\n    pass\n")
+    return tmp_path
+
+
+REST = Fault(name="rest", at="hold_out", old="_t[_n:]", new="_t[_n + 1:]", test="test_splits")
+ADD = Fault(name="add", at="Reader.add", old="_a - _b", new="_b - _a", test="test_rest")
+
+
+def test_a_fault_outlives_refactoring(package):
+    path, planted = Sources(package).plant(REST)
+    assert (path.name, "rest = (titles[n + 1:])" in planted) == ("splits.py", True)
+    assert "return (b - a)" in Sources(package).plant(ADD)[1]
+    assert Sources(package).plant(replace(ADD, at="_add")) == Sources(package).plant(ADD)
+    moved = package / "baselines/other.py"
+    moved.write_text(
+        path.read_text().replace("titles", "pages").replace("rest", "left").replace("  a, b", "b, a")
+    )
+    path.write_text("")
+    path, planted = Sources(package).plant(REST)
+    assert (path, "left = (pages[n + 1:])" in planted) == (moved, True)
+
+
+def test_a_constant_is_a_place(package):
+    seed = Fault(name="seed", at="splits:SEED", old="3", new="4", test="test_splits")
+    assert Sources(package).plant(seed)[1].startswith("SEED = (4)\n")
+
+
+def test_the_module_tells_namesakes_apart(package):
+    path = package / "qa_arch/data/splits.py"
+    (package / "baselines/other.py").write_text(path.read_text())
+    stale = r"rest: .* 2 times in hold_out \(baselines/other.py, .*splits.py\), not once: _t\[_n:\]; it"
+    with pytest.raises(StaleFaultError, match=stale):
+        Sources(package).plant(REST)
+    assert Sources(package).plant(replace(REST, at="data.splits:hold_out"))[0] == path
+
+
+@pytest.mark.parametrize(
+    ("at", "old", "message"),
+    [
+        ("hold_out", "_t[:_n]", r"stale: .* stands 0 times in hold_out \(qa_arch/data/splits.py\)"),
+        (
+            "hold_aut",
+            "_t[_n:]",
+            "no hold_aut; names like it: hold_out; it would fit qa_arch.data.splits:hold_out",
+        ),
+        ("Reader.sub", "_a * _b", "there is no Reader.sub; .*; it would fit no other place"),
+    ],
+)
+def test_a_fault_without_its_place_is_stale(package, at, old, message):
+    with pytest.raises(StaleFaultError, match=message):
+        Sources(package).plant(Fault(name="stale", at=at, old=old, new="0", test="test_splits"))
+
+
+def test_the_tests_of_a_fault_are_found_by_name(package):
+    checkout = Sources(package)
+    assert checkout.test_id(REST) == "tests/data/test_splits.py"
+    assert checkout.test_id(ADD) == "tests/data/test_splits.py::test_rest"
+    (package / "tests/test_splits.py").write_text("def test_rest():\n    pass\n")
+    for fault in (REST, ADD):
+        with pytest.raises(StaleFaultError, match=f"2 tests are called {fault.test}, not one"):
+            Sources(package).test_id(fault)

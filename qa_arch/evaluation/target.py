@@ -42,10 +42,10 @@ def open_target(record: RunRecord, config: Config, data: Sequence[str] | None) -
     if not data and config.data.dev is None:
         raise ConfigError("data.dev: the run's config names no dev set; give one with --data")
     task, on_error = task_of(config.model), config.data.on_error
-    dev = None
+    dev: Any = None
     if config.data.dev is not None and (not data or not config.data.open_dev):
         dev = task.open(config.data.dev, name=DEV, on_error=on_error)
-    questions = task.open(list(data), on_error=on_error) if data else dev
+    questions: Any = task.open(list(data), on_error=on_error) if data else dev
     recorded = record.data.get(DEV, {}).get("fingerprint")
     is_dev = questions.fingerprint == (dev.fingerprint if dev else recorded)
     trained = {title for facts in record.data.values() for title in facts.get("titles", ())}

@@ -9,7 +9,7 @@ from typing import Any
 
 from qa_arch.config.identity import NEUTRAL, PLACES
 from qa_arch.config.schema import defaults
-from qa_arch.config.upgrade import upgraded
+from qa_arch.config.upgrade import upgrade
 from qa_arch.errors import RunError
 from qa_arch.results.comparison import Runs, Table, measure_of
 from qa_arch.results.record import RunRecord
@@ -59,7 +59,7 @@ def settings(record: RunRecord) -> dict[str, Any]:
 
     A setting that the record is too old to name has the value that it is read with.
     """
-    flat = {**defaults(), **dict(_flatten(upgraded(record.config)))}
+    flat = {**defaults(), **dict(_flatten(upgrade(record.config)))}
     kept = {key: value for key, value in flat.items() if not _aside(key)}
     kept["model"] = record.model
     if flat.get("glove.use") and flat.get("glove.path"):

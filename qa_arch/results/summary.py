@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from qa_arch.config.schema import SELECTING
+from qa_arch.config.schema import reads_passages
 from qa_arch.errors import RunError
 from qa_arch.results.comparison import SELECTION, SELECTION_HEADINGS, Table, measure_of
 from qa_arch.results.errors import NAMES, Mistakes, mistakes
@@ -171,10 +171,10 @@ def finite(value: Any) -> float | None:
 
 def _settings(record: RunRecord) -> list[tuple[str, str]]:
     shown = []
-    selects = record.config.get("model", {}).get("task") in SELECTING
+    passages = reads_passages(record.config.get("model", {}))
     for key in HIGHLIGHTS:
         section, _, name = key.partition(".")
-        if selects and section in OF_SPANS:
+        if not passages and section in OF_SPANS:
             continue
         value = record.config.get(section, {}).get(name)
         if value is not None:

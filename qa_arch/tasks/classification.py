@@ -21,7 +21,7 @@ class ClassificationTask(SelectionTask):
     """A softmax over the classes, all of which each question sees in training as well."""
 
     name = "classification"
-    wanted = "classes"
+    wanted: Literal["candidates", "classes"] = "classes"
 
     def assemble(self, config: Config, trusted: Sequence[str] = TRUSTED) -> SelectionParts:
         classes = config.model.get("classes", len(CLASSES))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -57,11 +57,13 @@ class SelectionTask(Task):
     name = "selection"
     monitor = "calibration_mrr"
     has_validation_loss = False
-    wanted = "candidates"
+    wanted: Literal["candidates", "classes"] = "candidates"
     """What its data must hold."""
 
     def open(self, source: str | list[str], *, name: str = "", on_error: Any = "raise") -> SelectionSet:
-        return open_for(source, name=name, on_error=on_error, want=self.wanted)
+        questions = open_for(source, name=name, on_error=on_error, want=self.wanted)
+        assert isinstance(questions, SelectionSet)
+        return questions
 
     def load_splits(self, data: Data) -> dict[str, SelectionSet]:
         return load_splits(data, want=self.wanted)

@@ -15,7 +15,8 @@ from transformers import PreTrainedTokenizerBase
 
 from qa_arch.config.schema import Config, Data
 from qa_arch.config.target import TRUSTED
-from qa_arch.data.prepared import load_splits, open_for
+from qa_arch.data.prepared import load_splits
+from qa_arch.data.sources import open_passages
 from qa_arch.decode import formats
 from qa_arch.decode.answers import Ranking, answers
 from qa_arch.decode.collector import SpanCollector
@@ -66,7 +67,7 @@ class SpanTask(Task):
     has_plan = True
 
     def open(self, source: str | list[str], *, name: str = "", on_error: Any = "raise") -> QuestionSet:
-        return open_for(source, name=name, on_error=on_error, want="passages")
+        return open_passages(source, name=name, on_error=on_error)
 
     def load_splits(self, data: Data) -> dict[str, QuestionSet]:
         return load_splits(data, want="passages")

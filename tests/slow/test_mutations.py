@@ -1,4 +1,4 @@
-"""The suite goes red for every fault of ``faults.py``, and is green without."""
+"""The suite goes red for every fault of ``faults/``, and is green without."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FAULTS = mutations.FAULTS
 def checkout(tmp_path_factory):
     """A copy to plant faults in, whose tests pass as it is."""
     copy = mutations.Checkout(tmp_path_factory.mktemp("mutations"))
-    sound = copy.baseline()
+    sound = copy.baseline(copy.tests(FAULTS))
     assert sound.verdict == "survived", sound.output
     return copy
 
@@ -23,8 +23,8 @@ def checkout(tmp_path_factory):
 @pytest.mark.timeout(0)  # every run has limits of its own
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_a_planted_fault_is_caught(checkout, fault):
-    found = checkout.outcome(fault)
-    assert found.verdict == "caught", f"{fault.name}: {found.verdict}\n{found.output}"
+    result = checkout.outcome(fault)
+    assert result.verdict == "caught", f"{fault.name}: {result.verdict}\n{result.output}"
 
 
 @pytest.mark.slow
@@ -33,13 +33,14 @@ def test_what_counts_as_caught(tmp_path):
     """Neither a change that means nothing nor one that keeps the tests from being read."""
     copy = mutations.Checkout(tmp_path)
     fault = mutations.Fault(
-        "nothing",
-        "qa_arch/metrics/text.py",
-        '"""Answers as',
-        '"""The answers as',
-        ("tests/metrics/test_answer_text.py",),
+        name="nothing",
+        at="normalise",
+        old='" ".join(_w)',
+        new='" ".join(_w)',
+        test="test_answer_text",
     )
     assert copy.outcome(fault).verdict == "survived"
-    assert copy.outcome(replace(fault, old="import re\n", new="import rere\n")).verdict == "broken"
-    with pytest.raises(mutations.StaleFaultError, match=r"0 times in qa_arch/metrics/text\.py"):
-        copy.outcome(replace(fault, old="no such line"))
+    broken = replace(fault, at="text:ARTICLES", old="ARTICLES = _a", new="import rere")
+    assert copy.outcome(broken).verdict == "broken"
+    with pytest.raises(mutations.StaleFaultError, match=r"0 times in normalise \(qa_arch/metrics/text\.py\)"):
+        copy.outcome(replace(fault, old="no_such_function(___)", new=""))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.config.files import write_atomic
-from qa_arch.config.schema import SELECTING
+from qa_arch.config.schema import reads_passages
 from qa_arch.errors import RunError, UnavailableError
 from qa_arch.results.attention import ATTENTION, AttentionMap, read_attention
 from qa_arch.results.compare import SPANS
@@ -102,7 +102,7 @@ def write_report(
 
 
 def _with_spans(runs: Runs, problems: list[str]) -> Runs:
-    kept = [run for run in runs if run[1].config.get("model", {}).get("task") not in SELECTING]
+    kept = [run for run in runs if reads_passages(run[1].config.get("model", {}))]
     others = len(runs) - len(kept)
     if not kept:
         raise RunError("these runs select answers and have no spans to show; qa-arch tables compares them")

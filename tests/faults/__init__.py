@@ -1,0 +1,14 @@
+"""The faults that ``mutations.py`` plants: small mistakes of the kind that leave everything running.
+
+Each names the test that a developer would expect to notice, so that a test file that has lost its teeth
+shows even where another would have caught the fault by chance. A fault names its place by a qualified name
+of the code, not by file (``planting.py``), and what it replaces by a pattern (``patterns.py``), so that
+neither a move nor the new name of a variable loses it. ruff leaves the tables as they are: each pattern
+stands above its replacement.
+"""
+
+from __future__ import annotations
+
+from faults import answers, data, network, runs, training
+
+FAULTS = (*data.FAULTS, *network.FAULTS, *answers.FAULTS, *training.FAULTS, *runs.FAULTS)
