@@ -23,10 +23,11 @@ from qa_arch.features.selection import CandidateCollator
 from qa_arch.models.assemble import build_model
 from qa_arch.predict import store
 from qa_arch.predict.question_types import classify
-from qa_arch.predict.selection import POINT, ranks, read_scores
+from qa_arch.predict.selection import ranks, read_scores
 from qa_arch.training.losses import choice_loss
 from qa_arch.training.run import train
 from qa_arch.training.selection.assemble import SelectionParts, assemble
+from qa_arch.types.records import RANKED
 from qa_arch.types.tensors import SelectionBatch
 
 FOLDER = conf_folder() / "model"
@@ -155,7 +156,7 @@ def test_a_trained_run_loads_scores_and_classifies_as_it_did(settings, tmp_path)
     longer = ["trainer.max_steps=-1", "trainer.epochs=40", "optim.lr=2e-2", "optim.schedule=constant"]
     record = train(configure("question_types", [*settings, *longer]), folder=tmp_path)
     assert record.status == "ok"
-    point = record.scores["dev"][POINT]
+    point = record.scores["dev"][RANKED]
     assert point["accuracy"] == point["main_accuracy"] == 100
     assert record.references["dev"]["rules"]["main_accuracy"] == 100
     predictor = qa_arch.load(tmp_path, device="cpu")

@@ -22,10 +22,11 @@ from qa_arch.config.schema import Config, validate
 from qa_arch.features.selection import CandidateCollator, PairCollator
 from qa_arch.models.assemble import build_model
 from qa_arch.predict import store
-from qa_arch.predict.selection import POINT, ranks, read_scores
+from qa_arch.predict.selection import ranks, read_scores
 from qa_arch.training.losses import hinge_loss
 from qa_arch.training.run import train
 from qa_arch.training.selection.assemble import SelectionParts, assemble
+from qa_arch.types.records import RANKED
 from qa_arch.types.tensors import SelectionBatch
 
 FOLDER = conf_folder() / "model"
@@ -205,7 +206,7 @@ def test_it_learns_four_questions_by_heart(contender):
 def test_a_trained_run_loads_and_scores_as_it_did(name, settings, tmp_path):
     record = train(configure(name, settings), folder=tmp_path)
     assert record.status == "ok"
-    assert record.scores["dev"][POINT]["questions"] == 5
+    assert record.scores["dev"][RANKED]["questions"] == 5
     predictor = qa_arch.load(tmp_path, device="cpu")
     torch.manual_seed(5)
     task = assemble(predictor.config).sets["dev"]

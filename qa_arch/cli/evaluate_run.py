@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qa_arch.cli import derived, evaluate_selection
 from qa_arch.cli.evaluate_options import OF_FILES, first_given
@@ -28,8 +28,9 @@ from qa_arch.data.selection import from_squad, open_insuranceqa
 from qa_arch.errors import ConfigError, DataError, UnavailableError
 from qa_arch.results import provenance
 from qa_arch.results.openings import EXPERIMENTS, Opening, append_opening
-from qa_arch.results.questions import DEV, questions_folder
-from qa_arch.results.record import RECORD, RunRecord, read_record, write_questions
+from qa_arch.results.questions import questions_folder
+from qa_arch.results.record import RECORD, read_record, write_questions, write_record
+from qa_arch.types.records import CALIBRATED, CALIBRATION, DEV, GIVEN, Point, RunRecord, SplitFacts
 from qa_arch.types.text import Answer, QuestionSet, SelectionSet
 
 if TYPE_CHECKING:
@@ -82,23 +83,23 @@ def run(args: argparse.Namespace) -> int:
         found = evaluate_selection.score(target.questions, out, args, before=log_opening)
     else:
         found = _score_spans(target, out, record, config, args, before=log_opening)
-    points = {
-        name: {**point, **({"overlap": list(target.overlap)} if target.overlap else {})}
-        for name, point in found.points.items()
-    }
+    points = {name: replace(point, overlap=target.overlap) for name, point in found.points.items()}
     if (folder / RECORD).is_file():
         record = read_record(folder)  # another set may have been scored meanwhile
     references = {target.split: found.references} if found.references else {}
-    replace(
+    seconds = record.seconds
+    changed = replace(
         record,
         scores={**record.scores, target.split: points},
         data={**record.data, target.split: found.facts},
         references={**record.references, **references},
-        seconds={**record.seconds, **({"predict": round(found.seconds, 3)} if target.split == DEV else {})},
-    ).write(folder)
+        seconds=replace(seconds, predict=round(found.seconds, 3)) if target.split == DEV else seconds,
+    )
+    write_record(folder, changed)
+    flat = {name: point.flat() for name, point in points.items()}
     if args.out:
-        write_json(args.out, points)
-    print(json.dumps(points, indent=2, ensure_ascii=False))
+        write_json(args.out, flat)
+    print(json.dumps(flat, indent=2, ensure_ascii=False))
     return 0
 
 
@@ -136,9 +137,9 @@ def _target(record: RunRecord, config: Config, data: Sequence[str] | None) -> Ta
         dev = _open_for(config, config.data.dev, DEV)
     questions = _open_for(config, list(data), "") if data else dev
     assert questions is not None
-    recorded = record.data.get(DEV, {}).get("fingerprint")
+    recorded = record.fingerprint(DEV)
     is_dev = questions.fingerprint == (dev.fingerprint if dev else recorded)
-    trained = {title for about in record.data.values() for title in about.get("titles", ())}
+    trained = {title for facts in record.data.values() for title in facts.titles}
     return Target(
         questions,
         DEV if is_dev else _folder_name(questions.name),
@@ -206,7 +207,7 @@ def _log_opening(
     log.info("%s: one more opening", path)
 
 
-def _predict(predictor: Predictor, questions: QuestionSet) -> tuple[dict[str, Any], Ranking, float]:
+def _predict(predictor: Predictor, questions: QuestionSet) -> tuple[SplitFacts, Ranking, float]:
     """What the record says of the set, the ranked answers, and the seconds that these took."""
     from qa_arch.cli.watch import watching
     from qa_arch.predict.scoring import set_facts
@@ -221,24 +222,24 @@ def _predict(predictor: Predictor, questions: QuestionSet) -> tuple[dict[str, An
 
 def _score(
     questions: QuestionSet, answered: Sequence[Answer], margin: float, given: float | None
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Point]:
     """Every operating point by its name; ``given`` is the one of ``--margin``."""
     from qa_arch.predict.scoring import operating_points
 
     points = operating_points(questions, answered, margin)
     if given is not None:
-        points["given"] = operating_points(questions, answered, given)["calibrated"]
+        points[GIVEN] = operating_points(questions, answered, given)[CALIBRATED]
     return points
 
 
 def _references(
     record: RunRecord, config: Config, questions: QuestionSet, trust: Sequence[str]
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Point]:
     """The heuristics on the same questions, fitted on the run's calibration set where it is at hand."""
     from qa_arch.config.target import TRUSTED
     from qa_arch.training.references import reference_scores
 
-    recorded = record.data.get("calibration", {}).get("fingerprint")
+    recorded = record.fingerprint(CALIBRATION)
     calibration = None
     if recorded is not None:
         try:

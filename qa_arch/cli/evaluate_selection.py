@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from qa_arch.cli.runs import open_selection
 from qa_arch.results.record import write_questions
+from qa_arch.types.records import Point, SplitFacts
 from qa_arch.types.text import QuestionSet, SelectionSet
 
 
@@ -18,9 +18,9 @@ from qa_arch.types.text import QuestionSet, SelectionSet
 class Found:
     """What scoring a set adds to the record of a run."""
 
-    facts: dict[str, Any]
-    points: dict[str, dict[str, Any]]
-    references: dict[str, dict[str, Any]]
+    facts: SplitFacts
+    points: dict[str, Point]
+    references: dict[str, Point]
     seconds: float
 
 

@@ -27,7 +27,8 @@ from qa_arch.predict.precision import Precision, lower
 from qa_arch.predict.question_types import with_types
 from qa_arch.predict.reading import read_out
 from qa_arch.predict.selection import SelectionPredictor
-from qa_arch.results.record import MODEL, RunRecord, read_record
+from qa_arch.results.record import MODEL, read_record
+from qa_arch.types.records import RunRecord
 from qa_arch.types.text import Answer, Example, QuestionSet, SelectionSet
 
 TYPES = "types"
@@ -177,5 +178,5 @@ def _typist(
 
 def _margin(record: RunRecord) -> float:
     """The fitted margin; None in the record means that "no answer" is never given."""
-    value = record.margin.get("value", 0.0)
+    value = record.threshold.value if record.threshold else 0.0
     return math.inf if value is None else float(value)

@@ -23,15 +23,13 @@ from qa_arch.metrics.question_types import question_type
 from qa_arch.metrics.selection import METRIC_VERSION, rank_of_right, selection_scores
 from qa_arch.predict.precision import Precision
 from qa_arch.predict.reading import HALVES
-from qa_arch.results.record import RunRecord
+from qa_arch.types.records import RANKED, Point, RunRecord, SplitFacts
 from qa_arch.types.tensors import SelectionBatch
 from qa_arch.types.text import SelectionQuestion, SelectionSet
 
 Scored = dict[int, list[float]]
 """By row of the question: the score of each of its candidates, in their order."""
 SELECTIONS = "selections.json"
-POINT = "ranked"
-"""Name of the one operating point: candidates are ranked, there is no margin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +93,12 @@ def main_ranks(task: SelectionSet, scored: Mapping[int, Sequence[float]]) -> lis
     return found
 
 
-def score_points(task: SelectionSet, scored: Mapping[int, Sequence[float]]) -> dict[str, dict[str, Any]]:
+def score_points(task: SelectionSet, scored: Mapping[int, Sequence[float]]) -> dict[str, Point]:
     """Top-1 accuracy and MRR as a record keeps them; of classes also the accuracy of the main ones."""
     scores = selection_scores(ranks(task, scored)).flat()
     if task.main:
         scores["main_accuracy"] = selection_scores(main_ranks(task, scored)).accuracy
-    return {POINT: {**scores, "protocol": task.protocol, "metric_version": METRIC_VERSION}}
+    return {RANKED: Point(protocol=task.protocol, metric_version=METRIC_VERSION, metrics=scores)}
 
 
 def question_columns(task: SelectionSet, scored: Mapping[int, Sequence[float]]) -> dict[str, list[Any]]:
@@ -128,18 +126,18 @@ def write_selections(
     return write_json(Path(folder) / SELECTIONS, by_id, indent=None)
 
 
-def set_facts(task: SelectionSet, *, titles: bool) -> dict[str, Any]:
+def set_facts(task: SelectionSet, *, titles: bool) -> SplitFacts:
     """What a record says of a split; ``titles`` tell later whether a scored set was trained on."""
-    return {
-        "name": task.name,
-        "fingerprint": task.fingerprint,
-        "protocol": task.protocol,
-        "questions": len(task),
-        "candidates": round(sum(len(q.candidates) for q in task.questions) / len(task), 2),
-        "answers": len(task.answers),
-        "titles": sorted(task.titles) if titles else [],
-        "left_out": task.left_out,
-    }
+    return SplitFacts(
+        name=task.name,
+        fingerprint=task.fingerprint,
+        protocol=task.protocol,
+        questions=len(task),
+        candidates=round(sum(len(q.candidates) for q in task.questions) / len(task), 2),
+        answers=len(task.answers),
+        titles=tuple(sorted(task.titles)) if titles else (),
+        left_out=task.left_out,
+    )
 
 
 class SelectionPredictor:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from qa_arch.metrics.question_types import answer_type
-from qa_arch.predict.selection import POINT, Scored, score_points
+from qa_arch.predict.selection import Scored, score_points
+from qa_arch.types.records import RANKED, Point
 from qa_arch.types.text import SelectionSet
 
 _MAIN = {
@@ -24,14 +24,14 @@ _MAIN = {
 """Main class of Li & Roth 2002 of each answer type of the rules."""
 
 
-def reference_scores(task: SelectionSet) -> dict[str, dict[str, Any]]:
+def reference_scores(task: SelectionSet) -> dict[str, Point]:
     """Scores of a random order (seeded) and of the words that a candidate shares with the question.
 
     Of classes: of the rules of ``metrics.question_types``, which know main classes alone.
     """
     rows = {"random-order": random_order(task)}
     rows |= {"rules": by_rules(task)} if task.main else {"word-overlap": word_overlap(task)}
-    return {name: score_points(task, scored)[POINT] for name, scored in rows.items()}
+    return {name: score_points(task, scored)[RANKED] for name, scored in rows.items()}
 
 
 def random_order(task: SelectionSet, seed: int = 0) -> Scored:

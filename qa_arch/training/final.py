@@ -8,7 +8,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -22,6 +21,7 @@ from qa_arch.predict.scoring import fit_null_margin, operating_points, question_
 from qa_arch.results.questions import questions_folder
 from qa_arch.results.record import write_questions
 from qa_arch.training.assemble import Parts
+from qa_arch.types.records import Point, Threshold
 from qa_arch.types.text import Answer, QuestionSet
 
 log = logging.getLogger(__name__)
@@ -31,12 +31,11 @@ MUTE = 0.98
 
 @dataclass(frozen=True)
 class Final:
-    margin: dict[str, Any]
-    """``value`` (None: "no answer" is never given) and the split it was ``fitted_on``."""
-    scores: dict[str, dict[str, Any]]
+    threshold: Threshold | None
+    scores: dict[str, dict[str, Point]]
     seconds: float
     """For reading and decoding dev, or calibration where dev stays closed."""
-    references: dict[str, dict[str, Any]] = field(default_factory=dict)
+    references: dict[str, dict[str, Point]] = field(default_factory=dict)
     """By split, then by heuristic: what needs no learning scores on the same questions."""
 
 
@@ -62,7 +61,7 @@ def score_splits(config: Config, parts: Parts, folder: Path, *, gpu: bool) -> Fi
         write_questions(folder, question_rows(parts.sets["dev"], answered, margin))
     fitted_on = "calibration" if "calibration" in parts.sets else "nothing"
     value = margin if math.isfinite(margin) else None
-    return Final({"value": value, "fitted_on": fitted_on}, scores, seconds)
+    return Final(Threshold(value=value, fitted_on=fitted_on), scores, seconds)
 
 
 def warn_if_mute(split: str, questions: QuestionSet, answered: Sequence[Answer], margin: float) -> None:

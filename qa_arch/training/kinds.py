@@ -14,6 +14,7 @@ from qa_arch.training import spans
 from qa_arch.training.final import Final
 from qa_arch.training.module import Task
 from qa_arch.training.selection import kind as selection
+from qa_arch.types.records import SplitFacts
 
 
 class Parts(Protocol):
@@ -33,7 +34,7 @@ class Kind(Protocol):
     def assemble(self, config: Config, trusted: Sequence[str]) -> Any:
         """Read the data, build features and model."""
 
-    def facts(self, parts: Any) -> dict[str, dict[str, Any]]:
+    def facts(self, parts: Any) -> dict[str, SplitFacts]:
         """What the record says of each split."""
 
     def save(self, folder: Path, parts: Any) -> None:

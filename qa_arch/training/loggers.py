@@ -15,9 +15,10 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from qa_arch.config.schema import Logger
 from qa_arch.errors import UnavailableError
-from qa_arch.results.questions import CALIBRATION, DEV, questions_folder
+from qa_arch.results.questions import questions_folder
 from qa_arch.results.record import QUESTIONS, RECORD
 from qa_arch.training.mirrors import COLUMNS, Results
+from qa_arch.types.records import CALIBRATION, DEV
 
 
 @contextmanager

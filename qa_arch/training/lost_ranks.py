@@ -15,7 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from qa_arch.results.record import Status, read_record
+from qa_arch.results.record import read_record, write_record
+from qa_arch.types.records import Status
 
 NOTICE = 20.0
 """Seconds that rank 0 has to notice by itself."""
@@ -62,7 +63,8 @@ def _watch(others: Sequence[Process], folder: Path, notice: float, over: threadi
         if not lost or over.wait(notice):
             continue
         status, said = _explain(lost)
-        replace(read_record(folder), status=status, error=f"{said} and rank 0 waited for it").write(folder)
+        error = f"{said} and rank 0 waited for it"
+        write_record(folder, replace(read_record(folder), status=status, error=error))
         for process in others:
             process.kill()
         os._exit(1)

@@ -18,8 +18,9 @@ from qa_arch.config.schema import Config
 from qa_arch.decode.formats import PREDICTIONS
 from qa_arch.errors import UnavailableError
 from qa_arch.results.comparison import comparison
-from qa_arch.results.record import QUESTIONS, RunRecord, read_questions
+from qa_arch.results.record import QUESTIONS, read_questions
 from qa_arch.results.render import render
+from qa_arch.types.records import RunRecord
 from qa_arch.types.text import QuestionSet
 
 log = logging.getLogger(__name__)
@@ -40,12 +41,12 @@ class Results:
 
     def scalars(self) -> dict[str, float]:
         """Every score by split and operating point, and what the run cost."""
-        cost = {f"seconds/{name}": value for name, value in self.record.seconds.items()}
-        found: dict[str, Any] = {"parameters": self.record.parameters.get("total"), **cost}
+        cost = {f"seconds/{name}": value for name, value in asdict(self.record.seconds).items()}
+        found: dict[str, Any] = {"parameters": self.record.parameters.total, **cost}
         found["peak_memory_mb"] = self.record.peak_memory_mb
         for split, points in self.record.scores.items():
-            for point, scores in points.items():
-                found |= {f"{split}/{point}/{name}": value for name, value in scores.items()}
+            for name, point in points.items():
+                found |= {f"{split}/{name}/{key}": value for key, value in point.flat().items()}
         return {key: value for key, value in found.items() if type(value) in (int, float)}
 
     def tables(self, form: str) -> str:

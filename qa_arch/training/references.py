@@ -7,6 +7,7 @@ from typing import Any
 
 from qa_arch.config.target import TRUSTED, locate
 from qa_arch.metrics.squad import METRIC_VERSION, score
+from qa_arch.types.records import Point
 from qa_arch.types.text import QuestionSet
 
 
@@ -15,7 +16,7 @@ def reference_scores(
     calibration: QuestionSet | None,
     questions: QuestionSet,
     trusted: Sequence[str] = TRUSTED,
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Point]:
     """Scores of each heuristic in ``settings``; each is fitted on ``calibration`` first."""
     scores = {}
     for name, section in settings.items():
@@ -24,5 +25,5 @@ def reference_scores(
         if calibration is not None:
             heuristic = heuristic.fit(calibration)
         found = score(questions, heuristic.predict(questions))
-        scores[name] = {**found.flat(), "protocol": found.protocol, "metric_version": METRIC_VERSION}
+        scores[name] = Point(protocol=found.protocol, metric_version=METRIC_VERSION, metrics=found.flat())
     return scores

@@ -18,13 +18,14 @@ from qa_arch.config.target import TRUSTED
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.predict import store
 from qa_arch.results import provenance
-from qa_arch.results.record import MODEL, RunRecord
+from qa_arch.results.record import MODEL, write_record
 from qa_arch.training import machine, strategies
 from qa_arch.training.checkpoint import LAST
 from qa_arch.training.fitting import Fit, fit
 from qa_arch.training.kinds import kind_of
 from qa_arch.training.mirrors import Results, mirrored
 from qa_arch.training.ranks import other_ranks, world_size
+from qa_arch.types.records import Epoch, Parameters, RunRecord, Seconds
 
 log = logging.getLogger(__name__)
 TRACEBACK = "traceback.txt"
@@ -40,7 +41,7 @@ class Run:
     def note(self, **changes: Any) -> None:
         """Change fields of the record and write it."""
         self.record = replace(self.record, **changes)
-        self.record.write(self.folder)
+        write_record(self.folder, self.record)
 
 
 def train(
@@ -91,7 +92,7 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str]) -> No
         strategy=strategies.name_of(config.trainer, world),
         precision=config.trainer.precision,
         optimizer_bits=config.trainer.optimizer_bits,
-        parameters=asdict(parameter_blocks(parts.model)),
+        parameters=Parameters(**asdict(parameter_blocks(parts.model))),
     )
     kind.save(run.folder / MODEL, parts)
     with mirrored(config, run.folder) as mirror:
@@ -129,7 +130,7 @@ def _fit_and_score(
             run.folder,
             gpu=gpu,
             resume=resume,
-            publish=lambda epochs: run.note(epochs=epochs),
+            publish=lambda epochs: run.note(epochs=_typed(epochs)),
             logger=logger,
         )
     store.load_weights(run.folder / MODEL, parts.model)
@@ -138,18 +139,22 @@ def _fit_and_score(
         references=scored.references,
         status="ok",
         batch=done.batch,
-        epochs=done.epochs,
+        epochs=_typed(done.epochs),
         best_epoch=done.best_epoch,
         examples_per_second=done.examples_per_second,
         peak_memory_mb=machine.peak_memory_mb(gpu),
-        seconds={
-            "prepare": round(prepared - begun, 3),
+        seconds=Seconds(
+            prepare=round(prepared - begun, 3),
+            predict=round(scored.seconds, 3),
             **_seconds(done.epochs),
-            "predict": round(scored.seconds, 3),
-        },
-        margin=scored.margin,
+        ),
+        threshold=scored.threshold,
         scores=scored.scores,
     )
+
+
+def _typed(epochs: Sequence[Mapping[str, Any]]) -> tuple[Epoch, ...]:
+    return tuple(map(Epoch.from_flat, epochs))
 
 
 def _seconds(epochs: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -7,6 +7,7 @@ import torch.distributed as dist
 from qa_arch.decode.answers import Ranking, answers
 from qa_arch.decode.readout import Part, Readout
 from qa_arch.predict.scoring import fit_null_margin, operating_points
+from qa_arch.types.records import CALIBRATED, MARGIN_0, NEVER_NULL
 from qa_arch.types.text import QuestionSet
 
 
@@ -23,15 +24,11 @@ def calibration_metrics(questions: QuestionSet, ranking: Ranking) -> dict[str, f
     """EM and F1 (percent) at the margin that fits the split best, at margin 0, and never null."""
     answered = answers(ranking, candidates=False)
     points = operating_points(questions, answered, fit_null_margin(questions, answered))
-    spans = points["never_null"]
+    spans = points[NEVER_NULL]
     if questions.protocol == "1.1":
-        return {"calibration_exact": spans["exact_match"], "calibration_f1": spans["f1"]}
-    fitted, plain = points["calibrated"], points["margin_0"]
-    metrics = {
-        "calibration_exact": fitted["exact"],
-        "calibration_f1": fitted["f1"],
-        "calibration_f1_at_0": plain["f1"],
-    }
-    if "HasAns_f1" in spans:
-        metrics["calibration_spans_f1"] = spans["HasAns_f1"]
-    return metrics
+        metrics = {"exact": spans.exact, "f1": spans.f1}
+    else:
+        fitted, plain = points[CALIBRATED], points[MARGIN_0]
+        metrics = {"exact": fitted.exact, "f1": fitted.f1, "f1_at_0": plain.f1}
+        metrics["spans_f1"] = spans.metric("HasAns_f1")
+    return {f"calibration_{name}": value for name, value in metrics.items() if value is not None}

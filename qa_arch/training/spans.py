@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from qa_arch.config.schema import Config
 from qa_arch.decode.readout import Readout
@@ -20,12 +19,13 @@ from qa_arch.training.datamodule import TrainingData
 from qa_arch.training.final import Final, score_splits
 from qa_arch.training.module import SpanTask
 from qa_arch.training.references import reference_scores
+from qa_arch.types.records import SplitFacts
 
 __all__ = ["assemble", "data", "facts", "save", "score", "task"]
 log = logging.getLogger(__name__)
 
 
-def facts(parts: Parts) -> dict[str, dict[str, Any]]:
+def facts(parts: Parts) -> dict[str, SplitFacts]:
     """What the record says of each split."""
     return {
         split: set_facts(questions, parts.tables[split], titles=split != "dev")

@@ -43,9 +43,9 @@ def test_wandb_has_curves_predictions_and_tables(run_training, offline_runs, few
     assert (run.name, run.group, run.project, run.tags) == ("bert-s13", "sweep-1", "qa_arch", ["mine"])
     assert run.config["trainer"]["epochs"] == 2
     for name in ("train_loss", "calibration_loss", "calibration_f1"):
-        assert curve(run, name) == pytest.approx([epoch[name] for epoch in done.record.epochs])
+        assert curve(run, name) == pytest.approx([epoch.value(name) for epoch in done.record.epochs])
     scores = done.record.scores["dev"]["calibrated"]
-    assert run.summary["dev/calibrated/f1"] == pytest.approx(scores["f1"])
+    assert run.summary["dev/calibrated/f1"] == pytest.approx(scores.f1)
     (shown,) = [row for row in run.history if "predictions/nrows" in row]
     assert (shown["predictions/nrows"], shown["predictions/ncols"]) == (len(questions), len(mirrors.COLUMNS))
     assert run.artifacts["record"] == ["questions.parquet", "run.json", "sets/calibration/questions.parquet"]
@@ -74,7 +74,7 @@ def test_several_ranks_are_one_run(run_training, offline_runs, strategy):
     done = run_training("logger=wandb", "trainer.epochs=2", "trainer.devices=2", f"trainer={strategy}")
     (run,) = offline_runs(done.folder)
     assert run.exit_code == 0
-    assert curve(run, "train_loss") == pytest.approx([epoch["train_loss"] for epoch in done.record.epochs])
+    assert curve(run, "train_loss") == pytest.approx([epoch.train_loss for epoch in done.record.epochs])
 
 
 def test_event_files_hold_the_curves_of_every_epoch(run_training):
@@ -84,10 +84,10 @@ def test_event_files_hold_the_curves_of_every_epoch(run_training):
     events.Reload()
     for name in ("train_loss", "calibration_loss", "calibration_f1"):
         found = events.Scalars(name)
-        assert [event.value for event in found] == pytest.approx([e[name] for e in done.record.epochs])
-        assert [event.step for event in found] == [epoch["step"] for epoch in done.record.epochs]
+        assert [event.value for event in found] == pytest.approx([e.value(name) for e in done.record.epochs])
+        assert [event.step for event in found] == [epoch.step for epoch in done.record.epochs]
     (score,) = events.Scalars("dev/calibrated/f1")
-    assert score.value == pytest.approx(done.record.scores["dev"]["calibrated"]["f1"])
+    assert score.value == pytest.approx(done.record.scores["dev"]["calibrated"].f1)
 
 
 def test_without_tensorboard_the_error_says_what_to_install(configure, tmp_path, monkeypatch):
@@ -108,7 +108,7 @@ def test_predictions_stand_beside_their_questions(run_training, few_questions):
     rows = [dict(zip(mirrors.COLUMNS, row, strict=True)) for row in results(done, questions).predictions()]
     assert [row["id"] for row in rows] == [example.id for example in questions.examples]
     calibrated = done.record.scores["dev"]["calibrated"]
-    assert 100 * sum(row["f1"] for row in rows) / len(rows) == pytest.approx(calibrated["f1"])
+    assert 100 * sum(row["f1"] for row in rows) / len(rows) == pytest.approx(calibrated.f1)
     answered = [row for row in rows if row["prediction"]]
     assert all(row["exact"] for row in answered if row["prediction"] == row["gold"])
     assert results(done, None).predictions() == []

@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -30,12 +29,13 @@ from qa_arch.training.final import Final
 from qa_arch.training.losses import choice_loss, hinge_loss
 from qa_arch.training.selection.assemble import SelectionParts, assemble
 from qa_arch.training.selection.task import SelectionTask
+from qa_arch.types.records import Point, SplitFacts
 
 __all__ = ["assemble", "data", "facts", "save", "score", "task"]
 log = logging.getLogger(__name__)
 
 
-def facts(parts: SelectionParts) -> dict[str, dict[str, Any]]:
+def facts(parts: SelectionParts) -> dict[str, SplitFacts]:
     """What the record says of each split."""
     return {split: set_facts(task, titles=split != "dev") for split, task in parts.sets.items()}
 
@@ -86,7 +86,7 @@ def task(config: Config, parts: SelectionParts, *, total_steps: int) -> Selectio
 def score(config: Config, parts: SelectionParts, folder: Path, *, gpu: bool, trusted: Sequence[str]) -> Final:
     """Calibration, and dev where the config opens it, with the weights that were kept."""
     parts.model.to("cuda" if gpu else "cpu")
-    scores: dict[str, dict[str, Any]] = {}
+    scores: dict[str, dict[str, Point]] = {}
     seconds = 0.0
     for split in ("calibration", "dev"):
         if split not in parts.sets:
@@ -106,4 +106,4 @@ def score(config: Config, parts: SelectionParts, folder: Path, *, gpu: bool, tru
             write_selections(folder, parts.sets[split], read)
             write_questions(folder, question_columns(parts.sets[split], read))
     references = {split: reference_scores(parts.sets[split]) for split in scores}
-    return Final(margin={}, scores=scores, seconds=seconds, references=references)
+    return Final(threshold=None, scores=scores, seconds=seconds, references=references)
