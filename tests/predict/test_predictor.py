@@ -15,6 +15,7 @@ from qa_arch.features.collate import Collator
 from qa_arch.features.sampler import BucketBatchSampler
 from qa_arch.predict import predictor as predicting
 from qa_arch.predict import read_out
+from qa_arch.types.records import Threshold
 
 PLAIN = "The baker of Harn sold forty loaves before noon. Her brother keeps the mill."
 
