@@ -49,7 +49,7 @@ def test_predict_then_evaluate_gives_the_recorded_scores(qa_arch, trained, dev_f
     assert qa_arch("predict", trained, "--data", dev_file, "--out", tmp_path)[0] == 0
     assert read_json(tmp_path / "predictions.json") == read_json(trained / "predictions.json")
     code, out, _ = qa_arch("evaluate", "--data", dev_file, "--predictions", tmp_path / "predictions.json")
-    recorded = read_record(trained).scores["dev"]["calibrated"]
+    recorded = read_record(trained).scores["dev"]["calibrated"].flat()
     assert code == 0
     assert {k: json.loads(out)[k] for k in OFFICIAL} == {k: recorded[k] for k in OFFICIAL}
 
@@ -171,7 +171,7 @@ def test_training_articles_are_not_scored_unless_asked_for(qa_arch, run_folder):
 
 
 def test_a_margin_of_ones_own_is_named_so(qa_arch, run_folder):
-    calibrated = read_record(run_folder).scores["dev"]["calibrated"]
+    calibrated = read_record(run_folder).scores["dev"]["calibrated"].flat()
     scores = json.loads(qa_arch("evaluate", "--run", run_folder, "--margin", "1e6")[1])
     assert scores["calibrated"] == calibrated
     assert scores["given"]["threshold"] == 1e6

@@ -120,7 +120,7 @@ def test_config_from_repeats_the_run(qa_arch, trained, tmp_path):
     assert code == 0
     assert second.config_hash == first.config_hash
     assert second.scores == first.scores
-    assert second.margin == first.margin
+    assert second.threshold == first.threshold
 
 
 def test_config_from_takes_a_published_record(qa_arch, trained, tmp_path, monkeypatch):
@@ -197,7 +197,7 @@ def test_several_models(qa_arch, settings, tmp_path, read_json):
         assert all(isinstance(row[key], float) for key in ("exact", "f1", "HasAns_f1", "NoAns_f1"))
     recorded = read_record(rows["proposed"]["run"])
     assert rows["proposed"]["f1"] == recorded.scores["dev"]["calibrated"].f1
-    assert rows["proposed"]["parameters"] == recorded.parameters["total"]
+    assert rows["proposed"]["parameters"] == recorded.parameters.total
     assert "always-no-answer" in out
     assert "table.json" in out
 
