@@ -157,7 +157,7 @@ def test_a_trained_run_loads_scores_and_classifies_as_it_did(settings, tmp_path)
     record = train(configure("question_types", [*settings, *longer]), folder=tmp_path)
     assert record.status == "ok"
     point = record.scores["dev"][RANKED]
-    assert point["accuracy"] == point["main_accuracy"] == 100
+    assert point.metric("accuracy") == point.metric("main_accuracy") == 100
     assert record.references["dev"]["rules"]["main_accuracy"] == 100
     predictor = qa_arch.load(tmp_path, device="cpu")
     asked = [*QUESTIONS, "Who paints boats ?"]

@@ -206,7 +206,7 @@ def test_it_learns_four_questions_by_heart(contender):
 def test_a_trained_run_loads_and_scores_as_it_did(name, settings, tmp_path):
     record = train(configure(name, settings), folder=tmp_path)
     assert record.status == "ok"
-    assert record.scores["dev"][RANKED]["questions"] == 5
+    assert record.scores["dev"][RANKED].metric("questions") == 5
     predictor = qa_arch.load(tmp_path, device="cpu")
     torch.manual_seed(5)
     task = assemble(predictor.config).sets["dev"]
