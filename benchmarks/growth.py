@@ -28,8 +28,9 @@ from qa_arch.data.synthetic import generate
 from qa_arch.features.joint import prepare
 from qa_arch.metrics.prediction_files import read_predictions
 from qa_arch.metrics.squad import score
-from qa_arch.results.record import QUESTIONS, RunRecord, read_questions, read_record, write_questions
+from qa_arch.results.record import QUESTIONS, read_questions, read_record, write_questions, write_record
 from qa_arch.results.report import write_report
+from qa_arch.types.records import RunRecord
 from qa_arch.types.text import QuestionSet
 
 CACHE = Path(".cache/bench")
@@ -113,14 +114,14 @@ def _enlarged(model: str, size: int, folder: Path) -> tuple[Path, RunRecord]:
     """A record of the demo with ``size`` questions, kept below ``folder``."""
     (demo,) = DEMO.glob(f"{model}-*")
     record = read_record(demo)
-    about = record.data["dev"] | {"questions": size, "fingerprint": f"{size} of the demo's"}
-    larger = replace(record, data=record.data | {"dev": about})
+    facts = replace(record.data["dev"], questions=size, fingerprint=f"{size} of the demo's")
+    larger = replace(record, data={**record.data, "dev": facts})
     out = folder / model
     if not (out / QUESTIONS).is_file():
         rows = read_questions(demo)
         columns = {name: list(islice(cycle(values), size)) for name, values in rows.items()}
         write_questions(out, columns | {"id": [f"q{i}" for i in range(size)]})
-    larger.write(out)
+    write_record(out, larger)
     return out, larger
 
 

@@ -41,7 +41,7 @@ def compare(overrides: list[str]) -> list[str]:
     cells = []
     for predicted, measured in (
         (planned["total"], record.peak_memory_mb or 0.0),
-        (planned["epoch"]["seconds"], record.seconds["fit"]),
+        (planned["epoch"]["seconds"], record.seconds.fit or 0.0),
     ):
         cells += [f"{predicted:,.0f}", f"{measured:,.0f}", f"{100 * (predicted / measured - 1):+.0f}%"]
     return cells

@@ -24,10 +24,11 @@ from qa_arch.models import store
 from qa_arch.models.build import build_model
 from qa_arch.nn.losses import ChoiceLoss
 from qa_arch.tasks import task_of
-from qa_arch.tasks.candidate_scores import POINT, ranks
+from qa_arch.tasks.candidate_scores import ranks
 from qa_arch.tasks.classification import classify
 from qa_arch.tasks.selection import SelectionParts
 from qa_arch.training.run import train
+from qa_arch.types.records import RANKED
 from qa_arch.types.tensors import SelectionBatch
 
 FOLDER = conf_folder() / "model"
@@ -156,8 +157,8 @@ def test_a_trained_run_loads_scores_and_classifies_as_it_did(settings, tmp_path)
     longer = ["trainer.max_steps=-1", "trainer.epochs=40", "optim.lr=2e-2", "optim.schedule=constant"]
     record = train(configure("question_types", [*settings, *longer]), folder=tmp_path)
     assert record.status == "ok"
-    point = record.scores["dev"][POINT]
-    assert point["accuracy"] == point["main_accuracy"] == 100
+    point = record.scores["dev"][RANKED]
+    assert point.metric("accuracy") == point.metric("main_accuracy") == 100
     assert record.references["dev"]["rules"]["main_accuracy"] == 100
     predictor = qa_arch.load(tmp_path, device="cpu")
     asked = [*QUESTIONS, "Who paints boats ?"]

@@ -24,9 +24,10 @@ from qa_arch.models import store
 from qa_arch.models.build import build_model
 from qa_arch.nn.losses import HingeLoss
 from qa_arch.tasks import task_of
-from qa_arch.tasks.candidate_scores import POINT, ranks
+from qa_arch.tasks.candidate_scores import ranks
 from qa_arch.tasks.selection import SelectionParts
 from qa_arch.training.run import train
+from qa_arch.types.records import RANKED
 from qa_arch.types.tensors import SelectionBatch
 
 FOLDER = conf_folder() / "model"
@@ -206,7 +207,7 @@ def test_it_learns_four_questions_by_heart(contender):
 def test_a_trained_run_loads_and_scores_as_it_did(name, settings, tmp_path):
     record = train(configure(name, settings), folder=tmp_path)
     assert record.status == "ok"
-    assert record.scores["dev"][POINT]["questions"] == 5
+    assert record.scores["dev"][RANKED].metric("questions") == 5
     predictor = qa_arch.load(tmp_path, device="cpu")
     torch.manual_seed(5)
     task = task_of(predictor.config.model).load_splits(predictor.config.data)["dev"]

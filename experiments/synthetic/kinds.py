@@ -12,7 +12,7 @@ from pathlib import Path
 
 from qa_arch.errors import QaArchError, RunError
 from qa_arch.results.comparison import Table
-from qa_arch.results.record import QUESTIONS, find_records, read_questions
+from qa_arch.results.record import QUESTIONS, find_runs, read_questions
 from qa_arch.results.render import markdown
 
 ANSWERABLE = "answerable"
@@ -32,10 +32,10 @@ def f1_by_kind(folder: Path) -> dict[str, tuple[float, int]]:
 
 def kinds_table(roots: list[str]) -> Table:
     """A row a kind, a column a run. RunError where runs were scored on different questions."""
-    runs = [(folder, record) for folder, record in find_records(roots) if (folder / QUESTIONS).is_file()]
+    runs = [(folder, record) for folder, record in find_runs(roots) if (folder / QUESTIONS).is_file()]
     if not runs:
         raise RunError(f"{', '.join(roots)}: no {QUESTIONS} below; train a model first")
-    if len({record.data["dev"]["fingerprint"] for _, record in runs}) > 1:
+    if len({record.fingerprint("dev") for _, record in runs}) > 1:
         raise RunError("the runs were scored on different dev sets; name runs of one experiment")
     scored = {f"{record.model}, seed {record.seed}": f1_by_kind(folder) for folder, record in runs}
     if len(scored) < len(runs):

@@ -29,8 +29,9 @@ from qa_arch.data.squad import read
 from qa_arch.errors import QaArchError
 from qa_arch.results import provenance
 from qa_arch.results.openings import EXPERIMENTS, Opening, append_opening
-from qa_arch.results.record import RunRecord, write_questions
+from qa_arch.results.record import write_questions, write_record
 from qa_arch.tasks.span_scores import NEVER_NULL, operating_points, question_rows
+from qa_arch.types.records import Device, Epoch, Parameters, RunRecord, Seconds, SplitFacts, Threshold
 from qa_arch.types.text import Answer, QuestionSet
 
 NAME = "table_2_3"
@@ -94,25 +95,32 @@ def logistic_regression(args: argparse.Namespace, sets: Sets) -> tuple[RunRecord
     record = _record(args, sets, {"task": "span", "name": LOGISTIC, **asdict(settings)})
     model = SpanLogistic(settings)
 
+    passes: list[dict[str, Any]] = []
+
     def note(done: dict[str, Any]) -> None:
-        record.epochs.append(done)
+        passes.append(done)
         loss, f1 = ([round(value, 2) for value in done[key]] for key in ("loss", "calibration_f1_by_l2"))
         log.info("pass %d: by penalty %s, loss %s, calibration F1 %s", done["pass"], settings.l2, loss, f1)
 
     begun = time.perf_counter()
     chosen = model.choose(sets["train"], sets["calibration"], note)
-    record.seconds["fit"] = round(sum(done["train_seconds"] for done in record.epochs), 3)
-    record.seconds["fit_with_validation"] = round(time.perf_counter() - begun, 3)
-    record.epochs[chosen.number - 1]["chosen_l2"] = settings.l2[chosen.column]
-    for done in record.epochs:  # the curve of one model, as every record has it
+    fit = round(sum(done["train_seconds"] for done in passes), 3)
+    seconds = Seconds(fit=fit, fit_with_validation=round(time.perf_counter() - begun, 3))
+    passes[chosen.number - 1]["chosen_l2"] = settings.l2[chosen.column]
+    for done in passes:  # the curve of one model, as every record has it
         done["calibration_f1"] = done["calibration_f1_by_l2"][chosen.column]
-    record.parameters["total"] = int((model.weight[:, chosen.column] != 0).sum())
     answers = {"calibration": chosen.answers}
     begun = time.perf_counter()
     if "dev" in sets:
         answers["dev"] = model.predict(sets["dev"], chosen.column)
-    record.seconds["predict"] = round(time.perf_counter() - begun, 3)
-    return replace(record, best_epoch=chosen.number - 1), answers
+    record = replace(
+        record,
+        epochs=tuple(map(Epoch.from_flat, passes)),
+        best_epoch=chosen.number - 1,
+        parameters=Parameters(total=int((model.weight[:, chosen.column] != 0).sum())),
+        seconds=replace(seconds, predict=round(time.perf_counter() - begun, 3)),
+    )
+    return record, answers
 
 
 def finish(
@@ -132,15 +140,15 @@ def finish(
                 fingerprint=sets["dev"].fingerprint,
             ),
         )
-    for split, given in answers.items():
-        record.scores[split] = operating_points(sets[split], given, NEVER_NULL)
-        found = record.scores[split]["never_null"]
-        print(f"{record.model} {split}: EM {found['exact_match']:.2f} F1 {found['f1']:.2f}")
+    scores = {split: operating_points(sets[split], given, NEVER_NULL) for split, given in answers.items()}
+    for split, points in scores.items():
+        point = points["never_null"]
+        print(f"{record.model} {split}: EM {point.exact:.2f} F1 {point.f1:.2f}")
     last = "dev" if final else "calibration"
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "predictions.json", {found.id: found.text(NEVER_NULL) for found in answers[last]})
     write_questions(folder, question_rows(sets[last], answers[last], NEVER_NULL))
-    record.write(folder)
+    write_record(folder, replace(record, scores=scores))
     print(folder)
 
 
@@ -172,23 +180,23 @@ def _record(args: argparse.Namespace, sets: Sets, model: dict[str, Any]) -> RunR
         created=provenance.now(),
         data={split: _facts(questions, split) for split, questions in sets.items()},
         versions=provenance.versions(),
-        device={"kind": "cpu", "name": provenance.processor(), "cores": os.cpu_count(), "threads": 1},
-        margin={"value": None, "fitted_on": "nothing"},
+        device=Device(kind="cpu", name=provenance.processor(), cores=os.cpu_count(), threads=1),
+        threshold=Threshold(value=None, fitted_on="nothing"),
     )
 
 
-def _facts(questions: QuestionSet, split: str) -> dict[str, Any]:
+def _facts(questions: QuestionSet, split: str) -> SplitFacts:
     """What the record says of a split, with the share of questions whose gold is a candidate."""
-    return {
-        "name": questions.name,
-        "fingerprint": questions.fingerprint,
-        "protocol": questions.protocol,
-        "questions": len(questions),
-        "unanswerable": 0,
-        "titles": sorted(questions.titles) if split != "dev" else [],
-        "skipped": len(questions.skipped),
-        "candidate_coverage": round(coverage(questions), 4),
-    }
+    return SplitFacts(
+        name=questions.name,
+        fingerprint=questions.fingerprint,
+        protocol=questions.protocol,
+        questions=len(questions),
+        unanswerable=0,
+        titles=tuple(sorted(questions.titles)) if split != "dev" else (),
+        skipped=len(questions.skipped),
+        extra={"candidate_coverage": round(coverage(questions), 4)},
+    )
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ from qa_arch.errors import DataError, QaArchError
 from qa_arch.metrics.prediction_files import read_predictions
 from qa_arch.metrics.squad import METRIC_VERSION, aggregate, missing_ids, score_questions
 from qa_arch.results import provenance
-from qa_arch.results.record import RunRecord
+from qa_arch.results.record import write_record
+from qa_arch.types.records import NEVER_NULL, Point, RunRecord, SplitFacts, Threshold
 from qa_arch.types.text import QuestionSet
 
 NAME, MODEL = "table_2_3", "published-predictions"
@@ -34,12 +35,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         record = rescored(read(args.dev, name="dev"), Path(args.predictions))
-        record.write(args.record)
+        write_record(args.record, record)
     except QaArchError as error:
         print(f"{Path(__file__).name}: {error}", file=sys.stderr)
         return error.exit_code
-    found = record.scores["dev"]["never_null"]
-    print(f"EM {found['exact_match']:.2f} F1 {found['f1']:.2f}: {args.record}")
+    point = record.scores["dev"][NEVER_NULL]
+    print(f"EM {point.exact:.2f} F1 {point.f1:.2f}: {args.record}")
     return 0
 
 
@@ -51,15 +52,14 @@ def rescored(questions: QuestionSet, path: Path) -> RunRecord:
     scores = aggregate(score_questions(questions, texts, "1.1"), "1.1")
     config = {"name": NAME, "model": {"task": "span", "name": MODEL}, "predictions": path.name}
     commit, dirty = provenance.commit()
-    dev = {
-        "name": questions.name,
-        "fingerprint": questions.fingerprint,
-        "protocol": "1.1",
-        "questions": len(questions),
-        "unanswerable": 0,
-        "titles": [],
-    }
-    point = scores.flat() | {"threshold": None, "protocol": "1.1", "metric_version": METRIC_VERSION}
+    dev = SplitFacts(
+        name=questions.name,
+        fingerprint=questions.fingerprint,
+        protocol="1.1",
+        questions=len(questions),
+        unanswerable=0,
+    )
+    point = Point(protocol="1.1", metric_version=METRIC_VERSION, metrics=scores.flat())
     return RunRecord(
         status="ok",
         name=NAME,
@@ -72,8 +72,8 @@ def rescored(questions: QuestionSet, path: Path) -> RunRecord:
         created=provenance.now(),
         data={"dev": dev},
         versions=provenance.versions(),
-        margin={"value": None, "fitted_on": "nothing"},
-        scores={"dev": {"never_null": point}},
+        threshold=Threshold(value=None, fitted_on="nothing"),
+        scores={"dev": {NEVER_NULL: point}},
     )
 
 

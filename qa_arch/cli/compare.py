@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from qa_arch.cli.runs import find_runs, open_scored
+from qa_arch.cli.runs import open_scored
 from qa_arch.data.sources import usage
 from qa_arch.errors import ConfigError
 from qa_arch.metrics.significance import RESAMPLES
@@ -17,9 +17,10 @@ from qa_arch.results.against import against_baseline
 from qa_arch.results.compare import Changed, Comparison, compare
 from qa_arch.results.comparison import Drawn, Table
 from qa_arch.results.groups import find_group, group_runs, one_system, same_measure
-from qa_arch.results.questions import DEV
+from qa_arch.results.record import find_runs
 from qa_arch.results.render import FORMATS, render
 from qa_arch.results.sides import kinds_table, measures_table
+from qa_arch.types.records import DEV
 from qa_arch.types.text import Example
 
 _SHOWN = 60

@@ -140,9 +140,10 @@ def _score_runs(args: argparse.Namespace) -> int:
     points = evaluate_runs(
         request, lambda: open_predictor(args.run_folder, args), lambda: watching("predicting", "rows")
     )
+    flat = {name: point.flat() for name, point in points.items()}
     if args.out:
-        write_json(args.out, points)
-    print(json.dumps(points, indent=2, ensure_ascii=False))
+        write_json(args.out, flat)
+    print(json.dumps(flat, indent=2, ensure_ascii=False))
     return 0
 
 

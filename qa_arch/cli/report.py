@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import glob
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.metrics.prediction_files import read_types
-from qa_arch.results.record import RECORD, RunRecord, read_record
+from qa_arch.results.record import find_runs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +45,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.limit <= 0:
         raise ConfigError(f"--limit: {args.limit:g} is out of range, it must be > 0")
-    runs, problems = _readable(args.runs or ["runs"])
+    problems: list[str] = []
+    runs = find_runs(args.runs or ["runs"], unreadable=problems)
     named = [Path(path) for path in args.questions]
     if unknown := [str(p) for p in named if p.resolve() not in {folder.resolve() for folder, _ in runs}]:
         raise RunError(f"--questions: {', '.join(unknown)}: not among the runs of this report")
@@ -72,23 +71,3 @@ def run(args: argparse.Namespace) -> int:
         )
     print(f"{report.path}: {report.runs} run{'s' * (report.runs != 1)}, {report.bytes / 1e6:.1f} MB")
     return 0
-
-
-def _readable(patterns: Sequence[str]) -> tuple[list[tuple[Path, RunRecord]], list[str]]:
-    """Every record that can be read, and one line for each that cannot; RunError where none can."""
-    paths: list[Path] = []
-    for pattern in patterns:
-        matches = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern))  # noqa: PTH207
-        if not matches:
-            raise RunError(f"{pattern}: no such run, folder or pattern that matches one")
-        for match in map(Path, matches):
-            paths += sorted(match.rglob(RECORD)) if match.is_dir() else [match]
-    runs, problems = [], []
-    for path in dict.fromkeys(paths):
-        try:
-            runs.append((path.parent, read_record(path)))
-        except RunError as error:
-            problems.append(str(error))
-    if not runs:
-        raise RunError("; ".join(problems) or f"{', '.join(patterns)}: holds no {RECORD}")
-    return runs, problems

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import glob
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import DataError, RunError, UnavailableError
-from qa_arch.results.record import RunRecord, find_records, read_record
+from qa_arch.results.record import read_record
 from qa_arch.system.garbage import gc_disabled
+from qa_arch.types.records import RunRecord
 
 if TYPE_CHECKING:
     from qa_arch.nn.precision import Precision
@@ -136,27 +135,13 @@ def _device_and_precision(folder: str, args: argparse.Namespace) -> tuple[str, P
 
 def open_scored(source: list[str], record: RunRecord, split: str) -> QuestionSet:
     """The set that the run's ``split`` was scored on; DataError where ``source`` holds another."""
-    about = record.data.get(split, {})
-    questions = open_passages(source, on_error=record.config.get("data", {}).get("on_error", "raise"))
-    if questions.fingerprint != about.get("fingerprint"):
+    about = record.facts(split)
+    questions = open_passages(source, on_error=record.setting("data", "on_error") or "raise")
+    if questions.fingerprint != about.fingerprint:
         raise DataError(
             f"{' '.join(source)}: not the questions that the runs were scored on ({split} is"
-            f" {about.get('name', 'unknown')}, {about.get('questions', 0):,} questions, hash"
-            f" {str(about.get('fingerprint'))[:12]}; this has {len(questions):,}, hash"
+            f" {about.name or 'unknown'}, {about.questions or 0:,} questions, hash"
+            f" {str(about.fingerprint)[:12]}; this has {len(questions):,}, hash"
             f" {questions.fingerprint[:12]}); name that file, or leave --data out and do without texts"
         )
     return questions
-
-
-def find_runs(patterns: Sequence[str]) -> list[tuple[Path, RunRecord]]:
-    """The records at or below paths and globs (``runs/bert-s*``), in path order; RunError for none."""
-    paths: list[str] = []
-    for pattern in patterns:
-        matches = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern))  # noqa: PTH207
-        if not matches:
-            raise RunError(f"{pattern}: no such run, folder or pattern that matches one")
-        paths += matches
-    runs = find_records(paths)
-    if not runs:
-        raise RunError(f"{', '.join(patterns)}: holds no run.json; name a run folder or a folder of runs")
-    return runs

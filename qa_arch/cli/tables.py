@@ -11,12 +11,12 @@ from pathlib import Path
 
 from qa_arch.config.files import write_atomic, write_json
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.results.comparison import Runs, Table, by_measure, comparison
+from qa_arch.results.comparison import Table, by_measure, comparison
 from qa_arch.results.groups import by_label
 from qa_arch.results.openings import EXPERIMENTS, opened_note
 from qa_arch.results.publish import publish
 from qa_arch.results.published import RECORDS, experiment_figures, experiment_tables, fill
-from qa_arch.results.record import RECORD, find_records
+from qa_arch.results.record import RECORD, Runs, find_runs
 from qa_arch.results.render import FORMATS, render
 from qa_arch.results.spec import SPEC
 
@@ -56,12 +56,12 @@ def run(args: argparse.Namespace) -> int:
         return _write_all()
     roots = args.runs or ["runs"]
     if args.publish:
-        for folder, _ in _found(roots):
+        for folder, _ in find_runs(roots):
             print(publish(folder, Path(args.publish)))
         return 0
     page = render(_tables(roots), args.format)
     if args.figure:
-        _draw(by_measure(_found(roots)), args.figure)
+        _draw(by_measure(find_runs(roots)), args.figure)
     if args.out:
         write_atomic(args.out, page)
     else:
@@ -75,18 +75,12 @@ def _tables(roots: Sequence[str]) -> list[Table]:
     tables = [table for root in experiments for table in experiment_tables(Path(root))]
     if others := [root for root in roots if root not in experiments]:
         tables += [
-            _with_openings(by_label(comparison(group), group), group) for group in by_measure(_found(others))
+            _with_openings(by_label(comparison(group), group), group)
+            for group in by_measure(find_runs(others))
         ]
     if not tables:
         raise RunError(f"{', '.join(experiments)}: no {RECORD} below {RECORDS}/ yet, so no table")
     return tables
-
-
-def _found(roots: Sequence[str]) -> Runs:
-    runs = find_records(roots)
-    if not runs:
-        raise RunError(f"{', '.join(roots)}: no {RECORD} below; train a model first (qa-arch train)")
-    return runs
 
 
 def _draw(groups: Sequence[Runs], path: str) -> None:
@@ -100,7 +94,7 @@ def _draw(groups: Sequence[Runs], path: str) -> None:
 
 def _with_openings(table: Table, runs: Runs) -> Table:
     """The table with every opening of the runs' closed dev set told below it."""
-    fingerprints = {record.data.get("dev", {}).get("fingerprint") for _, record in runs}
+    fingerprints = {record.fingerprint("dev") for _, record in runs}
     opened = opened_note(EXPERIMENTS / runs[0][1].name, fingerprints)
     return replace(table, notes=[*table.notes, opened]) if opened else table
 

@@ -10,7 +10,8 @@ from typing import Any
 from qa_arch.config.identity import config_hash
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.results import provenance
-from qa_arch.results.record import RECORD, RunRecord, read_record
+from qa_arch.results.record import RECORD, read_record
+from qa_arch.types.records import CALIBRATION, TRAIN, Parameters, RunRecord, Seconds, SplitFacts
 
 
 def record_folder(runs: Sequence[str], decode: str | None, folder: str | None) -> Path:
@@ -56,14 +57,14 @@ def combined_record(
         data=_data(records),
         scores={},
         references={},
-        members=members,
+        members=tuple(members),
     )
     if len(runs) > 1:
         made = replace(
             made,
-            parameters={"total": sum(record.parameters.get("total", 0) for record in records)},
-            seconds={"fit": round(sum(record.seconds.get("fit", 0.0) for record in records), 3)},
-            epochs=[],
+            parameters=Parameters(total=sum(record.parameters.total or 0 for record in records)),
+            seconds=Seconds(fit=round(sum(record.seconds.fit or 0.0 for record in records), 3)),
+            epochs=(),
             best_epoch=None,
         )
     if not (folder / RECORD).is_file():
@@ -74,12 +75,12 @@ def combined_record(
     return there
 
 
-def _data(records: Sequence[RunRecord]) -> dict[str, Any]:
+def _data(records: Sequence[RunRecord]) -> dict[str, SplitFacts]:
     """Train and calibration of the first run, with the titles of all."""
     data = {}
-    for split in ("train", "calibration"):
+    for split in (TRAIN, CALIBRATION):
         facts = [record.data[split] for record in records if split in record.data]
         if facts:
-            titles = {title for about in facts for title in about["titles"]}
-            data[split] = {**facts[0], "titles": sorted(titles)}
+            titles = {title for about in facts for title in about.titles}
+            data[split] = replace(facts[0], titles=tuple(sorted(titles)))
     return data

@@ -7,6 +7,7 @@ run all take it, for every task.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,10 +16,11 @@ from typing import Any
 
 from qa_arch.config.schema import Config
 from qa_arch.config.target import TRUSTED, locate
-from qa_arch.results.questions import CALIBRATION, DEV, questions_folder
+from qa_arch.results.questions import questions_folder
 from qa_arch.results.record import write_questions
 from qa_arch.tasks import task_of
-from qa_arch.tasks.base import Parts, Points, Predictor, Watch, synchronize
+from qa_arch.tasks.base import Parts, Predictor, Watch, synchronize
+from qa_arch.types.records import CALIBRATION, DEV, Points, SplitFacts, Threshold
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +31,7 @@ class Reading:
 
     questions: Any
     outputs: Any
-    facts: dict[str, Any]
-    """What a record says of the set."""
+    facts: SplitFacts
     seconds: float
     """For reading and decoding the set, without making its features."""
 
@@ -39,13 +40,11 @@ class Reading:
 class Evaluation:
     """What scoring the splits of a run gives."""
 
-    margin: float
-    """The null margin fitted on calibration; 0 where there is none, ``inf``: "no answer" is never given."""
-    fitted_on: str
-    """The split that the margin was fitted on, or ``nothing``."""
+    threshold: Threshold | None
+    """The null margin fitted on calibration; None for a task without a null."""
     scores: dict[str, Points]
     """By split."""
-    references: dict[str, dict[str, Any]]
+    references: dict[str, Points]
     """By split, then by heuristic: what needs no learning scores on the same questions."""
     seconds: float
     """For reading the last split: dev, or calibration where dev stays closed."""
@@ -100,12 +99,14 @@ def evaluate_splits(
         scores[split] = score(predictor, reading, folder, split=split)
         references[split] = reference_scores(predictor.config, calibration, parts.sets[split], trusted)
         seconds = reading.seconds
-    return Evaluation(predictor.margin, fitted_on, scores, references, seconds)
+    value = predictor.margin if math.isfinite(predictor.margin) else None
+    threshold = Threshold(value=value, fitted_on=fitted_on) if task.has_null else None
+    return Evaluation(threshold, scores, references, seconds)
 
 
 def reference_scores(
     config: Config, calibration: Any, questions: Any, trusted: Sequence[str] = TRUSTED
-) -> dict[str, Any]:
+) -> Points:
     """Scores of each heuristic in ``config.references`` on ``questions``, fitted on ``calibration`` first."""
     task = task_of(config.model)
     scores = {}

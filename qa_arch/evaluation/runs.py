@@ -14,10 +14,10 @@ from qa_arch.errors import ConfigError, DataError, UnavailableError
 from qa_arch.evaluation.combined import combined_record, record_folder
 from qa_arch.evaluation.evaluate import read, reference_scores, score
 from qa_arch.evaluation.target import check_target, log_dev_access, open_target
-from qa_arch.results.questions import CALIBRATION, DEV
-from qa_arch.results.record import RECORD, RunRecord, read_record
+from qa_arch.results.record import RECORD, read_record, write_record
 from qa_arch.tasks import task_of
-from qa_arch.tasks.base import Points, Predictor, Watch
+from qa_arch.tasks.base import Predictor, Watch
+from qa_arch.types.records import CALIBRATION, DEV, Points, RunRecord
 
 log = logging.getLogger(__name__)
 
@@ -76,24 +76,25 @@ def evaluate_runs(
         reading = read(predictor, target.questions, watch=watch)
     points = score(predictor, reading, folder, split=target.split, given=request.margin)
     if target.overlap:
-        points = {name: {**point, "overlap": list(target.overlap)} for name, point in points.items()}
+        points = {name: replace(point, overlap=target.overlap) for name, point in points.items()}
     references = _references(record, config, target.questions, request.trust)
     if (folder / RECORD).is_file():
         record = read_record(folder)  # another set may have been scored meanwhile
-    seconds = {"predict": round(reading.seconds, 3)} if target.split == DEV else {}
-    replace(
+    seconds = record.seconds
+    changed = replace(
         record,
         scores={**record.scores, target.split: points},
         data={**record.data, target.split: reading.facts},
         references={**record.references, **({target.split: references} if references else {})},
-        seconds={**record.seconds, **seconds},
-    ).write(folder)
+        seconds=replace(seconds, predict=round(reading.seconds, 3)) if target.split == DEV else seconds,
+    )
+    write_record(folder, changed)
     return points
 
 
-def _references(record: RunRecord, config: Config, questions: Any, trust: Sequence[str]) -> dict[str, Any]:
+def _references(record: RunRecord, config: Config, questions: Any, trust: Sequence[str]) -> Points:
     """The heuristics on the same questions, fitted on the run's calibration set where it is at hand."""
-    recorded = record.data.get(CALIBRATION, {}).get("fingerprint")
+    recorded = record.fingerprint(CALIBRATION)
     calibration = None
     if recorded is not None:
         try:

@@ -17,9 +17,8 @@ from qa_arch.config.schema import Config
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.results import provenance
 from qa_arch.results.openings import EXPERIMENTS, Opening, append_opening
-from qa_arch.results.questions import DEV
-from qa_arch.results.record import RunRecord
 from qa_arch.tasks import task_of
+from qa_arch.types.records import DEV, RunRecord
 
 log = logging.getLogger(__name__)
 
@@ -46,9 +45,9 @@ def open_target(record: RunRecord, config: Config, data: Sequence[str] | None) -
     if config.data.dev is not None and (not data or not config.data.open_dev):
         dev = task.open(config.data.dev, name=DEV, on_error=on_error)
     questions: Any = task.open(list(data), on_error=on_error) if data else dev
-    recorded = record.data.get(DEV, {}).get("fingerprint")
+    recorded = record.fingerprint(DEV)
     is_dev = questions.fingerprint == (dev.fingerprint if dev else recorded)
-    trained = {title for facts in record.data.values() for title in facts.get("titles", ())}
+    trained = {title for facts in record.data.values() for title in facts.titles}
     return Target(
         questions,
         DEV if is_dev else _folder_name(questions.name),

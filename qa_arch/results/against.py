@@ -20,7 +20,8 @@ from qa_arch.results.effects import (
     mean_figures,
 )
 from qa_arch.results.groups import Group, distinct_seeds, same_measure
-from qa_arch.results.questions import CALIBRATION, DEV, Floats, load_aligned, stacked
+from qa_arch.results.questions import Floats, load_aligned, stacked
+from qa_arch.types.records import CALIBRATION, DEV
 
 _HEADINGS = {"exact": "EM", "f1": "F1", "spans_f1": SPANS}
 

@@ -16,9 +16,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
-from qa_arch.results.comparison import Table, comparison, measure_of
+from qa_arch.results.comparison import Table, comparison
 from qa_arch.results.openings import opened_note
-from qa_arch.results.record import RECORD, RunRecord, read_record
+from qa_arch.results.record import RECORD, read_record
+from qa_arch.types.records import RunRecord
 
 HEADINGS = {
     "model": "configuration",
@@ -77,7 +78,7 @@ def beside(folder: Path, spec: BesideSpec) -> Table:
             notes.append(f"{row.model}: {row.note}")
         if row.command and not runs[row.model]:
             notes.append(f"{row.model}, to be run: `{row.command}`")
-    measures = {measure_of(record, spec.split) for _, record in every}
+    measures = {record.measure(spec.split) for _, record in every}
     known = {measure.fingerprint for measure in measures if measure}
     if spec.split == "dev" and (opened := opened_note(folder.parent, known)):
         notes.append(opened)
@@ -91,7 +92,7 @@ def _scored(folder: Path, row: BesideRow, split: str) -> Runs:
         return []
     paths = sorted(dict.fromkeys(folder.glob(f"{row.records.rstrip('/')}/**/{RECORD}")))
     runs = [(path.parent.relative_to(folder), read_record(path)) for path in paths]
-    return [run for run in runs if measure_of(run[1], split)]
+    return [run for run in runs if run[1].measure(split)]
 
 
 def _row(row: BesideRow, runs: Runs, split: str) -> dict[str, Any]:

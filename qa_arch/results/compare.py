@@ -12,7 +12,8 @@ import numpy.typing as npt
 from qa_arch.metrics.significance import RESAMPLES, Effect, effect, holm, mean_sd
 from qa_arch.results.facets import question_word
 from qa_arch.results.groups import Group, same_measure
-from qa_arch.results.questions import DEV, Bools, Floats, Questions, load_aligned, stacked
+from qa_arch.results.questions import Bools, Floats, Questions, load_aligned, stacked
+from qa_arch.types.records import DEV
 from qa_arch.types.text import QuestionSet
 
 TOLD = (

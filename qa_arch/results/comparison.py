@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from qa_arch.errors import RunError
-from qa_arch.results.record import RunRecord
-
-Runs = Sequence[tuple[Path, RunRecord]]
-
-POINTS = ("calibrated", "never_null", "ranked")
-"""The operating point that is compared: the calibrated margin, SQuAD 1.1's, which has no null, or the
-ranking of an answer-selection model."""
-SELECTION = "selection"
-"""The protocol of answer selection."""
+from qa_arch.results.record import Runs
+from qa_arch.types.records import (
+    CALIBRATION,
+    DEV,
+    MARGIN_0,
+    NEVER_NULL,
+    ORACLE,
+    SELECTION,
+    TRAIN,
+    Measure,
+    Point,
+    RunRecord,
+    SplitFacts,
+)
 
 HEADINGS = {
     "model": "model",
@@ -100,15 +106,6 @@ class Table:
         return {"title": self.title, "rows": [dict(row) for row in self.rows], "notes": list(self.notes)}
 
 
-@dataclass(frozen=True, order=True)
-class Measure:
-    """What a figure was measured on and by; figures of different measures do not compare."""
-
-    fingerprint: str
-    protocol: str
-    metric_version: str
-
-
 def comparison(
     runs: Runs,
     *,
@@ -124,8 +121,8 @@ def comparison(
     """
     if not runs:
         raise RunError("no runs to compare; name a folder that holds run.json files")
-    split = split or next((s for s in ("dev", "calibration") if any(s in r.scores for _, r in runs)), "dev")
-    measured = {measure: folder for folder, record in runs if (measure := measure_of(record, split))}
+    split = split or next((s for s in (DEV, CALIBRATION) if any(s in r.scores for _, r in runs)), DEV)
+    measured = {measure: folder for folder, record in runs if (measure := record.measure(split))}
     if len(measured) > 1:
         places = ", ".join(str(folder) for folder in measured.values())
         raise RunError(
@@ -151,83 +148,75 @@ def by_measure(runs: Runs) -> list[list[tuple[Path, RunRecord]]]:
     groups: dict[tuple[str, str, Measure | None], list[tuple[Path, RunRecord]]] = {}
     beside: dict[tuple[str, Any], tuple[str, str, Measure | None]] = {}
     for folder, record in sorted(runs, key=lambda run: not run[1].scores):  # stable: scored runs first
-        split = next((split for split in ("dev", "calibration") if split in record.scores), "")
-        key = record.name, split, measure_of(record, split)
-        first = beside.setdefault((record.name, record.data.get("train", {}).get("fingerprint")), key)
+        split = next((split for split in (DEV, CALIBRATION) if split in record.scores), "")
+        key = record.name, split, record.measure(split)
+        first = beside.setdefault((record.name, record.fingerprint(TRAIN)), key)
         groups.setdefault(key if record.scores else first, []).append((folder, record))
     return [groups[key] for key in sorted(groups, key=str)]
-
-
-def measure_of(record: RunRecord, split: str) -> Measure | None:
-    """None where the record has no scores of the split."""
-    point = _point(record, split)
-    if point is None:
-        return None
-    about = record.data.get(split, {})
-    return Measure(
-        str(about.get("fingerprint")),
-        str(about.get("protocol", point.get("protocol"))),
-        str(point.get("metric_version")),
-    )
-
-
-def _point(record: RunRecord, split: str) -> Mapping[str, Any] | None:
-    points = record.scores.get(split, {})
-    return next((points[name] for name in POINTS if name in points), None)
 
 
 def _row(record: RunRecord, folder: Path, split: str) -> dict[str, Any]:
     row: dict[str, Any] = {"model": record.model, "seed": record.seed, "status": record.status}
     row |= {"split": split, "run": str(folder)}
-    points = record.scores.get(split, {})
-    if (point := _point(record, split)) is not None:
+    if (point := record.compared_point(split)) is not None:
         row |= _figures(point)
-        row["f1_at_0"] = points.get("margin_0", {}).get("f1")
-        row["f1_oracle"] = points.get("oracle", {}).get("f1")
-        spans = points.get("never_null", {})
-        row["spans_f1"] = spans.get("HasAns_f1", spans.get("f1") if row["protocol"] == "1.1" else None)
-    row["parameters"] = record.parameters.get("total")
-    row["train_questions"] = record.data.get("train", {}).get("questions")
+        row["f1_at_0"], row["f1_oracle"] = (_f1(record.point(split, name)) for name in (MARGIN_0, ORACLE))
+        row["spans_f1"] = _spans_f1(record.point(split, NEVER_NULL), point.protocol)
+    row["parameters"] = record.parameters.total
+    row["train_questions"] = record.facts(TRAIN).questions
     row["epochs"] = len(record.epochs) or None
-    row["seconds"] = record.seconds.get("fit")
-    row["predict_seconds"] = record.seconds.get("predict")
+    row["seconds"] = record.seconds.fit
+    row["predict_seconds"] = record.seconds.predict
     return row | _means(record)
+
+
+def _f1(point: Point | None) -> float | None:
+    return None if point is None else point.f1
+
+
+def _spans_f1(point: Point | None, protocol: str) -> float | None:
+    if point is None:
+        return None
+    value = point.metric("HasAns_f1")
+    return point.f1 if value is None and protocol == "1.1" else value
 
 
 def _means(record: RunRecord) -> dict[str, Any]:
     """What the run was made with; its batch as the config states it where it ended early."""
-    trainer = record.config.get("trainer", {})
+    trainer, batch = record.config.get("trainer", {}), record.batch
     size = trainer.get("batch_size") if trainer.get("token_budget") is None else None
-    stated = {"micro": size, "accumulate": trainer.get("accumulate")}
-    batch = stated | {"devices": trainer.get("devices")} | record.batch
-    if all(isinstance(batch[key], int) for key in ("micro", "accumulate", "devices")):
-        batch.setdefault("global", batch["micro"] * batch["accumulate"] * batch["devices"])
+    stated = {"micro": size, "accumulate": trainer.get("accumulate"), "devices": trainer.get("devices")}
+    sizes = {key: value if (own := getattr(batch, key)) is None else own for key, value in stated.items()}
+    product = batch.global_size
+    if product is None and all(isinstance(value, int) for value in sizes.values()):
+        product = prod(sizes.values())
     return {
-        "batch": batch.get("global"),
-        **{key: batch[key] for key in ("micro", "accumulate", "devices")},
+        "batch": product,
+        **sizes,
         "strategy": record.strategy,
         "arithmetic": record.precision or trainer.get("precision"),
-        "steps": record.epochs[-1].get("step") if record.epochs else None,
+        "steps": record.epochs[-1].step if record.epochs else None,
         "examples_per_second": record.examples_per_second,
         "peak_memory_mb": record.peak_memory_mb,
     }
 
 
-def _figures(scores: Mapping[str, Any]) -> dict[str, Any]:
-    """The compared figures of one operating point, EM by one name for both protocols."""
-    if scores.get("protocol") == SELECTION:
-        shown = ("accuracy", "main_accuracy", "mrr", "protocol")
-        return {key: scores[key] for key in shown if key in scores}
+def _figures(point: Point) -> dict[str, Any]:
+    """The compared figures of one operating point."""
+    if point.protocol == SELECTION:
+        shown = ("accuracy", "main_accuracy", "mrr")
+        figures = {key: point.metric(key) for key in shown if key in point.metrics}
+        return {**figures, "protocol": point.protocol}
     groups = ("HasAns_exact", "HasAns_f1", "NoAns_exact", "NoAns_f1")
     return {
-        "exact": scores.get("exact", scores.get("exact_match")),
-        "f1": scores["f1"],
-        **{key: scores.get(key) for key in groups},
-        "recall": scores.get("token_recall"),
-        "precision": scores.get("token_precision"),
-        "answerable_ap": scores.get("pr_oracle_ap"),
-        "null_threshold": scores.get("threshold"),
-        "protocol": scores.get("protocol"),
+        "exact": point.exact,
+        "f1": point.f1,
+        **{key: point.metric(key) for key in groups},
+        "recall": point.metric("token_recall"),
+        "precision": point.metric("token_precision"),
+        "answerable_ap": point.metric("pr_oracle_ap"),
+        "null_threshold": point.threshold,
+        "protocol": point.protocol,
     }
 
 
@@ -241,30 +230,30 @@ def _reference_rows(runs: Runs, split: str) -> list[dict[str, Any]]:
 
 def _notes(runs: Runs, split: str, shown: Mapping[str, str]) -> list[str]:
     notes = []
-    scored = next(((r, p) for _, r in runs if (p := _point(r, split))), None)
+    scored = next(((r, p) for _, r in runs if (p := r.compared_point(split))), None)
     if scored is not None:
         record, point = scored
-        about = record.data.get(split, {})
-        notes.append(_measured_on(about, split, point))
-        if point["protocol"] == "2.0" and {"f1", "exact"} & set(shown):
-            notes.append(f"null margin fitted on {record.margin.get('fitted_on', 'nothing')}")
+        notes.append(_measured_on(record.facts(split), split, point.protocol))
+        if point.protocol == "2.0" and {"f1", "exact"} & set(shown):
+            fitted_on = record.threshold.fitted_on if record.threshold else "nothing"
+            notes.append(f"null margin fitted on {fitted_on}")
     if "seconds" in shown:
         notes.append("seconds of training, without preparation and validation")
     if "peak_memory_mb" in shown:
-        kinds = {record.device.get("kind") for _, record in runs}
+        kinds = {record.device.kind for _, record in runs}
         notes += [said for kind, said in MEMORY.items() if kind in kinds]
     for folder, record in runs:
-        if shared := (_point(record, split) or {}).get("overlap"):
-            notes.append(f"{folder}: scored although {len(shared)} articles are also in its training data")
+        compared = record.compared_point(split)
+        if compared is not None and compared.overlap:
+            notes.append(
+                f"{folder}: scored although {len(compared.overlap)} articles are also in its training data"
+            )
     return notes
 
 
-def _measured_on(about: Mapping[str, Any], split: str, point: Mapping[str, Any]) -> str:
-    set_ = f"{about.get('name', split)}: {about.get('questions', 0):,} questions"
-    if point["protocol"] == SELECTION:
-        offered = f"{about.get('candidates', 0):,.1f} candidates each on average"
-        return f"{set_}, {offered}; where scores are equal the right candidate stands last"
-    return (
-        f"{set_}, of them {about.get('unanswerable', 0):,} unanswerable; official SQuAD"
-        f" {point['protocol']} scores"
-    )
+def _measured_on(facts: SplitFacts, split: str, protocol: str) -> str:
+    questions = f"{facts.name or split}: {facts.questions or 0:,} questions"
+    if protocol == SELECTION:
+        offered = f"{facts.candidates or 0:,.1f} candidates each on average"
+        return f"{questions}, {offered}; where scores are equal the right candidate stands last"
+    return f"{questions}, of them {facts.unanswerable or 0:,} unanswerable; official SQuAD {protocol} scores"

@@ -10,9 +10,9 @@ from typing import Any
 
 from qa_arch.config.files import write_with
 from qa_arch.errors import ConfigError, UnavailableError
-from qa_arch.results.comparison import Runs
 from qa_arch.results.groups import group_runs
-from qa_arch.results.record import RunRecord
+from qa_arch.results.record import Runs
+from qa_arch.types.records import RunRecord
 
 MEASURES: Mapping[str, str] = {
     "train_loss": "training loss",
@@ -46,7 +46,7 @@ def curves_figure(runs: Runs, measures: Sequence[str], *, title: str, path: Path
     runs recorded a measure.
     """
     for measure in measures:
-        if not any(measure in epoch for _, record in runs for epoch in record.epochs):
+        if not any(epoch.value(measure) is not None for _, record in runs for epoch in record.epochs):
             raise ConfigError(f"{title}: no run recorded '{measure}'; leave it out of the figure")
     return save_figure(lambda: _draw(runs, measures, title), path)
 
@@ -83,8 +83,9 @@ def mean_line(records: Sequence[Any], measure: str) -> list[tuple[int, float]]:
     values: dict[int, list[float]] = {}
     for record in records:
         for epoch in record.epochs:
-            if epoch.get(measure) is not None:
-                values.setdefault(epoch["epoch"] + 1, []).append(epoch[measure])
+            value = epoch.value(measure)
+            if value is not None and epoch.epoch is not None:
+                values.setdefault(epoch.epoch + 1, []).append(value)
     return [(epoch, fmean(found)) for epoch, found in sorted(values.items())]
 
 

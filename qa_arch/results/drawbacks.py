@@ -10,11 +10,12 @@ from typing import Any
 
 from qa_arch.errors import RunError
 from qa_arch.metrics.error_analysis import Judged
-from qa_arch.results.comparison import Runs, Table, comparison
+from qa_arch.results.comparison import Table, comparison
 from qa_arch.results.errors import kind_name, mistakes
 from qa_arch.results.groups import group_runs
 from qa_arch.results.questions import load_questions
-from qa_arch.results.record import RunRecord
+from qa_arch.results.record import Runs
+from qa_arch.types.records import RunRecord
 
 COLUMNS = {
     "model": "model",
@@ -54,7 +55,7 @@ def drawbacks(runs: Runs, *, split: str, title: str) -> Table:
 def _row(runs: Runs, split: str) -> dict[str, Any]:
     records = [record for _, record in runs]
     row: dict[str, Any] = {
-        "parameters": _mean(record.parameters.get("total") for record in records),
+        "parameters": _mean(record.parameters.total for record in records),
         "peak_memory_mb": _mean(record.peak_memory_mb for record in records),
         "epoch_seconds": _mean(_epoch_seconds(record) for record in records),
         "cut": _mean(_cut(record) for record in records),
@@ -102,21 +103,20 @@ def _judged(run: tuple[Path, RunRecord], split: str) -> Sequence[Judged]:
 
 
 def _epoch_seconds(record: RunRecord) -> float | None:
-    return _mean(epoch.get("train_seconds") for epoch in record.epochs)
+    return _mean(epoch.train_seconds for epoch in record.epochs)
 
 
 def _cut(record: RunRecord) -> int | None:
     """Questions of which an end was cut off, over all splits."""
-    known = [about["truncated_questions"] for about in record.data.values() if "truncated_questions" in about]
+    cut = (facts.truncated_questions for facts in record.data.values())
+    known = [count for count in cut if count is not None]
     return sum(known) if known else None
 
 
 def _extra(record: RunRecord, split: str) -> float | None:
     """Windows beyond one a question, as a share of the questions in percent."""
-    about = record.data.get(split, {})
-    if not about.get("windows") or not about.get("questions"):
-        return None
-    return 100 * (about["windows"] / about["questions"] - 1)
+    facts = record.facts(split)
+    return 100 * (facts.windows / facts.questions - 1) if facts.windows and facts.questions else None
 
 
 def _mean(values: Iterable[float | None]) -> Any:

@@ -11,8 +11,9 @@ from qa_arch.config.identity import NEUTRAL, PLACES
 from qa_arch.config.schema import defaults
 from qa_arch.config.upgrade import upgrade
 from qa_arch.errors import RunError
-from qa_arch.results.comparison import Runs, Table, measure_of
-from qa_arch.results.record import RunRecord
+from qa_arch.results.comparison import Table
+from qa_arch.results.record import Runs
+from qa_arch.types.records import CALIBRATION, TRAIN, Measure, RunRecord
 
 _ASIDE = {*NEUTRAL, *PLACES, "seed"}
 """Settings that do not make another system; the data counts by its fingerprint."""
@@ -64,9 +65,7 @@ def settings(record: RunRecord) -> dict[str, Any]:
     kept["model"] = record.model
     if flat.get("glove.use") and flat.get("glove.path"):
         kept["glove.path"] = Path(str(flat["glove.path"])).name  # which vectors, wherever they lie
-    fingerprints = {
-        split: record.data.get(split, {}).get("fingerprint") for split in ("train", "calibration")
-    }
+    fingerprints = {split: record.fingerprint(split) for split in (TRAIN, CALIBRATION)}
     return kept | {f"data.{split} (hash)": value[:8] for split, value in fingerprints.items() if value}
 
 
@@ -123,9 +122,9 @@ def distinct_seeds(group: Group, name: str = "") -> None:
 
 def same_measure(runs: Runs, split: str) -> None:
     """RunError where runs were scored on other data, by another protocol or metric version, or not at all."""
-    found: dict[Any, Path] = {}
+    found: dict[Measure, Path] = {}
     for folder, record in runs:
-        measure = measure_of(record, split)
+        measure = record.measure(split)
         if measure is None:
             known = ", ".join(record.scores) or "nothing"
             raise RunError(

@@ -13,8 +13,9 @@ from qa_arch.config.files import write_with
 from qa_arch.data import sources
 from qa_arch.errors import DataError, RunError
 from qa_arch.results.attention import ATTENTION
-from qa_arch.results.questions import DEV, questions_folder
-from qa_arch.results.record import QUESTIONS, read_record
+from qa_arch.results.questions import questions_folder
+from qa_arch.results.record import QUESTIONS, read_record, write_record
+from qa_arch.types.records import DEV
 
 log = logging.getLogger(__name__)
 MOST_ATTENTION = 2**20
@@ -35,7 +36,7 @@ def publish(run: Path, folder: Path) -> Path:
             f"{run}: still running, or stopped without notice; finish it first (--if-exists resume)"
         )
     target = folder / run.resolve().name
-    replace(record, config=_portable(record.config, f"{run}: config")).write(target)
+    write_record(target, replace(record, config=_portable(record.config, f"{run}: config")))
     for split in dict.fromkeys([DEV, *record.scores]):
         rows = questions_folder(run, split) / QUESTIONS
         if rows.is_file():

@@ -14,11 +14,11 @@ from qa_arch.metrics.significance import RESAMPLES
 from qa_arch.results.against import against_baseline
 from qa_arch.results.beside import BesideSpec, beside
 from qa_arch.results.compare import compare
-from qa_arch.results.comparison import ALL_HEADINGS, Runs, Table, comparison
+from qa_arch.results.comparison import ALL_HEADINGS, Table, comparison
 from qa_arch.results.drawbacks import drawbacks
 from qa_arch.results.groups import Group, by_label, find_group, group_runs
 from qa_arch.results.openings import opened_note
-from qa_arch.results.record import RECORD, read_record
+from qa_arch.results.record import RECORD, Runs, read_record
 from qa_arch.results.render import markdown
 from qa_arch.results.sides import effects_table
 from qa_arch.results.spec import (
@@ -155,7 +155,7 @@ def _runs(folder: Path, spec: TableSpec) -> Table:
         row.note if row.beside else f"{row.model}, published: {row.note}" for row in spec.published
     )
     notes = [*table.notes, *spec.notes, *told, *map(_to_be_run, missing)]
-    fingerprints = {record.data.get(spec.split, {}).get("fingerprint") for _, record in runs}
+    fingerprints = {record.fingerprint(spec.split) for _, record in runs}
     if spec.split == "dev" and (opened := opened_note(folder, fingerprints)):
         notes.append(opened)
     return replace(table, rows=rows, notes=notes)
@@ -199,7 +199,7 @@ def _groups(folder: Path, spec: AgainstSpec | EffectsSpec) -> list[Group]:
 
 def _missing(wanted: Sequence[Wanted], runs: Runs) -> list[Wanted]:
     """The rows that no finished run fills."""
-    done = [(record.model, record.batch.get("global")) for _, record in runs if record.status == "ok"]
+    done = [(record.model, record.batch.global_size) for _, record in runs if record.status == "ok"]
     met = {(model, size) for model, batch in done for size in (batch, None)}
     return [row for row in wanted if (row.model, row.batch) not in met]
 

@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from qa_arch.errors import RunError
-from qa_arch.results.comparison import SELECTION, measure_of
-from qa_arch.results.record import QUESTIONS, RunRecord, read_questions
+from qa_arch.results.record import QUESTIONS, Runs, read_questions
+from qa_arch.types.records import CALIBRATION, DEV, SELECTION, RunRecord
 
-DEV, CALIBRATION = "dev", "calibration"
 UNTYPED = "not classified"
 """Stands for the class of a question that a file of classes does not know."""
 _NEEDED = ("id", "start", "end", "null_odds", "answerable", "abstained", "exact", "f1", "kind")
@@ -67,19 +66,19 @@ def load_questions(run: Path, record: RunRecord, split: str = DEV) -> Questions:
                 f"{path}: missing: runs of before did not keep these rows; train again"
                 f" (qa-arch train --config-from {run})"
             )
-        closed = record.config.get("data", {}).get("open_dev") is False and split == DEV
+        closed = record.setting("data", "open_dev") is False and split == DEV
         told = "--final" if closed else "--data FILE"
         raise RunError(
             f"{path}: missing, so there are no rows of single questions; score the run:"
             f" qa-arch evaluate --run {run} {told}"
         )
-    measure = measure_of(record, split)
+    measure = record.measure(split)
     if measure is not None and measure.protocol == SELECTION:
         raise RunError(f"{path}: rows of a run that selects answers, which has no spans; see qa-arch tables")
     columns = read_questions(folder)
     if missing := [name for name in _NEEDED if name not in columns]:
         raise RunError(f"{path}: lacks the columns {', '.join(missing)}; score the run again")
-    expected = record.data.get(split, {}).get("questions")
+    expected = record.facts(split).questions
     if expected is not None and expected != len(columns["id"]):
         raise RunError(
             f"{path}: holds {len(columns['id']):,} questions where the record says {expected:,};"
@@ -110,7 +109,7 @@ def _from_columns(run: Path, columns: dict[str, list[Any]]) -> Questions:
     )
 
 
-def load_aligned(runs: Sequence[tuple[Path, RunRecord]], split: str) -> list[Questions]:
+def load_aligned(runs: Runs, split: str) -> list[Questions]:
     """The rows of several runs over the same questions; RunError where the ids differ."""
     loaded = [load_questions(folder, record, split) for folder, record in runs]
     for other in loaded[1:]:

@@ -1,4 +1,4 @@
-"""The record of a run: ``run.json`` and ``questions.parquet``, the truth that every table reads.
+"""The files of a run's record: ``run.json`` and ``questions.parquet``, the truth that every table reads.
 
 Neither holds text of the data set: predictions lie beside them and are not committed. A record is
 written when the run starts (``running``), after each epoch and at its end, each time whole.
@@ -6,75 +6,38 @@ written when the run starts (``running``), after each epoch and at its end, each
 
 from __future__ import annotations
 
+import glob
 import json
+import types
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from qa_arch.config.files import write_json, write_with
 from qa_arch.errors import RunError
+from qa_arch.types.records import SCHEMA, Epoch, Point, RunRecord, SplitFacts
 
-SCHEMA_VERSION = 1
 RECORD = "run.json"
 QUESTIONS = "questions.parquet"
 MODEL = "model"
 """The folder of a run's weights, its encoder and its tokenizer; what is published has none."""
-Status = Literal["running", "ok", "oom", "failed", "killed"]
-_SHAPES = {"dict": dict, "list": list}
+Runs = Sequence[tuple[Path, RunRecord]]
+"""Run folders with their records."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRecord:
-    """Everything needed to tell what a run was and what came out."""
-
-    schema: int = SCHEMA_VERSION
-    status: Status
-    name: str
-    """The experiment."""
-    model: str
-    seed: int
-    config: dict[str, Any]
-    config_hash: str
-    commit: str | None = None
-    dirty: bool | None = None
-    """Whether the checkout had changes that ``commit`` does not hold; None outside a checkout."""
-    created: str = ""
-    data: dict[str, Any] = field(default_factory=dict)
-    """By split: name, fingerprint, protocol, questions, unanswerable, titles, windows, ..."""
-    versions: dict[str, str] = field(default_factory=dict)
-    device: dict[str, Any] = field(default_factory=dict)
-    batch: dict[str, int | None] = field(default_factory=dict)
-    """micro, accumulate, devices and their product, global (windows in one optimizer step). Under a token
-    budget ``tokens`` is that of a micro batch, and micro and global, which vary, are None."""
-    parameters: dict[str, Any] = field(default_factory=dict)
-    """total, trainable, word_vectors (fixed, apart) and blocks."""
-    seconds: dict[str, float] = field(default_factory=dict)
-    examples_per_second: float | None = None
-    peak_memory_mb: float | None = None
-    epochs: list[dict[str, Any]] = field(default_factory=list)
-    best_epoch: int | None = None
-    margin: dict[str, Any] = field(default_factory=dict)
-    """The null margin: ``value`` and the split it was ``fitted_on``."""
-    references: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """By split, then by heuristic: what needs no learning scores on the same questions."""
-    scores: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """By split, then by margin (``margin_0``, ``calibrated``, ``oracle``, ``never_null``)."""
-    error: str | None = None
-    members: list[str] = field(default_factory=list)
-    """The runs, each with its config hash, that an ensemble or another decoding is made of."""
-    strategy: str | None = None
-    """``single``, ``ddp``, ``ddp_spawn``, ``fsdp``, ``deepspeed``: how the devices trained together."""
-    precision: str | None = None
-    """What the products were computed in, where the config leaves it to the machine as well."""
-    optimizer_bits: int | None = None
-
-    def write(self, folder: str | Path) -> Path:
-        return write_json(Path(folder) / RECORD, asdict(self))
+def write_record(folder: str | Path, record: RunRecord) -> Path:
+    """``run.json`` in the folder, written whole or not at all."""
+    top = {f.name: _plain(getattr(record, f.name)) for f in fields(record)}
+    return write_json(Path(folder) / RECORD, top)
 
 
 def read_record(folder: str | Path) -> RunRecord:
-    """The record in a run folder (or a path to the file itself); RunError where it cannot be used."""
+    """The record in a run folder (or a path to the file itself), of this schema or of the one before.
+
+    RunError names the file, the field and the remedy where it cannot be used.
+    """
     path = Path(folder)
     path = path / RECORD if path.is_dir() else path
     try:
@@ -85,37 +48,51 @@ def read_record(folder: str | Path) -> RunRecord:
         raise RunError(
             f"{path}: not a readable record ({error}); run it again or delete the folder"
         ) from error
+    return parse_record(raw, path)
+
+
+def parse_record(raw: Any, path: str | Path = RECORD) -> RunRecord:
+    """JSON as a record, checked at every depth; ``path`` is named where it is none."""
     if not isinstance(raw, Mapping) or "schema" not in raw:
         raise RunError(f"{path}: not a run record (it has no 'schema')")
-    if raw["schema"] != SCHEMA_VERSION:
+    if raw["schema"] not in (1, SCHEMA) or isinstance(raw["schema"], bool):
         raise RunError(
-            f"{path}: record of schema {raw['schema']!r}, this version reads {SCHEMA_VERSION};"
+            f"{path}: record of schema {raw['schema']!r}, this version reads {SCHEMA} and 1;"
             " use the qa_arch version that wrote it"
         )
-    known = {f.name for f in fields(RunRecord)}
-    needed = {"status", "name", "model", "seed", "config", "config_hash"}
-    if wrong := sorted(set(raw) - known) or sorted(needed - set(raw)):
-        raise RunError(f"{path}: unknown or missing fields: {', '.join(wrong)}")
-    if raw["status"] not in get_args(Status):
-        raise RunError(f"{path}: status {raw['status']!r} is none of {', '.join(get_args(Status))}")
-    for f in fields(RunRecord):
-        shape = _SHAPES.get(str(f.type).partition("[")[0])
-        if shape is not None and not isinstance(raw.get(f.name, shape()), shape):
-            raise RunError(f"{path}: {f.name} is no {shape.__name__}; score the run again or copy it anew")
-    return RunRecord(**raw)
+    try:
+        return _typed(RunRecord, _upgraded(raw) if raw["schema"] == 1 else raw, "")
+    except _FieldError as error:
+        raise RunError(f"{path}: {error}; score the run again or copy it anew") from None
 
 
-def find_records(roots: Sequence[str | Path]) -> list[tuple[Path, RunRecord]]:
-    """Every record at or below the given folders, in path order."""
+def find_runs(
+    patterns: Sequence[str | Path], *, unreadable: list[str] | None = None
+) -> list[tuple[Path, RunRecord]]:
+    """Every run at or below paths and globs (``runs/bert-s*``), in the order of paths, each once.
+
+    RunError where a pattern matches nothing, where no run is found, and for a record that cannot be read;
+    with ``unreadable`` the last is added to that list and goes on, as long as one record can be read.
+    """
     paths: list[Path] = []
-    for root in map(Path, roots):
-        if root.is_file():
-            paths.append(root)
-        elif root.is_dir():
-            paths += sorted(root.rglob(RECORD))
-        else:
-            raise RunError(f"{root}: no such run or folder")
-    return [(path.parent, read_record(path)) for path in dict.fromkeys(paths)]
+    for pattern in map(str, patterns):
+        matches = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern))  # noqa: PTH207
+        if not matches:
+            raise RunError(f"{pattern}: no such run, folder or pattern that matches one")
+        for match in map(Path, matches):
+            paths += sorted(match.rglob(RECORD)) if match.is_dir() else [match]
+    runs = []
+    for path in dict.fromkeys(paths):
+        try:
+            runs.append((path.parent, read_record(path)))
+        except RunError as error:
+            if unreadable is None:
+                raise
+            unreadable.append(str(error))
+    if not runs:
+        nothing = f"{', '.join(map(str, patterns))}: holds no {RECORD}; train a model first (qa-arch train)"
+        raise RunError("; ".join(unreadable or [nothing]))
+    return runs
 
 
 def write_questions(folder: str | Path, columns: Mapping[str, Sequence[Any]]) -> Path:
@@ -138,7 +115,113 @@ def read_questions(folder: str | Path) -> dict[str, list[Any]]:
     try:
         return pq.read_table(path).to_pydict()
     except (pa.ArrowException, OSError) as error:
-        said = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0]
         raise RunError(
-            f"{path}: not readable ({said}); score the run again (qa-arch evaluate --run) or copy it anew"
+            f"{path}: not readable ({reason}); score the run again (qa-arch evaluate --run) or copy it anew"
         ) from error
+
+
+class _FieldError(Exception):
+    """A field that does not have the shape it must have; the message names it."""
+
+
+def _plain(value: Any) -> Any:
+    """A record as JSON has it: below the top, fields that hold their default are left out."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {
+            f.name: _plain(getattr(value, f.name))
+            for f in fields(value)
+            if getattr(value, f.name) != (f.default if f.default_factory is MISSING else f.default_factory())
+        }
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _typed(hint: Any, value: Any, where: str) -> Any:
+    """JSON as the type ``hint``, checked at every depth; integers pass for floats."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return value
+    if origin in (Union, types.UnionType):
+        return _one_type_of(arguments, value, where)
+    if origin is Literal:
+        if value not in arguments:
+            raise _FieldError(f"{where} {value!r} is none of {', '.join(arguments)}")
+        return value
+    if is_dataclass(hint):
+        return _record(hint, value, where)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        items = _shaped(value, Mapping, where).items()
+        return {key: _typed(arguments[1], item, f"{where}.{key}") for key, item in items}
+    if origin is tuple:
+        items = enumerate(_shaped(value, list, where))
+        return tuple(_typed(arguments[0], item, f"{where}[{place}]") for place, item in items)
+    if isinstance(value, bool) != (hint is bool):
+        raise _FieldError(f"{where} is no {hint.__name__}")
+    return _shaped(value, (int, float) if hint is float else hint, where)
+
+
+def _record(kind: Any, value: Any, where: str) -> Any:
+    _shaped(value, Mapping, where or "the record")
+    hints = _hints(kind)
+    own = fields(kind)
+    needed = {f.name for f in own if f.default is MISSING and f.default_factory is MISSING}
+    if wrong := sorted(set(value) - {f.name for f in own}) or sorted(needed - set(value)):
+        place = f"{where}: " if where else ""
+        raise _FieldError(f"{place}unknown or missing fields: {', '.join(wrong)}")
+    prefix = f"{where}." if where else ""
+    return kind(**{key: _typed(hints[key], item, f"{prefix}{key}") for key, item in value.items()})
+
+
+def _one_type_of(hints: Sequence[Any], value: Any, where: str) -> Any:
+    if value is None and type(None) in hints:
+        return None
+    others = [hint for hint in hints if hint is not type(None)]
+    for hint in others[:-1]:
+        try:
+            return _typed(hint, value, where)
+        except _FieldError:
+            continue
+    return _typed(others[-1], value, where)
+
+
+def _shaped(value: Any, kind: Any, where: str) -> Any:
+    if not isinstance(value, kind):
+        names = {Mapping: "mapping", list: "list", str: "text", int: "integer"}
+        raise _FieldError(f"{where} is no {names.get(kind, 'number')}")
+    return value
+
+
+def _upgraded(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A record of schema 1, where points, epochs and splits were flat mappings and the threshold a margin."""
+    new = {**raw, "schema": SCHEMA}
+    margin = new.pop("margin", {})
+    if not isinstance(margin, Mapping):
+        raise _FieldError("margin is no mapping")
+    new |= {"threshold": margin} if margin else {}
+    if isinstance(raw.get("batch"), Mapping):
+        new["batch"] = {"global_size" if key == "global" else key: size for key, size in raw["batch"].items()}
+    if isinstance(raw.get("data"), Mapping):
+        new["data"] = {split: _nested(SplitFacts, facts) for split, facts in raw["data"].items()}
+    if isinstance(raw.get("epochs"), list):
+        new["epochs"] = [_nested(Epoch, epoch) for epoch in raw["epochs"]]
+    for key in ("scores", "references"):
+        if isinstance(raw.get(key), Mapping):
+            new[key] = {split: _nested_points(points) for split, points in raw[key].items()}
+    return new
+
+
+def _nested(kind: Any, flat: Any) -> Any:
+    return kind.nest(flat) if isinstance(flat, Mapping) else flat
+
+
+def _nested_points(points: Any) -> Any:
+    if not isinstance(points, Mapping):
+        return points
+    return {name: _nested(Point, point) for name, point in points.items()}

@@ -9,7 +9,7 @@ from typing import Any
 from qa_arch.results.compare import FITTED, TOLD, Comparison, Measured
 from qa_arch.results.comparison import Table
 from qa_arch.results.effects import EFFECT, drawn_mean, effect_figures, mean_figures
-from qa_arch.results.questions import CALIBRATION
+from qa_arch.types.records import CALIBRATION
 
 
 def measures_table(found: Comparison, resamples: int) -> Table:

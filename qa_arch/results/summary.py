@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,20 @@ import numpy as np
 
 from qa_arch.config.schema import reads_passages
 from qa_arch.errors import RunError
-from qa_arch.results.comparison import SELECTION, SELECTION_HEADINGS, Table, measure_of
+from qa_arch.results.comparison import SELECTION_HEADINGS, Table
 from qa_arch.results.errors import NAMES, Mistakes, mistakes
 from qa_arch.results.questions import UNTYPED, Questions, load_questions
-from qa_arch.results.record import RunRecord
+from qa_arch.types.records import (
+    CALIBRATED,
+    GIVEN,
+    MARGIN_0,
+    NEVER_NULL,
+    ORACLE,
+    RANKED,
+    SELECTION,
+    Epoch,
+    RunRecord,
+)
 from qa_arch.types.text import QuestionSet
 
 HIGHLIGHTS = (
@@ -38,12 +48,12 @@ OF_SPANS = ("encoder", "features", "decode")
 """Sections that models which select something do not read."""
 
 POINTS = {
-    "margin_0": "margin 0",
-    "calibrated": "calibrated",
-    "given": "given",
-    "never_null": "never null",
-    "oracle": "oracle (a bound)",
-    "ranked": "none",
+    MARGIN_0: "margin 0",
+    CALIBRATED: "calibrated",
+    GIVEN: "given",
+    NEVER_NULL: "never null",
+    ORACLE: "oracle (a bound)",
+    RANKED: "none",
 }
 SCORES = {
     "exact": "EM",
@@ -115,7 +125,7 @@ def summarise(
     classes of the questions by id; RunError where these are of other questions.
     """
     found, note, rows = None, None, None
-    measure = measure_of(record, split)
+    measure = record.measure(split)
     if measure is not None and measure.protocol != SELECTION:
         try:
             rows = load_questions(folder, record, split)
@@ -176,7 +186,7 @@ def _settings(record: RunRecord) -> list[tuple[str, str]]:
         section, _, name = key.partition(".")
         if not passages and section in OF_SPANS:
             continue
-        value = record.config.get(section, {}).get(name)
+        value = record.setting(section, name)
         if value is not None:
             shown.append((key, str(value)))
     own = record.config.get("model", {})
@@ -187,35 +197,35 @@ def _settings(record: RunRecord) -> list[tuple[str, str]]:
 def _run(record: RunRecord) -> list[tuple[str, str]]:
     batch = record.batch
     shown = [("seed", str(record.seed))]
-    for split, about in record.data.items():
-        told = f"{about.get('questions', 0):,} questions"
-        if about.get("protocol") == SELECTION:
-            told += f", {about.get('candidates', 0):,.1f} candidates each"
+    for split, facts in record.data.items():
+        about = f"{facts.questions or 0:,} questions"
+        if facts.protocol == SELECTION:
+            about += f", {facts.candidates or 0:,.1f} candidates each"
         else:
-            told += f" ({about.get('unanswerable', 0):,} unanswerable), SQuAD {about.get('protocol', '?')}"
-        shown.append((f"{split} set", told))
-    if batch:
-        times = f"× {batch.get('accumulate')} × {batch.get('devices')}"
-        windows = f"{batch.get('global')} ({batch.get('micro')} {times})"
-        shown.append(("batch", f"{batch['tokens']:,} tokens {times}" if "tokens" in batch else windows))
-    if "total" in record.parameters:
-        blocks = ", ".join(f"{k} {v:,}" for k, v in record.parameters.get("blocks", {}).items())
-        shown.append(("parameters", f"{record.parameters['total']:,} ({blocks})"))
-    shown += [(f"seconds, {name}", f"{value:,.1f}") for name, value in record.seconds.items()]
+            about += f" ({facts.unanswerable or 0:,} unanswerable), SQuAD {facts.protocol or '?'}"
+        shown.append((f"{split} set", about))
+    if batch.devices is not None:
+        times = f"× {batch.accumulate} × {batch.devices}"
+        windows = f"{batch.global_size} ({batch.micro} {times})"
+        shown.append(("batch", windows if batch.tokens is None else f"{batch.tokens:,} tokens {times}"))
+    if record.parameters.total is not None:
+        blocks = ", ".join(f"{k} {v:,}" for k, v in record.parameters.blocks.items())
+        shown.append(("parameters", f"{record.parameters.total:,} ({blocks})"))
+    seconds = asdict(record.seconds).items()
+    shown += [(f"seconds, {name}", f"{value:,.1f}") for name, value in seconds if value is not None]
     if record.examples_per_second is not None:
         shown.append(("windows a second", f"{record.examples_per_second:,.1f}"))
     if record.peak_memory_mb is not None:
         shown.append(("peak memory", f"{record.peak_memory_mb:,.0f} MB"))
-    if record.margin:
-        value = record.margin.get("value")
-        told = "never null" if value is None else f"{value:.3f}"
-        shown.append(("null margin", f"{told}, fitted on {record.margin.get('fitted_on', 'nothing')}"))
+    if threshold := record.threshold:
+        value = "never null" if threshold.value is None else f"{threshold.value:.3f}"
+        shown.append(("null margin", f"{value}, fitted on {threshold.fitted_on}"))
     return shown
 
 
 def _provenance(record: RunRecord) -> list[tuple[str, str]]:
     dirty = {True: ", with changes that it does not hold", False: "", None: ""}[record.dirty]
-    device = ", ".join(f"{key} {value}" for key, value in record.device.items())
+    device = ", ".join(f"{key} {value}" for key, value in asdict(record.device).items() if value is not None)
     shown = [
         ("created", record.created or "unknown"),
         ("commit", f"{record.commit[:12]}{dirty}" if record.commit else "none (not a checkout)"),
@@ -223,8 +233,8 @@ def _provenance(record: RunRecord) -> list[tuple[str, str]]:
         ("device", device or "unknown"),
         ("versions", ", ".join(f"{name} {version}" for name, version in record.versions.items())),
     ]
-    for split, about in record.data.items():
-        shown.append((f"{split} hash", str(about.get("fingerprint", "unknown"))[:12]))
+    for split, facts in record.data.items():
+        shown.append((f"{split} hash", (facts.fingerprint or "unknown")[:12]))
     return shown
 
 
@@ -233,18 +243,18 @@ def _scores(record: RunRecord) -> Table:
     for split, points in record.scores.items():
         for key in POINTS:
             if key in points:
-                point = dict(points[key])
-                point["exact"] = point.get("exact", point.get("exact_match"))
+                point = points[key]
                 named = {"model": split, "run": POINTS[key], "margin": key}
-                rows.append({**named, **point, "null_threshold": point.get("threshold")})
+                figures = {**point.flat(), "exact": point.exact}
+                rows.append({**named, **figures, "null_threshold": point.threshold})
     shown = {key: name for key, name in SCORES.items() if any(row.get(key) is not None for row in rows)}
     return Table("", {"model": "set", "run": "margin", **shown, "null_threshold": "at"}, rows)
 
 
-def _curves(epochs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, list[float | None]]]:
+def _curves(epochs: Sequence[Epoch]) -> list[tuple[str, str, list[float | None]]]:
     curves = []
     for key, name in _CURVES.items():
-        values = [value if isinstance(value := epoch.get(key), int | float) else None for epoch in epochs]
+        values = [epoch.value(key) for epoch in epochs]
         if any(value is not None for value in values):
             curves.append((name, sparkline(values), values))
     return curves

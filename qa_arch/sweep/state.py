@@ -15,9 +15,9 @@ from typing import Any, Literal, TypeVar, get_args
 
 from qa_arch.config.files import write_json
 from qa_arch.errors import RunError
-from qa_arch.results.comparison import POINTS
-from qa_arch.results.record import RECORD, RunRecord, read_record
+from qa_arch.results.record import RECORD, read_record
 from qa_arch.system import lock
+from qa_arch.types.records import CALIBRATION, RunRecord
 
 SCHEMA_VERSION = 1
 MANIFEST = "sweep.json"
@@ -134,13 +134,11 @@ def record_of(folder: Path) -> RunRecord | None:
 
 
 def value_of(record: RunRecord | None) -> float | None:
-    """Objective of a sweeper, on calibration: F1 at the fitted margin (F1 without a null score), or top-1
-    accuracy of answer selection; None before it is known."""
-    calibration = record.scores.get("calibration") if record is not None else None
-    if not calibration:
-        return None
-    scores = next(calibration[point] for point in POINTS if point in calibration)
-    return float(scores["accuracy"] if "accuracy" in scores else scores["f1"])
+    """What a sweeper optimises, on calibration: F1 at the margin fitted there (without a null: F1), or the
+    top-1 accuracy of answer selection; None before it is known."""
+    point = record.compared_point(CALIBRATION) if record is not None else None
+    value = None if point is None else point.f1 if point.accuracy is None else point.accuracy
+    return None if value is None else float(value)
 
 
 def _load(path: Path) -> dict[str, Any]:

@@ -46,10 +46,10 @@ def rows(folder: Path, entries: Sequence[Entry], *, parent: bool) -> list[Row]:
 def _row(folder: Path, entry: Entry, *, parent: bool) -> Row:
     status = actual_status(folder, parent=parent)
     record = record_of(folder)
-    epochs = record.epochs if record else []
+    epochs = record.epochs if record else ()
     f1 = value_of(record)
     if f1 is None and epochs:
-        f1 = epochs[-1].get("calibration_f1")
+        f1 = epochs[-1].value("calibration_f1")
     return Row(
         point=title(entry.overrides),
         status=status.status,

@@ -23,12 +23,10 @@ from qa_arch.features.glove import WordVectors
 from qa_arch.features.sampler import BucketBatchSampler
 from qa_arch.nn.losses import Loss
 from qa_arch.nn.precision import Precision
-from qa_arch.results.record import RunRecord
+from qa_arch.types.records import Point, Points, RunRecord, SplitFacts
 
 Watch = Callable[[int, int], None]
 """Called with the number of rows that were read and that of all."""
-Points = dict[str, dict[str, Any]]
-"""Scores by the name of the operating point."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +110,8 @@ class Task(ABC):
     """Whether the loss of the calibration split says something beside its scores."""
     lengths_are_tokens: ClassVar[bool] = False
     """Whether the lengths of training rows count all tokens that are computed, so that padding is known."""
+    has_null: ClassVar[bool] = False
+    """Whether "no answer" is an answer, given above a null margin."""
     has_search: ClassVar[bool] = False
     """Whether ``decode.search`` changes what is read off the model."""
     has_plan: ClassVar[bool] = False
@@ -128,7 +128,7 @@ class Task(ABC):
         """Train, calibration and dev as the config names them or holds them out."""
 
     @abstractmethod
-    def facts(self, questions: Any, table: Any, *, titles: bool) -> dict[str, Any]:
+    def facts(self, questions: Any, table: Any, *, titles: bool) -> SplitFacts:
         """What a record says of a set; ``titles`` tell later whether a scored set was trained on."""
 
     # Building -----------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ class Task(ABC):
         """What the model answered, in the files that the task's users know."""
 
     @abstractmethod
-    def reference_scores(self, heuristic: Any, calibration: Any, questions: Any) -> dict[str, Any]:
+    def reference_scores(self, heuristic: Any, calibration: Any, questions: Any) -> Point:
         """Scores of a row that needs no learning, fitted on ``calibration`` where there is one."""
 
     def warning(self, questions: Any, outputs: Any, margin: float) -> str | None:

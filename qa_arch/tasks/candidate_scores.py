@@ -10,13 +10,12 @@ from typing import Any
 from qa_arch.config.files import write_json
 from qa_arch.metrics.question_types import question_type
 from qa_arch.metrics.selection_scores import METRIC_VERSION, rank_of_right, selection_scores
+from qa_arch.types.records import RANKED, Point, SplitFacts
 from qa_arch.types.text import SelectionSet
 
 Scored = Mapping[int, Sequence[float]]
 """By row of the question: the score of each of its candidates, in their order."""
 SELECTIONS = "selections.json"
-POINT = "ranked"
-"""Name of the single operating point: candidates are ranked, there is no margin."""
 
 
 def ranks(questions: SelectionSet, scored: Scored) -> list[int | None]:
@@ -39,12 +38,12 @@ def main_ranks(questions: SelectionSet, scored: Scored) -> list[int | None]:
     return result
 
 
-def score_points(questions: SelectionSet, scored: Scored) -> dict[str, dict[str, Any]]:
+def score_points(questions: SelectionSet, scored: Scored) -> dict[str, Point]:
     """Top-1 accuracy and MRR as a record keeps them; of classes also the accuracy of the main classes."""
     scores = selection_scores(ranks(questions, scored)).flat()
     if questions.main:
         scores["main_accuracy"] = selection_scores(main_ranks(questions, scored)).accuracy
-    return {POINT: {**scores, "protocol": questions.protocol, "metric_version": METRIC_VERSION}}
+    return {RANKED: Point(protocol=questions.protocol, metric_version=METRIC_VERSION, metrics=scores)}
 
 
 def question_columns(questions: SelectionSet, scored: Scored) -> dict[str, list[Any]]:
@@ -70,15 +69,15 @@ def write_selections(folder: str | os.PathLike[str], questions: SelectionSet, sc
     return write_json(Path(folder) / SELECTIONS, by_id, indent=None)
 
 
-def set_facts(questions: SelectionSet, *, titles: bool) -> dict[str, Any]:
+def set_facts(questions: SelectionSet, *, titles: bool) -> SplitFacts:
     """What a record says of a split; ``titles`` tell later whether a scored set was trained on."""
-    return {
-        "name": questions.name,
-        "fingerprint": questions.fingerprint,
-        "protocol": questions.protocol,
-        "questions": len(questions),
-        "candidates": round(sum(len(q.candidates) for q in questions.questions) / len(questions), 2),
-        "answers": len(questions.answers),
-        "titles": sorted(questions.titles) if titles else [],
-        "left_out": questions.left_out,
-    }
+    return SplitFacts(
+        name=questions.name,
+        fingerprint=questions.fingerprint,
+        protocol=questions.protocol,
+        questions=len(questions),
+        candidates=round(sum(len(q.candidates) for q in questions.questions) / len(questions), 2),
+        answers=len(questions.answers),
+        titles=tuple(sorted(questions.titles)) if titles else (),
+        left_out=questions.left_out,
+    )

@@ -25,10 +25,9 @@ from qa_arch.models.build import build_model
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.losses import build_loss
 from qa_arch.nn.precision import Precision, cast_weights
-from qa_arch.results.record import MODEL, RunRecord
-from qa_arch.tasks.base import Batches, Parts, Points, Task
+from qa_arch.results.record import MODEL
+from qa_arch.tasks.base import Batches, Parts, Task
 from qa_arch.tasks.candidate_scores import (
-    POINT,
     Scored,
     question_columns,
     ranks,
@@ -38,6 +37,7 @@ from qa_arch.tasks.candidate_scores import (
 )
 from qa_arch.tasks.loading import load
 from qa_arch.tasks.selection_predictor import ScoreCollector, SelectionPredictor, table_of
+from qa_arch.types.records import RANKED, Point, Points, RunRecord, SplitFacts
 from qa_arch.types.tensors import SelectionBatch
 from qa_arch.types.text import SelectionSet
 
@@ -68,7 +68,7 @@ class SelectionTask(Task):
     def load_splits(self, data: Data) -> dict[str, SelectionSet]:
         return load_splits(data, want=self.wanted)
 
-    def facts(self, questions: SelectionSet, table: SelectionTable, *, titles: bool) -> dict[str, Any]:
+    def facts(self, questions: SelectionSet, table: SelectionTable, *, titles: bool) -> SplitFacts:
         return set_facts(questions, titles=titles)
 
     def assemble(self, config: Config, trusted: Sequence[str] = TRUSTED) -> SelectionParts:
@@ -174,8 +174,8 @@ class SelectionTask(Task):
 
     def reference_scores(
         self, heuristic: Any, calibration: SelectionSet | None, questions: SelectionSet
-    ) -> dict[str, Any]:
-        return score_points(questions, heuristic.rank(questions))[POINT]
+    ) -> Point:
+        return score_points(questions, heuristic.rank(questions))[RANKED]
 
 
 def _classifier(config: Config, trusted: Sequence[str]) -> Callable[[SelectionSet], SelectionSet] | None:

@@ -14,9 +14,9 @@ from qa_arch.errors import RunError
 from qa_arch.features.glove import WordVectors
 from qa_arch.features.selection_features import CandidateCollator, SelectionTable, selection_table, word_rows
 from qa_arch.nn.precision import Precision
-from qa_arch.results.record import RunRecord
 from qa_arch.tasks.base import Predictor, Watch
 from qa_arch.tasks.reading import read_table
+from qa_arch.types.records import RunRecord
 from qa_arch.types.tensors import SelectionBatch
 from qa_arch.types.text import SelectionQuestion, SelectionSet
 

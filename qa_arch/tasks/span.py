@@ -34,8 +34,7 @@ from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.losses import build_loss
 from qa_arch.nn.precision import Precision, cast_weights
 from qa_arch.nn.words import AnyEncoder
-from qa_arch.results.record import RunRecord
-from qa_arch.tasks.base import Batches, Parts, Points, Task
+from qa_arch.tasks.base import Batches, Parts, Task
 from qa_arch.tasks.span_predictor import SpanPredictor
 from qa_arch.tasks.span_scores import (
     abstention_warning,
@@ -43,6 +42,16 @@ from qa_arch.tasks.span_scores import (
     operating_points,
     question_rows,
     set_facts,
+)
+from qa_arch.types.records import (
+    CALIBRATED,
+    GIVEN,
+    MARGIN_0,
+    NEVER_NULL,
+    Point,
+    Points,
+    RunRecord,
+    SplitFacts,
 )
 from qa_arch.types.tensors import Batch, SpanLabels
 from qa_arch.types.text import QuestionSet
@@ -63,6 +72,7 @@ class SpanTask(Task):
 
     name = "span"
     lengths_are_tokens = True
+    has_null = True
     has_search = True
     has_plan = True
 
@@ -72,7 +82,7 @@ class SpanTask(Task):
     def load_splits(self, data: Data) -> dict[str, QuestionSet]:
         return load_splits(data, want="passages")
 
-    def facts(self, questions: QuestionSet, table: FeatureTable, *, titles: bool) -> dict[str, Any]:
+    def facts(self, questions: QuestionSet, table: FeatureTable, *, titles: bool) -> SplitFacts:
         return set_facts(questions, table, titles=titles)
 
     def assemble(self, config: Config, trusted: Sequence[str] = TRUSTED) -> SpanParts:
@@ -166,18 +176,14 @@ class SpanTask(Task):
     def validation_scores(self, questions: QuestionSet, outputs: Ranking) -> dict[str, float]:
         """EM and F1 (percent) at the margin that fits the split best, at margin 0, and never null."""
         points = self.points(questions, outputs, self.fit_margin(questions, outputs))
-        spans = points["never_null"]
+        spans = points[NEVER_NULL]
         if questions.protocol == "1.1":
-            return {"calibration_exact": spans["exact_match"], "calibration_f1": spans["f1"]}
-        fitted = points["calibrated"]
-        scores = {
-            "calibration_exact": fitted["exact"],
-            "calibration_f1": fitted["f1"],
-            "calibration_f1_at_0": points["margin_0"]["f1"],
-        }
-        if "HasAns_f1" in spans:
-            scores["calibration_spans_f1"] = spans["HasAns_f1"]
-        return scores
+            scores = {"exact": spans.exact, "f1": spans.f1}
+        else:
+            fitted = points[CALIBRATED]
+            scores = {"exact": fitted.exact, "f1": fitted.f1, "f1_at_0": points[MARGIN_0].f1}
+            scores["spans_f1"] = spans.metric("HasAns_f1")
+        return {f"calibration_{name}": value for name, value in scores.items() if value is not None}
 
     def fit_margin(self, questions: QuestionSet, outputs: Ranking) -> float:
         return fit_null_margin(questions, answers(outputs, candidates=False))
@@ -188,7 +194,7 @@ class SpanTask(Task):
         answered = answers(outputs, candidates=False)
         points = operating_points(questions, answered, margin)
         if given is not None:
-            points["given"] = operating_points(questions, answered, given)["calibrated"]
+            points[GIVEN] = operating_points(questions, answered, given)[CALIBRATED]
         return points
 
     def rows(self, questions: QuestionSet, outputs: Ranking, margin: float) -> dict[str, list[Any]]:
@@ -201,10 +207,10 @@ class SpanTask(Task):
 
     def reference_scores(
         self, heuristic: Any, calibration: QuestionSet | None, questions: QuestionSet
-    ) -> dict[str, Any]:
+    ) -> Point:
         fitted = heuristic if calibration is None else heuristic.fit(calibration)
         scores = score(questions, fitted.predict(questions))
-        return {**scores.flat(), "protocol": scores.protocol, "metric_version": METRIC_VERSION}
+        return Point(protocol=scores.protocol, metric_version=METRIC_VERSION, metrics=scores.flat())
 
     def warning(self, questions: QuestionSet, outputs: Ranking, margin: float) -> str | None:
         return abstention_warning(questions, answers(outputs, candidates=False), margin)
@@ -212,7 +218,7 @@ class SpanTask(Task):
 
 def _margin(record: RunRecord) -> float:
     """The fitted margin; None in the record means that "no answer" is never given."""
-    value = record.margin.get("value", 0.0)
+    value = record.threshold.value if record.threshold else 0.0
     return math.inf if value is None else float(value)
 
 

@@ -18,9 +18,9 @@ from qa_arch.features.collate import Collator
 from qa_arch.features.glove import WordVectors, vector_rows
 from qa_arch.features.table import FeatureTable
 from qa_arch.nn.precision import Precision
-from qa_arch.results.record import RunRecord
 from qa_arch.tasks.base import Predictor, Watch
 from qa_arch.tasks.reading import read_table
+from qa_arch.types.records import RunRecord
 from qa_arch.types.text import Answer, Example, QuestionSet
 
 PART = 1000

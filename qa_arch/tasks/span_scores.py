@@ -11,6 +11,7 @@ from qa_arch.features.table import FeatureTable
 from qa_arch.metrics.squad import METRIC_VERSION, QuestionScore, aggregate, score_questions
 from qa_arch.metrics.threshold import at_margins, best_texts, calibrate
 from qa_arch.results.facets import question_word
+from qa_arch.types.records import Point, SplitFacts
 from qa_arch.types.text import Answer, QuestionSet
 
 NEVER_NULL = math.inf
@@ -24,9 +25,7 @@ def fit_null_margin(questions: QuestionSet, answers: Sequence[Answer]) -> float:
     return NEVER_NULL if questions.protocol == "1.1" else calibrate(questions, answers)
 
 
-def operating_points(
-    questions: QuestionSet, answers: Sequence[Answer], margin: float
-) -> dict[str, dict[str, Any]]:
+def operating_points(questions: QuestionSet, answers: Sequence[Answer], margin: float) -> dict[str, Point]:
     """Scores by the name of the operating point, each with its threshold, protocol and metric version.
 
     ``margin_0``, ``calibrated`` (at ``margin``) and ``oracle`` (fitted on this very set: a bound)
@@ -39,14 +38,12 @@ def operating_points(
     texts = best_texts(answers)
     points["never_null"] = aggregate(score_questions(questions, texts), questions.protocol)
     return {
-        name: {
-            **scores.flat(),
-            "threshold": scores.threshold
-            if math.isfinite(scores.threshold) and name != "never_null"
-            else None,
-            "protocol": scores.protocol,
-            "metric_version": METRIC_VERSION,
-        }
+        name: Point(
+            threshold=scores.threshold if math.isfinite(scores.threshold) and name != "never_null" else None,
+            protocol=scores.protocol,
+            metric_version=METRIC_VERSION,
+            metrics=scores.flat(),
+        )
         for name, scores in points.items()
     }
 
@@ -97,17 +94,17 @@ def abstention_warning(questions: QuestionSet, answers: Sequence[Answer], margin
     )
 
 
-def set_facts(questions: QuestionSet, table: FeatureTable, *, titles: bool) -> dict[str, Any]:
+def set_facts(questions: QuestionSet, table: FeatureTable, *, titles: bool) -> SplitFacts:
     """What a record says of a split; ``titles`` tell later whether a scored set was trained on."""
-    return {
-        "name": questions.name,
-        "fingerprint": questions.fingerprint,
-        "protocol": questions.protocol,
-        "questions": len(questions),
-        "unanswerable": sum(not example.answerable for example in questions.examples),
-        "titles": sorted(questions.titles) if titles else [],
-        "skipped": len(questions.skipped),
-        "windows": len(table),
-        "truncated_questions": table.truncated_questions,
-        "lost_answers": table.lost_answers,
-    }
+    return SplitFacts(
+        name=questions.name,
+        fingerprint=questions.fingerprint,
+        protocol=questions.protocol,
+        questions=len(questions),
+        unanswerable=sum(not example.answerable for example in questions.examples),
+        titles=tuple(sorted(questions.titles)) if titles else (),
+        skipped=len(questions.skipped),
+        windows=len(table),
+        truncated_questions=table.truncated_questions,
+        lost_answers=table.lost_answers,
+    )

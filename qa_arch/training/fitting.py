@@ -33,6 +33,7 @@ from qa_arch.training.loggers import RunLogger
 from qa_arch.training.machine import PRECISIONS
 from qa_arch.training.module import TrainingModule
 from qa_arch.training.progress import TrainingProgress
+from qa_arch.types.records import BatchSizes
 
 log = logging.getLogger(__name__)
 FABRIC = "lightning_fabric.utilities.distributed"
@@ -54,7 +55,7 @@ class Fit:
 
     epochs: list[dict[str, Any]]
     best_epoch: int | None
-    batch: dict[str, int | None]
+    batch: BatchSizes
     examples_per_second: float | None
 
 
@@ -173,12 +174,10 @@ def _steps(settings: Trainer, batches: int) -> int:
 def _fitted(settings: Trainer, epochs: list[dict[str, Any]], best: int | None, world: int) -> Fit:
     seconds = sum(epoch["train_seconds"] for epoch in epochs)
     windows = sum(epoch["windows"] for epoch in epochs)
-    batch: dict[str, int | None] = {"accumulate": settings.accumulate, "devices": world}
-    if settings.token_budget is None:
-        batch["micro"] = settings.batch_size
-        batch["global"] = settings.batch_size * settings.accumulate * world
-    else:  # as many windows as fit, so there is no one size
-        batch |= {"micro": None, "tokens": settings.token_budget, "global": None}
+    batch = BatchSizes(accumulate=settings.accumulate, devices=world, tokens=settings.token_budget)
+    if settings.token_budget is None:  # else as many windows as fit
+        size = settings.batch_size
+        batch = replace(batch, micro=size, global_size=size * settings.accumulate * world)
     return Fit(
         epochs=epochs,
         best_epoch=best,

@@ -24,9 +24,10 @@ from pytorch_lightning.utilities.seed import isolate_rng
 from qa_arch.config.schema import Config
 from qa_arch.config.target import TRUSTED, arguments, locate
 from qa_arch.errors import ConfigError, QaArchError, UnavailableError
-from qa_arch.results.questions import CALIBRATION, DEV, questions_folder
+from qa_arch.results.questions import questions_folder
 from qa_arch.results.record import QUESTIONS, RECORD
 from qa_arch.training.outcome import COLUMNS, Outcome
+from qa_arch.types.records import CALIBRATION, DEV
 
 log = logging.getLogger(__name__)
 LIGHTNING = "pytorch_lightning.loggers"
@@ -252,7 +253,7 @@ def _log_outcome(logger: Any, outcome: Outcome) -> None:
         logger.log_outcome(outcome)
         return
     epochs = outcome.record.epochs
-    logger.log_metrics(outcome.scalars(), epochs[-1]["step"] if epochs else None)
+    logger.log_metrics(outcome.scalars(), epochs[-1].step if epochs else None)
     if isinstance(logger, lightning.TensorBoardLogger):
         logger.experiment.add_text("table", outcome.tables("markdown"))
 

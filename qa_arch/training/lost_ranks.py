@@ -15,7 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from qa_arch.results.record import Status, read_record
+from qa_arch.results.record import read_record, write_record
+from qa_arch.types.records import Status
 
 NOTICE = 20.0
 """Seconds that rank 0 has to notice by itself."""
@@ -61,8 +62,9 @@ def _watch(others: Sequence[Process], folder: Path, notice: float, over: threadi
         lost = {rank: code for rank, code in codes.items() if code}
         if not lost or over.wait(notice):
             continue
-        status, error = _explain(lost)
-        replace(read_record(folder), status=status, error=f"{error} and rank 0 waited for it").write(folder)
+        status, reason = _explain(lost)
+        error = f"{reason} and rank 0 waited for it"
+        write_record(folder, replace(read_record(folder), status=status, error=error))
         for process in others:
             process.kill()
         os._exit(1)

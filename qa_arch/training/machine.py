@@ -10,7 +10,6 @@ import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ import torch
 from qa_arch.config.schema import Trainer
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.results.provenance import processor
+from qa_arch.types.records import Device
 
 BF16 = (8, 0)
 """The compute capability from which GPUs have bf16 (Ampere)."""
@@ -56,17 +56,16 @@ def has_bitsandbytes() -> bool:
     return importlib.util.find_spec("bitsandbytes") is not None
 
 
-def describe(gpu: bool) -> dict[str, Any]:
+def describe(gpu: bool) -> Device:
     """The device's kind and name, the cores and threads of the machine, and the GPU's memory."""
-    about: dict[str, Any] = {
-        "kind": "cuda" if gpu else "cpu",
-        "name": torch.cuda.get_device_name() if gpu else processor(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-    }
-    if gpu:
-        about["memory_gb"] = round(torch.cuda.get_device_properties(0).total_memory / 2**30, 1)
-    return about
+    memory = round(torch.cuda.get_device_properties(0).total_memory / 2**30, 1) if gpu else None
+    return Device(
+        kind="cuda" if gpu else "cpu",
+        name=torch.cuda.get_device_name() if gpu else processor(),
+        cores=os.cpu_count(),
+        threads=torch.get_num_threads(),
+        memory_gb=memory,
+    )
 
 
 def reset_peak(gpu: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +29,12 @@ class Outcome:
 
     def scalars(self) -> dict[str, float]:
         """Every score by split and operating point, and what the run cost."""
-        cost = {f"seconds/{name}": value for name, value in self.record.seconds.items()}
-        values: dict[str, Any] = {"parameters": self.record.parameters.get("total"), **cost}
+        cost = {f"seconds/{name}": value for name, value in asdict(self.record.seconds).items()}
+        values: dict[str, Any] = {"parameters": self.record.parameters.total, **cost}
         values["peak_memory_mb"] = self.record.peak_memory_mb
         for split, points in self.record.scores.items():
-            for point, scores in points.items():
-                values |= {f"{split}/{point}/{name}": value for name, value in scores.items()}
+            for name, point in points.items():
+                values |= {f"{split}/{name}/{key}": value for key, value in point.flat().items()}
         return {key: value for key, value in values.items() if type(value) in (int, float)}
 
     def tables(self, form: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 import traceback
 from collections.abc import Mapping, Sequence
@@ -20,8 +19,7 @@ from qa_arch.evaluation.evaluate import evaluate_splits
 from qa_arch.models import store
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.results import provenance
-from qa_arch.results.questions import DEV
-from qa_arch.results.record import MODEL, RunRecord
+from qa_arch.results.record import MODEL, write_record
 from qa_arch.tasks import task_of
 from qa_arch.tasks.base import Parts
 from qa_arch.training import machine, strategies
@@ -30,6 +28,7 @@ from qa_arch.training.fitting import Fit, fit
 from qa_arch.training.loggers import RunLogger, check_logger, open_logger
 from qa_arch.training.outcome import Outcome
 from qa_arch.training.ranks import other_ranks, world_size
+from qa_arch.types.records import DEV, Epoch, Parameters, RunRecord, Seconds
 
 log = logging.getLogger(__name__)
 TRACEBACK = "traceback.txt"
@@ -45,7 +44,7 @@ class Run:
     def note(self, **changes: Any) -> None:
         """Change fields of the record and write it."""
         self.record = replace(self.record, **changes)
-        self.record.write(self.folder)
+        write_record(self.folder, self.record)
 
 
 def train(
@@ -100,7 +99,7 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str]) -> No
         strategy=strategies.name_of(config.trainer, world),
         precision=config.trainer.precision,
         optimizer_bits=config.trainer.optimizer_bits,
-        parameters=asdict(parameter_blocks(parts.model)),
+        parameters=Parameters(**asdict(parameter_blocks(parts.model))),
     )
     task.save(run.folder / MODEL, parts)
     with open_logger(config, run.folder, trusted) as logger:
@@ -137,7 +136,7 @@ def _fit_and_score(
             run.folder,
             gpu=gpu,
             resume=resume,
-            publish=lambda epochs: run.note(epochs=epochs),
+            publish=lambda epochs: run.note(epochs=_typed(epochs)),
             logger=logger,
         )
     store.load_weights(run.folder / MODEL, parts.model)
@@ -147,21 +146,22 @@ def _fit_and_score(
         references=scored.references,
         status="ok",
         batch=done.batch,
-        epochs=done.epochs,
+        epochs=_typed(done.epochs),
         best_epoch=done.best_epoch,
         examples_per_second=done.examples_per_second,
         peak_memory_mb=machine.peak_memory_mb(gpu),
-        seconds={
-            "prepare": round(prepared - begun, 3),
+        seconds=Seconds(
+            prepare=round(prepared - begun, 3),
+            predict=round(scored.seconds, 3),
             **_seconds(done.epochs),
-            "predict": round(scored.seconds, 3),
-        },
-        margin={
-            "value": scored.margin if math.isfinite(scored.margin) else None,
-            "fitted_on": scored.fitted_on,
-        },
+        ),
+        threshold=scored.threshold,
         scores=scored.scores,
     )
+
+
+def _typed(epochs: Sequence[Mapping[str, Any]]) -> tuple[Epoch, ...]:
+    return tuple(map(Epoch.from_flat, epochs))
 
 
 def _seconds(epochs: Sequence[Mapping[str, Any]]) -> dict[str, float]:

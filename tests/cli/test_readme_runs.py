@@ -49,7 +49,7 @@ def test_reading_commands_do_what_they_say(workplace, capsys):
         assert main([workplace.get(word, word) for word in call]) == 0, (call, capsys.readouterr().err)
         said[call[0]] = capsys.readouterr().out
     scores = json.loads(Path("ENSEMBLE/run.json").read_text())["scores"]["dev"]
-    assert scores["calibrated"]["total"] == 600
+    assert scores["calibrated"]["metrics"]["total"] == 600
     assert len(json.loads(Path("predictions/predictions.json").read_text())) == 600
     assert "<html" in Path("report.html").read_text(encoding="utf-8")[:200].lower()
     assert (Path(workplace["RUN"]) / "attention.npz").is_file()

@@ -14,9 +14,14 @@ from qa_arch.data import synthetic
 from qa_arch.data.squad import write
 from qa_arch.results.facets import question_word
 from qa_arch.results.openings import OPENINGS, read_openings
-from qa_arch.results.record import read_questions, read_record
+from qa_arch.results.record import read_questions, read_record, write_record
 
 OFFICIAL = ("exact", "f1", "total", "HasAns_exact", "HasAns_f1", "NoAns_exact", "NoAns_f1")
+
+
+def flat(points):
+    """Points as commands print them."""
+    return {name: point.flat() for name, point in points.items()}
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +38,7 @@ def closed_run(run_folder, tmp_path, monkeypatch):
         name: {k: v for k, v in getattr(record, name).items() if k != "dev"}
         for name in ("data", "scores", "references")
     }
-    replace(record, config=config, **kept).write(run_folder)
+    write_record(run_folder, replace(record, config=config, **kept))
     for name in ("predictions.json", "questions.parquet"):
         (run_folder / name).unlink()
     monkeypatch.chdir(tmp_path)
@@ -44,7 +49,7 @@ def test_predict_then_evaluate_gives_the_recorded_scores(qa_arch, trained, dev_f
     assert qa_arch("predict", trained, "--data", dev_file, "--out", tmp_path)[0] == 0
     assert read_json(tmp_path / "predictions.json") == read_json(trained / "predictions.json")
     code, out, _ = qa_arch("evaluate", "--data", dev_file, "--predictions", tmp_path / "predictions.json")
-    recorded = read_record(trained).scores["dev"]["calibrated"]
+    recorded = read_record(trained).scores["dev"]["calibrated"].flat()
     assert code == 0
     assert {k: json.loads(out)[k] for k in OFFICIAL} == {k: recorded[k] for k in OFFICIAL}
 
@@ -70,7 +75,7 @@ def test_predict_refuses(qa_arch, trained, run_folder, dev_file, tmp_path):
     code, _, err = qa_arch("predict", trained, *predict, "--device", "abacus")
     assert code == 6
     assert "--device cpu" in err
-    replace(read_record(run_folder), status="killed").write(run_folder)
+    write_record(run_folder, replace(read_record(run_folder), status="killed"))
     code, _, err = qa_arch("predict", run_folder, *predict)
     assert code == 5
     assert "killed" in err
@@ -113,7 +118,7 @@ def test_evaluate_run_agrees_with_training(qa_arch, trained, run_folder):
     code, out, _ = qa_arch("evaluate", "--run", run_folder)
     first, again = read_record(trained), read_record(run_folder)
     assert code == 0
-    assert json.loads(out) == first.scores["dev"] == again.scores["dev"]
+    assert json.loads(out) == flat(first.scores["dev"]) == flat(again.scores["dev"])
     assert again.data == first.data
     assert again.references == first.references
 
@@ -130,7 +135,7 @@ def test_a_closed_dev_set_opens_with_final_alone(qa_arch, trained, closed_run, t
     code, out, _ = qa_arch("evaluate", "--run", closed_run, "--final", "--out", tmp_path / "scores.json")
     first, opened = read_record(trained), read_record(closed_run)
     assert code == 0
-    assert json.loads(out) == read_json(tmp_path / "scores.json") == opened.scores["dev"]
+    assert json.loads(out) == read_json(tmp_path / "scores.json") == flat(opened.scores["dev"])
     assert (opened.scores, opened.data, opened.references) == (first.scores, first.data, first.references)
     assert read_json(closed_run / "predictions.json") == read_json(trained / "predictions.json")
     assert read_questions(closed_run) == read_questions(trained)
@@ -139,7 +144,7 @@ def test_a_closed_dev_set_opens_with_final_alone(qa_arch, trained, closed_run, t
     (one, two) = read_openings(log.parent)
     assert one.run == two.run == closed_run.name
     assert (one.config_hash, one.data) == (opened.config_hash, "synthetic-dev")
-    assert one.fingerprint == opened.data["dev"]["fingerprint"]
+    assert one.fingerprint == opened.data["dev"].fingerprint
     assert one.date <= two.date
 
 
@@ -159,14 +164,14 @@ def test_training_articles_are_not_scored_unless_asked_for(qa_arch, run_folder):
     scores, after = json.loads(out), read_record(run_folder)
     assert code == 0
     assert all(len(point["overlap"]) == 40 for point in scores.values())
-    assert after.scores["synthetic-calibration"] == scores
+    assert flat(after.scores["synthetic-calibration"]) == scores
     assert {name: after.data[name] for name in before.data} == before.data
     assert {name: after.scores[name] for name in before.scores} == before.scores
-    assert scores["calibrated"]["f1"] == before.scores["calibration"]["calibrated"]["f1"]
+    assert scores["calibrated"]["f1"] == before.scores["calibration"]["calibrated"].f1
 
 
 def test_a_margin_of_ones_own_is_named_so(qa_arch, run_folder):
-    calibrated = read_record(run_folder).scores["dev"]["calibrated"]
+    calibrated = read_record(run_folder).scores["dev"]["calibrated"].flat()
     scores = json.loads(qa_arch("evaluate", "--run", run_folder, "--margin", "1e6")[1])
     assert scores["calibrated"] == calibrated
     assert scores["given"]["threshold"] == 1e6
@@ -206,11 +211,11 @@ def test_several_runs_are_scored_as_one_into_a_record_of_their_own(
     code, said, err = qa_arch("evaluate", "--run", str(trained), str(twin), "--record", str(out))
     assert code == 0, err
     alone, both = read_json(trained / "run.json"), read_json(out / "run.json")
-    assert json.loads(said) == both["scores"]["dev"]
+    assert json.loads(said) == flat(read_record(out).scores["dev"])
     assert both["model"] == "bert-ensemble-2"
     assert both["members"] == [f"{run.name} ({alone['config_hash'][:8]})" for run in (trained, twin)]
     assert both["parameters"]["total"] == 2 * alone["parameters"]["total"]
-    spans = (record["scores"]["dev"]["never_null"]["f1"] for record in (alone, both))
+    spans = (record["scores"]["dev"]["never_null"]["metrics"]["f1"] for record in (alone, both))
     assert next(spans) == pytest.approx(next(spans), abs=0.5)
     assert (out / "questions.parquet").is_file()
     assert set(both["scores"]) == {"dev"}

@@ -11,6 +11,12 @@ from qa_arch.cli.main import main
 from qa_arch.config.files import write_json
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
+from qa_arch.results.record import read_record
+
+
+def flat(points):
+    """Points as commands print them."""
+    return {name: point.flat() for name, point in points.items()}
 
 
 @pytest.fixture(scope="module")
@@ -30,13 +36,14 @@ def other_set(tmp_path_factory):
 
 def test_the_record_tells_ranks_and_references(selecting, read_json):
     record = read_json(selecting / "run.json")
-    scores = record["scores"]["dev"]["ranked"]
-    assert scores["protocol"] == record["data"]["dev"]["protocol"] == "selection"
+    point = record["scores"]["dev"]["ranked"]
+    scores = point["metrics"]
+    assert point["protocol"] == record["data"]["dev"]["protocol"] == "selection"
     assert 0 < scores["accuracy"] <= scores["mrr"] <= 100
     references = record["references"]["dev"]
     assert set(references) == {"random-order", "word-overlap"}
-    assert references["word-overlap"]["mrr"] > references["random-order"]["mrr"]
-    assert record["margin"] == {}
+    assert references["word-overlap"]["metrics"]["mrr"] > references["random-order"]["metrics"]["mrr"]
+    assert record["threshold"] is None
     assert record["epochs"][0]["train_loss"] > 0
 
 
@@ -44,9 +51,9 @@ def test_another_set_is_scored_and_added_to_the_record(qa_arch, selecting, other
     code, out, err = qa_arch("evaluate", "--run", selecting, "--data", other_set, "--allow-overlap")
     assert code == 0, err
     points = json.loads(out)
-    record = read_json(selecting / "run.json")
-    assert record["scores"]["other"] == points
-    assert record["data"]["other"]["questions"] == points["ranked"]["questions"]
+    record = read_record(selecting)
+    assert flat(record.scores["other"]) == points
+    assert record.data["other"].questions == points["ranked"]["questions"]
     assert (selecting / "sets" / "other" / "questions.parquet").is_file()
 
 
@@ -190,7 +197,9 @@ def test_insuranceqa_from_training_to_the_second_test_set(qa_arch, tmp_path, mon
         "calibration": 2,
         "dev": 1,
     }
-    assert {split: record["scores"][split]["ranked"]["questions"] for split in record["scores"]} == {
+    assert {
+        split: record["scores"][split]["ranked"]["metrics"]["questions"] for split in record["scores"]
+    } == {
         "calibration": 2,
         "dev": 1,
     }
@@ -198,7 +207,7 @@ def test_insuranceqa_from_training_to_the_second_test_set(qa_arch, tmp_path, mon
     assert code == 0, err
     assert json.loads(out)["ranked"]["questions"] == 3
     record = read_json(run / "run.json")
-    assert record["scores"]["test2"] == json.loads(out)
+    assert record["scores"]["test2"]["ranked"]["metrics"]["accuracy"] == json.loads(out)["ranked"]["accuracy"]
     assert record["data"]["test2"]["candidates"] == 3
 
     monkeypatch.chdir(tmp_path)  # where openings are logged

@@ -12,7 +12,8 @@ import yaml
 import qa_arch.training.run as training
 from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import validate
-from qa_arch.results.record import RunRecord, read_questions, read_record
+from qa_arch.results.record import read_questions, read_record, write_record
+from qa_arch.types.records import RunRecord
 
 
 @pytest.fixture
@@ -38,9 +39,9 @@ def stub_training(monkeypatch):
                 config_hash="-",
             )
             if name in self.failing:
-                replace(record, status="failed", error="ValueError: no").write(folder)
+                write_record(folder, replace(record, status="failed", error="ValueError: no"))
                 raise ValueError("no")
-            record.write(folder)
+            write_record(folder, record)
             return record
 
     stub = Stub()
@@ -53,7 +54,7 @@ def test_run_folder(trained):
     assert files | {"nbest_predictions.json", "model"} <= {path.name for path in trained.iterdir()}
     record = read_record(trained)
     assert record.status == "ok"
-    assert record.data["dev"]["questions"] == len(read_questions(trained)["id"])
+    assert record.data["dev"].questions == len(read_questions(trained)["id"])
     assert set(record.scores) == {"calibration", "dev"}
     assert trained.name == f"bert-s13-{config_hash(record.config)[:8]}"
     assert not [path for path in trained.rglob("*") if path.suffix in {".pkl", ".bin", ".pt"}]
@@ -87,7 +88,7 @@ def test_resume(qa_arch, run_folder, stub_training):
     again = ("train", "--config-from", run_folder, "--folder", run_folder, "--if-exists", "resume")
     assert qa_arch(*again)[0] == 0
     assert stub_training.calls == []  # it is finished
-    replace(read_record(run_folder), status="killed").write(run_folder)
+    write_record(run_folder, replace(read_record(run_folder), status="killed"))
     assert qa_arch(*again)[0] == 0
     assert stub_training.calls == [("bert", True)]
     assert (run_folder / "predictions.json").exists()
@@ -119,14 +120,14 @@ def test_config_from_repeats_the_run(qa_arch, trained, tmp_path):
     assert code == 0
     assert second.config_hash == first.config_hash
     assert second.scores == first.scores
-    assert second.margin == first.margin
+    assert second.threshold == first.threshold
 
 
 def test_config_from_takes_a_published_record(qa_arch, trained, tmp_path, monkeypatch):
     """Its folder has neither config.yaml nor weights, and names the data folder by its variable."""
     record = read_record(trained)
     data = {**record.config["data"], "train": "$QA_ARCH_DATA/train.json"}
-    replace(record, config={**record.config, "data": data}).write(tmp_path / "published")
+    write_record(tmp_path / "published", replace(record, config={**record.config, "data": data}))
     monkeypatch.setenv("QA_ARCH_DATA", "/here")
     for source in (tmp_path / "published", tmp_path / "published" / "run.json"):
         code, out, _ = qa_arch("train", "--config-from", source, "optim.lr=0.5", "--dry-run")
@@ -195,8 +196,8 @@ def test_several_models(qa_arch, settings, tmp_path, read_json):
     for row in rows.values():
         assert all(isinstance(row[key], float) for key in ("exact", "f1", "HasAns_f1", "NoAns_f1"))
     recorded = read_record(rows["proposed"]["run"])
-    assert rows["proposed"]["f1"] == recorded.scores["dev"]["calibrated"]["f1"]
-    assert rows["proposed"]["parameters"] == recorded.parameters["total"]
+    assert rows["proposed"]["f1"] == recorded.scores["dev"]["calibrated"].f1
+    assert rows["proposed"]["parameters"] == recorded.parameters.total
     assert "always-no-answer" in out
     assert "table.json" in out
 

@@ -30,10 +30,10 @@ def typed(classifying, tmp_path_factory):
 
 def test_the_record_tells_main_and_sub_classes(classifying, read_json, qa_arch):
     record = read_json(classifying / "run.json")
-    point = record["scores"]["dev"]["ranked"]
+    point = record["scores"]["dev"]["ranked"]["metrics"]
     assert 0 <= point["accuracy"] <= point["main_accuracy"] <= 100
     assert set(record["references"]["dev"]) == {"random-order", "rules"}
-    assert record["references"]["dev"]["rules"]["main_accuracy"] > 60
+    assert record["references"]["dev"]["rules"]["metrics"]["main_accuracy"] > 60
     assert record["data"]["dev"]["candidates"] == 50
     code, out, _ = qa_arch("tables", classifying, "--format", "markdown")
     assert code == 0
@@ -42,7 +42,7 @@ def test_the_record_tells_main_and_sub_classes(classifying, read_json, qa_arch):
 
 def test_show_tells_what_a_selecting_run_is_scored_by(classifying, read_json, qa_arch):
     _, out, _ = qa_arch("show", classifying, "--json")
-    point = read_json(classifying / "run.json")["scores"]["dev"]["ranked"]
+    point = read_json(classifying / "run.json")["scores"]["dev"]["ranked"]["metrics"]
     shown = json.loads(out)
     row = next(row for row in shown["scores"] if row["model"] == "dev")
     assert (row["accuracy"], row["main_accuracy"], row["mrr"]) == (
@@ -92,10 +92,10 @@ def test_show_splits_scores_and_errors_by_class(trained, typed, tmp_path, qa_arc
 
 def test_report_has_both_as_breakdowns(trained, typed):
     from qa_arch.metrics.prediction_files import read_types
-    from qa_arch.results.record import find_records
+    from qa_arch.results.record import find_runs
     from qa_arch.results.report.collect import collect
 
-    runs = find_records([trained])
+    runs = find_runs([trained])
     types = read_types(typed)
     (dev,) = [one for one in collect(runs, types=types).value["sets"] if one["split"] == "dev"]
     facets = {facet["key"]: facet for facet in dev["facets"]}

@@ -12,7 +12,7 @@ from qa_arch.data.squad import question_set, write
 from qa_arch.data.synthetic import demo_sets
 from qa_arch.results.comparison import comparison
 from qa_arch.results.openings import read_openings
-from qa_arch.results.record import find_records, read_questions
+from qa_arch.results.record import find_runs, read_questions
 
 SCRIPT = Path(__file__).parents[2] / "experiments" / "table_2_3" / "logistic.py"
 
@@ -43,7 +43,7 @@ def call(script, tmp_path, monkeypatch):
 def test_dev_stays_closed_without_final(call, capsys) -> None:
     Path("dev.json").unlink()
     assert call() == 0
-    runs = find_records(["runs"])
+    runs = find_runs(["runs"])
     assert [record.model for _, record in runs] == ["logistic-regression", "random-guess"]
     assert all(set(record.scores) == {"calibration"} for _, record in runs)
     assert not Path("experiments").exists()
@@ -52,26 +52,26 @@ def test_dev_stays_closed_without_final(call, capsys) -> None:
 
 def test_final_scores_dev_and_logs_it(call) -> None:
     assert call("--final", "--l2", "0.001", "1000000") == 0
-    runs = find_records(["runs"])
+    runs = find_runs(["runs"])
     table = comparison(runs)
     assert [row["model"] for row in table.rows] == ["logistic-regression", "random-guess"]
     assert all(row["split"] == "dev" and row["protocol"] == "1.1" for row in table.rows)
     logistic = runs[0][1]
-    by_penalty = dict(zip((0.001, 1e6), logistic.epochs[-1]["calibration_f1_by_l2"], strict=True))
-    chosen = logistic.scores["calibration"]["never_null"]["f1"]
-    assert by_penalty[logistic.epochs[-1]["chosen_l2"]] == chosen == max(by_penalty.values())
+    by_penalty = dict(zip((0.001, 1e6), logistic.epochs[-1].metrics["calibration_f1_by_l2"], strict=True))
+    chosen = logistic.scores["calibration"]["never_null"].f1
+    assert by_penalty[logistic.epochs[-1].value("chosen_l2")] == chosen == max(by_penalty.values())
     assert logistic.best_epoch == 0
-    assert logistic.epochs[0]["calibration_f1"] == chosen, "one number, as in every record"
-    assert logistic.seconds["fit"] == logistic.epochs[0]["train_seconds"] > 0
+    assert logistic.epochs[0].value("calibration_f1") == chosen, "one number, as in every record"
+    assert logistic.seconds.fit == logistic.epochs[0].train_seconds > 0
     assert table.rows[0]["parameters"] > 0
-    assert 0 < logistic.data["dev"]["candidate_coverage"] <= 1
-    assert logistic.data["dev"]["titles"] == []
+    assert 0 < logistic.data["dev"].extra["candidate_coverage"] <= 1
+    assert logistic.data["dev"].titles == ()
     assert len(read_questions(runs[0][0])["id"]) == 10
     opened = read_openings("experiments/table_2_3")
     assert {opening.run for opening in opened} == {folder.name for folder, _ in runs}
     # Opened or not, the same training has the same hash.
     assert call("--l2", "0.001", "1000000", "--runs", "again") == 0
-    assert [r.config_hash for _, r in find_records(["again"])] == [r.config_hash for _, r in runs]
+    assert [r.config_hash for _, r in find_runs(["again"])] == [r.config_hash for _, r in runs]
 
 
 def test_data_at_fault_is_one_line(call, capsys) -> None:

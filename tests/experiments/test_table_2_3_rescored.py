@@ -11,7 +11,7 @@ import pytest
 from qa_arch.data.squad import question_set, write
 from qa_arch.data.synthetic import demo_sets
 from qa_arch.results.comparison import comparison
-from qa_arch.results.record import find_records
+from qa_arch.results.record import find_runs
 
 SCRIPT = Path(__file__).parents[2] / "experiments" / "table_2_3" / "rescored.py"
 
@@ -41,7 +41,7 @@ def call(tmp_path, monkeypatch):
 def test_a_record_like_any_other(call, capsys) -> None:
     assert call(lambda texts: texts.update({next(iter(texts)): "no such words"})) == 0
     assert capsys.readouterr().out == "EM 90.00 F1 90.00: record\n"
-    (row,) = comparison(find_records(["record"])).rows
+    (row,) = comparison(find_runs(["record"])).rows
     assert (row["model"], row["exact"], row["f1"]) == ("published-predictions", 90.0, 90.0)
 
 

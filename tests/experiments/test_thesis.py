@@ -25,7 +25,7 @@ def test_it_runs_at_tiny_widths_and_keeps_the_epoch_with_the_lowest_loss(tmp_pat
     record = train(
         validate(compose(["experiment=thesis", *small, "data.train_questions=12"])), folder=tmp_path
     )
-    losses = [epoch["calibration_loss"] for epoch in record.epochs]
+    losses = [epoch.value("calibration_loss") for epoch in record.epochs]
     assert len(losses) == 3
     assert record.best_epoch == losses.index(min(losses))
 
@@ -36,6 +36,6 @@ def test_every_point_trains_at_tiny_widths(model, batch, tmp_path):
     point = [f"model={model}", f"trainer.batch_size={batch}", "data.train_questions=12"]
     record = train(validate(compose(["experiment=thesis", *point, *small])), folder=tmp_path)
     assert (record.status, record.model) == ("ok", model)
-    assert record.batch["global"] == batch
-    assert record.epochs[-1]["step"] == 4
+    assert record.batch.global_size == batch
+    assert record.epochs[-1].step == 4
     assert "calibration" in record.scores

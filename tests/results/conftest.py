@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -11,7 +9,8 @@ from qa_arch.cli.main import main
 from qa_arch.data.squad import question_set as made_set
 from qa_arch.metrics.squad import score_questions
 from qa_arch.results.groups import one_system
-from qa_arch.results.record import RunRecord, find_records, write_questions
+from qa_arch.results.record import find_runs, parse_record, write_questions, write_record
+from qa_arch.types.records import RunRecord
 from qa_arch.types.text import Example, Gold, QuestionSet
 
 
@@ -35,28 +34,35 @@ def points(exact: float, protocol: str) -> dict:
     return made
 
 
+def flat_record(model="bert", exact=60.0, *, data="d1", protocol="2.0", split="dev", **changes) -> dict:
+    """A finished run scored on ``split``, or without scores, as schema 1 wrote it."""
+    plain = {"exact": 50.0, "f1": 50.0, "HasAns_f1": 0.0, "NoAns_f1": 100.0}
+    measured = {"protocol": protocol, "metric_version": "1"}
+    about = {"name": "made-up", "fingerprint": data, "protocol": protocol, "questions": 1200}
+    given = {
+        "schema": 1,
+        "status": "ok",
+        "name": "trial",
+        "model": model,
+        "seed": 13,
+        "config": {},
+        "config_hash": "c0ffee00" + "0" * 56,
+        "data": {"train": {"fingerprint": "t"}, split: about | {"unanswerable": 600}},
+        "parameters": {"total": 1234567},
+        "seconds": {"fit": 61.25, "predict": 3.5},
+        "margin": {"value": 0.25, "fitted_on": "calibration"},
+        "scores": {} if exact is None else {split: points(exact, protocol)},
+        "references": {split: {"always-no-answer": plain | measured}},
+    }
+    return given | changes
+
+
 @pytest.fixture
 def make_record():
     """``make_record(model, exact, **changes)``: a finished run scored on dev, or without scores."""
 
-    def make(model="bert", exact=60.0, *, data="d1", protocol="2.0", split="dev", **changes) -> RunRecord:
-        plain = {"exact": 50.0, "f1": 50.0, "HasAns_f1": 0.0, "NoAns_f1": 100.0, "protocol": protocol}
-        about = {"name": "made-up", "fingerprint": data, "protocol": protocol, "questions": 1200}
-        given = {
-            "status": "ok",
-            "name": "trial",
-            "model": model,
-            "seed": 13,
-            "config": {},
-            "config_hash": "c0ffee00" + "0" * 56,
-            "data": {"train": {"fingerprint": "t"}, split: about | {"unanswerable": 600}},
-            "parameters": {"total": 1234567},
-            "seconds": {"fit": 61.25, "predict": 3.5},
-            "margin": {"value": 0.25, "fitted_on": "calibration"},
-            "scores": {} if exact is None else {split: points(exact, protocol)},
-            "references": {split: {"always-no-answer": plain}},
-        }
-        return RunRecord(**(given | changes))
+    def make(*arguments, **changes) -> RunRecord:
+        return parse_record(flat_record(*arguments, **changes))
 
     return make
 
@@ -92,7 +98,7 @@ def question_set():
 
 
 @pytest.fixture
-def make_run(make_record, tmp_path):
+def make_run(tmp_path):
     """``make_run(name, questions, right=0.8, ...)``: a run folder with record and rows of questions."""
 
     def make(name, questions, *, model="bert", seed=13, right=0.8, rows=None, keep_spans=True, **changes):
@@ -133,7 +139,7 @@ def make_run(make_record, tmp_path):
             ],
             "best_epoch": 1,
         }
-        replace(make_record(model), **(given | changes)).write(folder)
+        write_record(folder, parse_record(flat_record(model) | given | changes))
         write_questions(folder, columns | (rows or {}))
         return folder
 
@@ -189,7 +195,7 @@ def sides(make_run, question_set):
         make_run(f"poor-{seed}", questions, model="poor", seed=seed, right=0.5)
         make_run(f"good-{seed}", questions, model="good", seed=seed, right=0.9)
     folder = make_run("x", questions).parent
-    a, b = (find_records([folder / f"{name}-1", folder / f"{name}-2"]) for name in ("poor", "good"))
+    a, b = (find_runs([folder / f"{name}-1", folder / f"{name}-2"]) for name in ("poor", "good"))
     return folder, one_system(a, "A"), one_system(b, "B"), questions
 
 

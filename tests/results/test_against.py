@@ -13,13 +13,13 @@ import pytest
 from qa_arch.errors import RunError
 from qa_arch.results.against import against_baseline
 from qa_arch.results.groups import find_group, group_runs
-from qa_arch.results.record import find_records, read_questions
+from qa_arch.results.record import find_runs, read_questions
 from qa_arch.results.render import markdown, render
 
 
 def test_a_table_against_a_baseline(sides):
     folder, *_ = sides
-    groups = group_runs(find_records([folder / "poor-1", folder / "poor-2", folder / "good-1", folder / "x"]))
+    groups = group_runs(find_runs([folder / "poor-1", folder / "poor-2", folder / "good-1", folder / "x"]))
     table = against_baseline(groups, find_group(groups, "poor"), resamples=500)
     rows = {row["model"]: row for row in table.rows}
     assert list(rows) == ["poor", "good", "bert"]
@@ -39,7 +39,7 @@ def test_a_table_against_a_baseline(sides):
     with pytest.raises(RunError, match=r"'nobody'.*poor; good; bert"):
         find_group(groups, "nobody")
     twice = group_runs(
-        [*find_records([folder / "poor-1", folder / "good-1"]), (folder / "copy", groups[1].record)]
+        [*find_runs([folder / "poor-1", folder / "good-1"]), (folder / "copy", groups[1].record)]
     )
     with pytest.raises(RunError, match=r"good: seed 1 comes twice \(.*good-1, .*copy\)"):
         against_baseline(twice, find_group(twice, "poor"), resamples=50)

@@ -38,7 +38,7 @@ def call(runs, capsys):
 
 
 def newer(record: str) -> str:
-    return json.dumps(json.loads(record) | {"schema": 2})
+    return json.dumps(json.loads(record) | {"schema": 3})
 
 
 def older(record: str) -> str:
@@ -58,11 +58,11 @@ def with_a_list_of_scores(record: str) -> str:
 
 
 DAMAGE = {
-    "of a newer schema": (newer, "record of schema 2, this version reads 1; use the qa_arch version"),
-    "of an older schema": (older, "record of schema 0, this version reads 1"),
+    "of a newer schema": (newer, "record of schema 3, this version reads 2 and 1; use the qa_arch version"),
+    "of an older schema": (older, "record of schema 0, this version reads 2 and 1"),
     "half written": (half, "not a readable record"),
     "without a field": (without_config, "missing fields: config"),
-    "of another shape": (with_a_list_of_scores, "scores is no dict"),
+    "of another shape": (with_a_list_of_scores, "scores is no mapping"),
 }
 
 

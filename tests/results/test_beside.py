@@ -8,9 +8,10 @@ from qa_arch.config.check import read
 from qa_arch.errors import RunError
 from qa_arch.results.beside import BesideSpec, beside
 from qa_arch.results.published import experiment_figures
-from qa_arch.results.record import read_record
+from qa_arch.results.record import read_record, write_record
 from qa_arch.results.render import markdown
 from qa_arch.results.sizes import by_size
+from qa_arch.types.records import SplitFacts
 
 SPEC = {
     "title": "T",
@@ -31,9 +32,9 @@ def spec(**changes) -> BesideSpec:
 def test_a_row_shows_the_mean_of_its_runs(tmp_path, make_record):
     for name, exact, epochs in (("b/one", 20.0, 3), ("b/two", 30.0, 5)):
         record = make_record("boundary", exact, epochs=[{"epoch": n} for n in range(epochs)])
-        record.data["train"] = {"questions": 100}
+        record.data["train"] = SplitFacts(questions=100)
         record.config["glove"] = {"use": True, "path": "$QA_ARCH_DATA/glove/glove.6B.50d.txt"}
-        record.write(tmp_path / name)
+        write_record(tmp_path / name, record)
     table = beside(tmp_path, spec())
     first, second, third = table.rows
     assert (first["exact"], first["our_exact"], first["runs"]) == (61.1, 25.0, 2)
@@ -48,14 +49,14 @@ def test_a_row_shows_the_mean_of_its_runs(tmp_path, make_record):
 
 
 def test_a_run_that_was_not_scored_on_the_split_does_not_count(tmp_path, make_record):
-    make_record("boundary", 20.0, split="calibration").write(tmp_path / "b")
+    write_record(tmp_path / "b", make_record("boundary", 20.0, split="calibration"))
     assert beside(tmp_path, spec()).rows[0]["our_exact"] == "to be run"
     assert beside(tmp_path, spec(split="calibration")).rows[0]["our_exact"] == 20.0
 
 
 def test_runs_that_do_not_compare_are_refused(tmp_path, make_record):
-    make_record("boundary", 20.0).write(tmp_path / "b")
-    make_record("sequence", 20.0, data="d2").write(tmp_path / "s")
+    write_record(tmp_path / "b", make_record("boundary", 20.0))
+    write_record(tmp_path / "s", make_record("sequence", 20.0, data="d2"))
     with pytest.raises(RunError, match="do not compare"):
         beside(tmp_path, spec())
 
@@ -79,8 +80,8 @@ def test_scores_by_training_questions_are_drawn_from_two_sizes_on(tmp_path, make
     for name, exact, questions in (("small/a", 20.0, 100), ("small/b", 30.0, 100), ("large/a", 40.0, 400)):
         assert experiment_figures(tmp_path) == []
         record = make_record("boundary", exact, protocol="1.1")
-        record.data["train"]["questions"] = questions
-        record.write(folder / name)
+        record.data["train"] = SplitFacts(questions=questions)
+        write_record(folder / name, record)
     drawn = experiment_figures(tmp_path)
     assert [path.name for path in drawn] == ["sizes.svg", "sizes.png"]
     page = drawn[0].read_text()

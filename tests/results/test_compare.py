@@ -20,7 +20,7 @@ from qa_arch.results.compare import FITTED, compare
 from qa_arch.results.facets import question_word
 from qa_arch.results.groups import group_runs, one_system
 from qa_arch.results.questions import load_aligned, load_questions
-from qa_arch.results.record import QUESTIONS, RECORD, find_records, read_questions
+from qa_arch.results.record import QUESTIONS, RECORD, find_runs, read_questions
 
 
 def test_every_figure_is_over_its_own_questions(sides):
@@ -62,7 +62,7 @@ def test_untagged_questions_are_sorted_by_question_word_where_texts_are_given(ma
     plain = [replace(example, kind=None) for example in question_set(again=2).examples]
     questions = made_set("made-up", plain, "2.0")
     folders = [make_run(name, questions, model=name, right=right) for name, right in (("a", 0.2), ("b", 0.9))]
-    sides = [one_system(find_records([folder]), "A") for folder in folders]
+    sides = [one_system(find_runs([folder]), "A") for folder in folders]
     assert compare(*sides, resamples=50).kinds == ()
     found = compare(*sides, resamples=50, questions=questions)
     assert found.sorted_by == "question word"
@@ -77,13 +77,13 @@ def test_untagged_questions_are_sorted_by_question_word_where_texts_are_given(ma
     assert found.kinds[3].b == pytest.approx(100 * rows.f1[asked].mean())
     words = {"word": [question_word(example.question) for example in plain]}
     told = [make_run(f"told-{name}", questions, model=name, rows=words) for name in "ab"]
-    without_texts = compare(*(one_system(find_records([one]), "A") for one in told), resamples=50)
+    without_texts = compare(*(one_system(find_runs([one]), "A") for one in told), resamples=50)
     assert without_texts.sorted_by == "question word"
     assert [(one.name, one.questions) for one in without_texts.kinds] == [
         (one.name, one.questions) for one in found.kinds
     ]
     tagged = question_set()
-    sides = [one_system(find_records([make_run(n, tagged, model=n)]), n) for n in ("tag-a", "tag-b")]
+    sides = [one_system(find_runs([make_run(n, tagged, model=n)]), n) for n in ("tag-a", "tag-b")]
     assert compare(*sides, resamples=50, questions=tagged).sorted_by == "kind of question"
 
 
@@ -93,7 +93,7 @@ def test_outcomes_and_changed_questions(make_run, question_set):
     mixed = {"exact": [1, 0, 0, 1, 0, 1], "f1": [1, 0.5, 0, 1, 0, 1]}
     a = make_run("a", questions, rows={"exact": [1] * 6, "f1": [1] * 6, **columns}, model="a")
     b = make_run("b", questions, rows={**mixed, **columns, "null_odds": [0, 9, 1, 9, 5, 9]}, model="b")
-    sides = [one_system(find_records([folder]), name) for folder, name in ((a, "A"), (b, "B"))]
+    sides = [one_system(find_runs([folder]), name) for folder, name in ((a, "A"), (b, "B"))]
     found = compare(*sides, resamples=50)
     assert found.outcomes == {"both right": 3, "A right, B wrong": 3, "A wrong, B right": 0, "both wrong": 0}
     # Furthest in F1 first, of equals the one whose null odds moved most; equals in F1 did not change.
@@ -123,7 +123,7 @@ def test_calibration_compares_where_dev_stays_closed(sides):
         (run / RECORD).write_text(text)
         (run / "sets" / "calibration").mkdir(parents=True)
         (run / QUESTIONS).rename(run / "sets" / "calibration" / QUESTIONS)
-    groups = group_runs(find_records([path for path, _ in [*a.runs, *b.runs]]))
+    groups = group_runs(find_runs([path for path, _ in [*a.runs, *b.runs]]))
     found = compare(*groups, split="calibration", resamples=100)
     assert found.measures == on_dev.measures
     table = against_baseline(groups, groups[0], split="calibration", resamples=100)
@@ -136,13 +136,13 @@ def test_calibration_compares_where_dev_stays_closed(sides):
 def test_rows_that_do_not_fit_are_refused_by_name(make_run, question_set, tmp_path):
     questions, other = question_set(), question_set(extra=" Really?")
     a, b = make_run("a", questions), make_run("b", other)
-    runs = find_records([a, b])
+    runs = find_runs([a, b])
     with pytest.raises(RunError, match="do not compare"):
         compare(one_system(runs[:1], "A"), one_system(runs[1:], "B"))
     rows = read_questions(a)
     shuffled = make_run("c", questions, rows={"id": rows["id"][::-1]})
     with pytest.raises(RunError, match="another order"):
-        load_aligned(find_records([a, shuffled]), "dev")
+        load_aligned(find_runs([a, shuffled]), "dev")
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_rows_that_do_not_fit_are_refused_by_name(make_run, question_set, tmp_pa
 def test_damaged_rows(make_run, question_set, damage, said):
     folder = make_run("a", question_set())
     damage(folder / QUESTIONS)
-    ((path, record),) = find_records([folder])
+    ((path, record),) = find_runs([folder])
     with pytest.raises(RunError, match=rf"{QUESTIONS}.*{said}"):
         load_questions(path, record)
 
@@ -166,14 +166,14 @@ def test_runs_that_select_answers_have_no_spans_to_compare(make_run, question_se
     about = {"dev": {"name": "d", "fingerprint": "f", "protocol": "selection", "questions": 6}}
     folder = make_run("a", question_set(), scores={"dev": point}, data=about)
     with pytest.raises(RunError, match=r"selects answers.*qa-arch tables"):
-        load_questions(*find_records([folder])[0])
+        load_questions(*find_runs([folder])[0])
 
 
 def test_rows_of_another_record(make_run, question_set):
     folder = make_run("a", question_set())
     longer = make_run("b", question_set(again=2))
     (folder / QUESTIONS).write_bytes((longer / QUESTIONS).read_bytes())
-    ((path, record),) = find_records([folder])
+    ((path, record),) = find_runs([folder])
     with pytest.raises(RunError, match="12 questions where the record says 6"):
         load_questions(path, record)
 
@@ -263,7 +263,7 @@ def test_texts_of_another_file_are_refused(sides, call, question_set, tmp_path):
 def test_records_of_another_schema_are_refused_by_name(sides, call):
     folder, *_ = sides
     path = folder / "poor-1" / RECORD
-    path.write_text(path.read_text().replace('"schema": 1', '"schema": 99'))
+    path.write_text(path.read_text().replace('"schema": 2', '"schema": 99'))
     code, _, err = call(folder / "poor-1", folder / "good-1")
     assert code == 5
     assert str(path) in err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ def named(records):
 
 def test_rows(make_record):
     proposed = make_record("proposed", 65.0)
-    proposed.scores["dev"]["calibrated"]["pr_oracle_ap"] = 71.5
+    proposed.scores["dev"]["calibrated"].metrics["pr_oracle_ap"] = 71.5
     table = comparison(named([make_record("bert", 60.0), proposed]))
     plain, bert, proposed = table.rows
     assert (plain["model"], plain["exact"], plain["NoAns_f1"]) == ("always-no-answer", 50.0, 100.0)
@@ -44,7 +45,8 @@ def test_different_measures_are_refused(make_record, other):
 
 def test_different_metric_versions_are_refused(make_record):
     old = make_record()
-    old.scores["dev"]["calibrated"]["metric_version"] = "0"
+    points = old.scores["dev"]
+    points["calibrated"] = replace(points["calibrated"], metric_version="0")
     with pytest.raises(RunError, match="metric versions"):
         comparison(named([make_record(), old]))
 
@@ -69,7 +71,8 @@ def test_an_unfinished_run_keeps_its_row(make_record):
 
 def test_overlap_is_told(make_record):
     record = make_record()
-    record.scores["dev"]["calibrated"]["overlap"] = ["A", "B"]
+    points = record.scores["dev"]
+    points["calibrated"] = replace(points["calibrated"], overlap=("A", "B"))
     assert any("2 articles" in note for note in comparison(named([record])).notes)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from qa_arch.errors import RunError
 from qa_arch.results.groups import find_group, group_runs, one_system, same_measure
+from qa_arch.types.records import SplitFacts
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_labels_of_two_systems_are_never_the_same(runs):
 
 def test_other_training_data_is_another_system(make_record):
     plain = make_record(scores={})
-    data = [{"train": {"fingerprint": print_ * 10}} for print_ in "ab"]
+    data = [{"train": SplitFacts(fingerprint=print_ * 10)} for print_ in "ab"]
     found = group_runs([(Path(str(i)), replace(plain, data=one)) for i, one in enumerate(data)])
     labels = [group.label for group in found]
     assert labels == ["bert train (hash)=aaaaaaaa", "bert train (hash)=bbbbbbbb"]
@@ -107,7 +108,8 @@ def test_figures_of_another_measure_are_refused(make_record, other, said):
 
 def test_another_version_of_the_metric_is_refused(make_record):
     old, new = make_record(), make_record()
-    new.scores["dev"]["calibrated"]["metric_version"] = "2"
+    points = new.scores["dev"]
+    points["calibrated"] = replace(points["calibrated"], metric_version="2")
     with pytest.raises(RunError, match="metric 2"):
         same_measure([(Path("old"), old), (Path("new"), new)], "dev")
 

@@ -14,6 +14,7 @@ from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.results import plots
 from qa_arch.results.comparison import Table, comparison
 from qa_arch.results.plots import DRAWN, MEASURES, _draw, caption, comparison_figure, drawable, lines
+from qa_arch.results.record import write_record
 
 pytest.importorskip("matplotlib")
 
@@ -135,7 +136,7 @@ def test_the_command_never_averages_over_other_settings(tmp_path, monkeypatch, m
     monkeypatch.chdir(tmp_path)
     for name, batch, seed, exact in (("a", 8, 1, 40.0), ("b", 8, 2, 50.0), ("c", 16, 1, 70.0)):
         config = {"trainer": {"batch_size": batch}}
-        make_record("bert", exact, seed=seed, config=config).write(tmp_path / "runs" / name)
+        write_record(tmp_path / "runs" / name, make_record("bert", exact, seed=seed, config=config))
     drawn = []
     monkeypatch.setattr(plots, "comparison_figure", lambda table, path: drawn.append(lines(table)) or ())
     assert main(["tables", "--figure", "f.svg"]) == 0
@@ -145,11 +146,11 @@ def test_the_command_never_averages_over_other_settings(tmp_path, monkeypatch, m
 
 def test_the_command_draws_one_table_beside_its_page(tmp_path, monkeypatch, make_record, capsys):
     monkeypatch.chdir(tmp_path)
-    make_record().write("runs/trial/a")
+    write_record("runs/trial/a", make_record())
     assert main(["tables", "--figure", "docs/comparison.svg"]) == 0
     assert "trial: dev" in capsys.readouterr().out
     assert sorted(path.name for path in Path("docs").iterdir()) == ["comparison.png", "comparison.svg"]
-    make_record(data="d2").write("runs/trial/b")
+    write_record("runs/trial/b", make_record(data="d2"))
     assert main(["tables", "--figure", "other.svg"]) == 2
     assert "these runs make 2 tables" in capsys.readouterr().err
     assert main(["tables", "--all", "--figure", "other.svg"]) == 2

@@ -12,7 +12,7 @@ from qa_arch.results.attention import ATTENTION
 from qa_arch.results.comparison import Table
 from qa_arch.results.publish import local, publish
 from qa_arch.results.published import fill
-from qa_arch.results.record import QUESTIONS, RECORD, read_record, write_questions
+from qa_arch.results.record import QUESTIONS, RECORD, read_record, write_questions, write_record
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def run(tmp_path, make_record, monkeypatch):
         "features": {"cache_dir": str(tmp_path / ".cache")},
     }
     folder = tmp_path / "runs" / "bert-s13-c0ffee00"
-    make_record(config=config, scores={"calibration": {}, "dev": {}}).write(folder)
+    write_record(folder, make_record(config=config, scores={"calibration": {}, "dev": {}}))
     write_questions(folder, {"id": ["q1"], "f1": [0.5]})
     write_questions(folder / "sets" / "calibration", {"id": ["q2"], "f1": [0.0]})
     write_questions(folder / "sets" / "never-recorded", {"id": ["q3"], "f1": [0.0]})
@@ -63,7 +63,7 @@ def test_kept_attention_goes_along_unless_it_is_large(run, tmp_path, caplog, mon
 
 def test_portable_settings_are_this_machines_again(run, tmp_path, monkeypatch) -> None:
     config = {**read_record(run).config, "types": f"types:{tmp_path}/data/t.json"}
-    replace(read_record(run), config=config).write(run)
+    write_record(run, replace(read_record(run), config=config))
     published = read_record(publish(run, tmp_path / "records")).config
     assert local(published) == {**config, "features": {"cache_dir": "./.cache"}}
     monkeypatch.delenv("QA_ARCH_DATA")
@@ -71,14 +71,14 @@ def test_portable_settings_are_this_machines_again(run, tmp_path, monkeypatch) -
 
 
 def test_a_path_outside_is_refused_by_its_key(run, tmp_path, make_record) -> None:
-    make_record(config={"glove": {"path": "/somewhere/glove.txt"}}).write(run)
+    write_record(run, make_record(config={"glove": {"path": "/somewhere/glove.txt"}}))
     with pytest.raises(RunError, match=r"config\.glove\.path: /somewhere/glove\.txt .* set QA_ARCH_DATA"):
         publish(run, tmp_path / "records")
     assert not (tmp_path / "records").exists()
 
 
 def test_an_unfinished_run_is_refused(run, tmp_path, make_record) -> None:
-    make_record(status="running").write(run)
+    write_record(run, make_record(status="running"))
     with pytest.raises(RunError, match="still running"):
         publish(run, tmp_path / "records")
 

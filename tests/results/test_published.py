@@ -13,7 +13,9 @@ from qa_arch.errors import ConfigError, RunError
 from qa_arch.results import curves, plots
 from qa_arch.results.curves import by_system, curves_figure, mean_line
 from qa_arch.results.published import experiment_figures, experiment_tables
+from qa_arch.results.record import write_record
 from qa_arch.results.spec import SPEC
+from qa_arch.types.records import BatchSizes
 
 WANTED = """
 title: Mills
@@ -35,7 +37,7 @@ def test_a_row_waits_for_its_run_and_names_the_command(folder, make_record):
     (empty,) = experiment_tables(folder)
     assert [row["model"] for row in empty.rows] == ["BERT (published)", "bert", "albert"]
     assert empty.columns == {"model": "model", "f1": "F1"}
-    make_record("bert", 60.0).write(folder / "records" / "bert-s13")
+    write_record(folder / "records" / "bert-s13", make_record("bert", 60.0))
     (filled,) = experiment_tables(folder)
     assert [(row["model"], row.get("f1")) for row in filled.rows] == [
         ("BERT (published)", 76.3),
@@ -101,8 +103,10 @@ def test_figures_are_drawn_of_runs_with_epochs_and_are_the_same_each_time(tmp_pa
     assert experiment_figures(tmp_path) == []
     for seed in (13, 14):
         record = make_record(seed=seed, epochs=epochs(3.0, 2.0, 1.5), best_epoch=1)
-        record.write(tmp_path / "records" / f"bert-s{seed}")
-    replace(record, model="albert", status="oom", epochs=[]).write(tmp_path / "records" / "albert-s13")
+        write_record(tmp_path / "records" / f"bert-s{seed}", record)
+    write_record(
+        tmp_path / "records" / "albert-s13", replace(record, model="albert", status="oom", epochs=())
+    )
     drawn = experiment_figures(tmp_path)
     assert [path.name for path in drawn] == ["f.svg", "f.png"]
     first = [path.read_bytes() for path in drawn]
@@ -114,8 +118,10 @@ def test_a_row_of_one_batch_size_waits_for_a_finished_run_of_it(tmp_path, make_r
     rows = "{model: bert, batch: 8, command: make eight}, {model: bert, batch: 6, command: make six}"
     (tmp_path / SPEC).write_text(f"title: T\ncolumns: [model, batch, f1]\nwanted: [{rows}]")
     eight = make_record(batch={"micro": 8, "accumulate": 1, "devices": 1, "global": 8})
-    eight.write(tmp_path / "records" / "eight")
-    replace(eight, batch={"global": 6}, status="oom", scores={}).write(tmp_path / "records" / "six")
+    write_record(tmp_path / "records" / "eight", eight)
+    write_record(
+        tmp_path / "records" / "six", replace(eight, batch=BatchSizes(global_size=6), status="oom", scores={})
+    )
     (table,) = experiment_tables(tmp_path)
     assert [row.get("batch") for row in table.rows][-3:] == [8, 6, 6]
     assert table.notes[-1] == "bert, batch 6: not run yet; `make six` fills the row"
@@ -171,12 +177,12 @@ def test_a_legend_of_many_systems_stays_on_the_page(tmp_path, make_record):
 def test_a_mark_a_run_once_there_is_one(tmp_path, make_record, monkeypatch):
     figure = "{file: f, title: F, dots: [spans_f1, exact], split: calibration}"
     (tmp_path / SPEC).write_text(f"tables: [{{title: A}}]\nfigures: [{figure}]")
-    make_record(exact=70.0).write(tmp_path / "records" / "on-dev")
+    write_record(tmp_path / "records" / "on-dev", make_record(exact=70.0))
     assert experiment_figures(tmp_path) == []
     for model, exact, spans in (("bert", 60.0, 50.0), ("proposed", 55.0, 58.0)):
         record = make_record(model, exact, split="calibration")
-        record.scores["calibration"]["never_null"]["HasAns_f1"] = spans
-        record.write(tmp_path / "records" / model)
+        record.scores["calibration"]["never_null"].metrics["HasAns_f1"] = spans
+        write_record(tmp_path / "records" / model, record)
     made = []
     take = plots.lines
     monkeypatch.setattr(plots, "lines", lambda *given: made.append(take(*given)) or made[-1])
@@ -200,7 +206,7 @@ def test_records_of_several_places_and_a_line_a_system(tmp_path, make_record, mo
     for place, lr in (("1-bert-a", 1e-4), ("2-bert-b", 1e-4), ("3-albert-c", 1e-4), ("trials/bert", 2e-4)):
         name = place.split("-")[1] if "-" in place else "bert"
         record = make_record(name, seed=len(place), config={"optim": {"lr": lr}})
-        record.write(tmp_path / "records" / place)
+        write_record(tmp_path / "records" / place, record)
     made = []
     take = plots.lines
     monkeypatch.setattr(plots, "lines", lambda *given: made.append(take(*given)) or made[-1])

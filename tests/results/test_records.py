@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
 from qa_arch.errors import RunError
+from qa_arch.results.comparison import comparison
 from qa_arch.results.openings import OPENINGS, Opening, append_opening, opened_note, read_openings
-from qa_arch.results.record import RECORD, find_records, read_questions, read_record, write_questions
+from qa_arch.results.record import (
+    RECORD,
+    find_runs,
+    parse_record,
+    read_questions,
+    read_record,
+    write_questions,
+    write_record,
+)
+from qa_arch.results.summary import summarise
+from qa_arch.types.records import Point
 
 OPENING = Opening(
     date="2026-01-02T03:04:05", commit="abcdef012", config_hash="9" * 64, run="r", data="d", fingerprint="f"
@@ -18,14 +30,14 @@ OPENING = Opening(
 
 def test_round_trip(make_record, tmp_path):
     record = make_record()
-    assert record.write(tmp_path) == tmp_path / RECORD
+    assert write_record(tmp_path, record) == tmp_path / RECORD
     assert read_record(tmp_path) == read_record(tmp_path / RECORD) == record
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"schema": 2}, "schema 2"),
+        ({"schema": 3}, "schema 3"),
         ({"colour": "red"}, "colour"),
         ({"status": "fine"}, "'fine'"),
     ],
@@ -44,13 +56,100 @@ def test_files_that_are_no_records(tmp_path, text):
         read_record(tmp_path)
 
 
-def test_find_records(make_record, tmp_path):
+COMMITTED = sorted(Path("experiments").glob("*/records/**/run.json"))
+
+
+def test_every_committed_record_of_schema_1_is_read_without_a_loss(tmp_path):
+    """Nothing of it is dropped or changed, and what is written of it in schema 2 reads back as the same."""
+    assert len(COMMITTED) > 100
+    for path in COMMITTED:
+        raw, record = json.loads(path.read_text()), read_record(path)
+        assert (raw["schema"], record.schema) == (1, 2)
+        for key in ("scores", "references"):
+            for split, points in raw[key].items():
+                for name, point in points.items():
+                    whole = point if point["protocol"] == "selection" else {"threshold": None} | point
+                    assert getattr(record, key)[split][name].flat() == whole
+        assert raw["margin"] == ({} if record.threshold is None else asdict(record.threshold))
+        for split, facts in raw["data"].items():
+            ours = asdict(record.data[split])
+            ours |= ours["extra"] | {"titles": list(ours["titles"])}
+            assert facts == {key: ours[key] for key in facts}
+        for old, epoch in zip(raw["epochs"], record.epochs, strict=True):
+            assert old == {key: epoch.metrics.get(key, getattr(epoch, key, None)) for key in old}
+        for key in ("batch", "device", "seconds", "parameters"):
+            names = {name: "global_size" if name == "global" else name for name in raw[key]}
+            assert raw[key] == {name: getattr(getattr(record, key), ours) for name, ours in names.items()}
+        write_record(tmp_path, record)
+        assert read_record(tmp_path) == record
+
+
+@pytest.mark.parametrize("schema", [1, 2])
+def test_a_damaged_record_is_refused_by_file_and_field_or_read(tmp_path, schema):
+    """Whatever stands in a place of the file, reading gives a record that can be shown, or one line."""
+    path = next(path for path in COMMITTED if path.match("demo/records/bert-*/run.json"))
+    whole = json.loads(path.read_text())
+    if schema == 2:
+        whole = json.loads(write_record(tmp_path, read_record(path)).read_text())
+    refused = []
+    for place in places(whole):
+        for value in (None, 3, True, "x", [], {}, [[]], {"x": {}}):
+            try:
+                record = parse_record(changed(whole, place, value), "a/run.json")
+            except RunError as error:
+                refused.append(str(error))
+            else:
+                if place[0] != "config":
+                    summarise(tmp_path, record)
+                    comparison([(tmp_path, record)])
+    assert len(refused) > 500
+    assert all(line.startswith("a/run.json: ") and "\n" not in line for line in refused)
+
+
+def places(value, prefix=()):
+    """The keys to every value in nested mappings and lists; of the settings the sections alone."""
+    inside = (
+        value.items() if isinstance(value, dict) else enumerate(value[:2]) if isinstance(value, list) else ()
+    )
+    for key, item in inside:
+        yield (*prefix, key)
+        if prefix != ("config",):
+            yield from places(item, (*prefix, key))
+
+
+def changed(value, place, new):
+    key, *rest = place
+    inner = changed(value[key], rest, new) if rest else new
+    if isinstance(value, dict):
+        return {**value, key: inner}
+    return [*value[:key], inner, *value[key + 1 :]]
+
+
+def test_a_point_is_printed_flat_and_asked_by_name():
+    metrics = {"exact_match": 50.0, "f1": 60.0}
+    point = Point.from_flat(metrics | {"protocol": "1.1", "metric_version": "1", "overlap": ["A"]})
+    assert (point.exact, point.f1, point.metric("HasAns_f1")) == (50.0, 60.0, None)
+    about = {"threshold": None, "protocol": "1.1", "metric_version": "1", "overlap": ["A"]}
+    assert point.flat() == metrics | about
+    assert "threshold" not in replace(point, protocol="selection").flat()
+
+
+def test_the_compared_point_is_the_calibrated_one(make_record):
+    record = make_record()
+    assert record.compared_point("dev") is record.point("dev", "calibrated")
+    one = make_record(protocol="1.1")
+    assert one.compared_point("dev") is one.point("dev", "never_null")
+    assert record.compared_point("calibration") is record.point("test", "oracle") is None
+    assert (record.fingerprint("dev"), record.fingerprint("test")) == ("d1", None)
+
+
+def test_find_runs(make_record, tmp_path):
     for name in ("b", "a/deep", "a"):
-        make_record(name).write(tmp_path / name)
-    found = find_records([tmp_path, tmp_path / "a"])
+        write_record(tmp_path / name, make_record(name))
+    found = find_runs([tmp_path, tmp_path / "a"])
     assert [record.model for _, record in found] == ["a/deep", "a", "b"]
     with pytest.raises(RunError, match="nowhere"):
-        find_records([tmp_path / "nowhere"])
+        find_runs([tmp_path / "nowhere"])
 
 
 def test_questions(tmp_path):

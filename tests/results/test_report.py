@@ -19,7 +19,7 @@ from qa_arch.errors import RunError
 from qa_arch.results.attention import ATTENTION, AttentionMap, read_attention, write_attention
 from qa_arch.results.facets import answer_type, facets, question_word
 from qa_arch.results.questions import load_questions
-from qa_arch.results.record import QUESTIONS, RECORD, find_records, read_questions, write_questions
+from qa_arch.results.record import QUESTIONS, RECORD, find_runs, read_questions, write_questions, write_record
 from qa_arch.results.report import pack, write_report
 from qa_arch.results.report.build import embed
 from qa_arch.types.text import Gold
@@ -42,7 +42,7 @@ def test_rows_come_back(make_run, question_set):
     odds = [0.004, -327.0, 5.5, float("inf"), float("-inf"), -0.5]
     rows = {"null_odds": odds, "start": [70_000, 0, 24, -1, 3, 5], "end": [70_010, 22, 33, -1, 4, 9]}
     folder = make_run("a", question_set(), rows={**rows, "f1": [0.4, 1, 0, 0, 1, 0.666]})
-    loaded = load_questions(*find_records([folder])[0])
+    loaded = load_questions(*find_runs([folder])[0])
     found = unpack_rows(zlib.decompress(base64.b64decode(pack.pack_run(loaded))))
     assert found["start"].tolist() == [70_000, 0, 24, 0, 3, 5]
     assert found["length"].tolist() == [10, 22, 9, 0, 1, 4]
@@ -72,7 +72,7 @@ def test_every_questions_mistake_comes_back(make_run, question_set, tmp_path):
     }
     folder = make_run("a", questions, rows=rows)
     value, packs = page_parts(
-        write_report(find_records([folder]), tmp_path / "r.html", questions=questions).path
+        write_report(find_runs([folder]), tmp_path / "r.html", questions=questions).path
     )
     codes = unpack_rows(packs["0-run0"])["mistake"].tolist()
     outcomes, places = [key for key, _ in value["outcomes"]], [None, *(key for key, _ in value["boundaries"])]
@@ -88,14 +88,14 @@ def test_every_questions_mistake_comes_back(make_run, question_set, tmp_path):
     assert counts["outcomes"]["wrong_span"] == 2
     assert (counts["overlapping"], counts["near_misses"]) == (1, 1)
     assert (counts["plausible"], counts["with_plausible"]) == (1, 2)
-    alone = page_parts(write_report(find_records([folder]), tmp_path / "r.html").path)
+    alone = page_parts(write_report(find_runs([folder]), tmp_path / "r.html").path)
     assert alone[0]["sets"][0]["errors"]["0"]["outcomes"] == counts["outcomes"]
     assert [c & 7 for c in unpack_rows(alone[1]["0-run0"])["mistake"]] == [c & 7 for c in codes]
 
 
 def test_the_page_holds_what_the_records_say(runs, tmp_path):
     folder, questions = runs
-    records = find_records([folder])
+    records = find_runs([folder])
     made = write_report(records, tmp_path / "r.html", questions=questions, baseline="bert")
     value, packs = page_parts(made.path)
     assert made.bytes == made.path.stat().st_size
@@ -128,7 +128,7 @@ def test_the_page_holds_what_the_records_say(runs, tmp_path):
 def test_the_same_run_again_is_left_out_and_named(runs, tmp_path):
     folder, _ = runs
     copy = shutil.copytree(folder / "bert-1", tmp_path / "copies" / "bert-1")
-    made = write_report(find_records([folder, copy]), tmp_path / "r.html")
+    made = write_report(find_runs([folder, copy]), tmp_path / "r.html")
     value, _ = page_parts(made.path)
     assert [run["name"] for run in value["runs"]] == ["bert-1", "bert-2", "proposed-1", "proposed-2"]
     assert made.problems == (f"{copy}: seed 1 of bert is {folder / 'bert-1'} again; left out",)
@@ -146,7 +146,7 @@ def test_the_same_run_again_is_left_out_and_named(runs, tmp_path):
 def test_the_strategy_is_what_the_run_used(make_run, question_set, tmp_path, strategy, devices, said):
     config = {"trainer": {"strategy": "auto", "devices": devices}}
     folder = make_run("a", question_set(), strategy=strategy, batch={"devices": devices}, config=config)
-    value, _ = page_parts(write_report(find_records([folder]), tmp_path / "r.html").path)
+    value, _ = page_parts(write_report(find_runs([folder]), tmp_path / "r.html").path)
     assert value["runs"][0]["strategy"] == said
 
 
@@ -158,7 +158,7 @@ def test_where_dev_stays_closed_the_questions_of_calibration_are_shown(make_run,
         (run / "sets" / "calibration").mkdir(parents=True)
         shutil.copy(run / QUESTIONS, run / "sets" / "calibration" / QUESTIONS)
     (closed / QUESTIONS).unlink()
-    written = write_report(find_records([closed, opened]), tmp_path / "r.html")
+    written = write_report(find_runs([closed, opened]), tmp_path / "r.html")
     value, packs = page_parts(written.path)
     assert [one["split"] for one in value["sets"]] == ["dev", "calibration"]
     assert sorted(name for name in packs if "run" in name) == ["0-run1", "1-run0"]
@@ -172,7 +172,7 @@ def test_old_rows_give_curves_that_stop_or_are_completed_by_texts(make_run, ques
     new = old.parent / "new"  # of equal seed and length of name: the same answers
     curves = {}
     for name, folder, texts in (("new", new, None), ("cut", old, None), ("full", old, questions)):
-        made = write_report(find_records([folder]), tmp_path / f"{name}.html", questions=texts)
+        made = write_report(find_runs([folder]), tmp_path / f"{name}.html", questions=texts)
         (one,) = page_parts(made.path)[0]["sets"]
         curves[name] = one["curves"]["0"]
         assert one["partial"] == (name == "cut")
@@ -191,7 +191,7 @@ def test_a_training_that_ran_away_is_reported_too(make_run, question_set, tmp_pa
         {"train_loss": 1.0},
     ]
     folder = make_run("a", question_set(), epochs=epochs, best_epoch=0)
-    value, _ = page_parts(write_report(find_records([folder]), tmp_path / "r.html").path)
+    value, _ = page_parts(write_report(find_runs([folder]), tmp_path / "r.html").path)
     found = [
         [epoch[key] for key in ("train_loss", "calibration_loss", "calibration_f1")]
         for epoch in value["runs"][0]["epochs"]
@@ -202,7 +202,7 @@ def test_a_training_that_ran_away_is_reported_too(make_run, question_set, tmp_pa
 def test_no_text_breaks_out(make_run, question_set, tmp_path):
     questions = question_set(extra=EVIL)
     folder = make_run("evil", questions, model=EVIL, error=EVIL)
-    made = write_report(find_records([folder]), tmp_path / "r.html", questions=questions, title=EVIL)
+    made = write_report(find_runs([folder]), tmp_path / "r.html", questions=questions, title=EVIL)
     page = made.path.read_text(encoding="utf-8")
     value, packs = page_parts(made.path)
     assert value["groups"][0]["label"] == EVIL
@@ -214,7 +214,7 @@ def test_no_text_breaks_out(make_run, question_set, tmp_path):
 
 
 def test_nothing_in_the_page_names_another_place(runs, tmp_path):
-    page = write_report(find_records([runs[0]]), tmp_path / "r.html").path.read_text(encoding="utf-8")
+    page = write_report(find_runs([runs[0]]), tmp_path / "r.html").path.read_text(encoding="utf-8")
     assert "default-src 'none'" in page
     assert not re.search(r"<(link|img|iframe|script)[^>]+(src|href)=", page)
     assert not re.search(r"https?://", page)  # plotly.js itself is packed
@@ -226,7 +226,7 @@ def test_above_the_limit_named_runs_and_the_best_come_first(runs, make_run, ques
     for name in ("bert-1", "bert-2", "proposed-1", "proposed-2"):
         model, seed = name.split("-")
         make_run(name, questions, model=model, seed=int(seed))
-    records = find_records([folder])
+    records = find_runs([folder])
     full = write_report(records, tmp_path / "full.html", questions=questions)
     assert full.left_out == ()
     row = len(pack.pack_run(load_questions(*records[0])))
@@ -253,15 +253,15 @@ def test_five_hundred_runs_of_a_whole_dev_set_stay_below_the_limit(make_run, que
     """Every run with answers and null odds of its own, which is what does not compress."""
     questions = question_set(again=1762)
     first = make_run("run-000", questions, seed=0)
-    record, rows = find_records([first])[0][1], read_questions(first)
+    record, rows = find_runs([first])[0][1], read_questions(first)
     for seed in range(1, 500):
         rng, folder = np.random.default_rng(seed), first.parent / f"run-{seed:03}"
         order = rng.permutation(len(questions))
         own = {key: [rows[key][i] for i in order] for key in ("exact", "f1", "abstained", "start", "end")}
-        replace(record, seed=seed, model=f"model-{seed % 10}").write(folder)
+        write_record(folder, replace(record, seed=seed, model=f"model-{seed % 10}"))
         write_questions(folder, rows | own | {"null_odds": rng.normal(0, 5, len(questions))})
     begun = time.perf_counter()
-    written = write_report(find_records([first.parent]), tmp_path / "r.html", questions=questions)
+    written = write_report(find_runs([first.parent]), tmp_path / "r.html", questions=questions)
     print(f"{written.bytes / 1e6:.1f} MB, {len(written.left_out)} of 500 left out,", end=" ")
     print(f"{time.perf_counter() - begun:.0f} s")
     assert written.path.stat().st_size == written.bytes < 30e6
@@ -273,26 +273,24 @@ def test_five_hundred_runs_of_a_whole_dev_set_stay_below_the_limit(make_run, que
 
 def test_runs_that_select_answers_are_left_out_and_told(runs, make_record, tmp_path):
     folder, _ = runs
-    make_record("qa_lstm_c", config={"model": {"task": "selection"}}).write(folder / "selecting")
-    value, _ = page_parts(write_report(find_records([folder]), tmp_path / "r.html").path)
+    write_record(folder / "selecting", make_record("qa_lstm_c", config={"model": {"task": "selection"}}))
+    value, _ = page_parts(write_report(find_runs([folder]), tmp_path / "r.html").path)
     assert [run["model"] for run in value["runs"]] == ["bert", "bert", "proposed", "proposed"]
     assert value["problems"] == ["1 runs select answers and have no spans to show; see qa-arch tables"]
     with pytest.raises(RunError, match=r"select answers .* qa-arch tables compares them"):
-        write_report(find_records([folder / "selecting"]), tmp_path / "none.html")
+        write_report(find_runs([folder / "selecting"]), tmp_path / "none.html")
 
 
 def test_sets_are_never_mixed(make_run, question_set, tmp_path):
     first, second = question_set(), question_set(again=2)
     make_run("a", first, seed=1)
     folder = make_run("b", second, seed=2).parent
-    value, packs = page_parts(
-        write_report(find_records([folder]), tmp_path / "r.html", questions=second).path
-    )
+    value, packs = page_parts(write_report(find_runs([folder]), tmp_path / "r.html", questions=second).path)
     assert [one["runs"] for one in value["sets"]] == [[0], [1]]
     assert [one["texts"] for one in value["sets"]] == [False, True]
     assert {name for name in packs if "texts" in name} == {"1-texts"}
     with pytest.raises(RunError, match="no run was scored on"):
-        write_report(find_records([folder]), tmp_path / "r.html", questions=question_set(again=3))
+        write_report(find_runs([folder]), tmp_path / "r.html", questions=question_set(again=3))
 
 
 @pytest.mark.parametrize(
@@ -331,7 +329,7 @@ def test_answer_types(text, kind):
 
 def test_facets_count_every_question_once(make_run, question_set):
     questions = question_set()
-    rows = load_questions(*find_records([make_run("a", questions)])[0])
+    rows = load_questions(*find_runs([make_run("a", questions)])[0])
     found = {facet.key: facet for facet in facets(rows, questions)}
     assert [f.key for f in facets(rows, None)] == ["answerable", "kind"]
     named = {key: [facet.names[level] for level in facet.level] for key, facet in found.items()}
@@ -368,7 +366,7 @@ def test_damaged_attention_is_named_and_left_out(runs, tmp_path, damage):
     (folder / "proposed-2" / ATTENTION).write_bytes(damage)
     with pytest.raises(RunError, match=ATTENTION):
         read_attention(folder / "proposed-2")
-    made = write_report(find_records([folder]), tmp_path / "r.html")
+    made = write_report(find_runs([folder]), tmp_path / "r.html")
     value, packs = page_parts(made.path)
     assert list(value["attention"]) == ["2"]
     assert any(ATTENTION in problem for problem in value["problems"])
@@ -381,7 +379,7 @@ def test_attention_of_other_questions_is_left_out_and_the_newest_maps_come_first
     monkeypatch.setattr("qa_arch.results.report.build.MAPS", 2)
     own = [attention_map(f"q{n}-0", n, questions.fingerprint) for n in (1, 2, 3)]
     write_attention(folder / "proposed-1", [*own, attention_map("q4-0")])
-    made = write_report(find_records([folder]), tmp_path / "r.html")
+    made = write_report(find_runs([folder]), tmp_path / "r.html")
     value, packs = page_parts(made.path)
     assert [one["id"] for one in value["attention"]["2"]] == ["q3-0", "q2-0"]
     first = np.frombuffer(packs["attention-2-0"], np.uint8).reshape(2, 5, 4) / 255
@@ -389,5 +387,5 @@ def test_attention_of_other_questions_is_left_out_and_the_newest_maps_come_first
     (told,) = (problem for problem in value["problems"] if ATTENTION in problem)
     assert "1 maps are of questions that the run was not scored on" in told
     assert "the newest 2 maps are shown, 1 are left out" in told
-    none = write_report(find_records([folder]), tmp_path / "t.html", limit=1)
+    none = write_report(find_runs([folder]), tmp_path / "t.html", limit=1)
     assert page_parts(none.path)[0]["attention"] == {}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from qa_arch.results.attention import AttentionMap, write_attention
-from qa_arch.results.record import find_records
+from qa_arch.results.record import find_runs
 from qa_arch.results.report import write_report
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'qa-arch[dev]'")
@@ -85,7 +85,7 @@ def report(make_run, question_set, tmp_path):
     asked = np.array([[0, 4], [5, 8]], np.int32)
     write_attention(folder, [AttentionMap("q1-0", questions.fingerprint, weights, context, asked)])
     (folder / "model").mkdir()
-    runs = find_records([folder.parent])
+    runs = find_runs([folder.parent])
     return write_report(runs, tmp_path / "r.html", questions=questions, baseline="bert").path, questions
 
 
@@ -171,7 +171,7 @@ def test_long_names_and_commands_are_whole_on_a_phone(make_run, question_set, tm
     """Names wrap and are not cut; an option stays with its hyphens."""
     name = "a_system_of_many_words_and_settings lr=0.0001"
     folder = make_run("published", question_set(), model=name, parameters={"blocks": {"match": 5}})
-    page = visit(write_report(find_records([folder]), tmp_path / "r.html").path, WIDTHS[0])
+    page = visit(write_report(find_runs([folder]), tmp_path / "r.html").path, WIDTHS[0])
     inside = page.locator("td.name").first.evaluate("(cell) => [cell.scrollWidth, cell.clientWidth]")
     assert inside[0] <= inside[1]
     words = page.locator(".command span").evaluate_all(
@@ -199,7 +199,7 @@ def test_another_set_shows_its_own_runs_and_questions(make_run, question_set, tm
     for seed in (1, 2):
         make_run(f"bert-{seed}", first, seed=seed)
     folder = make_run("proposed-1", second, model="proposed", seed=1)
-    page = visit(write_report(find_records([folder.parent]), tmp_path / "r.html", questions=first).path)
+    page = visit(write_report(find_runs([folder.parent]), tmp_path / "r.html", questions=first).path)
     until(page, "document.querySelector('#question-count').textContent === '18 of 18 questions'")
     page.focus("#question-list")
     for _ in range(9):  # a place that the other set has not
@@ -303,7 +303,7 @@ def test_the_theme_turns_and_figures_follow(report, visit):
 
 def test_one_run_without_texts_says_what_is_missing(make_run, question_set, tmp_path, visit):
     folder = make_run("only", question_set(), keep_spans=False)
-    page = visit(write_report(find_records([folder]), tmp_path / "r.html").path)
+    page = visit(write_report(find_runs([folder]), tmp_path / "r.html").path)
     page.wait_for_selector("#question-list .item")
     assert "--data FILE" in page.inner_text("#questions")
     assert "--data FILE" in page.inner_text("#breakdowns")
@@ -314,7 +314,7 @@ def test_one_run_without_texts_says_what_is_missing(make_run, question_set, tmp_
 def test_a_record_without_weights_is_to_be_trained_again(make_run, question_set, tmp_path, visit):
     matching = {"blocks": {"match": 5}, "total": 9}
     folder = make_run("published", question_set(), parameters=matching)
-    page = visit(write_report(find_records([folder]), tmp_path / "r.html").path)
+    page = visit(write_report(find_runs([folder]), tmp_path / "r.html").path)
     again = "runs/again/published"
     assert page.locator("#attention .command").all_inner_texts() == [
         f"qa-arch train --config-from {folder} --folder {again}",
@@ -322,6 +322,6 @@ def test_a_record_without_weights_is_to_be_trained_again(make_run, question_set,
     ]
     assert "came without weights" in page.inner_text("#attention")
     (folder / "model").mkdir()
-    page = visit(write_report(find_records([folder]), tmp_path / "r.html").path)
+    page = visit(write_report(find_runs([folder]), tmp_path / "r.html").path)
     (shown,) = page.locator("#attention .command").all_inner_texts()
     assert shown.startswith(f"qa-arch predict {folder} --data FILE")

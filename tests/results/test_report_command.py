@@ -11,7 +11,7 @@ from reports import page_parts
 
 from qa_arch.config.schema import SELECTING
 from qa_arch.data.squad import write
-from qa_arch.results.record import QUESTIONS, RECORD
+from qa_arch.results.record import QUESTIONS, RECORD, write_record
 
 COMMITTED = sorted((Path(__file__).parents[2] / "experiments").glob("*/records"))
 
@@ -37,7 +37,7 @@ def test_the_command_goes_on_without_what_it_cannot_use(runs, call, tmp_path, ma
     newer.parent.mkdir()
     newer.write_text('{"schema": 7}')
     (folder / "bert-1" / QUESTIONS).unlink()
-    make_record("late", None, status="oom", error="CUDA out of memory").write(folder / "late")
+    write_record(folder / "late", make_record("late", None, status="oom", error="CUDA out of memory"))
     data = tmp_path / "d.json"
     data.write_text(json.dumps(write(questions)))
     code, out, err = call(folder, "-o", tmp_path / "r.html", "--data", data)

@@ -12,7 +12,7 @@ from qa_arch.results.against import against_baseline
 from qa_arch.results.compare import FITTED, SPANS
 from qa_arch.results.groups import find_group, group_runs
 from qa_arch.results.questions import load_questions
-from qa_arch.results.record import find_records
+from qa_arch.results.record import find_runs, write_record
 from qa_arch.results.report import against, write_report
 
 
@@ -20,13 +20,13 @@ from qa_arch.results.report import against, write_report
 def page(tmp_path):
     """``page(folder, ...)`` -> the plain value of the report of all runs there."""
     return lambda folder, **given: page_parts(
-        write_report(find_records([folder]), tmp_path / "r.html", **given).path
+        write_report(find_runs([folder]), tmp_path / "r.html", **given).path
     )[0]
 
 
 def test_spans_are_what_compare_says_of_them(runs, page):
     folder, _ = runs
-    records = find_records([folder])
+    records = find_runs([folder])
     value = page(folder, baseline="bert")
     (one,) = value["sets"]
     assert value["spans"] == SPANS
@@ -47,7 +47,7 @@ def test_spans_are_what_compare_says_of_them(runs, page):
 def test_every_level_tells_the_spans_of_its_answerable_questions(runs, page):
     folder, questions = runs
     (one,) = page(folder, questions=questions)["sets"]
-    rows = load_questions(*find_records([folder])[0])
+    rows = load_questions(*find_runs([folder])[0])
     kinds = next(facet for facet in one["facets"] if facet["key"] == "kind")
     told = dict(zip(kinds["names"], kinds["runs"]["0"][2], strict=True))
     assert told["answerable"] == pytest.approx(100 * rows.span_f1[rows.answerable].mean(), abs=0.01)
@@ -82,15 +82,15 @@ def test_calibration_is_said_to_flatter(make_run, question_set, page):
     folder = make_run("a", question_set())
     (one,) = page(folder)["sets"]
     assert one["note"] is None
-    record = find_records([folder])[0][1]
+    record = find_runs([folder])[0][1]
     record.scores["calibration"] = record.scores.pop("dev")
     record.data["calibration"] = record.data.pop("dev")
-    record.write(folder)
+    write_record(folder, record)
     (one,) = page(folder)["sets"]
     assert one["note"] == FITTED
 
 
 def test_the_mean_is_one_of_answerable_questions_alone(make_run, question_set):
-    rows = load_questions(*find_records([make_run("a", question_set(again=2))])[0])
+    rows = load_questions(*find_runs([make_run("a", question_set(again=2))])[0])
     assert len(against.scores(rows, "spans")) == rows.answerable.sum() < len(rows)
     assert np.array_equal(against.scores(rows, "f1"), 100 * rows.f1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,21 +11,24 @@ from qa_arch.errors import ConfigError, RunError
 from qa_arch.results.comparison import SELECTION_COLUMNS, comparison
 from qa_arch.results.publish import publish
 from qa_arch.results.published import experiment_tables
+from qa_arch.results.record import parse_record, write_record
 from qa_arch.results.render import markdown
+from tests.results.conftest import flat_record
 
 
 @pytest.fixture
-def make_selection(make_record):
+def make_selection():
     def make(model="qa_lstm_a", accuracy=40.0, **changes):
-        point = {"accuracy": accuracy, "mrr": accuracy + 20, "questions": 50, "protocol": "selection"}
+        point = {"accuracy": accuracy, "mrr": accuracy + 20, "questions": 50}
+        point |= {"protocol": "selection", "metric_version": "selection-1"}
         about = {"name": "dev", "fingerprint": "s1", "protocol": "selection", "questions": 50}
         given = {
-            "scores": {"dev": {"ranked": point | {"metric_version": "selection-1"}}},
+            "scores": {"dev": {"ranked": point}},
             "data": {"train": {"fingerprint": "t"}, "dev": about | {"candidates": 4.25}},
             "references": {"dev": {"word-overlap": point | {"accuracy": 80.0}}},
             "margin": {},
         }
-        return replace(make_record(model), **(given | changes))
+        return parse_record(flat_record(model) | given | changes)
 
     return make
 
@@ -62,7 +64,7 @@ wanted:
 
 def test_figures_of_another_task_stand_beside_ours(make_selection, tmp_path):
     (tmp_path / "table.yaml").write_text(SPEC)
-    make_selection().write(tmp_path / "records" / "a")
+    write_record(tmp_path / "records" / "a", make_selection())
     (table,) = experiment_tables(tmp_path)
     rows = {row["model"]: (row.get("accuracy"), row.get("insuranceqa_test1")) for row in table.rows}
     assert rows == {
@@ -102,9 +104,9 @@ def test_the_folder_behind_a_prefix_is_not_published(make_selection, tmp_path, m
     monkeypatch.setenv("QA_ARCH_DATA", str(tmp_path / "data"))
     (tmp_path / "data").mkdir()
     source = f"{prefix}{tmp_path}/data/{rest}"
-    make_selection(config={"data": {"train": source}}).write(tmp_path / "run")
+    write_record(tmp_path / "run", make_selection(config={"data": {"train": source}}))
     said = json.loads((publish(tmp_path / "run", tmp_path / "out") / "run.json").read_text())
     assert said["config"]["data"]["train"] == f"{prefix}$QA_ARCH_DATA/{rest}"
-    make_selection(config={"data": {"train": f"{prefix}/elsewhere/{rest}"}}).write(tmp_path / "run")
+    write_record(tmp_path / "run", make_selection(config={"data": {"train": f"{prefix}/elsewhere/{rest}"}}))
     with pytest.raises(RunError, match="lies outside"):
         publish(tmp_path / "run", tmp_path / "out")

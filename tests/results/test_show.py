@@ -13,7 +13,7 @@ from qa_arch.data.squad import question_set as made_set
 from qa_arch.data.squad import write
 from qa_arch.results.errors import mistakes
 from qa_arch.results.questions import load_questions
-from qa_arch.results.record import QUESTIONS, find_records
+from qa_arch.results.record import QUESTIONS, find_runs, write_record
 from qa_arch.results.summary import sparkline, summarise
 from qa_arch.types.text import Gold
 
@@ -59,7 +59,9 @@ def test_json_holds_the_same(make_run, question_set, capsys):
 
 @pytest.mark.parametrize("status", ["oom", "failed", "killed", "running"])
 def test_runs_that_did_not_finish(make_record, tmp_path, capsys, status):
-    make_record(None, None, status=status, error="Traceback\n  at x\nMemoryError: too much").write(tmp_path)
+    write_record(
+        tmp_path, make_record(exact=None, status=status, error="Traceback\n  at x\nMemoryError: too much")
+    )
     code, out, _ = show(capsys, tmp_path)
     assert code == 0
     assert status in out
@@ -96,7 +98,7 @@ ROWS = {
 
 
 def rows_of(folder):
-    ((path, record),) = find_records([folder])
+    ((path, record),) = find_runs([folder])
     return load_questions(path, record)
 
 

@@ -14,6 +14,7 @@ import yaml
 
 from qa_arch.cli.main import main
 from qa_arch.results.openings import Opening, append_opening
+from qa_arch.results.record import write_record
 
 OPENING = Opening(
     date="2026-01-02", commit="a" * 40, config_hash="b" * 64, run="bert", data="x", fingerprint="d1"
@@ -37,9 +38,9 @@ def here(tmp_path, monkeypatch):
 def experiment(here, make_record):
     """An experiment as it is committed: table.yaml and records, and one opening of its dev set."""
     folder = here / "experiments" / "trial"
-    make_record("bert", 60.0).write(folder / "records" / "v2" / "bert")
-    make_record("proposed", 65.0).write(folder / "records" / "v2" / "proposed")
-    make_record("bert", 70.0, protocol="1.1", data="one").write(folder / "records" / "v1" / "bert")
+    write_record(folder / "records" / "v2" / "bert", make_record("bert", 60.0))
+    write_record(folder / "records" / "v2" / "proposed", make_record("proposed", 65.0))
+    write_record(folder / "records" / "v1" / "bert", make_record("bert", 70.0, protocol="1.1", data="one"))
     published = {"model": "Elsewhere", "exact": 80, "f1": 83.5, "note": "all of dev"}
     two = {
         "title": "Two",
@@ -63,8 +64,8 @@ def write(folder, value):
 
 
 def test_formats(here, make_record, capsys):
-    make_record("bert").write(here / "runs" / "trial" / "bert")
-    make_record("proposed", 65.0).write(here / "runs" / "trial" / "proposed")
+    write_record(here / "runs" / "trial" / "bert", make_record("bert"))
+    write_record(here / "runs" / "trial" / "proposed", make_record("proposed", 65.0))
     append_opening(here / "experiments" / "trial", OPENING)
     pages = {}
     for form in ("text", "markdown", "json", "csv"):
@@ -81,8 +82,8 @@ def test_formats(here, make_record, capsys):
 
 
 def test_different_sets_get_their_own_tables(here, make_record, capsys):
-    make_record().write(here / "runs" / "a")
-    make_record(data="d2").write(here / "runs" / "b")
+    write_record(here / "runs" / "a", make_record())
+    write_record(here / "runs" / "b", make_record(data="d2"))
     assert main(["tables", "--format", "json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 2
 
@@ -104,7 +105,7 @@ def test_an_experiment_without_records_is_passed_over(experiment, capsys, caplog
 
 
 def test_an_experiment_is_printed_as_its_spec_says_beside_runs(experiment, here, make_record, capsys):
-    make_record("bert").write(here / "runs" / "trial" / "a")
+    write_record(here / "runs" / "trial" / "a", make_record("bert"))
     assert main(["tables", "experiments/trial", "runs", "--format", "json"]) == 0
     two, one, ours = json.loads(capsys.readouterr().out)
     assert [two["title"], one["title"], ours["title"]] == ["Two", "One", "trial: dev"]
@@ -119,7 +120,7 @@ def test_an_experiment_is_printed_as_its_spec_says_beside_runs(experiment, here,
 
 def test_seeds_of_a_system_stand_together_and_are_told_apart(here, make_record, capsys):
     for place, lr, seed in (("a", 1e-4, 2), ("b", 2e-4, 1), ("c", 1e-4, 3)):
-        make_record("bert", seed=seed, config={"optim": {"lr": lr}}).write(here / "runs" / place)
+        write_record(here / "runs" / place, make_record("bert", seed=seed, config={"optim": {"lr": lr}}))
     assert main(["tables", "--format", "json"]) == 0
     (table,) = json.loads(capsys.readouterr().out)
     assert [(row["model"], row["seed"]) for row in table["rows"] if row.get("seed")] == [
@@ -132,7 +133,7 @@ def test_seeds_of_a_system_stand_together_and_are_told_apart(here, make_record, 
 
 
 def test_only_openings_of_the_same_set_stand_below_a_table(here, make_record, capsys):
-    make_record(data="d2").write(here / "runs" / "a")
+    write_record(here / "runs" / "a", make_record(data="d2"))
     append_opening(here / "experiments" / "trial", OPENING)
     assert main(["tables"]) == 0
     assert "opened" not in capsys.readouterr().out

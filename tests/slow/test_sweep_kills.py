@@ -90,8 +90,8 @@ class Sweep:
         for path in sorted(self.folder.glob("*/run.json")):
             record = read_record(path.parent)
             weights = hashlib.sha256((path.parent / "model" / "model.safetensors").read_bytes()).hexdigest()
-            curve = [(epoch["step"], epoch["train_loss"], epoch["calibration_f1"]) for epoch in record.epochs]
-            outcome = (record.status, record.scores, record.margin, record.best_epoch, curve)
+            curve = [(epoch.step, epoch.train_loss, epoch.value("calibration_f1")) for epoch in record.epochs]
+            outcome = (record.status, record.scores, record.threshold, record.best_epoch, curve)
             found[path.parent.name] = (record.config_hash, outcome, weights)
         return found
 

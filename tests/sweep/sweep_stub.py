@@ -19,8 +19,9 @@ from pathlib import Path
 import yaml
 
 from qa_arch.config.schema import validate
-from qa_arch.results.record import RunRecord
+from qa_arch.results.record import write_record
 from qa_arch.system import lifeline, lock
+from qa_arch.types.records import Point, RunRecord
 
 FIXED = ["model=bert", "debug=fast"]
 LASTS = "import sys, time; from qa_arch.system.lifeline import tie; tie(); time.sleep(99)"
@@ -62,7 +63,7 @@ def point(folder: Path, plan: Path) -> int:
         if does == "nothing":
             print("qa-arch: something\nqa-arch: no such thing", file=sys.stderr)
             return 6
-        record.write(folder)
+        write_record(folder, record)
         if does == "stubborn":
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         if does in ("waits", "stubborn"):
@@ -76,10 +77,11 @@ def point(folder: Path, plan: Path) -> int:
         time.sleep(float(does) if does.replace(".", "").isdigit() else 0)
         log_event(plan, "end", folder)
         if does in ("failed", "oom"):
-            replace(record, status=does, error="ValueError: no").write(folder)
+            write_record(folder, replace(record, status=does, error="ValueError: no"))
             return int(does == "failed")
-        scores = {"calibration": {"calibrated": {"f1": 50.0 + config.seed}}}
-        replace(record, status="ok", scores=scores).write(folder)
+        point = Point(protocol="2.0", metric_version="1", metrics={"f1": 50.0 + config.seed})
+        scores = {"calibration": {"calibrated": point}}
+        write_record(folder, replace(record, status="ok", scores=scores))
     return 0
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from qa_arch.cli.main import main
 from qa_arch.errors import ConfigError
-from qa_arch.results.record import RunRecord
 from qa_arch.sweep.runner import PointError
 from qa_arch.sweep.search import Between, Choice, search
 from qa_arch.sweep.state import MANIFEST, STUDY, read_manifest, value_of
+from qa_arch.types.records import Point, RunRecord
 
 optuna = pytest.importorskip("optuna")
 SPACE = {"optim.lr": Between(1e-5, 1e-3, log=True), "model.dropout": Choice(("0.0", "0.3"))}
@@ -143,7 +143,13 @@ def test_what_a_search_is_told_of_a_run(scores, value):
     """By the kind of its questions: with a null, SQuAD 1.1's, answer selection; none without calibration."""
     about = {"status": "ok", "name": "n", "model": "m", "seed": 1, "config": {}, "config_hash": "-"}
     splits = {"dev": {"calibrated": {"f1": 99.0}}} | ({"calibration": scores} if scores else {})
-    assert value_of(RunRecord(**about, scores=splits)) == value
+    points = {
+        split: {
+            name: Point(protocol="2.0", metric_version="1", metrics=metrics) for name, metrics in made.items()
+        }
+        for split, made in splits.items()
+    }
+    assert value_of(RunRecord(**about, scores=points)) == value
 
 
 def test_a_dry_search_writes_nothing(tmp_path):

@@ -13,6 +13,7 @@ import pytest
 from qa_arch.config.launched import Launched, launched
 from qa_arch.errors import ConfigError
 from qa_arch.results.record import read_record
+from qa_arch.types.records import BatchSizes
 
 TWO = ("trainer.batch_size=2", "trainer.accumulate=2", "encoder.hidden_dropout=0.1")
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1")
@@ -98,7 +99,7 @@ def test_torchrun_and_multiprocessing_give_what_the_runs_own_ranks_give(run_trai
     assert torchrun(command) == [0, 0]
     record = read_record(folder)
     assert record.status == "ok"
-    assert record.batch == own.record.batch == {"micro": 2, "accumulate": 2, "devices": 2, "global": 8}
+    assert record.batch == own.record.batch == BatchSizes(micro=2, accumulate=2, devices=2, global_size=8)
     assert record.config["trainer"]["devices"] == 2
     assert (folder / "model" / "model.safetensors").read_bytes() == own.weights
     assert record.scores == own.record.scores

@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from qa_arch.results.record import RunRecord, read_record
+from qa_arch.results.record import read_record, write_record
 from qa_arch.training.lost_ranks import OUT_OF_MEMORY
+from qa_arch.types.records import RunRecord
 
 PROGRAM = """
 import subprocess, sys, time
@@ -36,7 +37,9 @@ KILLED = "import os; os.kill(os.getpid(), 9)"
 )
 def test_a_rank_is_lost(tmp_path, ends, sleep, code, status, error):
     config = {"trainer": {}}
-    RunRecord(status="running", name="n", model="m", seed=1, config=config, config_hash="-").write(tmp_path)
+    write_record(
+        tmp_path, RunRecord(status="running", name="n", model="m", seed=1, config=config, config_hash="-")
+    )
     command = [sys.executable, "-c", PROGRAM, ends, str(tmp_path), sleep]
     assert subprocess.run(command, timeout=90, stderr=subprocess.DEVNULL).returncode == code
     record = read_record(tmp_path)

@@ -24,6 +24,7 @@ from qa_arch.tasks.span import TASK
 from qa_arch.training import ranks
 from qa_arch.training.lost_ranks import OUT_OF_MEMORY
 from qa_arch.training.module import TrainingModule
+from qa_arch.types.records import BatchSizes
 from qa_arch.types.tensors import SpanLogits
 
 PROGRAM = Path(__file__).parents[1] / "ranks.py"
@@ -102,12 +103,12 @@ def test_two_devices_take_the_steps_of_one(run_training, monkeypatch):
     both = run_training(*plain, "trainer.batch_size=2", "trainer.devices=2", name="two").record
     assert dict(os.environ) == before
     assert both.status == "ok"
-    assert both.batch == {"micro": 2, "accumulate": 2, "devices": 2, "global": 8}
+    assert both.batch == BatchSizes(micro=2, accumulate=2, devices=2, global_size=8)
     for one, two in zip(alone.epochs, both.epochs, strict=True):
-        assert (one["step"], one["windows"], one["lr"]) == (two["step"], two["windows"], two["lr"])
-        assert one["train_loss"] == pytest.approx(two["train_loss"], rel=1e-6)
-        assert one["calibration_loss"] == pytest.approx(two["calibration_loss"], rel=1e-6)
-        assert one["calibration_f1"] == pytest.approx(two["calibration_f1"], abs=1e-6)
+        assert (one.step, one.windows, one.lr) == (two.step, two.windows, two.lr)
+        assert one.train_loss == pytest.approx(two.train_loss, rel=1e-6)
+        assert one.value("calibration_loss") == pytest.approx(two.value("calibration_loss"), rel=1e-6)
+        assert one.value("calibration_f1") == pytest.approx(two.value("calibration_f1"), abs=1e-6)
     assert len(gradients) == 12
     for one, two in zip(gradients[:6], gradients[6:], strict=True):
         torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-6)

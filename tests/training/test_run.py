@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 import torch
@@ -18,6 +18,7 @@ from qa_arch.tasks import span
 from qa_arch.tasks.span import TASK, SpanTask
 from qa_arch.tasks.span_scores import abstention_warning
 from qa_arch.training.module import TrainingModule
+from qa_arch.types.records import BatchSizes
 from qa_arch.types.text import Answer, Candidate
 
 
@@ -44,26 +45,24 @@ def test_a_finished_run_tells_everything(run_training):
     assert record.status == "ok"
     assert record.error is None
     assert set(record.data) == {"train", "calibration", "dev"}
-    assert record.data["train"]["questions"] == 21
-    assert record.data["train"]["titles"]
-    assert record.data["dev"]["titles"] == []
-    assert record.batch == {"micro": 4, "accumulate": 1, "devices": 1, "global": 4}
-    assert record.margin["fitted_on"] == "calibration"
-    assert record.margin["value"] == record.scores["calibration"]["oracle"]["threshold"]
+    assert record.data["train"].questions == 21
+    assert record.data["train"].titles
+    assert record.data["dev"].titles == ()
+    assert record.batch == BatchSizes(micro=4, accumulate=1, devices=1, global_size=4)
+    assert record.threshold.fitted_on == "calibration"
+    assert record.threshold.value == record.scores["calibration"]["oracle"].threshold
     assert set(record.scores["dev"]) == {"margin_0", "calibrated", "oracle", "never_null"}
-    assert record.scores["dev"]["calibrated"]["threshold"] == record.margin["value"]
+    assert record.scores["dev"]["calibrated"].threshold == record.threshold.value
     assert set(record.references["dev"]) == {"always-no-answer", "random-span", "word-overlap"}
     assert len(record.epochs) == 2
-    assert {"prepare", "fit", "fit_with_validation", "predict"} == record.seconds.keys()
-    validation = sum(epoch["validation_seconds"] for epoch in record.epochs)
-    assert record.seconds["fit_with_validation"] == pytest.approx(
-        record.seconds["fit"] + validation, abs=0.01
-    )
+    assert all(seconds is not None for seconds in asdict(record.seconds).values())
+    validation = sum(epoch.validation_seconds for epoch in record.epochs)
+    assert record.seconds.fit_with_validation == pytest.approx(record.seconds.fit + validation, abs=0.01)
     assert validation > 0
     for split in ("dev", "calibration"):
         rows = load_questions(done.folder, record, split)
-        assert len(rows) == record.data[split]["questions"]
-        assert 100 * rows.f1.mean() == pytest.approx(record.scores[split]["calibrated"]["f1"])
+        assert len(rows) == record.data[split].questions
+        assert 100 * rows.f1.mean() == pytest.approx(record.scores[split]["calibrated"].f1)
     assert not (done.folder / "traceback.txt").exists()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from dataclasses import replace
 
 import pytest
 from safetensors.torch import load_file
@@ -47,7 +48,7 @@ def run(few_questions, tmp_path):
 def told(record) -> tuple:
     """What a record says, less the clock."""
     clocks = ("train_seconds", "validation_seconds", "windows_per_second")
-    epochs = [{k: v for k, v in epoch.items() if k not in clocks} for epoch in record.epochs]
+    epochs = [replace(epoch, **dict.fromkeys(clocks)) for epoch in record.epochs]
     return epochs, record.best_epoch, record.scores, record.config_hash
 
 
@@ -81,15 +82,15 @@ def test_the_epoch_with_the_highest_mrr_is_kept(run, monkeypatch):
     monkeypatch.setattr(selecting, "selection_scores", arranged)
     record, _ = run("run", "trainer.epochs=3", "trainer.select=loss")
     assert record.best_epoch == 1
-    assert [epoch["calibration_accuracy"] for epoch in record.epochs] == [10.0, 30.0, 50.0]
+    assert [epoch.value("calibration_accuracy") for epoch in record.epochs] == [10.0, 30.0, 50.0]
 
 
 def test_pairs_are_counted_and_the_loss_is_at_most_its_bound(run):
     record, _ = run("run", "selection.margin=0.3")
-    pairs = record.epochs[0]["windows"]
-    assert pairs == record.data["train"]["questions"] > 5
-    assert all(0 < epoch["train_loss"] < 0.3 + 2 for epoch in record.epochs)
-    assert all(math.isfinite(epoch["calibration_mrr"]) for epoch in record.epochs)
+    pairs = record.epochs[0].windows
+    assert pairs == record.data["train"].questions > 5
+    assert all(0 < epoch.train_loss < 0.3 + 2 for epoch in record.epochs)
+    assert all(math.isfinite(epoch.value("calibration_mrr")) for epoch in record.epochs)
 
 
 def test_sets_that_share_an_article_are_refused(few_questions):
@@ -132,7 +133,7 @@ def test_classes_of_questions_are_read_in_training_and_by_the_saved_run(run, cla
     config = validate(record.config)
     plain = [f"data.{split}={getattr(config.data, split)}" for split in ("train", "calibration", "dev")]
     dev = TASK.load_splits(validate(compose([*SMALL, *plain])).data)["dev"]
-    assert dev.fingerprint == record.data["dev"]["fingerprint"]
+    assert dev.fingerprint == record.data["dev"].fingerprint
     said = json.loads((tmp_path / "typed" / "selections.json").read_text())
     read = predictor.read(dev)
     for row, question in enumerate(dev.questions):

@@ -16,10 +16,10 @@ from qa_arch.config.schema import reads_passages
 from qa_arch.errors import RunError, UnavailableError
 from qa_arch.results.attention import ATTENTION, AttentionMap, read_attention
 from qa_arch.results.compare import SPANS
-from qa_arch.results.comparison import Runs
 from qa_arch.results.errors import BOUNDARIES, NAMES
 from qa_arch.results.groups import group_runs, repeated
 from qa_arch.results.provenance import now, versions
+from qa_arch.results.record import Runs
 from qa_arch.results.report import pack
 from qa_arch.results.report.collect import Collected, ScoredSet, collect
 from qa_arch.types.text import QuestionSet
@@ -195,7 +195,7 @@ def _attention(
         except RunError as error:
             problems.append(str(error))
             continue
-        known = {about.get("fingerprint") for about in record.data.values()}
+        known = {facts.fingerprint for facts in record.data.values()}
         maps: list[dict[str, Any]] = []
         for one in reversed([one for one in found if one.fingerprint in known][-MAPS:]):
             scaled = (one.weights.astype("float32") * 255).round().clip(0, 255).astype("uint8")

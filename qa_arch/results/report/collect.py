@@ -9,15 +9,28 @@ from typing import Any
 
 from qa_arch.errors import RunError
 from qa_arch.results.compare import FITTED
-from qa_arch.results.comparison import Measure, Runs, measure_of
 from qa_arch.results.errors import Mistakes, mistakes
 from qa_arch.results.facets import Facet, facets
 from qa_arch.results.groups import Group, differing, group_runs
-from qa_arch.results.questions import CALIBRATION, Questions, load_questions, questions_folder
-from qa_arch.results.record import MODEL, QUESTIONS, RunRecord
+from qa_arch.results.questions import Questions, load_questions, questions_folder
+from qa_arch.results.record import MODEL, QUESTIONS, Runs
 from qa_arch.results.report.against import MEASURES, SPANS, find_baselines, scores, significance
 from qa_arch.results.report.curves import by_level, curves, with_spans
 from qa_arch.results.summary import finite
+from qa_arch.types.records import (
+    CALIBRATED,
+    CALIBRATION,
+    GIVEN,
+    MARGIN_0,
+    NEVER_NULL,
+    ORACLE,
+    TRAIN,
+    Measure,
+    Point,
+    Points,
+    RunRecord,
+    SplitFacts,
+)
 from qa_arch.types.text import QuestionSet
 
 FIGURES = (
@@ -31,7 +44,7 @@ FIGURES = (
     "answerable_precision",
     "answerable_recall",
 )
-POINTS = ("calibrated", "never_null", "margin_0", "oracle", "given")
+POINTS = (CALIBRATED, NEVER_NULL, MARGIN_0, ORACLE, GIVEN)
 EPOCH = ("train_loss", "calibration_loss", *(f"calibration_{name}" for name in ("exact", "f1", "spans_f1")))
 
 
@@ -41,7 +54,7 @@ class ScoredSet:
 
     split: str
     measure: Measure
-    about: Mapping[str, Any]
+    about: SplitFacts
     runs: list[int] = field(default_factory=list)
     rows: dict[int, Questions] = field(default_factory=dict)
     mistakes: dict[int, Mistakes] = field(default_factory=dict)
@@ -55,7 +68,7 @@ class ScoredSet:
     @property
     def title(self) -> str:
         """What its data is called, and the split where that says more."""
-        return ", ".join(dict.fromkeys((self.about.get("name", self.split), self.split)))
+        return ", ".join(dict.fromkeys((self.about.name or self.split, self.split)))
 
 
 @dataclass
@@ -115,10 +128,10 @@ def _sets(
     found: dict[tuple[str, Measure], ScoredSet] = {}
     for number, (folder, record) in enumerate(runs):
         for split in record.scores:
-            measure = measure_of(record, split)
+            measure = record.measure(split)
             if measure is None:
                 continue
-            one = found.setdefault((split, measure), ScoredSet(split, measure, record.data.get(split, {})))
+            one = found.setdefault((split, measure), ScoredSet(split, measure, record.facts(split)))
             one.runs.append(number)
             if split == CALIBRATION and not _stands_alone(folder, record):
                 continue
@@ -154,8 +167,6 @@ def _align(one: ScoredSet, problems: list[str]) -> None:
 
 
 def _run(folder: Path, record: RunRecord, group: int) -> dict[str, Any]:
-    config = record.config
-    trainer, batch = config.get("trainer", {}), record.batch
     scores = {split: _points(points) for split, points in record.scores.items()}
     return {
         "name": folder.resolve().name,
@@ -169,21 +180,21 @@ def _run(folder: Path, record: RunRecord, group: int) -> dict[str, Any]:
         "created": record.created,
         "commit": record.commit and record.commit[:10] + ("+" if record.dirty else ""),
         "config": record.config_hash[:10],
-        "device": f"{record.device.get('kind', '?')}, {record.device.get('name', '?')}",
+        "device": f"{record.device.kind or '?'}, {record.device.name or '?'}",
         "strategy": _strategy(record),
-        "precision": trainer.get("precision"),
-        "batch": batch.get("global"),
-        "train": record.data.get("train", {}).get("questions"),
-        "parameters": record.parameters.get("total"),
-        "fit": record.seconds.get("fit"),
-        "predict": record.seconds.get("predict"),
+        "precision": record.setting("trainer", "precision"),
+        "batch": record.batch.global_size,
+        "train": record.facts(TRAIN).questions,
+        "parameters": record.parameters.total,
+        "fit": record.seconds.fit,
+        "predict": record.seconds.predict,
         "memory": record.peak_memory_mb,
         "rate": record.examples_per_second,
-        "margin": record.margin.get("value"),
+        "margin": record.threshold.value if record.threshold else None,
         "weights": (folder / MODEL).is_dir(),
-        "matching": "match" in record.parameters.get("blocks", {}),
-        "fitted_on": record.margin.get("fitted_on"),
-        "epochs": [{key: finite(epoch.get(key)) for key in EPOCH} for epoch in record.epochs],
+        "matching": "match" in record.parameters.blocks,
+        "fitted_on": record.threshold.fitted_on if record.threshold else None,
+        "epochs": [{key: finite(epoch.value(key)) for key in EPOCH} for epoch in record.epochs],
         "best": record.best_epoch,
         "scores": scores,
     }
@@ -191,14 +202,14 @@ def _run(folder: Path, record: RunRecord, group: int) -> dict[str, Any]:
 
 def _strategy(record: RunRecord) -> str:
     """How training was spread: the device alone, or how many and by what."""
-    devices = record.batch.get("devices", 1)
-    named = record.strategy or record.config.get("trainer", {}).get("strategy")
+    devices = record.batch.devices or 1
+    named = record.strategy or record.setting("trainer", "strategy")
     if named and named not in ("auto", "single"):
         return f"{named} × {devices}"
     return "single device" if devices == 1 else f"{devices} devices"
 
 
-def _points(points: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def _points(points: Points) -> dict[str, dict[str, Any]]:
     kept = {}
     for name in POINTS:
         if name in points:
@@ -206,9 +217,9 @@ def _points(points: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]
     return kept
 
 
-def _figures(point: Mapping[str, Any]) -> dict[str, Any]:
-    named = {**point, "exact": point.get("exact", point.get("exact_match"))}
-    return {key: named[key] for key in FIGURES if named.get(key) is not None}
+def _figures(point: Point) -> dict[str, Any]:
+    figures = {key: point.threshold if key == "threshold" else point.metric(key) for key in FIGURES}
+    return {key: value for key, value in figures.items() if value is not None}
 
 
 def _group(group: Group, groups: Sequence[Group]) -> dict[str, Any]:
@@ -228,19 +239,19 @@ def _set(
     by_group: dict[int, list[Questions]] = {}
     for number, rows in one.rows.items():
         by_group.setdefault(order[id(runs[number][1])], []).append(rows)
-    measures = [name for name in MEASURES if name != SPANS or one.about.get("unanswerable")]
+    measures = [name for name in MEASURES if name != SPANS or one.about.unanswerable]
     drawn = {str(number): curves(rows) for number, rows in one.rows.items()}
     return {
         "key": one.key,
         "split": one.split,
-        "name": one.about.get("name", one.split),
+        "name": one.about.name or one.split,
         "protocol": one.measure.protocol,
         "metric": one.measure.metric_version,
         "fingerprint": one.measure.fingerprint[:12],
-        "questions": one.about.get("questions"),
-        "unanswerable": one.about.get("unanswerable"),
+        "questions": one.about.questions,
+        "unanswerable": one.about.unanswerable,
         "runs": one.runs,
-        "point": "calibrated" if one.measure.protocol == "2.0" else "never_null",
+        "point": CALIBRATED if one.measure.protocol == "2.0" else NEVER_NULL,
         "references": _references(one, runs),
         "curves": drawn,
         "errors": {str(number): found.figures for number, found in one.mistakes.items()},

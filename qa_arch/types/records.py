@@ -1,0 +1,285 @@
+"""What ``run.json`` says, as a tree of frozen records: what a run was and what came out of it.
+
+``results.record`` reads and writes the file. A run is scored on sets of questions, called splits (``dev``,
+``calibration``, or the name of another set), and on each of them at one or several operating points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, TypeVar
+
+SCHEMA = 2
+SELECTION = "selection"
+"""The protocol of answer selection and of classification: candidates are ranked."""
+DEV, CALIBRATION, TRAIN = "dev", "calibration", "train"
+
+MARGIN_0 = "margin_0"
+"""Null threshold 0."""
+CALIBRATED = "calibrated"
+"""The null threshold that was fitted on the calibration split."""
+GIVEN = "given"
+"""The null threshold that ``qa-arch evaluate --margin`` named."""
+NEVER_NULL = "never_null"
+""""No answer" is never given: what the spans alone are worth, and all that SQuAD 1.1 asks."""
+ORACLE = "oracle"
+"""The null threshold that fits the scored set best: a bound, no result."""
+RANKED = "ranked"
+"""Candidates are ranked, there is no threshold."""
+COMPARED = (CALIBRATED, NEVER_NULL, RANKED)
+"""The operating point that runs are compared at: the first of these that a split was scored at."""
+
+Status = Literal["running", "ok", "oom", "failed", "killed"]
+Number = int | float
+T = TypeVar("T", bound="_Open")
+
+
+class _Open:
+    """A record with known fields, and a mapping that takes whatever else a task has to say."""
+
+    __slots__ = ()
+    OPEN = "metrics"
+
+    @classmethod
+    def nest(cls, flat: Mapping[str, Any]) -> dict[str, Any]:
+        """``flat`` with everything that is no field moved into the open mapping."""
+        known = {f.name for f in fields(cls)} - {cls.OPEN}  # type: ignore[arg-type]
+        own = {key: value for key, value in flat.items() if key in known}
+        return {**own, cls.OPEN: {key: value for key, value in flat.items() if key not in known}}
+
+    @classmethod
+    def from_flat(cls: type[T], flat: Mapping[str, Any]) -> T:
+        """The record of a flat mapping, as metrics and callbacks make them."""
+        return cls(**{key: _frozen(value) for key, value in cls.nest(flat).items()})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitFacts(_Open):
+    """What a record says of one split; what a task does not have is None."""
+
+    OPEN = "extra"
+
+    name: str | None = None
+    fingerprint: str | None = None
+    """SHA-256 over the content of the questions."""
+    protocol: str | None = None
+    questions: int | None = None
+    unanswerable: int | None = None
+    titles: tuple[str, ...] = ()
+    """Articles, by which a set that is scored later is known to have been trained on."""
+    windows: int | None = None
+    truncated_questions: int | None = None
+    """Questions longer than the encoder is given."""
+    lost_answers: int | None = None
+    """Gold answers that no window holds."""
+    skipped: int | None = None
+    """Faulty records that were left out."""
+    candidates: float | None = None
+    """Of answer selection: candidates of a question, on average."""
+    answers: int | None = None
+    left_out: int | None = None
+    """Of answer selection: questions with nothing to select."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Facts that only one kind of run has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point(_Open):
+    """The scores of one split at one operating point; rates in percent."""
+
+    threshold: float | None = None
+    """Null odds above it made the answer "no answer"; None where no threshold applies."""
+    protocol: str
+    metric_version: str
+    overlap: tuple[str, ...] = ()
+    """Articles that the split shares with the run's training data."""
+    metrics: Mapping[str, Number | None]
+    """By the keys of the official evaluation (``HasAns_f1``), then ours."""
+
+    def metric(self, key: str) -> Number | None:
+        """A score by its official key, None where the point has none; ``exact`` serves both protocols."""
+        value = self.metrics.get(key)
+        return self.metrics.get("exact_match") if value is None and key == "exact" else value
+
+    @property
+    def exact(self) -> Number | None:
+        """Exact match, which SQuAD 1.1 calls ``exact_match``."""
+        return self.metric("exact")
+
+    @property
+    def f1(self) -> Number | None:
+        return self.metric("f1")
+
+    @property
+    def accuracy(self) -> Number | None:
+        """Top-1 accuracy of answer selection and classification."""
+        return self.metric("accuracy")
+
+    def flat(self) -> dict[str, Any]:
+        """Metrics and everything else beside each other, as commands print a point."""
+        about: dict[str, Any] = {} if self.protocol == SELECTION else {"threshold": self.threshold}
+        about |= {"protocol": self.protocol, "metric_version": self.metric_version}
+        return {**self.metrics, **about, **({"overlap": list(self.overlap)} if self.overlap else {})}
+
+
+Points = Mapping[str, Point]
+"""By the name of the operating point, or of the heuristic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Epoch(_Open):
+    """One epoch of training; seconds are those of training and of validation, apart."""
+
+    epoch: int | None = None
+    """From 0."""
+    step: int | None = None
+    """Optimizer steps so far."""
+    train_loss: float | None = None
+    train_seconds: float | None = None
+    validation_seconds: float | None = None
+    windows: int | None = None
+    windows_per_second: float | None = None
+    lr: float | None = None
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    """Scores of the calibration split, ``calibration_loss`` among them."""
+
+    def value(self, key: str) -> Number | None:
+        """A field or a metric by its name; None where the epoch has no such number."""
+        value = self.metrics.get(key, getattr(self, key, None))
+        return value if isinstance(value, int | float) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    kind: str | None = None
+    """``cpu`` or ``cuda``."""
+    name: str | None = None
+    cores: int | None = None
+    threads: int | None = None
+    memory_gb: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSizes:
+    """Windows (questions, pairs) of a micro batch, and what they are multiplied by for an optimizer step.
+
+    Under a token budget ``tokens`` is that of a micro batch, and ``micro`` and ``global_size``, which vary,
+    are None.
+    """
+
+    micro: int | None = None
+    accumulate: int | None = None
+    devices: int | None = None
+    global_size: int | None = None
+    """The product of the three."""
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameters:
+    total: int | None = None
+    trainable: int | None = None
+    blocks: Mapping[str, int] = field(default_factory=dict)
+    word_vectors: int | None = None
+    """Fixed, and not part of the total."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seconds:
+    prepare: float | None = None
+    fit: float | None = None
+    """Training alone."""
+    fit_with_validation: float | None = None
+    predict: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Threshold:
+    """The null threshold: null odds above it mean "no answer"."""
+
+    value: float | None
+    """None: "no answer" is never given."""
+    fitted_on: str
+    """A split, or ``nothing``."""
+
+
+@dataclass(frozen=True, order=True)
+class Measure:
+    """What a figure was measured on and by; figures of different measures do not compare."""
+
+    fingerprint: str
+    protocol: str
+    metric_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """Everything needed to tell what a run was and what came out."""
+
+    schema: int = SCHEMA
+    status: Status
+    name: str
+    """The experiment."""
+    model: str
+    seed: int
+    config: Mapping[str, Any]
+    config_hash: str
+    commit: str | None = None
+    dirty: bool | None = None
+    """Whether the checkout had changes that ``commit`` does not hold; None outside a checkout."""
+    created: str = ""
+    data: Mapping[str, SplitFacts] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    device: Device = Device()
+    batch: BatchSizes = BatchSizes()
+    parameters: Parameters = Parameters()
+    seconds: Seconds = Seconds()
+    examples_per_second: float | None = None
+    peak_memory_mb: float | None = None
+    epochs: tuple[Epoch, ...] = ()
+    best_epoch: int | None = None
+    threshold: Threshold | None = None
+    """None where the task has no null, or the run no scores yet."""
+    references: Mapping[str, Points] = field(default_factory=dict)
+    """By split, then by heuristic: what needs no learning scores on the same questions."""
+    scores: Mapping[str, Points] = field(default_factory=dict)
+    """By split, then by operating point."""
+    error: str | None = None
+    members: tuple[str, ...] = ()
+    """The runs, each with its config hash, that an ensemble or another decoding is made of."""
+    strategy: str | None = None
+    """``single``, ``ddp``, ``ddp_spawn``, ``fsdp``, ``deepspeed``: how the devices trained together."""
+    precision: str | None = None
+    """What the products were computed in, where the config leaves it to the machine as well."""
+    optimizer_bits: int | None = None
+
+    def facts(self, split: str) -> SplitFacts:
+        """What is known of a split; nothing where the record does not name it."""
+        return self.data.get(split, SplitFacts())
+
+    def fingerprint(self, split: str) -> str | None:
+        return self.facts(split).fingerprint
+
+    def point(self, split: str, name: str) -> Point | None:
+        return self.scores.get(split, {}).get(name)
+
+    def compared_point(self, split: str) -> Point | None:
+        """The operating point that runs are compared at; None where the split was not scored."""
+        points = self.scores.get(split, {})
+        return next((points[name] for name in COMPARED if name in points), None)
+
+    def measure(self, split: str) -> Measure | None:
+        """None where the record has no scores of the split."""
+        point, facts = self.compared_point(split), self.facts(split)
+        if point is None:
+            return None
+        return Measure(str(facts.fingerprint), facts.protocol or point.protocol, point.metric_version)
+
+    def setting(self, section: str, key: str) -> Any:
+        """``section.key`` of the config; None where the run's config has no such setting."""
+        return self.config.get(section, {}).get(key)
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
