@@ -119,7 +119,7 @@ def test_packed_or_not_it_is_the_same_set_and_squad_json_keeps_it(file, tmp_path
 @pytest.mark.parametrize(
     "spans",
     [REMOVED, None, [], [[0, 3]], [[MILL[0], MILL[1] + 1]], [[-5, -1]], [[9, 4]], [[0, 10_000]]],
-    ids=str,
+    ids=lambda spans: "removed" if spans is REMOVED else str(spans),
 )
 def test_tokens_serve_where_character_spans_do_not(file, spans):
     record = changed((*ANSWER, "char_spans"), spans)

@@ -15,7 +15,7 @@ import wandb
 from pytorch_lightning import loggers as lightning
 
 from qa_arch.config.target import TRUSTED
-from qa_arch.data.squad import open_set
+from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.results.record import read_record
 from qa_arch.training import loggers
@@ -186,7 +186,7 @@ def test_wandb_has_curves_predictions_and_tables(run_training, offline_runs, few
     for name in ("train_loss", "calibration_loss", "calibration_f1"):
         assert curve(run, name) == pytest.approx([epoch[name] for epoch in done.record.epochs])
     scores = done.record.scores["dev"]["calibrated"]
-    assert run.summary["dev/calibrated/f1"] == pytest.approx(scores["f1"])
+    assert run.summary["dev/calibrated/f1"] == pytest.approx(scores.f1)
     (shown,) = [row for row in run.history if "predictions/nrows" in row]
     assert (shown["predictions/nrows"], shown["predictions/ncols"]) == (len(questions), len(COLUMNS))
     assert run.artifacts["record"] == ["questions.parquet", "run.json", "sets/calibration/questions.parquet"]
@@ -236,7 +236,7 @@ def test_event_files_hold_the_curves_of_every_epoch(run_training):
         assert [event.value for event in found] == pytest.approx([e[name] for e in done.record.epochs])
         assert [event.step for event in found] == [epoch["step"] for epoch in done.record.epochs]
     (score,) = events.Scalars("dev/calibrated/f1")
-    assert score.value == pytest.approx(done.record.scores["dev"]["calibrated"]["f1"])
+    assert score.value == pytest.approx(done.record.scores["dev"]["calibrated"].f1)
     assert "table/text_summary" in events.Tags()["tensors"]
 
 
@@ -246,7 +246,7 @@ def test_predictions_stand_beside_their_questions(run_training, few_questions):
     rows = [dict(zip(COLUMNS, row, strict=True)) for row in outcome(done, questions).predictions()]
     assert [row["id"] for row in rows] == [example.id for example in questions.examples]
     calibrated = done.record.scores["dev"]["calibrated"]
-    assert 100 * sum(row["f1"] for row in rows) / len(rows) == pytest.approx(calibrated["f1"])
+    assert 100 * sum(row["f1"] for row in rows) / len(rows) == pytest.approx(calibrated.f1)
     answered = [row for row in rows if row["prediction"]]
     assert all(row["exact"] for row in answered if row["prediction"] == row["gold"])
     assert outcome(done, None).predictions() == []
@@ -258,7 +258,7 @@ def outcome(done, questions):
 
 def spans_of(overrides):
     (file,) = (word.partition("=")[2] for word in overrides if word.startswith("data.dev="))
-    return open_set(file, name="")
+    return open_passages(file, name="")
 
 
 def wandb_logger(**settings):
