@@ -109,14 +109,14 @@ FEATURES = (
     ),
     Fault(
         "context mask inverted",
-        "qa_arch/features/windows.py",
+        "qa_arch/features/assemble.py",
         "context=context & wide,",
         "context=~context & wide,",
         COLLATE,
     ),
     Fault(
         "segments dropped",
-        "qa_arch/features/windows.py",
+        "qa_arch/features/assemble.py",
         "segments=segments if template.segments else None,",
         "segments=np.zeros_like(segments) if template.segments else None,",
         COLLATE,
@@ -470,7 +470,7 @@ METRICS = (
     ),
     Fault(
         "duplicate predictions not named",
-        "qa_arch/metrics/prediction_files.py",
+        "qa_arch/metrics/files.py",
         "if len(values) < len(pairs):",
         "if len(values) > len(pairs):",
         ("tests/metrics/test_evaluate_command.py",),
@@ -512,14 +512,14 @@ METRICS = (
     ),
     Fault(
         "long spans called short",
-        "qa_arch/metrics/error_analysis.py",
+        "qa_arch/metrics/errors.py",
         "if gold.start <= start and end <= gold.end:",
         "if start <= gold.start and gold.end <= end:",
         ("tests/metrics/test_errors.py",),
     ),
     Fault(
         "abstentions judged by the answer that was not given",
-        "qa_arch/metrics/error_analysis.py",
+        "qa_arch/metrics/errors.py",
         "bool(span_exact if abstained else exact)",
         "bool(exact)",
         ("tests/metrics/test_errors.py",),
@@ -702,7 +702,7 @@ SWEEPS = (
     ),
     Fault(
         "a living point is started a second time",
-        "qa_arch/sweep/runner.py",
+        "qa_arch/sweep/carry_out.py",
         "engine([entry for entry in todo if entry not in living], plan, watch)",
         "engine(todo, plan, watch)",
         (f"{KILLS}::test_a_point_that_lives_is_left_alone",),
@@ -726,7 +726,7 @@ SWEEPS = (
         "qa_arch/sweep/schedule.py",
         "free += point.devices",
         "free += 2 * point.devices",
-        ("tests/sweep/test_runner.py::test_side_by_side_no_device_is_given_twice",),
+        ("tests/sweep/test_carry_out.py::test_side_by_side_no_device_is_given_twice",),
     ),
     Fault(
         "ranks of two runs share gradients",
@@ -1002,28 +1002,28 @@ BASELINES = (
 SELECTION = (
     Fault(
         "a right answer drawn as a wrong one",
-        "qa_arch/features/selection_features.py",
+        "qa_arch/features/selection.py",
         "for place in places.tolist() if candidates[place] not in right]",
         "for place in places.tolist()]",
         SELECTING,
     ),
     Fault(
         "the same wrong answers in every epoch",
-        "qa_arch/features/selection_features.py",
+        "qa_arch/features/selection.py",
         "default_rng((self.seed, epoch, pair))",
         "default_rng((self.seed, 0, pair))",
         SELECTING,
     ),
     Fault(
         "an unknown word has no vector",
-        "qa_arch/features/selection_features.py",
+        "qa_arch/features/selection.py",
         "if found or not buckets:",
         "if found is not None:",
         SELECTING,
     ),
     Fault(
         "a tie counts as right",
-        "qa_arch/metrics/selection_scores.py",
+        "qa_arch/metrics/selection.py",
         "isnan(score) or score >= best",
         "isnan(score) or score > best",
         ("tests/metrics/test_selection_scores.py",),
@@ -1225,7 +1225,7 @@ PLANS = (
     Fault(
         "a job that runs a finished point again",
         "qa_arch/sweep/submitted.py",
-        "if actual_status(folder, parent=False).status not in RESULTS and not",
+        "if believed(folder, parent=False).status not in RESULTS and not",
         "if not",
         ("tests/sweep/test_submitted.py",),
     ),
@@ -1244,10 +1244,10 @@ ASSEMBLY = (
 COLLECTING = (
     Fault(
         "the search for cycles stays off",
-        "qa_arch/system/garbage.py",
+        "qa_arch/system/collector.py",
         "if enabled:",
         "if not enabled:",
-        ("tests/system/test_garbage.py",),
+        ("tests/system/test_collector.py",),
     ),
     Fault(
         "an unpickled encoder lost its attention",

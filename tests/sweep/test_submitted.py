@@ -12,7 +12,7 @@ from qa_arch.cli.main import main
 from qa_arch.errors import ConfigError
 from qa_arch.sweep import submitted
 from qa_arch.sweep.settings import Settings
-from qa_arch.sweep.state import believed, read_manifest
+from qa_arch.sweep.state import actual_status, read_manifest
 
 pytest.importorskip("submitit")
 pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
