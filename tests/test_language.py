@@ -68,21 +68,28 @@ NAMED_AFTER_OTHERS = ("qa_arch/cli", "benchmarks")
 """Commands and benchmarks are named after the module that they call or measure."""
 
 
+FIELD = {
+    ast.Name: "id",
+    ast.arg: "arg",
+    ast.keyword: "arg",
+    ast.Attribute: "attr",
+    ast.FunctionDef: "name",
+    ast.AsyncFunctionDef: "name",
+    ast.ClassDef: "name",
+    ast.ExceptHandler: "name",
+    ast.MatchAs: "name",
+    ast.MatchStar: "name",
+}
+"""Node -> its field with an identifier."""
+
+
 def identifiers(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """(line, name) of every variable, parameter, keyword argument, attribute, function and class."""
+    """(line, name) of every variable, parameter, keyword argument, attribute, function, class and import."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
-            yield node.lineno, node.id
-        elif isinstance(node, ast.arg) or (isinstance(node, ast.keyword) and node.arg):
-            yield node.lineno, node.arg
-        elif isinstance(node, ast.Attribute):
-            yield node.lineno, node.attr
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) or (
-            isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name
-        ):
-            yield node.lineno, node.name
-        elif isinstance(node, ast.alias):
+        if isinstance(node, ast.alias):
             yield node.lineno, node.asname or node.name.rpartition(".")[2]
+        elif name := getattr(node, FIELD.get(type(node), ""), None):
+            yield node.lineno, name
 
 
 def banned_names(path: Path) -> list[str]:
