@@ -127,6 +127,17 @@ def test_equal_systems_are_rarely_told_apart(run_sd):
     assert covered >= 0.89
 
 
+def test_few_seeds_are_not_taken_for_less_variance_than_they_have():
+    """Where nothing but the seed matters, an interval over three of them covers 86%, and 78% unstretched."""
+    draw = np.random.default_rng(0)
+    covered = 0
+    for trial in range(1000):
+        a, b = (np.repeat(draw.normal(size=(3, 1)), 5, axis=1) for _ in range(2))
+        low, high = effect(a, b, resamples=300, seed=trial).interval
+        covered += low <= 0 <= high
+    assert 830 <= covered <= 950
+
+
 def test_direction_and_scale():
     a, b = systems(300, 1, better=0.5)
     better, worse, percent = effect(a, b), effect(b, a), effect(100 * a, 100 * b)
