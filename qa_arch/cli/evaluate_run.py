@@ -27,7 +27,7 @@ from qa_arch.data.question_types import open_types
 from qa_arch.data.selection import from_squad, open_insuranceqa
 from qa_arch.errors import ConfigError, DataError, UnavailableError
 from qa_arch.results import provenance
-from qa_arch.results.openings import EXPERIMENTS, Opening, append_opening
+from qa_arch.results.dev_access_log import EXPERIMENTS, DevAccess, log_dev_access
 from qa_arch.results.questions import questions_folder
 from qa_arch.results.record import RECORD, read_record, write_questions, write_record
 from qa_arch.types.records import CALIBRATED, CALIBRATION, DEV, GIVEN, Point, RunRecord, SplitFacts
@@ -193,9 +193,9 @@ def _check_target(target: Target, args: argparse.Namespace) -> None:
 def _log_opening(
     folder: Path, record: RunRecord, config: Config, questions: QuestionSet | SelectionSet
 ) -> None:
-    path = append_opening(
+    path = log_dev_access(
         EXPERIMENTS / config.name,
-        Opening(
+        DevAccess(
             date=provenance.now(),
             commit=provenance.commit()[0],
             config_hash=record.config_hash,

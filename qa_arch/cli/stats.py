@@ -89,12 +89,12 @@ def _insuranceqa(sources: Sequence[str], *, as_json: bool) -> int:
     if as_json:
         _print_json(counts)
         return 0
-    from qa_arch.results.comparison import Table
+    from qa_arch.results.columns import Table, number, text
     from qa_arch.results.render import print_table
 
     rows = [{"set": f"{splits[source].name}", **found} for source, found in counts.items()]
-    columns = {"set": "set", **{key: key.replace("_", " ") for key in next(iter(counts.values()))}}
-    print_table(Table("InsuranceQA", columns, rows))
+    figures = [number(key, key.replace("_", " ")) for key in next(iter(counts.values()))]
+    print_table(Table("InsuranceQA", [text("set", "set"), *figures], rows))
     return 0
 
 
