@@ -14,7 +14,7 @@ from benchmarks.report import Row, describe_machine, markdown, summary
 from benchmarks.targets import TARGETS, NotMeasuredError, Target
 from qa_arch.config.files import write_atomic, write_json
 from qa_arch.errors import UnavailableError
-from qa_arch.results.published import fill_between
+from qa_arch.results.render import fill_between
 
 RESULTS = Path(__file__).parent / "results"
 README = Path(__file__).parents[1] / "README.md"

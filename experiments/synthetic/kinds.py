@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 from qa_arch.errors import QaArchError, RunError
-from qa_arch.results.comparison import Table
+from qa_arch.results.columns import Table, number, text
 from qa_arch.results.record import QUESTIONS, find_runs, read_questions
 from qa_arch.results.render import markdown
 
@@ -44,7 +44,7 @@ def kinds_table(roots: list[str]) -> Table:
         {"model": kind, "questions": count, **{run: kinds[kind][0] for run, kinds in scored.items()}}
         for kind, (_, count) in next(iter(scored.values())).items()
     ]
-    columns = {"model": "kind", "questions": "questions"} | {run: run for run in scored}
+    columns = [text("model", "kind"), number("questions", "questions"), *(number(run, run) for run in scored)]
     title = f"{runs[0][1].name}: dev F1 by kind of question"
     return Table(title, columns, rows, ["unanswerable kinds: F1 is the share answered with nothing"])
 

@@ -28,7 +28,7 @@ from qa_arch.data.splits import hold_out, require_disjoint
 from qa_arch.data.squad import read
 from qa_arch.errors import QaArchError
 from qa_arch.results import provenance
-from qa_arch.results.openings import EXPERIMENTS, Opening, append_opening
+from qa_arch.results.dev_access_log import EXPERIMENTS, DevAccess, log_dev_access
 from qa_arch.results.record import write_questions, write_record
 from qa_arch.tasks.span_scores import NEVER_NULL, operating_points, question_rows
 from qa_arch.types.records import Device, Epoch, Parameters, RunRecord, Seconds, SplitFacts, Threshold
@@ -129,9 +129,9 @@ def finish(
     """Score, write the run folder, and log the opening before dev's scores are seen."""
     folder = runs / f"{record.model}-s{record.seed}-{record.config_hash[:8]}"
     if final:
-        append_opening(
+        log_dev_access(
             EXPERIMENTS / NAME,
-            Opening(
+            DevAccess(
                 date=provenance.now(),
                 commit=record.commit,
                 config_hash=record.config_hash,

@@ -13,13 +13,12 @@ from qa_arch.cli.runs import open_scored
 from qa_arch.data.sources import usage
 from qa_arch.errors import ConfigError
 from qa_arch.metrics.significance import RESAMPLES
-from qa_arch.results.against import against_baseline
-from qa_arch.results.compare import Changed, Comparison, compare
-from qa_arch.results.comparison import Drawn, Table
-from qa_arch.results.groups import find_group, group_runs, one_system, same_measure
+from qa_arch.results.baseline_table import baseline_table
+from qa_arch.results.columns import Table, number, text, two_decimals
+from qa_arch.results.pairwise import Changed, Comparison, compare, kinds_table, measures_table
 from qa_arch.results.record import find_runs
 from qa_arch.results.render import FORMATS, render
-from qa_arch.results.sides import kinds_table, measures_table
+from qa_arch.results.systems import find_system, group_by_system, one_system, same_measure
 from qa_arch.types.records import DEV
 from qa_arch.types.text import Example
 
@@ -97,10 +96,10 @@ def _against_baseline(args: argparse.Namespace) -> int:
         raise ConfigError("--baseline compares the systems below RUN...; leave out --a, --b and --data")
     runs = find_runs(args.runs or ["runs"])
     same_measure(runs, args.split)
-    groups = group_runs(runs)
-    baseline = find_group(groups, args.baseline)
+    groups = group_by_system(runs)
+    baseline = find_system(groups, args.baseline)
     resampling = {"resamples": args.resamples, "seed": args.seed}
-    table = against_baseline(groups, baseline, split=args.split, spans=args.spans, **resampling)
+    table = baseline_table(groups, baseline, split=args.split, spans=args.spans, **resampling)
     sys.stdout.write(render([table], "json" if args.json else args.format))
     return 0
 
@@ -111,11 +110,12 @@ def _tables(found: Comparison, args: argparse.Namespace, examples: Mapping[str, 
 
 
 def _changed(found: Comparison, examples: Mapping[str, Example]) -> Table:
-    columns = {"model": "question", "kind": "kind", "a": "F1 A", "b": "F1 B"}
+    scores = {side: number(side, f"F1 {side.upper()}", two_decimals) for side in "ab"}
+    columns = [text("model", "question"), text("kind", "kind"), *scores.values()]
     if examples:
-        texts_too = ("gold", "a", "a_answer", "b", "b_answer")
-        heads = dict(zip(texts_too, ("gold", "F1 A", "A", "F1 B", "B"), strict=True))
-        columns = {"run": "question", "kind": "kind", **heads}
+        answers = {side: text(f"{side}_answer", side.upper()) for side in "ab"}
+        columns = [text("run", "question"), text("kind", "kind"), text("gold", "gold")]
+        columns += [column for side in "ab" for column in (scores[side], answers[side])]
     rows = []
     for one in found.changed:
         kind = one.kind or ("answerable" if one.answerable else "unanswerable")
@@ -126,8 +126,7 @@ def _changed(found: Comparison, examples: Mapping[str, Example]) -> Table:
             row |= {f"{side}_answer": _cut(" | ".join(texts[f"{side}_answers"])) for side in "ab"}
         rows.append(row)
     notes = [] if examples else ["texts come with --data FILE, the file that the runs were scored on"]
-    drawn = {side: Drawn((side,), lambda f1: f"{f1:.2f}") for side in "ab"}
-    return Table(f"The {len(rows)} questions that changed most", columns, rows, notes, drawn)
+    return Table(f"The {len(rows)} questions that changed most", columns, rows, notes)
 
 
 def _texts(one: Changed, examples: Mapping[str, Example]) -> dict[str, Any]:

@@ -30,11 +30,11 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(counts, indent=2))
         return 0
-    from qa_arch.results.comparison import Table
+    from qa_arch.results.columns import Table, named, text
     from qa_arch.results.render import print_table
 
     rows = [{"model": name, "parameters": n} for name, n in counts["blocks"].items()]
     rows += [{"model": name, "parameters": counts[name]} for name in ("total", "trainable", "word_vectors")]
     title = f"{config.model.get('name')} on {config.encoder.name or config.encoder.family}"
-    print_table(Table(title, {"model": "block", "parameters": "parameters"}, rows))
+    print_table(Table(title, [text("model", "block"), *named(["parameters"])], rows))
     return 0

@@ -70,12 +70,12 @@ def read_size(text: str) -> int:
 
 
 def _print(plan: Plan, title: str) -> None:
-    from qa_arch.results.comparison import Table
+    from qa_arch.results.columns import Table, number, text
     from qa_arch.results.render import print_table
 
     rows: list[dict[str, Any]] = [{"model": ROWS[name], "mib": size} for name, size in plan.memory.items()]
     rows.append({"model": "peak", "mib": plan.total})
-    print_table(Table(title, {"model": "memory", "mib": "MiB"}, rows))
+    print_table(Table(title, [text("model", "memory"), number("mib", "MiB")], rows))
     batch = plan.batch
     print(f"parameters: {plan.parameters:,}, of them {plan.trainable:,} trained")
     parts = f"{batch['micro']} x {batch['accumulate']}"

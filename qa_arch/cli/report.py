@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from qa_arch.cli.runs import split_columns
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.metrics.prediction_files import read_types
@@ -26,6 +27,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--types",
         metavar="FILE",
         help="classes of the questions (qa-arch types) to break scores down by",
+    )
+    add(
+        "--columns",
+        type=split_columns,
+        default=[],
+        metavar="KEY,...",
+        help="further columns of the table, as those of qa-arch tables --columns",
     )
     add("--baseline", metavar="NAME", help="test every system against this one")
     add(
@@ -56,6 +64,7 @@ def run(args: argparse.Namespace) -> int:
         questions=open_passages(args.data) if args.data else None,
         baseline=args.baseline,
         types=read_types(args.types) if args.types else None,
+        columns=args.columns,
         named=named,
         title=args.title,
         limit=int(args.limit * 1e6),

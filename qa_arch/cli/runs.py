@@ -145,3 +145,8 @@ def open_scored(source: list[str], record: RunRecord, split: str) -> QuestionSet
             f" {questions.fingerprint[:12]}); name that file, or leave --data out and do without texts"
         )
     return questions
+
+
+def split_columns(text: str) -> list[str]:
+    """``--columns model,f1,auroc``: keys of ``results.columns``, which says what is unknown."""
+    return [key.strip() for key in text.split(",") if key.strip()]

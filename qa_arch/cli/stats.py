@@ -87,12 +87,12 @@ def _count_questions(sources: Sequence[str], without: Sequence[str], *, as_json:
     if as_json:
         _print_json(counted)
         return 0
-    from qa_arch.results.comparison import Table
+    from qa_arch.results.columns import Table, number, text
     from qa_arch.results.render import print_table
 
     rows = [{"set": source.rpartition(":")[2].rpartition("/")[2], **row} for source, row in counted.items()]
-    columns = {"set": "set", **{key: key.replace("_", " ") for key in next(iter(counted.values()))}}
-    print_table(Table("Questions without passages", columns, rows))
+    figures = [number(key, key.replace("_", " ")) for key in next(iter(counted.values()))]
+    print_table(Table("Questions without passages", [text("set", "set"), *figures], rows))
     return 0
 
 

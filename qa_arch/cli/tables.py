@@ -9,16 +9,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from qa_arch.cli.runs import split_columns
 from qa_arch.config.files import write_atomic, write_json
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.results.comparison import Table, by_measure, comparison
-from qa_arch.results.groups import by_label
-from qa_arch.results.openings import EXPERIMENTS, opened_note
+from qa_arch.results.columns import Table
+from qa_arch.results.comparison import by_measure, comparison
+from qa_arch.results.dev_access_log import EXPERIMENTS, dev_access_note
+from qa_arch.results.experiments import TABLES, experiment_figures, experiment_tables
 from qa_arch.results.publish import publish
-from qa_arch.results.published import RECORDS, experiment_figures, experiment_tables, fill
-from qa_arch.results.record import RECORD, Runs, find_runs
-from qa_arch.results.render import FORMATS, render
-from qa_arch.results.spec import SPEC
+from qa_arch.results.record import RECORD, RECORDS, Runs, find_runs
+from qa_arch.results.render import FORMATS, fill, render
+from qa_arch.results.systems import labelled
 
 log = logging.getLogger(__name__)
 README = Path("README.md")
@@ -32,16 +33,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         metavar="RUNS",
         help="run folders, or folders of runs (default: runs), one table for each set they were scored on;"
-        f" or folders of experiments, whose {SPEC} says what they show",
+        f" or folders of experiments, whose {TABLES} says what they show",
     )
     add("--format", choices=FORMATS, default="text", help="default: text")
+    add(
+        "--columns",
+        type=split_columns,
+        metavar="KEY,...",
+        help="the columns of tables of runs, such as model,f1,auroc,ece (qa_arch/results/columns.py has all)",
+    )
     add("--out", metavar="F", help="write to this file instead of standard output")
     add("--figure", metavar="F.svg", help="also draw the runs, which must make one table, as .svg and .png")
     add("--publish", metavar="DIR", help="copy the runs' records, without machine paths, below experiments/")
     add(
         "--all",
         action="store_true",
-        help=f"write table.md, .tex, .csv and .json and the figures beside every {EXPERIMENTS}/*/{SPEC},"
+        help=f"write table.md, .tex, .csv and .json and the figures beside every {EXPERIMENTS}/*/{TABLES},"
         " from the committed records",
     )
 
@@ -59,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
         for folder, _ in find_runs(roots):
             print(publish(folder, Path(args.publish)))
         return 0
-    page = render(_tables(roots), args.format)
+    page = render(_tables(roots, args.columns), args.format)
     if args.figure:
         _draw(by_measure(find_runs(roots)), args.figure)
     if args.out:
@@ -69,15 +76,21 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _tables(roots: Sequence[str]) -> list[Table]:
-    """Those of experiments as their ``table.yaml`` says, then one for each set that runs were scored on."""
-    experiments = [root for root in roots if (Path(root) / SPEC).is_file()]
+def _tables(roots: Sequence[str], columns: Sequence[str] | None) -> list[Table]:
+    """Those of experiments as their ``tables.py`` says, then one for each set that runs were scored on.
+
+    ``tables.py`` is executed in the folders of ``experiments/`` alone: no folder of records brings code.
+    """
+    here = EXPERIMENTS.resolve()
+    experiments = [
+        root for root in roots if (Path(root) / TABLES).is_file() and Path(root).resolve().parent == here
+    ]
+    if experiments and columns is not None:
+        raise ConfigError(f"--columns: {experiments[0]}/{TABLES} says what its tables show; name runs")
     tables = [table for root in experiments for table in experiment_tables(Path(root))]
     if others := [root for root in roots if root not in experiments]:
-        tables += [
-            _with_openings(by_label(comparison(group), group), group)
-            for group in by_measure(find_runs(others))
-        ]
+        compared = ((comparison(runs, columns=columns), runs) for runs in by_measure(find_runs(others)))
+        tables += [_with_accesses(labelled(table, runs), runs) for table, runs in compared]
     if not tables:
         raise RunError(f"{', '.join(experiments)}: no {RECORD} below {RECORDS}/ yet, so no table")
     return tables
@@ -88,32 +101,32 @@ def _draw(groups: Sequence[Runs], path: str) -> None:
 
     if len(groups) > 1:
         raise ConfigError(f"--figure: these runs make {len(groups)} tables; name the runs of one of them")
-    for file in comparison_figure(by_label(comparison(groups[0], columns=DRAWN), groups[0]), path):
+    for file in comparison_figure(labelled(comparison(groups[0], columns=DRAWN), groups[0]), path):
         log.info("%s: written", file)
 
 
-def _with_openings(table: Table, runs: Runs) -> Table:
-    """The table with every opening of the runs' closed dev set told below it."""
+def _with_accesses(table: Table, runs: Runs) -> Table:
+    """The table with every access to the runs' closed dev set listed below it."""
     fingerprints = {record.fingerprint("dev") for _, record in runs}
-    opened = opened_note(EXPERIMENTS / runs[0][1].name, fingerprints)
-    return replace(table, notes=[*table.notes, opened]) if opened else table
+    note = dev_access_note(EXPERIMENTS / runs[0][1].name, fingerprints)
+    return replace(table, notes=[*table.notes, note]) if note else table
 
 
 def _write_all() -> int:
-    specs = sorted(EXPERIMENTS.glob(f"*/{SPEC}"))
-    if not specs:
-        raise RunError(f"{EXPERIMENTS}/*/{SPEC}: there is none; call this in the root of a checkout")
-    for spec in specs:
-        tables = experiment_tables(spec.parent)
+    scripts = sorted(EXPERIMENTS.glob(f"*/{TABLES}"))
+    if not scripts:
+        raise RunError(f"{EXPERIMENTS}/*/{TABLES}: there is none; call this in the root of a checkout")
+    for script in scripts:
+        tables = experiment_tables(script.parent)
         if not tables:
-            log.warning("%s: no %s below it yet, so no table", spec.parent / RECORDS, RECORD)
+            log.warning("%s: no %s below it yet, so no table", script.parent / RECORDS, RECORD)
             continue
         for suffix, form in ((".md", "markdown"), (".tex", "latex"), (".csv", "csv")):
-            write_atomic(spec.with_suffix(suffix), render(tables, form))
-        write_json(spec.with_suffix(".json"), [table.as_dict() for table in tables])
-        print(spec.with_suffix(".md"))
-        for figure in experiment_figures(spec.parent):
+            write_atomic(script.with_name(f"table{suffix}"), render(tables, form))
+        write_json(script.with_name("table.json"), [table.as_dict() for table in tables])
+        print(script.with_name("table.md"))
+        for figure in experiment_figures(script.parent):
             print(figure)
-        for page in filter(Path.is_file, (README, spec.with_name(README.name))):
-            write_atomic(page, fill(page.read_text(encoding="utf-8"), spec.parent.name, tables))
+        for page in filter(Path.is_file, (README, script.with_name(README.name))):
+            write_atomic(page, fill(page.read_text(encoding="utf-8"), script.parent.name, tables))
     return 0

@@ -16,7 +16,8 @@ from typing import Any
 from qa_arch.config.schema import Config
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.results import provenance
-from qa_arch.results.openings import EXPERIMENTS, Opening, append_opening
+from qa_arch.results.dev_access_log import EXPERIMENTS, DevAccess
+from qa_arch.results.dev_access_log import log_dev_access as append_dev_access
 from qa_arch.tasks import task_of
 from qa_arch.types.records import DEV, RunRecord
 
@@ -82,9 +83,9 @@ def check_target(target: Target, *, margin: float | None, final: bool, allow_ove
 
 def log_dev_access(folder: Path, record: RunRecord, config: Config, questions: Any) -> None:
     """Add a line to the log of the experiment: its dev set is about to be scored."""
-    path = append_opening(
+    path = append_dev_access(
         EXPERIMENTS / config.name,
-        Opening(
+        DevAccess(
             date=provenance.now(),
             commit=provenance.commit()[0],
             config_hash=record.config_hash,

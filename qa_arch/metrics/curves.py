@@ -114,6 +114,20 @@ def answerable_confidence(odds: Floats) -> Floats:
     return 1 / (1 + np.exp(np.clip(odds, -700, 700)))
 
 
+def auroc(score: Floats, positive: Bools) -> float | None:
+    """Area under the ROC curve, 0..1: how often a positive scores above a negative, ties counting half.
+
+    By the ranks of Mann & Whitney 1947; None where one of the two is missing.
+    """
+    positives = int(positive.sum())
+    pairs = positives * (len(positive) - positives)
+    if not pairs:
+        return None
+    _, place, count = np.unique(score, return_inverse=True, return_counts=True)
+    mean_rank = np.cumsum(count) - (count - 1) / 2
+    return float((mean_rank[place][positive].sum() - positives * (positives + 1) / 2) / pairs)
+
+
 def _cumulative(values: npt.NDArray) -> Floats:
     return np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
 

@@ -1,17 +1,19 @@
-"""Learning curves: one panel a measure, one line a system, the chosen epoch marked."""
+"""Figures of lines: learning curves by epoch, and scores by the number of training questions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from qa_arch.config.files import write_with
-from qa_arch.errors import ConfigError, UnavailableError
-from qa_arch.results.groups import group_runs
+from qa_arch.errors import ConfigError
+from qa_arch.results.columns import COLUMNS
+from qa_arch.results.comparison import comparison
+from qa_arch.results.figure_style import COLOURS, DASHES, FAINT, GRID, INK, MARKERS, plain_panel, save_figure
 from qa_arch.results.record import Runs
+from qa_arch.results.systems import group_by_system
 from qa_arch.types.records import RunRecord
 
 MEASURES: Mapping[str, str] = {
@@ -26,15 +28,8 @@ MEASURES: Mapping[str, str] = {
 }
 """What is recorded once an epoch and can be drawn, and its heading."""
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-"""Okabe & Ito 2008: told apart by every kind of colour vision."""
-DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1, 1, 1, 1, 1)))
-MARKERS = "osD^vPX"
 LEAST_WIDTH = 6.2
 """Inches: room for a title and a few systems in the legend."""
-
-_INK, _FAINT, _GRID = "#222222", "#767676", "#E3E3E3"
-_UNDATED = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
 
 
 def curves_figure(runs: Runs, measures: Sequence[str], *, title: str, path: Path) -> tuple[Path, Path]:
@@ -51,30 +46,10 @@ def curves_figure(runs: Runs, measures: Sequence[str], *, title: str, path: Path
     return save_figure(lambda: _draw(runs, measures, title), path)
 
 
-def save_figure(draw: Callable[[], Any], path: Path) -> tuple[Path, Path]:
-    """Write what ``draw`` makes as ``path``.svg and .png, the same bytes from the same figures."""
-    try:
-        from matplotlib import style
-    except ImportError as error:
-        raise UnavailableError("figures need matplotlib: pip install 'qa-arch[plots]'") from error
-    with style.context(
-        ["default", {"font.family": "DejaVu Sans", "font.size": 9, "svg.hashsalt": "qa-arch"}]
-    ):
-        figure = draw()
-        svg, png = (
-            write_with(
-                path.with_suffix(f".{kind}"),
-                partial(figure.savefig, format=kind, dpi=160, metadata=_UNDATED[kind]),
-            )
-            for kind in ("svg", "png")
-        )
-    return svg, png
-
-
 def by_system(runs: Runs) -> dict[str, list[RunRecord]]:
     """The seeds of each system, systems by name; runs of other settings are another system."""
     ordered = sorted(runs, key=lambda run: (run[1].model, run[1].seed))
-    groups = sorted(group_runs(ordered), key=lambda group: group.label)
+    groups = sorted(group_by_system(ordered), key=lambda group: group.label)
     return {group.label: [record for _, record in group.runs] for group in groups}
 
 
@@ -104,15 +79,13 @@ def _draw(runs: Runs, measures: Sequence[str], title: str) -> Any:
     figure.subplots_adjust(
         left=0.55 / width, right=1 - 0.2 / width, top=1 - 0.75 / height, bottom=foot / height, wspace=0.22
     )
-    figure.text(0.12 / width, 1 - 0.1 / height, title, va="top", fontsize=11, fontweight="bold", color=_INK)
+    figure.text(0.12 / width, 1 - 0.1 / height, title, va="top", fontsize=11, fontweight="bold", color=INK)
     for panel, measure in zip(panels, measures, strict=True):
-        panel.set_title(MEASURES[measure], loc="left", fontsize=9.5, color=_INK)
-        panel.set_xlabel("epoch", color=_FAINT, fontsize=8)
+        panel.set_title(MEASURES[measure], loc="left", fontsize=9.5, color=INK)
+        panel.set_xlabel("epoch", color=FAINT, fontsize=8)
         panel.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
-        panel.grid(axis="y", color=_GRID, linewidth=0.8)
-        panel.set_axisbelow(True)
         panel.spines[["top", "right", "left"]].set_visible(False)
-        panel.tick_params(length=0, labelsize=8, labelcolor=_FAINT)
+        plain_panel(panel, "y")
         for number, records in enumerate(groups.values()):
             _lines(panel, number, records, measure)
     figure.legend(
@@ -122,7 +95,7 @@ def _draw(runs: Runs, measures: Sequence[str], title: str) -> Any:
     note = "filled mark: the epoch whose weights were kept"
     if any(len(records) > 1 for records in groups.values()):
         note += "; faint: single seeds"
-    figure.text(0.12 / width, 1 - 0.31 / height, note, va="top", fontsize=7.5, color=_FAINT)
+    figure.text(0.12 / width, 1 - 0.31 / height, note, va="top", fontsize=7.5, color=FAINT)
     return figure
 
 
@@ -165,3 +138,57 @@ def _legend(groups: Mapping[str, Sequence[Any]]) -> tuple[list[Any], list[str]]:
         seeds = "" if len(records) == 1 else f" ({len(records)} seeds)"
         labels.append(f"{model}{seeds}")
     return handles, labels
+
+
+@dataclass(frozen=True)
+class SizePoint:
+    """Somebody else's figures, at the number of questions that they trained on."""
+
+    label: str
+    questions: int
+    exact: float
+    f1: float
+
+
+def by_size(runs: Runs, split: str) -> list[tuple[int, float, float]]:
+    """(training questions, EM, F1) in rising order; of several runs of one size, the mean."""
+    scores: dict[int, list[tuple[float, float]]] = {}
+    for row in comparison(runs, split=split).rows:
+        if row.get("train_questions") and row.get("exact") is not None:
+            scores.setdefault(row["train_questions"], []).append((row["exact"], row["f1"]))
+    return [(size, *map(fmean, zip(*of_size, strict=True))) for size, of_size in sorted(scores.items())]  # type: ignore[misc]
+
+
+def sizes_figure(
+    runs: Runs, published: Sequence[SizePoint], *, split: str, title: str, path: Path
+) -> tuple[Path, Path]:
+    """Draw ``path``.svg and .png and return both; the axis of questions is logarithmic."""
+    return save_figure(lambda: _draw_sizes(by_size(runs, split), published, title), path)
+
+
+def _draw_sizes(ours: Sequence[tuple[int, float, float]], published: Sequence[SizePoint], title: str) -> Any:
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import NullLocator
+
+    figure = Figure(figsize=(5.2, 3.4), layout="tight")
+    panel = figure.subplots()
+    panel.set_title(title, loc="left", fontsize=10, fontweight="bold")
+    panel.set_xscale("log")
+    panel.set_xlabel("training questions", color=FAINT, fontsize=8)
+    panel.grid(axis="y", color=GRID, linewidth=0.8)
+    panel.spines[["top", "right", "left"]].set_visible(False)
+    sizes = [point[0] for point in ours]
+    for number, key in enumerate(("exact", "f1")):
+        heading = COLUMNS[key].heading
+        look: dict[str, Any] = {"color": COLOURS[number], "marker": MARKERS[number]}
+        values = [point[1 + number] for point in ours]
+        panel.plot(sizes, values, linestyle=DASHES[number], label=heading, **look)
+        look |= {"linestyle": "", "fillstyle": "none"}
+        for point in published:
+            panel.plot(point.questions, getattr(point, key), label=f"{heading}, {point.label}", **look)
+    ticks = sorted({*sizes, *(point.questions for point in published)})
+    panel.set_xticks(ticks, [f"{tick:,}" for tick in ticks], fontsize=8)
+    panel.xaxis.set_minor_locator(NullLocator())
+    panel.set_ylim(bottom=0)
+    panel.legend(frameon=False, fontsize=8)
+    return figure

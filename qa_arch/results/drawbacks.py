@@ -10,25 +10,26 @@ from typing import Any
 
 from qa_arch.errors import RunError
 from qa_arch.metrics.error_analysis import Judged
-from qa_arch.results.comparison import Table, comparison
+from qa_arch.results.columns import Table, number, text
+from qa_arch.results.comparison import comparison
 from qa_arch.results.errors import kind_name, mistakes
-from qa_arch.results.groups import group_runs
 from qa_arch.results.questions import load_questions
 from qa_arch.results.record import Runs
+from qa_arch.results.systems import group_by_system
 from qa_arch.types.records import RunRecord
 
-COLUMNS = {
-    "model": "model",
-    "parameters": "parameters",
-    "peak_memory_mb": "peak MB",
-    "epoch_seconds": "seconds an epoch",
-    "cut": "questions cut",
-    "extra": "extra windows, %",
-    "boundary": "boundary errors, %",
-    "not_answered": "not answered, %",
-    "undue": "undue answers, %",
-    "worst": "worst kinds (right, %)",
-}
+COLUMNS = (
+    text("model", "model"),
+    number("parameters", "parameters"),
+    number("peak_memory_mb", "peak MB"),
+    number("epoch_seconds", "seconds an epoch"),
+    number("cut", "questions cut"),
+    number("extra", "extra windows, %"),
+    number("boundary", "boundary errors, %"),
+    number("not_answered", "not answered, %"),
+    number("undue", "undue answers, %"),
+    text("worst", "worst kinds (right, %)"),
+)
 NOTES = (
     "seconds an epoch: training alone; questions cut: longer than the encoder is given, over all splits;"
     " extra windows: those beyond one a question, on the scored set, where passages do not fit",
@@ -48,8 +49,8 @@ def drawbacks(runs: Runs, *, split: str, title: str) -> Table:
     if runs:
         shown = ["model", "peak_memory_mb", "exact"]
         notes += [*comparison(runs, split=split, columns=shown).notes, *NOTES]
-    rows = [{"model": group.label, **_row(group.runs, split)} for group in group_runs(runs)]
-    return Table(title, dict(COLUMNS), rows, notes)
+    rows = [{"model": system.label, **_row(system.runs, split)} for system in group_by_system(runs)]
+    return Table(title, COLUMNS, rows, notes)
 
 
 def _row(runs: Runs, split: str) -> dict[str, Any]:
@@ -63,7 +64,7 @@ def _row(runs: Runs, split: str) -> dict[str, Any]:
         "runs": len(runs),
         "status": next((record.status for record in records if record.status != "ok"), "ok"),
     }
-    judged = [one for run in runs for one in _judged(run, split)]
+    judged = [question for run in runs for question in _judged(run, split)]
     return row | (_failures(judged) if judged else {})
 
 
@@ -128,5 +129,5 @@ def _mean(values: Iterable[float | None]) -> Any:
 
 
 def _share(which: Iterable[bool]) -> float | None:
-    found = list(which)
-    return 100 * sum(found) / len(found) if found else None
+    flags = list(which)
+    return 100 * sum(flags) / len(flags) if flags else None

@@ -1,14 +1,13 @@
-"""Means, intervals and tests: numbers in a row, text where the row is drawn."""
+"""Means, intervals and tests: numbers in a row, and the columns that show them."""
 
 from __future__ import annotations
 
 from qa_arch.metrics.significance import Effect, Interval
-from qa_arch.results.comparison import Drawn
-
-Figures = dict[str, float | None]
+from qa_arch.results.columns import Column, number
 
 _PLACES = 6
 """Decimals kept: more than anyone reads, fewer than processors that add in another order differ in."""
+Figures = dict[str, float | None]
 
 
 def mean_figures(key: str, mean: float, sd: float | None) -> Figures:
@@ -20,40 +19,47 @@ def interval_figures(key: str, interval: Interval) -> Figures:
     return {f"{key}_95_{end}": round(value, _PLACES) for end, value in interval._asdict().items()}
 
 
-def effect_figures(found: Effect, p_holm: float | None) -> Figures:
-    tests = {"p": found.p_bootstrap, "p_holm": p_holm, "p_these_runs": found.p_randomisation}
+def effect_figures(effect: Effect, p_holm: float | None) -> Figures:
+    tests = {"p": effect.p_bootstrap, "p_holm": p_holm, "p_these_runs": effect.p_randomisation}
     return {
-        "delta": round(found.delta, _PLACES),
-        **interval_figures("delta", found.interval),
+        "delta": round(effect.delta, _PLACES),
+        **interval_figures("delta", effect.interval),
         **{name: None if p is None else round(p, _PLACES) for name, p in tests.items()},
     }
 
 
-def drawn_mean(key: str) -> Drawn:
-    return Drawn((f"{key}_mean", f"{key}_sd"), _spread)
+def mean_column(key: str, heading: str) -> Column:
+    """A mean, with its standard deviation over seeds where there are several."""
+    return number(key, heading, _spread, (f"{key}_mean", f"{key}_sd"))
 
 
-def drawn_interval(key: str) -> Drawn:
-    return Drawn((f"{key}_95_low", f"{key}_95_high"), _span)
+def interval_column(key: str) -> Column:
+    return number(f"{key}_interval", "95% interval", lambda low, high: f"{low:.2f} .. {high:.2f}", _ends(key))
+
+
+def delta_columns(heading: str) -> list[Column]:
+    """A difference and its interval."""
+    return [
+        number("delta", heading, lambda delta: f"{delta:+.2f}"),
+        number(
+            "delta_interval", "95% interval", lambda low, high: f"{low:+.2f} .. {high:+.2f}", _ends("delta")
+        ),
+    ]
+
+
+def p_columns(*keys: str) -> list[Column]:
+    """p-values by the keys of ``effect_figures``."""
+    headings = {"p": "p", "p_holm": "p, Holm", "p_these_runs": "p, these runs"}
+    return [number(key, headings[key], _p_value) for key in keys]
+
+
+def _ends(key: str) -> tuple[str, str]:
+    return f"{key}_95_low", f"{key}_95_high"
 
 
 def _spread(mean: float, sd: float | None) -> str:
     return f"{mean:.2f}" if sd is None else f"{mean:.2f} ± {sd:.2f}"
 
 
-def _span(low: float, high: float) -> str:
-    return f"{low:.2f} .. {high:.2f}"
-
-
 def _p_value(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
-
-
-EFFECT = {
-    "delta": Drawn(("delta",), lambda delta: f"{delta:+.2f}"),
-    "delta_interval": Drawn(
-        ("delta_95_low", "delta_95_high"), lambda low, high: f"{low:+.2f} .. {high:+.2f}"
-    ),
-    **{name: Drawn((name,), _p_value) for name in ("p", "p_holm", "p_these_runs")},
-}
-"""How the columns of ``effect_figures`` are drawn."""

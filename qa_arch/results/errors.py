@@ -17,7 +17,7 @@ from qa_arch.metrics.error_analysis import (
     judge,
     judge_scores,
 )
-from qa_arch.results.comparison import Table
+from qa_arch.results.columns import Table, number, text
 from qa_arch.results.questions import Questions
 from qa_arch.types.text import QuestionSet
 
@@ -118,9 +118,9 @@ class Mistakes:
     def _table(self, heading: str, key: Callable[[Judged], str | None]) -> Table:
         rows = [self._row(name, found) for name, found in self._by(key).items()]
         rows.sort(key=lambda row: row["right"])
-        told = "the worst first" if len(rows) <= WORST else f"the {WORST} worst of {len(rows):,}"
-        shown = {name: head for name, head in _COLUMNS.items() if any(name in row for row in rows)}
-        return Table(f"By {heading}, {told}", {"name": heading} | shown, rows[:WORST])
+        which = "the worst first" if len(rows) <= WORST else f"the {WORST} worst of {len(rows):,}"
+        shown = [number(key, head) for key, head in _COLUMNS.items() if any(key in row for row in rows)]
+        return Table(f"By {heading}, {which}", [text("name", heading), *shown], rows[:WORST])
 
     def _row(self, name: str, found: ErrorCounts) -> dict[str, Any]:
         outcomes: dict[str, int] = dict(self.outcomes(found).items())

@@ -45,7 +45,7 @@ class Questions:
     probability: Floats | None
     """Softmax of the best span's score over all candidates, "no answer" included."""
     word: tuple[str, ...] | None = None
-    """What asks (``results.facets.question_word``); None in records of before it was kept."""
+    """What asks (``results.question_breakdowns.question_word``); None in records of before it was kept."""
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -21,10 +21,14 @@ from qa_arch.types.records import SCHEMA, Epoch, Point, RunRecord, SplitFacts
 
 RECORD = "run.json"
 QUESTIONS = "questions.parquet"
+RECORDS = "records"
+"""The folder of an experiment's committed runs."""
 MODEL = "model"
 """The folder of a run's weights, its encoder and its tokenizer; what is published has none."""
 Runs = Sequence[tuple[Path, RunRecord]]
 """Run folders with their records."""
+Globs = str | Sequence[str]
+"""One or several folders or globs below ``records/``."""
 
 
 def write_record(folder: str | Path, record: RunRecord) -> Path:
@@ -93,6 +97,13 @@ def find_runs(
         nothing = f"{', '.join(map(str, patterns))}: holds no {RECORD}; train a model first (qa-arch train)"
         raise RunError("; ".join(unreadable or [nothing]))
     return runs
+
+
+def recorded(folder: Path, records: Globs) -> Runs:
+    """The committed runs of the experiment in ``folder``, in path order, by their place in it."""
+    globs = [records] if isinstance(records, str) else records
+    paths = {path for glob in globs for path in (folder / RECORDS).glob(f"{glob.rstrip('/')}/**/{RECORD}")}
+    return [(path.parent.relative_to(folder), read_record(path)) for path in sorted(paths)]
 
 
 def write_questions(folder: str | Path, columns: Mapping[str, Sequence[Any]]) -> Path:

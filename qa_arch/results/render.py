@@ -5,16 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from qa_arch.results.comparison import Drawn, Table
+from qa_arch.results.columns import Table
 from qa_arch.results.latex import latex_table
 
 FORMATS = ("text", "markdown", "latex", "json", "csv")
-NOTHING = "–"
-_TEXT_COLUMNS = ("model", "run", "block", "set", "name", "kind", "gold", "a_answer", "b_answer", "worst")
 _WIDE = 1000
 """Columns of a page without a terminal: nothing is folded or cut."""
 
@@ -29,48 +28,48 @@ def render(tables: Sequence[Table], form: str) -> str:
     return "\n".join(draw(table) for table in tables)
 
 
-def cell(key: str, row: Mapping[str, Any]) -> str:
-    """A value as readers of the field print it: scores to one decimal, counts with separators.
-
-    Where a run did not end well, its EM or accuracy says how it ended.
-    """
-    value = row.get(key)
-    if key in ("exact", "accuracy") and row.get("status", "ok") != "ok":
-        return str(row["status"]).upper()
-    if value is None:
-        return NOTHING
-    if isinstance(value, float):
-        return f"{value:.2f}" if key == "null_threshold" else f"{value:,.1f}"
-    return f"{value:,}" if isinstance(value, int) and key != "seed" else str(value)
+def cells(table: Table) -> list[list[str]]:
+    """What people read: the headings, then a line a row."""
+    headings = [column.heading for column in table.columns]
+    return [headings, *([column.text(row) for column in table.columns] for row in table.rows)]
 
 
 def markdown(table: Table, *, titled: bool = True) -> str:
     """The table as GitHub's Markdown below its title, the notes below it."""
     head = [f"## {table.title}", ""] if titled else []
-    rows = ([one.replace("|", r"\|") for one in _cells(table, row)] for row in table.rows)
+    headings, *rows = cells(table)
+    escaped = ([cell.replace("|", r"\|") for cell in row] for row in rows)
     lines = [
-        "| " + " | ".join(table.columns.values()) + " |",
-        "|" + "|".join("---" if key in _TEXT_COLUMNS else "---:" for key in table.columns) + "|",
-        *("| " + " | ".join(row) + " |" for row in rows),
+        "| " + " | ".join(headings) + " |",
+        "|" + "|".join("---" if column.left else "---:" for column in table.columns) + "|",
+        *("| " + " | ".join(row) + " |" for row in escaped),
     ]
     return "\n".join([*head, *lines, "", *(f"- {note}" for note in table.notes)]).rstrip() + "\n"
 
 
 def latex(table: Table) -> str:
     """The table as LaTeX, its title as caption, its notes below it."""
-    sides = "".join("l" if key in _TEXT_COLUMNS else "r" for key in table.columns)
-    rows = [list(table.columns.values()), *(_cells(table, row) for row in table.rows)]
-    return latex_table(table.title, sides, rows, table.notes)
+    sides = "".join("l" if column.left else "r" for column in table.columns)
+    return latex_table(table.title, sides, cells(table), table.notes)
 
 
-def _cells(table: Table, row: Mapping[str, Any]) -> list[str]:
-    """What people read of a row, a text a column."""
-    return [_drawn(one, row) if (one := table.drawn.get(key)) else cell(key, row) for key in table.columns]
+def fill(page: str, slug: str, tables: Sequence[Table]) -> str:
+    """``page`` with an experiment's tables where it asks for them.
+
+    The first stands between ``<!-- table: SLUG -->`` and ``<!-- end -->``, the second between
+    ``<!-- table: SLUG 2 -->`` and the same, and so on.
+    """
+    for place, table in enumerate(tables, start=1):
+        mark = f"table: {slug}" + (f" {place}" if place > 1 else "")
+        page = fill_between(page, mark, markdown(table, titled=False))
+    return page
 
 
-def _drawn(column: Drawn, row: Mapping[str, Any]) -> str:
-    values = [row.get(key) for key in column.keys]
-    return NOTHING if values[0] is None else column.text(*values)
+def fill_between(page: str, mark: str, text: str) -> str:
+    """``page`` with ``text`` between ``<!-- MARK -->`` and ``<!-- end -->``, wherever these stand."""
+    begin, end = f"<!-- {mark} -->\n", "<!-- end -->"
+    pattern = re.escape(begin) + r".*?" + re.escape(end)
+    return re.sub(pattern, lambda _: f"{begin}\n{text.strip()}\n\n{end}", page, flags=re.DOTALL)
 
 
 def print_table(table: Table) -> None:
@@ -95,11 +94,11 @@ def drawn(table: Table) -> Any:
     from rich.table import Table as Drawn
 
     drawn = Drawn(title=table.title or None, title_justify="left")
-    for key, heading in table.columns.items():
-        text = key in _TEXT_COLUMNS
-        drawn.add_column(heading, justify="left" if text else "right", overflow="fold", no_wrap=not text)
-    for row in table.rows:
-        drawn.add_row(*_cells(table, row))
+    for column in table.columns:
+        justify, wrapped = ("left", False) if column.left else ("right", True)
+        drawn.add_column(column.heading, justify=justify, overflow="fold", no_wrap=wrapped)  # type: ignore[arg-type]
+    for row in cells(table)[1:]:
+        drawn.add_row(*row)
     return drawn
 
 

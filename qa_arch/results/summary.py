@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from qa_arch.config.schema import reads_passages
 from qa_arch.errors import RunError
-from qa_arch.results.comparison import SELECTION_HEADINGS, Table
+from qa_arch.results.columns import Table, named, number, text
 from qa_arch.results.errors import NAMES, Mistakes, mistakes
 from qa_arch.results.questions import UNTYPED, Questions, load_questions
 from qa_arch.types.records import (
@@ -55,16 +55,11 @@ POINTS = {
     ORACLE: "oracle (a bound)",
     RANKED: "none",
 }
-SCORES = {
-    "exact": "EM",
-    "f1": "F1",
-    "HasAns_exact": "HasAns EM",
-    "HasAns_f1": "HasAns F1",
-    "NoAns_exact": "NoAns EM",
-    "answerable_precision": "answered P",
-    "answerable_recall": "answered R",
-    **{key: SELECTION_HEADINGS[key] for key in ("accuracy", "main_accuracy", "mrr")},
-}
+SCORES = (
+    *("exact", "f1", "HasAns_exact", "HasAns_f1", "NoAns_exact"),
+    *("answerable_precision", "answerable_recall", "accuracy", "main_accuracy", "mrr"),
+)
+"""Columns that are shown of every set and operating point."""
 _BARS = "▁▂▃▄▅▆▇█"
 _CURVES = {
     "train_loss": "training loss",
@@ -160,8 +155,8 @@ def by_type(rows: Questions, found: Mistakes, types: Mapping[str, str]) -> Table
         figures = {"exact": rows.exact, "f1": rows.f1, **errors}
         shares = {key: 100 * float(values[own].mean()) for key, values in figures.items()}
         table.append({"kind": name, "questions": count, **shares})
-    headings = {"kind": "class", "questions": "questions", "exact": "EM", "f1": "F1"}
-    return Table("by predicted class, %", headings | {name: name for name in errors}, table)
+    columns = [text("kind", "class"), number("questions", "questions"), *named(("exact", "f1"))]
+    return Table("by predicted class, %", [*columns, *(number(name, name) for name in errors)], table)
 
 
 def sparkline(values: Sequence[float | None]) -> str:
@@ -244,11 +239,13 @@ def _scores(record: RunRecord) -> Table:
         for key in POINTS:
             if key in points:
                 point = points[key]
-                named = {"model": split, "run": POINTS[key], "margin": key}
+                place = {"model": split, "run": POINTS[key], "margin": key}
                 figures = {**point.flat(), "exact": point.exact}
-                rows.append({**named, **figures, "null_threshold": point.threshold})
-    shown = {key: name for key, name in SCORES.items() if any(row.get(key) is not None for row in rows)}
-    return Table("", {"model": "set", "run": "margin", **shown, "null_threshold": "at"}, rows)
+                rows.append({**place, **figures, "null_threshold": point.threshold})
+    shown = [c for c in named(SCORES) if any(row.get(c.key) is not None for row in rows)]
+    (threshold,) = named(["null_threshold"])
+    columns = [text("model", "set"), text("run", "margin"), *shown, replace(threshold, heading="at")]
+    return Table("", columns, rows)
 
 
 def _curves(epochs: Sequence[Epoch]) -> list[tuple[str, str, list[float | None]]]:

@@ -10,7 +10,7 @@ from qa_arch.decode.formats import spans_record
 from qa_arch.features.table import FeatureTable
 from qa_arch.metrics.squad import METRIC_VERSION, QuestionScore, aggregate, score_questions
 from qa_arch.metrics.threshold import at_margins, best_texts, calibrate
-from qa_arch.results.facets import question_word
+from qa_arch.results.question_breakdowns import question_word
 from qa_arch.types.records import Point, SplitFacts
 from qa_arch.types.text import Answer, QuestionSet
 

@@ -12,8 +12,8 @@ import pytest
 from qa_arch.config.files import write_json
 from qa_arch.data import synthetic
 from qa_arch.data.squad import write
-from qa_arch.results.facets import question_word
-from qa_arch.results.openings import OPENINGS, read_openings
+from qa_arch.results.dev_access_log import DEV_ACCESS_LOG, read_dev_accesses
+from qa_arch.results.question_breakdowns import question_word
 from qa_arch.results.record import read_questions, read_record, write_record
 
 OFFICIAL = ("exact", "f1", "total", "HasAns_exact", "HasAns_f1", "NoAns_exact", "NoAns_f1")
@@ -124,7 +124,7 @@ def test_evaluate_run_agrees_with_training(qa_arch, trained, run_folder):
 
 
 def test_a_closed_dev_set_opens_with_final_alone(qa_arch, trained, closed_run, tmp_path, dev_file, read_json):
-    log = tmp_path / "experiments" / "debug" / OPENINGS
+    log = tmp_path / "experiments" / "debug" / DEV_ACCESS_LOG
     for arguments in ((), ("--data", dev_file)):
         code, _, err = qa_arch("evaluate", "--run", closed_run, *arguments)
         assert code == 2
@@ -141,7 +141,7 @@ def test_a_closed_dev_set_opens_with_final_alone(qa_arch, trained, closed_run, t
     assert read_questions(closed_run) == read_questions(trained)
 
     qa_arch("evaluate", "--run", closed_run, "--final")
-    (one, two) = read_openings(log.parent)
+    (one, two) = read_dev_accesses(log.parent)
     assert one.run == two.run == closed_run.name
     assert (one.config_hash, one.data) == (opened.config_hash, "synthetic-dev")
     assert one.fingerprint == opened.data["dev"].fingerprint

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from qa_arch.config.files import write_json
-from qa_arch.results.published import experiment_figures, experiment_tables, fill
-from qa_arch.results.render import render
-from qa_arch.results.spec import SPEC
+from qa_arch.results.experiments import TABLES, experiment_figures, experiment_tables
+from qa_arch.results.render import fill, render
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = sorted(path.parent.relative_to(ROOT) for path in (ROOT / "experiments").glob(f"*/{SPEC}"))
+FOLDERS = sorted(path.parent.relative_to(ROOT) for path in (ROOT / "experiments").glob(f"*/{TABLES}"))
 FORMS = {".md": "markdown", ".tex": "latex", ".csv": "csv"}
 
 

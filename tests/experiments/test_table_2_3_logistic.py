@@ -11,7 +11,7 @@ import pytest
 from qa_arch.data.squad import question_set, write
 from qa_arch.data.synthetic import demo_sets
 from qa_arch.results.comparison import comparison
-from qa_arch.results.openings import read_openings
+from qa_arch.results.dev_access_log import read_dev_accesses
 from qa_arch.results.record import find_runs, read_questions
 
 SCRIPT = Path(__file__).parents[2] / "experiments" / "table_2_3" / "logistic.py"
@@ -67,7 +67,7 @@ def test_final_scores_dev_and_logs_it(call) -> None:
     assert 0 < logistic.data["dev"].extra["candidate_coverage"] <= 1
     assert logistic.data["dev"].titles == ()
     assert len(read_questions(runs[0][0])["id"]) == 10
-    opened = read_openings("experiments/table_2_3")
+    opened = read_dev_accesses("experiments/table_2_3")
     assert {opening.run for opening in opened} == {folder.name for folder, _ in runs}
     # Opened or not, the same training has the same hash.
     assert call("--l2", "0.001", "1000000", "--runs", "again") == 0

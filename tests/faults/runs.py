@@ -17,7 +17,7 @@ FAULTS = (
           test="test_a_child_whose_parent_ended_before_it_was_tied",
           old="os.getppid() != _p",
           new="os.getppid() == -1"),
-    Fault(name="the search for cycles stays off", at="uncollected", test="test_collector",
+    Fault(name="the search for cycles stays off", at="gc_disabled", test="test_collector",
           old="if _e: ___",
           new="if not _e: ___"),
     Fault(name="a dead point is believed to run", at="believed",

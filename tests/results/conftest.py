@@ -8,8 +8,9 @@ import pytest
 from qa_arch.cli.main import main
 from qa_arch.data.squad import question_set as made_set
 from qa_arch.metrics.squad import score_questions
-from qa_arch.results.groups import one_system
+from qa_arch.results.experiments import TABLES
 from qa_arch.results.record import find_runs, parse_record, write_questions, write_record
+from qa_arch.results.systems import one_system
 from qa_arch.types.records import RunRecord
 from qa_arch.types.text import Example, Gold, QuestionSet
 
@@ -209,3 +210,13 @@ def command(capsys):
         return code, out.out, out.err
 
     return run
+
+
+def script(folder, tables: str, figures: str = "") -> None:
+    """Write the ``tables.py`` of an experiment: what its two functions return, a call a table or figure."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / TABLES).write_text(
+        "from qa_arch.results.experiments import *\n"
+        f"def tables(folder):\n    return [{tables}]\n"
+        f"def figures(folder):\n    return [{figures}]\n"
+    )

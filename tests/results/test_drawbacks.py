@@ -5,13 +5,12 @@ from __future__ import annotations
 import shutil
 
 import pytest
-import yaml
 
 from qa_arch.errors import RunError
 from qa_arch.results.drawbacks import drawbacks
-from qa_arch.results.published import experiment_tables
+from qa_arch.results.experiments import experiment_tables
 from qa_arch.results.record import QUESTIONS, find_runs
-from qa_arch.results.spec import SPEC
+from tests.results.conftest import script
 
 ROWS = {
     "exact": [1, 0, 0, 0, 1, 0],
@@ -101,14 +100,11 @@ def test_models_that_were_scored_on_other_sets_are_refused(make_run, question_se
 def test_rows_are_those_of_the_other_experiment_and_wait_for_its_runs(make_run, question_set, tmp_path):
     made, other = tmp_path / "trial", tmp_path / "drawbacks"
     shutil.copytree(make_run("bert-s13", question_set()), made / "records" / "bert-s13")
-    wanted = [
-        {"model": name, "batch": size, "command": f"qa-arch train model={name} trainer.batch_size={size}"}
-        for name in ("bert", "albert")
-        for size in (8, 6)
-    ]
-    (made / SPEC).write_text(yaml.safe_dump({"title": "Trial", "wanted": wanted}))
-    other.mkdir()
-    (other / SPEC).write_text("title: Drawbacks\ndrawbacks: trial\nnotes: [Told once.]")
+    wanted = ", ".join(
+        f'Wanted("{name}", "qa-arch train model={name} trainer.batch_size=8")' for name in ("bert", "albert")
+    )
+    where = 'folder.parent / "trial"'
+    script(other, f'drawbacks_table({where}, "Drawbacks", wanted=[{wanted}], notes=["Told once."])')
     (table,) = experiment_tables(other)
     assert [row["model"] for row in table.rows] == ["bert", "albert"]
     assert table.rows[0]["boundary"] is not None

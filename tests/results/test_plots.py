@@ -12,8 +12,9 @@ import pytest
 from qa_arch.cli.main import main
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.results import plots
-from qa_arch.results.comparison import Table, comparison
-from qa_arch.results.plots import DRAWN, MEASURES, _draw, caption, comparison_figure, drawable, lines
+from qa_arch.results.columns import COLUMNS, Table
+from qa_arch.results.comparison import comparison
+from qa_arch.results.plots import DRAWN, _draw, caption, comparison_figure, drawable, lines
 from qa_arch.results.record import write_record
 
 pytest.importorskip("matplotlib")
@@ -32,7 +33,7 @@ def table(make_record):
 
 def test_a_model_stands_by_its_mean_not_by_its_best_run():
     seeds = [{"model": "a", "seed": n, "f1": f1} for n, f1 in enumerate((10.0, 90.0))]
-    made = Table("T", {}, [*seeds, {"model": "b", "seed": 0, "f1": 60.0}])
+    made = Table("T", [], [*seeds, {"model": "b", "seed": 0, "f1": 60.0}])
     assert [name for name, _ in lines(made)] == ["b", "a"]
 
 
@@ -84,9 +85,9 @@ def test_every_mark_stands_at_its_score(table):
 
 def test_references_are_light(table):
     panel = _draw(table, ["f1"]).axes[0]
-    squares = [mark for mark in panel.get_lines() if mark.get_marker() == MEASURES["f1"][1]]
+    squares = [mark for mark in panel.get_lines() if mark.get_marker() == COLUMNS["f1"].mark[1]]
     fills = {int(mark.get_ydata()[0]): mark.get_markerfacecolor() for mark in squares}
-    assert fills == {0: MEASURES["f1"][0], 1: MEASURES["f1"][0], 3: "white"}
+    assert fills == {0: COLUMNS["f1"].mark[0], 1: COLUMNS["f1"].mark[0], 3: "white"}
 
 
 def test_a_protocol_without_null_has_two_panels(make_record):

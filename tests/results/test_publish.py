@@ -9,10 +9,10 @@ import pytest
 
 from qa_arch.errors import RunError
 from qa_arch.results.attention import ATTENTION
-from qa_arch.results.comparison import Table
+from qa_arch.results.columns import Table, named
 from qa_arch.results.publish import local, publish
-from qa_arch.results.published import fill
 from qa_arch.results.record import QUESTIONS, RECORD, read_record, write_questions, write_record
+from qa_arch.results.render import fill
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_an_unfinished_run_is_refused(run, tmp_path, make_record) -> None:
 
 
 def test_a_page_is_filled_between_its_marks_and_nowhere_else() -> None:
-    first, second = (Table("T", {"model": "model"}, [{"model": name}]) for name in ("one", "two"))
+    first, second = (Table("T", named(["model"]), [{"model": name}]) for name in ("one", "two"))
     other = "<!-- table: other -->\nkept\n<!-- end -->\n"
     again = "<!-- table: demo 2 -->\n<!-- end -->\n"
     page = f"# x\n<!-- table: demo -->\nold\n<!-- end -->\n| old |\n{other}{again}"

@@ -12,31 +12,30 @@ import pytest
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.results import curves, plots
 from qa_arch.results.curves import by_system, curves_figure, mean_line
-from qa_arch.results.published import experiment_figures, experiment_tables
+from qa_arch.results.experiments import experiment_figures, experiment_tables
 from qa_arch.results.record import write_record
-from qa_arch.results.spec import SPEC
 from qa_arch.types.records import BatchSizes
+from tests.results.conftest import script
 
-WANTED = """
-title: Mills
-columns: [model, f1]
-published: [{model: BERT, f1: 76.3, note: "all of dev"}]
-wanted:
-- {model: bert, command: qa-arch train model=bert}
-- {model: albert, command: qa-arch train model=albert}
-"""
+WANTED = """runs_table(
+    folder,
+    "Mills",
+    columns=["model", "f1"],
+    published=[Published("BERT", {"f1": 76.3}, "all of dev")],
+    wanted=[Wanted("bert", "qa-arch train model=bert"), Wanted("albert", "qa-arch train model=albert")],
+)"""
 
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / SPEC).write_text(WANTED)
+    script(tmp_path, WANTED)
     return tmp_path
 
 
 def test_a_row_waits_for_its_run_and_names_the_command(folder, make_record):
     (empty,) = experiment_tables(folder)
     assert [row["model"] for row in empty.rows] == ["BERT (published)", "bert", "albert"]
-    assert empty.columns == {"model": "model", "f1": "F1"}
+    assert [(c.key, c.heading) for c in empty.columns] == [("model", "model"), ("f1", "F1")]
     write_record(folder / "records" / "bert-s13", make_record("bert", 60.0))
     (filled,) = experiment_tables(folder)
     assert [(row["model"], row.get("f1")) for row in filled.rows] == [
@@ -51,15 +50,16 @@ def test_a_row_waits_for_its_run_and_names_the_command(folder, make_record):
 
 
 def test_a_table_of_nothing_is_left_out(tmp_path):
-    (tmp_path / SPEC).write_text("title: Mills")
+    script(tmp_path, 'runs_table(folder, "Mills")')
     assert experiment_tables(tmp_path) == []
 
 
 def test_sets_are_counted_beside_the_published_figures(tmp_path):
-    (tmp_path / SPEC).write_text(
-        "title: Sets\nsets:\n- {name: A, file: a.json, published: {examples: 7}}\n- {name: B, file: b.json}\n"
-        "- {name: C, file: c.json, published: {examples: 9}, open: false}"
-    )
+    sets = """
+        DataSet("A", "a.json", {"examples": 7}), DataSet("B", "b.json"),
+        DataSet("C", "c.json", {"examples": 9}, open=False),
+    """
+    script(tmp_path, f'sets_table(folder, "Sets", [{sets}])')
     (tmp_path / "records").mkdir()
     (tmp_path / "records" / "a.json").write_text(json.dumps({"examples": 6, "negatives": 2, "paragraphs": 1}))
     (table,) = experiment_tables(tmp_path)
@@ -97,9 +97,8 @@ def test_runs_of_other_settings_have_a_line_of_their_own(make_record):
 
 
 def test_figures_are_drawn_of_runs_with_epochs_and_are_the_same_each_time(tmp_path, make_record):
-    (tmp_path / SPEC).write_text(
-        "tables: [{title: A}]\nfigures: [{file: f, title: F, measures: [train_loss, calibration_f1]}]"
-    )
+    curves = 'learning_curves(folder, "f", "F", ["train_loss", "calibration_f1"])'
+    script(tmp_path, 'runs_table(folder, "A")', curves)
     assert experiment_figures(tmp_path) == []
     for seed in (13, 14):
         record = make_record(seed=seed, epochs=epochs(3.0, 2.0, 1.5), best_epoch=1)
@@ -115,8 +114,8 @@ def test_figures_are_drawn_of_runs_with_epochs_and_are_the_same_each_time(tmp_pa
 
 
 def test_a_row_of_one_batch_size_waits_for_a_finished_run_of_it(tmp_path, make_record):
-    rows = "{model: bert, batch: 8, command: make eight}, {model: bert, batch: 6, command: make six}"
-    (tmp_path / SPEC).write_text(f"title: T\ncolumns: [model, batch, f1]\nwanted: [{rows}]")
+    rows = 'Wanted("bert", "make eight", batch=8), Wanted("bert", "make six", batch=6)'
+    script(tmp_path, f'runs_table(folder, "T", columns=["model", "batch", "f1"], wanted=[{rows}])')
     eight = make_record(batch={"micro": 8, "accumulate": 1, "devices": 1, "global": 8})
     write_record(tmp_path / "records" / "eight", eight)
     write_record(
@@ -129,7 +128,7 @@ def test_a_row_of_one_batch_size_waits_for_a_finished_run_of_it(tmp_path, make_r
 
 
 def test_every_system_is_tested_against_one(tmp_path, make_run, question_set):
-    (tmp_path / SPEC).write_text("tables: [{title: T, baseline: poor}]")
+    script(tmp_path, 'baseline_table(folder, "T", "poor")')
     assert experiment_tables(tmp_path) == []
     for model, right in (("poor", 0.5), ("good", 0.95)):
         run = make_run(f"{model}-13", question_set(again=20), model=model, right=right)
@@ -140,7 +139,7 @@ def test_every_system_is_tested_against_one(tmp_path, make_run, question_set):
 
 
 def test_two_systems_are_compared_by_kind(tmp_path, make_run, question_set):
-    (tmp_path / SPEC).write_text("tables: [{title: T, effects: [poor, good]}]")
+    script(tmp_path, 'pairwise_table(folder, "T", "poor", "good")')
     for model, right in (("poor", 0.3), ("good", 0.95)):
         assert experiment_tables(tmp_path) == []
         run = make_run(f"{model}-13", question_set(again=20), model=model, right=right)
@@ -154,9 +153,6 @@ def test_two_systems_are_compared_by_kind(tmp_path, make_run, question_set):
     assert {"negation", "entity_swap"} <= set(rows)
     assert rows["negation"]["questions"] == 40
     assert rows["negation"]["p_holm"] >= rows["negation"]["p"]
-    (tmp_path / SPEC).write_text("tables: [{title: T, effects: [poor]}]")
-    with pytest.raises(ConfigError, match="effects: two systems are compared, not 1"):
-        experiment_tables(tmp_path)
 
 
 def test_a_legend_of_many_systems_stays_on_the_page(tmp_path, make_record):
@@ -175,8 +171,8 @@ def test_a_legend_of_many_systems_stays_on_the_page(tmp_path, make_record):
 
 
 def test_a_mark_a_run_once_there_is_one(tmp_path, make_record, monkeypatch):
-    figure = "{file: f, title: F, dots: [spans_f1, exact], split: calibration}"
-    (tmp_path / SPEC).write_text(f"tables: [{{title: A}}]\nfigures: [{figure}]")
+    figure = 'dot_plot(folder, "f", "F", ["spans_f1", "exact"], split="calibration")'
+    script(tmp_path, 'runs_table(folder, "A")', figure)
     write_record(tmp_path / "records" / "on-dev", make_record(exact=70.0))
     assert experiment_figures(tmp_path) == []
     for model, exact, spans in (("bert", 60.0, 50.0), ("proposed", 55.0, 58.0)):
@@ -188,21 +184,18 @@ def test_a_mark_a_run_once_there_is_one(tmp_path, make_record, monkeypatch):
     monkeypatch.setattr(plots, "lines", lambda *given: made.append(take(*given)) or made[-1])
     assert [path.name for path in experiment_figures(tmp_path)] == ["f.svg", "f.png"]
     assert [name for name, _ in made[0]] == ["proposed", "bert", "always-no-answer"]
-    (tmp_path / SPEC).write_text((tmp_path / SPEC).read_text().replace(", exact", ""))
+    script(tmp_path, 'runs_table(folder, "A")', figure.replace(', "exact"', ""))
     experiment_figures(tmp_path)
     assert [name for name, _ in made[-2]] == ["proposed", "bert"], "no line for what was never measured"
-    (tmp_path / SPEC).write_text(f"tables: [{{title: A}}]\nfigures: [{figure.replace('exact', 'exakt')}]")
-    with pytest.raises(ConfigError, match=r"figures\.dots: unknown measure 'exakt' \(did you mean 'exact'"):
+    script(tmp_path, 'runs_table(folder, "A")', figure.replace("exact", "exakt"))
+    with pytest.raises(ConfigError, match=r"unknown column 'exakt' \(did you mean 'exact'"):
         experiment_figures(tmp_path)
 
 
 def test_records_of_several_places_and_a_line_a_system(tmp_path, make_record, monkeypatch):
     """``records`` as a list; of one model two settings are two lines, and the seeds of each one line."""
-    places = "[trials, '*-bert-*']"
-    (tmp_path / SPEC).write_text(
-        f"tables: [{{title: A, records: {places}}}]\n"
-        f"figures: [{{file: f, title: F, dots: [f1], records: {places}}}]"
-    )
+    places = 'records=["trials", "*-bert-*"]'
+    script(tmp_path, f'runs_table(folder, "A", {places})', f'dot_plot(folder, "f", "F", ["f1"], {places})')
     for place, lr in (("1-bert-a", 1e-4), ("2-bert-b", 1e-4), ("3-albert-c", 1e-4), ("trials/bert", 2e-4)):
         name = place.split("-")[1] if "-" in place else "bert"
         record = make_record(name, seed=len(place), config={"optim": {"lr": lr}})

@@ -10,7 +10,13 @@ import pytest
 
 from qa_arch.errors import RunError
 from qa_arch.results.comparison import comparison
-from qa_arch.results.openings import OPENINGS, Opening, append_opening, opened_note, read_openings
+from qa_arch.results.dev_access_log import (
+    DEV_ACCESS_LOG,
+    DevAccess,
+    dev_access_note,
+    log_dev_access,
+    read_dev_accesses,
+)
 from qa_arch.results.record import (
     RECORD,
     find_runs,
@@ -23,7 +29,7 @@ from qa_arch.results.record import (
 from qa_arch.results.summary import summarise
 from qa_arch.types.records import Point
 
-OPENING = Opening(
+OPENING = DevAccess(
     date="2026-01-02T03:04:05", commit="abcdef012", config_hash="9" * 64, run="r", data="d", fingerprint="f"
 )
 
@@ -164,27 +170,27 @@ def test_what_other_experiments_saw_of_the_set_is_told(tmp_path):
     """A set is worn out by every look at it, whoever looked."""
     other = replace(OPENING, fingerprint="another set")
     for name, opening in (("here", OPENING), ("there", OPENING), ("there", OPENING), ("there", other)):
-        append_opening(tmp_path / name, opening)
-    append_opening(tmp_path / "third", other)
-    note = opened_note(tmp_path / "here", {OPENING.fingerprint})
+        log_dev_access(tmp_path / name, opening)
+    log_dev_access(tmp_path / "third", other)
+    note = dev_access_note(tmp_path / "here", {OPENING.fingerprint})
     assert note is not None
     assert note.startswith("dev was opened once: ")
     assert note.endswith("; the same set was opened 2 times for there")
-    assert opened_note(tmp_path / "third", {OPENING.fingerprint}) is None
+    assert dev_access_note(tmp_path / "third", {OPENING.fingerprint}) is None
 
 
 def test_openings_only_grow(tmp_path):
     folder = tmp_path / "trial"
-    assert read_openings(folder) == ()
+    assert read_dev_accesses(folder) == ()
     for _ in range(2):
-        append_opening(folder, OPENING)
-    assert read_openings(folder) == (OPENING, OPENING)
-    assert len((folder / OPENINGS).read_text().splitlines()) == 2
-    note = opened_note(folder, {OPENING.fingerprint})
+        log_dev_access(folder, OPENING)
+    assert read_dev_accesses(folder) == (OPENING, OPENING)
+    assert len((folder / DEV_ACCESS_LOG).read_text().splitlines()) == 2
+    note = dev_access_note(folder, {OPENING.fingerprint})
     assert note is not None
     assert "2 times" in note
     assert "r on 2026-01-02 (commit abcdef0, config 99999999)" in note
-    with (folder / OPENINGS).open("a") as file:
+    with (folder / DEV_ACCESS_LOG).open("a") as file:
         file.write('{"date": 1}\n')
     with pytest.raises(RunError, match="line 3"):
-        read_openings(folder)
+        read_dev_accesses(folder)

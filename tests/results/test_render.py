@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from qa_arch.results.comparison import Drawn, Table
-from qa_arch.results.render import cell, latex, markdown, print_table, render
+from qa_arch.results.columns import COLUMNS, Table, named, number, text
+from qa_arch.results.render import latex, markdown, print_table, render
 
 TABLE = Table(
     "Mills",
-    {"model": "model", "exact": "EM", "parameters": "parameters"},
+    named(["model", "exact", "parameters"]),
     [{"model": "a|b", "exact": 61.25, "parameters": 1234567, "hidden": 0.1}, {"model": "c", "status": "oom"}],
     ["one note"],
 )
@@ -35,7 +35,7 @@ TABLE = Table(
     ],
 )
 def test_cells(key, row, text):
-    assert cell(key, row) == text
+    assert COLUMNS[key].text(row) == text
 
 
 def test_markdown():
@@ -53,7 +53,7 @@ def test_markdown():
 
 def test_latex_shows_what_it_is_given():
     table = Table(
-        "50% of _all_", {"model": "model", "f1": "F1"}, [{"model": r"a\\b", "f1": None}], ["~ & ^", "--- a b"]
+        "50% of _all_", named(["model", "f1"]), [{"model": r"a\\b", "f1": None}], ["~ & ^", "--- a b"]
     )
     assert latex(table).splitlines() == [
         r"% needs \usepackage{booktabs} and \usepackage{graphicx}",
@@ -87,7 +87,7 @@ def test_commands_in_latex_notes_can_be_copied():
         "c: `qa-arch stats --data a_b --json > 'x'` fills the row",
         "texts come with --data FILE (--json)",
     ]
-    page = latex(Table("t", {"model": "model"}, [{"model": "`--a_b"}], notes))
+    page = latex(Table("t", named(["model"]), [{"model": "`--a_b"}], notes))
     command = (
         r"qa-arch stats -{}-data a\char95{}b -{}-json \textgreater{} \textquotesingle{}x\textquotesingle{}"
     )
@@ -98,7 +98,14 @@ def test_commands_in_latex_notes_can_be_copied():
 
 def test_latex_has_a_command_for_every_sign_that_tables_use_and_a_plain_font_lacks():
     row = {"model": "a|b", "p": "< 0.001", "F1": "53.42 ± 0.51"}
-    page = latex(Table("B − A", {"model": "model", "F1": "ΔF1", "p": "p > 0"}, [row], ["cut…"]))
+    page = latex(
+        Table(
+            "B − A",
+            [text("model", "model"), number("F1", "ΔF1", str), number("p", "p > 0", str)],
+            [row],
+            ["cut…"],
+        )
+    )
     assert page.isascii()
     assert r"model & $\Delta$F1 & p \textgreater{} 0 \\" in page
     assert r"a\textbar{}b & 53.42 $\pm$ 0.51 & \textless{} 0.001 \\" in page
@@ -119,8 +126,8 @@ def test_json_and_csv_keep_every_figure():
 
 def test_a_column_is_drawn_from_several_figures():
     rows = [{"model": "a", "low": 1.0, "high": 2.5}, {"model": "b"}]
-    ends = Drawn(("low", "high"), lambda low, high: f"{low:.2f} to {high:.2f}")
-    table = Table("t", {"model": "model", "interval": "95% interval"}, rows, drawn={"interval": ends})
+    ends = number("interval", "95% interval", lambda low, high: f"{low:.2f} to {high:.2f}", ("low", "high"))
+    table = Table("t", [text("model", "model"), ends], rows)
     assert markdown(table).splitlines()[4:6] == ["| a | 1.00 to 2.50 |", "| b | – |"]
     assert "1.00 to 2.50" in latex(table)
     assert "1.00 to 2.50" in render([table], "text")
@@ -129,7 +136,7 @@ def test_a_column_is_drawn_from_several_figures():
 
 
 def test_text_is_neither_cut_nor_folded(capsys):
-    long = Table("t", {"model": "model", "exact": "EM"}, [{"model": "m" * 200, "exact": 1.0}], ["n" * 200])
+    long = Table("t", named(["model", "exact"]), [{"model": "m" * 200, "exact": 1.0}], ["n" * 200])
     print_table(long)
     for page in (capsys.readouterr().out, render([long], "text")):
         assert "m" * 200 in page

@@ -17,7 +17,7 @@ from reports import page_parts
 from qa_arch.data.squad import question_set as made_set
 from qa_arch.errors import RunError
 from qa_arch.results.attention import ATTENTION, AttentionMap, read_attention, write_attention
-from qa_arch.results.facets import answer_type, facets, question_word
+from qa_arch.results.question_breakdowns import answer_type, breakdowns, question_word
 from qa_arch.results.questions import load_questions
 from qa_arch.results.record import QUESTIONS, RECORD, find_runs, read_questions, write_questions, write_record
 from qa_arch.results.report import pack, write_report
@@ -330,8 +330,8 @@ def test_answer_types(text, kind):
 def test_facets_count_every_question_once(make_run, question_set):
     questions = question_set()
     rows = load_questions(*find_runs([make_run("a", questions)])[0])
-    found = {facet.key: facet for facet in facets(rows, questions)}
-    assert [f.key for f in facets(rows, None)] == ["answerable", "kind"]
+    found = {facet.key: facet for facet in breakdowns(rows, questions)}
+    assert [f.key for f in breakdowns(rows, None)] == ["answerable", "kind"]
     named = {key: [facet.names[level] for level in facet.level] for key, facet in found.items()}
     assert named["kind"] == ["answerable", "answerable", "entity_swap", "answerable", "negation", "negation"]
     assert named["word"] == ["when", "who", "who", "which", "when", "how many"]

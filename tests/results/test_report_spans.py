@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from reports import page_parts
 
-from qa_arch.results.against import against_baseline
-from qa_arch.results.compare import FITTED, SPANS
-from qa_arch.results.groups import find_group, group_runs
+from qa_arch.results.baseline_table import baseline_table
+from qa_arch.results.pairwise import FITTED, SPANS, compare
 from qa_arch.results.questions import load_questions
 from qa_arch.results.record import find_runs, write_record
-from qa_arch.results.report import against, write_report
+from qa_arch.results.report import system_tests, write_report
+from qa_arch.results.systems import find_system, group_by_system
 
 
 @pytest.fixture
@@ -34,8 +34,8 @@ def test_spans_are_what_compare_says_of_them(runs, page):
     for number, (path, record) in enumerate(records):
         rows = load_questions(path, record)
         assert one["spans"][str(number)] == pytest.approx(100 * rows.span_f1[rows.answerable].mean())
-    groups = group_runs(records)
-    table = against_baseline(groups, find_group(groups, "bert"), spans=True, resamples=against.RESAMPLES)
+    groups = group_by_system(records)
+    table = baseline_table(groups, find_system(groups, "bert"), spans=True)
     for group, row in enumerate(table.rows):
         interval = one["tests"]["spans"]["intervals"][str(group)]
         assert interval == pytest.approx([row["spans_f1_95_low"], row["spans_f1_95_high"]], abs=0.01)
@@ -92,5 +92,25 @@ def test_calibration_is_said_to_flatter(make_run, question_set, page):
 
 def test_the_mean_is_one_of_answerable_questions_alone(make_run, question_set):
     rows = load_questions(*find_runs([make_run("a", question_set(again=2))])[0])
-    assert len(against.scores(rows, "spans")) == rows.answerable.sum() < len(rows)
-    assert np.array_equal(against.scores(rows, "f1"), 100 * rows.f1)
+    assert len(system_tests.scores(rows, "spans")) == rows.answerable.sum() < len(rows)
+    assert np.array_equal(system_tests.scores(rows, "f1"), 100 * rows.f1)
+
+
+def test_the_page_and_the_terminal_say_the_same_of_a_difference(page, runs):
+    """One number of resamples and one seed: the same interval and the same p, whichever prints them."""
+    folder, _ = runs
+    records = find_runs([folder])
+    groups = group_by_system(records)
+    (one,) = page(folder, baseline="bert")["sets"]
+    a, b = (find_system(groups, name) for name in ("bert", "proposed"))
+    compared = {figure.name: figure.effect for figure in compare(a, b).measures}
+    for name, key in (("EM", "exact"), ("F1", "f1"), (SPANS, "spans")):
+        shown = one["tests"][key]["effects"][str(groups.index(b))]
+        effect = compared[name]
+        assert (shown["delta"], shown["interval"]) == (effect.delta, list(effect.interval))
+        assert shown["p"] == effect.p_bootstrap
+        table = baseline_table(groups, a, spans=key == "spans")
+        for place, row in enumerate(table.rows):
+            key_of_row = "spans_f1" if key == "spans" else key
+            interval = [round(end, 6) for end in one["tests"][key]["intervals"][str(place)]]
+            assert interval == [row[f"{key_of_row}_95_low"], row[f"{key_of_row}_95_high"]]

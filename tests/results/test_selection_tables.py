@@ -9,11 +9,11 @@ import pytest
 
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.results.comparison import SELECTION_COLUMNS, comparison
+from qa_arch.results.experiments import experiment_tables
 from qa_arch.results.publish import publish
-from qa_arch.results.published import experiment_tables
 from qa_arch.results.record import parse_record, write_record
 from qa_arch.results.render import markdown
-from tests.results.conftest import flat_record
+from tests.results.conftest import flat_record, script
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def make_selection():
 def test_rows_columns_and_note(make_selection):
     failed = make_selection("qa_lstm_i", status="oom", scores={}, references={})
     table = comparison([(Path("a"), make_selection()), (Path("i"), failed)])
-    assert tuple(table.columns) == SELECTION_COLUMNS
+    assert table.keys == SELECTION_COLUMNS
     overlap, own, _ = table.rows
     assert (overlap["model"], overlap["accuracy"]) == ("word-overlap", 80.0)
     assert (own["accuracy"], own["mrr"], own["seconds"]) == (40.0, 60.0, 61.25)
@@ -50,20 +50,21 @@ def test_spans_and_selections_are_refused_beside_each_other(make_selection, make
         comparison([(Path("a"), make_selection()), (Path("b"), make_record())])
 
 
-SPEC = """
-title: Ours
-columns: [model, accuracy, insuranceqa_test1]
-published:
-  - {model: qa_lstm_a, beside: true, insuranceqa_test1: 53.1, note: &n another task}
-  - {model: qa_lstm_b, beside: true, insuranceqa_test1: 58.2, note: *n}
-  - {model: elsewhere, accuracy: 70.0, note: same task}
-wanted:
-  - {model: qa_lstm_b, command: qa-arch train model=qa_lstm/b}
-"""
+OURS = """runs_table(
+    folder,
+    "Ours",
+    columns=["model", "accuracy", "insuranceqa_test1"],
+    published=[
+        Published("qa_lstm_a", {"insuranceqa_test1": 53.1}, "another task", in_our_rows=True),
+        Published("qa_lstm_b", {"insuranceqa_test1": 58.2}, "another task", in_our_rows=True),
+        Published("elsewhere", {"accuracy": 70.0}, "same task"),
+    ],
+    wanted=[Wanted("qa_lstm_b", "qa-arch train model=qa_lstm/b")],
+)"""
 
 
 def test_figures_of_another_task_stand_beside_ours(make_selection, tmp_path):
-    (tmp_path / "table.yaml").write_text(SPEC)
+    script(tmp_path, OURS)
     write_record(tmp_path / "records" / "a", make_selection())
     (table,) = experiment_tables(tmp_path)
     rows = {row["model"]: (row.get("accuracy"), row.get("insuranceqa_test1")) for row in table.rows}
@@ -80,19 +81,19 @@ def test_figures_of_another_task_stand_beside_ours(make_selection, tmp_path):
 
 
 def test_counts_of_another_kind_of_data(tmp_path):
-    sets = "[{name: one, file: one.json}, {name: two, file: two.json, source: x:two}]"
-    spec = f"title: Sets\ncolumns: [questions, answers]\nsets: {sets}\n"
-    (tmp_path / "table.yaml").write_text(spec)
+    sets = '[DataSet("one", "one.json"), DataSet("two", "two.json", source="x:two")]'
+    table = f'sets_table(folder, "Sets", {sets}, columns=["questions", "answers"])'
+    script(tmp_path, table)
     (tmp_path / "records").mkdir()
     counted = {"questions": 3, "answers": 4, "question_words": 9}
     (tmp_path / "records" / "one.json").write_text(json.dumps(counted))
-    (table,) = experiment_tables(tmp_path)
-    assert [dict(row) for row in table.rows] == [
+    (counted,) = experiment_tables(tmp_path)
+    assert [dict(row) for row in counted.rows] == [
         {"set": "one", "questions": 3, "answers": 4},
         {"set": "two", "questions": None, "answers": None},
     ]
-    assert "qa-arch stats --data x:two --json" in table.notes[0]
-    (tmp_path / "table.yaml").write_text(spec.replace("answers]", "anwers]"))
+    assert "qa-arch stats --data x:two --json" in counted.notes[0]
+    script(tmp_path, table.replace('"answers"', '"anwers"'))
     with pytest.raises(ConfigError, match="did you mean 'answers'"):
         experiment_tables(tmp_path)
 

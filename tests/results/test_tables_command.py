@@ -10,13 +10,13 @@ import subprocess
 import sys
 
 import pytest
-import yaml
 
 from qa_arch.cli.main import main
-from qa_arch.results.openings import Opening, append_opening
+from qa_arch.results.dev_access_log import DevAccess, log_dev_access
 from qa_arch.results.record import write_record
+from tests.results.conftest import script
 
-OPENING = Opening(
+OPENING = DevAccess(
     date="2026-01-02", commit="a" * 40, config_hash="b" * 64, run="bert", data="x", fingerprint="d1"
 )
 BLOCKED = """
@@ -36,37 +36,28 @@ def here(tmp_path, monkeypatch):
 
 @pytest.fixture
 def experiment(here, make_record):
-    """An experiment as it is committed: table.yaml and records, and one opening of its dev set."""
+    """An experiment as it is committed: tables.py and records, and one opening of its dev set."""
     folder = here / "experiments" / "trial"
     write_record(folder / "records" / "v2" / "bert", make_record("bert", 60.0))
     write_record(folder / "records" / "v2" / "proposed", make_record("proposed", 65.0))
     write_record(folder / "records" / "v1" / "bert", make_record("bert", 70.0, protocol="1.1", data="one"))
-    published = {"model": "Elsewhere", "exact": 80, "f1": 83.5, "note": "all of dev"}
-    two = {
-        "title": "Two",
-        "records": "v2",
-        "columns": ["model", "exact", "spans_f1"],
-        "published": [published],
-    }
-    write(folder, {"tables": [two, {"title": "One", "records": "v1"}]})
-    append_opening(
+    published = 'Published("Elsewhere", {"exact": 80.0, "f1": 83.5}, "all of dev")'
+    columns = '["model", "exact", "spans_f1"]'
+    two = f'runs_table(folder, "Two", records="v2", columns={columns}, published=[{published}])'
+    script(folder, f'{two}, runs_table(folder, "One", records="v1")')
+    log_dev_access(
         folder,
-        Opening(
+        DevAccess(
             date="2026-01-02", commit="a" * 40, config_hash="b" * 64, run="bert", data="x", fingerprint="d1"
         ),
     )
     return folder
 
 
-def write(folder, value):
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "table.yaml").write_text(yaml.safe_dump(value))
-
-
 def test_formats(here, make_record, capsys):
     write_record(here / "runs" / "trial" / "bert", make_record("bert"))
     write_record(here / "runs" / "trial" / "proposed", make_record("proposed", 65.0))
-    append_opening(here / "experiments" / "trial", OPENING)
+    log_dev_access(here / "experiments" / "trial", OPENING)
     pages = {}
     for form in ("text", "markdown", "json", "csv"):
         assert main(["tables", "--format", form]) == 0
@@ -97,7 +88,7 @@ def test_nothing_to_show(here, capsys):
 
 
 def test_an_experiment_without_records_is_passed_over(experiment, capsys, caplog):
-    write(experiment.parent / "planned", {"title": "Later"})
+    script(experiment.parent / "planned", 'runs_table(folder, "Later")')
     assert main(["tables", "--all"]) == 0
     assert capsys.readouterr().out.split() == ["experiments/trial/table.md"]
     assert "experiments/planned/records: no run.json" in caplog.text
@@ -112,7 +103,7 @@ def test_an_experiment_is_printed_as_its_spec_says_beside_runs(experiment, here,
     assert two["rows"][0]["model"] == "Elsewhere (published)"
     assert main(["tables", "--all"]) == 0
     assert json.loads((experiment / "table.json").read_text()) == [two, one]
-    write(experiment.parent / "planned", {"title": "Later"})
+    script(experiment.parent / "planned", 'runs_table(folder, "Later")')
     capsys.readouterr()
     assert main(["tables", "experiments/planned"]) == 5
     assert "experiments/planned: no run.json below records/ yet" in capsys.readouterr().err
@@ -134,7 +125,7 @@ def test_seeds_of_a_system_stand_together_and_are_told_apart(here, make_record, 
 
 def test_only_openings_of_the_same_set_stand_below_a_table(here, make_record, capsys):
     write_record(here / "runs" / "a", make_record(data="d2"))
-    append_opening(here / "experiments" / "trial", OPENING)
+    log_dev_access(here / "experiments" / "trial", OPENING)
     assert main(["tables"]) == 0
     assert "opened" not in capsys.readouterr().out
 
@@ -171,17 +162,15 @@ def test_tables_are_the_same_every_time(experiment, capsys):
 @pytest.mark.parametrize(
     ("spec", "code", "said"),
     [
-        ({"title": "x"}, 5, "do not compare"),
-        ({"title": "x", "records": "v3"}, 5, "commit the records"),
-        ({"title": "x", "records": "v2", "columns": ["model", "exakt"]}, 2, "did you mean 'exact'"),
-        ({"titel": "x"}, 2, "did you mean 'title'"),
-        ({"title": "x", "published": [{"model": "m", "exact": 80.0}]}, 2, "missing note"),
-        ({"title": "x", "split": "test"}, 2, "split"),
-        ([], 2, "expected a mapping"),
+        ('runs_table(folder, "x")', 5, "do not compare"),
+        ('runs_table(folder, "x", records="v3")', 5, "commit the records"),
+        ('runs_table(folder, "x", records="v2", columns=["model", "exakt"])', 2, "did you mean 'exact'"),
+        ('runs_table(folder, titel="x")', 2, "unexpected keyword argument 'titel'"),
+        ('runs_table(folder, "x", published=[Published("m", {"exact": 80.0})])', 2, "'note'"),
     ],
 )
-def test_faulty_specs(experiment, capsys, spec, code, said):
-    write(experiment, spec)
+def test_faulty_scripts(experiment, capsys, spec, code, said):
+    script(experiment, spec)
     assert main(["tables", "--all"]) == code
     assert said in capsys.readouterr().err
     assert not (experiment / "table.md").exists()

@@ -15,13 +15,13 @@ from qa_arch.config.files import write_atomic
 from qa_arch.config.schema import reads_passages
 from qa_arch.errors import RunError, UnavailableError
 from qa_arch.results.attention import ATTENTION, AttentionMap, read_attention
-from qa_arch.results.compare import SPANS
 from qa_arch.results.errors import BOUNDARIES, NAMES
-from qa_arch.results.groups import group_runs, repeated
+from qa_arch.results.pairwise import SPANS
 from qa_arch.results.provenance import now, versions
 from qa_arch.results.record import Runs
 from qa_arch.results.report import pack
 from qa_arch.results.report.collect import Collected, ScoredSet, collect
+from qa_arch.results.systems import group_by_system, repeated
 from qa_arch.types.text import QuestionSet
 
 LIMIT = 30_000_000
@@ -61,6 +61,7 @@ def write_report(
     questions: QuestionSet | None = None,
     baseline: str | None = None,
     types: Mapping[str, str] | None = None,
+    columns: Sequence[str] = (),
     named: Sequence[Path] = (),
     title: str | None = None,
     limit: int = LIMIT,
@@ -69,9 +70,9 @@ def write_report(
     """Write ``runs`` as one HTML page that needs nothing else, not even a network.
 
     ``questions`` are the texts of a set that runs were scored on, ``types`` classes of its questions by
-    id. Where the page would exceed
-    ``limit`` bytes, single questions are kept of the ``named`` run folders first, then of the best run
-    of each system, then of the others, as far as they fit. ``problems`` are said on the page.
+    id, ``columns`` (keys of ``results.columns``) stand in the table beside the page's own. Where the page
+    would exceed ``limit`` bytes, single questions are kept of the ``named`` run folders first, then of the
+    best run of each system, then of the others, as far as they fit. ``problems`` are said on the page.
     Runs that select answers have no spans and are left out. Raises RunError where there is nothing to show,
     UnavailableError without plotly.
     """
@@ -80,7 +81,7 @@ def write_report(
     plotly = _plotly()
     problems = list(problems)
     runs, again = _once(_with_spans(runs, problems))
-    found = collect(runs, questions=questions, baseline=baseline, types=types)
+    found = collect(runs, questions=questions, baseline=baseline, types=types, columns=columns)
     problems = [*problems, *again, *found.problems]
     value, packs = found.value, {"plotly": pack.pack_bytes(plotly)}
     for number, one in enumerate(found.sets):
@@ -115,7 +116,7 @@ def _once(runs: Runs) -> tuple[Runs, list[str]]:
     """``runs`` without those that are another's again, and a line for each of these."""
     again = {
         folder: f"{folder}: seed {seed} of {group.label} is {first} again; left out"
-        for group in group_runs(runs)
+        for group in group_by_system(runs)
         for folder, first, seed in repeated(group)
     }
     return [run for run in runs if run[0] not in again], list(again.values())
@@ -151,7 +152,7 @@ def _pack_set(number: int, one: ScoredSet) -> dict[str, str]:
         return {}
     packs = {
         f"{number}-ids": pack.pack_json(list(rows.ids)),
-        f"{number}-facets": pack.pack_levels([facet.level for facet in one.facets]),
+        f"{number}-facets": pack.pack_levels([facet.level for facet in one.breakdowns]),
     }
     if one.questions is not None:
         packs[f"{number}-texts"] = pack.pack_texts(one.questions)

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.errors import RunError
-from qa_arch.results.compare import FITTED
+from qa_arch.results.columns import Scored, figures, named
 from qa_arch.results.errors import Mistakes, mistakes
-from qa_arch.results.facets import Facet, facets
-from qa_arch.results.groups import Group, differing, group_runs
+from qa_arch.results.pairwise import FITTED
+from qa_arch.results.question_breakdowns import Breakdown, breakdowns
 from qa_arch.results.questions import Questions, load_questions, questions_folder
 from qa_arch.results.record import MODEL, QUESTIONS, Runs
-from qa_arch.results.report.against import MEASURES, SPANS, find_baselines, scores, significance
 from qa_arch.results.report.curves import by_level, curves, with_spans
+from qa_arch.results.report.system_tests import MEASURES, SPANS, find_baselines, scores, significance
 from qa_arch.results.summary import finite
+from qa_arch.results.systems import System, differing, group_by_system
 from qa_arch.types.records import (
     CALIBRATED,
     CALIBRATION,
@@ -58,7 +59,7 @@ class ScoredSet:
     runs: list[int] = field(default_factory=list)
     rows: dict[int, Questions] = field(default_factory=dict)
     mistakes: dict[int, Mistakes] = field(default_factory=dict)
-    facets: list[Facet] = field(default_factory=list)
+    breakdowns: list[Breakdown] = field(default_factory=list)
     questions: QuestionSet | None = None
 
     @property
@@ -86,15 +87,17 @@ def collect(
     questions: QuestionSet | None = None,
     baseline: str | None = None,
     types: Mapping[str, str] | None = None,
+    columns: Sequence[str] = (),
 ) -> Collected:
     """Everything that can be shown of ``runs``; ``questions`` are the texts of one of the scored sets.
 
-    ``types`` are classes of questions by id. Runs without rows of questions keep their scores, and the
+    ``types`` are classes of questions by id, ``columns`` (keys of ``results.columns``) stand in the table
+    beside the page's own. Runs without rows of questions keep their scores, and the
     page says what is missing. RunError where no run was scored on ``questions``, where ``types`` are of
     other questions, or no system of any set is called ``baseline``. Where a set alone has no such system,
     or several, it goes without tests, and the page and ``problems`` say so.
     """
-    groups = group_runs(runs)
+    groups = group_by_system(runs)
     order = {id(record): g for g, group in enumerate(groups) for _, record in group.runs}
     problems: list[str] = []
     sets = _sets(runs, questions, types, problems)
@@ -111,8 +114,19 @@ def collect(
         "runs": [_run(folder, record, order[id(record)]) for folder, record in runs],
         "groups": [_group(group, groups) for group in groups],
         "sets": [_set(one, runs, order, *of_set) for one, of_set in zip(sets, found, strict=True)],
+        "askedColumns": [{"key": c.key, "head": c.heading, "text": c.left} for c in named(columns)],
     }
+    for scored, shown in zip(sets, value["sets"], strict=True):
+        shown["columns"] = {str(number): _columns(scored, runs, number, columns) for number in scored.runs}
     return Collected(value, sets, problems)
+
+
+def _columns(scored: ScoredSet, runs: Runs, number: int, keys: Sequence[str]) -> dict[str, Any]:
+    """The figures of one run in the columns that were asked for."""
+    folder, record = runs[number]
+    row = Scored(record.model, scored.split, record.compared_point(scored.split), record, folder)
+    computed = figures(row, keys)
+    return {key: computed.get(key) for key in keys}
 
 
 def _stands_alone(folder: Path, record: RunRecord) -> bool:
@@ -148,8 +162,8 @@ def _sets(
             one.rows = {number: with_spans(rows, one.questions) for number, rows in one.rows.items()}
             first = next(iter(one.rows.values()))
             known = types if types and not types.keys().isdisjoint(first.ids) else None
-            one.facets = facets(first, one.questions, known)
-    if types and not any(facet.key == "class" for one in found.values() for facet in one.facets):
+            one.breakdowns = breakdowns(first, one.questions, known)
+    if types and not any(facet.key == "class" for one in found.values() for facet in one.breakdowns):
         raise RunError("--types: its questions are none of those that the runs were scored on")
     # What was measured on most questions first, calibration last.
     return sorted(
@@ -222,7 +236,7 @@ def _figures(point: Point) -> dict[str, Any]:
     return {key: value for key, value in figures.items() if value is not None}
 
 
-def _group(group: Group, groups: Sequence[Group]) -> dict[str, Any]:
+def _group(group: System, groups: Sequence[System]) -> dict[str, Any]:
     namesakes = [other.record for other in groups if other.record.model == group.record.model]
     place = next(i for i, record in enumerate(namesakes) if record is group.record)
     own = {key: values[place] for key, values in differing(namesakes).items()} if len(namesakes) > 1 else {}
@@ -263,7 +277,7 @@ def _set(
                 "count": [int((facet.level == level).sum()) for level in range(len(facet.names))],
                 "runs": {str(number): by_level(rows, facet) for number, rows in one.rows.items()},
             }
-            for facet in one.facets
+            for facet in one.breakdowns
         ],
         "measures": measures,
         "spans": _spans(one) if SPANS in measures else {},

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from qa_arch.metrics.curves import Reliability, answerable_confidence, reliability, thresholds
 from qa_arch.metrics.squad import score_questions
-from qa_arch.results.facets import Facet
+from qa_arch.results.question_breakdowns import Breakdown
 from qa_arch.results.questions import Floats, Questions
 from qa_arch.types.text import QuestionSet
 
@@ -66,7 +66,7 @@ def curves(rows: Questions) -> dict[str, Any]:
     return found
 
 
-def by_level(rows: Questions, facet: Facet) -> list[list[float | None]]:
+def by_level(rows: Questions, facet: Breakdown) -> list[list[float | None]]:
     """[EM, F1, F1 of the best spans of the answerable questions] in percent of every level of a facet."""
     assert rows.span_f1 is not None
     all_ = np.ones(len(rows), dtype=bool)

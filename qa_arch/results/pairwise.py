@@ -1,22 +1,24 @@
-"""Two systems side by side: differences, intervals, tests, questions."""
+"""Two systems compared: every measure with interval and tests, by kind of question, question by question."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from qa_arch.metrics.significance import RESAMPLES, Effect, effect, holm, mean_sd
-from qa_arch.results.facets import question_word
-from qa_arch.results.groups import Group, same_measure
+from qa_arch.results.columns import Table, number, text
+from qa_arch.results.effects import delta_columns, effect_figures, mean_column, mean_figures, p_columns
+from qa_arch.results.question_breakdowns import question_word
 from qa_arch.results.questions import Bools, Floats, Questions, load_aligned, stacked
-from qa_arch.types.records import DEV
+from qa_arch.results.systems import System, same_measure
+from qa_arch.types.records import CALIBRATION, DEV
 from qa_arch.types.text import QuestionSet
 
-TOLD = (
+TESTS = (
     "p: bootstrap over questions and seeds; p, these runs: approximate randomisation over questions,"
     " scores averaged over seeds"
 )
@@ -58,8 +60,8 @@ class Changed:
 class Comparison:
     """B against A on one split."""
 
-    a: Group
-    b: Group
+    a: System
+    b: System
     split: str
     measures: tuple[Measured, ...]
     kinds: tuple[Measured, ...]
@@ -70,24 +72,24 @@ class Comparison:
     changed: tuple[Changed, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        def side(group: Group) -> dict[str, Any]:
+        def side(group: System) -> dict[str, Any]:
             return {"label": group.label, "runs": [str(folder) for folder, _ in group.runs]}
 
         return {
             "a": side(self.a),
             "b": side(self.b),
             "split": self.split,
-            "measures": [_flat(one) for one in self.measures],
-            "kinds": [_flat(one) for one in self.kinds],
+            "measures": [_flat(figure) for figure in self.measures],
+            "kinds": [_flat(figure) for figure in self.kinds],
             "sorted_by": self.sorted_by,
             "outcomes": self.outcomes,
-            "changed": [asdict(one) for one in self.changed],
+            "changed": [asdict(question) for question in self.changed],
         }
 
 
 def compare(
-    a: Group,
-    b: Group,
+    a: System,
+    b: System,
     *,
     split: str = DEV,
     resamples: int = RESAMPLES,
@@ -114,7 +116,7 @@ def compare(
     for name, where in (("HasAns", first.answerable), ("NoAns", ~first.answerable)):
         if where.any() and not where.all():
             measures += [measured(f"{name} EM", "exact", where), measured(f"{name} F1", "f1", where)]
-    if len(measures) > 2 and all(one.span_f1 is not None for one in rows):
+    if len(measures) > 2 and all(run.span_f1 is not None for run in rows):
         measures.append(measured(SPANS, "span_f1", first.answerable))
     sorted_by, names = _kinds(first, questions)
     kinds = [measured(kind, "f1", names == kind) for kind in np.unique(names).tolist() if kind]
@@ -133,8 +135,8 @@ def compare(
 def _measured(name: str, x: Floats, y: Floats, resamples: int, seed: int) -> Measured:
     a, a_sd = mean_sd((100 * x.mean(1)).tolist())
     b, b_sd = mean_sd((100 * y.mean(1)).tolist())
-    found = effect(100 * x, 100 * y, resamples=resamples, seed=seed)
-    return Measured(name, x.shape[1], a, a_sd, b, b_sd, found)
+    tested = effect(100 * x, 100 * y, resamples=resamples, seed=seed)
+    return Measured(name, x.shape[1], a, a_sd, b, b_sd, tested)
 
 
 def _kinds(rows: Questions, questions: QuestionSet | None) -> tuple[str, npt.NDArray[np.str_]]:
@@ -147,7 +149,7 @@ def _kinds(rows: Questions, questions: QuestionSet | None) -> tuple[str, npt.NDA
 
 
 def _corrected(kinds: Sequence[Measured]) -> list[Measured]:
-    corrected = holm([one.effect.p_bootstrap for one in kinds])
+    corrected = holm([kind.effect.p_bootstrap for kind in kinds])
     return [
         Measured(k.name, k.questions, k.a, k.a_sd, k.b, k.b_sd, k.effect, p)
         for k, p in zip(kinds, corrected, strict=True)
@@ -181,7 +183,7 @@ def _changed(left: Sequence[Questions], right: Sequence[Questions], top: int) ->
             bool(first.answerable[q]),
             float(a[q]),
             float(b[q]),
-            (tuple(_given(one, q) for one in left), tuple(_given(one, q) for one in right)),
+            (tuple(_given(run, q) for run in left), tuple(_given(run, q) for run in right)),
         )
         for q in order[:top].tolist()
         if a[q] != b[q]
@@ -192,8 +194,63 @@ def _given(rows: Questions, q: int) -> tuple[int, int] | None:
     return None if rows.abstained[q] or rows.start[q] < 0 else (int(rows.start[q]), int(rows.end[q]))
 
 
-def _flat(one: Measured) -> dict[str, Any]:
-    flat = asdict(one)
+def _flat(figure: Measured) -> dict[str, Any]:
+    flat = asdict(figure)
     flat |= flat.pop("effect")
-    flat["interval"] = list(one.effect.interval)
+    flat["interval"] = list(figure.effect.interval)
     return flat
+
+
+def measures_table(result: Comparison, resamples: int = RESAMPLES) -> Table:
+    """EM and F1 of all, answerable and unanswerable questions."""
+    seeds = f"{_seeds(len(result.a.runs))} of A, {_seeds(len(result.b.runs))} of B"
+    notes = [f"{seeds}; {resamples:,} resamples, intervals of B − A over questions and seeds", TESTS]
+    notes.append("; ".join(f"{name}: {count:,}" for name, count in result.outcomes.items()))
+    notes += [FITTED] if result.split == CALIBRATION else []
+    return _table(f"{result.split}: B against A", result, result.measures, notes)
+
+
+def kinds_table(result: Comparison) -> Table:
+    """F1 by what questions are sorted by; without a row where nothing sorts them."""
+    notes = [f"Holm: p corrected for {len(result.kinds)} kinds"]
+    table = _table(f"F1 by {result.sorted_by}", result, result.kinds, notes)
+    return replace(table, columns=[*table.columns, *p_columns("p_holm")])
+
+
+def effects_table(result: Comparison, title: str) -> Table:
+    """Both in figure: the measures, then F1 by kind."""
+    measures, kinds = measures_table(result), kinds_table(result)
+    if not kinds.rows:
+        return replace(measures, title=title, columns=kinds.columns)
+    notes = [
+        f"rows below {result.measures[-1].name}: F1 by {result.sorted_by}",
+        *measures.notes,
+        *kinds.notes,
+    ]
+    return replace(kinds, title=title, rows=[*measures.rows, *kinds.rows], notes=notes)
+
+
+def _table(title: str, result: Comparison, measured: Sequence[Measured], notes: Sequence[str]) -> Table:
+    columns = [
+        text("name", ""),
+        number("questions", "questions"),
+        mean_column("a", f"A: {result.a.label.removeprefix('A: ')}"),
+        mean_column("b", f"B: {result.b.label.removeprefix('B: ')}"),
+        *delta_columns("B − A"),
+        *p_columns("p", "p_these_runs"),
+    ]
+    return Table(title, columns, [_row(figure) for figure in measured], notes)
+
+
+def _row(figure: Measured) -> dict[str, Any]:
+    return {
+        "name": figure.name,
+        "questions": figure.questions,
+        **mean_figures("a", figure.a, figure.a_sd),
+        **mean_figures("b", figure.b, figure.b_sd),
+        **effect_figures(figure.effect, figure.p_holm),
+    }
+
+
+def _seeds(count: int) -> str:
+    return "1 run" if count == 1 else f"{count} seeds"

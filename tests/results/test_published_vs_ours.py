@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from qa_arch.config.check import read
 from qa_arch.errors import RunError
-from qa_arch.results.beside import BesideSpec, beside
-from qa_arch.results.published import experiment_figures
+from qa_arch.results.curves import by_size
+from qa_arch.results.experiments import experiment_figures
+from qa_arch.results.published_vs_ours import PublishedRow, published_vs_ours
 from qa_arch.results.record import read_record, write_record
 from qa_arch.results.render import markdown
-from qa_arch.results.sizes import by_size
 from qa_arch.types.records import SplitFacts
+from tests.results.conftest import script
 
-SPEC = {
-    "title": "T",
-    "rows": [
-        {"model": "Boundary", "hidden": 150, "parameters": 882_452, "exact": 61.1, "f1": 71.2, "records": "b",
-         "command": "qa-arch train model=b"},
-        {"model": "Sequence", "exact": 54.4, "records": "s", "command": "qa-arch train model=s"},
-        {"model": "DCR", "exact": 62.5, "note": "published only"},
-    ],
-    "notes": ["ours are small"],
-}  # fmt: skip
+ROWS = [
+    PublishedRow("Boundary", 61.1, 71.2, 882_452, 150, records="b", command="qa-arch train model=b"),
+    PublishedRow("Sequence", 54.4, records="s", command="qa-arch train model=s"),
+    PublishedRow("DCR", 62.5, note="published only"),
+]
 
 
-def spec(**changes) -> BesideSpec:
-    return read(BesideSpec, SPEC | changes)
+def made(folder, **options):
+    return published_vs_ours(folder, "T", ROWS, notes=["ours are small"], **options)
 
 
 def test_a_row_shows_the_mean_of_its_runs(tmp_path, make_record):
@@ -34,8 +29,8 @@ def test_a_row_shows_the_mean_of_its_runs(tmp_path, make_record):
         record = make_record("boundary", exact, epochs=[{"epoch": n} for n in range(epochs)])
         record.data["train"] = SplitFacts(questions=100)
         record.config["glove"] = {"use": True, "path": "$QA_ARCH_DATA/glove/glove.6B.50d.txt"}
-        write_record(tmp_path / name, record)
-    table = beside(tmp_path, spec())
+        write_record(tmp_path / "records" / name, record)
+    table = made(tmp_path)
     first, second, third = table.rows
     assert (first["exact"], first["our_exact"], first["runs"]) == (61.1, 25.0, 2)
     assert (first["train_questions"], first["epochs"], first["vectors"]) == (100, 4, "glove.6B.50d")
@@ -49,33 +44,27 @@ def test_a_row_shows_the_mean_of_its_runs(tmp_path, make_record):
 
 
 def test_a_run_that_was_not_scored_on_the_split_does_not_count(tmp_path, make_record):
-    write_record(tmp_path / "b", make_record("boundary", 20.0, split="calibration"))
-    assert beside(tmp_path, spec()).rows[0]["our_exact"] == "to be run"
-    assert beside(tmp_path, spec(split="calibration")).rows[0]["our_exact"] == 20.0
+    write_record(tmp_path / "records" / "b", make_record("boundary", 20.0, split="calibration"))
+    assert made(tmp_path).rows[0]["our_exact"] == "to be run"
+    assert made(tmp_path, split="calibration").rows[0]["our_exact"] == 20.0
 
 
 def test_runs_that_do_not_compare_are_refused(tmp_path, make_record):
-    write_record(tmp_path / "b", make_record("boundary", 20.0))
-    write_record(tmp_path / "s", make_record("sequence", 20.0, data="d2"))
+    write_record(tmp_path / "records" / "b", make_record("boundary", 20.0))
+    write_record(tmp_path / "records" / "s", make_record("sequence", 20.0, data="d2"))
     with pytest.raises(RunError, match="do not compare"):
-        beside(tmp_path, spec())
+        made(tmp_path)
 
 
 def test_without_any_record_every_row_says_what_to_run(tmp_path):
-    table = beside(tmp_path, spec())
+    table = made(tmp_path)
     assert [row["our_exact"] for row in table.rows] == ["to be run", "to be run", None]
 
 
-SIZES = """
-tables: [{title: T, rows: [{model: M, records: small}]}]
-figures:
-- {file: sizes, title: More, sizes: [small, large],
-   published: [{label: them, questions: 87599, exact: 63, f1: 73}]}
-"""
-
-
 def test_scores_by_training_questions_are_drawn_from_two_sizes_on(tmp_path, make_record):
-    (tmp_path / "table.yaml").write_text(SIZES)
+    published = 'SizePoint("them", questions=87599, exact=63, f1=73)'
+    figure = f'size_curves(folder, "sizes", "More", ["small", "large"], published=[{published}])'
+    script(tmp_path, 'published_vs_ours(folder, "T", [PublishedRow("M", records="small")])', figure)
     folder = tmp_path / "records"
     for name, exact, questions in (("small/a", 20.0, 100), ("small/b", 30.0, 100), ("large/a", 40.0, 400)):
         assert experiment_figures(tmp_path) == []

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
 from qa_arch.errors import RunError
-from qa_arch.metrics.significance import bootstrap_interval, effect, holm
-from qa_arch.results.groups import Group, find_group
+from qa_arch.metrics.significance import Effect, bootstrap_interval, effect, holm
 from qa_arch.results.questions import Floats, Questions
+from qa_arch.results.systems import System, find_system
 
 TESTED = 24
 """Systems that are tested against the baseline; beyond that the correction leaves little to find."""
-RESAMPLES = 2_000
 SPANS = "spans"
 MEASURES = ("exact", "f1", SPANS)
 """What the page can be switched to; the last where some questions have no answer, else it is F1."""
 
 
 def find_baselines(
-    name: str | None, groups: Sequence[Group], sets: Sequence[Sequence[int]]
+    name: str | None, groups: Sequence[System], sets: Sequence[Sequence[int]]
 ) -> list[tuple[int | None, str | None]]:
     """Of each scored set, given by its groups, the one that ``name`` means among them, or why none.
 
@@ -32,7 +32,7 @@ def find_baselines(
     found: list[tuple[int | None, str | None]] = []
     for members in sets:
         try:
-            group = find_group([groups[g] for g in members], name)
+            group = find_system([groups[g] for g in members], name)
         except RunError as error:
             found.append((None, str(error)))
         else:
@@ -70,20 +70,28 @@ def scores(rows: Questions, measure: str) -> Floats | None:
 
 
 def _tested(stacked: Mapping[int, Floats], reference: int | None) -> dict[str, Any]:
-    """``stacked`` is ``(R, N)`` by group."""
-    intervals = {str(g): list(bootstrap_interval(of, resamples=RESAMPLES)) for g, of in stacked.items()}
-    if reference is None or reference not in stacked:
-        return {"intervals": intervals, "effects": {}}
-    others = [group for group in stacked if group != reference][:TESTED]
-    found = {g: effect(stacked[reference], stacked[g], resamples=RESAMPLES) for g in others}
-    corrected = holm([found[group].p_bootstrap for group in others])
-    effects = {
-        str(group): {
-            "delta": found[group].delta,
-            "interval": list(found[group].interval),
-            "p": found[group].p_bootstrap,
+    """``stacked`` is ``(R, N)`` by system; the same draws as ``qa-arch compare`` makes, so the same figures.
+
+    Each test has a generator of its own, so they may run side by side: NumPy draws without the lock.
+    """
+    baseline = None if reference is None else stacked.get(reference)
+    others = [] if baseline is None else [system for system in stacked if system != reference][:TESTED]
+
+    def against_baseline(system: int) -> Effect:
+        assert baseline is not None
+        return effect(baseline, stacked[system])
+
+    with ThreadPoolExecutor() as pool:
+        intervals = pool.map(bootstrap_interval, stacked.values())
+        effects = list(pool.map(against_baseline, others))
+        shown = {str(system): list(interval) for system, interval in zip(stacked, intervals, strict=True)}
+    tests = {
+        str(system): {
+            "delta": tested.delta,
+            "interval": list(tested.interval),
+            "p": tested.p_bootstrap,
             "holm": p,
         }
-        for group, p in zip(others, corrected, strict=True)
+        for system, tested, p in zip(others, effects, holm([e.p_bootstrap for e in effects]), strict=True)
     }
-    return {"intervals": intervals, "effects": effects}
+    return {"intervals": shown, "effects": tests}

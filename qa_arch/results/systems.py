@@ -1,4 +1,4 @@
-"""Runs that differ in nothing but the seed, and what to call such a group."""
+"""Runs that differ in nothing but the seed, and what to call such a system."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qa_arch.config.identity import NEUTRAL, PLACES
 from qa_arch.config.schema import defaults
 from qa_arch.config.upgrade import upgrade
 from qa_arch.errors import RunError
-from qa_arch.results.comparison import Table
+from qa_arch.results.columns import Table
 from qa_arch.results.record import Runs
 from qa_arch.types.records import CALIBRATION, TRAIN, Measure, RunRecord
 
@@ -23,7 +23,7 @@ MOST_NAMES = 6
 
 
 @dataclass(frozen=True)
-class Group:
+class System:
     """Seeds of one system."""
 
     label: str
@@ -34,19 +34,21 @@ class Group:
         return self.runs[0][1]
 
 
-def find_group(groups: Sequence[Group], name: str) -> Group:
-    """The group of that label, or else the only one of the model of that name.
+def find_system(systems: Sequence[System], name: str) -> System:
+    """The system of that label, or else the only one of the model of that name.
 
     RunError where there is none, or several of the model; it lists those that could be meant.
     """
-    found = [group for group in groups if group.label == name]
-    found = found or [group for group in groups if group.record.model == name]
-    if not found:
-        raise RunError(f"no system is called '{name}' (there are: {listed([g.label for g in groups])})")
-    if len(found) > 1:
-        labels = listed([group.label for group in found])
-        raise RunError(f"'{name}' is the model of {len(found)} systems ({labels}); name one of them in full")
-    return found[0]
+    matches = [system for system in systems if system.label == name]
+    matches = matches or [system for system in systems if system.record.model == name]
+    if not matches:
+        raise RunError(f"no system is called '{name}' (there are: {listed([g.label for g in systems])})")
+    if len(matches) > 1:
+        labels = listed([system.label for system in matches])
+        raise RunError(
+            f"'{name}' is the model of {len(matches)} systems ({labels}); name one of them in full"
+        )
+    return matches[0]
 
 
 def listed(names: Sequence[str]) -> str:
@@ -77,16 +79,16 @@ def differing(records: Sequence[RunRecord]) -> dict[str, list[Any]]:
     return {key: found for key, found in values.items() if any(value != found[0] for value in found)}
 
 
-def group_runs(runs: Runs) -> list[Group]:
+def group_by_system(runs: Runs) -> list[System]:
     """Groups in the order of their first run; labels name the model and what tells it from its namesakes."""
-    groups: dict[str, list[tuple[Path, RunRecord]]] = {}
+    systems: dict[str, list[tuple[Path, RunRecord]]] = {}
     for folder, record in runs:
-        groups.setdefault(repr(sorted(settings(record).items(), key=str)), []).append((folder, record))
-    members = list(groups.values())
-    return [Group(label, tuple(group)) for label, group in zip(_labels(members), members, strict=True)]
+        systems.setdefault(repr(sorted(settings(record).items(), key=str)), []).append((folder, record))
+    members = list(systems.values())
+    return [System(label, tuple(system)) for label, system in zip(_labels(members), members, strict=True)]
 
 
-def one_system(runs: Runs, name: str) -> Group:
+def one_system(runs: Runs, name: str) -> System:
     """The runs as seeds of one system; RunError where other settings differ, or a seed comes twice."""
     records = [record for _, record in runs]
     if unlike := differing(records):
@@ -96,27 +98,27 @@ def one_system(runs: Runs, name: str) -> Group:
             f"{name}: these runs differ in more than the seed ({shown}); they are not averaged, name the"
             " seeds of one system"
         )
-    group = Group(records[0].model, tuple(runs))
-    distinct_seeds(group, name)
-    return group
+    system = System(records[0].model, tuple(runs))
+    distinct_seeds(system, name)
+    return system
 
 
-def repeated(group: Group) -> list[tuple[Path, Path, int]]:
+def repeated(system: System) -> list[tuple[Path, Path, int]]:
     """Scored runs that are another's again: folder, folder of the first, seed.
 
     They are no further evidence of their system, and counted as such would make its spread too small.
     """
     firsts: dict[int, Path] = {}
-    scored = [(folder, record.seed) for folder, record in group.runs if record.scores]
+    scored = [(folder, record.seed) for folder, record in system.runs if record.scores]
     found = [(folder, firsts.setdefault(seed, folder), seed) for folder, seed in scored]
     return [(folder, first, seed) for folder, first, seed in found if folder != first]
 
 
-def distinct_seeds(group: Group, name: str = "") -> None:
+def distinct_seeds(system: System, name: str = "") -> None:
     """RunError where a seed comes twice."""
-    for folder, first, seed in repeated(group):
+    for folder, first, seed in repeated(system):
         raise RunError(
-            f"{name or group.label}: seed {seed} comes twice ({first}, {folder}); name each run once"
+            f"{name or system.label}: seed {seed} comes twice ({first}, {folder}); name each run once"
         )
 
 
@@ -140,9 +142,9 @@ def same_measure(runs: Runs, split: str) -> None:
         raise RunError(f"figures of different sets, protocols or metric versions do not compare ({told})")
 
 
-def by_label(table: Table, runs: Runs) -> Table:
+def labelled(table: Table, runs: Runs) -> Table:
     """The table with runs named by their system, the seeds of one below each other; references come first."""
-    labels = {str(folder): group.label for group in group_runs(runs) for folder, _ in group.runs}
+    labels = {str(folder): system.label for system in group_by_system(runs) for folder, _ in system.runs}
     order = {label: place for place, label in enumerate(dict.fromkeys(labels.values()))}
     rows = [{**row, "model": labels.get(row.get("run", ""), row["model"])} for row in table.rows]
     return replace(table, rows=sorted(rows, key=lambda row: order.get(row["model"], -1)))
@@ -150,7 +152,7 @@ def by_label(table: Table, runs: Runs) -> Table:
 
 def _labels(members: Sequence[Sequence[tuple[Path, RunRecord]]]) -> list[str]:
     """The models' names; a namesake's tells every setting that most of its namesakes have otherwise."""
-    records = [group[0][1] for group in members]
+    records = [system[0][1] for system in members]
     namesakes: dict[str, list[int]] = {}
     for index, record in enumerate(records):
         namesakes.setdefault(record.model, []).append(index)

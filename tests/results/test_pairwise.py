@@ -15,12 +15,12 @@ from qa_arch.data.squad import question_set as made_set
 from qa_arch.data.squad import write
 from qa_arch.errors import RunError
 from qa_arch.metrics.significance import effect, holm
-from qa_arch.results.against import against_baseline
-from qa_arch.results.compare import FITTED, compare
-from qa_arch.results.facets import question_word
-from qa_arch.results.groups import group_runs, one_system
+from qa_arch.results.baseline_table import baseline_table
+from qa_arch.results.pairwise import FITTED, compare
+from qa_arch.results.question_breakdowns import question_word
 from qa_arch.results.questions import load_aligned, load_questions
 from qa_arch.results.record import QUESTIONS, RECORD, find_runs, read_questions
+from qa_arch.results.systems import group_by_system, one_system
 
 
 def test_every_figure_is_over_its_own_questions(sides):
@@ -117,16 +117,16 @@ def test_abstained_answers_have_no_span(sides):
 def test_calibration_compares_where_dev_stays_closed(sides):
     folder, a, b, _ = sides
     on_dev = compare(a, b, resamples=100)
-    assert FITTED not in against_baseline([a, b], a, resamples=100).notes
+    assert FITTED not in baseline_table([a, b], a, resamples=100).notes
     for run in (path for path, _ in [*a.runs, *b.runs]):
         text = (run / RECORD).read_text().replace('"dev": {', '"calibration": {')
         (run / RECORD).write_text(text)
         (run / "sets" / "calibration").mkdir(parents=True)
         (run / QUESTIONS).rename(run / "sets" / "calibration" / QUESTIONS)
-    groups = group_runs(find_runs([path for path, _ in [*a.runs, *b.runs]]))
+    groups = group_by_system(find_runs([path for path, _ in [*a.runs, *b.runs]]))
     found = compare(*groups, split="calibration", resamples=100)
     assert found.measures == on_dev.measures
-    table = against_baseline(groups, groups[0], split="calibration", resamples=100)
+    table = baseline_table(groups, groups[0], split="calibration", resamples=100)
     assert table.notes[-1] == FITTED
     (folder / "poor-1" / "sets" / "calibration" / QUESTIONS).unlink()
     with pytest.raises(RunError, match=r"calibration.*missing.*train --config-from"):

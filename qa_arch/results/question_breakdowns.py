@@ -26,7 +26,7 @@ _LEVELS = 40
 
 
 @dataclass(frozen=True, eq=False)
-class Facet:
+class Breakdown:
     """One way to sort questions: ``level[q]`` is an index into ``names``."""
 
     key: str
@@ -35,9 +35,9 @@ class Facet:
     level: npt.NDArray[np.uint8]
 
 
-def facets(
+def breakdowns(
     rows: Questions, questions: QuestionSet | None, types: Mapping[str, str] | None = None
-) -> list[Facet]:
+) -> list[Breakdown]:
     """Those that the record tells of, and with ``questions`` those of the texts.
 
     ``types`` are classes (``MAIN:sub``) that a classifier gave to questions, by id.
@@ -113,7 +113,7 @@ def _answer_words(example: Example) -> int | None:
     return _words(example.answers[0].text) if example.answers else None
 
 
-def _named(key: str, title: str, values: Sequence[str]) -> Facet:
+def _named(key: str, title: str, values: Sequence[str]) -> Breakdown:
     """Levels by falling number of questions."""
     unique, inverse, counts = np.unique(
         np.array(values, dtype=object), return_inverse=True, return_counts=True
@@ -122,20 +122,20 @@ def _named(key: str, title: str, values: Sequence[str]) -> Facet:
     if len(rank) > _LEVELS:  # a byte a question; the rare ones share the last level
         names = [*(str(unique[i]) for i in rank[: _LEVELS - 1]), "other"]
         place = np.minimum(np.argsort(rank), _LEVELS - 1)
-        return Facet(key, title, tuple(names), place[inverse].astype(np.uint8))
+        return Breakdown(key, title, tuple(names), place[inverse].astype(np.uint8))
     place = np.empty_like(rank)
     place[rank] = np.arange(len(rank))
-    return Facet(key, title, tuple(str(unique[index]) for index in rank), place[inverse].astype(np.uint8))
+    return Breakdown(key, title, tuple(str(unique[index]) for index in rank), place[inverse].astype(np.uint8))
 
 
-def _binned(key: str, title: str, begins: Sequence[int], values: Sequence[int | None]) -> Facet:
+def _binned(key: str, title: str, begins: Sequence[int], values: Sequence[int | None]) -> Breakdown:
     """Levels in rising order, those without questions left out, no value last."""
     names = [_range(low, high) for low, high in zip((0, *begins), (*begins, None), strict=True)] + [
         "no answer"
     ]
     level = np.array([len(begins) + 1 if v is None else bisect_right(begins, v) for v in values], np.int64)
     used = np.unique(level)
-    return Facet(key, title, tuple(names[i] for i in used), np.searchsorted(used, level).astype(np.uint8))
+    return Breakdown(key, title, tuple(names[i] for i in used), np.searchsorted(used, level).astype(np.uint8))
 
 
 def _range(low: int, high: int | None) -> str:

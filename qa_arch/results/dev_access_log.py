@@ -15,11 +15,11 @@ from qa_arch.errors import RunError
 
 EXPERIMENTS = Path("experiments")
 """In the root of a checkout, from where the commands are called; a folder for each experiment's name."""
-OPENINGS = "dev_openings.jsonl"
+DEV_ACCESS_LOG = "dev_openings.jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opening:
+class DevAccess:
     """One run scored once on a closed set."""
 
     date: str
@@ -32,9 +32,9 @@ class Opening:
     fingerprint: str
 
 
-def append_opening(folder: str | Path, opening: Opening) -> Path:
+def log_dev_access(folder: str | Path, opening: DevAccess) -> Path:
     """Add one line to the folder's file in a single write, so that lines of two processes never mix."""
-    path = Path(folder) / OPENINGS
+    path = Path(folder) / DEV_ACCESS_LOG
     line = (json.dumps(asdict(opening), ensure_ascii=False) + "\n").encode()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -49,27 +49,27 @@ def append_opening(folder: str | Path, opening: Opening) -> Path:
     return path
 
 
-def read_openings(folder: str | Path) -> tuple[Opening, ...]:
+def read_dev_accesses(folder: str | Path) -> tuple[DevAccess, ...]:
     """The openings in file order; none where there is no file. RunError names an unreadable line."""
-    path = Path(folder) / OPENINGS
+    path = Path(folder) / DEV_ACCESS_LOG
     if not path.is_file():
         return ()
     openings = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         try:
-            openings.append(Opening(**json.loads(line)))
+            openings.append(DevAccess(**json.loads(line)))
         except (ValueError, TypeError) as error:
             raise RunError(f"{path}: line {number} is no opening ({error}); restore the file") from error
     return tuple(openings)
 
 
-def opened_note(experiment: str | Path, fingerprints: Collection[str | None]) -> str | None:
+def dev_access_note(experiment: str | Path, fingerprints: Collection[str | None]) -> str | None:
     """One sentence for below a table: how often the sets were opened, by what, and how often elsewhere.
 
     ``experiment`` is its folder, beside those of the other experiments; None where no set was opened for it.
     """
     folder = Path(experiment)
-    here = [one for one in read_openings(folder) if one.fingerprint in fingerprints]
+    here = [one for one in read_dev_accesses(folder) if one.fingerprint in fingerprints]
     if not here:
         return None
     each = (
@@ -77,8 +77,8 @@ def opened_note(experiment: str | Path, fingerprints: Collection[str | None]) ->
         for o in here
     )
     others = {
-        other.parent.name: sum(one.fingerprint in fingerprints for one in read_openings(other.parent))
-        for other in sorted(folder.parent.glob(f"*/{OPENINGS}"))
+        other.parent.name: sum(one.fingerprint in fingerprints for one in read_dev_accesses(other.parent))
+        for other in sorted(folder.parent.glob(f"*/{DEV_ACCESS_LOG}"))
         if other.parent != folder
     }
     elsewhere = ", ".join(f"{_times(count)} for {name}" for name, count in others.items() if count)

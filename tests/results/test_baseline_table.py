@@ -11,16 +11,18 @@ import numpy as np
 import pytest
 
 from qa_arch.errors import RunError
-from qa_arch.results.against import against_baseline
-from qa_arch.results.groups import find_group, group_runs
+from qa_arch.results.baseline_table import baseline_table
 from qa_arch.results.record import find_runs, read_questions
 from qa_arch.results.render import markdown, render
+from qa_arch.results.systems import find_system, group_by_system
 
 
 def test_a_table_against_a_baseline(sides):
     folder, *_ = sides
-    groups = group_runs(find_runs([folder / "poor-1", folder / "poor-2", folder / "good-1", folder / "x"]))
-    table = against_baseline(groups, find_group(groups, "poor"), resamples=500)
+    groups = group_by_system(
+        find_runs([folder / "poor-1", folder / "poor-2", folder / "good-1", folder / "x"])
+    )
+    table = baseline_table(groups, find_system(groups, "poor"), resamples=500)
     rows = {row["model"]: row for row in table.rows}
     assert list(rows) == ["poor", "good", "bert"]
     assert "delta" not in rows["poor"]
@@ -28,7 +30,7 @@ def test_a_table_against_a_baseline(sides):
     assert rows["good"]["f1_sd"] is None
     assert rows["good"]["delta"] == pytest.approx(rows["good"]["f1_mean"] - rows["poor"]["f1_mean"])
     assert "Holm over 2" in table.notes[1]
-    spans = against_baseline(groups, find_group(groups, "poor"), spans=True, resamples=500)
+    spans = baseline_table(groups, find_system(groups, "poor"), spans=True, resamples=500)
     found = [read_questions(folder / f"poor-{seed}") for seed in (1, 2)]
     means = [100 * np.array(run["span_f1"])[run["answerable"]].mean() for run in found]
     measured = spans.rows[0]["spans_f1_mean"], spans.rows[0]["spans_f1_sd"]
@@ -37,18 +39,18 @@ def test_a_table_against_a_baseline(sides):
     assert spans.rows[1]["delta"] > 0
     assert spans.notes[0].startswith(f"{sum(found[0]['answerable'])} questions")
     with pytest.raises(RunError, match=r"'nobody'.*poor; good; bert"):
-        find_group(groups, "nobody")
-    twice = group_runs(
+        find_system(groups, "nobody")
+    twice = group_by_system(
         [*find_runs([folder / "poor-1", folder / "good-1"]), (folder / "copy", groups[1].record)]
     )
     with pytest.raises(RunError, match=r"good: seed 1 comes twice \(.*good-1, .*copy\)"):
-        against_baseline(twice, find_group(twice, "poor"), resamples=50)
+        baseline_table(twice, find_system(twice, "poor"), resamples=50)
 
 
 def test_programs_read_numbers_where_people_read_intervals(sides):
     _, a, b, _ = sides
     a, b = replace(a, label="poor"), replace(b, label="good, one seed", runs=b.runs[:1])
-    table = against_baseline([a, b], a, resamples=500)
+    table = baseline_table([a, b], a, resamples=500)
     (plain,) = json.loads(render([table], "json"))
     poor, good = plain["rows"]
     figures = [f"{key}_{part}" for key in ("exact", "f1") for part in ("mean", "sd", "95_low", "95_high")]
@@ -79,6 +81,6 @@ def test_programs_read_numbers_where_people_read_intervals(sides):
 def test_figures_in_full_are_the_same_on_every_machine(sides):
     """Sums differ in their last digits from processor to processor; committed tables must not."""
     _, a, b, _ = sides
-    numbers = [value for row in against_baseline([a, b], a, resamples=50).rows for value in row.values()]
+    numbers = [value for row in baseline_table([a, b], a, resamples=50).rows for value in row.values()]
     numbers = [value for value in numbers if isinstance(value, float)]
     assert numbers == [round(value, 6) for value in numbers]

@@ -1,0 +1,59 @@
+"""The hypothesis: does BERT + GloVe + match-LSTM + answer pointer beat the plain span head?
+
+Filled by: qa-arch train -m experiment=hypothesis seed=13,14,15 model=bert,ablation/letter,proposed ...; then
+qa-arch evaluate --run RUN --final for each, and qa-arch tables runs/hypothesis --publish
+experiments/hypothesis/records (see README.md)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from qa_arch.results.columns import Table
+from qa_arch.results.experiments import Wanted, baseline_table, learning_curves, pairwise_table, runs_table
+
+
+def tables(folder: Path) -> list[Table]:
+
+    by_kind = "against the plain span head, by kind of question: dev fold A"
+    return [
+        runs_table(
+            folder,
+            "The hypothesis: MiniLM-L6 on 2,500 questions of SQuAD 2.0, dev fold A",
+            columns=(
+                *("model", "seed", "exact", "f1", "HasAns_f1", "NoAns_f1", "spans_f1", "f1_at_0"),
+                *("null_threshold", "parameters", "seconds"),
+            ),
+            wanted=[_wanted("bert"), _wanted("ablation/letter"), _wanted("proposed")],
+            sort=("model", "seed"),
+            notes=[
+                "training is 13.2% unanswerable, calibration 41.6%, this set 52.1%",
+                "seconds: two runs at a time on two cores that other work shared, unequally; they compare"
+                " nothing",
+            ],
+        ),
+        baseline_table(folder, "Tested against the plain span head, dev fold A", "bert"),
+        baseline_table(
+            folder,
+            "Spans, against the plain span head: dev fold A, the null never allowed",
+            "bert",
+            spans=True,
+        ),
+        pairwise_table(folder, f"The proposed model {by_kind}", "bert", "proposed"),
+        pairwise_table(folder, f"Section 3.3 to the letter {by_kind}", "bert", "ablation_letter"),
+    ]
+
+
+def _wanted(model: str) -> Wanted:
+    settings = f"experiment=hypothesis model={model} seed=13,14,15 data.train_questions=2500"
+    return Wanted(model.replace("/", "_"), f"qa-arch train -m {settings}")
+
+
+def figures(folder: Path) -> list[Sequence[Path]]:
+
+    scores = ("calibration_exact", "calibration_f1", "calibration_spans_f1")
+    return [
+        learning_curves(folder, "losses", "Losses by epoch", ("train_loss", "calibration_loss")),
+        learning_curves(folder, "scores", "Calibration by epoch", scores),
+    ]

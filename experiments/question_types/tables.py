@@ -1,0 +1,27 @@
+"""Classes of generated questions.
+
+Filled by: qa-arch train model=question_types experiment=question_types, once with model.bidirectional=false
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from qa_arch.results.columns import Table
+from qa_arch.results.experiments import runs_table
+
+
+def tables(folder: Path) -> list[Table]:
+
+    return [
+        runs_table(
+            folder,
+            "Classes of generated questions, dev",
+            columns=("model", "run", "accuracy", "main_accuracy", "mrr", "parameters", "epochs", "seconds"),
+            notes=[
+                "question_types-lstm reads forwards alone, question_types-bilstm in both directions (summed)",
+                "rules: question word and noun (qa_arch/metrics/question_types.py), which know the six main"
+                " classes alone",
+            ],
+        )
+    ]

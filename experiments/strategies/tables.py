@@ -1,0 +1,28 @@
+"""One device, two devices, accumulation: the same optimizer steps.
+
+Filled by: qa-arch train -m experiment=strategies model=proposed trainer.micro_batch=32,8
+and qa-arch train -m experiment=strategies model=proposed trainer=ddp,ddp_spawn trainer.accelerator=cpu ...
+(see README.md)
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from qa_arch.results.columns import Table
+from qa_arch.results.experiments import runs_table
+
+
+def tables(folder: Path) -> list[Table]:
+
+    return [
+        runs_table(
+            folder,
+            "One global batch of 32 cut up, the proposed model at demo size on the embedded data, dev",
+            columns=(
+                *("model", "strategy", "devices", "micro", "accumulate", "batch", "exact", "f1", "seconds"),
+                *("examples_per_second", "peak_memory_mb"),
+            ),
+            sort=("devices", "accumulate", "strategy"),
+        )
+    ]

@@ -1,0 +1,77 @@
+"""Table 2.2: the QA-LSTM family (Tan et al. 2015, models A to I).
+
+Filled by: qa-arch train --models qa_lstm/a,qa_lstm/b,... experiment=table_2_2; on InsuranceQA by the commands
+that the third table names (see README.md)
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from qa_arch.results.columns import Table
+from qa_arch.results.experiments import Published, Wanted, runs_table
+
+TASK = "the published columns are top-1 accuracy of Tan et al. 2015 on InsuranceQA V1, one answer among 500"
+PUBLISHED = {
+    "a": (54.0, 53.1, 51.2),
+    "b": (58.5, 58.2, 54.0),
+    "c": (64.3, 63.1, 58.0),
+    "d": (65.5, 65.9, 62.3),
+    "e": (64.8, 66.8, 62.6),
+    "f": (66.2, 64.6, 62.2),
+    "g": (66.5, 63.7, 60.3),
+    "h": (68.4, 68.1, 62.2),
+    "i": (67.2, 65.7, 63.3),
+}
+"""By model: validation, test 1 and test 2."""
+HERE = "experiment=table_2_2"
+THERE = (
+    "data=insuranceqa name=table_2_2 glove.path=glove.6B.100d.txt trainer.epochs=20 trainer.batch_size=20"
+    " trainer.eval_batch_size=1 optim.lr=1e-3"
+)
+
+
+def tables(folder: Path) -> list[Table]:
+
+    figures = ("insuranceqa_dev", "insuranceqa_test1", "insuranceqa_test2")
+    published = [
+        Published(f"qa_lstm_{letter}", dict(zip(figures, scores, strict=True)), TASK, in_our_rows=True)
+        for letter, scores in PUBLISHED.items()
+    ]
+    columns = ("model", "accuracy", "mrr", *figures, "parameters", "seconds")
+    return [
+        runs_table(
+            folder,
+            "Table 2.2: the QA-LSTM family, here on sentences of SQuAD 1.1",
+            records="qa_lstm_*",
+            columns=columns,
+            published=published,
+            wanted=[Wanted(f"qa_lstm_{x}", f"qa-arch train model=qa_lstm/{x} {HERE}") for x in PUBLISHED],
+            notes=[
+                "A head and tail, B average, C max pooling; D, E, F convolutions with 1000, 2000, 4000"
+                " filters; G attention with max, H with average pooling; I attention and 4000 filters",
+                "ours is another task than that of the published columns: 1,901 training questions, 2 epochs,"
+                " one seed, GloVe 6B 50d with 10,000 words; parameters include the vectors",
+            ],
+        ),
+        runs_table(
+            folder,
+            "Model C with a SuBiLSTM in place of the biLSTM, sentences of SQuAD 1.1",
+            records="subilstm",
+            columns=("model", "accuracy", "mrr", "parameters", "seconds"),
+            wanted=[Wanted("qa_lstm_c", f"qa-arch train model=qa_lstm/c model.encoder=subilstm {HERE}")],
+            notes=[
+                "every suffix and prefix of 10 words is read in both directions (Brahma 2018); the rest as in"
+                " the table above"
+            ],
+        ),
+        runs_table(
+            folder,
+            "Table 2.2 on InsuranceQA V1, test 1",
+            records="insuranceqa",
+            columns=columns,
+            published=published,
+            wanted=[Wanted(f"qa_lstm_{x}", f"qa-arch train model=qa_lstm/{x} {THERE}") for x in PUBLISHED],
+            notes=["filled by runs on your InsuranceQA: publish them to records/insuranceqa"],
+        ),
+    ]

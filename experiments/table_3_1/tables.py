@@ -1,0 +1,38 @@
+"""Table 3.1: what is in SQuAD 1.1 and 2.0.
+
+Filled by: qa-arch stats --data FILE --json > experiments/table_3_1/records/FILE
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from qa_arch.results.columns import Table
+from qa_arch.results.experiments import COUNTS, DataSet, sets_table
+
+
+def tables(folder: Path) -> list[Table]:
+
+    return [
+        sets_table(
+            folder,
+            "Table 3.1: the data sets",
+            [
+                _set("SQuAD 1.1 train", "train-v1.1", 87599, 0, 442, 0),
+                _set("SQuAD 1.1 dev", "dev-v1.1", 10570, 0, 48, 0),
+                _set("SQuAD 1.1 test", "test-v1.1", 9533, 0, 46, 0, public=False),
+                _set("SQuAD 2.0 train", "train-v2.0", 130319, 43498, 442, 285),
+                _set("SQuAD 2.0 dev", "dev-v2.0", 11873, 5945, 35, 35),
+                _set("SQuAD 2.0 test", "test-v2.0", 8862, 4332, 28, 28, public=False),
+            ],
+            notes=[
+                "negatives are questions without an answer; an article has negatives where one of its"
+                " questions is such",
+                "the test sets are not public",
+            ],
+        )
+    ]
+
+
+def _set(name: str, file: str, *published: int, public: bool = True) -> DataSet:
+    return DataSet(name, f"{file}.json", dict(zip(COUNTS, published, strict=True)), open=public)

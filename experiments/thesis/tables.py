@@ -1,0 +1,70 @@
+"""Chapter 5: the baselines against the proposed model on SQuAD 2.0.
+
+Filled by: the commands of the rows below, then
+qa-arch tables runs/thesis --publish experiments/thesis/records
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from qa_arch.results.columns import Table
+from qa_arch.results.experiments import Published, Wanted, learning_curves, runs_table
+
+MODELS = ("albert", "roberta", "distilbert", "bert", "proposed")
+UNSTATED = "threshold and evaluator as published, not stated here"
+
+
+def tables(folder: Path) -> list[Table]:
+
+    return [
+        runs_table(
+            folder,
+            "Chapter 5: baselines against the proposed model, SQuAD 2.0 dev",
+            columns=(
+                *("model", "batch", "exact", "f1", "HasAns_f1", "NoAns_f1", "recall", "null_threshold"),
+                *("parameters", "seconds", "examples_per_second", "peak_memory_mb"),
+            ),
+            published=[
+                Published(
+                    "BERT-base",
+                    {"exact": 73.7, "f1": 77.9},
+                    "all of train, all of dev; another evaluator gives the same weights 75.7 / 78.6",
+                ),
+                Published(
+                    "ALBERT-base-v2", {"exact": 79.3, "f1": 82.1}, f"all of train, all of dev; {UNSTATED}"
+                ),
+                Published(
+                    "RoBERTa-base", {"exact": 79.9, "f1": 83.0}, f"all of train, all of dev; {UNSTATED}"
+                ),
+                Published(
+                    "DistilBERT",
+                    {"exact": 64.9, "f1": 68.2},
+                    f"all of train, a 6,078-question half of dev; {UNSTATED}",
+                ),
+            ],
+            wanted=[row for model in MODELS for row in _wanted(model)],
+            notes=[
+                "recall is the mean over questions of the token recall at the best gold answer",
+                "8 and 6 are the thesis's batch sizes",
+            ],
+        )
+    ]
+
+
+def _wanted(model: str) -> list[Wanted]:
+    """Both batch sizes of the thesis; 8 is that of the experiment's own settings."""
+    vectors = " glove.path=glove.840B.300d.txt" if model == "proposed" else ""
+    command = f"qa-arch train model={model} experiment=thesis{vectors}"
+    return [Wanted(model, command, batch=8), Wanted(model, f"{command} trainer.batch_size=6", batch=6)]
+
+
+def figures(folder: Path) -> list[Sequence[Path]]:
+
+    losses = ("train_loss", "calibration_loss")
+    return [
+        learning_curves(folder, "figure_5_1", "Figure 5.1: EM by epoch", ["calibration_exact"]),
+        learning_curves(folder, "figure_5_2", "Figure 5.2: F1 by epoch", ["calibration_f1"]),
+        learning_curves(folder, "figure_5_3", "Figure 5.3: losses by epoch", losses),
+    ]

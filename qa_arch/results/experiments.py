@@ -1,0 +1,367 @@
+"""What ``experiments/*/tables.py`` is written with: a function a kind of table or figure.
+
+An experiment's ``tables.py`` defines ``tables(folder)``, which returns its tables, and may define
+``figures(folder)``, which draws its figures and returns their paths; ``folder`` is the experiment's own, with
+the committed records in ``records/``. The file is code of the checkout and is executed: only that of an
+experiment folder which was named (``qa-arch tables experiments/demo``, ``--all``), never one among records.
+
+``records`` is a folder or glob below ``records/``, or a list of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from qa_arch.config.check import suggest
+from qa_arch.errors import ConfigError, QaArchError, RunError
+from qa_arch.results.baseline_table import baseline_table as against_baseline
+from qa_arch.results.columns import Table, named, number, text
+from qa_arch.results.comparison import SPAN_COLUMNS, comparison
+from qa_arch.results.curves import MEASURES, SizePoint, by_size, curves_figure, sizes_figure
+from qa_arch.results.dev_access_log import dev_access_note
+from qa_arch.results.drawbacks import drawbacks
+from qa_arch.results.pairwise import compare, effects_table
+from qa_arch.results.plots import comparison_figure
+from qa_arch.results.published_vs_ours import PublishedRow, published_vs_ours
+from qa_arch.results.record import RECORD, RECORDS, Globs, Runs, recorded
+from qa_arch.results.systems import System, find_system, group_by_system, labelled
+from qa_arch.types.records import DEV
+
+__all__ = [
+    "COUNTS",
+    "DataSet",
+    "Published",
+    "PublishedRow",
+    "SizePoint",
+    "Wanted",
+    "baseline_table",
+    "dot_plot",
+    "drawbacks_table",
+    "learning_curves",
+    "pairwise_table",
+    "published_vs_ours",
+    "runs_table",
+    "sets_table",
+    "size_curves",
+]
+TABLES = "tables.py"
+COUNTS = ("examples", "negatives", "articles", "articles_with_negatives")
+"""What a table of data sets shows where nothing else is asked for."""
+ALL_COUNTS = (*COUNTS, "questions", "answers", "question_words")
+
+
+@dataclass(frozen=True)
+class Published:
+    """A row of somebody else's figures, by column; ``note`` says by which protocol they were measured.
+
+    With ``in_our_rows`` they get no row of their own but stand in the rows of our ``model``, in columns that
+    only published figures have: for figures measured on another task.
+    """
+
+    model: str
+    figures: Mapping[str, float]
+    note: str
+    in_our_rows: bool = False
+
+    def __post_init__(self) -> None:
+        named(self.figures, f"{self.model}, published")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A row that is to be filled: ``command`` makes the run, ``model`` is the name in its record."""
+
+    model: str
+    command: str
+    batch: int | None = None
+    """Of the run; None: any."""
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """One data set: its published counts, and ours from ``records/<file>``, what ``qa-arch stats`` prints."""
+
+    name: str
+    file: str
+    published: Mapping[str, int] = field(default_factory=dict)
+    source: str | None = None
+    """What ``--data`` must name, where that is not the file's own name."""
+    open: bool = True
+    """False for a set that nobody can count, as its questions are kept back."""
+
+
+def experiment_tables(folder: Path) -> list[Table]:
+    """The tables of one experiment, less what nothing is recorded or published for yet.
+
+    Executes ``tables.py`` in the folder. Raises RunError where there are records and a table names others,
+    ConfigError where the file cannot be executed or asks for what there is not.
+    """
+    return [table for table in _call(folder, _module(folder).tables) if table.rows]
+
+
+def experiment_figures(folder: Path) -> list[Path]:
+    """Draw the experiment's figures beside its table; those of which nothing is recorded are left out."""
+    draw = getattr(_module(folder), "figures", None)
+    return [] if draw is None else [path for paths in _call(folder, draw) for path in paths]
+
+
+def _module(folder: Path) -> ModuleType:
+    path = folder / TABLES
+    spec = spec_from_file_location(f"experiment_{folder.name}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    with _named(path):
+        spec.loader.exec_module(module)
+    if not hasattr(module, "tables"):
+        raise ConfigError(f"{path}: defines no tables(folder); see qa_arch/results/experiments.py")
+    return module
+
+
+def _call(folder: Path, function: Callable[[Path], Any]) -> Any:
+    with _named(folder / TABLES):
+        return function(folder)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Errors of the checkout's own code name its file; what the records say wrong has named theirs."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    except QaArchError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{path}: cannot be executed ({type(error).__name__}: {error})") from error
+
+
+def runs_table(
+    folder: Path,
+    title: str,
+    *,
+    columns: Sequence[str] = SPAN_COLUMNS,
+    records: Globs = "**",
+    split: str = DEV,
+    published: Sequence[Published] = (),
+    wanted: Sequence[Wanted] = (),
+    notes: Sequence[str] = (),
+    sort: Sequence[str] = (),
+) -> Table:
+    """One row a run, below published rows, above the ``wanted`` ones that no run fills yet.
+
+    ``sort`` are columns that the runs are ordered by; otherwise they stand in the order of their folders.
+    """
+    runs, shown = recorded(folder, records), named(columns)
+    named(sort, "sort")
+    missing = _missing(wanted, runs)
+    if runs:
+        table = comparison(runs, split=split, title=title, columns=columns, also=sort, root=folder)
+    elif any((folder / RECORDS).rglob(RECORD)) and not (published or missing):
+        raise RunError(f"{folder / RECORDS}: no {RECORD} below '{records}'; commit the records first")
+    else:
+        table = Table(title, shown, [])
+    rows = [_with_published(row, published) for row in (*table.rows, *map(_empty, missing))]
+    if sort:
+        rows.sort(key=lambda row: _place(row, sort))
+    own = [_published_row(row) for row in published if not row.in_our_rows]
+    sources = dict.fromkeys(
+        row.note if row.in_our_rows else f"{row.model}, published: {row.note}" for row in published
+    )
+    below = [*table.notes, *notes, *sources, *map(_to_be_run, missing)]
+    fingerprints = {record.fingerprint(split) for _, record in runs}
+    if split == DEV and (note := dev_access_note(folder, fingerprints)):
+        below.append(note)
+    return replace(table, rows=[*own, *rows], notes=below)
+
+
+def baseline_table(
+    folder: Path,
+    title: str,
+    baseline: str,
+    *,
+    records: Globs = "**",
+    split: str = DEV,
+    spans: bool = False,
+) -> Table:
+    """Every system tested against one of them; nothing before two systems are recorded.
+
+    With ``spans`` F1 is compared on the answerable questions, where "no answer" is never allowed.
+    """
+    systems = _systems(folder, records, split)
+    if len(systems) < 2:
+        return Table(title, [], [])
+    table = against_baseline(systems, find_system(systems, baseline), split=split, spans=spans)
+    return replace(table, title=title)
+
+
+def pairwise_table(
+    folder: Path, title: str, a: str, b: str, *, records: Globs = "**", split: str = DEV
+) -> Table:
+    """System ``b`` against ``a``, by their labels: every measure, and F1 by kind of question; nothing before
+    both are recorded."""
+    systems = _systems(folder, records, split)
+    if not {a, b} <= {system.label for system in systems}:
+        return Table(title, [], [])
+    return effects_table(compare(find_system(systems, a), find_system(systems, b), split=split), title)
+
+
+def drawbacks_table(
+    experiment: Path,
+    title: str,
+    *,
+    records: Globs = "**",
+    split: str = DEV,
+    wanted: Sequence[Wanted] = (),
+    notes: Sequence[str] = (),
+) -> Table:
+    """What the models of an ``experiment`` cost and where they fail, a row a system and a ``wanted`` one."""
+    runs = [(experiment / place, record) for place, record in recorded(experiment, records)]
+    table, missing = drawbacks(runs, split=split, title=title), _missing(wanted, runs)
+    rows = [*table.rows, *map(_empty, missing)]
+    return replace(table, rows=rows, notes=[*table.notes, *notes, *map(_to_be_run, missing)])
+
+
+def sets_table(
+    folder: Path,
+    title: str,
+    sets: Sequence[DataSet],
+    *,
+    columns: Sequence[str] = COUNTS,
+    notes: Sequence[str] = (),
+) -> Table:
+    """Published counts and ours, a row each; a set that was not counted says by which command it is."""
+    for key in columns:
+        if key not in ALL_COUNTS:
+            raise ConfigError(f"columns: unknown count '{key}'{suggest(key, ALL_COUNTS)}")
+    rows: list[dict[str, Any]] = []
+    below = list(notes)
+    for data in sets:
+        if data.published:
+            rows.append({"set": f"{data.name} (published)", **data.published})
+        if not data.open:
+            continue
+        counts = _counts(folder, data)
+        rows.append({"set": data.name, **{key: counts.get(key) for key in columns}})
+        if not counts:
+            target = folder / RECORDS / data.file
+            command = f"qa-arch stats --data {data.source or data.file} --json > {target.as_posix()}"
+            below.append(f"{data.name}: not counted here; `{command}` fills the row")
+    shown = [text("set", "set"), *(number(key, key.replace("_", " ")) for key in columns)]
+    return Table(title, shown, rows, below)
+
+
+def learning_curves(
+    folder: Path, file: str, title: str, measures: Sequence[str], *, records: Globs = "**"
+) -> Sequence[Path]:
+    """``measures`` by epoch, a line a system."""
+    for key in measures:
+        if key not in MEASURES:
+            raise ConfigError(f"measures: unknown measure '{key}'{suggest(key, MEASURES)}")
+    runs = [run for run in recorded(folder, records) if run[1].epochs]
+    return curves_figure(runs, measures, title=title, path=folder / file) if runs else ()
+
+
+def size_curves(
+    folder: Path,
+    file: str,
+    title: str,
+    sizes: Sequence[str],
+    *,
+    published: Sequence[SizePoint] = (),
+    split: str = DEV,
+) -> Sequence[Path]:
+    """EM and F1 by the number of training questions, of the runs below ``sizes``; nothing for one size."""
+    runs = [run for run in recorded(folder, sizes) if split in run[1].scores]
+    if not runs or len(by_size(runs, split)) < 2:
+        return ()
+    return sizes_figure(runs, published, split=split, title=title, path=folder / file)
+
+
+def dot_plot(
+    folder: Path,
+    file: str,
+    title: str,
+    columns: Sequence[str],
+    *,
+    records: Globs = "**",
+    split: str = DEV,
+) -> Sequence[Path]:
+    """A panel a column, a line a system and a mark a run; the best of the first column on top.
+
+    Heuristics without any of the figures are left out.
+    """
+    for column in named(columns):
+        if column.mark is None:
+            raise ConfigError(f"columns: '{column.key}' is no percentage, which a dot plot shows")
+    runs = [run for run in recorded(folder, records) if split in run[1].scores]
+    if not runs:
+        return ()
+    table = labelled(comparison(runs, split=split, columns=["model", *columns], root=folder), runs)
+    rows = [row for row in table.rows if "run" in row or any(row.get(k) is not None for k in columns)]
+    table = replace(table, title=title, rows=rows)
+    return comparison_figure(table, folder / file, measures=columns, by=columns[0])
+
+
+def _systems(folder: Path, records: Globs, split: str) -> list[System]:
+    """The systems that were scored on the split, by their labels."""
+    runs = [(folder / place, record) for place, record in recorded(folder, records)]
+    systems = group_by_system([run for run in runs if split in run[1].scores])
+    return sorted(systems, key=lambda system: system.label)
+
+
+def _missing(wanted: Sequence[Wanted], runs: Runs) -> list[Wanted]:
+    """The rows that no finished run fills."""
+    done = [(record.model, record.batch.global_size) for _, record in runs if record.status == "ok"]
+    filled = {(model, size) for model, batch in done for size in (batch, None)}
+    return [row for row in wanted if (row.model, row.batch) not in filled]
+
+
+def _empty(row: Wanted) -> dict[str, Any]:
+    return {"model": row.model} | ({} if row.batch is None else {"batch": row.batch})
+
+
+def _to_be_run(row: Wanted) -> str:
+    name = row.model if row.batch is None else f"{row.model}, batch {row.batch}"
+    return f"{name}: not run yet; `{row.command}` fills the row"
+
+
+def _place(row: Mapping[str, Any], keys: Sequence[str]) -> list[tuple[bool, Any]]:
+    """What sorts the row by ``keys``: heuristics first, runs without a value last."""
+    learned = "run" in row or "split" not in row
+    return [(learned, 0)] + [
+        (row.get(key) is None, row.get(key) if row.get(key) is not None else 0) for key in keys
+    ]
+
+
+def _published_row(row: Published) -> dict[str, Any]:
+    figures = dict.fromkeys(_SPAN_FIGURES) | dict(row.figures)
+    return {"model": f"{row.model} (published)", **figures, "note": row.note}
+
+
+_SPAN_FIGURES = ("exact", "f1", "HasAns_f1", "NoAns_f1", "parameters")
+"""Figures that every published row names to programs, whether or not they were published."""
+
+
+def _with_published(row: Mapping[str, Any], published: Sequence[Published]) -> dict[str, Any]:
+    """``row`` with the figures that were published for its model on another task."""
+    own = (other for other in published if other.in_our_rows and other.model == row["model"])
+    figures = next((other.figures for other in own), {})
+    return {**figures, **row}
+
+
+def _counts(folder: Path, data: DataSet) -> Mapping[str, Any]:
+    path = folder / RECORDS / data.file
+    if not path.is_file():
+        return {}
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RunError(f"{path}: not what `qa-arch stats --json` prints ({error})") from error

@@ -1,0 +1,131 @@
+"""An experiment's tables.py: where it is executed, where it never is, and how a mistake in it is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from qa_arch.cli.main import main
+from qa_arch.errors import ConfigError, QaArchError
+from qa_arch.results.columns import COLUMNS, Column
+from qa_arch.results.experiments import (
+    TABLES,
+    DataSet,
+    Published,
+    dot_plot,
+    experiment_figures,
+    experiment_tables,
+    learning_curves,
+    runs_table,
+    sets_table,
+)
+from qa_arch.results.record import write_record
+from tests.results.conftest import script
+
+LEAVES_A_TRACE = "from pathlib import Path\nPath({trace!r}).touch()\ndef tables(folder):\n    return []\n"
+
+
+def test_tables_and_figures_are_what_the_functions_return(tmp_path, make_record):
+    script(tmp_path, 'runs_table(folder, "A"), runs_table(folder, "B", columns=["model", "f1"])')
+    assert experiment_tables(tmp_path) == experiment_figures(tmp_path) == []
+    write_record(tmp_path / "records" / "bert", make_record())
+    first, second = experiment_tables(tmp_path)
+    assert (first.title, second.title, second.keys) == ("A", "B", ("model", "f1"))
+    (tmp_path / TABLES).write_text("def tables(folder): return []")
+    assert experiment_figures(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("def tables(", "cannot be executed (SyntaxError: "),
+        ("1 / 0", "cannot be executed (ZeroDivisionError: division by zero)"),
+        ("from qa_arch.results.experiments import tabels", "cannot be executed (ImportError: "),
+        ("x = 1", "defines no tables(folder)"),
+        (
+            "from qa_arch.results.experiments import Published\nP = Published('x', {'exakt': 1.0}, 'n')",
+            "x, published: unknown column 'exakt' (did you mean 'exact'?)",
+        ),
+        (
+            "from qa_arch.results.experiments import runs_table\n"
+            "def tables(folder): return [runs_table(folder, 'A', columns=['modle'])]",
+            "columns: unknown column 'modle' (did you mean 'model'?)",
+        ),
+    ],
+)
+def test_a_mistake_is_named_with_its_file(tmp_path, text, says):
+    (tmp_path / TABLES).write_text(text)
+    with pytest.raises(QaArchError) as caught:
+        experiment_tables(tmp_path)
+    assert isinstance(caught.value, ConfigError)
+    assert str(caught.value).startswith(f"{tmp_path / TABLES}: ")
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda folder: runs_table(folder, "A", sort=["sede"]), "sort: unknown column 'sede'"),
+        (lambda folder: learning_curves(folder, "f", "F", ["los"]), "measures: unknown measure 'los'"),
+        (
+            lambda folder: dot_plot(folder, "f", "F", ["exakt"]),
+            "unknown column 'exakt' (did you mean 'exact'",
+        ),
+        (lambda folder: dot_plot(folder, "f", "F", ["seconds"]), "'seconds' is no percentage"),
+        (
+            lambda folder: sets_table(folder, "S", [DataSet("S", "s.json")], columns=["anwers"]),
+            "unknown count 'anwers' (did you mean 'answers'?)",
+        ),
+        (lambda folder: Published("m", {"modle": 1.0}, "note"), "m, published: unknown column 'modle'"),
+    ],
+)
+def test_what_there_is_not_is_refused_by_name(tmp_path, make, says):
+    with pytest.raises(ConfigError) as caught:
+        make(tmp_path)
+    assert says in str(caught.value)
+
+
+def test_records_bring_no_code(tmp_path, monkeypatch, make_record):
+    """Only a folder of ``experiments/`` that was named is executed, not what lies among its records."""
+    monkeypatch.chdir(tmp_path)
+    trace = tmp_path / "executed"
+    foreign, records = tmp_path / "runs" / "foreign", tmp_path / "experiments" / "trial" / "records" / "a"
+    for folder in (foreign, records):
+        write_record(folder, make_record())
+        (folder / TABLES).write_text(LEAVES_A_TRACE.format(trace=str(trace)))
+    script(tmp_path / "experiments" / "trial", 'runs_table(folder, "A")')
+    calls = (["runs"], ["runs/foreign"], ["experiments/trial"], ["experiments/trial/records/a"], ["--all"])
+    for call in calls:
+        assert main(["tables", *call]) == 0
+        assert main(["tables", "experiments/trial/records/a", "--format", "json"]) == 0
+    assert not trace.exists()
+
+
+def test_a_new_column_is_one_entry(tmp_path, monkeypatch, make_record, capsys):
+    """Registered once it is computed, shown, sorted by, drawn and written in every form."""
+    monkeypatch.chdir(tmp_path)
+    seeds = Column("dummy", "Dummy & sons", lambda s: 10.0 * s.run.seed, lambda s: bool(s.record),
+                   format=lambda value: f"<{value:.0f}>", asked=True, mark=("#000000", "*"))  # fmt: skip
+    monkeypatch.setitem(COLUMNS, "dummy", seeds)
+    for seed in (2, 1):
+        record = make_record(seed=seed, config={"optim": {"lr": seed}})
+        write_record(tmp_path / "experiments" / "trial" / "records" / f"s{3 - seed}", record)
+    script(
+        tmp_path / "experiments" / "trial",
+        'runs_table(folder, "A", columns=["model", "dummy"], sort=["dummy"])',
+        'dot_plot(folder, "f", "F", ["dummy"])',
+    )
+    assert main(["tables", "--all"]) == 0
+    made = tmp_path / "experiments" / "trial"
+    assert "| model | Dummy & sons |" in (made / "table.md").read_text()
+    assert "| bert | <10> |\n| bert | <20> |" in (made / "table.md").read_text()
+    assert r"model & Dummy \& sons" in (made / "table.tex").read_text()
+    assert '"dummy": 10.0' in (made / "table.json").read_text()
+    assert ",dummy" in (made / "table.csv").read_text().splitlines()[0]
+    assert "Dummy &amp; sons" in (made / "f.svg").read_text()
+    capsys.readouterr()
+    for form in ("text", "markdown", "latex", "csv", "json"):
+        assert main(["tables", str(made / "records"), "--columns", "model,dummy", "--format", form]) == 0
+        assert "ummy" in capsys.readouterr().out
+    assert main(["tables", str(made / "records"), "--columns", "dumy"]) == 2
+    assert "unknown column 'dumy' (did you mean 'dummy'?)" in capsys.readouterr().err
+    assert main(["tables", "experiments/trial", "--columns", "dummy"]) == 2
