@@ -62,7 +62,7 @@ FAULTS = (
           new="nn.functional.embedding(0 * _v, ___)"),
     Fault(name="an unpickled encoder lost its attention", at="Encoder.__setstate__",
           test="test_an_encoder_pickled_here_reads_in_another_process",
-          old="import qa_arch.nn.attention",
+          old="import qa_arch.nn.sdpa",
           new=""),
     Fault(name="one int8 scale for all tokens", at="Int8Linear.forward",
           test="test_an_int8_map_sees_each_token_alone",

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from qa_arch.nn import attention
+from qa_arch.nn import sdpa
 from qa_arch.nn.build import build_encoder
 
 MODULE = torch.nn.Module()
