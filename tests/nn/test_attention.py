@@ -7,7 +7,7 @@ import torch
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from qa_arch.nn import sdpa
-from qa_arch.nn.build import build_encoder
+from qa_arch.nn.encoder_factory import build_encoder
 
 MODULE = torch.nn.Module()
 
