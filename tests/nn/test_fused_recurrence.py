@@ -16,7 +16,7 @@ import torch
 
 from qa_arch.nn import match_lstm
 from qa_arch.nn.fused import launch, recurrence
-from qa_arch.nn.fused.check import example, in_float64, states_and_gradients
+from qa_arch.nn.fused.kernel_check import example, in_float64, states_and_gradients
 from qa_arch.nn.fused.recurrence import recur_fused
 from qa_arch.nn.kernels import suits
 from qa_arch.nn.match_lstm import MatchLSTM, recur_plain

@@ -18,7 +18,7 @@ from qa_arch.config.schema import validate
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.models.build import check_model
 from qa_arch.nn import kernels
-from qa_arch.nn.fused import check
+from qa_arch.nn.fused import kernel_check
 from qa_arch.nn.kernels import Verdict, proven, runs_fused
 
 FACTS = {"source": "abc", "gpu": "made up", "hidden": 5}
@@ -189,7 +189,12 @@ def test_one_line_says_that_the_plain_loop_runs_and_why(monkeypatch, caplog):
     ((facts, command),) = checks
     assert facts["capability"] == "9.0"
     assert facts["torch"] == torch.__version__
-    assert command[-4:] == ["qa_arch.nn.fused.check", "cpu", "12345", torch.get_float32_matmul_precision()]
+    assert command[-4:] == [
+        "qa_arch.nn.fused.kernel_check",
+        "cpu",
+        "12345",
+        torch.get_float32_matmul_precision(),
+    ]
 
 
 def test_the_setting_is_checked_before_a_model_is_made():

@@ -1,4 +1,4 @@
-"""``python -m qa_arch.nn.fused.check DEVICE HIDDEN PRECISION``: do the kernels give what the plain loop does?
+"""``python -m qa_arch.nn.fused.kernel_check DEVICE HIDDEN PRECISION``: do the kernels give what the plain loop does?
 
 The last line of the output is the verdict: ``{"passed": true, "reason": ""}``. See ``qa_arch.nn.kernels``.
 """
