@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from qa_arch.nn import match_lstm
-from qa_arch.nn.fused import launch, recurrence
+from qa_arch.nn.fused import autograd, launch
+from qa_arch.nn.fused.autograd import recur_fused
 from qa_arch.nn.fused.kernel_check import example, in_float64, states_and_gradients
-from qa_arch.nn.fused.recurrence import recur_fused
 from qa_arch.nn.kernels import suits
 from qa_arch.nn.match_lstm import MatchLSTM, recur_plain
 from qa_arch.nn.recurrence import recur

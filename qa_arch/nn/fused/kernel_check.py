@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from qa_arch.nn.fused.recurrence import recur_fused
+from qa_arch.nn.fused.autograd import recur_fused
 from qa_arch.nn.match_lstm import recur_plain
 from qa_arch.nn.segments import reversal
 
