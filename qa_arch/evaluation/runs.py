@@ -12,7 +12,7 @@ from qa_arch.config.schema import Config, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, DataError, UnavailableError
 from qa_arch.evaluation.combined import combined_record, record_folder
-from qa_arch.evaluation.evaluate import read, reference_scores, score
+from qa_arch.evaluation.scoring import read, reference_scores, score
 from qa_arch.evaluation.target import check_target, log_dev_access, open_target
 from qa_arch.results.record import RECORD, read_record, write_record
 from qa_arch.tasks import task_of
