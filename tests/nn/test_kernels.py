@@ -209,12 +209,15 @@ def interpreted(monkeypatch):
     triton = pytest.importorskip("triton", reason="the kernels need Triton")
     if not triton.knobs.runtime.interpret:
         pytest.skip("Triton compiles in this process")
-    monkeypatch.setattr(check, "SIZES", ({"steps": 2, "B": 2, "Q": 3},))
+    monkeypatch.setattr(kernel_check, "SIZES", ({"steps": 2, "B": 2, "Q": 3},))
 
 
 @pytest.mark.usefixtures("interpreted")
 def test_the_check_passes_where_the_kernels_are_right():
-    assert check.verdict("cpu", 4, torch.get_float32_matmul_precision()) == {"passed": True, "reason": ""}
+    assert kernel_check.verdict("cpu", 4, torch.get_float32_matmul_precision()) == {
+        "passed": True,
+        "reason": "",
+    }
 
 
 @pytest.mark.usefixtures("interpreted")
@@ -228,9 +231,9 @@ def test_the_check_passes_where_the_kernels_are_right():
     ids=["states", "nan", "gradients"],
 )
 def test_the_check_names_what_differs(monkeypatch, wrong, reason):
-    right = check.recur_fused
-    monkeypatch.setattr(check, "recur_fused", lambda *arguments: wrong(right(*arguments)))
-    verdict = check.verdict("cpu", 4, torch.get_float32_matmul_precision())
+    right = kernel_check.recur_fused
+    monkeypatch.setattr(kernel_check, "recur_fused", lambda *arguments: wrong(right(*arguments)))
+    verdict = kernel_check.verdict("cpu", 4, torch.get_float32_matmul_precision())
     assert not verdict["passed"]
     assert reason in verdict["reason"]
     assert "(fp32, steps=2, B=2, Q=3)" in verdict["reason"]
