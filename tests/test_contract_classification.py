@@ -25,8 +25,8 @@ from qa_arch.models.build import build_model
 from qa_arch.nn.losses import ChoiceLoss
 from qa_arch.tasks import task_of
 from qa_arch.tasks.candidate_scores import ranks
-from qa_arch.tasks.classification import classify
 from qa_arch.tasks.selection import SelectionParts
+from qa_arch.tasks.selection_predictor import classify
 from qa_arch.training.run import train
 from qa_arch.types.records import RANKED
 from qa_arch.types.tensors import SelectionBatch

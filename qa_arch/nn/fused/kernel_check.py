@@ -1,6 +1,6 @@
-"""``python -m qa_arch.nn.fused.kernel_check DEVICE HIDDEN PRECISION``: do the kernels give what the plain loop does?
+"""Checks the fused kernels against the plain loop.
 
-The last line of the output is the verdict: ``{"passed": true, "reason": ""}``. See ``qa_arch.nn.kernels``.
+``python -m qa_arch.nn.fused.kernel_check DEVICE HIDDEN PRECISION``: the last line of the output is the verdict: ``{"passed": true, "reason": ""}``. See ``qa_arch.nn.kernels``.
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ def verdict(device: str, hidden: int, precision: str) -> dict[str, Any]:
             if half:
                 for place in (0, 2, 3):  # inputs, keys, values come out of autocast
                     arguments[place] = arguments[place].detach().bfloat16().requires_grad_()
-            if found := difference(arguments, tolerance, max(tolerance, BF16) if half else tolerance):
+            if reason := difference(arguments, tolerance, max(tolerance, BF16) if half else tolerance):
                 shape = ", ".join(f"{key}={value}" for key, value in sizes.items())
-                return {"passed": False, "reason": f"{found} ({'bf16' if half else 'fp32'}, {shape})"}
+                return {"passed": False, "reason": f"{reason} ({'bf16' if half else 'fp32'}, {shape})"}
     return {"passed": True, "reason": ""}
 
 
