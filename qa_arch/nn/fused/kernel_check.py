@@ -1,6 +1,7 @@
 """Checks the fused kernels against the plain loop.
 
-``python -m qa_arch.nn.fused.kernel_check DEVICE HIDDEN PRECISION``: the last line of the output is the verdict: ``{"passed": true, "reason": ""}``. See ``qa_arch.nn.kernels``.
+``python -m qa_arch.nn.fused.kernel_check DEVICE HIDDEN PRECISION``; the last line of its output is
+``{"passed": true, "reason": ""}``, or false with what differs. See ``qa_arch.nn.kernels``.
 """
 
 from __future__ import annotations
