@@ -19,7 +19,7 @@ from qa_arch.nn.match_lstm import MatchLSTM
 from qa_arch.nn.pointer import PointerHead, SequenceHead
 from qa_arch.nn.segments import put_steps, take
 from qa_arch.nn.text_lstm import TextLSTM
-from qa_arch.nn.words import AnyEncoder
+from qa_arch.nn.word_encoder import AnyEncoder
 from qa_arch.types.tensors import Batch, SpanLogits, StepLogits
 
 

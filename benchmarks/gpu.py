@@ -22,8 +22,8 @@ from benchmarks.timing import alternate, repeat
 from qa_arch.features.collate import Collator
 from qa_arch.features.sampler import BucketBatchSampler
 from qa_arch.models.bert_match import BertMatch
-from qa_arch.nn.build import build_encoder
 from qa_arch.nn.encoder import Encoder
+from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.nn.losses import SpanLoss
 from qa_arch.nn.match_lstm import MatchLSTM, recur_plain
 from qa_arch.training.datamodule import TrainingData
@@ -71,7 +71,7 @@ def match_lstm_eager(quick: bool) -> Measurement:
         step = _match_step(hidden, width, device)
 
         def plain(step: Callable[[], None] = step) -> None:
-            with mock.patch("qa_arch.nn.fused.recurrence.recur_fused", recur_plain):
+            with mock.patch("qa_arch.nn.fused.autograd.recur_fused", recur_plain):
                 step()
 
         pairs = alternate(settled(step), settled(plain), 3 if quick else 7)

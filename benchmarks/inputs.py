@@ -15,7 +15,7 @@ from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import subset
 from qa_arch.features.joint import prepare
 from qa_arch.features.table import FeatureTable
-from qa_arch.nn.known import resolve
+from qa_arch.nn.encoder_configs import resolve
 from qa_arch.types.text import QuestionSet
 
 SEED = 13

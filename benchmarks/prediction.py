@@ -26,8 +26,8 @@ from qa_arch.config.schema import validate
 from qa_arch.data.splits import subset
 from qa_arch.decode.answers import answers
 from qa_arch.metrics.threshold import best_texts
-from qa_arch.nn.build import build_encoder
-from qa_arch.nn.known import resolve
+from qa_arch.nn.encoder_configs import resolve
+from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.nn.precision import Precision, cast_weights
 from qa_arch.tasks.span_predictor import SpanPredictor
 from qa_arch.types.text import QuestionSet

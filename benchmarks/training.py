@@ -22,8 +22,8 @@ from benchmarks.timing import Pairs, Timed, middle, once
 from qa_arch.features.collate import Collator
 from qa_arch.features.sampler import BucketBatchSampler
 from qa_arch.models.bert_match import BertMatch
-from qa_arch.nn.build import build_encoder
 from qa_arch.nn.encoder import Encoder
+from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.nn.losses import SpanLoss
 from qa_arch.types.tensors import Batch
 

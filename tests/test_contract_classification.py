@@ -25,8 +25,8 @@ from qa_arch.models.build import build_model
 from qa_arch.nn.losses import ChoiceLoss
 from qa_arch.tasks import task_of
 from qa_arch.tasks.candidate_scores import ranks
-from qa_arch.tasks.classification import classify
 from qa_arch.tasks.selection import SelectionParts
+from qa_arch.tasks.selection_predictor import classify
 from qa_arch.training.run import train
 from qa_arch.types.records import RANKED
 from qa_arch.types.tensors import SelectionBatch
@@ -159,16 +159,16 @@ def test_a_trained_run_loads_scores_and_classifies_as_it_did(settings, tmp_path)
     assert record.status == "ok"
     point = record.scores["dev"][RANKED]
     assert point.metric("accuracy") == point.metric("main_accuracy") == 100
-    assert record.references["dev"]["rules"]["main_accuracy"] == 100
+    assert record.references["dev"]["rules"].metric("main_accuracy") == 100
     predictor = qa_arch.load(tmp_path, device="cpu")
-    asked = [*QUESTIONS, "Who paints boats ?"]
-    typed = classify(predictor, asked)
-    assert [one.label for one in typed] == [*QUESTIONS.values(), "HUM:ind"]
-    said = json.loads((tmp_path / "selections.json").read_text())
-    for one, scores in zip(typed, said.values(), strict=False):
+    questions = [*QUESTIONS, "Who paints boats ?"]
+    typed = classify(predictor, questions)
+    assert [item.label for item in typed] == [*QUESTIONS.values(), "HUM:ind"]
+    selections = json.loads((tmp_path / "selections.json").read_text())
+    for item, scores in zip(typed, selections.values(), strict=False):
         powers = [math.exp(score) for score in scores]
-        assert one.probability == pytest.approx(max(powers) / sum(powers), rel=1e-4)
-        assert CLASSES[scores.index(max(scores))] == one.label
+        assert item.probability == pytest.approx(max(powers) / sum(powers), rel=1e-4)
+        assert CLASSES[scores.index(max(scores))] == item.label
     assert classify(predictor, []) == []
 
 

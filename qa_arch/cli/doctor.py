@@ -63,7 +63,7 @@ def encoders() -> Iterator[Check]:
 
 
 def _minilm() -> Check:
-    from qa_arch.nn.known import MINILM, resolve
+    from qa_arch.nn.encoder_configs import MINILM, resolve
 
     folder = resolve("minilm")
     if folder != MINILM:

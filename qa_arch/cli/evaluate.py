@@ -1,6 +1,6 @@
 """``qa-arch evaluate``: score any system's official prediction files with the official arithmetic.
 
-With ``--run`` it scores a trained run instead: see ``evaluation.runs``.
+With ``--run`` it scores a trained run instead: see ``evaluation.trained_runs``.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _score_runs(args: argparse.Namespace) -> int:
         read_record(folder)  # before torch is imported
     with gc_disabled():
         from qa_arch.cli.watch import watching
-        from qa_arch.evaluation.runs import Request, evaluate_runs
+        from qa_arch.evaluation.trained_runs import Request, evaluate_runs
 
     request = Request(
         runs=args.run_folder,

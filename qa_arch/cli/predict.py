@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     from qa_arch.cli.watch import watching
     from qa_arch.decode import formats
     from qa_arch.decode.answers import answers
-    from qa_arch.evaluation.attention import attention_maps, match_lstm
+    from qa_arch.evaluation.attention_maps import attention_maps, match_lstm
     from qa_arch.results.attention import write_attention
 
     questions = open_passages(args.data, on_error=args.on_error)

@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     questions = open_passages(args.data)
     predictor = open_selection(args.run_folder, args)
     from qa_arch.cli.watch import watching
-    from qa_arch.tasks.classification import classify
+    from qa_arch.tasks.selection_predictor import classify
 
     with watching("classifying", "questions") as watch:
         typed = classify(predictor, [example.question for example in questions.examples], watch=watch)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qa_arch.features.table import FeatureTable
-from qa_arch.metrics.text import best_overlap, normalise
+from qa_arch.metrics.answer_text import best_overlap, normalise
 from qa_arch.types.text import QuestionSet
 
 

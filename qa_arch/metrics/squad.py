@@ -13,9 +13,9 @@ from operator import add
 from typing import NamedTuple
 
 from qa_arch.errors import DataError
+from qa_arch.metrics.answer_text import best_overlap, normalise
 from qa_arch.metrics.ranking import average_precision, best_threshold, rank
 from qa_arch.metrics.scores import Answering, AveragePrecision, Group, Oracle, Scores
-from qa_arch.metrics.text import best_overlap, normalise
 from qa_arch.system.garbage import gc_disabled
 from qa_arch.types.text import Protocol, QuestionSet
 

@@ -12,7 +12,7 @@ from qa_arch.config.schema import MODEL_INPUTS
 from qa_arch.config.target import TRUSTED, accepts, arguments, locate
 from qa_arch.errors import ConfigError
 from qa_arch.features.glove import WordVectors
-from qa_arch.nn.words import AnyEncoder
+from qa_arch.nn.word_encoder import AnyEncoder
 
 
 def check_model(

@@ -10,9 +10,9 @@ from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.features import tokenizers
 from qa_arch.features.cache import windows_of
 from qa_arch.features.table import FeatureTable
-from qa_arch.nn.build import build_encoder
-from qa_arch.nn.known import resolve
-from qa_arch.nn.words import AnyEncoder
+from qa_arch.nn.encoder_configs import resolve
+from qa_arch.nn.encoder_factory import build_encoder
+from qa_arch.nn.word_encoder import AnyEncoder
 from qa_arch.types.text import QuestionSet
 
 TOKENIZER_KINDS = {

@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from qa_arch.config.files import write_json, write_with
 from qa_arch.errors import RunError
 from qa_arch.features.glove import WordVectors
-from qa_arch.nn.words import AnyEncoder, encoder_from
+from qa_arch.nn.word_encoder import AnyEncoder, encoder_from
 from qa_arch.results.record import RECORD
 
 WEIGHTS, ENCODER, TOKENIZER, VECTORS = "model.safetensors", "encoder.json", "tokenizer", "vectors"

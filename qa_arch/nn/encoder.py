@@ -25,7 +25,7 @@ class Encoder(nn.Module):
     """A backbone without pooler (it would be an unused parameter to DDP), read at its last layer."""
 
     def __init__(self, backbone: PreTrainedModel) -> None:
-        from qa_arch.nn.attention import use_fused
+        from qa_arch.nn.sdpa import use_fused
 
         super().__init__()
         use_fused(backbone)
@@ -55,7 +55,7 @@ class Encoder(nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """A pickled encoder names its attention, which is known only once that module is imported."""
-        import qa_arch.nn.attention  # noqa: F401
+        import qa_arch.nn.sdpa  # noqa: F401
 
         super().__setstate__(state)
 

@@ -33,7 +33,7 @@ from qa_arch.system.lifeline import module_command, start
 from qa_arch.system.lock import hold, holder
 
 Kernel = Literal["auto", "plain", "fused"]
-CHECK = "qa_arch.nn.fused.check"
+CHECK = "qa_arch.nn.fused.kernel_check"
 LIMIT = 240.0
 """Seconds that a check may take; most of them go into compiling."""
 log = logging.getLogger(__name__)

@@ -140,7 +140,7 @@ class MatchLSTM(nn.Module):
         Padding stands behind the real units in both, so that no state that counts depends on it.
         """
         if loop is recur and runs_fused(self.kernel, inputs, self.state.in_features, training=self.training):
-            from qa_arch.nn.fused.recurrence import recur_fused
+            from qa_arch.nn.fused.autograd import recur_fused
 
             loop = recur_fused
         else:  # the kernels widen what they read

@@ -36,7 +36,7 @@ from qa_arch.tasks.candidate_scores import (
     write_selections,
 )
 from qa_arch.tasks.loading import load
-from qa_arch.tasks.selection_predictor import ScoreCollector, SelectionPredictor, table_of
+from qa_arch.tasks.selection_predictor import ScoreCollector, SelectionPredictor, table_of, with_classes
 from qa_arch.types.records import RANKED, Point, Points, RunRecord, SplitFacts
 from qa_arch.types.tensors import SelectionBatch
 from qa_arch.types.text import SelectionSet
@@ -120,7 +120,8 @@ class SelectionTask(Task):
         store.load_weights(folder, model)
         classify = None
         if config.selection.types:
-            classify = _classes_by(load(folder / store.CLASSIFIER, device=device, trust=trusted))
+            classifier: Any = load(folder / store.CLASSIFIER, device=device, trust=trusted)
+            classify = partial(with_classes, classifier=classifier)
         model = cast_weights(model.to(device), precision)
         return SelectionPredictor(
             model, vectors, config, record=record, precision=precision, classify=classify
@@ -192,12 +193,6 @@ def _classifier(config: Config, trusted: Sequence[str]) -> Callable[[SelectionSe
     if not isinstance(classifier, SelectionPredictor):
         raise RunError(f"selection.types: {run} finds spans; name a run of model=question_types")
     classifier.require("classification")
-    return _classes_by(classifier)
-
-
-def _classes_by(classifier: Any) -> Callable[[SelectionSet], SelectionSet]:
-    from qa_arch.tasks.classification import with_classes  # which is a selection of classes
-
     return partial(with_classes, classifier=classifier)
 
 

@@ -1,14 +1,16 @@
-"""A trained selection model that ranks candidates and compares pairs of questions."""
+"""A trained selection model that ranks candidates, compares pairs of questions or classifies questions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import nn
 
 from qa_arch.config.schema import Config
+from qa_arch.data.question_types import CLASSES, class_set
 from qa_arch.data.selection import selection_set, words
 from qa_arch.errors import RunError
 from qa_arch.features.glove import WordVectors
@@ -50,10 +52,10 @@ class ScoreCollector:
 
 
 class SelectionPredictor(Predictor):
-    """Ranks answers to questions, and says how alike two questions are.
+    """Scores candidates: those of a question (by a call), a second question (``similarity``), or classes.
 
-    ``tasks.classification.classify`` uses it for a run that classifies. ``classify`` gives questions their
-    class, for a model that reads it.
+    The function ``classify`` reads the classes off a run that was trained on them. The argument ``classify``
+    gives questions their class, for a model that reads it.
     """
 
     margin = 0.0
@@ -80,7 +82,7 @@ class SelectionPredictor(Predictor):
         if not question_words or not candidates:
             return []
         single = SelectionQuestion("0", question_words, range(len(candidates)), ())
-        scores = self.read(selection_set("asked", map(words, candidates), [single]))[0]
+        scores = self.read(selection_set("question", map(words, candidates), [single]))[0]
         ranked = [Selected(*row) for row in zip(candidates, range(len(scores)), scores, strict=True)]
         return sorted(ranked, key=lambda selected: -selected.score)
 
@@ -142,3 +144,42 @@ def table_of(questions: SelectionSet, row: Callable[[str], int], config: Config)
     """The set in numbers, as the config cuts its texts."""
     settings = config.selection
     return selection_table(questions, row, max_question=settings.max_question, max_answer=settings.max_answer)
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionClass:
+    """The class that a question most probably has."""
+
+    label: str
+    """``MAIN:sub``."""
+    probability: float
+
+
+def classify(
+    predictor: SelectionPredictor, questions: Sequence[str], *, watch: Watch | None = None
+) -> list[QuestionClass]:
+    """The class of each question, in order; equal questions are read once.
+
+    Raises RunError for a run that selects answers.
+    """
+    predictor.require("classification")
+    distinct = list(dict.fromkeys(questions))
+    if not distinct:
+        return []
+    scored = predictor.read(class_set("questions", [(None, text) for text in distinct]), watch=watch)
+    classes = {text: _most_probable(scored[row]) for row, text in enumerate(distinct)}
+    return [classes[text] for text in questions]
+
+
+def with_classes(questions: SelectionSet, classifier: SelectionPredictor) -> SelectionSet:
+    """``questions`` with the class of each as ``classifier`` sees it; the fingerprint stays."""
+    texts = [question.text or " ".join(question.question) for question in questions.questions]
+    pairs = zip(questions.questions, classify(classifier, texts), strict=True)
+    labelled = tuple(replace(question, label=predicted.label) for question, predicted in pairs)
+    return replace(questions, questions=labelled)
+
+
+def _most_probable(scores: Sequence[float]) -> QuestionClass:
+    powers = np.exp(np.array(scores) - max(scores))
+    place = int(powers.argmax())
+    return QuestionClass(CLASSES[place], float(powers[place] / powers.sum()))

@@ -33,7 +33,7 @@ from qa_arch.models.encoders import make_encoder, make_features, make_tokenizer
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.losses import build_loss
 from qa_arch.nn.precision import Precision, cast_weights
-from qa_arch.nn.words import AnyEncoder
+from qa_arch.nn.word_encoder import AnyEncoder
 from qa_arch.tasks.base import Batches, Parts, Task
 from qa_arch.tasks.span_predictor import SpanPredictor
 from qa_arch.tasks.span_scores import (

@@ -15,7 +15,7 @@ from qa_arch.config.files import write_atomic
 from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import Config
 from qa_arch.config.target import TRUSTED
-from qa_arch.evaluation.evaluate import evaluate_splits
+from qa_arch.evaluation.scoring import evaluate_splits
 from qa_arch.models import store
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.results import provenance

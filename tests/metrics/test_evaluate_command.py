@@ -228,7 +228,7 @@ def test_the_process_loads_nothing_heavy(data, tmp_path):
         "import sys; from qa_arch.cli.main import main\n"
         f"assert main(['evaluate', '--data', {data!r}, '--predictions', {predictions!r}]) == 0\n"
         "heavy = {'torch', 'numpy', 'transformers', 'pytorch_lightning', 'evaluate', 'datasets', 'wandb'}\n"
-        "heavy |= {'qa_arch.evaluation.runs', 'qa_arch.data.synthetic'}\n"
+        "heavy |= {'qa_arch.evaluation.trained_runs', 'qa_arch.data.synthetic'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from qa_arch.nn.build import build_encoder
 from qa_arch.nn.encoder import Encoder
+from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.types.tensors import Batch
 
 QUESTIONS, CONTEXTS = ([3, 2, 1, 4], [9, 4, 6, 1])  # pieces of each window

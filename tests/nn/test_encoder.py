@@ -12,9 +12,9 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 from qa_arch.errors import ConfigError, UnavailableError
-from qa_arch.nn.build import build_encoder
 from qa_arch.nn.encoder import Encoder
-from qa_arch.nn.known import known_config, resolve
+from qa_arch.nn.encoder_configs import known_config, resolve
+from qa_arch.nn.encoder_factory import build_encoder
 
 FAMILIES = ["bert", "albert", "roberta", "distilbert", "electra"]
 

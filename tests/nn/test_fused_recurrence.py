@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from qa_arch.nn import match_lstm
-from qa_arch.nn.fused import launch, recurrence
-from qa_arch.nn.fused.check import example, in_float64, states_and_gradients
-from qa_arch.nn.fused.recurrence import recur_fused
+from qa_arch.nn.fused import autograd, launch
+from qa_arch.nn.fused.autograd import recur_fused
+from qa_arch.nn.fused.kernel_check import example, in_float64, states_and_gradients
 from qa_arch.nn.kernels import suits
 from qa_arch.nn.match_lstm import MatchLSTM, recur_plain
 from qa_arch.nn.recurrence import recur
@@ -97,7 +97,7 @@ def test_the_module_gives_the_same_by_either_path(monkeypatch):
     expected = model(*arguments)
     used = []
     monkeypatch.setattr(match_lstm, "runs_fused", lambda *_, **__: True)
-    monkeypatch.setattr(recurrence, "recur_fused", lambda *given: used.append(1) or recur_fused(*given))
+    monkeypatch.setattr(autograd, "recur_fused", lambda *given: used.append(1) or recur_fused(*given))
     torch.testing.assert_close(model(*arguments), expected, rtol=0, atol=1e-10)
     assert used
 

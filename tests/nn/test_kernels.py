@@ -18,7 +18,7 @@ from qa_arch.config.schema import validate
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.models.build import check_model
 from qa_arch.nn import kernels
-from qa_arch.nn.fused import check
+from qa_arch.nn.fused import kernel_check
 from qa_arch.nn.kernels import Verdict, proven, runs_fused
 
 FACTS = {"source": "abc", "gpu": "made up", "hidden": 5}
@@ -189,7 +189,12 @@ def test_one_line_says_that_the_plain_loop_runs_and_why(monkeypatch, caplog):
     ((facts, command),) = checks
     assert facts["capability"] == "9.0"
     assert facts["torch"] == torch.__version__
-    assert command[-4:] == ["qa_arch.nn.fused.check", "cpu", "12345", torch.get_float32_matmul_precision()]
+    assert command[-4:] == [
+        "qa_arch.nn.fused.kernel_check",
+        "cpu",
+        "12345",
+        torch.get_float32_matmul_precision(),
+    ]
 
 
 def test_the_setting_is_checked_before_a_model_is_made():
@@ -204,12 +209,15 @@ def interpreted(monkeypatch):
     triton = pytest.importorskip("triton", reason="the kernels need Triton")
     if not triton.knobs.runtime.interpret:
         pytest.skip("Triton compiles in this process")
-    monkeypatch.setattr(check, "SIZES", ({"steps": 2, "B": 2, "Q": 3},))
+    monkeypatch.setattr(kernel_check, "SIZES", ({"steps": 2, "B": 2, "Q": 3},))
 
 
 @pytest.mark.usefixtures("interpreted")
 def test_the_check_passes_where_the_kernels_are_right():
-    assert check.verdict("cpu", 4, torch.get_float32_matmul_precision()) == {"passed": True, "reason": ""}
+    assert kernel_check.verdict("cpu", 4, torch.get_float32_matmul_precision()) == {
+        "passed": True,
+        "reason": "",
+    }
 
 
 @pytest.mark.usefixtures("interpreted")
@@ -223,9 +231,9 @@ def test_the_check_passes_where_the_kernels_are_right():
     ids=["states", "nan", "gradients"],
 )
 def test_the_check_names_what_differs(monkeypatch, wrong, reason):
-    right = check.recur_fused
-    monkeypatch.setattr(check, "recur_fused", lambda *arguments: wrong(right(*arguments)))
-    verdict = check.verdict("cpu", 4, torch.get_float32_matmul_precision())
+    right = kernel_check.recur_fused
+    monkeypatch.setattr(kernel_check, "recur_fused", lambda *arguments: wrong(right(*arguments)))
+    verdict = kernel_check.verdict("cpu", 4, torch.get_float32_matmul_precision())
     assert not verdict["passed"]
     assert reason in verdict["reason"]
     assert "(fp32, steps=2, B=2, Q=3)" in verdict["reason"]

@@ -42,5 +42,7 @@ def test_what_counts_as_caught(tmp_path):
     assert copy.outcome(fault).verdict == "survived"
     broken = replace(fault, at="text:ARTICLES", old="ARTICLES = _a", new="import rere")
     assert copy.outcome(broken).verdict == "broken"
-    with pytest.raises(mutations.StaleFaultError, match=r"0 times in normalise \(qa_arch/metrics/text\.py\)"):
+    with pytest.raises(
+        mutations.StaleFaultError, match=r"0 times in normalise \(qa_arch/metrics/answer_text\.py\)"
+    ):
         copy.outcome(replace(fault, old="no_such_function(___)", new=""))

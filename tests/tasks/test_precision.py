@@ -12,8 +12,7 @@ from qa_arch.data.synthetic import generate
 from qa_arch.decode.answers import answers
 from qa_arch.errors import UnavailableError
 from qa_arch.features.collate import Collator
-from qa_arch.nn.int8 import Int8Linear
-from qa_arch.nn.precision import cast_weights
+from qa_arch.nn.precision import Int8Linear, cast_weights
 from qa_arch.tasks.loading import load
 
 

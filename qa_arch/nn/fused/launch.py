@@ -43,9 +43,9 @@ def launch(kernel: Any, tensors: Sequence[Tensor], sizes: Sizes, steps: range) -
         )  # fmt: skip
 
     with torch.cuda.device_of(partial):
-        if each := programs_together(partial.device) // slices:
-            for group0 in range(0, groups, each):
-                run(0, 0, C, group0, min(each, groups - group0), True)
+        if most := programs_together(partial.device) // slices:
+            for group0 in range(0, groups, most):
+                run(0, 0, C, group0, min(most, groups - group0), True)
             return
         for t in steps:
             run(1, t, t + 1, 0, groups, False)

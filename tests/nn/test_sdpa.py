@@ -6,8 +6,8 @@ import pytest
 import torch
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from qa_arch.nn import attention
-from qa_arch.nn.build import build_encoder
+from qa_arch.nn import sdpa
+from qa_arch.nn.encoder_factory import build_encoder
 
 MODULE = torch.nn.Module()
 
@@ -30,7 +30,7 @@ def with_gradients(function, given, mask):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_values_and_gradients_are_those_of_the_library(dtype):
     mask = keys_of([7, 4])
-    ours = with_gradients(attention.attention, parts(dtype), mask)
+    ours = with_gradients(sdpa.attention, parts(dtype), mask)
     theirs = with_gradients(
         sdpa_attention_forward, [p.detach().float().requires_grad_() for p in parts(dtype)], mask
     )
@@ -57,9 +57,9 @@ def test_only_training_in_bf16_is_cast(monkeypatch, dtype, grad, dropout, seen):
         met.append((query.dtype, torch.is_autocast_enabled("cpu")))
         return query.transpose(1, 2), None
 
-    monkeypatch.setattr(attention, "sdpa_attention_forward", library)
+    monkeypatch.setattr(sdpa, "sdpa_attention_forward", library)
     with torch.set_grad_enabled(grad), torch.autocast("cpu", torch.bfloat16):
-        found, _ = attention.attention(MODULE, *parts(dtype), None, dropout)
+        found, _ = sdpa.attention(MODULE, *parts(dtype), None, dropout)
     assert met == [(seen, seen == dtype)]
     assert found.dtype == dtype
 
@@ -68,5 +68,5 @@ def test_only_training_in_bf16_is_cast(monkeypatch, dtype, grad, dropout, seen):
 def test_encoders_use_it_and_their_descriptions_do_not_name_it(family):
     sizes = {"layers": 1, "width": 16, "heads": 2, "vocab_size": 50, "max_positions": 12, "pad_token_id": 0}
     encoder = build_encoder(init="random", family=family, **sizes)
-    assert encoder.config._attn_implementation == attention.NAME
-    assert attention.NAME not in str(encoder.describe())
+    assert encoder.config._attn_implementation == sdpa.NAME
+    assert sdpa.NAME not in str(encoder.describe())

@@ -11,7 +11,7 @@ from qa_arch.config.schema import validate
 from qa_arch.data.sources import open_passages
 from qa_arch.decode.answers import answers
 from qa_arch.errors import DataError, RunError
-from qa_arch.evaluation.attention import attention_maps
+from qa_arch.evaluation.attention_maps import attention_maps
 from qa_arch.results.attention import ATTENTION, read_attention
 from qa_arch.tasks.loading import load
 from qa_arch.training.run import train

@@ -1,6 +1,7 @@
-"""``python -m qa_arch.nn.fused.check DEVICE HIDDEN PRECISION``: do the kernels give what the plain loop does?
+"""Checks the fused kernels against the plain loop.
 
-The last line of the output is the verdict: ``{"passed": true, "reason": ""}``. See ``qa_arch.nn.kernels``.
+``python -m qa_arch.nn.fused.kernel_check DEVICE HIDDEN PRECISION``; the last line of its output is
+``{"passed": true, "reason": ""}``, or false with what differs. See ``qa_arch.nn.kernels``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from qa_arch.nn.fused.recurrence import recur_fused
+from qa_arch.nn.fused.autograd import recur_fused
 from qa_arch.nn.match_lstm import recur_plain
 from qa_arch.nn.segments import reversal
 
@@ -91,9 +92,9 @@ def verdict(device: str, hidden: int, precision: str) -> dict[str, Any]:
             if half:
                 for place in (0, 2, 3):  # inputs, keys, values come out of autocast
                     arguments[place] = arguments[place].detach().bfloat16().requires_grad_()
-            if found := difference(arguments, tolerance, max(tolerance, BF16) if half else tolerance):
+            if reason := difference(arguments, tolerance, max(tolerance, BF16) if half else tolerance):
                 shape = ", ".join(f"{key}={value}" for key, value in sizes.items())
-                return {"passed": False, "reason": f"{found} ({'bf16' if half else 'fp32'}, {shape})"}
+                return {"passed": False, "reason": f"{reason} ({'bf16' if half else 'fp32'}, {shape})"}
     return {"passed": True, "reason": ""}
 
 

@@ -14,8 +14,8 @@ from transformers.utils import logging as hf_logging
 
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.nn.encoder import Encoder, Freeze, class_of, new_backbone, without_pooler
-from qa_arch.nn.known import known_config, resolve
-from qa_arch.nn.words import WORDS, AnyEncoder, WordEncoder
+from qa_arch.nn.encoder_configs import known_config, resolve
+from qa_arch.nn.word_encoder import WORDS, AnyEncoder, WordEncoder
 
 _ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout")
 _HIDDEN_DROPOUT = ("hidden_dropout_prob", "dropout", "embedding_dropout", "mlp_dropout")

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from qa_arch.errors import ConfigError
-from qa_arch.nn.build import build_encoder
-from qa_arch.nn.words import WordEncoder, encoder_from
+from qa_arch.nn.encoder_factory import build_encoder
+from qa_arch.nn.word_encoder import WordEncoder, encoder_from
 
 IDS = torch.tensor([[4, 2, 4, 0], [3, 3, 1, 5]])
 
