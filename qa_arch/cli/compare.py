@@ -65,16 +65,16 @@ def run(args: argparse.Namespace) -> int:
     questions = open_scored(args.data, a.record, args.split) if args.data else None
     examples = {example.id: example for example in questions.examples} if questions else {}
     resampling = {"resamples": args.resamples, "seed": args.seed}
-    found = compare(a, b, split=args.split, top=args.top, questions=questions, **resampling)
+    comparison = compare(a, b, split=args.split, top=args.top, questions=questions, **resampling)
     if args.json:
-        page = found.as_dict()
+        page = comparison.as_dict()
         page["changed"] = [
-            {**plain, **_texts(one, examples)}
-            for plain, one in zip(page["changed"], found.changed, strict=True)
+            {**plain, **_texts(change, examples)}
+            for plain, change in zip(page["changed"], comparison.changed, strict=True)
         ]
         print(json.dumps(page, indent=2, ensure_ascii=False))
         return 0
-    sys.stdout.write(render(_tables(found, args, examples), args.format))
+    sys.stdout.write(render(_tables(comparison, args, examples), args.format))
     return 0
 
 
@@ -104,12 +104,16 @@ def _against_baseline(args: argparse.Namespace) -> int:
     return 0
 
 
-def _tables(found: Comparison, args: argparse.Namespace, examples: Mapping[str, Example]) -> list[Table]:
-    tables = [measures_table(found, args.resamples), kinds_table(found), _changed(found, examples)]
+def _tables(comparison: Comparison, args: argparse.Namespace, examples: Mapping[str, Example]) -> list[Table]:
+    tables = [
+        measures_table(comparison, args.resamples),
+        kinds_table(comparison),
+        _changed(comparison, examples),
+    ]
     return [table for table in tables if table.rows]
 
 
-def _changed(found: Comparison, examples: Mapping[str, Example]) -> Table:
+def _changed(comparison: Comparison, examples: Mapping[str, Example]) -> Table:
     scores = {side: number(side, f"F1 {side.upper()}", two_decimals) for side in "ab"}
     columns = [text("model", "question"), text("kind", "kind"), *scores.values()]
     if examples:
@@ -117,11 +121,11 @@ def _changed(found: Comparison, examples: Mapping[str, Example]) -> Table:
         columns = [text("run", "question"), text("kind", "kind"), text("gold", "gold")]
         columns += [column for side in "ab" for column in (scores[side], answers[side])]
     rows = []
-    for one in found.changed:
-        kind = one.kind or ("answerable" if one.answerable else "unanswerable")
-        row: dict[str, Any] = {"model": one.id, "kind": kind, "a": one.a, "b": one.b}
+    for change in comparison.changed:
+        kind = change.kind or ("answerable" if change.answerable else "unanswerable")
+        row: dict[str, Any] = {"model": change.id, "kind": kind, "a": change.a, "b": change.b}
         if examples:
-            texts = _texts(one, examples)
+            texts = _texts(change, examples)
             row |= {"run": _cut(texts["question"]), "gold": _cut(" | ".join(texts["gold"]) or "no answer")}
             row |= {f"{side}_answer": _cut(" | ".join(texts[f"{side}_answers"])) for side in "ab"}
         rows.append(row)
@@ -129,14 +133,14 @@ def _changed(found: Comparison, examples: Mapping[str, Example]) -> Table:
     return Table(f"The {len(rows)} questions that changed most", columns, rows, notes)
 
 
-def _texts(one: Changed, examples: Mapping[str, Example]) -> dict[str, Any]:
+def _texts(change: Changed, examples: Mapping[str, Example]) -> dict[str, Any]:
     """Question, gold answers and each side's distinct answers; nothing without the data."""
     if not examples:
         return {}
-    example = examples[one.id]
+    example = examples[change.id]
     a, b = (
         list(dict.fromkeys(example.context[s[0] : s[1]] if s else "no answer" for s in side))
-        for side in one.spans
+        for side in change.spans
     )
     gold = list(dict.fromkeys(answer.text for answer in example.answers))
     return {"question": example.question, "gold": gold, "a_answers": a, "b_answers": b}

@@ -110,20 +110,20 @@ def _curves(summary: Summary) -> Any:
         known = [f"{value:.2f}" for value in values if value is not None]
         rows.append((name, bars, " → ".join(dict.fromkeys((known[0], known[-1])))))
     epochs, best = len(summary.curves[0][2]), summary.best_epoch
-    kept = "" if best is None else f", number {best + 1} kept"
-    return _grid(f"{epochs} epoch{'s' if epochs > 1 else ''}{kept}", rows)
+    chosen = "" if best is None else f", number {best + 1} kept"
+    return _grid(f"{epochs} epoch{'s' if epochs > 1 else ''}{chosen}", rows)
 
 
-def _errors(found: Mistakes | None) -> Any:
-    if found is None:
+def _errors(mistakes: Mistakes | None) -> Any:
+    if mistakes is None:
         return ""
-    counts = found.counts
+    counts = mistakes.counts
     rows: list[tuple[str, int]] = []
-    for outcome, number in found.outcomes(counts).items():
+    for outcome, number in mistakes.outcomes(counts).items():
         rows.append((NAMES[outcome], number))
         if outcome == "wrong_span":
             rows += [("  boundary error", counts.overlapping), ("  near miss", counts.near_misses)]
-            if found.texts:
+            if mistakes.texts:
                 rows += [(f"  {BOUNDARIES[kind]}", n) for kind, n in counts.boundaries.items() if n]
         if outcome == "undue_answer" and counts.with_plausible:
             rows.append((f"  plausible, of {counts.with_plausible:,}", counts.plausible))

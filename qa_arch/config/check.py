@@ -12,11 +12,19 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from reprlib import Repr
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from qa_arch.errors import ConfigError
 
 T = TypeVar("T")
+MEASURED = "measured"
+"""``Annotated[float, MEASURED]``: a number that came out of a run, which may be infinite or NaN."""
+
+_REPR = Repr()
+_REPR.maxstring = _REPR.maxother = 200
+short = _REPR.repr
 
 
 @dataclass(frozen=True)
@@ -47,8 +55,8 @@ def suggest(name: str, known: typing.Iterable[str]) -> str:
 def read(schema: type[T], value: Any, where: str = "") -> T:
     """``value`` as an instance of the dataclass ``schema``; ConfigError names the dotted key."""
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{where or 'config'}: expected a mapping, got {value!r}")
-    hints = typing.get_type_hints(schema, include_extras=True)
+        raise ConfigError(f"{where or 'config'}: expected a mapping, got {short(value)}")
+    hints = _hints(schema)  # type: ignore[arg-type]
     names = {f.name for f in fields(schema)}  # type: ignore[arg-type]
     for key in value:
         if key not in names:
@@ -65,11 +73,18 @@ def read(schema: type[T], value: Any, where: str = "") -> T:
         raise ConfigError(f"{where or 'config'}: missing {', '.join(missing) or error}") from error
 
 
+@cache
+def _hints(schema: type) -> dict[str, Any]:
+    return typing.get_type_hints(schema, include_extras=True)
+
+
 def convert(hint: Any, value: Any, where: str) -> Any:
     """``value`` checked against the type ``hint``; integers pass as floats, nothing else is coerced."""
     origin = get_origin(hint)
     if origin is Annotated:
         base, *notes = get_args(hint)
+        if MEASURED in notes and isinstance(value, float):
+            return value
         value = convert(base, value, where)
         for note in notes:
             if isinstance(note, Range) and value is not None and not note.holds(value):
@@ -82,13 +97,13 @@ def convert(hint: Any, value: Any, where: str) -> Any:
             return value
         choices = [str(choice) for choice in get_args(hint)]
         raise ConfigError(f"{where}: {value!r} is not a choice{suggest(str(value), choices)}")
-    if origin is list:
+    if origin in (list, tuple):
         if not isinstance(value, list):
-            raise ConfigError(f"{where}: expected a list, got {value!r}")
-        return [convert(get_args(hint)[0], item, f"{where}[{i}]") for i, item in enumerate(value)]
-    if origin is dict or hint is dict:
+            raise ConfigError(f"{where}: expected a list, got {short(value)}")
+        return origin(convert(get_args(hint)[0], item, f"{where}[{i}]") for i, item in enumerate(value))
+    if origin in (dict, Mapping) or hint is dict:
         if not isinstance(value, Mapping):
-            raise ConfigError(f"{where}: expected a mapping, got {value!r}")
+            raise ConfigError(f"{where}: expected a mapping, got {short(value)}")
         inner = get_args(hint)[1] if get_args(hint) else Any
         return {str(key): convert(inner, item, _join(where, str(key))) for key, item in value.items()}
     if is_dataclass(hint):
@@ -109,7 +124,7 @@ def _union(hints: tuple[Any, ...], value: Any, where: str) -> Any:
     if len(failures) == 1:
         raise failures[0]
     kinds = " or ".join(_name(hint) for hint in hints)
-    raise ConfigError(f"{where}: {value!r} is not {kinds}")
+    raise ConfigError(f"{where}: {short(value)} is not {kinds}")
 
 
 def _scalar(hint: Any, value: Any, where: str) -> Any:
@@ -119,7 +134,7 @@ def _scalar(hint: Any, value: Any, where: str) -> Any:
         return float(value)
     fits = isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
     if not fits or (hint is float and not math.isfinite(value)):
-        raise ConfigError(f"{where}: expected {_name(hint)}, got {value!r}")
+        raise ConfigError(f"{where}: expected {_name(hint)}, got {short(value)}")
     return value
 
 

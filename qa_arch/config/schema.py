@@ -39,11 +39,6 @@ TASKS = tuple(DEFAULT_LOSS)
 """What a model's YAML may name as its ``task``."""
 
 
-def reads_passages(model: Mapping[str, Any]) -> bool:
-    """Whether the models of a config's task read passages through an encoder; True for unknown tasks."""
-    return "encoder" in MODEL_INPUTS.get(str(model.get("task")), ("encoder",))
-
-
 @dataclass(frozen=True)
 class Data:
     """Where the questions come from: files or ``SCHEME:...``, as ``data.sources`` opens them."""

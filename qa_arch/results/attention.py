@@ -36,11 +36,11 @@ class AttentionMap:
 
 def write_attention(folder: Path, maps: Sequence[AttentionMap]) -> Path:
     """Write ``maps`` and keep those of other questions that the file already has."""
-    kept = {one.id: one for one in read_attention(folder)} | {one.id: one for one in maps}
-    about = {"format": FORMAT, "questions": [[one.id, one.fingerprint] for one in kept.values()]}
+    by_id = {item.id: item for item in read_attention(folder)} | {item.id: item for item in maps}
+    about = {"format": FORMAT, "questions": [[item.id, item.fingerprint] for item in by_id.values()]}
     arrays: dict[str, npt.NDArray] = {"about": np.frombuffer(json.dumps(about).encode(), np.uint8)}
-    for number, one in enumerate(kept.values()):
-        arrays |= {f"{name}_{number}": getattr(one, name) for name in ("weights", "context", "question")}
+    for number, item in enumerate(by_id.values()):
+        arrays |= {f"{name}_{number}": getattr(item, name) for name in ("weights", "context", "question")}
 
     def write(path: Path) -> None:
         with path.open("wb") as file:

@@ -61,7 +61,7 @@ def mean_line(records: Sequence[Any], measure: str) -> list[tuple[int, float]]:
             value = epoch.value(measure)
             if value is not None and epoch.epoch is not None:
                 values.setdefault(epoch.epoch + 1, []).append(value)
-    return [(epoch, fmean(found)) for epoch, found in sorted(values.items())]
+    return [(epoch, fmean(reached)) for epoch, reached in sorted(values.items())]
 
 
 def _draw(runs: Runs, measures: Sequence[str], title: str) -> Any:
@@ -115,10 +115,10 @@ def _lines(panel: Any, number: int, records: Sequence[Any], measure: str) -> Non
         line = mean_line([record], measure)
         if len(records) > 1:
             panel.plot(*zip(*line, strict=True), color=colour, linewidth=0.7, alpha=0.3)
-        kept = [
+        chosen = [
             point for point in line if record.best_epoch is not None and point[0] == record.best_epoch + 1
         ]
-        for epoch, value in kept:
+        for epoch, value in chosen:
             panel.plot(epoch, value, marker=marker, color=colour, markersize=6, zorder=3)
     line = mean_line(records, measure)
     if line:

@@ -69,21 +69,23 @@ def dev_access_note(experiment: str | Path, fingerprints: Collection[str | None]
     ``experiment`` is its folder, beside those of the other experiments; None where no set was opened for it.
     """
     folder = Path(experiment)
-    here = [one for one in read_dev_accesses(folder) if one.fingerprint in fingerprints]
+    here = [access for access in read_dev_accesses(folder) if access.fingerprint in fingerprints]
     if not here:
         return None
-    each = (
+    entries = (
         f"{o.run} on {o.date[:10]} (commit {(o.commit or 'none')[:7]}, config {o.config_hash[:8]})"
         for o in here
     )
     others = {
-        other.parent.name: sum(one.fingerprint in fingerprints for one in read_dev_accesses(other.parent))
+        other.parent.name: sum(
+            access.fingerprint in fingerprints for access in read_dev_accesses(other.parent)
+        )
         for other in sorted(folder.parent.glob(f"*/{DEV_ACCESS_LOG}"))
         if other.parent != folder
     }
     elsewhere = ", ".join(f"{_times(count)} for {name}" for name, count in others.items() if count)
     more = f"; the same set was opened {elsewhere}" if elsewhere else ""
-    return f"dev was opened {_times(len(here))}: {', '.join(each)}{more}"
+    return f"dev was opened {_times(len(here))}: {', '.join(entries)}{more}"
 
 
 def _times(count: int) -> str:

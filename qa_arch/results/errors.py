@@ -81,18 +81,18 @@ class Mistakes:
         """Counts over all questions; boundaries and plausible answers only with texts."""
         return self._figures(self.counts)
 
-    def outcomes(self, found: ErrorCounts) -> dict[Outcome, int]:
+    def outcomes(self, counts: ErrorCounts) -> dict[Outcome, int]:
         """The counts of the outcomes that can be known here, which are all questions."""
         unknown = {"unanswered"} if self.told_apart else {"wrong_abstention", "missed_answer"}
-        return {name: found.outcomes.get(name, 0) for name in NAMES if name not in unknown}
+        return {name: counts.outcomes.get(name, 0) for name in NAMES if name not in unknown}
 
     def as_dict(self) -> dict[str, Any]:
         """``figures`` over all, by kind and by article."""
         return {
             "texts": self.texts,
             **self.figures,
-            "by_kind": {name: self._figures(found) for name, found in self._by(kind_name).items()},
-            "by_article": {name: self._figures(found) for name, found in self._by(_article).items()},
+            "by_kind": {name: self._figures(counts) for name, counts in self._by(kind_name).items()},
+            "by_article": {name: self._figures(counts) for name, counts in self._by(_article).items()},
         }
 
     def tables(self) -> list[Table]:
@@ -105,30 +105,30 @@ class Mistakes:
         return tables
 
     def _by(self, key: Callable[[Judged], str | None]) -> dict[str, ErrorCounts]:
-        return {name: found for name, found in count_by(self.judged, key).items() if name is not None}
+        return {name: counts for name, counts in count_by(self.judged, key).items() if name is not None}
 
-    def _figures(self, found: ErrorCounts) -> dict[str, Any]:
-        figures = {"questions": found.total, "outcomes": self.outcomes(found)}
-        figures |= {"overlapping": found.overlapping, "near_misses": found.near_misses}
+    def _figures(self, counts: ErrorCounts) -> dict[str, Any]:
+        figures = {"questions": counts.total, "outcomes": self.outcomes(counts)}
+        figures |= {"overlapping": counts.overlapping, "near_misses": counts.near_misses}
         if self.texts:
-            figures |= {"boundaries": dict(found.boundaries)}
-            figures |= {"plausible": found.plausible, "with_plausible": found.with_plausible}
+            figures |= {"boundaries": dict(counts.boundaries)}
+            figures |= {"plausible": counts.plausible, "with_plausible": counts.with_plausible}
         return figures
 
     def _table(self, heading: str, key: Callable[[Judged], str | None]) -> Table:
-        rows = [self._row(name, found) for name, found in self._by(key).items()]
+        rows = [self._row(name, counts) for name, counts in self._by(key).items()]
         rows.sort(key=lambda row: row["right"])
         which = "the worst first" if len(rows) <= WORST else f"the {WORST} worst of {len(rows):,}"
         shown = [number(key, head) for key, head in _COLUMNS.items() if any(key in row for row in rows)]
         return Table(f"By {heading}, {which}", [text("name", heading), *shown], rows[:WORST])
 
-    def _row(self, name: str, found: ErrorCounts) -> dict[str, Any]:
-        outcomes: dict[str, int] = dict(self.outcomes(found).items())
-        right = 100 * outcomes.pop("right") / max(found.total, 1)
-        row: dict[str, Any] = {"name": name, "questions": found.total, "right": right, **outcomes}
-        row |= {"overlapping": found.overlapping, "near_misses": found.near_misses}
-        if found.with_plausible:
-            row["plausible"] = f"{found.plausible:,} of {found.with_plausible:,}"
+    def _row(self, name: str, counts: ErrorCounts) -> dict[str, Any]:
+        outcomes: dict[str, int] = dict(self.outcomes(counts).items())
+        right = 100 * outcomes.pop("right") / max(counts.total, 1)
+        row: dict[str, Any] = {"name": name, "questions": counts.total, "right": right, **outcomes}
+        row |= {"overlapping": counts.overlapping, "near_misses": counts.near_misses}
+        if counts.with_plausible:
+            row["plausible"] = f"{counts.plausible:,} of {counts.with_plausible:,}"
         return row
 
 

@@ -29,28 +29,12 @@ from qa_arch.results.dev_access_log import dev_access_note
 from qa_arch.results.drawbacks import drawbacks
 from qa_arch.results.pairwise import compare, effects_table
 from qa_arch.results.plots import comparison_figure
-from qa_arch.results.published_vs_ours import PublishedRow, published_vs_ours
+from qa_arch.results.published_vs_ours import PublishedRow as PublishedRow
+from qa_arch.results.published_vs_ours import published_vs_ours as published_vs_ours
 from qa_arch.results.record import RECORD, RECORDS, Globs, Runs, recorded
 from qa_arch.results.systems import System, find_system, group_by_system, labelled
 from qa_arch.types.records import DEV
 
-__all__ = [
-    "COUNTS",
-    "DataSet",
-    "Published",
-    "PublishedRow",
-    "SizePoint",
-    "Wanted",
-    "baseline_table",
-    "dot_plot",
-    "drawbacks_table",
-    "learning_curves",
-    "pairwise_table",
-    "published_vs_ours",
-    "runs_table",
-    "sets_table",
-    "size_curves",
-]
 TABLES = "tables.py"
 COUNTS = ("examples", "negatives", "articles", "articles_with_negatives")
 """What a table of data sets shows where nothing else is asked for."""

@@ -80,4 +80,4 @@ def _escaped(text: str) -> str:
 
 def _replaced(text: str, signs: dict[str, str]) -> str:
     some = "".join(map(re.escape, signs))
-    return re.sub(f"-(?=-)|[{some}]", lambda found: signs.get(found[0], _APART), text)
+    return re.sub(f"-(?=-)|[{some}]", lambda match: signs.get(match[0], _APART), text)

@@ -48,13 +48,13 @@ def commit(folder: Path | None = None) -> tuple[str | None, bool | None]:
 
 def versions() -> dict[str, str]:
     """Installed versions of what can change a number."""
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def processor() -> str:

@@ -59,16 +59,16 @@ def local(value: Any) -> Any:
 
 
 def _copy_attention(run: Path, target: Path) -> None:
-    maps = run / ATTENTION
-    if not maps.is_file():
+    file = run / ATTENTION
+    if not file.is_file():
         return
-    size = maps.stat().st_size
+    size = file.stat().st_size
     if size > MOST_ATTENTION:
         log.warning(
-            "%s: %.1f MiB, left out (at most %d MiB are copied)", maps, size / 2**20, MOST_ATTENTION // 2**20
+            "%s: %.1f MiB, left out (at most %d MiB are copied)", file, size / 2**20, MOST_ATTENTION // 2**20
         )
         return
-    write_with(target / ATTENTION, partial(shutil.copyfile, maps))
+    write_with(target / ATTENTION, partial(shutil.copyfile, file))
 
 
 def _portable(value: Any, where: str) -> Any:

@@ -42,17 +42,19 @@ def breakdowns(
 
     ``types`` are classes (``MAIN:sub``) that a classifier gave to questions, by id.
     """
-    found = [_named("answerable", "Answerable", ["yes" if yes else "no" for yes in rows.answerable.tolist()])]
+    result = [
+        _named("answerable", "Answerable", ["yes" if yes else "no" for yes in rows.answerable.tolist()])
+    ]
     if any(rows.kind):
-        found.append(_named("kind", "Kind, as tagged", _kinds(rows)))
+        result.append(_named("kind", "Kind, as tagged", _kinds(rows)))
     if types:
         labels = [types.get(id_, UNTYPED) for id_ in rows.ids]
         mains = [label.partition(":")[0] for label in labels]
-        found += [_named("class", "Predicted class", mains), _named("sub", "Predicted sub class", labels)]
+        result += [_named("class", "Predicted class", mains), _named("sub", "Predicted sub class", labels)]
     if questions is None:
-        return found
+        return result
     examples = questions.examples
-    found += [
+    result += [
         _named("word", "Question word", [question_word(e.question) for e in examples]),
         _named("type", "Answer type", [_type(e) for e in examples]),
         _binned("question", "Question length, words", _QUESTION, [_words(e.question) for e in examples]),
@@ -60,7 +62,7 @@ def breakdowns(
         _binned("answer", "Answer length, words", _ANSWER, [_answer_words(e) for e in examples]),
         _named("article", "Article", [e.title for e in examples]),
     ]
-    return found
+    return result
 
 
 def question_word(question: str) -> str:

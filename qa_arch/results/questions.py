@@ -18,6 +18,12 @@ UNTYPED = "not classified"
 """Stands for the class of a question that a file of classes does not know."""
 _NEEDED = ("id", "start", "end", "null_odds", "answerable", "abstained", "exact", "f1", "kind")
 
+_DTYPES = {
+    **dict.fromkeys(("answerable", "abstained"), np.bool_),
+    **dict.fromkeys(("start", "end"), np.int64),
+    **dict.fromkeys(("exact", "f1", "null_odds", "span_exact", "span_f1", "probability"), np.float64),
+}
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -39,10 +45,10 @@ class Questions:
     """Character offsets of the best span whatever the margin; -1 where there is none."""
     end: Ints
     null_odds: Floats
-    span_exact: Floats | None
+    span_exact: Floats | None = None
     """Scores of the best span, 0..1; None in records of before they were kept."""
-    span_f1: Floats | None
-    probability: Floats | None
+    span_f1: Floats | None = None
+    probability: Floats | None = None
     """Softmax of the best span's score over all candidates, "no answer" included."""
     word: tuple[str, ...] | None = None
     """What asks (``results.question_breakdowns.question_word``); None in records of before it was kept."""
@@ -67,10 +73,10 @@ def load_questions(run: Path, record: RunRecord, split: str = DEV) -> Questions:
                 f" (qa-arch train --config-from {run})"
             )
         closed = record.setting("data", "open_dev") is False and split == DEV
-        told = "--final" if closed else "--data FILE"
+        option = "--final" if closed else "--data FILE"
         raise RunError(
             f"{path}: missing, so there are no rows of single questions; score the run:"
-            f" qa-arch evaluate --run {run} {told}"
+            f" qa-arch evaluate --run {run} {option}"
         )
     measure = record.measure(split)
     if measure is not None and measure.protocol == SELECTION:
@@ -88,25 +94,12 @@ def load_questions(run: Path, record: RunRecord, split: str = DEV) -> Questions:
 
 
 def _from_columns(run: Path, columns: dict[str, list[Any]]) -> Questions:
-    def floats(name: str) -> Floats | None:
-        return np.asarray(columns[name], dtype=np.float64) if name in columns else None
-
-    return Questions(
-        folder=run,
-        ids=tuple(columns["id"]),
-        kind=tuple(columns["kind"]),
-        answerable=np.asarray(columns["answerable"], dtype=bool),
-        abstained=np.asarray(columns["abstained"], dtype=bool),
-        exact=np.asarray(columns["exact"], dtype=np.float64),
-        f1=np.asarray(columns["f1"], dtype=np.float64),
-        start=np.asarray(columns["start"], dtype=np.int64),
-        end=np.asarray(columns["end"], dtype=np.int64),
-        null_odds=np.asarray(columns["null_odds"], dtype=np.float64),
-        span_exact=floats("span_exact"),
-        span_f1=floats("span_f1"),
-        probability=floats("probability"),
-        word=tuple(columns["word"]) if "word" in columns else None,
-    )
+    arrays: dict[str, Any] = {
+        name: np.asarray(columns[name], dtype) for name, dtype in _DTYPES.items() if name in columns
+    }
+    ids, kind = tuple(columns["id"]), tuple(columns["kind"])
+    word = tuple(columns["word"]) if "word" in columns else None
+    return Questions(folder=run, ids=ids, kind=kind, word=word, **arrays)
 
 
 def load_aligned(runs: Runs, split: str) -> list[Questions]:
@@ -124,4 +117,4 @@ def load_aligned(runs: Runs, split: str) -> list[Questions]:
 
 def stacked(rows: Sequence[Questions], column: str) -> Floats:
     """One column of several runs on the same questions, ``(R, N)``."""
-    return np.stack([getattr(one, column) for one in rows])
+    return np.stack([getattr(run, column) for run in rows])

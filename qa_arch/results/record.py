@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import glob
 import json
-import types
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
+from qa_arch.config.check import read
 from qa_arch.config.files import write_json, write_with
-from qa_arch.errors import RunError
+from qa_arch.errors import ConfigError, RunError
 from qa_arch.types.records import SCHEMA, Epoch, Point, RunRecord, SplitFacts
 
 RECORD = "run.json"
@@ -65,8 +64,8 @@ def parse_record(raw: Any, path: str | Path = RECORD) -> RunRecord:
             " use the qa_arch version that wrote it"
         )
     try:
-        return _typed(RunRecord, _upgraded(raw) if raw["schema"] == 1 else raw, "")
-    except _FieldError as error:
+        return read(RunRecord, _upgraded(raw) if raw["schema"] == 1 else raw)
+    except ConfigError as error:
         raise RunError(f"{path}: {error}; score the run again or copy it anew") from None
 
 
@@ -132,10 +131,6 @@ def read_questions(folder: str | Path) -> dict[str, list[Any]]:
         ) from error
 
 
-class _FieldError(Exception):
-    """A field that does not have the shape it must have; the message names it."""
-
-
 def _plain(value: Any) -> Any:
     """A record as JSON has it: below the top, fields that hold their default are left out."""
     if is_dataclass(value) and not isinstance(value, type):
@@ -149,72 +144,12 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, tuple | list) else value
 
 
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
-
-
-def _typed(hint: Any, value: Any, where: str) -> Any:
-    """JSON as the type ``hint``, checked at every depth; integers pass for floats."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if hint is Any:
-        return value
-    if origin in (Union, types.UnionType):
-        return _one_type_of(arguments, value, where)
-    if origin is Literal:
-        if value not in arguments:
-            raise _FieldError(f"{where} {value!r} is none of {', '.join(arguments)}")
-        return value
-    if is_dataclass(hint):
-        return _record(hint, value, where)
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        items = _shaped(value, Mapping, where).items()
-        return {key: _typed(arguments[1], item, f"{where}.{key}") for key, item in items}
-    if origin is tuple:
-        items = enumerate(_shaped(value, list, where))
-        return tuple(_typed(arguments[0], item, f"{where}[{place}]") for place, item in items)
-    if isinstance(value, bool) != (hint is bool):
-        raise _FieldError(f"{where} is no {hint.__name__}")
-    return _shaped(value, (int, float) if hint is float else hint, where)
-
-
-def _record(kind: Any, value: Any, where: str) -> Any:
-    _shaped(value, Mapping, where or "the record")
-    hints = _hints(kind)
-    own = fields(kind)
-    needed = {f.name for f in own if f.default is MISSING and f.default_factory is MISSING}
-    if wrong := sorted(set(value) - {f.name for f in own}) or sorted(needed - set(value)):
-        place = f"{where}: " if where else ""
-        raise _FieldError(f"{place}unknown or missing fields: {', '.join(wrong)}")
-    prefix = f"{where}." if where else ""
-    return kind(**{key: _typed(hints[key], item, f"{prefix}{key}") for key, item in value.items()})
-
-
-def _one_type_of(hints: Sequence[Any], value: Any, where: str) -> Any:
-    if value is None and type(None) in hints:
-        return None
-    others = [hint for hint in hints if hint is not type(None)]
-    for hint in others[:-1]:
-        try:
-            return _typed(hint, value, where)
-        except _FieldError:
-            continue
-    return _typed(others[-1], value, where)
-
-
-def _shaped(value: Any, kind: Any, where: str) -> Any:
-    if not isinstance(value, kind):
-        names = {Mapping: "mapping", list: "list", str: "text", int: "integer"}
-        raise _FieldError(f"{where} is no {names.get(kind, 'number')}")
-    return value
-
-
 def _upgraded(raw: Mapping[str, Any]) -> dict[str, Any]:
     """A record of schema 1, where points, epochs and splits were flat mappings and the threshold a margin."""
     new = {**raw, "schema": SCHEMA}
     margin = new.pop("margin", {})
     if not isinstance(margin, Mapping):
-        raise _FieldError("margin is no mapping")
+        raise ConfigError("margin: expected a mapping")
     new |= {"threshold": margin} if margin else {}
     if isinstance(raw.get("batch"), Mapping):
         new["batch"] = {"global_size" if key == "global" else key: size for key, size in raw["batch"].items()}

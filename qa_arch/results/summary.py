@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from qa_arch.config.schema import reads_passages
 from qa_arch.errors import RunError
 from qa_arch.results.columns import Table, named, number, text
 from qa_arch.results.errors import NAMES, Mistakes, mistakes
@@ -90,7 +89,7 @@ class Summary:
     """Scores and errors by the main class of the question, where classes were given."""
 
     def as_dict(self) -> dict[str, Any]:
-        found = self.mistakes
+        result = self.mistakes
         return {
             "title": self.title,
             "status": self.status,
@@ -99,8 +98,8 @@ class Summary:
             "scores": [dict(row) for row in self.scores.rows],
             "curves": {name: list(values) for name, _, values in self.curves},
             "best_epoch": self.best_epoch,
-            "errors": None if found is None else found.named,
-            "mistakes": None if found is None else found.as_dict(),
+            "errors": None if result is None else result.named,
+            "mistakes": None if result is None else result.as_dict(),
             "note": self.note,
             "types": None if self.types is None else [dict(row) for row in self.types.rows],
         }
@@ -119,12 +118,12 @@ def summarise(
     ``questions`` are the set that ``split`` was scored on; DataError where they are not. ``types`` are
     classes of the questions by id; RunError where these are of other questions.
     """
-    found, note, rows = None, None, None
+    result, note, rows = None, None, None
     measure = record.measure(split)
     if measure is not None and measure.protocol != SELECTION:
         try:
             rows = load_questions(folder, record, split)
-            found = mistakes(rows, questions)
+            result = mistakes(rows, questions)
         except RunError as error:
             note = str(error)
     if types is not None and (rows is None or types.keys().isdisjoint(rows.ids)):
@@ -137,17 +136,17 @@ def summarise(
         scores=_scores(record),
         curves=_curves(record.epochs),
         best_epoch=record.best_epoch,
-        mistakes=found,
+        mistakes=result,
         note=note,
-        types=by_type(rows, found, types) if rows and found and types is not None else None,
+        types=by_type(rows, result, types) if rows and result and types is not None else None,
     )
 
 
-def by_type(rows: Questions, found: Mistakes, types: Mapping[str, str]) -> Table:
+def by_type(rows: Questions, result: Mistakes, types: Mapping[str, str]) -> Table:
     """A row for each main class, those of most questions first: EM, F1 and shares of errors in percent."""
     mains = np.array([types.get(id_, UNTYPED).partition(":")[0] for id_ in rows.ids])
-    outcomes = np.array([row.outcome for row in found.judged])
-    errors = {NAMES[name]: outcomes == name for name in found.outcomes(found.counts) if name != "right"}
+    outcomes = np.array([row.outcome for row in result.judged])
+    errors = {NAMES[name]: outcomes == name for name in result.outcomes(result.counts) if name != "right"}
     names, counts = np.unique(mains, return_counts=True)
     table: list[dict[str, Any]] = []
     for name, count in sorted(zip(names.tolist(), counts.tolist(), strict=True), key=lambda pair: -pair[1]):
@@ -176,10 +175,9 @@ def finite(value: Any) -> float | None:
 
 def _settings(record: RunRecord) -> list[tuple[str, str]]:
     shown = []
-    passages = reads_passages(record.config.get("model", {}))
     for key in HIGHLIGHTS:
         section, _, name = key.partition(".")
-        if not passages and section in OF_SPANS:
+        if record.selects and section in OF_SPANS:
             continue
         value = record.setting(section, name)
         if value is not None:

@@ -63,20 +63,20 @@ def settings(record: RunRecord) -> dict[str, Any]:
     A setting that the record is too old to name has the value that it is read with.
     """
     flat = {**defaults(), **dict(_flatten(upgrade(record.config)))}
-    kept = {key: value for key, value in flat.items() if not _aside(key)}
-    kept["model"] = record.model
+    relevant = {key: value for key, value in flat.items() if not _aside(key)}
+    relevant["model"] = record.model
     if flat.get("glove.use") and flat.get("glove.path"):
-        kept["glove.path"] = Path(str(flat["glove.path"])).name  # which vectors, wherever they lie
+        relevant["glove.path"] = Path(str(flat["glove.path"])).name  # which vectors, wherever they lie
     fingerprints = {split: record.fingerprint(split) for split in (TRAIN, CALIBRATION)}
-    return kept | {f"data.{split} (hash)": value[:8] for split, value in fingerprints.items() if value}
+    return relevant | {f"data.{split} (hash)": value[:8] for split, value in fingerprints.items() if value}
 
 
 def differing(records: Sequence[RunRecord]) -> dict[str, list[Any]]:
     """Setting -> its value in each record, for the settings in which they differ."""
-    each = [settings(record) for record in records]
-    keys = dict.fromkeys(key for one in each for key in one)
-    values = {key: [one.get(key) for one in each] for key in keys}
-    return {key: found for key, found in values.items() if any(value != found[0] for value in found)}
+    of_records = [settings(record) for record in records]
+    keys = dict.fromkeys(key for own in of_records for key in own)
+    values = {key: [own.get(key) for own in of_records] for key in keys}
+    return {key: seen for key, seen in values.items() if any(value != seen[0] for value in seen)}
 
 
 def group_by_system(runs: Runs) -> list[System]:
@@ -110,8 +110,8 @@ def repeated(system: System) -> list[tuple[Path, Path, int]]:
     """
     firsts: dict[int, Path] = {}
     scored = [(folder, record.seed) for folder, record in system.runs if record.scores]
-    found = [(folder, firsts.setdefault(seed, folder), seed) for folder, seed in scored]
-    return [(folder, first, seed) for folder, first, seed in found if folder != first]
+    seen = [(folder, firsts.setdefault(seed, folder), seed) for folder, seed in scored]
+    return [(folder, first, seed) for folder, first, seed in seen if folder != first]
 
 
 def distinct_seeds(system: System, name: str = "") -> None:
@@ -124,7 +124,7 @@ def distinct_seeds(system: System, name: str = "") -> None:
 
 def same_measure(runs: Runs, split: str) -> None:
     """RunError where runs were scored on other data, by another protocol or metric version, or not at all."""
-    found: dict[Measure, Path] = {}
+    seen: dict[Measure, Path] = {}
     for folder, record in runs:
         measure = record.measure(split)
         if measure is None:
@@ -133,13 +133,13 @@ def same_measure(runs: Runs, split: str) -> None:
                 f"{folder}: has no scores of {split} (status {record.status}, scored: {known});"
                 f" finish or score it first"
             )
-        found.setdefault(measure, folder)
-    if len(found) > 1:
-        told = "; ".join(
+        seen.setdefault(measure, folder)
+    if len(seen) > 1:
+        written = "; ".join(
             f"{folder}: set {of.fingerprint[:8]}, SQuAD {of.protocol}, metric {of.metric_version}"
-            for of, folder in found.items()
+            for of, folder in seen.items()
         )
-        raise RunError(f"figures of different sets, protocols or metric versions do not compare ({told})")
+        raise RunError(f"figures of different sets, protocols or metric versions do not compare ({written})")
 
 
 def labelled(table: Table, runs: Runs) -> Table:
@@ -163,8 +163,8 @@ def _labels(members: Sequence[Sequence[tuple[Path, RunRecord]]]) -> list[str]:
         for (key, values), last in zip(unlike.items(), short, strict=True):
             shown = last if short.count(last) == 1 else key
             usual = _usual(values)
-            for index, value, told in zip(same, values, _told(values), strict=True):
-                labels[index] += "" if usual and value == usual[0] else f" {shown}={told}"
+            for index, value, written in zip(same, values, _shortened(values), strict=True):
+                labels[index] += "" if usual and value == usual[0] else f" {shown}={written}"
     return labels
 
 
@@ -173,7 +173,7 @@ def _usual(values: Sequence[Any]) -> list[Any]:
     return next(([value] for value in values if 2 * values.count(value) > len(values)), [])
 
 
-def _told(values: Sequence[Any]) -> list[str]:
+def _shortened(values: Sequence[Any]) -> list[str]:
     """The values as short as they can be told apart: of paths the last part, of numbers six digits."""
     short = [f"{value:g}" if isinstance(value, float) else str(value).rpartition("/")[2] for value in values]
     whole = [str(value) for value in values]

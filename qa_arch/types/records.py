@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 SCHEMA = 2
 SELECTION = "selection"
@@ -31,7 +31,8 @@ COMPARED = (CALIBRATED, NEVER_NULL, RANKED)
 """The operating point that runs are compared at: the first of these that a split was scored at."""
 
 Status = Literal["running", "ok", "oom", "failed", "killed"]
-Number = int | float
+Number = int | Annotated[float, "measured"]
+"""What came out of a run: it may be infinite or NaN."""
 T = TypeVar("T", bound="_Open")
 
 
@@ -88,7 +89,7 @@ class SplitFacts(_Open):
 class Point(_Open):
     """The scores of one split at one operating point; rates in percent."""
 
-    threshold: float | None = None
+    threshold: Number | None = None
     """Null odds above it made the answer "no answer"; None where no threshold applies."""
     protocol: str
     metric_version: str
@@ -135,12 +136,12 @@ class Epoch(_Open):
     """From 0."""
     step: int | None = None
     """Optimizer steps so far."""
-    train_loss: float | None = None
+    train_loss: Number | None = None
     train_seconds: float | None = None
     validation_seconds: float | None = None
     windows: int | None = None
     windows_per_second: float | None = None
-    lr: float | None = None
+    lr: Number | None = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
     """Scores of the calibration split, ``calibration_loss`` among them."""
 
@@ -198,7 +199,7 @@ class Seconds:
 class Threshold:
     """The null threshold: null odds above it mean "no answer"."""
 
-    value: float | None
+    value: Number | None
     """None: "no answer" is never given."""
     fitted_on: str
     """A split, or ``nothing``."""
@@ -275,6 +276,11 @@ class RunRecord:
         if point is None:
             return None
         return Measure(str(facts.fingerprint), facts.protocol or point.protocol, point.metric_version)
+
+    @property
+    def selects(self) -> bool:
+        """Whether the run ranks candidates, as the data say that it read: it has no spans."""
+        return any(facts.protocol == SELECTION for facts in self.data.values())
 
     def setting(self, section: str, key: str) -> Any:
         """``section.key`` of the config; None where the run's config has no such setting."""

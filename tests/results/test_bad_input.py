@@ -61,8 +61,8 @@ DAMAGE = {
     "of a newer schema": (newer, "record of schema 3, this version reads 2 and 1; use the qa_arch version"),
     "of an older schema": (older, "record of schema 0, this version reads 2 and 1"),
     "half written": (half, "not a readable record"),
-    "without a field": (without_config, "missing fields: config"),
-    "of another shape": (with_a_list_of_scores, "scores is no mapping"),
+    "without a field": (without_config, "missing config; score the run again"),
+    "of another shape": (with_a_list_of_scores, "scores: expected a mapping, got []; score the run again"),
 }
 
 

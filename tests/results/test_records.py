@@ -131,6 +131,12 @@ def changed(value, place, new):
     return [*value[:key], inner, *value[key + 1 :]]
 
 
+def test_a_training_that_ran_away_leaves_a_readable_record(make_record, tmp_path):
+    record = make_record(epochs=[{"epoch": 0, "train_loss": float("inf"), "calibration_loss": float("nan")}])
+    write_record(tmp_path, record)
+    assert read_record(tmp_path).epochs[0].train_loss == float("inf")
+
+
 def test_a_point_is_printed_flat_and_asked_by_name():
     metrics = {"exact_match": 50.0, "f1": 60.0}
     point = Point.from_flat(metrics | {"protocol": "1.1", "metric_version": "1", "overlap": ["A"]})

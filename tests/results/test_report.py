@@ -273,7 +273,7 @@ def test_five_hundred_runs_of_a_whole_dev_set_stay_below_the_limit(make_run, que
 
 def test_runs_that_select_answers_are_left_out_and_told(runs, make_record, tmp_path):
     folder, _ = runs
-    write_record(folder / "selecting", make_record("qa_lstm_c", config={"model": {"task": "selection"}}))
+    write_record(folder / "selecting", make_record("qa_lstm_c", protocol="selection"))
     value, _ = page_parts(write_report(find_runs([folder]), tmp_path / "r.html").path)
     assert [run["model"] for run in value["runs"]] == ["bert", "bert", "proposed", "proposed"]
     assert value["problems"] == ["1 runs select answers and have no spans to show; see qa-arch tables"]

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.config.files import write_atomic
-from qa_arch.config.schema import reads_passages
 from qa_arch.errors import RunError, UnavailableError
 from qa_arch.results.attention import ATTENTION, AttentionMap, read_attention
 from qa_arch.results.errors import BOUNDARIES, NAMES
@@ -81,17 +80,17 @@ def write_report(
     plotly = _plotly()
     problems = list(problems)
     runs, again = _once(_with_spans(runs, problems))
-    found = collect(runs, questions=questions, baseline=baseline, types=types, columns=columns)
-    problems = [*problems, *again, *found.problems]
-    value, packs = found.value, {"plotly": pack.pack_bytes(plotly)}
-    for number, one in enumerate(found.sets):
-        packs |= _pack_set(number, one)
+    collected = collect(runs, questions=questions, baseline=baseline, types=types, columns=columns)
+    problems = [*problems, *again, *collected.problems]
+    value, packs = collected.value, {"plotly": pack.pack_bytes(plotly)}
+    for number, scored in enumerate(collected.sets):
+        packs |= _pack_set(number, scored)
     room = (limit - sum(map(len, packs.values()))) // 2  # the rest is for rows of single questions
     value["attention"] = _attention(runs, packs, problems, room=room)
     value |= _about(runs, title, limit, problems)
     value["leftOut"] = []
     spare = limit - len(_page(value, packs)) - 200 * len(runs)
-    left_out = _add_rows(found, runs, packs, named, spare)
+    left_out = _add_rows(collected, runs, packs, named, spare)
     value["leftOut"] = [str(runs[number][0]) for number in left_out]
     if left_out:
         value["notes"].append(
@@ -103,13 +102,13 @@ def write_report(
 
 
 def _with_spans(runs: Runs, problems: list[str]) -> Runs:
-    kept = [run for run in runs if reads_passages(run[1].config.get("model", {}))]
-    others = len(runs) - len(kept)
-    if not kept:
+    with_spans = [run for run in runs if not run[1].selects]
+    others = len(runs) - len(with_spans)
+    if not with_spans:
         raise RunError("these runs select answers and have no spans to show; qa-arch tables compares them")
     if others:
         problems.append(f"{others} runs select answers and have no spans to show; see qa-arch tables")
-    return kept
+    return with_spans
 
 
 def _once(runs: Runs) -> tuple[Runs, list[str]]:
@@ -146,37 +145,37 @@ def _about(runs: Runs, title: str | None, limit: int, problems: Sequence[str]) -
     }
 
 
-def _pack_set(number: int, one: ScoredSet) -> dict[str, str]:
-    rows = next(iter(one.rows.values()), None)
+def _pack_set(number: int, scored: ScoredSet) -> dict[str, str]:
+    rows = next(iter(scored.rows.values()), None)
     if rows is None:
         return {}
     packs = {
         f"{number}-ids": pack.pack_json(list(rows.ids)),
-        f"{number}-facets": pack.pack_levels([facet.level for facet in one.breakdowns]),
+        f"{number}-facets": pack.pack_levels([facet.level for facet in scored.breakdowns]),
     }
-    if one.questions is not None:
-        packs[f"{number}-texts"] = pack.pack_texts(one.questions)
+    if scored.questions is not None:
+        packs[f"{number}-texts"] = pack.pack_texts(scored.questions)
     return packs
 
 
 def _add_rows(
-    found: Collected, runs: Runs, packs: dict[str, str], named: Sequence[Path], spare: int
+    collected: Collected, runs: Runs, packs: dict[str, str], named: Sequence[Path], spare: int
 ) -> list[int]:
     """Pack rows of single questions while they fit; the runs whose rows are left out, in order."""
     wanted = {path.resolve() for path in named}
     best: set[int] = set()
-    groups = [run["group"] for run in found.value["runs"]]
-    for one in found.sets:
-        ranked = sorted(one.rows, key=lambda number: -float(one.rows[number].f1.mean()))
+    groups = [run["group"] for run in collected.value["runs"]]
+    for scored in collected.sets:
+        ranked = sorted(scored.rows, key=lambda number: -float(scored.rows[number].f1.mean()))
         first = {groups[number]: number for number in reversed(ranked)}
         best |= set(first.values())
     left_out: set[int] = set()
     order = sorted(
-        ((number, s) for s, one in enumerate(found.sets) for number in one.rows),
+        ((number, s) for s, scored in enumerate(collected.sets) for number in scored.rows),
         key=lambda pair: (runs[pair[0]][0].resolve() not in wanted, pair[0] not in best, pair[0]),
     )
     for number, s in order:
-        packed = pack.pack_run(found.sets[s].rows[number], found.sets[s].mistakes[number])
+        packed = pack.pack_run(collected.sets[s].rows[number], collected.sets[s].mistakes[number])
         if len(packed) > spare:
             left_out.add(number)
             continue
@@ -189,39 +188,39 @@ def _attention(
     runs: Runs, packs: dict[str, str], problems: list[str], *, room: int
 ) -> dict[str, list[dict[str, Any]]]:
     """Pack at most ``MAPS`` maps a run, the newest first, while they fit into ``room`` bytes."""
-    kept = {}
+    shown = {}
     for number, (folder, record) in enumerate(runs):
         try:
-            found = read_attention(folder)
+            stored = read_attention(folder)
         except RunError as error:
             problems.append(str(error))
             continue
         known = {facts.fingerprint for facts in record.data.values()}
         maps: list[dict[str, Any]] = []
-        for one in reversed([one for one in found if one.fingerprint in known][-MAPS:]):
-            scaled = (one.weights.astype("float32") * 255).round().clip(0, 255).astype("uint8")
+        for item in reversed([item for item in stored if item.fingerprint in known][-MAPS:]):
+            scaled = (item.weights.astype("float32") * 255).round().clip(0, 255).astype("uint8")
             packed = pack.pack_bytes(scaled.tobytes())
             if len(packed) > room:
                 break
             room -= len(packed)
             packs[f"attention-{number}-{len(maps)}"] = packed
-            maps.append(_map(one))
-        if len(maps) < len(found):
-            problems.append(f"{folder / ATTENTION}: {_unused(found, known, len(maps))}")
+            maps.append(_map(item))
+        if len(maps) < len(stored):
+            problems.append(f"{folder / ATTENTION}: {_unused(stored, known, len(maps))}")
         if maps:
-            kept[str(number)] = maps
-    return kept
+            shown[str(number)] = maps
+    return shown
 
 
-def _unused(found: Sequence[AttentionMap], known: set[str | None], shown: int) -> str:
-    strange = sum(one.fingerprint not in known for one in found)
-    told = [f"{strange} maps are of questions that the run was not scored on"] if strange else []
-    left = len(found) - strange - shown
-    return "; ".join(told + ([f"the newest {shown} maps are shown, {left} are left out"] if left else []))
+def _unused(stored: Sequence[AttentionMap], known: set[str | None], count: int) -> str:
+    strange = sum(item.fingerprint not in known for item in stored)
+    reasons = [f"{strange} maps are of questions that the run was not scored on"] if strange else []
+    left = len(stored) - strange - count
+    return "; ".join(reasons + ([f"the newest {count} maps are shown, {left} are left out"] if left else []))
 
 
-def _map(one: AttentionMap) -> dict[str, Any]:
-    return {"id": one.id, "context": one.context.tolist(), "question": one.question.tolist()}
+def _map(item: AttentionMap) -> dict[str, Any]:
+    return {"id": item.id, "context": item.context.tolist(), "question": item.question.tolist()}
 
 
 def _page(value: Mapping[str, Any], packs: Mapping[str, str]) -> bytes:

@@ -101,19 +101,19 @@ def collect(
     order = {id(record): g for g, group in enumerate(groups) for _, record in group.runs}
     problems: list[str] = []
     sets = _sets(runs, questions, types, problems)
-    if questions is not None and all(one.questions is None for one in sets):
+    if questions is not None and all(scored.questions is None for scored in sets):
         raise RunError(
             f"--data: no run was scored on {questions.name} (hash {questions.fingerprint[:12]}); name the"
             " file that they were scored on"
         )
-    members = [list(dict.fromkeys(order[id(runs[number][1])] for number in one.runs)) for one in sets]
-    found = find_baselines(baseline, groups, members)
-    untested = [(one, why) for one, (_, why) in zip(sets, found, strict=True) if why and one.rows]
-    problems += [f"--baseline, on {one.title}: {why}; not tested there" for one, why in untested]
+    members = [list(dict.fromkeys(order[id(runs[number][1])] for number in scored.runs)) for scored in sets]
+    result = find_baselines(baseline, groups, members)
+    untested = [(scored, why) for scored, (_, why) in zip(sets, result, strict=True) if why and scored.rows]
+    problems += [f"--baseline, on {scored.title}: {why}; not tested there" for scored, why in untested]
     value = {
         "runs": [_run(folder, record, order[id(record)]) for folder, record in runs],
         "groups": [_group(group, groups) for group in groups],
-        "sets": [_set(one, runs, order, *of_set) for one, of_set in zip(sets, found, strict=True)],
+        "sets": [_set(scored, runs, order, *of_set) for scored, of_set in zip(sets, result, strict=True)],
         "askedColumns": [{"key": c.key, "head": c.heading, "text": c.left} for c in named(columns)],
     }
     for scored, shown in zip(sets, value["sets"], strict=True):
@@ -139,45 +139,52 @@ def _stands_alone(folder: Path, record: RunRecord) -> bool:
 def _sets(
     runs: Runs, questions: QuestionSet | None, types: Mapping[str, str] | None, problems: list[str]
 ) -> list[ScoredSet]:
-    found: dict[tuple[str, Measure], ScoredSet] = {}
+    result: dict[tuple[str, Measure], ScoredSet] = {}
     for number, (folder, record) in enumerate(runs):
         for split in record.scores:
             measure = record.measure(split)
             if measure is None:
                 continue
-            one = found.setdefault((split, measure), ScoredSet(split, measure, record.facts(split)))
-            one.runs.append(number)
+            scored = result.setdefault((split, measure), ScoredSet(split, measure, record.facts(split)))
+            scored.runs.append(number)
             if split == CALIBRATION and not _stands_alone(folder, record):
                 continue
             try:
-                one.rows[number] = load_questions(folder, record, split)
+                scored.rows[number] = load_questions(folder, record, split)
             except RunError as error:
                 problems.append(str(error))
-    for one in found.values():
-        _align(one, problems)
-        if questions is not None and questions.fingerprint == one.measure.fingerprint and one.rows:
-            one.questions = questions
-        if one.rows:
-            one.mistakes = {number: mistakes(rows, one.questions) for number, rows in one.rows.items()}
-            one.rows = {number: with_spans(rows, one.questions) for number, rows in one.rows.items()}
-            first = next(iter(one.rows.values()))
+    for scored in result.values():
+        _align(scored, problems)
+        if questions is not None and questions.fingerprint == scored.measure.fingerprint and scored.rows:
+            scored.questions = questions
+        if scored.rows:
+            scored.mistakes = {
+                number: mistakes(rows, scored.questions) for number, rows in scored.rows.items()
+            }
+            scored.rows = {number: with_spans(rows, scored.questions) for number, rows in scored.rows.items()}
+            first = next(iter(scored.rows.values()))
             known = types if types and not types.keys().isdisjoint(first.ids) else None
-            one.breakdowns = breakdowns(first, one.questions, known)
-    if types and not any(facet.key == "class" for one in found.values() for facet in one.breakdowns):
+            scored.breakdowns = breakdowns(first, scored.questions, known)
+    if types and not any(facet.key == "class" for scored in result.values() for facet in scored.breakdowns):
         raise RunError("--types: its questions are none of those that the runs were scored on")
     # What was measured on most questions first, calibration last.
     return sorted(
-        found.values(), key=lambda one: (one.split == CALIBRATION, one.split != "dev", -len(one.runs))
+        result.values(),
+        key=lambda scored: (
+            scored.split == CALIBRATION,
+            scored.split != "dev",
+            -len(scored.runs),
+        ),
     )
 
 
-def _align(one: ScoredSet, problems: list[str]) -> None:
+def _align(scored: ScoredSet, problems: list[str]) -> None:
     """Leave out rows that are not of the same questions in the same order as the first run's."""
-    first = next(iter(one.rows.values()), None)
-    for number, rows in list(one.rows.items()):
+    first = next(iter(scored.rows.values()), None)
+    for number, rows in list(scored.rows.items()):
         if first is not None and rows.ids != first.ids:
-            problems.append(f"{rows.folder}: its {one.split} rows are of other questions; left out")
-            del one.rows[number]
+            problems.append(f"{rows.folder}: its {scored.split} rows are of other questions; left out")
+            del scored.rows[number]
 
 
 def _run(folder: Path, record: RunRecord, group: int) -> dict[str, Any]:
@@ -224,11 +231,11 @@ def _strategy(record: RunRecord) -> str:
 
 
 def _points(points: Points) -> dict[str, dict[str, Any]]:
-    kept = {}
+    shown = {}
     for name in POINTS:
         if name in points:
-            kept[name] = _figures(points[name])
-    return kept
+            shown[name] = _figures(points[name])
+    return shown
 
 
 def _figures(point: Point) -> dict[str, Any]:
@@ -244,60 +251,60 @@ def _group(group: System, groups: Sequence[System]) -> dict[str, Any]:
 
 
 def _set(
-    one: ScoredSet,
+    scored: ScoredSet,
     runs: Runs,
     order: Mapping[int, int],
     baseline: int | None,
     untested: str | None,
 ) -> dict[str, Any]:
     by_group: dict[int, list[Questions]] = {}
-    for number, rows in one.rows.items():
+    for number, rows in scored.rows.items():
         by_group.setdefault(order[id(runs[number][1])], []).append(rows)
-    measures = [name for name in MEASURES if name != SPANS or one.about.unanswerable]
-    drawn = {str(number): curves(rows) for number, rows in one.rows.items()}
+    measures = [name for name in MEASURES if name != SPANS or scored.about.unanswerable]
+    drawn = {str(number): curves(rows) for number, rows in scored.rows.items()}
     return {
-        "key": one.key,
-        "split": one.split,
-        "name": one.about.name or one.split,
-        "protocol": one.measure.protocol,
-        "metric": one.measure.metric_version,
-        "fingerprint": one.measure.fingerprint[:12],
-        "questions": one.about.questions,
-        "unanswerable": one.about.unanswerable,
-        "runs": one.runs,
-        "point": CALIBRATED if one.measure.protocol == "2.0" else NEVER_NULL,
-        "references": _references(one, runs),
+        "key": scored.key,
+        "split": scored.split,
+        "name": scored.about.name or scored.split,
+        "protocol": scored.measure.protocol,
+        "metric": scored.measure.metric_version,
+        "fingerprint": scored.measure.fingerprint[:12],
+        "questions": scored.about.questions,
+        "unanswerable": scored.about.unanswerable,
+        "runs": scored.runs,
+        "point": CALIBRATED if scored.measure.protocol == "2.0" else NEVER_NULL,
+        "references": _references(scored, runs),
         "curves": drawn,
-        "errors": {str(number): found.figures for number, found in one.mistakes.items()},
+        "errors": {str(number): result.figures for number, result in scored.mistakes.items()},
         "facets": [
             {
                 "key": facet.key,
                 "title": facet.title,
                 "names": list(facet.names),
                 "count": [int((facet.level == level).sum()) for level in range(len(facet.names))],
-                "runs": {str(number): by_level(rows, facet) for number, rows in one.rows.items()},
+                "runs": {str(number): by_level(rows, facet) for number, rows in scored.rows.items()},
             }
-            for facet in one.breakdowns
+            for facet in scored.breakdowns
         ],
         "measures": measures,
-        "spans": _spans(one) if SPANS in measures else {},
+        "spans": _spans(scored) if SPANS in measures else {},
         "tests": significance(by_group, baseline, measures),
-        "note": FITTED if one.split == CALIBRATION else None,
+        "note": FITTED if scored.split == CALIBRATION else None,
         "baseline": baseline if baseline in by_group else None,
         "untested": untested,
-        "partial": any(one["area"] is None for one in drawn.values()),
-        "texts": one.questions is not None,
+        "partial": any(scored["area"] is None for scored in drawn.values()),
+        "texts": scored.questions is not None,
     }
 
 
-def _spans(one: ScoredSet) -> dict[str, float]:
+def _spans(scored: ScoredSet) -> dict[str, float]:
     """By run, F1 on the answerable questions where "no answer" is never allowed."""
-    best = {str(number): scores(rows, SPANS) for number, rows in one.rows.items()}
-    return {number: float(found.mean()) for number, found in best.items() if found is not None}
+    best = {str(number): scores(rows, SPANS) for number, rows in scored.rows.items()}
+    return {number: float(result.mean()) for number, result in best.items() if result is not None}
 
 
-def _references(one: ScoredSet, runs: Runs) -> list[dict[str, Any]]:
-    for number in one.runs:
-        if scored := runs[number][1].references.get(one.split):
-            return [{"name": name, **_figures(point)} for name, point in scored.items()]
+def _references(scored: ScoredSet, runs: Runs) -> list[dict[str, Any]]:
+    for number in scored.runs:
+        if points := runs[number][1].references.get(scored.split):
+            return [{"name": name, **_figures(point)} for name, point in points.items()]
     return []

@@ -31,7 +31,7 @@ def with_spans(rows: Questions, questions: QuestionSet | None) -> Questions:
             )
         }
         scored = score_questions(questions, texts)
-        exact, f1 = (np.array([getattr(one, key) for one in scored], float) for key in ("exact", "f1"))
+        exact, f1 = (np.array([getattr(score, key) for score in scored], float) for key in ("exact", "f1"))
         return replace(rows, span_exact=exact, span_f1=f1)
     exact, f1 = (np.where(rows.abstained, np.nan, values) for values in (rows.exact, rows.f1))
     return replace(rows, span_exact=exact, span_f1=f1)
@@ -41,10 +41,10 @@ def curves(rows: Questions) -> dict[str, Any]:
     """Thresholds, risk, precision and recall of abstaining, and reliability; for SQuAD 1.1 without null."""
     assert rows.span_f1 is not None
     assert rows.span_exact is not None
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     by_f1 = thresholds(rows.null_odds, rows.span_f1, rows.answerable)
     by_exact = thresholds(rows.null_odds, rows.span_exact, rows.answerable)
-    found["thresholds"] = {
+    result["thresholds"] = {
         "margin": _rounded(by_f1.margin, 3),
         "coverage": _rounded(by_f1.coverage, 2),
         "risk": _rounded(by_f1.risk, 2),
@@ -55,36 +55,36 @@ def curves(rows: Questions) -> dict[str, Any]:
         "precision": _rounded(by_f1.precision, 2),
         "recall": _rounded(by_f1.recall, 2),
     }
-    found["area"] = by_f1.area
+    result["area"] = by_f1.area
     if not rows.answerable.all():
-        found["answerability"] = _reliability(
+        result["answerability"] = _reliability(
             reliability(answerable_confidence(rows.null_odds), rows.answerable)
         )
     if rows.probability is not None:
         given = ~rows.abstained
-        found["answers"] = _reliability(reliability(rows.probability[given], rows.exact[given] > 0))
-    return found
+        result["answers"] = _reliability(reliability(rows.probability[given], rows.exact[given] > 0))
+    return result
 
 
 def by_level(rows: Questions, facet: Breakdown) -> list[list[float | None]]:
     """[EM, F1, F1 of the best spans of the answerable questions] in percent of every level of a facet."""
     assert rows.span_f1 is not None
     all_ = np.ones(len(rows), dtype=bool)
-    found = []
+    result = []
     for values, where in ((rows.exact, all_), (rows.f1, all_), (rows.span_f1, rows.answerable)):
         level, levels = facet.level[where], len(facet.names)
         with np.errstate(invalid="ignore"):
             mean = np.bincount(level, values[where], levels) / np.bincount(level, minlength=levels)
-        found.append(_rounded(100 * mean, 2))
-    return found
+        result.append(_rounded(100 * mean, 2))
+    return result
 
 
-def _reliability(found: Reliability) -> dict[str, Any]:
+def _reliability(result: Reliability) -> dict[str, Any]:
     return {
-        "confidence": _rounded(found.confidence, 4),
-        "observed": _rounded(found.observed, 4),
-        "count": found.count.tolist(),
-        "ece": round(found.ece, 4),
+        "confidence": _rounded(result.confidence, 4),
+        "observed": _rounded(result.observed, 4),
+        "count": result.count.tolist(),
+        "ece": round(result.ece, 4),
     }
 
 

@@ -40,7 +40,7 @@ NEAR, PLAUSIBLE = 64, 128
 """A mistake is the place of its outcome, 8 times that of its boundary, and these."""
 
 
-def pack_run(rows: Questions, found: Mistakes | None = None) -> str:
+def pack_run(rows: Questions, judged: Mistakes | None = None) -> str:
     """Offsets, null odds, scores, flags and the mistake of every question of one run."""
     none = rows.start < 0
     odds = np.clip(np.nan_to_num(rows.null_odds / ODDS_UNIT, nan=0.0).round(), -32767, 32767)
@@ -53,7 +53,7 @@ def pack_run(rows: Questions, found: Mistakes | None = None) -> str:
         "f1": (rows.f1 / F1_UNIT).round(),
         "probability": (np.clip(probability, 0, 1) * 255).round(),
         "flags": flags,
-        "mistake": np.array([_mistake(one) for one in (found or mistakes(rows)).judged], dtype=np.int64),
+        "mistake": np.array([_mistake(row) for row in (judged or mistakes(rows)).judged], dtype=np.int64),
     }
     return pack_bytes(b"".join(_planes(columns[name], width) for name, width in COLUMNS))
 
@@ -87,9 +87,9 @@ def pack_bytes(raw: bytes) -> str:
     return base64.b64encode(zlib.compress(raw, 9)).decode("ascii")
 
 
-def _mistake(one: Judged) -> int:
-    code = OUTCOMES.index(one.outcome) + 8 * PLACES.index(one.boundary)
-    return code + NEAR * one.near_miss + PLAUSIBLE * (one.plausible is True)
+def _mistake(row: Judged) -> int:
+    code = OUTCOMES.index(row.outcome) + 8 * PLACES.index(row.boundary)
+    return code + NEAR * row.near_miss + PLAUSIBLE * (row.plausible is True)
 
 
 def _planes(values: npt.NDArray, width: int) -> bytes:

@@ -29,18 +29,18 @@ def find_baselines(
     """
     if name is None:
         return [(None, None)] * len(sets)
-    found: list[tuple[int | None, str | None]] = []
+    result: list[tuple[int | None, str | None]] = []
     for members in sets:
         try:
             group = find_system([groups[g] for g in members], name)
         except RunError as error:
-            found.append((None, str(error)))
+            result.append((None, str(error)))
         else:
-            found.append((next(g for g in members if groups[g] is group), None))
-    if all(reference is None for reference, _ in found):
-        said = "; ".join(dict.fromkeys(why for _, why in found if why)) or "no run has scores"
-        raise RunError(f"--baseline: {said}")
-    return found
+            result.append((next(g for g in members if groups[g] is group), None))
+    if all(reference is None for reference, _ in result):
+        reasons = "; ".join(dict.fromkeys(why for _, why in result if why)) or "no run has scores"
+        raise RunError(f"--baseline: {reasons}")
+    return result
 
 
 def significance(
@@ -48,15 +48,15 @@ def significance(
 ) -> dict[str, Any]:
     """By measure, intervals of every group whose ``rows`` tell it, and tests of the others against
     ``reference``."""
-    found = {}
+    result = {}
     for measure in measures:
-        of_runs = {group: [scores(one, measure) for one in members] for group, members in rows.items()}
-        known = {group: [one for one in of if one is not None] for group, of in of_runs.items()}
-        found[measure] = _tested(
+        of_runs = {group: [scores(run, measure) for run in members] for group, members in rows.items()}
+        known = {group: [run for run in of if run is not None] for group, of in of_runs.items()}
+        result[measure] = _tested(
             {group: np.stack(known[group]) for group, of in of_runs.items() if len(known[group]) == len(of)},
             reference,
         )
-    return found
+    return result
 
 
 def scores(rows: Questions, measure: str) -> Floats | None:
