@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from qa_arch.data.files import Lines
+from qa_arch.data.input_files import Lines
 from qa_arch.errors import DataError
 
 _FLAT = ("context", "question")

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from qa_arch.config.check import suggest
 from qa_arch.data import formats, squad
-from qa_arch.data.files import Paths, as_list
 from qa_arch.data.formats import Format, Holds, OnError
+from qa_arch.data.input_files import Paths, as_list
 from qa_arch.errors import DataError
 from qa_arch.types.text import QuestionSet, SelectionSet
 

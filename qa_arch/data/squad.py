@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.data.examples import to_example
-from qa_arch.data.files import Paths, as_list, expand, load
 from qa_arch.data.formats import Format, OnError
+from qa_arch.data.input_files import Paths, as_list, expand, load
 from qa_arch.data.shapes import Raw, RecordError, raw_questions, says_version_two
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.system.garbage import gc_disabled

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qa_arch.data.files import expand
+from qa_arch.data.input_files import expand
 from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import fingerprint, question_set, read, write
 from qa_arch.errors import ConfigError

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from qa_arch.data.files import expand
+from qa_arch.data.input_files import expand
 from qa_arch.types.text import QuestionSet, SelectionSet
 
 OnError = Literal["raise", "skip"]

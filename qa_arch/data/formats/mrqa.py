@@ -21,8 +21,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from qa_arch.data.files import Paths, as_list, expand
 from qa_arch.data.formats import Format, OnError
+from qa_arch.data.input_files import Paths, as_list, expand
 from qa_arch.data.shapes import Raw, RecordError, clip, json_type
 from qa_arch.data.squad import Reading
 from qa_arch.errors import DataError
