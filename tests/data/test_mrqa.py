@@ -11,7 +11,7 @@ import pytest
 
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import validate
-from qa_arch.data.prepared import load_splits
+from qa_arch.data.run_splits import load_splits
 from qa_arch.data.sources import identity, open_passages
 from qa_arch.data.squad import read, write
 from qa_arch.errors import DataError
