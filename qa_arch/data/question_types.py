@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from qa_arch.data.selection import selection_set, words
+from qa_arch.data.selection_sets import selection_set, words
 from qa_arch.types.text import SelectionQuestion, SelectionSet
 
 MAIN = {

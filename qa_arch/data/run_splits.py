@@ -9,7 +9,7 @@ import numpy as np
 
 from qa_arch.config.schema import Data, Source
 from qa_arch.data.formats import Holds, OnError
-from qa_arch.data.selection import from_squad, selection_set
+from qa_arch.data.selection_sets import selection_set, sentence_selection
 from qa_arch.data.sources import available, holds, open_passages, open_source, require
 from qa_arch.data.splits import by_article, hold_out, hold_out_questions, require_disjoint, subset
 from qa_arch.errors import ConfigError, DataError
@@ -64,7 +64,11 @@ def open_for(source: Source, *, want: Holds, name: str = "", on_error: OnError =
 
 
 def _as_wanted(questions: AnySet, want: Holds) -> AnySet:
-    return from_squad(questions) if want == "candidates" and isinstance(questions, QuestionSet) else questions
+    return (
+        sentence_selection(questions)
+        if want == "candidates" and isinstance(questions, QuestionSet)
+        else questions
+    )
 
 
 def _check_sources(data: Data, want: Holds) -> None:

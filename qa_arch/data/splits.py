@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import combinations, permutations
 from math import isclose
 
-from qa_arch.data.selection import selection_set
+from qa_arch.data.selection_sets import selection_set
 from qa_arch.data.squad import question_set
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.types.text import QuestionSet, SelectionSet

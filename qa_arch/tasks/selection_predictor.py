@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from qa_arch.config.schema import Config
-from qa_arch.data.selection import selection_set, words
+from qa_arch.data.selection_sets import selection_set, words
 from qa_arch.errors import RunError
 from qa_arch.features.glove import WordVectors
 from qa_arch.features.selection_features import CandidateCollator, SelectionTable, selection_table, word_rows

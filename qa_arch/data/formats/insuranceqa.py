@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from qa_arch.data.formats import Format, OnError
-from qa_arch.data.selection import selection_set
+from qa_arch.data.selection_sets import selection_set
 from qa_arch.errors import DataError
 from qa_arch.types.text import SelectionQuestion, SelectionSet
 
