@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from qa_arch.data.question_sets import question_set
 from qa_arch.data.selection_sets import selection_set, sentence_selection, sentence_spans, words
-from qa_arch.data.squad import question_set, read
+from qa_arch.data.squad import read
 from qa_arch.errors import DataError
 from qa_arch.types.text import Example, Gold, SelectionQuestion
 
