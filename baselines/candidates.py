@@ -1,7 +1,7 @@
-"""The spans that feature-based models choose from: every n-gram inside a sentence, up to a length.
+"""Candidate spans of feature-based models: the n-grams inside a sentence, up to a length.
 
-Rajpurkar et al. 2016 (section 5) take the constituents of a parse. Without a parser, all n-grams of at
-most ``MAX_WORDS`` words that neither begin nor end with a full stop or its like stand for them.
+Rajpurkar et al. 2016 (section 5) take the constituents of a parse. Without a parser, these are replaced by
+all n-grams of at most ``MAX_WORDS`` words that neither begin nor end with a punctuation mark.
 
 Axes: ``T`` tokens of a passage, ``N`` candidates.
 """
@@ -26,9 +26,9 @@ _NEVER_AT_AN_END = frozenset(".,;:!?")
 
 @dataclass(frozen=True)
 class Passage:
-    """A context cut into tokens and sentences, and its candidates, shortest first.
+    """Tokens and sentences of a context, and its candidates, shortest first.
 
-    ``first`` and ``last`` (N,) are the token indices of a candidate's ends, both inclusive.
+    ``first`` and ``last`` (N,) are the first and last token of the candidates, both inclusive.
     """
 
     tokens: tuple[str, ...]
@@ -36,7 +36,7 @@ class Passage:
     ends: tuple[int, ...]
     """Character offsets of the tokens, ends exclusive."""
     sentence: np.ndarray
-    """(T,) which sentence each token is in, from 0."""
+    """(T,) index of the sentence of each token."""
     first: np.ndarray
     last: np.ndarray
 
@@ -59,32 +59,32 @@ class Passage:
         return {(self.begins[a], self.ends[b]): place for place, (a, b) in enumerate(spans)}
 
     def place(self, start: int, end: int) -> int | None:
-        """The candidate from character ``start`` to ``end`` (exclusive); None where that is none."""
+        """Index of the candidate from character ``start`` to ``end`` (exclusive), or None."""
         return self._places.get((start, end))
 
     def span(self, place: int) -> tuple[int, int]:
-        """Character offsets of a candidate, end exclusive."""
+        """Character offsets of the candidate ``place``, end exclusive."""
         return self.begins[self.first[place]], self.ends[self.last[place]]
 
 
 def passage(context: str, max_words: int = MAX_WORDS) -> Passage:
-    """Tokens, sentences and candidates of a context; one without words has no candidate."""
-    found = list(_TOKEN.finditer(context))
+    """Tokens, sentences and candidates of a context; a context without words has no candidates."""
+    matches = list(_TOKEN.finditer(context))
     breaks = [match.end() for match in _SENTENCE_END.finditer(context)]
-    begins = np.array([match.start() for match in found], dtype=int)
+    begins = np.array([match.start() for match in matches], dtype=int)
     sentence = np.searchsorted(breaks, begins, side="right")
-    open_end = np.array([match[0] not in _NEVER_AT_AN_END for match in found], dtype=bool)
+    open_end = np.array([match[0] not in _NEVER_AT_AN_END for match in matches], dtype=bool)
     first, last = [], []
-    for length in range(1, min(max_words, len(found)) + 1):
-        a = np.arange(len(found) - length + 1)
+    for length in range(1, min(max_words, len(matches)) + 1):
+        a = np.arange(len(matches) - length + 1)
         b = a + length - 1
-        kept = (sentence[a] == sentence[b]) & open_end[a] & open_end[b]
-        first.append(a[kept])
-        last.append(b[kept])
+        valid = (sentence[a] == sentence[b]) & open_end[a] & open_end[b]
+        first.append(a[valid])
+        last.append(b[valid])
     return Passage(
-        tokens=tuple(match[0] for match in found),
+        tokens=tuple(match[0] for match in matches),
         begins=tuple(begins.tolist()),
-        ends=tuple(match.end() for match in found),
+        ends=tuple(match.end() for match in matches),
         sentence=sentence,
         first=np.concatenate(first) if first else np.zeros(0, int),
         last=np.concatenate(last) if last else np.zeros(0, int),
@@ -92,7 +92,7 @@ def passage(context: str, max_words: int = MAX_WORDS) -> Passage:
 
 
 def coverage(questions: QuestionSet, max_words: int = MAX_WORDS) -> float:
-    """Share of the questions with a gold answer that is a candidate, to the character."""
+    """Share of the questions with a gold answer among the candidates: an upper bound of exact match."""
     passages: dict[str, Passage] = {}
     covered = 0
     for example in questions.examples:
@@ -104,7 +104,7 @@ def coverage(questions: QuestionSet, max_words: int = MAX_WORDS) -> float:
 
 
 def answer(example: Example, spans: Passage, place: int | None, probability: float, score: float) -> Answer:
-    """The candidate at ``place`` as an answer that never abstains; None: there was none to choose."""
+    """The candidate ``place`` as an answer that never abstains; an empty answer for None."""
     best = None
     if place is not None:
         start, end = spans.span(place)
@@ -113,7 +113,7 @@ def answer(example: Example, spans: Passage, place: int | None, probability: flo
 
 
 def guess(questions: QuestionSet, seed: int = 0, max_words: int = MAX_WORDS) -> list[Answer]:
-    """Random guess: a candidate of each passage, all alike; it depends on ``seed`` and the id alone."""
+    """Uniformly random candidates as answers; they depend on ``seed`` and the id of the question alone."""
     answers = []
     for example in questions.examples:
         spans = passage(example.context, max_words)

@@ -1,7 +1,7 @@
-"""Three rows that learn nothing and stand beside the models in every table.
+"""Heuristics for spans without training: reference rows beside the models in tables.
 
-Each has ``fit(calibration) -> itself, fitted`` and ``predict(questions) -> {question id: text}``,
-where the empty text is "no answer".
+All have ``fit(calibration) -> fitted copy`` and ``predict(questions) -> {question id: text}``, where the
+empty text means "no answer".
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FUNCTION_WORDS = frozenset(_LISTED.split())
 
 
 class Heuristic(Protocol):
-    """What every row here offers."""
+    """Interface of the heuristics."""
 
     def fit(self, calibration: QuestionSet) -> Heuristic: ...
 
@@ -47,9 +47,9 @@ class AlwaysNoAnswer:
 
 @dataclass(frozen=True, slots=True)
 class RandomSpan:
-    """A uniformly random span of at most ``max_words`` words; abstains at random, at ``abstain_rate``.
+    """A uniformly random span of at most ``max_words`` words; abstains with probability ``abstain_rate``.
 
-    A question's answer depends on ``seed`` and its id alone, not on the questions around it.
+    The answer depends on ``seed`` and the question's id alone, not on the other questions.
     """
 
     seed: int = 0
@@ -57,7 +57,7 @@ class RandomSpan:
     abstain_rate: float = 0.5
 
     def fit(self, calibration: QuestionSet) -> RandomSpan:
-        """Take over the share of unanswerable questions."""
+        """Set the rate to the share of unanswerable questions."""
         unanswerable = sum(not example.answerable for example in calibration.examples)
         return replace(self, abstain_rate=unanswerable / len(calibration))
 
@@ -70,7 +70,7 @@ class RandomSpan:
         if rng.random() < self.abstain_rate or not words:
             return ""
         length = min(self.max_words, len(words))
-        # Every span has the same chance: a length counts once for each place where it fits.
+        # Uniform over spans: a length is weighted by the number of places where it fits.
         places = [len(words) - extra for extra in range(length)]
         extra = rng.choices(range(length), places)[0]
         first = rng.randrange(places[extra])
@@ -81,25 +81,25 @@ class RandomSpan:
 class WordOverlap:
     """Answers from the sentence that shares most content words with the question.
 
-    The answer is the longest run of names and numbers there that the question does not hold (else
-    of any content words); no answer where less than ``threshold`` of the question's content words
-    are shared.
+    The answer is the longest run of names and numbers in it that the question does not contain, or else of
+    any content words. Abstains where the sentence shares less than ``threshold`` of the question's content
+    words.
     """
 
     threshold: float = 0.5
 
     def fit(self, calibration: QuestionSet) -> WordOverlap:
-        """Choose the threshold of best F1; the lowest of equals."""
-        found = {example.id: _best_sentence(example) for example in calibration.examples}
-        steps = [*sorted({share for share, _ in found.values()}), float("inf")]
-        return replace(self, threshold=max(steps, key=lambda step: score(calibration, _cut(found, step)).f1))
+        """Choose the threshold of best F1 on ``calibration``; the lowest among equals."""
+        picks = {example.id: _best_sentence(example) for example in calibration.examples}
+        steps = [*sorted({share for share, _ in picks.values()}), float("inf")]
+        return replace(self, threshold=max(steps, key=lambda step: score(calibration, _cut(picks, step)).f1))
 
     def predict(self, questions: QuestionSet) -> dict[str, str]:
         return _cut({example.id: _best_sentence(example) for example in questions.examples}, self.threshold)
 
 
-def _cut(found: dict[str, tuple[float, str]], threshold: float) -> dict[str, str]:
-    return {id_: text if share >= threshold else "" for id_, (share, text) in found.items()}
+def _cut(picks: dict[str, tuple[float, str]], threshold: float) -> dict[str, str]:
+    return {id_: text if share >= threshold else "" for id_, (share, text) in picks.items()}
 
 
 def _content(text: str) -> frozenset[str]:
@@ -108,17 +108,17 @@ def _content(text: str) -> frozenset[str]:
 
 def _best_sentence(example: Example) -> tuple[float, str]:
     """(share of the question's content words in the best sentence, the answer picked there)."""
-    asked = _content(example.question)
+    question = _content(example.question)
     sentences = _SENTENCE_END.split(example.context)
-    shares = [len(asked & _content(sentence)) / max(1, len(asked)) for sentence in sentences]
+    shares = [len(question & _content(sentence)) / max(1, len(question)) for sentence in sentences]
     best = max(range(len(sentences)), key=shares.__getitem__)
-    return shares[best], _pick(sentences[best], asked)
+    return shares[best], _pick(sentences[best], question)
 
 
-def _pick(sentence: str, asked: frozenset[str]) -> str:
-    """The longest run of name-like words that are not asked about, else of any content words."""
+def _pick(sentence: str, question: frozenset[str]) -> str:
+    """The longest run of name-like words outside the question, or else of any content words."""
     words = list(_WORD.finditer(sentence))
-    new = [word[0].lower() not in asked | FUNCTION_WORDS for word in words]
+    new = [word[0].lower() not in question | FUNCTION_WORDS for word in words]
     named = [is_new and _like_a_name(word[0]) for word, is_new in zip(words, new, strict=True)]
     runs = list(_runs(named)) or list(_runs(new))
     if not runs:
@@ -144,4 +144,4 @@ HEURISTICS: dict[str, Heuristic] = {
     "random_span": RandomSpan(),
     "word_overlap": WordOverlap(),
 }
-"""The rows by the name they have in tables, not fitted yet."""
+"""Name in tables -> heuristic, not fitted."""

@@ -1,14 +1,14 @@
 """The logistic regression that SQuAD was published with (Rajpurkar et al. 2016, section 5).
 
-One weight a feature; the probability of a candidate span is the softmax of its summed weights over all
-candidates of the passage. The log-likelihood of the gold spans is maximised by AdaGrad, learning rate
-0.1, one step a passage with all its questions, with an L2 penalty. Here the penalty of a step is on the
-weights that the passage touches. Several penalties are fitted side by side, each in a column of the weight
-table. ``choose`` keeps the penalty and the number of passes of highest F1 on held-out articles; the paper
-makes three passes.
+A weight per feature; the probability of a candidate span is the softmax of its summed weights over all
+candidates of the passage. The log-likelihood of the gold spans is maximised by AdaGrad with learning rate
+0.1, a step per passage with all its questions, and an L2 penalty. Here the penalty of a step applies to the
+weights with a gradient. Several penalties are fitted in parallel, each in a column of the weight table.
+``choose`` selects the penalty and the number of passes of highest F1 on held-out articles; the paper makes
+three passes.
 
 Candidates and features differ from the paper's where these need a parse: see ``candidates`` and
-``span_features``. Axes: ``T`` tokens, ``N`` candidates, ``L`` penalties, ``U`` rows that are touched.
+``span_features``. Axes: ``T`` tokens, ``N`` candidates, ``L`` penalties, ``U`` rows with a gradient.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from qa_arch.types.text import Answer, Example, QuestionSet
 
 EPSILON = 1e-10
 SAMPLE = 300
-"""Passages whose values set the edges of the buckets."""
+"""Number of passages that determine the edges of the buckets."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """As published but for the penalties and the passes, of which ``choose`` keeps the best."""
+    """Settings of training, as published except for penalties and passes, which ``choose`` selects."""
 
     l2: tuple[float, ...] = (0.01, 0.1, 1.0)
     passes: int = 6
-    """At most."""
+    """Maximum."""
     patience: int = 1
-    """Passes without a better F1 on the held-out articles after which ``choose`` makes no more."""
+    """Passes without a better F1 on the held-out articles before ``choose`` stops."""
     lr: float = 0.1
     bits: int = 21
     """The weight table has 2 ** bits rows for hashed features."""
@@ -65,7 +65,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What ``choose`` kept; the model's weights in ``column`` are those after pass ``number``."""
+    """Result of ``choose``: the weights in ``column`` of the model are those after pass ``number``."""
 
     number: int
     column: int
@@ -75,7 +75,7 @@ class Chosen:
 
 
 class SpanLogistic:
-    """``choose`` (or ``fit``) once, then ``predict`` with the column of one penalty."""
+    """Logistic regression: ``choose`` (or ``fit``) once, then ``predict`` with the column of a penalty."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -86,10 +86,9 @@ class SpanLogistic:
         self.weighing: Weighing | None = None
 
     def fit(self, train: QuestionSet) -> Iterator[dict[str, Any]]:
-        """Train, yielding after each pass what it came to: ``pass``, ``loss`` by penalty, ``questions``,
-        ``train_seconds``.
+        """Train, yielding after each pass ``pass``, ``loss`` by penalty, ``questions``, ``train_seconds``.
 
-        Questions whose gold span is no candidate teach nothing. Raises DataError where that is all.
+        Questions whose gold span is not a candidate are skipped. Raises DataError where all are.
         """
         passages = [list(group) for _, group in groupby(train.examples, key=lambda e: e.context)]
         self.weighing = self._weigh(passages)
@@ -112,13 +111,13 @@ class SpanLogistic:
             }
 
     def choose(self, train: QuestionSet, held: QuestionSet, note: Callable[[dict[str, Any]], None]) -> Chosen:
-        """Train until a pass brings nothing, and go back to the pass and penalty that answer ``held`` best.
+        """Train with early stopping, and restore the pass and penalty of highest F1 on ``held``.
 
-        ``note`` gets what ``fit`` yields, with ``calibration_f1_by_l2``: one for each penalty. Of equals the
-        earlier pass and the smaller column win.
+        ``note`` is called with the values that ``fit`` yields and ``calibration_f1_by_l2``, by penalty. Among
+        equals the earlier pass and the smaller column win.
         """
         best: Chosen | None = None
-        kept = self.weight[:, 0]
+        best_weights = self.weight[:, 0]
         for done in self.fit(train):
             answered = [self.predict(held, column) for column in range(len(self.settings.l2))]
             f1 = [score(held, {a.id: a.text(math.inf) for a in answers}).f1 for answers in answered]
@@ -126,32 +125,32 @@ class SpanLogistic:
             column = max(range(len(f1)), key=f1.__getitem__)
             if best is None or f1[column] > best.f1:
                 best = Chosen(done["pass"], column, f1[column], answered[column])
-                kept = self.weight[:, column].copy()
+                best_weights = self.weight[:, column].copy()
             elif done["pass"] - best.number >= self.settings.patience:
                 break
         assert best is not None, "at least one pass"
-        self.weight[:, best.column] = kept
+        self.weight[:, best.column] = best_weights
         return best
 
     def predict(self, questions: QuestionSet, column: int) -> list[Answer]:
-        """The most probable candidate of each question, in the set's order."""
+        """The most probable candidate of each question, in the order of the set."""
         weight = np.ascontiguousarray(self.weight[:, column, None])
-        found = []
+        answers = []
         for context, group in groupby(questions.examples, key=lambda e: e.context):
             spans = passage(context, self.settings.max_words)
             features = self._features(spans)
             for example in group:
                 if not len(spans):
-                    found.append(answer(example, spans, None, 0.0, 0.0))
+                    answers.append(answer(example, spans, None, 0.0, 0.0))
                     continue
                 scores = span_scores(spans, features.rows(example.question), weight)[:, 0]
                 place = int(scores.argmax())
                 probability = float(softmax(scores[:, None])[place, 0])
-                found.append(answer(example, spans, place, probability, float(scores[place])))
-        return found
+                answers.append(answer(example, spans, place, probability, float(scores[place])))
+        return answers
 
     def _step(self, examples: Sequence[Example]) -> tuple[np.ndarray, int]:
-        """Learn from one passage: the summed loss (L,) of its questions, and how many these were."""
+        """A training step on a passage: summed loss (L,) of its questions, and their number."""
         spans = passage(examples[0].context, self.settings.max_words)
         places = [(e, spans.place(e.answers[0].start, e.answers[0].end)) for e in examples if e.answers]
         features = self._features(spans)
@@ -170,10 +169,7 @@ class SpanLogistic:
         return loss, len(golds)
 
     def _descend(self, ids: np.ndarray, shares: np.ndarray) -> None:
-        """AdaGrad (Duchi et al. 2011) on the rows ``ids`` (M,), whose ``shares`` (M, L) add up.
-
-        The other rows have no gradient.
-        """
+        """AdaGrad step (Duchi et al. 2011); the gradient of row ``ids[m]`` sums its ``shares`` (M, L)."""
         touched = np.unique(ids)
         self._place[touched] = np.arange(len(touched))
         places = self._place[ids]
@@ -194,19 +190,19 @@ class SpanLogistic:
         values: dict[str, list[np.ndarray]] = {}
         for group in Random(self.settings.seed).sample(passages, min(SAMPLE, len(passages))):
             features = PassageFeatures(passage(group[0].context, self.settings.max_words), plain, 1)
-            for name, found in features.values(group[0].question).items():
-                values.setdefault(name, []).append(found)
+            for name, array in features.values(group[0].question).items():
+                values.setdefault(name, []).append(array)
         return Weighing(idf, unseen, bucket_edges({n: np.concatenate(v) for n, v in values.items()}))
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:
-    """Over the candidates, axis 0, in float64."""
+    """Softmax over the candidates, axis 0, in float64."""
     powers = np.exp(scores.astype(np.float64) - scores.max(0))
     return powers / powers.sum(0)
 
 
 def _window(spans: Passage) -> tuple[np.ndarray, np.ndarray]:
-    """(N,) first and last token of the neighbours, kept inside the sentence."""
+    """(N,) first and last token of the neighbours within the sentence."""
     low = np.maximum(spans.first - NEAR, spans.sentence_first[spans.first])
     return low, np.minimum(spans.last + NEAR, spans.sentence_last[spans.last])
 
@@ -215,7 +211,7 @@ def span_scores(spans: Passage, rows: Rows, weight: np.ndarray) -> np.ndarray:
     """(N, L) scores of the candidates under a weight table (rows, L)."""
 
     def before(ids: np.ndarray) -> np.ndarray:
-        """(T + 1, L) what the tokens before each place add up to."""
+        """(T + 1, L) sum over the tokens before each place."""
         sums = weight[ids].sum(1, dtype=np.float64)
         return np.concatenate([np.zeros_like(sums[:1]), sums.cumsum(0)])
 
@@ -227,7 +223,7 @@ def span_scores(spans: Passage, rows: Rows, weight: np.ndarray) -> np.ndarray:
 
 
 def spread(spans: Passage, rows: Rows, slope: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """``span_scores`` transposed: rows (M, K), and what each of the K gets (M, L), for slopes (N, L)."""
+    """Gradient of ``span_scores``: rows (M, K) and the share (M, L) of each, for slopes (N, L)."""
     size = len(spans.tokens) + 1
 
     def at(token: np.ndarray) -> np.ndarray:

@@ -24,12 +24,12 @@ from qa_arch.types.tensors import Batch, SpanLogits, StepLogits
 
 
 class MatchReader(nn.Module):
-    """What all configurations share: word vectors → LSTM of each text → match-LSTM in both directions.
+    """Layers below the pointer: word vectors → LSTM of each text → match-LSTM in both directions.
 
-    One LSTM reads question and passage; ``lstm="paper"`` gives the published parameter counts: it has
-    no output gate there, and every map has a bias. ``standard`` has the gate, and biases as usual.
-    ``bidirectional`` is the published "+ b". Word vectors are those of the encoder and of GloVe,
-    with ``dropout``; what the pointer reads has ``pointer_dropout``.
+    Question and passage share an LSTM. ``lstm="paper"`` gives the published parameter counts: no output gate,
+    and a bias in every linear map. ``standard`` has the gate, and biases as usual. ``bidirectional`` is the
+    published "+ b". Word vectors are those of the encoder and of GloVe, with ``dropout``; the input of the
+    pointer has ``pointer_dropout``.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class MatchReader(nn.Module):
         self.pointer_dropout = nn.Dropout(pointer_dropout)
 
     def read(self, batch: Batch) -> tuple[Float[Tensor, "B C M"], Bool[Tensor, "B C"]]:
-        """H^r without its row of zeros, and which of its rows are words of the context."""
+        """H^r without its row of zeros, and the mask of the context's words."""
         tokens = self.encoder(batch.ids, batch.mask, batch.segments)
         tokens = self.dropout(self.features(tokens, batch.vector, batch.overlap))
         (context, context_mask), (question, question_mask) = (
@@ -73,11 +73,11 @@ class MatchReader(nn.Module):
 
 
 class MatchLSTMBoundary(MatchReader):
-    """The boundary model: the pointer chooses the first word and, on it, the last.
+    """Boundary model: the pointer chooses the first word and, given it, the last.
 
-    ``sentinel`` keeps the row of zeros behind H^r as the answer "nothing", for SQuAD 2.0; it has no
-    parameters. ``bidirectional_pointer`` is the published "Bi-Ans-Ptr": a second pointer chooses the
-    end first, and the two are averaged.
+    ``sentinel`` appends a row of zeros to H^r as "no answer", for SQuAD 2.0; it has no parameters.
+    ``bidirectional_pointer`` is the published "Bi-Ans-Ptr": a second pointer chooses the end first, and the
+    scores of the two are averaged.
     """
 
     def __init__(
@@ -117,9 +117,9 @@ class MatchLSTMBoundary(MatchReader):
 
 
 class MatchLSTMSequence(MatchReader):
-    """The sequence model: the pointer chooses word after word until it chooses to stop.
+    """Sequence model: the pointer chooses a word at a time until it chooses to stop.
 
-    ``limit`` is the most words of an answer, which an answer of that length needs no stop to end.
+    ``limit`` is the maximum number of words of an answer; an answer of that length ends without a stop.
     """
 
     def __init__(

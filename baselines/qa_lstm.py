@@ -1,8 +1,8 @@
-"""The QA-LSTM family for answer selection (Tan, dos Santos, Xiang & Zhou 2015, arXiv 1511.04108).
+"""QA-LSTM models of answer selection (Tan, dos Santos, Xiang & Zhou 2015, arXiv 1511.04108).
 
-Question and answer go through the same biLSTM, are pooled to one vector each and compared by their
-cosine. Axes: ``B`` questions, ``A`` distinct answers, ``N`` candidates, ``P`` pairs that are offered,
-``K`` words, ``H`` width of the states, ``D`` of a representation.
+A shared biLSTM encodes question and answer, both are pooled to a vector, and the score is the cosine of the
+two. Axes: ``B`` questions, ``A`` distinct answers, ``N`` candidates, ``P`` pairs to score, ``T`` texts,
+``K`` words, ``H`` width of the states, ``D`` width of a representation.
 """
 
 from __future__ import annotations
@@ -26,17 +26,16 @@ Pooling = Literal["head_tail", "mean", "max"]
 
 
 class QaLstm(nn.Module):
-    """Models A to I: biLSTM, optionally attention of the answer on the question, optionally a
-    convolution, pooling, cosine.
+    """Models A to I: biLSTM, optional attention on the answer, optional convolution, pooling, cosine.
 
-    ``encoder="subilstm"`` reads suffixes and prefixes of at most ``window`` words in both directions
-    instead (Brahma 2018). ``pooling="max"`` keeps the ``k`` largest values of each state. ``filters=0``
-    is no convolution; what comes out of one has no head and tail. The vectors that stand for words are
-    trained unless ``train_vectors`` is false. ``type_dim`` is the width of a learned vector for the class
-    of the question (of ``classes``), which every word of the question has behind its own and the words of
-    answers have as zeros; 0 is none.
+    ``encoder="subilstm"`` encodes suffixes and prefixes of at most ``window`` words in both directions
+    instead (Brahma 2018). ``pooling="max"`` takes the ``k`` largest values of each state dimension.
+    ``filters=0`` means no convolution; the output of a convolution has no head and tail. Word vectors are
+    trained unless ``train_vectors`` is false. ``type_dim`` is the width of a learned embedding of the
+    question's class (of ``classes``), appended to the vectors of the question's words; words of answers get
+    zeros there. 0 means no such embedding.
 
-    Raises ConfigError for a ``k`` or a pooling that would mean nothing.
+    Raises ConfigError for a ``k`` or a pooling without effect.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class QaLstm(nn.Module):
             raise ConfigError("model.pooling: filters have no head and tail; use max or mean, or filters=0")
         self.words = WordFeatures(0, vectors=vectors, train_vectors=train_vectors)
         self.types = nn.Embedding(1 + classes, type_dim, padding_idx=0) if type_dim else None
-        if self.types is not None:  # from the model without it on: answers have zeros there as well
+        if self.types is not None:  # as without types; the words of answers have zeros too
             nn.init.zeros_(self.types.weight)
         in_dim = self.words.out_dim + type_dim
         if encoder == "bilstm":
@@ -76,31 +75,31 @@ class QaLstm(nn.Module):
         self.pooling: Pooling = pooling
         self.k = k
         self.convolution = Convolution(width, filters, filter_width) if filters else None
-        # With a convolution the attention asks with the mean of the question's states.
-        self.asking: Pooling = "mean" if filters else pooling
-        asked = width * (k if self.asking == "max" else 1)
-        self.attention = AnswerAttention(width, asked) if attention else None
+        # With a convolution the query of the attention is the mean of the question's states.
+        self.query_pooling: Pooling = "mean" if filters else pooling
+        question_dim = width * (k if self.query_pooling == "max" else 1)
+        self.attention = AnswerAttention(width, question_dim) if attention else None
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, batch: SelectionBatch) -> Float[Tensor, "B N"]:
-        """The cosine of each candidate with its question; -inf beyond the candidates."""
-        asked, asked_mask = self.read(batch.question, batch.question_mask, batch.label), batch.question_mask
-        told, told_mask = self.read(batch.answer, batch.answer_mask), batch.answer_mask
+        """Cosine of every candidate with its question; -inf for padding."""
+        question_states = self.read(batch.question, batch.question_mask, batch.label)
+        answer_states = self.read(batch.answer, batch.answer_mask)
         pair, answer = batch.offered.nonzero()[:, 0], batch.candidate[batch.offered]
-        question = self.represent(asked, asked_mask)[pair]
+        question = self.represent(question_states, batch.question_mask)[pair]
         if self.attention is None:
-            candidate = self.represent(told, told_mask)[answer]
+            candidate = self.represent(answer_states, batch.answer_mask)[answer]
         else:
-            told_mask = told_mask[answer]
-            focus = pool(asked, asked_mask, self.asking, self.k)
-            candidate = self.represent(self.attention(told, focus, answer, pair, told_mask), told_mask)
+            mask = batch.answer_mask[answer]
+            query = pool(question_states, batch.question_mask, self.query_pooling, self.k)
+            candidate = self.represent(self.attention(answer_states, query, answer, pair, mask), mask)
         scores = nn.functional.cosine_similarity(at_least_float32(question), at_least_float32(candidate))
         return scores.new_full(batch.offered.shape, -math.inf).masked_scatter(batch.offered, scores)
 
     def read(
         self, words: Int[Tensor, "T K"], mask: Bool[Tensor, "T K"], label: Int[Tensor, "T"] | None = None
     ) -> Float[Tensor, "T K H"]:
-        """The states of each word of the texts; ``label`` is the class of each where it is a question."""
+        """States of the words of texts; ``label`` is the class of the questions, None for answers."""
         nothing = self.words.vectors.new_zeros(*words.shape, 0)  # type: ignore[union-attr]
         x = self.words(nothing, words, mask)
         if self.types is not None:
@@ -109,17 +108,17 @@ class QaLstm(nn.Module):
         return self.reader(x, mask)
 
     def represent(self, states: Float[Tensor, "T K H"], mask: Bool[Tensor, "T K"]) -> Float[Tensor, "T D"]:
-        """One vector a text."""
+        """A vector per text: optional convolution, pooling, dropout."""
         if self.convolution is not None:
             states = self.convolution(states, mask)
         return self.dropout(pool(states, mask, self.pooling, self.k))
 
 
 class BiLSTM(nn.Module):
-    """One LSTM in each direction over the real words; zeros behind them.
+    """Bidirectional LSTM over the real words; zeros at padding.
 
-    Two LSTMs over padded texts, the second over reversed ones: with its backward pass a packed one takes
-    twice as long on a CPU.
+    Two LSTMs on padded texts, the second on reversed texts: forward and backward pass together take half the
+    time of a packed bidirectional LSTM on a CPU.
     """
 
     def __init__(self, in_dim: int, hidden: int) -> None:
@@ -135,9 +134,9 @@ class BiLSTM(nn.Module):
 
 
 class Convolution(nn.Module):
-    """tanh of ``filters`` linear maps of each word's state and those of the ``filter_width - 1`` behind it.
+    """tanh of ``filters`` linear maps of the states of ``filter_width`` consecutive words.
 
-    Computed on the real words alone, which are half of a padded batch.
+    Computed at real words only, which are half of a padded batch.
     """
 
     def __init__(self, width: int, filters: int, filter_width: int) -> None:
@@ -154,15 +153,15 @@ class Convolution(nn.Module):
 
 
 class AnswerAttention(nn.Module):
-    """The states of an answer, weighted by how much the question asks for each (eqs. 9 to 11):
+    """Attention of the question on the states of an answer (eqs. 9 to 11):
 
     m(t) = tanh(W_am h(t) + W_qm o_q);  s(t) ∝ exp(w_ms · m(t));  h~(t) = s(t) h(t)
     """
 
-    def __init__(self, width: int, asked: int) -> None:
+    def __init__(self, width: int, question_dim: int) -> None:
         super().__init__()
         self.key = nn.Linear(width, width, bias=False)
-        self.query = nn.Linear(asked, width, bias=False)
+        self.query = nn.Linear(question_dim, width, bias=False)
         self.score = nn.Linear(width, 1, bias=False)
 
     def forward(
@@ -182,10 +181,10 @@ class AnswerAttention(nn.Module):
 def pool(
     states: Float[Tensor, "T K H"], mask: Bool[Tensor, "T K"], how: Pooling, k: int = 1
 ) -> Float[Tensor, "T D"]:
-    """One vector from the states of each text; zeros for a text without words.
+    """Pool the states of every text to a vector; zeros for a text without words.
 
-    ``head_tail``: what the forward half says at the last word and the backward half at the first;
-    ``mean``; ``max``: the ``k`` largest values of each state, zeros where there are fewer words.
+    ``head_tail``: the forward half at the last word and the backward half at the first; ``mean``; ``max``:
+    the ``k`` largest values of each state dimension, zeros where there are fewer words.
     """
     if how == "head_tail":
         forward, backward = states.chunk(2, dim=-1)
@@ -196,6 +195,6 @@ def pool(
         return fill(states, mask[..., None], 0.0).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
     missing = max(0, k - states.shape[1])
     values = nn.functional.pad(fill(states, mask[..., None]), (0, 0, 0, missing), value=-math.inf)
-    # Not amax, which shares the gradient among equals and so looks at every word again.
+    # Not amax: its backward pass shares the gradient among equal values and so compares every word again.
     top = values.max(1, keepdim=True).values if k == 1 else values.topk(k, dim=1).values
     return fill(top, top > -math.inf, 0.0).flatten(1)

@@ -1,4 +1,4 @@
-"""The class of a question: an LSTM over word vectors (Di Gennaro et al. 2020, arXiv 2001.09330).
+"""Question classification by an LSTM on word vectors (Di Gennaro et al. 2020, arXiv 2001.09330).
 
 Axes: ``B`` questions, ``Q`` words, ``N`` candidates, ``K`` classes, ``d`` width of the word vectors.
 """
@@ -21,10 +21,10 @@ from qa_arch.types.tensors import SelectionBatch
 
 
 class QuestionTypes(nn.Module):
-    """(bi)LSTM with output gate, pooling over the words, one linear score for each of ``classes``.
+    """(bi)LSTM with output gate, pooling over the words, and a linear layer to ``classes`` logits.
 
-    The candidates of every question are all classes, in their order; what they are called is not read.
-    The classes are the sub classes: a main class is right where the best of its sub classes comes first.
+    The candidates of every question are all classes, in order; their words are not used. The classes are the
+    sub classes; the predicted main class is that of the best sub class.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class QuestionTypes(nn.Module):
         self.classes = nn.Linear(hidden, classes)
 
     def forward(self, batch: SelectionBatch) -> Float[Tensor, "B N"]:
-        """The logit of each candidate; -inf beyond the candidates."""
+        """Logits of the candidates; -inf for padding."""
         if len(batch.answer) != self.classes.out_features:
             raise ValueError(f"{len(batch.answer)} candidates for {self.classes.out_features} classes")
         words, mask = batch.question, batch.question_mask

@@ -1,6 +1,6 @@
-"""Rows of answer selection that learn nothing and stand beside the models in every table.
+"""Heuristics of answer selection without training: reference rows beside the models in tables.
 
-Each has ``rank(questions) -> {row: score of each candidate}``, the higher the better.
+All have ``rank(questions) -> {row: scores of its candidates}``, higher is better.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _MAIN = {
     "ENTITY": "ENTY",
     "YES/NO": "DESC",
 }
-"""Main class of Li & Roth 2002 of each answer type of the rules."""
+"""Answer type of the rules -> main class of Li & Roth 2002."""
 
 
 @dataclass(frozen=True, slots=True)
 class RandomOrder:
-    """A uniform number for every candidate."""
+    """A uniform random score for every candidate."""
 
     seed: int = 0
 
@@ -40,9 +40,9 @@ class RandomOrder:
 
 @dataclass(frozen=True, slots=True)
 class ClassRules:
-    """1 for every sub class of the main class that question word and noun give away, 0 for the others.
+    """1 for the sub classes of the main class that the rules predict from question word and noun, else 0.
 
-    The rules are those of ``metrics.question_types``, which know main classes alone.
+    The rules of ``metrics.question_types`` know main classes only.
     """
 
     def rank(self, questions: SelectionSet) -> Scores:
@@ -55,10 +55,10 @@ class ClassRules:
 
 @dataclass(frozen=True, slots=True)
 class WordOverlap:
-    """The distinct words, case folded, that question and candidate share, weighted by their rarity.
+    """Sum of the weights of the distinct, case-folded words shared by question and candidate.
 
-    A word counts log(A / a), where a of the A answers of the set hold it: "weighted word count" in Yang
-    et al. 2015 (WikiQA).
+    The weight of a word is log(A / a), where a of the A answers of the set contain it: "weighted word count"
+    in Yang et al. 2015 (WikiQA).
     """
 
     def rank(self, questions: SelectionSet) -> Scores:

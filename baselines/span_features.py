@@ -1,12 +1,12 @@
 """Features of candidate spans after Rajpurkar et al. 2016, table 3, as far as no parse is needed.
 
-Kept: matching word and bigram frequencies (TF-IDF of what question and sentence share, left of the span,
+Included: matching word and bigram frequencies (TF-IDF shared by question and sentence, left of the span,
 right of it, inside, in the whole sentence), lengths, span word frequencies, lexicalised pairs of question
-word and span word, and of question word and neighbour. The sequence of word classes stands for the
-constituent label and the part-of-speech tags. Left out: root match, dependency paths; "within distance
-2" is counted along the text and not along the dependency tree, and words stand for their lemmas.
-Real values become ten buckets of equal size, and every feature of the span comes alone and once more
-together with the question's wh-word, as in the paper; a feature is a hashed row of one weight table.
+word and span word, and of question word and neighbour. The sequence of word classes replaces the
+constituent label and the part-of-speech tags. Not included: root match, dependency paths; "within distance
+2" is counted along the text instead of the dependency tree, and words replace their lemmas.
+As in the paper, real values are put into ten buckets of equal size, and every feature of the span is used
+alone and combined with the question's wh-word. A feature is a hashed row of a single weight table.
 
 Axes: ``T`` tokens, ``N`` candidates, ``Q`` question words, ``K`` features of a kind.
 """
@@ -29,7 +29,7 @@ from baselines.heuristics import FUNCTION_WORDS
 
 BUCKETS = 10
 NEAR = 2
-"""Neighbours on each side whose words are paired with the question's."""
+"""Neighbours on each side of the span that are paired with the words of the question."""
 STARTING = (
     "left length",
     "sentence length",
@@ -38,9 +38,9 @@ STARTING = (
     "bigrams left",
     "bigrams in sentence",
 )
-"""The real-valued features that the first token of a span decides alone."""
+"""Real-valued features that depend on the first token of a span alone."""
 ENDING = ("right length", "words right", "bigrams right")
-"""Those that the last token decides."""
+"""Real-valued features that depend on the last token alone."""
 WHOLE = ("length", "span words", "words inside", "bigrams inside")
 _WORD = re.compile(r"\w+(?:[-'’.,]\w+)*")
 _WH = ("how many", "how much", "how", "who", "whom", "whose", "what", "which", "when", "where", "why")
@@ -51,65 +51,66 @@ _SHIFT = np.uint64(29)
 
 
 class Rows(NamedTuple):
-    """Which rows of the weight table make the score of each candidate of one question.
+    """Rows of the weight table that make up the scores of a question's candidates.
 
-    The score of a span is its own rows, those of its two ends, and those of the pairs that fall inside,
-    left and right of it. Sums over tokens are shared by all spans that hold them.
+    The score of a span is the sum of its own rows, those of its two ends, and those of the pairs inside, left
+    and right of it. Sums over tokens are shared by all spans that contain them.
     """
 
     span: np.ndarray
     """(N, K)"""
     start: np.ndarray
-    """(T, K) of the first token: what lies left of the span, and its sentence."""
+    """(T, K) of the first token: the text left of the span, and its sentence."""
     end: np.ndarray
-    """(T, K) of the last token: what lies right of the span."""
+    """(T, K) of the last token: the text right of the span."""
     inside: np.ndarray
     left: np.ndarray
     right: np.ndarray
-    """(T, Q) pairs of a token and a question word, by where the token lies."""
+    """(T, Q) pairs of a token and a question word, by the place of the token."""
 
 
 @dataclass(frozen=True)
 class Weighing:
-    """What is learned from the training passages before the weights: idf, and the edges of the buckets."""
+    """Statistics of the training passages: idf, and the edges of the buckets."""
 
     idf: Mapping[str, float]
     unseen: float
-    """The idf of a word of no training passage."""
+    """Idf of a word in no training passage."""
     edges: Mapping[str, np.ndarray]
 
     def weights(self, tokens: Sequence[str]) -> np.ndarray:
-        """(T,) idf of each token; punctuation weighs nothing."""
+        """(T,) idf of each token; 0 for punctuation."""
         return np.array([self.idf.get(t, self.unseen) if t[0].isalnum() else 0.0 for t in tokens])
 
 
 def inverse_document_frequencies(contexts: Iterable[str]) -> tuple[dict[str, float], float]:
-    """Idf of every word over the passages, and that of a word in none of them."""
+    """Idf of every word of the passages, and of a word in none of them."""
     held = [set(map(str.lower, _WORD.findall(context))) for context in contexts]
     counts = Counter(word for words in held for word in words)
     return {word: math.log(len(held) / n) for word, n in counts.items()}, math.log(len(held) + 1)
 
 
 def bucket_edges(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Up to nine inner edges of ten buckets that hold equally many of each feature's values."""
+    """Feature -> up to nine inner edges of ten buckets with equally many values."""
     shares = np.arange(1, BUCKETS) / BUCKETS
-    return {name: np.unique(np.quantile(found, shares)) for name, found in values.items()}
+    return {name: np.unique(np.quantile(column, shares)) for name, column in values.items()}
 
 
 def question_words(question: str) -> list[str]:
+    """Lower-case words of a question."""
     return _WORD.findall(question.lower())
 
 
 def wh_word(question: str) -> str:
-    """The question word that comes first, longer ones before their parts; "" where there is none."""
+    """The first wh-word of a question, the longest at its place ("how many"); "" if there is none."""
     text = f" {' '.join(question_words(question))} "
     places = {wh: text.find(f" {wh} ") for wh in _WH}
-    found = [(place, -len(wh), wh) for wh, place in places.items() if place >= 0]
-    return min(found)[2] if found else ""
+    matches = [(place, -len(wh), wh) for wh, place in places.items() if place >= 0]
+    return min(matches)[2] if matches else ""
 
 
 class PassageFeatures:
-    """The rows of one passage's candidates, for each of its questions."""
+    """Features of the candidates of a passage, for its questions."""
 
     def __init__(self, spans: Passage, weighing: Weighing, rows: int) -> None:
         self.spans, self.weighing, self.size = spans, weighing, rows
@@ -124,19 +125,19 @@ class PassageFeatures:
         self.edge_out = _pair(self.classes, after[1:], "edge out")
 
     def values(self, question: str) -> dict[str, np.ndarray]:
-        """The real-valued features: (T,) where they depend on one end or the sentence, else (N,)."""
+        """Real-valued features: (T,) where they depend on an end or the sentence, else (N,)."""
         spans = self.spans
         a, b = spans.first, spans.last
         low, high = spans.sentence_first, spans.sentence_last + 1
-        asked = question_words(question)
-        held, pairs = set(asked), set(pairwise(asked))
+        words = question_words(question)
+        held, pairs = set(words), set(pairwise(words))
         here = np.arange(len(self.words))
         word = _total(self.idf * np.array([w in held for w in self.words], dtype=float))
-        # A bigram stands at its first word, and weighs what its two words weigh.
+        # A bigram is counted at its first word, with the weight of both words.
         next_idf = np.r_[self.idf[1:], 0.0]
         together = [pair in pairs for pair in zip(self.words, [*self.words[1:], ""], strict=True)]
         bigram = _total((self.idf + next_idf) * np.array(together, dtype=float))
-        found = {
+        features = {
             "left length": here - low,
             "right length": high - 1 - here,
             "sentence length": high - low,
@@ -144,25 +145,25 @@ class PassageFeatures:
             "span words": _total(self.idf)[b + 1] - _total(self.idf)[a],
         }
         for name, total in (("words", word), ("bigrams", bigram)):
-            found[f"{name} left"] = total[here] - total[low]
-            found[f"{name} right"] = total[high] - total[here + 1]
-            found[f"{name} in sentence"] = total[high] - total[low]
-            found[f"{name} inside"] = total[b + 1] - total[a]
-        return found
+            features[f"{name} left"] = total[here] - total[low]
+            features[f"{name} right"] = total[high] - total[here + 1]
+            features[f"{name} in sentence"] = total[high] - total[low]
+            features[f"{name} inside"] = total[b + 1] - total[a]
+        return features
 
     def rows(self, question: str) -> Rows:
-        """The hashed features of all candidates for ``question``."""
+        """Hashed features of all candidates for ``question``."""
         values = self.values(question)
         bucket = {
             name: np.searchsorted(self.weighing.edges[name], value).astype(np.uint64)
             for name, value in values.items()
         }
         wh = _hashes([wh_word(question)])
-        asked = _hashes(list(dict.fromkeys(question_words(question))) or [""])
+        words = _hashes(list(dict.fromkeys(question_words(question))) or [""])
         span = [_named(bucket[name], name) for name in WHOLE] + [_named(self.shape, "classes")]
         start = [_named(bucket[name], name) for name in STARTING] + [self.edge_in]
         end = [_named(bucket[name], name) for name in ENDING] + [self.edge_out]
-        pairs = (_pair(self.hashes[:, None], asked, place) for place in ("inside", "left", "right"))
+        pairs = (_pair(self.hashes[:, None], words, place) for place in ("inside", "left", "right"))
         alone = (np.stack(kind, -1) for kind in (span, start, end))
         with_wh = (np.concatenate([kind, _pair(kind, wh, "wh")], -1) for kind in alone)
         return Rows(*map(self._fold, with_wh), *map(self._fold, pairs))
@@ -172,12 +173,12 @@ class PassageFeatures:
 
 
 def _total(values: np.ndarray) -> np.ndarray:
-    """(T + 1,) sums of what comes before each place."""
+    """(T + 1,) sums of the values before each place."""
     return np.r_[0.0, np.cumsum(values)]
 
 
 def _word_class(token: str) -> str:
-    """What stands for a part of speech: function words and marks themselves, else form and ending."""
+    """Substitute of a part-of-speech tag: function words and marks themselves, else form and ending."""
     lower = token.lower()
     if lower in FUNCTION_WORDS or not token[0].isalnum():
         return lower
@@ -189,7 +190,7 @@ def _word_class(token: str) -> str:
 
 
 def _hashes(texts: Sequence[str]) -> np.ndarray:
-    """(len,) a number for each text, the same in every process."""
+    """(len,) a hash of each text, the same in every process."""
     return np.array([zlib.crc32(text.encode()) for text in texts], dtype=np.uint64)
 
 
@@ -199,7 +200,7 @@ def _mixed(values: np.ndarray) -> np.ndarray:
 
 
 def _pair(a: np.ndarray, b: np.ndarray, name: str) -> np.ndarray:
-    """A number for each pair (broadcast) under a name; order counts."""
+    """Hashes of pairs (broadcast) under a name; order counts."""
     return _mixed(_mixed(a * _ODD + _hashes([name])) + b * _MIX)
 
 
@@ -208,7 +209,7 @@ def _named(values: np.ndarray, name: str) -> np.ndarray:
 
 
 def _sequence(classes: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """(N,) a number for the classes of the tokens from ``first`` to ``last``, order counting."""
+    """(N,) hash of the sequence of classes from ``first`` to ``last``."""
     value = np.zeros(len(first), dtype=np.uint64)
     for step in range(int((last - first).max(initial=-1)) + 1):
         within = first + step <= last

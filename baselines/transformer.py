@@ -1,4 +1,4 @@
-"""The standard baseline: an encoder with a linear span head, no-answer at [CLS] (Devlin et al. 2019)."""
+"""Standard baseline: an encoder with a linear span head and "no answer" at [CLS] (Devlin et al. 2019)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from qa_arch.types.tensors import Batch, SpanLogits
 
 
 class TransformerSpan(nn.Module):
-    """ALBERT, RoBERTa, DistilBERT, BERT or any other encoder; the first token's scores are the null's.
+    """Any encoder (ALBERT, RoBERTa, DistilBERT, BERT) with a span head; the first token is "no answer".
 
-    ``head`` stands in place of the linear map, with the first token as the row of "nothing".
+    ``head`` replaces the linear map, with the first token as its sentinel row.
     """
 
     def __init__(

@@ -22,8 +22,9 @@ from benchmarks.small import small_predictor
 from benchmarks.targets import Measure, Measurement
 from benchmarks.timing import once
 from qa_arch.config.files import write_json
+from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import open_passages
-from qa_arch.data.squad import question_set, write
+from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
 from qa_arch.features.joint import prepare
 from qa_arch.metrics.prediction_files import read_predictions

@@ -17,8 +17,9 @@ from itertools import groupby
 from pathlib import Path
 
 from qa_arch.config.files import write_json
+from qa_arch.data.question_sets import question_set
 from qa_arch.data.splits import require_disjoint
-from qa_arch.data.squad import question_set, read, write
+from qa_arch.data.squad import read, write
 from qa_arch.errors import DataError, QaArchError
 from qa_arch.types.text import Example, QuestionSet
 

@@ -164,8 +164,8 @@ def _answered(
     protocol: Protocol,
 ) -> dict[str, str]:
     """The texts as the protocol judges them: after the threshold, and in 1.1 "" for a missing one."""
-    kept = {id_: "" if null_scores.get(id_, threshold) > threshold else text for id_, text in texts.items()}
-    return {**dict.fromkeys(missing_ids(questions, texts), ""), **kept} if protocol == "1.1" else kept
+    judged = {id_: "" if null_scores.get(id_, threshold) > threshold else text for id_, text in texts.items()}
+    return {**dict.fromkeys(missing_ids(questions, texts), ""), **judged} if protocol == "1.1" else judged
 
 
 def publish(scores: Scores, out: str | Path | None, extra: Mapping[str, Any] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Pairs of questions that may be paraphrases: a file of tab-separated columns."""
+"""Reader of question pairs for paraphrase detection: tab-separated files."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from qa_arch.errors import DataError
 
 @dataclass(frozen=True, slots=True)
 class Pair:
+    """Two questions and whether they are paraphrases."""
+
     first: str
     second: str
     paraphrase: bool | None
-    """None where the file does not say."""
+    """None for an unlabelled file."""
 
 
 def read_pairs(path: str | Path) -> tuple[Pair, ...]:
-    """``first<TAB>second`` a line, or ``first<TAB>second<TAB>0|1`` in all of them.
+    """Read pairs: ``first<TAB>second`` per line, or ``first<TAB>second<TAB>0|1`` on all lines.
 
     Raises DataError naming file and line.
     """
@@ -29,12 +31,12 @@ def read_pairs(path: str | Path) -> tuple[Pair, ...]:
         fields = [field.strip() for field in line.split("\t")]
         place = f"{path}: line {number}"
         if len(fields) not in (2, 3) or not all(fields[:2]):
-            raise DataError(f"{place}: not two questions with a tab between them, and a label behind another")
+            raise DataError(f"{place}: expected two questions, and optionally a label, between tabs")
         if len(fields) == 3 and fields[2] not in ("0", "1"):
             raise DataError(f"{place}: the label is {fields[2]!r}; write 1 for a paraphrase, else 0")
         label = fields[2] == "1" if len(fields) == 3 else None
         if pairs and (label is None) != (pairs[0].paraphrase is None):
-            raise DataError(f"{place}: some lines have a label and some have none; give all of them one")
+            raise DataError(f"{place}: some lines have a label and some have none; label all or none")
         pairs.append(Pair(fields[0], fields[1], label))
     if not pairs:
         raise DataError(f"{path}: holds no pair of questions")

@@ -1,13 +1,13 @@
-"""Questions with their class: the taxonomy of Li & Roth 2002.
+"""Question classes of Li & Roth 2002, and sets of questions labelled with them.
 
-Classifying is selecting: every class is a candidate of every question.
+Classification is selection with the same candidates for all questions: the 50 classes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from qa_arch.data.selection import selection_set, words
+from qa_arch.data.selection_sets import selection_set, words
 from qa_arch.types.text import SelectionQuestion, SelectionSet
 
 MAIN = {
@@ -19,15 +19,15 @@ MAIN = {
     "LOC": "city country mount other state",
     "NUM": "code count date dist money ord other perc period speed temp volsize weight",
 }
-"""The 6 main classes and the sub classes of each."""
+"""Main class -> its sub classes: 6 and 50."""
 CLASSES = tuple(f"{main}:{sub}" for main, subs in MAIN.items() for sub in subs.split())
-"""The 50 classes, in the order in which models score them."""
+"""The 50 classes, in the order of the models' scores."""
 _PLACE = {label: place for place, label in enumerate(CLASSES)}
 _MAIN_OF = tuple(list(MAIN).index(main_class) for main_class in (c.partition(":")[0] for c in CLASSES))
 
 
 def class_set(name: str, labelled: Iterable[tuple[str | None, str]]) -> SelectionSet:
-    """A SelectionSet of (class, question), whose candidates are the classes; None is an unknown class."""
+    """SelectionSet of (class, question) pairs with the classes as candidates; None is an unknown class."""
     every = range(len(CLASSES))
     questions = [
         SelectionQuestion(

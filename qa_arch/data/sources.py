@@ -1,7 +1,7 @@
-"""The registry of data sources: how each is opened, identified and written down, by its scheme.
+"""Registry of data sources: opening, identity and portable spelling of a source, by its scheme.
 
-A source is ``SCHEME:REST``, where the module of that name in ``data.formats`` states how it is read, or
-SQuAD-shaped JSON: a file, a folder or a glob. Several files make one set. Nothing else knows schemes by name.
+A source is ``SCHEME:REST``, read by the module of that name in ``data.formats``, or SQuAD JSON: a file, a
+folder or a glob. Several files make a single set. No other module knows schemes by name.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from pathlib import Path
 
 from qa_arch.config.check import suggest
 from qa_arch.data import formats, squad
-from qa_arch.data.files import Paths, as_list
 from qa_arch.data.formats import Format, Holds, OnError
+from qa_arch.data.input_files import Paths, as_list
 from qa_arch.errors import DataError
 from qa_arch.types.text import QuestionSet, SelectionSet
 
 DATA_FOLDER = "QA_ARCH_DATA"
-"""Variable of the environment that names the folder of data sets."""
+"""Environment variable with the folder of data sets."""
 _REFUSALS: Mapping[tuple[Holds, Holds], str] = {
-    ("passages", "candidates"): "holds questions with answers to select from and no passages; use a model of"
+    ("passages", "candidates"): "holds questions with candidate answers and no passages; use a model of"
     " task selection (model=qa_lstm/c)",
     ("passages", "classes"): "holds questions with classes and no passages; use model=question_types",
     ("candidates", "classes"): "holds questions with classes and no answers; use model=question_types",
     ("classes", "passages"): "holds no classes of questions; use data=question_types or data=trec",
     ("classes", "candidates"): "holds no classes of questions; use data=question_types or data=trec",
 }
-"""(wanted, held) -> what to do. Passages serve where candidates are wanted: their sentences are."""
+"""(wanted, held) -> message. Passages suit where candidates are wanted: their sentences are candidates."""
 
 
 def open_source(source: Paths, *, name: str = "", on_error: OnError = "raise") -> QuestionSet | SelectionSet:
-    """The set that ``source`` names; ``name`` is what the set is called where the format leaves that open.
+    """Open the set that ``source`` names; ``name`` is used by formats that do not name their sets.
 
     Raises DataError where it cannot be read or joined, UnavailableError where the network is missing.
     """
@@ -46,7 +46,7 @@ def open_source(source: Paths, *, name: str = "", on_error: OnError = "raise") -
 
 
 def open_passages(source: Paths, *, name: str = "", on_error: OnError = "raise") -> QuestionSet:
-    """``open_source`` for what needs passages; DataError, before reading, for a source that holds none."""
+    """Open a source with passages; DataError, before reading, for a source without."""
     require(source, "passages")
     questions = open_source(source, name=name, on_error=on_error)
     assert isinstance(questions, QuestionSet)
@@ -54,21 +54,24 @@ def open_passages(source: Paths, *, name: str = "", on_error: OnError = "raise")
 
 
 def holds(source: Paths) -> Holds:
-    """What the set is made of, by its scheme alone."""
+    """What the set of a source is made of, by its scheme alone."""
     return _format(_resolve(source)[0]).holds
 
 
 def require(source: Paths, want: Holds, setting: str = "") -> None:
-    """Raise DataError, naming what to use instead, where ``source`` cannot serve as ``want``."""
+    """Raise DataError, naming what to use instead, where ``source`` does not suit ``want``.
+
+    ``setting`` is the config key of the source, for the message.
+    """
     refusal = _REFUSALS.get((want, holds(source)))
     if refusal:
         raise DataError(f"{setting + ': ' if setting else ''}{' '.join(as_list(source))}: {refusal}")
 
 
 def identity(source: Paths) -> str:
-    """Hashes of the files that a source reads, in order; the source itself where it reads none.
+    """Content hashes of the files of a source, in order; the source itself where it has no files.
 
-    Raises DataError for a file that is missing.
+    Raises DataError for a missing file.
     """
     scheme, parts = _resolve(source)
     files = [file for part in parts for file in _format(scheme).files(part)]
@@ -77,7 +80,7 @@ def identity(source: Paths) -> str:
 
 
 def available(source: Paths) -> bool:
-    """Whether the source can be opened without a network, and its files exist."""
+    """Whether the source needs no network and its files exist."""
     scheme, parts = _resolve(source)
     try:
         files = [file for part in parts for file in _format(scheme).files(part)]
@@ -87,7 +90,7 @@ def available(source: Paths) -> bool:
 
 
 def counts(source: str) -> dict[str, int]:
-    """``questions``, right ``answers`` and ``question_words`` of a set that has no passages."""
+    """Numbers of ``questions``, right ``answers`` and ``question_words`` of a set without passages."""
     scheme, parts = _resolve(source)
     count = _format(scheme).counts
     if count:
@@ -102,9 +105,9 @@ def counts(source: str) -> dict[str, int]:
 
 
 def portable(source: str) -> str:
-    """``source`` without this machine's paths: below ``$QA_ARCH_DATA`` or the working folder (``./``).
+    """``source`` with absolute paths rewritten relative to ``$QA_ARCH_DATA`` or the working folder (``./``).
 
-    The scheme stays, and so does what is no absolute path. Raises DataError for a path elsewhere.
+    The scheme and relative paths stay as they are. Raises DataError for a path outside of both.
     """
     scheme, rest = split_scheme(source)
     if scheme:
@@ -123,12 +126,12 @@ def portable(source: str) -> str:
 
 
 def local(source: str) -> str:
-    """A portable source as this machine has it; the data folder is ``data`` where no variable names it."""
+    """A portable source as a path of this machine; ``$QA_ARCH_DATA`` defaults to ``data``."""
     return source.replace(f"${DATA_FOLDER}/", f"{os.environ.get(DATA_FOLDER, 'data')}/")
 
 
 def usage(*kinds: Holds) -> str:
-    """How sources of these kinds (default: passages) are written, for help texts."""
+    """Spelling of the sources of these kinds (default: passages), for help texts."""
     known = [_format(scheme) for scheme in ("", *schemes())]
     *most, last = [item.usage for item in known if item.holds in (kinds or ("passages",))]
     return f"{', '.join(most)} or {last}" if most else last
@@ -136,18 +139,18 @@ def usage(*kinds: Holds) -> str:
 
 @cache
 def schemes() -> tuple[str, ...]:
-    """Every scheme, sorted: the modules of ``data.formats``."""
+    """All schemes, sorted: the modules of ``data.formats``."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules(formats.__path__)))
 
 
 def split_scheme(source: str) -> tuple[str, str]:
-    """(scheme, rest of the source); no scheme for a path, whatever colons are in it."""
+    """(scheme, rest) of a source; the scheme of a path is empty, even if the path contains colons."""
     scheme, colon, rest = source.partition(":")
     return (scheme, rest) if colon and scheme in schemes() else ("", source)
 
 
 def _resolve(source: Paths) -> tuple[str, list[str]]:
-    """The scheme of a source and its parts without it, checked to make one set."""
+    """Scheme of a source and its parts without the scheme; DataError for parts that cannot be joined."""
     items = as_list(source)
     if not items:
         raise DataError(f"no data was named; give {usage('passages', 'candidates', 'classes')}")
@@ -163,11 +166,11 @@ def _resolve(source: Paths) -> tuple[str, list[str]]:
 
 
 def _refuse_misspelt(path: str) -> None:
-    """Raise DataError for what looks like a scheme that there is not, and names no file."""
+    """Raise DataError for a path that starts like an unknown scheme and names no file."""
     match = re.match(r"([A-Za-z]\w+):", path)
     if match and not Path(path).expanduser().exists() and not glob(path):  # noqa: PTH207 (it may be absolute)
         hint = suggest(match[1], schemes())
-        raise DataError(f"{path}: no such file, and no kind of source is called '{match[1]}:'{hint}")
+        raise DataError(f"{path}: no such file, and there is no scheme '{match[1]}:'{hint}")
 
 
 @cache

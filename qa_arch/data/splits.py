@@ -1,7 +1,7 @@
-"""Splits by article, or by question where there are no articles: what belongs together stays together.
+"""Splits of sets by article, or by question for sets without articles; checks for shared articles.
 
-Choices of articles follow a hash of seed and title, so they do not depend on the order of the articles
-in the file, and adding an article does not reorder the others.
+Articles are drawn in the order of a hash of seed and title. So the draw does not depend on their order in
+the file, and adding an article does not reorder the others.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import combinations, permutations
 from math import isclose
 
-from qa_arch.data.selection import selection_set
-from qa_arch.data.squad import question_set
+from qa_arch.data.question_sets import question_set
+from qa_arch.data.selection_sets import selection_set
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.types.text import QuestionSet, SelectionSet
 
 
 def by_article(questions: QuestionSet, fractions: Mapping[str, float], seed: int) -> dict[str, QuestionSet]:
-    """Whole articles dealt to the parts named in ``fractions`` (positive, summing to 1).
+    """Split whole articles into named parts whose shares of the questions are near ``fractions``.
 
-    Sizes count questions: from a seeded deal, articles are moved and exchanged until no single
-    move or exchange brings the sizes nearer to the fractions (least squares). Every part gets an
-    article. Raises ConfigError for bad fractions, DataError for fewer articles than parts.
+    Fractions are positive and sum to 1. A seeded assignment is improved by local search: articles are moved
+    and swapped until no single step reduces the squared error of the sizes, counted in questions. Every part
+    gets an article. Raises ConfigError for bad fractions, DataError for fewer articles than parts.
     """
     if any(value <= 0 for value in fractions.values()) or not isclose(
         sum(fractions.values()), 1, abs_tol=1e-6
@@ -36,13 +36,13 @@ def by_article(questions: QuestionSet, fractions: Mapping[str, float], seed: int
             f"{questions.name}: {len(sizes)} articles cannot be split into {len(fractions)} parts; "
             "use more articles or fewer parts"
         )
-    parts = _deal(sizes, fractions, seed)
-    _settle(parts, sizes, fractions)
+    parts = _assign(sizes, fractions, seed)
+    _balance(parts, sizes, fractions)
     return {name: _pick(questions, titles, f"{questions.name}.{name}") for name, titles in parts.items()}
 
 
 def hold_out(questions: QuestionSet, articles: int, seed: int) -> tuple[QuestionSet, QuestionSet]:
-    """(the rest, the held-out part): ``articles`` whole articles, drawn by ``seed``, are held out."""
+    """(rest, held out) after drawing ``articles`` whole articles by ``seed``."""
     titles = _shuffled(questions.titles, seed)
     if not 0 < articles < len(titles):
         raise ConfigError(
@@ -55,9 +55,9 @@ def hold_out(questions: QuestionSet, articles: int, seed: int) -> tuple[Question
 
 
 def hold_out_questions(task: SelectionSet, share: float, seed: int) -> dict[str, SelectionSet]:
-    """Train and calibration, a seeded ``share`` of the questions; equal questions stay together.
+    """Hold out a seeded ``share`` of the questions as calibration; equal questions stay in the same part.
 
-    Raises ConfigError where one of the two would be empty.
+    Raises ConfigError where train or calibration would be empty.
     """
     texts = sorted({question.question for question in task.questions})
     count = round(share * len(texts))
@@ -78,9 +78,9 @@ def hold_out_questions(task: SelectionSet, share: float, seed: int) -> dict[str,
 
 
 def subset(questions: QuestionSet, n: int, seed: int) -> QuestionSet:
-    """At most ``n`` questions, in file order: whole articles as ``seed`` draws them, the last one cut."""
+    """At most ``n`` questions in file order: whole articles drawn by ``seed``, the last of them truncated."""
     if n < 1:
-        raise ConfigError(f"a subset of {n} questions was asked for; ask for at least 1")
+        raise ConfigError(f"a subset of {n} questions is empty; take at least 1")
     if n >= len(questions):
         return questions
     rank = {title: place for place, title in enumerate(_shuffled(questions.titles, seed))}
@@ -92,20 +92,20 @@ def subset(questions: QuestionSet, n: int, seed: int) -> QuestionSet:
 
 
 def shared_articles(**sets: QuestionSet | Collection[str]) -> dict[tuple[str, str], tuple[str, ...]]:
-    """The titles, sorted, that each two of the named sets (or collections of titles) have in common."""
+    """Pair of names -> sorted titles that both sets (or collections of titles) contain; no empty ones."""
     titles = {name: frozenset(s.titles if isinstance(s, QuestionSet) else s) for name, s in sets.items()}
     pairs = {(a, b): tuple(sorted(titles[a] & titles[b])) for a, b in combinations(titles, 2)}
     return {pair: shared for pair, shared in pairs.items() if shared}
 
 
 def require_disjoint(**sets: QuestionSet | Collection[str]) -> None:
-    """Raise DataError, naming sets and titles, where two of the sets share an article."""
+    """Raise DataError, naming sets and titles, where any two sets share an article."""
     faults = [
         f"{a} and {b} share {len(titles)} article{'s'[: len(titles) > 1]} ({_listed(titles)})"
         for (a, b), titles in shared_articles(**sets).items()
     ]
     if faults:
-        raise DataError(f"{'; '.join(faults)}; remove them from one side or split by article")
+        raise DataError(f"{'; '.join(faults)}; remove them from one of the sets or split by article")
 
 
 def _listed(titles: tuple[str, ...], most: int = 5) -> str:
@@ -122,8 +122,8 @@ def _pick(questions: QuestionSet, titles: Iterable[str], name: str) -> QuestionS
     return question_set(name, examples, questions.protocol)
 
 
-def _deal(sizes: Mapping[str, int], fractions: Mapping[str, float], seed: int) -> dict[str, list[str]]:
-    """One article to every part, then each to the part that lacks most questions."""
+def _assign(sizes: Mapping[str, int], fractions: Mapping[str, float], seed: int) -> dict[str, list[str]]:
+    """A first assignment: an article to every part, the others to the part that lacks most questions."""
     titles = _shuffled(sizes, seed)
     parts = {name: [title] for name, title in zip(fractions, titles, strict=False)}
     lacking = {name: share * sum(sizes.values()) - sizes[parts[name][0]] for name, share in fractions.items()}
@@ -134,10 +134,10 @@ def _deal(sizes: Mapping[str, int], fractions: Mapping[str, float], seed: int) -
     return parts
 
 
-def _settle(parts: dict[str, list[str]], sizes: Mapping[str, int], fractions: Mapping[str, float]) -> None:
-    """Move or exchange articles between two parts, the best step first, while it helps.
+def _balance(parts: dict[str, list[str]], sizes: Mapping[str, int], fractions: Mapping[str, float]) -> None:
+    """Improve ``parts`` in place: move or swap articles between two parts, the best step first.
 
-    With surpluses u > v of two parts, handing s questions over lowers u² + v² by 2s(u - v - s).
+    With surpluses u > v of two parts, moving s questions reduces u² + v² by 2s(u - v - s).
     """
     total = sum(sizes.values())
     while True:
@@ -146,9 +146,9 @@ def _settle(parts: dict[str, list[str]], sizes: Mapping[str, int], fractions: Ma
         for source, target in permutations(parts, 2):
             gap = surplus[source] - surplus[target]
             for given, taken in _steps(parts[source], parts[target]) if gap > 0 else ():
-                handed = sizes[given] - (sizes[taken] if taken is not None else 0)
-                if handed * (gap - handed) > best:
-                    best, step = handed * (gap - handed), (source, target, given, taken)
+                moved = sizes[given] - (sizes[taken] if taken is not None else 0)
+                if moved * (gap - moved) > best:
+                    best, step = moved * (gap - moved), (source, target, given, taken)
         if step is None:
             return
         source, target, given, taken = step

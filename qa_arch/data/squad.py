@@ -1,129 +1,134 @@
-"""Question sets in and out: SQuAD 1.1 and 2.0 JSON, and flat records with the hub's columns.
+"""Reader and writer of SQuAD 1.1 and 2.0 JSON (Rajpurkar et al. 2016, 2018).
 
-Offsets are verified, contexts are shared between the questions of a passage, and text survives
-byte for byte. Formats: Rajpurkar et al. 2016 (1.1) and 2018 (2.0).
+Flat records with the columns of the Hugging Face hub are read too. Text is preserved byte for byte; the
+questions are checked in ``examples``.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterable
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from qa_arch.data.examples import to_example
-from qa_arch.data.files import Paths, as_list, expand, load
+from qa_arch.data.examples import RawQuestion, RecordError, article_label, clip, json_type, wrong_type
 from qa_arch.data.formats import Format, OnError
-from qa_arch.data.shapes import Raw, RecordError, raw_questions, says_version_two
-from qa_arch.errors import ConfigError, DataError
+from qa_arch.data.input_files import Lines, Paths, as_list, expand, load
+from qa_arch.data.question_sets import QuestionSetBuilder
+from qa_arch.errors import DataError
 from qa_arch.system.garbage import gc_disabled
-from qa_arch.types.text import Example, Gold, Problem, Protocol, QuestionSet
+from qa_arch.types.text import Example, Gold, QuestionSet
+
+_FLAT = ("context", "question")
+_EXPECTED = 'expected {"data": [{"title", "paragraphs"}]} or records of id, title, context, question, answers'
 
 
 @gc_disabled()
 def read(paths: Paths, *, name: str = "", on_error: OnError = "raise") -> QuestionSet:
-    """The questions of one or more JSON or JSON Lines files as one set.
+    """Read JSON or JSON Lines files into a single question set.
 
-    ``paths``: files, folders (every ``*.json``, sorted) or globs, one or a list. ``name`` defaults
-    to the names given. Raises DataError for the first fault; with ``on_error="skip"`` faulty
-    questions are left out and listed in ``skipped``, and only faults of a whole file raise.
+    ``paths``: a file, a folder (every ``*.json``, sorted), a glob, or a list of these. ``name`` defaults to
+    the names of the paths. Raises DataError for the first fault; with ``on_error="skip"`` faulty questions
+    are left out and listed in ``skipped``, and only faults of a whole file raise.
     """
-    reading = Reading(on_error)
+    builder = QuestionSetBuilder(on_error)
     for path in expand(paths):
         value = load(path)
-        reading.add(str(path), raw_questions(value, str(path)), two=says_version_two(value))
+        builder.add(str(path), _raw_questions(value, str(path)), version_two=_is_version_two(value))
     stems = (Path(path).name.removesuffix(".json").removesuffix(".jsonl") for path in as_list(paths))
-    return reading.finish(name or "+".join(stems))
+    return builder.build(name or "+".join(stems))
 
 
-class Reading:
-    """A set in the making: its questions, their ids and passages, and what was left out.
+def _raw_questions(value: Any, file: str) -> Iterator[RawQuestion | RecordError]:
+    """The questions of a decoded file, nested or flat, and a ``RecordError`` for every part without any.
 
-    For every format whose questions can be had as ``Raw`` records.
+    Raises DataError where the file as a whole is neither SQuAD JSON nor flat records.
     """
-
-    def __init__(self, on_error: OnError) -> None:
-        if on_error not in ("raise", "skip"):
-            raise ConfigError(f"on_error is {on_error!r}; it must be raise or skip")
-        self.on_error = on_error
-        self.examples: list[Example] = []
-        self.problems: list[Problem] = []
-        self.places: dict[str, str] = {}
-        self.contexts: dict[str, str] = {}
-        self.protocol: Protocol = "1.1"
-
-    def add(self, file: str, items: Iterable[Raw | RecordError], two: bool = False) -> None:
-        """Take the questions of one file; ``two``: the file says of itself that it is SQuAD 2.0."""
-        before = len(self.examples) + len(self.problems)
-        if two:
-            self.protocol = "2.0"
-        for item in items:
-            if isinstance(item, RecordError):
-                self._reject(Problem(file, item.where, item.message))
-                continue
-            try:
-                self._accept(file, item)
-            except RecordError as flaw:
-                self._reject(Problem(file, f"{item.label}, {flaw.where}", flaw.message))
-        if before == len(self.examples) + len(self.problems):
-            raise DataError(f"{file}: holds no questions; fetch or write the file again")
-
-    def _accept(self, file: str, raw: Raw) -> None:
-        example = to_example(raw, self.contexts)
-        if example.id in self.places:
-            raise RecordError(
-                "id",
-                f"is a duplicate: {self.places[example.id]} has it and so has {raw.position}; "
-                "give each question its own id",
-            )
-        self.places[example.id] = f"{raw.position} of {file}"
-        if "is_impossible" in raw.fields or not example.answerable:
-            self.protocol = "2.0"
-        self.examples.append(example)
-
-    def _reject(self, problem: Problem) -> None:
-        if self.on_error == "raise":
-            raise DataError(f"{problem} (on_error=skip leaves such records out)")
-        self.problems.append(problem)
-
-    def finish(self, name: str) -> QuestionSet:
-        if not self.examples:
-            raise DataError(
-                f"{name}: no question is left: all {len(self.problems)} records are faulty, "
-                f"the first is {self.problems[0]}"
-            )
-        return question_set(name, self.examples, self.protocol, self.problems)
+    if isinstance(value, Lines):
+        return _flat([(f"line {number}", record) for number, record in value.records], file)
+    if isinstance(value, list):
+        return _flat([(f"record [{index}]", record) for index, record in enumerate(value)], file)
+    if isinstance(value, dict) and "data" not in value and _is_flat(value):
+        return _flat([("record [0]", value)], file)
+    if not isinstance(value, dict):
+        raise DataError(f"{file}: holds {json_type(value)}, not a SQuAD set ({_EXPECTED})")
+    if "data" not in value:
+        keys = ", ".join(clip(key, 20) for key in list(value)[:5]) or "nothing"
+        raise DataError(f"{file}: has no 'data', its keys are {keys}; this is no SQuAD set ({_EXPECTED})")
+    if not isinstance(value["data"], list):
+        raise DataError(f"{file}: 'data' is {json_type(value['data'])}, not a list of articles ({_EXPECTED})")
+    return _articles(value["data"])
 
 
-def question_set(
-    name: str, examples: Iterable[Example], protocol: Protocol, skipped: Iterable[Problem] = ()
-) -> QuestionSet:
-    """A QuestionSet over ``examples`` with its fingerprint computed."""
-    examples = tuple(examples)
-    return QuestionSet(name, examples, protocol, fingerprint(examples), tuple(skipped))
+def _is_version_two(value: Any) -> bool:
+    """Whether the file states version 2 (``"v2.0"``, ``"2.0"``)."""
+    version = value.get("version") if isinstance(value, dict) else None
+    return isinstance(version, str) and version.lower().removeprefix("v").startswith("2")
 
 
-def fingerprint(examples: Iterable[Example]) -> str:
-    """SHA-256 (hex) over every field of every question in order; the same on every machine."""
-    digest = hashlib.sha256()
-    previous = None
-    for example in examples:
-        # A passage counts once however many questions follow each other on it: null means "as before".
-        context = None if example.context == previous else example.context
-        previous = example.context
-        answers = [[gold.text, gold.start] for gold in example.answers]
-        plausible = [[gold.text, gold.start] for gold in example.plausible]
-        record = [example.id, example.title, example.question, context, answers, plausible, example.kind]
-        digest.update(json.dumps(record).encode("ascii"))
-    return digest.hexdigest()
+def _is_flat(record: object) -> bool:
+    return isinstance(record, dict) and "paragraphs" not in record and any(key in record for key in _FLAT)
+
+
+def _flat(records: list[tuple[str, Any]], file: str) -> Iterator[RawQuestion | RecordError]:
+    if records and not any(_is_flat(record) for _, record in records):
+        first = records[0][1]
+        if isinstance(first, dict) and "paragraphs" in first:
+            raise DataError(f'{file}: is a bare list of articles; wrap it as {{"data": [...]}}')
+        raise DataError(f"{file}: is a list of other things ({json_type(first)} first); {_EXPECTED}")
+    return (
+        RawQuestion(position, record, nested=False)
+        if isinstance(record, dict)
+        else wrong_type(position, record, "object")
+        for position, record in records
+    )
+
+
+def _articles(articles: list[Any]) -> Iterator[RawQuestion | RecordError]:
+    for index, article in enumerate(articles):
+        position = f"data[{index}]"
+        if not isinstance(article, dict):
+            yield wrong_type(position, article, "object")
+        elif _is_flat(article):
+            yield RawQuestion(position, article, nested=False)
+        else:
+            yield from _paragraphs(article, position)
+
+
+def _paragraphs(article: dict[str, Any], position: str) -> Iterator[RawQuestion | RecordError]:
+    title = {"title": article["title"]} if "title" in article else {}
+    position += ".paragraphs"
+    paragraphs = article.get("paragraphs")
+    if not isinstance(paragraphs, list):
+        yield wrong_type(
+            article_label(article) + position, paragraphs, "list", missing="paragraphs" not in article
+        )
+        return
+    for index, paragraph in enumerate(paragraphs):
+        place = f"{position}[{index}]"
+        if not isinstance(paragraph, dict):
+            yield wrong_type(article_label(article) + place, paragraph, "object")
+        elif not isinstance(paragraph.get("qas"), list):
+            missing = "qas" not in paragraph
+            yield wrong_type(f"{article_label(article)}{place}.qas", paragraph.get("qas"), "list", missing)
+        else:
+            context = {"context": paragraph["context"]} if "context" in paragraph else {}
+            yield from _questions(paragraph["qas"], {**title, **context}, f"{place}.qas")
+
+
+def _questions(qas: list[Any], shared: dict[str, Any], position: str) -> Iterator[RawQuestion | RecordError]:
+    for index, qa in enumerate(qas):
+        place = f"{position}[{index}]"
+        if isinstance(qa, dict):
+            yield RawQuestion(place, {**qa, **shared}, nested=True)
+        else:
+            yield wrong_type(article_label(shared) + place, qa, "object")
 
 
 def write(questions: QuestionSet) -> dict[str, Any]:
-    """``questions`` as official SQuAD JSON of its protocol; ``read`` gives them back unchanged.
+    """Official SQuAD JSON of ``questions`` in the version of their protocol; ``read`` restores the same set.
 
-    Neighbouring questions of one title and context are put under one article and paragraph.
+    Consecutive questions with the same title and context share an article and a paragraph.
     """
     two = questions.protocol == "2.0"
     data = []
@@ -153,4 +158,4 @@ def _plain(golds: tuple[Gold, ...]) -> list[dict[str, Any]]:
 
 
 FORMAT = Format("SQuAD JSON (files, folders, globs)", "a file", open=read, joins=True)
-"""Of sources without a scheme."""
+"""The format of sources without a scheme."""

@@ -1,4 +1,4 @@
-"""What a question set holds: the counts of thesis Table 3.1, and lengths in words."""
+"""Statistics of a question set: the counts of thesis Table 3.1, and lengths in words."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from qa_arch.types.text import Protocol, QuestionSet
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Lengths in words (runs of characters between white space); all 0 where there is nothing."""
+    """Lengths of texts in words (separated by white space); all 0 for no texts."""
 
     mean: float
     median: float
     p95: int
-    """The smallest length that at least 95% of the texts do not exceed."""
+    """95th percentile: the smallest length that at least 95% of the texts do not exceed."""
     max: int
 
     @classmethod
@@ -33,7 +33,7 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """The counts of one set; an article is a title, a paragraph a distinct passage of an article."""
+    """Counts of a set; an article is a distinct title, a paragraph a distinct passage of an article."""
 
     examples: int
     negatives: int
@@ -44,15 +44,15 @@ class Statistics:
     answers_per_question: float
     """Mean over the answerable questions; 0 where there are none."""
     context_words: Lengths
-    """Over paragraphs, each counted once."""
+    """Over paragraphs, not over questions."""
     question_words: Lengths
     answer_words: Lengths
     """Over all gold answers."""
     kinds: tuple[tuple[str, int], ...]
-    """How many questions are of each kind, for the questions that name theirs; sorted by kind."""
+    """(kind, number of questions), sorted by kind, over the questions that state a kind."""
     protocol: Protocol
     skipped: int
-    """Faulty records that were left out on reading."""
+    """Faulty records left out while reading."""
     fingerprint: str
 
     def as_dict(self) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class Statistics:
 
 
 def statistics(questions: QuestionSet) -> Statistics:
-    """Count ``questions``; on the official SQuAD files this gives the published figures."""
+    """Statistics of ``questions``; the published figures on the official SQuAD files."""
     examples = questions.examples
     negatives = [example for example in examples if not example.answerable]
     answers = [gold.text for example in examples for gold in example.answers]

@@ -1,6 +1,6 @@
 """The SQuAD evaluation of ``qa_arch.metrics`` as a metric of the ``evaluate`` library.
 
-``evaluate.load`` reads the import lines of this file one by one: each stands on its own line.
+``evaluate.load`` parses the import lines of this file, so every line imports a single name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from qa_arch.types.text import QuestionSet
 
 _DESCRIPTION = """\
 Exact match and F1 of extracted answers, equal to the official SQuAD 1.1 and 2.0 evaluations to the
-last bit; with token precision and recall, and answering judged against abstaining.
+last bit; with token precision and recall, and scores of the decision to answer.
 """
 
 _CITATION = """\
@@ -40,18 +40,18 @@ predictions: one {"id": str, "prediction_text": str, "no_answer_probability": fl
     the empty text is "no answer". "2.0-texts" and "1.1" take them without the probability.
 references: one {"id": str, "answers": {"text": [str], "answer_start": [int]}} per question; empty
     lists where the question has no answer.
-no_answer_threshold: None (default) takes every text as it stands; the probabilities then serve
+no_answer_threshold: None (default) takes every text as it is; the probabilities then serve
     best_exact, best_f1 and pr_*_ap alone. With a number, a probability above it makes the answer
     "no answer" whatever the text says. (The `squad_v2` metric of the hub defaults to 1.0, which no
     probability exceeds: the same as None here.)
-Ids must be unique and the same on both sides; both may come in any order.
+Ids must be unique and the same in both; the order does not matter.
 """
 
 _CONFIGURATIONS: dict[str, Protocol] = {"default": "2.0", "2.0": "2.0", "2.0-texts": "2.0", "1.1": "1.1"}
 
 
 class Squad(evaluate.Metric):
-    """``compute(predictions=..., references=..., no_answer_threshold=None)``; see ``_INPUTS``."""
+    """Metric ``compute(predictions=..., references=..., no_answer_threshold=None)``; see ``_INPUTS``."""
 
     def _info(self):
         if self.config_name not in _CONFIGURATIONS:
@@ -93,10 +93,12 @@ def _example(reference):
     return Example(id=reference["id"], question="", context="", answers=golds)
 
 
-def _check_ids(asked, predicted):
-    for name, ids in (("references", asked), ("predictions", predicted)):
+def _check_ids(expected, predicted):
+    for name, ids in (("references", expected), ("predictions", predicted)):
         if len(set(ids)) < len(ids):
             twice = next(id_ for id_ in ids if ids.count(id_) > 1)
             raise DataError(f"{name}: the id {twice} occurs twice; each question is scored once")
-    if unpaired := sorted(set(asked) ^ set(predicted)):
-        raise DataError(f"{len(unpaired)} ids are not on both sides, the first being {unpaired[0]}")
+    if unpaired := sorted(set(expected) ^ set(predicted)):
+        raise DataError(
+            f"{len(unpaired)} ids are not in both predictions and references, such as {unpaired[0]}"
+        )

@@ -1,6 +1,6 @@
-"""The word vectors of a run: those of its data's words and of the file's most frequent words.
+"""Word vectors of a run: of the words in its data and of the most frequent words of the file.
 
-A saved run keeps them, and must know words that it never saw in training.
+They are saved with the run, which may be applied to words that its data does not contain.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from qa_arch.types.text import SelectionSet
 
 log = logging.getLogger(__name__)
 GLOVE_DIM = 300
-"""Width assumed where word vectors are wanted and no file is named: GloVe 840B 300d, the thesis's."""
+"""Default width of word vectors where no file is named: that of GloVe 840B 300d, used in the thesis."""
 
 
 def passage_vectors(config: Config, tables: Mapping[str, FeatureTable]) -> WordVectors | None:
-    """Vectors of the words in ``tables``; None where the config wants none."""
+    """Vectors of the words in ``tables``; None with ``glove.use=false``."""
     if not config.glove.use:
         return None
     require_vectors(config)
     words = {word for table in tables.values() for word in table.vocabulary}
-    vectors = _only(_read(config.glove), config.glove, words)
+    vectors = _restricted(_read(config.glove), config.glove, words)
     for split, table in tables.items():
         rate = oov_rate(table, vectors.rows(table.vocabulary))
         shares = f"{rate.question:.1%} of the question words, {rate.context:.1%} of the passage words"
@@ -37,11 +37,11 @@ def passage_vectors(config: Config, tables: Mapping[str, FeatureTable]) -> WordV
 
 
 def candidate_vectors(config: Config, sets: Mapping[str, SelectionSet]) -> WordVectors:
-    """Vectors of the words in ``sets``, random without a file; behind them those that unknown words share."""
+    """Vectors of the words in ``sets``, random without a file, followed by those shared by unknown words."""
     if config.glove.use:
         require_vectors(config)
         words = {word for questions in sets.values() for word in _words(questions)}
-        vectors = _only(_read(config.glove), config.glove, words)
+        vectors = _restricted(_read(config.glove), config.glove, words)
         known = {word.lower() for word in vectors.words}
         unknown = sum(word.lower() not in known for word in words) / len(words)
         log.info("%.1f%% of the distinct words have no vector", 100 * unknown)
@@ -49,16 +49,16 @@ def candidate_vectors(config: Config, sets: Mapping[str, SelectionSet]) -> WordV
         vectors = random_vectors(_words(sets["train"]), config.glove.dim or RANDOM_DIM, config.seed)
     else:
         raise ConfigError(
-            "model.train_vectors: without a file of word vectors (glove=none) they are random, so they"
-            " must be trained; set it to true or name a file (glove=file glove.path=...)"
+            "model.train_vectors: without a file of word vectors (glove=none) they are random and must be"
+            " trained; set it to true or name a file (glove=file glove.path=...)"
         )
     return with_buckets(vectors, config.selection.unknown_buckets, config.seed)
 
 
 def assumed_shape(settings: Glove) -> tuple[int, int] | None:
-    """(words, width) of the vectors that a config wants; None for no vectors, 0 words where it names no file.
+    """(words, width) of a config's vectors; None with ``glove.use=false``, 0 words without a file.
 
-    Raises DataError where the file that is named cannot be read.
+    Raises DataError where the file cannot be read.
     """
     if not settings.use:
         return None
@@ -69,7 +69,7 @@ def assumed_shape(settings: Glove) -> tuple[int, int] | None:
 
 
 def assumed_vectors(settings: Glove, words: int) -> WordVectors:
-    """Zeros in the place of ``words`` vectors, where the config names no file."""
+    """``words`` vectors of zeros, for a config without a file."""
     return WordVectors((), np.zeros((1 + words, settings.dim or GLOVE_DIM), np.float32))
 
 
@@ -77,8 +77,8 @@ def _read(settings: Glove) -> WordVectors:
     return read_vectors(str(settings.path), dim=settings.dim, backend=settings.backend)
 
 
-def _only(everything: WordVectors, settings: Glove, words: Iterable[str]) -> WordVectors:
-    return everything.only({*everything.words[: settings.keep], *words})
+def _restricted(vectors: WordVectors, settings: Glove, words: Iterable[str]) -> WordVectors:
+    return vectors.only({*vectors.words[: settings.keep], *words})
 
 
 def _words(questions: SelectionSet) -> Iterable[str]:

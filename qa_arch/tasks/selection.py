@@ -14,7 +14,7 @@ from torch import Tensor
 
 from qa_arch.config.schema import Config, Data
 from qa_arch.config.target import TRUSTED
-from qa_arch.data.prepared import load_splits, open_for
+from qa_arch.data.run_splits import load_splits, open_for
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.features.sampler import EpochBatchSampler
 from qa_arch.features.selection_features import CandidateCollator, PairCollator, SelectionTable, word_rows

@@ -11,7 +11,7 @@ from torch import nn
 
 from qa_arch.config.schema import Config
 from qa_arch.data.question_types import CLASSES, class_set
-from qa_arch.data.selection import selection_set, words
+from qa_arch.data.selection_sets import selection_set, words
 from qa_arch.errors import RunError
 from qa_arch.features.glove import WordVectors
 from qa_arch.features.selection_features import CandidateCollator, SelectionTable, selection_table, word_rows

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 from qa_arch.config.schema import Config, Data
 from qa_arch.config.target import TRUSTED
-from qa_arch.data.prepared import load_splits
+from qa_arch.data.run_splits import load_splits
 from qa_arch.data.sources import open_passages
 from qa_arch.decode import formats
 from qa_arch.decode.answers import Ranking, answers

@@ -10,7 +10,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from qa_arch.config.schema import Config
-from qa_arch.data.squad import question_set
+from qa_arch.data.question_sets import question_set
 from qa_arch.decode.answers import Ranking, answers
 from qa_arch.decode.collector import SpanCollector
 from qa_arch.features.cache import windows_of

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from baselines.heuristics import HEURISTICS, AlwaysNoAnswer, RandomSpan, WordOverlap
-from qa_arch.data.squad import question_set
+from qa_arch.data.question_sets import question_set
 from qa_arch.data.synthetic import demo_sets
 from qa_arch.metrics.squad import score
 from qa_arch.types.text import Example, Gold, QuestionSet

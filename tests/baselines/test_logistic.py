@@ -17,7 +17,7 @@ from baselines.span_features import (
     inverse_document_frequencies,
     wh_word,
 )
-from qa_arch.data.squad import question_set
+from qa_arch.data.question_sets import question_set
 from qa_arch.data.synthetic import demo_sets
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.metrics.squad import score
@@ -33,11 +33,11 @@ def texts(context: str, max_words: int) -> list[str]:
 
 def test_candidates_stay_in_a_sentence_and_off_its_marks() -> None:
     assert texts("Ab cd. Ef, gh!", 3) == ["Ab", "cd", "Ef", "gh", "Ab cd", "Ef, gh"]
-    found = texts(TEXT, 4)
-    assert {"The mill stands", "Ilva Morn", "(a painter)", "1,204 lamps", "Morn (a painter"} <= set(found)
-    assert not any("stands. Ilva" in text or text[-1] in ".!," for text in found)
+    spans = texts(TEXT, 4)
+    assert {"The mill stands", "Ilva Morn", "(a painter)", "1,204 lamps", "Morn (a painter"} <= set(spans)
+    assert not any("stands. Ilva" in text or text[-1] in ".!," for text in spans)
     assert max(len(passage(TEXT, 4).tokens[a : b + 1]) for a, b in ends(TEXT, 4)) == 4
-    assert len(found) == len(set(found)), "no span comes twice"
+    assert len(spans) == len(set(spans)), "no span comes twice"
     assert texts(" ", 3) == texts("...", 3) == []
 
 
@@ -125,23 +125,23 @@ def features_of(spans) -> list[str]:
 
 def test_values_by_hand() -> None:
     made = features("Oar. The red mill by the ferry sells lamps.")
-    found = made.values("Does the red mill sell lamps?")
+    values = made.values("Does the red mill sell lamps?")
     spans = made.spans
     place = spans.place(13, 20)  # "mill by"
     assert place is not None
     a, b = int(spans.first[place]), int(spans.last[place])
-    lengths = {name: int(found[name][a]) for name in ("left length", "sentence length")}
+    lengths = {name: int(values[name][a]) for name in ("left length", "sentence length")}
     assert lengths == {"left length": 2, "sentence length": 9}  # the full stop counts
-    assert (found["right length"][b], found["length"][place]) == (5, 2)
-    assert found["span words"][place] == 4 + 8
+    assert (values["right length"][b], values["length"][place]) == (5, 2)
+    assert values["span words"][place] == 4 + 8
     # shared: the red mill ... the ... lamps
-    shared = found["words left"][a], found["words right"][b], found["words inside"][place]
+    shared = values["words left"][a], values["words right"][b], values["words inside"][place]
     assert shared == (3, 65, 4)
-    assert found["words in sentence"][a] == 1 + 2 + 4 + 1 + 64
+    assert values["words in sentence"][a] == 1 + 2 + 4 + 1 + 64
     # shared bigrams: "the red", "red mill", each at its first word
-    assert found["bigrams left"][a] == (1 + 2) + (2 + 4)
-    assert found["bigrams in sentence"][a] == 9
-    assert (found["bigrams right"][b], found["bigrams inside"][place]) == (0, 0)
+    assert values["bigrams left"][a] == (1 + 2) + (2 + 4)
+    assert values["bigrams in sentence"][a] == 9
+    assert (values["bigrams right"][b], values["bigrams inside"][place]) == (0, 0)
 
 
 def plain_score(made: PassageFeatures, rows, weight, place: int) -> float:
@@ -167,10 +167,10 @@ def test_scores_are_the_sums_of_their_weights() -> None:
     made = features(CONTEXT, rows=97)
     rows = made.rows("Who sells red lamps?")
     weight = np.random.default_rng(0).normal(size=(97, 2))
-    found = span_scores(made.spans, rows, weight)
+    scores = span_scores(made.spans, rows, weight)
     for column in range(2):
         expected = [plain_score(made, rows, weight[:, column], place) for place in range(len(made.spans))]
-        np.testing.assert_allclose(found[:, column], expected)
+        np.testing.assert_allclose(scores[:, column], expected)
 
 
 def test_spread_is_the_transpose_of_the_scores() -> None:
@@ -209,11 +209,11 @@ def test_a_step_follows_the_gradient_of_the_penalised_likelihood() -> None:
     spans = passage(TEXT, 3)
     made = PassageFeatures(spans, model.weighing, 2**9)
     golds = [(e.question, e.answers[0]) for e in questions.examples]
-    asked = [(made.rows(question), spans.place(gold.start, gold.end)) for question, gold in golds]
-    touched = np.unique(np.concatenate([ids.ravel() for rows, _ in asked for ids in rows]))
+    examples = [(made.rows(question), spans.place(gold.start, gold.end)) for question, gold in golds]
+    touched = np.unique(np.concatenate([ids.ravel() for rows, _ in examples for ids in rows]))
 
     def objective(weight: np.ndarray, column: int, l2: float) -> float:
-        scored = [(span_scores(spans, rows, weight)[:, column], gold) for rows, gold in asked]
+        scored = [(span_scores(spans, rows, weight)[:, column], gold) for rows, gold in examples]
         loss = sum(math.log(np.exp(scores).sum()) - scores[gold] for scores, gold in scored)
         return loss + l2 * (weight[touched, column] ** 2).sum()
 
@@ -240,8 +240,8 @@ def test_adagrad_divides_by_the_root_of_all_squares_so_far() -> None:
 
 
 def test_softmax_of_large_scores() -> None:
-    found = softmax(np.array([[1000.0, 0.0], [1000.0 + math.log(3), 0.0]]))
-    np.testing.assert_allclose(found, [[0.25, 0.5], [0.75, 0.5]])
+    shares = softmax(np.array([[1000.0, 0.0], [1000.0 + math.log(3), 0.0]]))
+    np.testing.assert_allclose(shares, [[0.25, 0.5], [0.75, 0.5]])
 
 
 @pytest.fixture(scope="module")

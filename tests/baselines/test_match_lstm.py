@@ -89,8 +89,11 @@ def match(part, passage: list[Tensor], question: list[Tensor]) -> list[Tensor]:
 
 def matched(model, question: Tensor, context: Tensor) -> Tensor:
     """H^r with its row of zeros, from the vectors of the words."""
-    asked, passage = (preprocess(model.preprocess, list(text)) for text in (question, context))
-    ahead, back = match(model.match, passage, asked), match(model.match, passage[::-1], asked)[::-1]
+    question_states, passage = (preprocess(model.preprocess, list(text)) for text in (question, context))
+    ahead, back = (
+        match(model.match, passage, question_states),
+        match(model.match, passage[::-1], question_states)[::-1],
+    )
     rows = [torch.cat(pair) for pair in zip(ahead, back, strict=True)]
     return torch.stack([*rows, torch.zeros(2 * L, dtype=torch.float64)])
 
@@ -158,10 +161,10 @@ def test_special_tokens_and_padding_have_no_say():
     changed = replace(
         given, vector=given.vector.masked_fill(outside, 7), ids=given.ids.masked_fill(outside, 9)
     )
-    for found, expected in zip(
+    for actual, expected in zip(
         (model(changed).start, model(changed).null), (model(given).start, model(given).null), strict=True
     ):
-        assert torch.equal(found, expected)
+        assert torch.equal(actual, expected)
 
 
 def test_nothing_of_the_vectors_is_trained_or_saved():

@@ -15,8 +15,9 @@ from benchmarks.registry import MEASURES
 from benchmarks.report import Row, describe_machine, markdown, summary
 from benchmarks.targets import TARGETS, Measurement, NotMeasuredError, Target, speedup
 from benchmarks.timing import Pairs, Timed
+from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import open_passages
-from qa_arch.data.squad import question_set, write
+from qa_arch.data.squad import write
 from qa_arch.features import tokenizers
 from qa_arch.features.joint import prepare
 from qa_arch.metrics.squad import score

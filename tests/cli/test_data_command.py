@@ -30,7 +30,7 @@ def test_three_parts_by_default(qa_arch, whole, tmp_path):
     assert sorted(e.id for p in parts.values() for e in p.examples) == sorted(
         e.id for e in QUESTIONS.examples
     )
-    assert all(not one.titles & other.titles for one, other in combinations(parts.values(), 2))
+    assert all(not first.titles & second.titles for first, second in combinations(parts.values(), 2))
     assert [len(part.titles) for part in parts.values()] == [6, 2, 2]
     wanted = by_article(QUESTIONS, {"train": 0.64, "calibration": 0.16, "dev": 0.2}, 13)
     assert [p.fingerprint for p in parts.values()] == [p.fingerprint for p in wanted.values()]

@@ -26,8 +26,8 @@ def plain_environment(monkeypatch, tmp_path):
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
 
 
-def named(found):
-    return {check.name: check for check in found}
+def named(results):
+    return {check.name: check for check in results}
 
 
 def elsewhere(statement: str, path) -> dict:
@@ -45,13 +45,13 @@ def elsewhere(statement: str, path) -> dict:
 
 def test_here(qa_arch):
     code, out, _ = qa_arch("doctor", "--json")
-    found = json.loads(out)
-    by_name = {check["name"]: check for check in found["checks"]}
+    report = json.loads(out)
+    by_name = {check["name"]: check for check in report["checks"]}
     assert code == 0
-    assert found["ok"]
+    assert report["ok"]
     assert {"python", "torch", "cpu", "conf", "baselines", "encoder bert", "wandb"} <= set(by_name)
     assert by_name["torch"]["found"] == metadata.version("torch")
-    assert all(check["mend"] for check in found["checks"] if check["status"] != "ok")
+    assert all(check["mend"] for check in report["checks"] if check["status"] != "ok")
     assert "HF_HUB_OFFLINE" in by_name["encoder bert"]["found"]
 
 
@@ -72,11 +72,11 @@ def test_what_is_not_needed_may_be_missing(qa_arch, monkeypatch):
 def test_versions_out_of_bounds(monkeypatch):
     real = metadata.version
     monkeypatch.setattr(metadata, "version", lambda name: "0.1" if name == "transformers" else real(name))
-    found = named(checks.dependencies())
-    assert found["transformers"].status == "broken"
-    assert "pip install 'transformers>=" in found["transformers"].mend
-    assert found["torch"].status == "ok"
-    assert "pytest" not in found  # an extra
+    results = named(checks.dependencies())
+    assert results["transformers"].status == "broken"
+    assert "pip install 'transformers>=" in results["transformers"].mend
+    assert results["torch"].status == "ok"
+    assert "pytest" not in results  # an extra
 
 
 def test_packages_that_are_missing(monkeypatch):
@@ -96,12 +96,12 @@ def test_a_broken_hydra_plugin(tmp_path):
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hydra-ax-sweeper\nVersion: 1.2.0\n")
     (info / "RECORD").write_text("hydra_plugins/hydra_ax_sweeper/__init__.py,,\n")
-    found = elsewhere("checks.hydra_plugins()", tmp_path)
-    sick = found["hydra_plugins.hydra_ax_sweeper"]
+    results = elsewhere("checks.hydra_plugins()", tmp_path)
+    sick = results["hydra_plugins.hydra_ax_sweeper"]
     assert (sick["status"], sick["needed"]) == ("broken", True)
     assert "mutable default" in sick["found"]
     assert sick["mend"] == "pip uninstall hydra-ax-sweeper"
-    assert found["hydra_plugins.fine"]["status"] == "ok"
+    assert results["hydra_plugins.fine"]["status"] == "ok"
 
     command = [sys.executable, "-m", "qa_arch.cli.main", "train", "--dry-run"]
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
@@ -113,9 +113,9 @@ def test_a_broken_hydra_plugin(tmp_path):
 def test_a_foreign_package_of_baselines(tmp_path):
     (tmp_path / "baselines").mkdir()
     (tmp_path / "baselines" / "__init__.py").write_text("")
-    found = elsewhere("checks.configs()", tmp_path)["baselines"]
-    assert found["status"] == "broken"
-    assert str(tmp_path) in found["found"]
+    result = elsewhere("checks.configs()", tmp_path)["baselines"]
+    assert result["status"] == "broken"
+    assert str(tmp_path) in result["found"]
 
 
 def test_a_silent_hub_is_not_waited_for(monkeypatch):
@@ -134,20 +134,20 @@ def test_a_silent_hub_is_not_waited_for(monkeypatch):
 
 
 def test_offline_the_hub_is_not_asked(monkeypatch):
-    asked = []
-    monkeypatch.setattr(urllib.request, "urlopen", lambda *args, **kwargs: asked.append(args))
+    requests = []
+    monkeypatch.setattr(urllib.request, "urlopen", lambda *args, **kwargs: requests.append(args))
     assert not checks.hub_reachable()
-    assert not asked
+    assert not requests
 
 
 def test_a_hub_that_answers_is_asked_once(qa_arch, monkeypatch):
-    asked = []
-    monkeypatch.setattr(checks, "hub_reachable", lambda: asked.append(1) or True)
+    requests = []
+    monkeypatch.setattr(checks, "hub_reachable", lambda: requests.append(1) or True)
     doctor.reachable.cache_clear()
-    found = [*doctor.encoders(), *doctor.data()]
+    results = [*doctor.encoders(), *doctor.data()]
     doctor.reachable.cache_clear()
-    assert len(asked) == 1
-    assert {c.status for c in found if c.name in ("encoder bert", "hub data squad")} == {"ok"}
+    assert len(requests) == 1
+    assert {c.status for c in results if c.name in ("encoder bert", "hub data squad")} == {"ok"}
 
 
 def test_data_and_vectors(monkeypatch, tmp_path):
@@ -193,5 +193,5 @@ def test_a_check_that_fails_stops_no_other():
     def failing():
         raise OSError("disk")
 
-    found = checks.run_all([failing, checks.python])
-    assert [(check.name, check.status) for check in found] == [("failing", "broken"), ("python", "ok")]
+    results = checks.run_all([failing, checks.python])
+    assert [(check.name, check.status) for check in results] == [("failing", "broken"), ("python", "ok")]

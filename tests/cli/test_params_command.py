@@ -70,8 +70,8 @@ def test_vectors_that_are_named_give_the_width(params, qa_arch, tmp_path):
     """No guess where the file is missing, and a folder that a run keeps is read as well."""
     code, _, err = qa_arch("params", "model=proposed", f"glove.path={tmp_path / 'absent.txt'}")
     assert (code, "no such file of word vectors" in err) == (4, True)
-    kept = WordVectors(("the", "mill"), np.eye(3, 5, -1, dtype=np.float32))
-    kept.save(tmp_path)
+    vectors = WordVectors(("the", "mill"), np.eye(3, 5, -1, dtype=np.float32))
+    vectors.save(tmp_path)
     narrow = params("model=proposed", f"glove.path={tmp_path}")
     assert narrow["word_vectors"] == 3 * 5
     assert narrow["total"] < params("model=proposed", "glove.path=null", "glove.dim=6")["total"]

@@ -43,22 +43,22 @@ def workplace(tmp_path, monkeypatch, feature_cache) -> dict[str, str]:
 def test_reading_commands_do_what_they_say(workplace, capsys):
     calls = [call for call in commands(README) if call[0] in READING and "OTHER" not in call]
     assert {call[0] for call in calls} == set(READING)
-    said = {}
+    outputs = {}
     for call in calls:
         capsys.readouterr()
         assert main([workplace.get(word, word) for word in call]) == 0, (call, capsys.readouterr().err)
-        said[call[0]] = capsys.readouterr().out
+        outputs[call[0]] = capsys.readouterr().out
     scores = json.loads(Path("ENSEMBLE/run.json").read_text())["scores"]["dev"]
     assert scores["calibrated"]["metrics"]["total"] == 600
     assert len(json.loads(Path("predictions/predictions.json").read_text())) == 600
     assert "<html" in Path("report.html").read_text(encoding="utf-8")[:200].lower()
     assert (Path(workplace["RUN"]) / "attention.npz").is_file()
-    assert "proposed" in said["tables"]
-    assert said["compare"].count("bert") >= 2
+    assert "proposed" in outputs["tables"]
+    assert outputs["compare"].count("bert") >= 2
 
     (program,) = re.findall(r"```python\n(import qa_arch\n.*?)```", README, flags=re.DOTALL)
     names: dict = {}
     exec(program.replace('"RUN"', repr(workplace["RUN"])), names)
     answer = names["found"].text(names["answer"].margin)
     assert answer in "The song was written by Ada Stone in 1971."
-    assert said["ask"].startswith(answer or "(no answer")
+    assert outputs["ask"].startswith(answer or "(no answer")

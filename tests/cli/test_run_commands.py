@@ -34,11 +34,11 @@ def closed_run(run_folder, tmp_path, monkeypatch):
     """A run whose config keeps dev closed and that has not been scored on it, in an empty folder."""
     record = read_record(run_folder)
     config = record.config | {"data": record.config["data"] | {"open_dev": False}}
-    kept = {
+    scored = {
         name: {k: v for k, v in getattr(record, name).items() if k != "dev"}
         for name in ("data", "scores", "references")
     }
-    write_record(run_folder, replace(record, config=config, **kept))
+    write_record(run_folder, replace(record, config=config, **scored))
     for name in ("predictions.json", "questions.parquet"):
         (run_folder / name).unlink()
     monkeypatch.chdir(tmp_path)
@@ -55,11 +55,11 @@ def test_predict_then_evaluate_gives_the_recorded_scores(qa_arch, trained, dev_f
 
 
 def test_rows_tell_what_asks_and_no_text(trained):
-    asked = {example.id: example.question for example in synthetic.named("dev").examples}
+    questions = {example.id: example.question for example in synthetic.named("dev").examples}
     rows = read_questions(trained)
-    assert rows["word"] == [question_word(asked[id_]) for id_ in rows["id"]]
+    assert rows["word"] == [question_word(questions[id_]) for id_ in rows["id"]]
     assert len(set(rows["word"])) > 2
-    assert not set(asked.values()) & {str(value) for values in rows.values() for value in values}
+    assert not set(questions.values()) & {str(value) for values in rows.values() for value in values}
 
 
 def test_predict_at_a_margin(qa_arch, trained, dev_file, tmp_path, read_json):
@@ -86,12 +86,12 @@ def test_ask(qa_arch, trained):
     context = "The mill by the ferry was built by Odo Brandt. It burnt down in 1873."
     ask = ("ask", trained, "--question", "Who built the mill?", "--context", context)
     code, out, _ = qa_arch(*ask, "--margin", "1e6", "--json")
-    found = json.loads(out)
+    result = json.loads(out)
     assert code == 0
-    assert found["answer"] == context[found["start"] : found["end"]] != ""
-    assert found["margin"] == 1e6
-    assert len(found["candidates"]) == 3
-    assert qa_arch(*ask, "--margin", "1e6")[1].splitlines()[0] == found["answer"]
+    assert result["answer"] == context[result["start"] : result["end"]] != ""
+    assert result["margin"] == 1e6
+    assert len(result["candidates"]) == 3
+    assert qa_arch(*ask, "--margin", "1e6")[1].splitlines()[0] == result["answer"]
     assert qa_arch(*ask, "--margin", "-1000000")[1].startswith("(no answer")
 
 
@@ -99,10 +99,10 @@ def test_ask_keeps_the_offsets_of_the_file(qa_arch, trained, tmp_path, monkeypat
     raw = "Élodie Brandt,\r\na miller,\r\nbuilt it.".encode()
     (tmp_path / "text.txt").write_bytes(raw)
     ask = ("ask", trained, "--question", "Who?", "--margin", "1e6", "--json")
-    found = json.loads(qa_arch(*ask, "--file", tmp_path / "text.txt")[1])
-    assert raw.decode()[found["start"] : found["end"]] == found["answer"]
+    result = json.loads(qa_arch(*ask, "--file", tmp_path / "text.txt")[1])
+    assert raw.decode()[result["start"] : result["end"]] == result["answer"]
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=SimpleNamespace(read=lambda: raw)))
-    assert json.loads(qa_arch(*ask)[1]) == found
+    assert json.loads(qa_arch(*ask)[1]) == result
     (tmp_path / "text.txt").write_bytes(b"caf\xe9")
     code, _, err = qa_arch(*ask, "--file", tmp_path / "text.txt")
     assert code == 4
@@ -110,8 +110,8 @@ def test_ask_keeps_the_offsets_of_the_file(qa_arch, trained, tmp_path, monkeypat
 
 
 def test_ask_about_nothing(qa_arch, trained):
-    found = json.loads(qa_arch("ask", trained, "--question", "Who?", "--context", " \n ", "--json")[1])
-    assert (found["answer"], found["start"], found["windows"], found["candidates"]) == ("", None, 0, [])
+    result = json.loads(qa_arch("ask", trained, "--question", "Who?", "--context", " \n ", "--json")[1])
+    assert (result["answer"], result["start"], result["windows"], result["candidates"]) == ("", None, 0, [])
 
 
 def test_evaluate_run_agrees_with_training(qa_arch, trained, run_folder):
@@ -141,11 +141,11 @@ def test_a_closed_dev_set_opens_with_final_alone(qa_arch, trained, closed_run, t
     assert read_questions(closed_run) == read_questions(trained)
 
     qa_arch("evaluate", "--run", closed_run, "--final")
-    (one, two) = read_dev_accesses(log.parent)
-    assert one.run == two.run == closed_run.name
-    assert (one.config_hash, one.data) == (opened.config_hash, "synthetic-dev")
-    assert one.fingerprint == opened.data["dev"].fingerprint
-    assert one.date <= two.date
+    (first, second) = read_dev_accesses(log.parent)
+    assert first.run == second.run == closed_run.name
+    assert (first.config_hash, first.data) == (opened.config_hash, "synthetic-dev")
+    assert first.fingerprint == opened.data["dev"].fingerprint
+    assert first.date <= second.date
 
 
 def test_a_model_that_cannot_be_loaded_opens_nothing(qa_arch, closed_run, tmp_path):
@@ -208,10 +208,10 @@ def test_several_runs_are_scored_as_one_into_a_record_of_their_own(
     qa_arch, trained, twin, tmp_path, read_json
 ):
     out = tmp_path / "both"
-    code, said, err = qa_arch("evaluate", "--run", str(trained), str(twin), "--record", str(out))
+    code, out_text, err = qa_arch("evaluate", "--run", str(trained), str(twin), "--record", str(out))
     assert code == 0, err
     alone, both = read_json(trained / "run.json"), read_json(out / "run.json")
-    assert json.loads(said) == flat(read_record(out).scores["dev"])
+    assert json.loads(out_text) == flat(read_record(out).scores["dev"])
     assert both["model"] == "bert-ensemble-2"
     assert both["members"] == [f"{run.name} ({alone['config_hash'][:8]})" for run in (trained, twin)]
     assert both["parameters"]["total"] == 2 * alone["parameters"]["total"]
@@ -240,19 +240,19 @@ def test_predict_reads_several_runs(qa_arch, trained, twin, dev_file, tmp_path, 
     for name, runs in (("one", [trained]), ("both", [trained, twin])):
         arguments = ["predict", *map(str, runs), "--data", str(dev_file), "--out", str(tmp_path / name)]
         assert qa_arch(*arguments)[0] == 0
-    one, both = (read_json(tmp_path / name / "null_odds.json") for name in ("one", "both"))
-    assert both == pytest.approx(one, abs=1e-3)
+    single, both = (read_json(tmp_path / name / "null_odds.json") for name in ("one", "both"))
+    assert both == pytest.approx(single, abs=1e-3)
 
 
 @pytest.mark.parametrize(
-    ("extra", "said"),
+    ("extra", "message"),
     [
         (["--decode", "greedy"], "--record"),
         (["--record", "somewhere"], "--record"),
         (["--decode", "greddy", "--record", "somewhere"], "did you mean 'greedy'"),
     ],
 )
-def test_records_of_their_own_need_a_reason_and_a_place(qa_arch, trained, extra, said):
+def test_records_of_their_own_need_a_reason_and_a_place(qa_arch, trained, extra, message):
     code, _, err = qa_arch("evaluate", "--run", str(trained), *extra)
     assert code == 2
-    assert said in err
+    assert message in err

@@ -62,7 +62,7 @@ def test_tasks_do_not_share_a_table(qa_arch, selecting, trained):
     assert code == 0
     models = [[row["model"] for row in table["rows"]] for table in json.loads(out)]
     assert len(models) == 2
-    assert not any({"qa_lstm_h", "bert"} <= set(each) for each in models)
+    assert not any({"qa_lstm_h", "bert"} <= set(names) for names in models)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_tasks_do_not_share_a_table(qa_arch, selecting, trained):
 def test_what_does_not_go_together_is_said(qa_arch, selecting, other_set, tmp_path, arguments, message):
     named = {"RUN": selecting, "SET": other_set, "OUT": tmp_path / "out"}
     extra = [f"runs_dir={tmp_path}"] if arguments[0] == "train" else []
-    code, _, err = qa_arch(*(named.get(one, one) for one in arguments), *extra)
+    code, _, err = qa_arch(*(named.get(word, word) for word in arguments), *extra)
     assert code in (2, 4, 5)
     assert message in err
     assert len([line for line in err.splitlines() if line.startswith("qa-arch:")]) == 1
@@ -110,10 +110,10 @@ def test_what_does_not_go_together_is_said(qa_arch, selecting, other_set, tmp_pa
 def test_the_predictor_ranks_and_compares(selecting):
     predictor = package.load(selecting, device="cpu")
     candidates = ["It rains.", "Ada wrote the song in 1971.", "It rains."]
-    found = predictor("Who wrote the song?", candidates)
-    assert sorted(each.place for each in found) == [0, 1, 2]
-    assert [each.score for each in found] == sorted((each.score for each in found), reverse=True)
-    by_place = {each.place: each for each in found}
+    ranking = predictor("Who wrote the song?", candidates)
+    assert sorted(item.place for item in ranking) == [0, 1, 2]
+    assert [item.score for item in ranking] == sorted((item.score for item in ranking), reverse=True)
+    by_place = {item.place: item for item in ranking}
     assert by_place[0].score == pytest.approx(by_place[2].score, abs=1e-6)
     assert by_place[1].text == candidates[1]
     assert predictor(" ", candidates) == predictor("Who?", []) == []

@@ -108,10 +108,10 @@ def test_dry_run(qa_arch, settings, tmp_path, stub_training):
 def test_a_dry_run_says_which_vectors_it_does_not_find(qa_arch, tmp_path, stub_training, caplog):
     there = tmp_path / "there.txt"
     there.write_text("mill 1 0\n")
-    for path, told in ((tmp_path / "none.txt", True), (there, False)):
+    for path, missing in ((tmp_path / "none.txt", True), (there, False)):
         caplog.clear()
         assert qa_arch("train", "model=proposed", f"glove.path={path}", "--dry-run")[0] == 0
-        assert (f"{path} does not exist yet" in caplog.text) is told
+        assert (f"{path} does not exist yet" in caplog.text) is missing
 
 
 def test_config_from_repeats_the_run(qa_arch, trained, tmp_path):
@@ -132,10 +132,10 @@ def test_config_from_takes_a_published_record(qa_arch, trained, tmp_path, monkey
     for source in (tmp_path / "published", tmp_path / "published" / "run.json"):
         code, out, _ = qa_arch("train", "--config-from", source, "optim.lr=0.5", "--dry-run")
         assert code == 0
-        found = yaml.safe_load(out)
-        assert found["data"]["train"] == "/here/train.json"
-        assert found["optim"]["lr"] == 0.5
-        assert found["model"] == record.config["model"]
+        config = yaml.safe_load(out)
+        assert config["data"]["train"] == "/here/train.json"
+        assert config["optim"]["lr"] == 0.5
+        assert config["model"] == record.config["model"]
     code, _, err = qa_arch("train", "--config-from", tmp_path / "none", "--dry-run")
     assert code == 5
     assert "no such config" in err

@@ -65,9 +65,9 @@ def test_other_questions_are_scored(classifying, tmp_path, qa_arch):
 
 
 def test_every_question_has_a_class(typed, read_json):
-    found = read_json(typed)
-    assert list(found) == [example.id for example in named("dev").examples]
-    assert set(found.values()) <= set(CLASSES)
+    classes = read_json(typed)
+    assert list(classes) == [example.id for example in named("dev").examples]
+    assert set(classes.values()) <= set(CLASSES)
 
 
 def test_show_splits_scores_and_errors_by_class(trained, typed, tmp_path, qa_arch, read_json):
@@ -97,16 +97,16 @@ def test_report_has_both_as_breakdowns(trained, typed):
 
     runs = find_runs([trained])
     types = read_types(typed)
-    (dev,) = [one for one in collect(runs, types=types).value["sets"] if one["split"] == "dev"]
-    facets = {facet["key"]: facet for facet in dev["facets"]}
-    assert set(facets["class"]["names"]) == {label.partition(":")[0] for label in types.values()}
-    assert set(facets["sub"]["names"]) <= {*types.values(), "other"}
-    assert sum(facets["class"]["count"]) == 600
-    assert "class" not in {f["key"] for one in collect(runs).value["sets"] for f in one["facets"]}
+    (dev,) = [page_set for page_set in collect(runs, types=types).value["sets"] if page_set["split"] == "dev"]
+    breakdowns = {facet["key"]: facet for facet in dev["facets"]}
+    assert set(breakdowns["class"]["names"]) == {label.partition(":")[0] for label in types.values()}
+    assert set(breakdowns["sub"]["names"]) <= {*types.values(), "other"}
+    assert sum(breakdowns["class"]["count"]) == 600
+    assert "class" not in {f["key"] for page_set in collect(runs).value["sets"] for f in page_set["facets"]}
 
 
 @pytest.mark.parametrize(
-    ("content", "code", "told"),
+    ("content", "code", "message"),
     [
         ('{"nobody": "NUM:date"}', 5, "none of those"),
         ("{}", 4, "holds no classes"),
@@ -114,12 +114,12 @@ def test_report_has_both_as_breakdowns(trained, typed):
     ],
 )
 @pytest.mark.parametrize("command", ["show", "report"])
-def test_classes_of_other_questions(command, content, code, told, trained, tmp_path, qa_arch):
+def test_classes_of_other_questions(command, content, code, message, trained, tmp_path, qa_arch):
     (tmp_path / "types.json").write_text(content)
     out = ("-o", tmp_path / "page.html") if command == "report" else ()
-    found = qa_arch(command, trained, "--types", tmp_path / "types.json", *out)
-    assert found[0] == code
-    assert told in found[2]
+    result = qa_arch(command, trained, "--types", tmp_path / "types.json", *out)
+    assert result[0] == code
+    assert message in result[2]
 
 
 def test_what_does_not_belong_together_is_refused(classifying, trained, tmp_path, qa_arch):

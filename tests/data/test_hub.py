@@ -69,8 +69,8 @@ def test_a_faulty_row_is_named_and_can_be_left_out(hub):
         DataError, match=r"hub:some/set:test: article 'Lune', question 'a', answers\[0\].*occurs at 20"
     ):
         open_passages("hub:some/set:test")
-    kept = open_passages("hub:some/set:test", on_error="skip", name="kept")
-    assert (kept.name, len(kept), len(kept.skipped)) == ("kept", 1, 1)
+    questions = open_passages("hub:some/set:test", on_error="skip", name="kept")
+    assert (questions.name, len(questions), len(questions.skipped)) == ("kept", 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_out_of_reach(hub, error):
 
 def test_an_unknown_split_is_the_callers_fault(hub):
     hub.result = ValueError('Unknown split "dev". Should be one of [train, validation].')
-    with pytest.raises(DataError, match=r"Should be one of .*name a split that it has"):
+    with pytest.raises(DataError, match=r"Should be one of .*name an existing split"):
         read_hub("squad", "dev")
 
 
@@ -112,7 +112,10 @@ def test_a_local_folder_through_the_real_package(tmp_path, monkeypatch):
     lines.mkdir()
     datasets.Dataset.from_list(ROWS).to_parquet(parquet / "train.parquet")
     (lines / "train.jsonl").write_text("\n".join(json.dumps(row) for row in ROWS), encoding="utf-8")
-    one, two = read_hub(str(parquet), "train", name="x"), read_hub(str(lines), "train", name="x")
-    assert one == two == read(lines / "train.jsonl", name="x")
-    with pytest.raises(DataError, match="name a split that it has"):
+    from_parquet, from_lines = (
+        read_hub(str(parquet), "train", name="x"),
+        read_hub(str(lines), "train", name="x"),
+    )
+    assert from_parquet == from_lines == read(lines / "train.jsonl", name="x")
+    with pytest.raises(DataError, match="name an existing split"):
         read_hub(str(lines), "dev")

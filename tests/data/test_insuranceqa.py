@@ -66,8 +66,8 @@ def test_version_two(tmp_path, pool, suffix):
 
 def test_statistics_count_an_answer_for_each_question_that_names_it(tmp_path):
     split = insuranceqa.parse(f"{version_one(tmp_path)}:train")
-    found = insuranceqa.statistics(insuranceqa.read(split))
-    assert found.as_dict() == {"questions": 2, "answers": 3, "question_words": 5}
+    counts = insuranceqa.statistics(insuranceqa.read(split))
+    assert counts.as_dict() == {"questions": 2, "answers": 3, "question_words": 5}
 
 
 TRAIN_FILE, DEV_FILE = "question.train.token_idx.label", "question.dev.label.token_idx.pool"
@@ -77,14 +77,19 @@ TRAIN_FILE, DEV_FILE = "question.train.token_idx.label", "question.dev.label.tok
     ("file", "text", "split", "parts"),
     [
         (TRAIN_FILE, "idx_1\t7\nidx_1 7\n", "train", ["line 2", "1 fields between tabs, not 2"]),
-        (TRAIN_FILE, "idx_1\t7\nidx_9 idx_1\t7\n", "train", ["line 2: question", "'idx_9' is in no line"]),
-        (TRAIN_FILE, "what\t7\n", "train", ["line 1: question", "'what' is no word index"]),
-        (TRAIN_FILE, "idx_1\tseven\n", "train", ["line 1: answer labels", "'seven' is no answer label"]),
+        (
+            TRAIN_FILE,
+            "idx_1\t7\nidx_9 idx_1\t7\n",
+            "train",
+            ["line 2: question", "'idx_9' is not in the vocabulary"],
+        ),
+        (TRAIN_FILE, "what\t7\n", "train", ["line 1: question", "'what' is not a word index"]),
+        (TRAIN_FILE, "idx_1\tseven\n", "train", ["line 1: answer labels", "'seven' is not an answer label"]),
         (TRAIN_FILE, "\t7\n", "train", ["line 1: question", "no words"]),
         (TRAIN_FILE, "\n", "train", ["empty"]),
         (DEV_FILE, "8\tidx_1\t9 x\n", "dev", ["line 1: pool", "'x'"]),
         (DEV_FILE, "8\tidx_1\t9 55\n", "dev", ["line 1", "the answer 55"]),
-        ("answers.label.token_idx", "7\tidx_1\n7\tidx_2\n", "dev", ["line 2", "7 stands there twice"]),
+        ("answers.label.token_idx", "7\tidx_1\n7\tidx_2\n", "dev", ["line 2", "7 occurs twice"]),
         ("vocabulary", "idx_1 what\n", "dev", ["vocabulary: line 1", "not 2 (index, word)"]),
     ],
 )
@@ -102,7 +107,7 @@ def test_what_is_not_there(tmp_path):
         (f"insuranceqa:{folder}/none:train", "no such folder"),
         (f"insuranceqa:{folder}:valid", r"no split 'valid' \(known: train, dev, test1, test2\)"),
         ("insuranceqa:train", "write insuranceqa:FOLDER:SPLIT"),
-        (f"insuranceqa:{folder}:dev@100", "one pool for each question; leave out @100"),
+        (f"insuranceqa:{folder}:dev@100", "version 1 has a single pool size; leave out @100"),
         (f"insuranceqa:{folder}:test1", r"question\.test1\.label\.token_idx\.pool: no such file"),
     ]:
         with pytest.raises(DataError, match=message):

@@ -184,7 +184,7 @@ FILE_CASES = [
     ("object_data", ".json", {"data": {}}, ["'data' is an object, not a list of articles"]),
     ("null_data", ".json", {"data": None}, ["'data' is null"]),
     ("bare_articles", ".json", GOOD["data"], ["bare list of articles", 'wrap it as {"data": [...]}']),
-    ("numbers", ".json", [1, 2], ["a list of something else (a number first)"]),
+    ("numbers", ".json", [1, 2], ["a list of other things (a number first)"]),
     ("empty_list", ".json", [], ["holds no questions"]),
     ("empty_set", ".json", {"version": "v2.0", "data": []}, ["holds no questions"]),
     ("no_questions", ".json", changed(GOOD, (*PARAGRAPH, "qas"), []), ["holds no questions"]),
@@ -209,10 +209,10 @@ def test_a_faulty_question_raises_or_is_left_out(tmp_path, path, value, parts):
         read(file)
     assert_says(str(caught.value), file, [*parts, "on_error=skip"])
 
-    kept = read(file, on_error="skip")
-    assert len(kept) == 1
-    assert len(kept.skipped) == 1
-    assert_says(str(kept.skipped[0]), file, parts)
+    questions = read(file, on_error="skip")
+    assert len(questions) == 1
+    assert len(questions.skipped) == 1
+    assert_says(str(questions.skipped[0]), file, parts)
 
 
 @pytest.mark.parametrize(("path", "value", "parts"), table(SHARED_CASES))
@@ -232,9 +232,9 @@ def test_a_faulty_flat_record(tmp_path, path, value, parts):
     with pytest.raises(DataError) as caught:
         read(file)
     assert_says(str(caught.value), file, parts)
-    kept = read(file, on_error="skip")
-    assert [example.id for example in kept.examples] == ["f2"]
-    assert len(kept.skipped) == 1
+    questions = read(file, on_error="skip")
+    assert [example.id for example in questions.examples] == ["f2"]
+    assert len(questions.skipped) == 1
 
 
 @pytest.mark.parametrize(("suffix", "content", "parts"), table(FILE_CASES))
@@ -261,18 +261,18 @@ def test_a_duplicate_in_another_file_names_both(tmp_path):
     with pytest.raises(DataError) as caught:
         read([first, second])
     assert_says(str(caught.value), second, [*AT_Q1, "duplicate", f"qas[0] of {first}"])
-    kept = read([first, second], on_error="skip")
-    assert len(kept) == 2
-    assert len(kept.skipped) == 2
+    questions = read([first, second], on_error="skip")
+    assert len(questions) == 2
+    assert len(questions.skipped) == 2
 
 
 def test_every_question_of_a_faulty_paragraph_is_counted(tmp_path):
     content = deepcopy(GOOD)
     content["data"].append(changed(GOOD, (*PARAGRAPH, "context"), "")["data"][0])
     content["data"].append(changed(GOOD, ID, "q3")["data"][0])
-    kept = read(written(tmp_path, content), on_error="skip")
-    assert [example.id for example in kept.examples] == ["q1", "q2", "q3"]
-    assert [problem.message.split()[1] for problem in kept.skipped] == ["empty", "empty", "a"]
+    questions = read(written(tmp_path, content), on_error="skip")
+    assert [example.id for example in questions.examples] == ["q1", "q2", "q3"]
+    assert [problem.message.split()[1] for problem in questions.skipped] == ["empty", "empty", "a"]
 
 
 @pytest.mark.parametrize(

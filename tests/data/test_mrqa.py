@@ -11,7 +11,7 @@ import pytest
 
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import validate
-from qa_arch.data.prepared import load_splits
+from qa_arch.data.run_splits import load_splits
 from qa_arch.data.sources import identity, open_passages
 from qa_arch.data.squad import read, write
 from qa_arch.errors import DataError
@@ -216,8 +216,8 @@ def test_a_faulty_question_is_named_or_left_out(file, case):
     message = str(caught.value)
     assert message.startswith(f"{source}: line 2, ")
     assert [part for part in parts if part not in message] == [], message
-    kept = open_passages(f"mrqa:{source}", on_error="skip")
-    assert (len(kept), len(kept.skipped)) == (1, 1)
+    questions = open_passages(f"mrqa:{source}", on_error="skip")
+    assert (len(questions), len(questions.skipped)) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -249,14 +249,14 @@ def test_a_line_that_is_no_object(file):
 
 LINES = f"{json.dumps(HEADER)}\n{json.dumps(PASSAGE)}\n".encode()
 FILE_CASES: dict[str, tuple[bytes, list[str]]] = {
-    "no header": (LINES.partition(b"\n")[2], ["line 1: no header stands before it", "first line"]),
-    "SQuAD": (b'{"data": []}', ["line 1: no header"]),
-    "a list": (b"[]", ["line 1: no header"]),
-    "a header without a name": (b'{"header": {}}\n', ["line 1: header.dataset: is no name (None)"]),
+    "no header": (LINES.partition(b"\n")[2], ["line 1: there is no header before it", "first line"]),
+    "SQuAD": (b'{"data": []}', ["line 1: there is no header"]),
+    "a list": (b"[]", ["line 1: there is no header"]),
+    "a header without a name": (b'{"header": {}}\n', ["line 1: header.dataset: is not a name (None)"]),
     "a header of a wrong type": (b'{"header": "x"}\n', ["line 1: header.dataset"]),
     "a header alone": (LINES.partition(b"\n")[0], ["holds no questions"]),
     "nothing": (b"", ["holds no questions"]),
-    "broken JSON": (LINES + b'{"context": \n', ["line 3: broken JSON, column", "mend that line"]),
+    "broken JSON": (LINES + b'{"context": \n', ["line 3: broken JSON, column", "correct that line"]),
     "nested too deep": (LINES + b"[" * 100_000, ["line 3: "]),
     "Latin-1": (LINES + "é\n".encode("latin-1"), ["line 3: byte 0 is not UTF-8"]),
     "UTF-16": ("{}".encode("utf-16"), ["line 1: byte 0 is not UTF-8"]),

@@ -24,20 +24,20 @@ def test_only_a_line_feed_ends_a_pair(tmp_path, odd):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
-        ("a\tb\nc\n", "line 2: not two questions"),
-        ("a\t \n", "line 1: not two questions"),
-        ("a\tb\t1\tx\n", "line 1: not two questions"),
+        ("a\tb\nc\n", "line 2: expected two questions"),
+        ("a\t \n", "line 1: expected two questions"),
+        ("a\tb\t1\tx\n", "line 1: expected two questions"),
         ("a\tb\t2\n", "line 1: the label is '2'"),
         ("a\tb\t1\nc\td\n", "line 2: some lines have a label"),
         ("\n", "holds no pair"),
     ],
 )
-def test_faults(tmp_path, text, told):
+def test_faults(tmp_path, text, message):
     path = tmp_path / "pairs.tsv"
     path.write_text(text)
-    with pytest.raises(DataError, match=told) as error:
+    with pytest.raises(DataError, match=message) as error:
         read_pairs(path)
     assert "pairs.tsv" in str(error.value)
 

@@ -58,16 +58,16 @@ def test_a_file_as_it_is_published(write, coding):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
-        ("NUM:date When ?\nNUM:day What day ?\n", r"label: line 2: 'NUM:day' is no class.*MAIN:sub"),
-        ("When was it ?\n", "line 1: 'When' is no class"),
-        ("\n\nNUM:date   \n", "line 3: no question stands behind NUM:date"),
+        ("NUM:date When ?\nNUM:day What day ?\n", r"label: line 2: 'NUM:day' is not a class.*MAIN:sub"),
+        ("When was it ?\n", "line 1: 'When' is not a class"),
+        ("\n\nNUM:date   \n", "line 3: no question follows NUM:date"),
         ("", "no question is left"),
     ],
 )
-def test_what_is_wrong_is_told_by_file_and_line(write, text, told):
-    with pytest.raises(DataError, match=told):
+def test_what_is_wrong_is_told_by_file_and_line(write, text, message):
+    with pytest.raises(DataError, match=message):
         open_source(f"types:{write(text)}")
 
 
@@ -104,7 +104,7 @@ def test_generated_questions_are_of_every_class_and_their_names_of_one_split():
         for split, made in sets.items()
     }
     assert min(map(len, names.values())) > 30
-    invented = {split: {w for w in found if w.lower() != w and len(w) > 3} for split, found in names.items()}
+    invented = {split: {w for w in words if w.lower() != w and len(w) > 3} for split, words in names.items()}
     assert not invented["train"] & invented["dev"]
     assert not invented["train"] & invented["calibration"]
 

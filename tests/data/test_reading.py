@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qa_arch.data.files import expand
+from qa_arch.data.input_files import expand
+from qa_arch.data.question_sets import fingerprint, question_set
 from qa_arch.data.sources import open_passages
-from qa_arch.data.squad import fingerprint, question_set, read, write
+from qa_arch.data.squad import read, write
 from qa_arch.errors import ConfigError
 from qa_arch.types.text import Example, Gold, QuestionSet
 
@@ -115,15 +116,17 @@ def test_a_flat_set_without_negatives_is_one_point_one(tmp_path):
 
 
 def test_flat_and_nested_give_the_same_set(tmp_path):
-    one = read(saved(tmp_path / "a.json", nested(qa("a", "1204", 30), qa("b", is_impossible=True))), name="x")
-    two = read(saved(tmp_path / "b.json", [flat("a", {"1204": 30}), flat("b")]), name="x")
-    assert one == two
+    first = read(
+        saved(tmp_path / "a.json", nested(qa("a", "1204", 30), qa("b", is_impossible=True))), name="x"
+    )
+    second = read(saved(tmp_path / "b.json", [flat("a", {"1204": 30}), flat("b")]), name="x")
+    assert first == second
 
 
 def test_questions_of_a_passage_share_one_string(tmp_path):
     file = saved(tmp_path / "a.json", [flat("a", {"1204": 30}), flat("b", None, RIVER), flat("c")])
-    one, other, again = read(file).examples
-    assert one.context is again.context
+    first, other, again = read(file).examples
+    assert first.context is again.context
     assert other.context == RIVER
 
 
@@ -248,9 +251,9 @@ def test_write_groups_neighbours_and_marks_negatives(tmp_path):
         },
         {"id": "b", "question": "Q?", "answers": [], "is_impossible": True},
     ]
-    one = write(question_set("set", made[:1], "1.1"))
-    assert one["version"] == "1.1"
-    assert "is_impossible" not in one["data"][0]["paragraphs"][0]["qas"][0]
+    version_one = write(question_set("set", made[:1], "1.1"))
+    assert version_one["version"] == "1.1"
+    assert "is_impossible" not in version_one["data"][0]["paragraphs"][0]["qas"][0]
 
 
 BASE = Example("a", "Q?", TOWER, "Tower", (Gold("1204", 30),), (Gold("coast", 54),), "negation")
@@ -293,10 +296,10 @@ def test_the_fingerprint_is_fixed():
 
 def test_file_bytes_do_not_matter(tmp_path):
     value = nested(qa("a", "1204", 30))
-    one = saved(tmp_path / "a.json", value)
-    two = tmp_path / "b.json"
-    two.write_text(json.dumps(value, indent=4, sort_keys=True), encoding="utf-8")
-    assert read(one).fingerprint == read(two).fingerprint
+    first = saved(tmp_path / "a.json", value)
+    second = tmp_path / "b.json"
+    second.write_text(json.dumps(value, indent=4, sort_keys=True), encoding="utf-8")
+    assert read(first).fingerprint == read(second).fingerprint
 
 
 @pytest.mark.data

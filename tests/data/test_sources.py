@@ -140,7 +140,7 @@ def test_a_name_with_a_colon_stays_a_path(folder):
     [
         (
             "mrq:x.jsonl",
-            r"mrq:x.jsonl: no such file, and no kind of source .* 'mrq:' \(did you mean 'mrqa'\?\)",
+            r"mrq:x.jsonl: no such file, and there is no scheme 'mrq:' \(did you mean 'mrqa'\?\)",
         ),
         ("sythetic:dev", r"did you mean 'synthetic'\?"),
         ("Types:x", r"did you mean 'types'\?"),

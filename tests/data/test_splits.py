@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from qa_arch.data.question_sets import fingerprint, question_set
 from qa_arch.data.splits import by_article, hold_out, require_disjoint, shared_articles, subset
-from qa_arch.data.squad import fingerprint, question_set, read
+from qa_arch.data.squad import read
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.types.text import Example, Gold, QuestionSet
 
@@ -59,9 +60,9 @@ def test_a_split_loses_and_shares_nothing(sizes, seed):
 @given(sizes=SIZES, seed=st.integers(0, 99), data=st.data())
 def test_the_order_of_the_file_does_not_matter(sizes, seed, data):
     order = data.draw(st.permutations(range(len(sizes))))
-    one, two = by_article(made(sizes), THIRDS, seed), by_article(made(sizes, order), THIRDS, seed)
-    assert {name: part.titles for name, part in one.items()} == {
-        name: part.titles for name, part in two.items()
+    parts, reordered = by_article(made(sizes), THIRDS, seed), by_article(made(sizes, order), THIRDS, seed)
+    assert {name: part.titles for name, part in parts.items()} == {
+        name: part.titles for name, part in reordered.items()
     }
     assert hold_out(made(sizes), 2, seed)[1].titles == hold_out(made(sizes, order), 2, seed)[1].titles
 
@@ -165,19 +166,19 @@ def test_a_subset_depends_on_the_seed_and_grows():
 
 
 def test_shared_articles_are_named():
-    one, two = made([2, 2, 2]), made([1, 1])
+    first, second = made([2, 2, 2]), made([1, 1])
     other = frozenset({"A2", "Z"})
-    assert shared_articles(train=one, dev=two, past=other) == {
+    assert shared_articles(train=first, dev=second, past=other) == {
         ("train", "dev"): ("A0", "A1"),
         ("train", "past"): ("A2",),
     }
     with pytest.raises(DataError) as caught:
-        require_disjoint(train=one, dev=two, past=other)
+        require_disjoint(train=first, dev=second, past=other)
     assert "train and dev share 2 articles ('A0', 'A1'); train and past share 1 article ('A2');" in str(
         caught.value
     )
-    require_disjoint(dev=two, past=other)
-    assert shared_articles(dev=two) == {}
+    require_disjoint(dev=second, past=other)
+    assert shared_articles(dev=second) == {}
 
 
 def test_a_long_list_of_shared_articles_is_cut():

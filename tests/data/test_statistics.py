@@ -8,36 +8,42 @@ import json
 import pytest
 
 from qa_arch.cli import stats as command
-from qa_arch.data.squad import question_set, read, write
+from qa_arch.data.question_sets import question_set
+from qa_arch.data.squad import read, write
 from qa_arch.data.stats import Lengths, statistics
 from qa_arch.errors import DataError
 from qa_arch.types.text import Example, Gold, QuestionSet
 
-ONE, TWO = "a b c d e", "one  two\u00a0three\nfour"
+FIRST, SECOND = "a b c d e", "one  two\u00a0three\nfour"
 
 
 def small() -> QuestionSet:
     examples = [
-        Example("1", "who is it", ONE, "X", (Gold("a", 0), Gold("b c d", 2))),
-        Example("2", "what", ONE, "X", kind="negation"),
-        Example("3", "where now ?", TWO, "X", (Gold("four", 15),), kind="plain"),
-        Example("4", "why", ONE, "Y", (Gold("e", 8),), kind="plain"),
-        Example("5", "when", TWO, "Z", kind="negation"),
-        Example("6", "when else", TWO, "Z", kind="antonym"),
+        Example("1", "who is it", FIRST, "X", (Gold("a", 0), Gold("b c d", 2))),
+        Example("2", "what", FIRST, "X", kind="negation"),
+        Example("3", "where now ?", SECOND, "X", (Gold("four", 15),), kind="plain"),
+        Example("4", "why", FIRST, "Y", (Gold("e", 8),), kind="plain"),
+        Example("5", "when", SECOND, "Z", kind="negation"),
+        Example("6", "when else", SECOND, "Z", kind="antonym"),
     ]
     return question_set("small", examples, "2.0")
 
 
 def test_counts():
-    found = statistics(small())
-    assert (found.examples, found.negatives, found.articles, found.articles_with_negatives) == (6, 3, 3, 2)
-    assert found.paragraphs == 4
-    assert found.answers_per_question == pytest.approx(4 / 3)
-    assert found.context_words == Lengths(4.5, 4.5, 5, 5)
-    assert found.question_words == Lengths(11 / 6, 1.5, 3, 3)
-    assert found.answer_words == Lengths(1.5, 1.0, 3, 3)
-    assert found.kinds == (("antonym", 1), ("negation", 2), ("plain", 2))
-    assert (found.protocol, found.skipped, found.fingerprint) == ("2.0", 0, small().fingerprint)
+    counts = statistics(small())
+    assert (counts.examples, counts.negatives, counts.articles, counts.articles_with_negatives) == (
+        6,
+        3,
+        3,
+        2,
+    )
+    assert counts.paragraphs == 4
+    assert counts.answers_per_question == pytest.approx(4 / 3)
+    assert counts.context_words == Lengths(4.5, 4.5, 5, 5)
+    assert counts.question_words == Lengths(11 / 6, 1.5, 3, 3)
+    assert counts.answer_words == Lengths(1.5, 1.0, 3, 3)
+    assert counts.kinds == (("antonym", 1), ("negation", 2), ("plain", 2))
+    assert (counts.protocol, counts.skipped, counts.fingerprint) == ("2.0", 0, small().fingerprint)
 
 
 def test_the_percentile_is_the_nearest_rank():
@@ -48,9 +54,9 @@ def test_the_percentile_is_the_nearest_rank():
 
 
 def test_a_set_without_answers():
-    found = statistics(question_set("none", [Example("1", "who", ONE, "X")], "2.0"))
-    assert found.answers_per_question == 0
-    assert found.answer_words == Lengths(0.0, 0.0, 0, 0)
+    counts = statistics(question_set("none", [Example("1", "who", FIRST, "X")], "2.0"))
+    assert counts.answers_per_question == 0
+    assert counts.answer_words == Lengths(0.0, 0.0, 0, 0)
 
 
 def run(*arguments: str) -> int:
@@ -121,7 +127,7 @@ def test_json_for_several_sets(file, capsys):
 
 
 def test_a_folder_is_one_set(file, capsys):
-    again = write(question_set("more", [Example("7", "who", ONE, "W", (Gold("a", 0),))], "1.1"))
+    again = write(question_set("more", [Example("7", "who", FIRST, "W", (Gold("a", 0),))], "1.1"))
     file.with_name("more.json").write_text(json.dumps(again), encoding="utf-8")
     run("--json", "--data", str(file.parent))
     assert json.loads(capsys.readouterr().out)["examples"] == 7
@@ -163,5 +169,5 @@ def test_faulty_records(file, capsys):
     ids=["2.0", "1.1"],
 )
 def test_the_published_dev_rows(real_data, name, row):
-    found = statistics(read(real_data / "squad" / f"{name}.json"))
-    assert (found.examples, found.negatives, found.articles, found.articles_with_negatives) == row
+    counts = statistics(read(real_data / "squad" / f"{name}.json"))
+    assert (counts.examples, counts.negatives, counts.articles, counts.articles_with_negatives) == row

@@ -60,9 +60,11 @@ def test_the_same_arguments_give_the_same_set_in_another_process() -> None:
     call = "generate(5, 3, {1: 0.5, 3: 0.5}, 'dev').fingerprint"
     program = [sys.executable, "-c", f"from qa_arch.data.synthetic import generate; print({call})"]
     environment = {**os.environ, "PYTHONHASHSEED": "123"}
-    told = subprocess.run(program, capture_output=True, text=True, check=True, env=environment).stdout.strip()
-    assert told == generate(5, 3, {1: 0.5, 3: 0.5}, "dev").fingerprint
-    assert told != generate(5, 4, {1: 0.5, 3: 0.5}, "dev").fingerprint
+    printed = subprocess.run(
+        program, capture_output=True, text=True, check=True, env=environment
+    ).stdout.strip()
+    assert printed == generate(5, 3, {1: 0.5, 3: 0.5}, "dev").fingerprint
+    assert printed != generate(5, 4, {1: 0.5, 3: 0.5}, "dev").fingerprint
 
 
 def test_ids_are_unique_and_paragraphs_share_one_string() -> None:

@@ -106,7 +106,7 @@ def test_errors(results):
     assert "no_answer_threshold needs the probabilities" in results["no_probability"]
     assert "configuration is '3'" in results["unknown"]
     assert "predictions: the id q1 occurs twice" in results["duplicate"]
-    assert "4 ids are not on both sides" in results["unpaired"]
+    assert "4 ids are not in both predictions and references" in results["unpaired"]
 
 
 def test_each_import_stands_on_its_own_line():

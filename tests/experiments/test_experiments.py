@@ -37,8 +37,8 @@ def words(text: str) -> list[str]:
 
 
 def quotations(text: str, known: set[tuple[str, ...]]) -> Iterator[str]:
-    found = words(text)
-    for run in zip(*(found[offset:] for offset in range(RUN)), strict=False):
+    sequence = words(text)
+    for run in zip(*(sequence[offset:] for offset in range(RUN)), strict=False):
         if run in known:
             yield " ".join(run)
 
@@ -65,14 +65,14 @@ def texts_of(path: Path) -> Iterator[str]:
     elif path.suffix == ".json":
         yield from strings(json.loads(path.read_text(encoding="utf-8")))
     elif path.name == ATTENTION:
-        yield from (one.id for one in read_attention(path.parent))
+        yield from (question.id for question in read_attention(path.parent))
     elif path.suffix != ".png":
         yield path.read_text(encoding="utf-8")
 
 
 def files() -> list[Path]:
-    found = (ROOT / "experiments").rglob("*")
-    return [path for path in sorted(found) if path.is_file() and "__pycache__" not in path.parts]
+    paths = (ROOT / "experiments").rglob("*")
+    return [path for path in sorted(paths) if path.is_file() and "__pycache__" not in path.parts]
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=by_name)
@@ -153,8 +153,8 @@ def test_records_are_read_to_their_last_string(tmp_path):
 
 @pytest.mark.data
 def test_no_squad_text_in_experiments(real_data):
-    found = [words(text) for path in files() for text in texts_of(path)]
-    ours = {run for text in found for run in zip(*(text[n:] for n in range(RUN)), strict=False)}
+    texts = [words(text) for path in files() for text in texts_of(path)]
+    ours = {run for text in texts for run in zip(*(text[n:] for n in range(RUN)), strict=False)}
     for path in sorted((real_data / "squad").glob("*.json")):
         questions = read(path)
         contexts = dict.fromkeys(example.context for example in questions.examples)

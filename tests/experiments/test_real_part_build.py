@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from qa_arch.data.squad import question_set, read
+from qa_arch.data.question_sets import question_set
+from qa_arch.data.squad import read
 from qa_arch.errors import DataError
 from qa_arch.types.text import Example, Gold
 
@@ -26,7 +27,7 @@ def build():
     del sys.modules[spec.name]
 
 
-def asked(id_: str, title: str, context: str = "", answerable: bool = True) -> Example:
+def sample(id_: str, title: str, context: str = "", answerable: bool = True) -> Example:
     context = context or f"The mill of {title} is red."
     gold = Gold("red", context.index("red"))
     return Example(
@@ -48,35 +49,38 @@ def ids(questions) -> list[str]:
 
 
 def test_articles_come_from_the_front_in_file_order_whole(build):
-    questions = made(asked("b1", "B"), asked("b2", "B"), asked("a1", "A"), asked("c1", "C"))
+    questions = made(sample("b1", "B"), sample("b2", "B"), sample("a1", "A"), sample("c1", "C"))
     assert ids(build.first_articles(questions, 2)) == ["b1", "b2", "a1"]
 
 
 def test_a_file_with_too_few_articles_is_refused(build):
     with pytest.raises(DataError, match="holds 1 articles, 2 are needed"):
-        build.first_articles(made(asked("a1", "A")), 2)
+        build.first_articles(made(sample("a1", "A")), 2)
 
 
 def test_chosen_articles_keep_the_order_of_the_file(build):
-    questions = made(asked("a1", "A"), asked("b1", "B"), asked("c1", "C"))
+    questions = made(sample("a1", "A"), sample("b1", "B"), sample("c1", "C"))
     assert ids(build.articles(questions, ("C", "A"))) == ["a1", "c1"]
 
 
 def test_a_missing_article_is_named(build):
     with pytest.raises(DataError, match="lacks the articles Z;"):
-        build.articles(made(asked("a1", "A")), ("A", "Z"))
+        build.articles(made(sample("a1", "A")), ("A", "Z"))
 
 
 def test_unanswerable_questions_stand_behind_those_of_their_passage_and_nothing_else_is_taken(build):
     first, second = "The red mill turns.", "A red barn stands."
     train = made(
-        asked("a1", "A", first), asked("a2", "A", second), asked("a3", "A", first), asked("b1", "B", first)
+        sample("a1", "A", first),
+        sample("a2", "A", second),
+        sample("a3", "A", first),
+        sample("b1", "B", first),
     )
     other = made(
-        asked("n1", "A", first, answerable=False),
-        asked("x1", "A", first),  # answerable, so train has it already
-        asked("n2", "A", second, answerable=False),
-        asked("n3", "A", second, answerable=False),
+        sample("n1", "A", first, answerable=False),
+        sample("x1", "A", first),  # answerable, so train has it already
+        sample("n2", "A", second, answerable=False),
+        sample("n3", "A", second, answerable=False),
     )
     joined = build.with_unanswerable(train, other)
     assert ids(joined) == ["a1", "n1", "a2", "n2", "n3", "a3", "b1"]
@@ -85,25 +89,27 @@ def test_unanswerable_questions_stand_behind_those_of_their_passage_and_nothing_
 
 
 def test_a_passage_that_train_lacks_is_told(build):
-    train = made(asked("a1", "A", "The red mill turns."))
-    other = made(asked("n1", "A", "The red mill  turns.", answerable=False))
+    train = made(sample("a1", "A", "The red mill turns."))
+    other = made(sample("n1", "A", "The red mill  turns.", answerable=False))
     with pytest.raises(DataError, match="1 passages, the first of A, are not in made"):
         build.with_unanswerable(train, other)
 
 
 def test_dev_loses_its_plausible_answers_and_nothing_else(build):
-    kept, plain = asked("a1", "A"), asked("n1", "A", answerable=False)
-    cleaned = build.without_plausible(made(kept, plain))
-    assert cleaned.examples == (kept, replace(plain, plausible=()))
+    answerable, plain = sample("a1", "A"), sample("n1", "A", answerable=False)
+    cleaned = build.without_plausible(made(answerable, plain))
+    assert cleaned.examples == (answerable, replace(plain, plausible=()))
 
 
 def sources(build):
     """Made-up files with the articles that the recipe names."""
-    train = made(*(asked(f"t{n}", f"T{n}") for n in range(build.TRAIN_ARTICLES + 1)))
-    negatives = made(*(asked(f"n{n}", f"T{n}", answerable=False) for n in range(build.NEGATIVE_ARTICLES + 1)))
+    train = made(*(sample(f"t{n}", f"T{n}") for n in range(build.TRAIN_ARTICLES + 1)))
+    negatives = made(
+        *(sample(f"n{n}", f"T{n}", answerable=False) for n in range(build.NEGATIVE_ARTICLES + 1))
+    )
     titles = (*build.FOLD_A, *build.TRAIN, *build.CALIBRATION)
     dev = made(
-        *(example for t in titles for example in (asked(f"d-{t}", t), asked(f"u-{t}", t, answerable=False)))
+        *(example for t in titles for example in (sample(f"d-{t}", t), sample(f"u-{t}", t, answerable=False)))
     )
     return train, negatives, dev
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from qa_arch.data.squad import question_set, write
+from qa_arch.data.question_sets import question_set
+from qa_arch.data.squad import write
 from qa_arch.data.synthetic import demo_sets
 from qa_arch.results.comparison import comparison
 from qa_arch.results.dev_access_log import read_dev_accesses

@@ -26,7 +26,7 @@ FAULTS = (
     Fault(name="held out and kept as well", at="hold_out", test="test_splits",
           old="_r = _t[_n:]",
           new="_r = _t[_n - 1:]"),
-    Fault(name="the sentence after the answer is right", at="_question", test="data/test_selection",
+    Fault(name="the sentence after the answer is right", at="_question", test="data/test_selection_sets",
           old="sum(_s <= _g.start for _s, _ in _l) - 1",
           new="sum(_s <= _g.start for _s, _ in _l)"),
     Fault(name="held-out questions are trained on", at="hold_out_questions", test="data/test_question_types",

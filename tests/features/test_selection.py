@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qa_arch.data.selection import selection_set
+from qa_arch.data.selection_sets import selection_set
 from qa_arch.features.glove import WordVectors
 from qa_arch.features.sampler import BucketBatchSampler, EpochBatchSampler
 from qa_arch.features.selection_features import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qa_arch.data.squad import question_set
+from qa_arch.data.question_sets import question_set
 from qa_arch.errors import DataError
 from qa_arch.metrics.error_analysis import boundary, count, count_by_kind, judge, judge_scores
 from qa_arch.metrics.squad import score_questions

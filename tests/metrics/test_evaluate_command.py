@@ -244,10 +244,10 @@ def test_text_metrics_stand_apart_from_the_official_keys(evaluate, data, data_11
     scores = json.loads(out)
     assert code == 0
     assert json.loads(target.read_text("utf-8")) == scores
-    found = scores.pop("text_metrics")
+    metrics = scores.pop("text_metrics")
     assert list(scores.items()) == list(plain.items())
     # q1 "mill" against "red mill" 2/3, q2 right; the unanswerable questions stay out.
-    assert (found["questions"], found["rouge_1"]) == (2, pytest.approx(100 * (2 / 3 + 1) / 2))
+    assert (metrics["questions"], metrics["rouge_1"]) == (2, pytest.approx(100 * (2 / 3 + 1) / 2))
     # A text above the threshold was not answered.
     na = write(tmp_path / "na.json", {"q1": 0.1, "q2": 0.8, "q3": 0, "q4": 0})
     _, out, _ = evaluate(data, TEXTS, "--na-prob", na, "--null-threshold", 0.5, "--text-metrics")
@@ -255,8 +255,8 @@ def test_text_metrics_stand_apart_from_the_official_keys(evaluate, data, data_11
     # A missing prediction counts as in the protocol: 0 in 1.1, left out in 2.0.
     for protocol, questions in (("1.1", 2), ("2.0", 1)):
         _, out, _ = evaluate(data_11, {"q1": "red mill"}, "--protocol", protocol, "--text-metrics")
-        found = json.loads(out)["text_metrics"]
-        assert (found["questions"], found["rouge_1"]) == (questions, pytest.approx(100 / questions))
+        metrics = json.loads(out)["text_metrics"]
+        assert (metrics["questions"], metrics["rouge_1"]) == (questions, pytest.approx(100 / questions))
 
 
 def test_perplexity_comes_from_the_n_best_file(evaluate, data, tmp_path):
@@ -265,8 +265,8 @@ def test_perplexity_comes_from_the_n_best_file(evaluate, data, tmp_path):
     def candidates(*pairs):
         return [{"text": text, "probability": p, "start_logit": 0.0, "end_logit": 0.0} for text, p in pairs]
 
-    told = {"q1": candidates(("mill", 0.5), ("red mill", 0.1)), "q2": candidates(("théodore", 0.125))}
-    nbest = write(tmp_path / "nbest.json", told)
+    lists = {"q1": candidates(("mill", 0.5), ("red mill", 0.1)), "q2": candidates(("théodore", 0.125))}
+    nbest = write(tmp_path / "nbest.json", lists)
     code, out, _ = evaluate(data, TEXTS, "--text-metrics", "--nbest", nbest)
     assert (code, json.loads(out)["text_metrics"]["perplexity"]) == (0, pytest.approx(4.0))
     code, _, err = evaluate(data, TEXTS, "--nbest", nbest)

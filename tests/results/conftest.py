@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qa_arch.cli.main import main
-from qa_arch.data.squad import question_set as made_set
+from qa_arch.data.question_sets import question_set as made_set
 from qa_arch.metrics.squad import score_questions
 from qa_arch.results.experiments import TABLES
 from qa_arch.results.record import find_runs, parse_record, write_questions, write_record

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from qa_arch.data.squad import question_set as made_set
+from qa_arch.data.question_sets import question_set as made_set
 from qa_arch.data.squad import write
 from qa_arch.errors import RunError
 from qa_arch.metrics.significance import effect, holm

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from reports import page_parts
 
-from qa_arch.data.squad import question_set as made_set
+from qa_arch.data.question_sets import question_set as made_set
 from qa_arch.errors import RunError
 from qa_arch.results.attention import ATTENTION, AttentionMap, read_attention, write_attention
 from qa_arch.results.question_breakdowns import answer_type, breakdowns, question_word

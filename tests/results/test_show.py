@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from qa_arch.cli.main import main
-from qa_arch.data.squad import question_set as made_set
+from qa_arch.data.question_sets import question_set as made_set
 from qa_arch.data.squad import write
 from qa_arch.results.errors import mistakes
 from qa_arch.results.questions import load_questions

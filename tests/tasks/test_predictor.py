@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from qa_arch.data.squad import question_set
+from qa_arch.data.question_sets import question_set
 from qa_arch.data.synthetic import generate
 from qa_arch.decode.answers import answers
 from qa_arch.errors import DataError

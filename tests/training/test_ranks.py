@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from qa_arch.data.squad import question_set
+from qa_arch.data.question_sets import question_set
 from qa_arch.decode import formats
 from qa_arch.decode.collector import SpanCollector
 from qa_arch.errors import RunError

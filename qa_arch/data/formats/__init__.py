@@ -1,7 +1,7 @@
-"""One module a data format, found by the scheme of a source: ``hub:...`` is opened by ``formats.hub``.
+"""Data formats, a module each, named after the scheme of a source: ``formats.hub`` opens ``hub:...``.
 
-Such a module states a ``FORMAT`` and imports what is heavy only when it opens a set: help texts name every
-format. ``data.sources`` is the registry; nothing else lists formats.
+A module defines ``FORMAT`` and imports heavy packages only when it opens a set, because help texts load
+every format. ``data.sources`` is the registry; no other module lists formats.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from qa_arch.data.files import expand
+from qa_arch.data.input_files import expand
 from qa_arch.types.text import QuestionSet, SelectionSet
 
 OnError = Literal["raise", "skip"]
-"""Stop at the first faulty record, or leave such records out and list them in the set."""
+"""Raise at the first faulty record, or leave faulty records out and list them in the set."""
 Holds = Literal["passages", "candidates", "classes"]
-"""What a set is made of: questions on passages, answers to choose from, or the classes of questions."""
+"""What a set is made of: questions on passages, questions with candidate answers, or with classes."""
 
 
 class Opener(Protocol):
@@ -30,19 +30,19 @@ class Opener(Protocol):
 
 @dataclass(frozen=True)
 class Format:
-    """How the sources of one scheme are written, opened and identified. Sources come without their scheme."""
+    """How sources of a scheme are spelled, opened and identified; functions get them without the scheme."""
 
     usage: str
-    """How a source is written, for help texts: ``hub:NAME:SPLIT``."""
+    """Spelling of a source, for help texts: ``hub:NAME:SPLIT``."""
     title: str
-    """What one source is called in messages: ``a hub set``."""
+    """Noun for a source, for messages: ``a hub set``."""
     open: Opener
     holds: Holds = "passages"
     files: Callable[[str], Sequence[Path]] = expand
-    """The files that a source reads: their content identifies it. Empty where its name does that."""
+    """Files of a source, whose content identifies it. Empty where the name identifies it."""
     joins: bool = False
-    """Whether several sources make one set. If not, ``open`` is given a single one."""
+    """Whether several sources make a single set. If not, ``open`` gets exactly one source."""
     offline: bool = True
-    """Whether it can be opened without a network."""
+    """Whether a source can be opened without a network."""
     counts: Callable[[str], Mapping[str, int]] | None = None
-    """Questions, right answers and words of the questions, where these can be had without opening all."""
+    """Counts of questions, right answers and question words, where these need no full read."""

@@ -1,8 +1,8 @@
-"""``insuranceqa:FOLDER:SPLIT``: InsuranceQA (Feng et al. 2015) as published, words as indices, tab-separated.
+"""``insuranceqa:FOLDER:SPLIT``: InsuranceQA (Feng et al. 2015) as published: tab-separated word indices.
 
 Version 1 is a folder of plain files: ``vocabulary``, ``answers.label.token_idx``,
 ``question.train.token_idx.label`` and ``question.{dev,test1,test2}.label.token_idx.pool``. Version 2
-is one of gzip files: ``InsuranceQA.label2answer.token.encoded.gz`` and
+is a folder of gzip files: ``InsuranceQA.label2answer.token.encoded.gz`` and
 ``InsuranceQA.question.anslabel.token.POOL.pool.solr.{train,valid,test}.encoded.gz``.
 """
 
@@ -16,12 +16,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from qa_arch.data.formats import Format, OnError
-from qa_arch.data.selection import selection_set
+from qa_arch.data.selection_sets import selection_set
 from qa_arch.errors import DataError
 from qa_arch.types.text import SelectionQuestion, SelectionSet
 
 POOL = 500
-"""Candidates of a question in version 2 where the source does not say: as many as version 1 has."""
+"""Default number of candidates per question in version 2; version 1 always has this number."""
 SPLITS = {1: ("train", "dev", "test1", "test2"), 2: ("train", "valid", "test")}
 _VOCABULARY = "vocabulary"
 _ANSWERS = {1: "answers.label.token_idx", 2: "InsuranceQA.label2answer.token.encoded.gz"}
@@ -30,7 +30,7 @@ _WORD = re.compile(r"idx_\d+")
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """One split of the data set in a folder."""
+    """A split in a folder of the data set."""
 
     folder: Path
     name: str
@@ -39,12 +39,12 @@ class Split:
 
     @property
     def title(self) -> str:
-        """The split's name, and with it the size of a pool that is not the usual one."""
+        """Name of the split, with the size of the pool where that is not the default."""
         return self.name if self.pool == POOL else f"{self.name}@{self.pool}"
 
     @property
     def file(self) -> Path:
-        """The file of its questions."""
+        """File of the questions."""
         if self.version == 2:
             stem = f"InsuranceQA.question.anslabel.token.{self.pool}.pool.solr.{self.name}.encoded.gz"
         elif self.name == "train":
@@ -55,26 +55,26 @@ class Split:
 
     @property
     def files(self) -> tuple[Path, Path, Path]:
-        """All files that the split is read from."""
+        """All files of the split: questions, answers, vocabulary."""
         return self.file, self.folder / _ANSWERS[self.version], self.folder / _VOCABULARY
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledQuestion:
-    """A question as its file has it; answers are named by their labels."""
+    """A question of a file, with the labels of its answers."""
 
     id: str
     words: tuple[str, ...]
     right: tuple[str, ...]
     pool: tuple[str, ...]
-    """The candidates; none for training questions of version 1."""
+    """Labels of the candidates; empty for training questions of version 1."""
     place: str
     """File and line, for messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """The counts of thesis Table 2.1; an answer counts once for each question that it answers."""
+    """Counts of thesis Table 2.1; an answer counts once per question that it answers."""
 
     questions: int
     answers: int
@@ -85,9 +85,9 @@ class Statistics:
 
 
 def parse(source: str) -> Split:
-    """``FOLDER:SPLIT``; in version 2 ``SPLIT@POOL`` names the size of the pool.
+    """Parse ``FOLDER:SPLIT``, or ``FOLDER:SPLIT@POOL`` with the size of the pool (version 2).
 
-    Raises DataError for a folder or a split that is not there.
+    Raises DataError for a folder or split that does not exist.
     """
     folder_name, _, split = source.rpartition(":")
     name, _, pool = split.partition("@")
@@ -100,7 +100,7 @@ def parse(source: str) -> Split:
         raise DataError(f"{folder}: no such folder; name the one that holds InsuranceQA's files")
     version = 2 if any(folder.glob("InsuranceQA.*.gz")) else 1
     if pool and version == 1:
-        raise DataError(f"insuranceqa:{source}: version 1 has one pool for each question; leave out @{pool}")
+        raise DataError(f"insuranceqa:{source}: version 1 has a single pool size; leave out @{pool}")
     if name not in SPLITS[version]:
         known = ", ".join(SPLITS[version])
         raise DataError(f"insuranceqa:{source}: version {version} has no split '{name}' (known: {known})")
@@ -108,7 +108,7 @@ def parse(source: str) -> Split:
 
 
 def read(split: Split) -> tuple[LabelledQuestion, ...]:
-    """The questions of one split, in file order. Raises DataError naming file, line and field."""
+    """Questions of a split in file order. Raises DataError naming file, line and field."""
     vocabulary = read_vocabulary(split.folder)
     order = _fields(split)
     questions: list[LabelledQuestion] = []
@@ -122,7 +122,7 @@ def read(split: Split) -> tuple[LabelledQuestion, ...]:
 
 
 def open_insuranceqa(source: str, *, name: str = "") -> SelectionSet:
-    """``FOLDER:SPLIT`` as a set: the candidates of a question are its pool, or all answers without one.
+    """Open ``FOLDER:SPLIT``; the candidates of a question are its pool, or all answers without a pool.
 
     Raises DataError naming file, line and field.
     """
@@ -134,7 +134,7 @@ def open_insuranceqa(source: str, *, name: str = "") -> SelectionSet:
         for label in (*question.right, *question.pool):
             if label not in row:
                 raise DataError(
-                    f"{question.place}: the answer {label} stands in no line of the answer file;"
+                    f"{question.place}: the answer {label} is not in the answer file;"
                     " fetch both files of the same version"
                 )
         # Training questions have no pool of their own in version 1: their negatives come from all answers.
@@ -145,24 +145,24 @@ def open_insuranceqa(source: str, *, name: str = "") -> SelectionSet:
 
 
 def read_answers(split: Split) -> dict[str, tuple[str, ...]]:
-    """The words of every answer by its label, in file order."""
+    """Label -> words of the answer, in file order."""
     vocabulary = read_vocabulary(split.folder)
     _, path, _ = split.files
     answers: dict[str, tuple[str, ...]] = {}
     for place, (label, text) in _lines(path, ["answer label", "answer"]):
         if label in answers:
-            raise DataError(f"{place}: answer label: {label} stands there twice; fetch the file again")
+            raise DataError(f"{place}: answer label: {label} occurs twice; fetch the file again")
         answers[label] = _words(text, vocabulary, place, "answer")
     return answers
 
 
 def read_vocabulary(folder: Path) -> dict[str, str]:
-    """Word by index (``idx_17``)."""
+    """Index (``idx_17``) -> word."""
     return {index: word for _, (index, word) in _lines(folder / _VOCABULARY, ["index", "word"])}
 
 
 def statistics(questions: Sequence[LabelledQuestion]) -> Statistics:
-    """Questions, the right answers that they name, and the words of the questions."""
+    """Counts of the questions, of their right answers and of their words."""
     return Statistics(
         len(questions), sum(len(q.right) for q in questions), sum(len(q.words) for q in questions)
     )
@@ -175,7 +175,7 @@ def _fields(split: Split) -> list[str]:
 
 
 def _lines(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """(file and line, fields) of every line; DataError where one has not as many as ``fields``."""
+    """(file and line, values) of every line that is not blank; DataError for a wrong number of values."""
     for number, line in enumerate(_text(path).split("\n"), start=1):
         if not line.strip():
             continue
@@ -209,10 +209,10 @@ def _words(text: str, vocabulary: dict[str, str], place: str, field: str) -> tup
     indices = text.split()
     for index in indices:
         if index not in vocabulary:
-            reason = "is in no line of the vocabulary" if _WORD.fullmatch(index) else "is no word index"
+            reason = "is not in the vocabulary" if _WORD.fullmatch(index) else "is not a word index"
             raise DataError(f"{place}: {field}: {index!r} {reason}; fetch all files of one version")
     if not indices:
-        raise DataError(f"{place}: {field}: holds no words; fetch the file again")
+        raise DataError(f"{place}: {field}: has no words; fetch the file again")
     return tuple(vocabulary[index] for index in indices)
 
 
@@ -220,7 +220,9 @@ def _labels(text: str, place: str, field: str) -> tuple[str, ...]:
     labels = tuple(text.split())
     if not labels or not all(label.isdigit() for label in labels):
         shown = next((label for label in labels if not label.isdigit()), "")
-        raise DataError(f"{place}: {field}: {shown!r} is no answer label (a number); fetch the file again")
+        raise DataError(
+            f"{place}: {field}: {shown!r} is not an answer label (a number); fetch the file again"
+        )
     return labels
 
 

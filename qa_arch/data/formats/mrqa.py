@@ -1,11 +1,11 @@
 """``mrqa:FILE``: the format of the MRQA 2019 shared task (Fisch et al. 2019), JSON Lines, plain or gzip.
 
-The first line is a header with the name of the data set; every other line holds a passage and its questions.
-Answers are spans that were detected in the passage, with inclusive ends; every span becomes a gold answer
-whose text is the passage's own. Passages stay as they are, marks (``[TLE]``, ``[DOC]``, ``[PAR]``) included.
+The first line is a header with the name of the data set; every other line has a passage and its questions.
+Answers are detected spans of the passage with inclusive ends; every span becomes a gold answer with the text
+of the passage. Passages are not changed, and keep their markers (``[TLE]``, ``[DOC]``, ``[PAR]``).
 
-The format has no articles: a question's title is the data set's name and a hash of the passage, so that
-splits by article keep passages whole. Passages of the same Wikipedia article may then stand on both sides.
+The format has no articles: the title of a question is the name of the data set and a hash of the passage, so
+that splits by article keep passages whole. Passages of a Wikipedia article may then be in different splits.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from qa_arch.data.files import Paths, as_list, expand
+from qa_arch.data.examples import RawQuestion, RecordError, clip, json_type, wrong_type
 from qa_arch.data.formats import Format, OnError
-from qa_arch.data.shapes import Raw, RecordError, clip, json_type
-from qa_arch.data.squad import Reading
+from qa_arch.data.input_files import Paths, as_list, expand
+from qa_arch.data.question_sets import QuestionSetBuilder
 from qa_arch.errors import DataError
 from qa_arch.system.garbage import gc_disabled
 from qa_arch.types.text import QuestionSet
@@ -32,53 +32,52 @@ from qa_arch.types.text import QuestionSet
 Span = tuple[int, int]
 _PATTERN = "*.jsonl*"
 _FIELDS = {"id": "id", "qid": "id", "question": "question", "is_impossible": "is_impossible"}
-"""Fields of a question and what they are called in the flat shape; one that is false says nothing."""
+"""Field of MRQA -> field of a flat record; fields that are false are left out."""
 _GZIP = b"\x1f\x8b"
 
 
 @gc_disabled()
 def read_mrqa(paths: Paths, *, name: str = "", on_error: OnError = "raise") -> QuestionSet:
-    """The questions of one or more files as one set; folders stand for their ``*.jsonl*``.
+    """Read files into a single question set; a folder stands for its ``*.jsonl*``.
 
     Raises DataError for the first fault; with ``on_error="skip"`` faulty questions are left out and listed
     in ``skipped``, and only faults of a whole file (header, packing, encoding, JSON) raise.
     """
-    reading = Reading(on_error)
+    builder = QuestionSetBuilder(on_error)
     for path in expand(paths, _PATTERN):
-        reading.add(str(path), _questions(path))
+        builder.add(str(path), _questions(path))
     stems = (Path(path).name.removesuffix(".gz").removesuffix(".jsonl") for path in as_list(paths))
-    return reading.finish(name or "+".join(stems))
+    return builder.build(name or "+".join(stems))
 
 
-def _questions(path: Path) -> Iterator[Raw | RecordError]:
+def _questions(path: Path) -> Iterator[RawQuestion | RecordError]:
     dataset = None
     for number, record in _records(path):
         if isinstance(record, dict) and "header" in record:
             dataset = _dataset(record["header"], f"{path}: line {number}")
         elif dataset is None:
             raise DataError(
-                f"{path}: line {number}: no header stands before it; the first line of an MRQA file is"
+                f"{path}: line {number}: there is no header before it; the first line of an MRQA file is"
                 ' {"header": {"dataset": NAME}}'
             )
         elif isinstance(record, dict):
             yield from _passage(record, number, dataset)
         else:
-            yield RecordError(f"line {number}", f"is {json_type(record)}; it must be an object: remove it")
+            yield wrong_type(f"line {number}", record, "object")
 
 
 def _dataset(header: Any, place: str) -> str:
     name = header.get("dataset") if isinstance(header, dict) else None
     if not isinstance(name, str) or not name.strip():
-        raise DataError(f"{place}: header.dataset: is no name ({clip(name)}); name the data set there")
+        raise DataError(f"{place}: header.dataset: is not a name ({clip(name)}); name the data set there")
     return name.strip()
 
 
-def _passage(record: Mapping[str, Any], number: int, dataset: str) -> Iterator[Raw | RecordError]:
-    """The questions of one line; a fault of the passage is one of each of its questions."""
+def _passage(record: Mapping[str, Any], number: int, dataset: str) -> Iterator[RawQuestion | RecordError]:
+    """Questions of a line; a fault of the passage is reported for every question on it."""
     questions = record.get("qas")
     if not isinstance(questions, list):
-        state = f"is {json_type(questions)}" if "qas" in record else "is missing"
-        yield RecordError(f"line {number}, qas", f"{state}; it must be a list: mend or remove it")
+        yield wrong_type(f"line {number}, qas", questions, "list", missing="qas" not in record)
         return
     context = record.get("context")
     digest = hashlib.sha256(str(context).encode("utf-8", "surrogatepass")).hexdigest()
@@ -86,13 +85,15 @@ def _passage(record: Mapping[str, Any], number: int, dataset: str) -> Iterator[R
     for index, question in enumerate(questions):
         position = f"line {number}, qas[{index}]"
         if isinstance(question, dict):
-            yield _question(question, record, Raw(position, shared, nested=False, line=number))
+            yield _question(question, record, RawQuestion(position, shared, nested=False, line=number))
         else:
-            yield RecordError(position, f"is {json_type(question)}; it must be an object: mend or remove it")
+            yield wrong_type(position, question, "object")
 
 
-def _question(question: Mapping[str, Any], record: Mapping[str, Any], raw: Raw) -> Raw | RecordError:
-    """``raw`` with the question in the flat shape, its answers with their verified starts."""
+def _question(
+    question: Mapping[str, Any], record: Mapping[str, Any], raw: RawQuestion
+) -> RawQuestion | RecordError:
+    """``raw`` with the fields of the question, and its answers with verified offsets."""
     fields = {
         **raw.fields,
         **{_FIELDS[key]: question[key] for key in _FIELDS if question.get(key, False) is not False},
@@ -100,7 +101,7 @@ def _question(question: Mapping[str, Any], record: Mapping[str, Any], raw: Raw) 
     raw = replace(raw, fields=fields)
     try:
         if "id" not in fields:
-            raise RecordError("qid", "is missing; every question needs one: add it")
+            raise RecordError("qid", "is missing; every question needs this field: add it")
         answers = _answers(question, record) if isinstance(fields.get("context"), str) else []
     except RecordError as fault:
         return RecordError(f"{raw.label}, {fault.where}", fault.message)
@@ -108,7 +109,7 @@ def _question(question: Mapping[str, Any], record: Mapping[str, Any], raw: Raw) 
 
 
 def _answers(question: Mapping[str, Any], record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every detected span once, in order. Raises RecordError where an answer has none that holds it."""
+    """The distinct detected spans, in order. Raises RecordError for an answer that no span matches."""
     detected = question.get("detected_answers")
     if not isinstance(detected, list):
         state = f"is {json_type(detected)}" if "detected_answers" in question else "is missing"
@@ -126,13 +127,13 @@ def _answers(question: Mapping[str, Any], record: Mapping[str, Any]) -> list[dic
 
 
 def _spans(answer: Any, where: str, record: Mapping[str, Any]) -> list[Span]:
-    """Where the context has the answer, ends exclusive: by its characters, else by its tokens."""
+    """Spans of the context that match the answer, ends exclusive: by characters, else by tokens."""
     if not isinstance(answer, dict):
         raise RecordError(where, f"is {json_type(answer)}, not an object with text and char_spans")
     text, context = answer.get("text"), record["context"]
     if not isinstance(text, str) or not text.strip():
         state = f"is {json_type(text)} ({clip(text)}), not a text" if "text" in answer else "is missing"
-        raise RecordError(f"{where}.text", f"{state}; write what the spans hold")
+        raise RecordError(f"{where}.text", f"{state}; write the text of the spans")
     stated = _pairs(answer, "char_spans", where)
     spans = [(first, last + 1) for first, last in stated if _holds(context, first, last + 1, text)]
     if not spans or len(spans) < len(stated):
@@ -153,7 +154,7 @@ def _mismatch(text: str, stated: list[Span], context: str) -> str:
 
 
 def _pairs(answer: Mapping[str, Any], field: str, where: str) -> list[Span]:
-    """The spans as they are stated, ends inclusive; none where the field is missing."""
+    """Spans as stated, ends inclusive; empty where the field is missing."""
     value = answer.get(field)
     if value is None:
         return []
@@ -166,7 +167,7 @@ def _pairs(answer: Mapping[str, Any], field: str, where: str) -> list[Span]:
 
 
 def _characters(pair: Span, record: Mapping[str, Any]) -> Span:
-    """The characters of a span of tokens, end exclusive; nothing where there are no such tokens."""
+    """Character span of a token span, end exclusive; (0, 0) for tokens that do not exist."""
     tokens = record.get("context_tokens")
     if not isinstance(tokens, list):
         state = f"is {json_type(tokens)}" if "context_tokens" in record else "is missing"
@@ -184,7 +185,7 @@ def _characters(pair: Span, record: Mapping[str, Any]) -> Span:
 
 
 def _holds(context: str, start: int, end: int, text: str) -> bool:
-    """Whether ``context[start:end]`` is ``text``, up to letter case and the width of blanks within it."""
+    """Whether ``context[start:end]`` equals ``text``, up to case, Unicode form and inner white space."""
     span = context[start:end] if 0 <= start < end <= len(context) else ""
     return span == text or (span == span.strip() and _folded(span) == _folded(text))
 
@@ -194,7 +195,7 @@ def _folded(text: str) -> list[str]:
 
 
 def _records(path: Path) -> Iterator[tuple[int, Any]]:
-    """(line, value) of every line that is not blank, unpacked as it is read."""
+    """(line number, value) of every line that is not blank, decompressed while reading."""
     number = 0
     try:
         with path.open("rb") as file:
@@ -217,7 +218,9 @@ def _value(line: bytes, place: str) -> Any:
     except UnicodeDecodeError as error:
         raise DataError(f"{place}: byte {error.start} is not UTF-8; fetch the file again") from None
     except json.JSONDecodeError as error:
-        raise DataError(f"{place}: broken JSON, column {error.colno}: {error.msg}; mend that line") from None
+        raise DataError(
+            f"{place}: broken JSON, column {error.colno}: {error.msg}; correct that line"
+        ) from None
     except (ValueError, RecursionError) as error:
         raise DataError(f"{place}: cannot be read ({error}); write it again") from None
 

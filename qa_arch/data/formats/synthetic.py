@@ -1,4 +1,4 @@
-"""``synthetic:SPLIT[:LEVEL]``: a split of the embedded, generated set."""
+"""``synthetic:SPLIT[:LEVEL]``: a split of the built-in generated set."""
 
 from __future__ import annotations
 

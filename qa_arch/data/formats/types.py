@@ -1,7 +1,7 @@
-"""``types:FILE`` and ``types:synthetic:SPLIT``: questions with their class, as TREC's files have them.
+"""``types:FILE`` and ``types:synthetic:SPLIT``: questions with classes, in the format of the TREC files.
 
-``train_5500.label`` and ``TREC_10.label`` (Li & Roth 2002) hold a question a line, ``MAIN:sub`` first and
-then its words with blanks between them.
+``train_5500.label`` and ``TREC_10.label`` (Li & Roth 2002) have a question per line: ``MAIN:sub``, then the
+words of the question, separated by blanks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SYNTHETIC = "synthetic:"
 
 
 def open_types(source: str, *, name: str = "") -> SelectionSet:
-    """A file, or ``synthetic:SPLIT`` for the embedded questions (train, calibration, dev).
+    """Open a file, or ``synthetic:SPLIT`` for the generated questions (train, calibration, dev).
 
     Raises DataError naming file and line.
     """
@@ -46,11 +46,11 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
         label, _, question = line.strip().partition(" ")
         if label not in CLASSES:
             raise DataError(
-                f"{path}: line {number}: {label!r} is no class; a line is MAIN:sub, a blank and the question"
+                f"{path}: line {number}: {label!r} is not a class; write MAIN:sub, a blank and the question"
                 " (DESC:def What is ...), as in train_5500.label"
             )
         if not question.strip():
-            raise DataError(f"{path}: line {number}: no question stands behind {label}; fetch the file again")
+            raise DataError(f"{path}: line {number}: no question follows {label}; fetch the file again")
         yield label, question.strip()
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from random import Random
 
-from qa_arch.data.squad import question_set
+from qa_arch.data.question_sets import question_set
 from qa_arch.data.synthetic.names import SPLITS, Names, Split
 from qa_arch.data.synthetic.passages import single_subject, two_subjects
 from qa_arch.data.synthetic.questions import KINDS, GeneratedQuestion, QuestionMaker

@@ -1,4 +1,4 @@
-"""The sets of a run, train, calibration and dev, as its config names them, whatever they are made of."""
+"""Opening of a run's train, calibration and dev sets, as its config names them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from qa_arch.config.schema import Data, Source
 from qa_arch.data.formats import Holds, OnError
-from qa_arch.data.selection import from_squad, selection_set
+from qa_arch.data.selection_sets import selection_set, sentence_selection
 from qa_arch.data.sources import available, holds, open_passages, open_source, require
 from qa_arch.data.splits import by_article, hold_out, hold_out_questions, require_disjoint, subset
 from qa_arch.errors import ConfigError, DataError
@@ -17,7 +17,7 @@ from qa_arch.types.text import QuestionSet, SelectionSet
 
 log = logging.getLogger(__name__)
 AnySet = QuestionSet | SelectionSet
-_CALLED: dict[Holds, str] = {
+_DESCRIPTION: dict[Holds, str] = {
     "passages": "a data set with passages",
     "candidates": "InsuranceQA",
     "classes": "questions with classes",
@@ -29,14 +29,14 @@ def load_splits(data: Data, *, want: Literal["passages"]) -> dict[str, QuestionS
 @overload
 def load_splits(data: Data, *, want: Literal["candidates", "classes"]) -> dict[str, SelectionSet]: ...
 def load_splits(data: Data, *, want: Holds) -> dict[str, QuestionSet] | dict[str, SelectionSet]:
-    """Train, calibration and dev, each where there is one, in this order.
+    """Open train, calibration and dev of a run, in this order; splits without data are left out.
 
-    Calibration is held out of train where none is named, and train sampled where the config asks for that.
-    Of a dev set that stays closed nothing but its articles' titles is looked at, so that no run trains for
-    hours which could never be scored. ``want`` says what the task reads: with ``candidates``, passages are
-    split by article first and then become candidate sentences.
+    Where the config names no calibration set, it is held out of train; ``data.train_questions`` then samples
+    train. Of a closed dev set only the titles are read, so that a run which shares articles with it fails
+    before training and not when it is scored. ``want`` is what the task reads: for ``candidates``, passages
+    are first split by article and then converted to candidate sentences.
 
-    Raises DataError where a source serves the task not or two sets share an article, ConfigError where
+    Raises DataError where a source does not suit the task or two sets share an article, ConfigError where
     nothing can be held out.
     """
     _check_sources(data, want)
@@ -52,34 +52,40 @@ def load_splits(data: Data, *, want: Holds) -> dict[str, QuestionSet] | dict[str
     require_disjoint(**{split: questions.titles for split, questions in sets.items()}, **_closed_titles(data))
     if not len(sets["train"]):
         raise DataError(
-            "data.train: no question is left to train on; hold out less or raise data.train_questions"
+            "data.train: no questions are left to train on; hold out fewer or raise data.train_questions"
         )
     return {split: _as_wanted(questions, want) for split, questions in sets.items()}  # type: ignore[return-value]
 
 
 def open_for(source: Source, *, want: Holds, name: str = "", on_error: OnError = "raise") -> AnySet:
-    """A single set as a task reads it; DataError, before reading, for a source that cannot serve it."""
+    """Open a single set as a task reads it; DataError, before reading, for a source that does not suit it."""
     require(source, want)
     return _as_wanted(open_source(source, name=name, on_error=on_error), want)
 
 
 def _as_wanted(questions: AnySet, want: Holds) -> AnySet:
-    return from_squad(questions) if want == "candidates" and isinstance(questions, QuestionSet) else questions
+    return (
+        sentence_selection(questions)
+        if want == "candidates" and isinstance(questions, QuestionSet)
+        else questions
+    )
 
 
 def _check_sources(data: Data, want: Holds) -> None:
-    """Before anything is read: all sources serve the task, and what is to be held out can be."""
+    """Check, before anything is read, that the sources suit the task and that questions can be held out."""
     require(data.train, want, "data.train")
     held = holds(data.train)
     for split, source in (("calibration", data.calibration), ("dev", data.dev if data.open_dev else None)):
         if source is not None and holds(source) != held:
-            raise DataError(f"data.{split}: {source} is no split of {_CALLED[held]}, as data.train is")
+            raise DataError(
+                f"data.{split}: {source} is not a split of {_DESCRIPTION[held]}, as data.train is"
+            )
     if data.calibration is not None or held == "passages":
         return
     if held == "candidates" and (data.hold_out_articles or data.hold_out_share):
         raise ConfigError(
-            "data.calibration: InsuranceQA has no articles to hold questions out by; name its own"
-            " validation split (insuranceqa:FOLDER:dev)"
+            "data.calibration: InsuranceQA has no articles to hold out; name its validation split"
+            " (insuranceqa:FOLDER:dev)"
         )
     if held == "classes" and data.hold_out_articles and not data.hold_out_share:
         raise ConfigError(
@@ -95,7 +101,7 @@ def _open(source: Source, split: str, data: Data) -> AnySet:
 
 
 def _held_out(train: AnySet, data: Data) -> dict[str, AnySet]:
-    """Train without what is held out of it, and that as calibration; nothing where nothing is to be."""
+    """Train and calibration after holding questions out of ``train``; empty where none are held out."""
     share, seed = data.hold_out_share, data.split_seed
     if isinstance(train, SelectionSet):
         return dict(hold_out_questions(train, share, seed)) if share else {}
@@ -106,7 +112,7 @@ def _held_out(train: AnySet, data: Data) -> dict[str, AnySet]:
 
 
 def _sample(train: AnySet, count: int, seed: int) -> AnySet:
-    """At most ``count`` questions: whole articles where there are any, else a seeded sample."""
+    """At most ``count`` questions: whole articles of a set with articles, else a seeded sample."""
     if isinstance(train, QuestionSet):
         return subset(train, count, seed)
     if count >= len(train):
@@ -120,6 +126,6 @@ def _closed_titles(data: Data) -> dict[str, frozenset[str]]:
     if data.dev is None or data.open_dev or holds(data.dev) != "passages":
         return {}
     if not available(data.dev):
-        log.info("data.dev: not on disk; what it shares with training shows when it is scored")
+        log.info("data.dev: not on disk; articles shared with training are only checked when it is scored")
         return {}
     return {"dev (closed)": open_passages(data.dev, name="dev", on_error=data.on_error).titles}

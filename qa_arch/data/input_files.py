@@ -1,6 +1,6 @@
-"""From paths to decoded JSON: which files are meant, and what is wrong with one that cannot be read.
+"""Resolution of paths, folders and globs to files, and decoding of JSON and JSON Lines files.
 
-Every fault named here concerns a whole file, so it is raised whatever ``on_error`` says.
+A fault here concerns a whole file, so it raises whatever ``on_error`` is.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """The records of a JSON Lines file, each with its line number (counted from 1)."""
+    """Records of a JSON Lines file with their line numbers, counted from 1."""
 
     records: tuple[tuple[int, Any], ...]
 
 
 def as_list(paths: Paths) -> list[str]:
-    """The given paths, one or several, as a list of strings in the order given."""
-    several = [paths] if isinstance(paths, (str, os.PathLike)) else paths
-    return [os.fspath(path) for path in several]
+    """A path or a sequence of paths as a list of strings, in the same order."""
+    sequence = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+    return [os.fspath(path) for path in sequence]
 
 
 def expand(paths: Paths, pattern: str = "*.json") -> tuple[Path, ...]:
-    """The files that ``paths`` name, in the order given; folders and globs in sorted order.
+    """Files of ``paths``, in their order; those of a folder or a glob are sorted.
 
-    ``pattern``: which files of a folder are meant. A name that exists is never taken for a glob.
-    Raises DataError where a name stands for no file.
+    ``pattern`` selects the files of a folder. An existing name is never taken for a glob.
+    Raises DataError for a path without any file.
     """
     files = [file for path in as_list(paths) for file in _expand(path, pattern)]
     if not files:
@@ -49,7 +49,7 @@ def expand(paths: Paths, pattern: str = "*.json") -> tuple[Path, ...]:
 
 
 def _expand(path: str, pattern: str) -> list[Path]:
-    if not path.strip():  # else it would be the working folder
+    if not path.strip():  # Path("") is the working folder
         raise DataError("a data file has an empty name; name a file (an empty variable in the shell?)")
     target = Path(path).expanduser()
     if target.is_dir():
@@ -69,7 +69,7 @@ def _expand(path: str, pattern: str) -> list[Path]:
 
 
 def load(path: Path) -> Any:
-    """The JSON value in ``path``; ``Lines`` where it holds one JSON value a line.
+    """The JSON value of the file ``path``, or ``Lines`` for a file with a JSON value per line.
 
     Raises DataError naming the byte of a wrong encoding, or line and column of broken JSON.
     """
@@ -145,5 +145,5 @@ def _is_whole(line: str) -> bool:
 def _broken(path: Path, error: json.JSONDecodeError, line: int) -> DataError:
     return DataError(
         f"{path}: broken JSON at line {line}, column {error.colno}: {error.msg}; "
-        "mend that place or fetch the file again"
+        "correct that place or fetch the file again"
     )

@@ -1,12 +1,12 @@
-"""SQuAD as answer selection: sentences, which of them are right, what is left out."""
+"""Questions on passages as answer selection: sentences, right candidates, questions left out."""
 
 from __future__ import annotations
 
 import pytest
 
-from qa_arch.data.selection import from_squad, selection_set, words
-from qa_arch.data.sentences import sentences
-from qa_arch.data.squad import question_set, read
+from qa_arch.data.question_sets import question_set
+from qa_arch.data.selection_sets import selection_set, sentence_selection, sentence_spans, words
+from qa_arch.data.squad import read
 from qa_arch.errors import DataError
 from qa_arch.types.text import Example, Gold, SelectionQuestion
 
@@ -36,7 +36,7 @@ TEXT = "Dr. Mira Lom paints. She owns 3.5 boats! Old J. Tarn keeps bees (nine of
     ],
 )
 def test_sentences(text, expected):
-    assert [text[start:end] for start, end in sentences(text)] == expected
+    assert [text[start:end] for start, end in sentence_spans(text)] == expected
 
 
 def example(id_: str, *answers: str, context: str = TEXT, title: str = "t") -> Example:
@@ -49,7 +49,9 @@ def test_words_are_runs_of_letters_and_single_marks():
 
 
 def test_the_sentences_in_which_an_answer_begins_are_right():
-    task = from_squad(question_set("set", [example("a", "Mira"), example("b", "bees", "boats! Old")], "1.1"))
+    task = sentence_selection(
+        question_set("set", [example("a", "Mira"), example("b", "bees", "boats! Old")], "1.1")
+    )
     first, second = task.questions
     assert task.answers[0] == ("Dr", ".", "Mira", "Lom", "paints", ".")
     assert first.candidates == second.candidates == range(4)
@@ -66,7 +68,7 @@ def test_what_leaves_nothing_to_select_is_left_out_and_candidates_are_the_own_pa
         example("c", "alone", context=single),
         example("d", "pours", context=other, title="u"),
     ]
-    task = from_squad(question_set("set", given, "2.0"))
+    task = sentence_selection(question_set("set", given, "2.0"))
     assert [question.id for question in task.questions] == ["a", "d"]
     assert task.left_out == 2
     last = task.questions[1]
@@ -77,7 +79,7 @@ def test_what_leaves_nothing_to_select_is_left_out_and_candidates_are_the_own_pa
 
 def test_no_question_left_is_an_error():
     with pytest.raises(DataError, match="no question is left"):
-        from_squad(question_set("set", [Example("b", "Who?", TEXT, "t")], "2.0"))
+        sentence_selection(question_set("set", [Example("b", "Who?", TEXT, "t")], "2.0"))
 
 
 def test_the_fingerprint_covers_everything_that_is_scored():
@@ -97,10 +99,10 @@ def test_the_fingerprint_covers_everything_that_is_scored():
 @pytest.mark.data
 def test_the_answer_stands_in_its_sentence(real_data):
     questions = read(real_data / "squad" / "dev-v1.1.json")
-    task = from_squad(questions)
+    task = sentence_selection(questions)
     assert (len(task), task.left_out) == (10_307, 263)
     golds = {e.id: e.answers for e in questions.examples}
     for question in task.questions:
         held = [words(gold.text)[0] for gold in golds[question.id]]
-        told = {word for row in question.right for word in task.answers[row]}
-        assert any(first in told or any(first in word for word in told) for first in held)
+        right = {word for row in question.right for word in task.answers[row]}
+        assert any(first in right or any(first in word for word in right) for first in held)
