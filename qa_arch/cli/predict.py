@@ -39,7 +39,6 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("--keep-attention looks into one model: name one RUN")
     from qa_arch.cli.watch import watching
     from qa_arch.decode import formats
-    from qa_arch.decode.answers import answers
     from qa_arch.evaluation.attention_maps import attention_maps, match_lstm
     from qa_arch.results.attention import write_attention
 
@@ -55,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         parts = predictor.read_parts(questions, batch_size=args.batch_size, watch=watch)
         if args.keep_attention:
             rankings = list(parts)
-            answered = [answer for ranking in rankings for answer in answers(ranking, candidates=False)]
+            answered = [answer for ranking in rankings for answer in ranking.best_answers]
             parts = iter(rankings)
         formats.write_parts(args.out, parts, margin)
     written = Path(args.out) / "predictions.json"

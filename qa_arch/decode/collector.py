@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from qa_arch.config.schema import Decode
-from qa_arch.decode.answers import Ranking, char_spans, rank
-from qa_arch.decode.candidates import SpanCandidates
+from qa_arch.decode.answers import char_spans, rank
+from qa_arch.decode.candidates import Ranking, SpanCandidates
 from qa_arch.decode.sequences import SequenceCandidates, best_sequences, rank_sequences
 from qa_arch.decode.spans import best_spans
 from qa_arch.features.table import FeatureTable

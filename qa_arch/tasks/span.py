@@ -18,7 +18,7 @@ from qa_arch.config.target import TRUSTED
 from qa_arch.data.prepared import load_splits
 from qa_arch.data.sources import open_passages
 from qa_arch.decode import formats
-from qa_arch.decode.answers import Ranking, answers
+from qa_arch.decode.candidates import Ranking
 from qa_arch.decode.collector import SpanCollector
 from qa_arch.features.collate import Collator
 from qa_arch.features.glove import vector_rows
@@ -186,19 +186,19 @@ class SpanTask(Task):
         return {f"calibration_{name}": value for name, value in scores.items() if value is not None}
 
     def fit_margin(self, questions: QuestionSet, outputs: Ranking) -> float:
-        return fit_null_margin(questions, answers(outputs, candidates=False))
+        return fit_null_margin(questions, outputs.best_answers)
 
     def points(
         self, questions: QuestionSet, outputs: Ranking, margin: float, given: float | None = None
     ) -> Points:
-        answered = answers(outputs, candidates=False)
+        answered = outputs.best_answers
         points = operating_points(questions, answered, margin)
         if given is not None:
             points[GIVEN] = operating_points(questions, answered, given)[CALIBRATED]
         return points
 
     def rows(self, questions: QuestionSet, outputs: Ranking, margin: float) -> dict[str, list[Any]]:
-        return question_rows(questions, answers(outputs, candidates=False), margin)
+        return question_rows(questions, outputs.best_answers, margin)
 
     def write_predictions(
         self, folder: Path, questions: QuestionSet, outputs: Ranking, margin: float
@@ -213,7 +213,7 @@ class SpanTask(Task):
         return Point(protocol=scores.protocol, metric_version=METRIC_VERSION, metrics=scores.flat())
 
     def warning(self, questions: QuestionSet, outputs: Ranking, margin: float) -> str | None:
-        return abstention_warning(questions, answers(outputs, candidates=False), margin)
+        return abstention_warning(questions, outputs.best_answers, margin)
 
 
 def _margin(record: RunRecord) -> float:

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from qa_arch.config.schema import Config
 from qa_arch.data.squad import question_set
-from qa_arch.decode.answers import Ranking, answers
+from qa_arch.decode.candidates import Ranking
 from qa_arch.decode.collector import SpanCollector
 from qa_arch.features.cache import windows_of
 from qa_arch.features.collate import Collator
@@ -57,7 +57,7 @@ class SpanPredictor(Predictor):
         example = Example(id="0", question=question, context=context)
         text = repr((question, context)).encode()
         single = QuestionSet("asked", (example,), "2.0", hashlib.sha256(text).hexdigest())
-        return answers(self.read(single, table=self.table(single, cache=False)))[0]
+        return self.read(single, table=self.table(single, cache=False)).answers()[0]
 
     def table(self, questions: QuestionSet, *, cache: bool = True) -> FeatureTable:
         """The windows of a set under the settings that the model was trained with."""

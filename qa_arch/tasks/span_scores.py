@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from qa_arch.decode.formats import spans_record
@@ -31,12 +32,12 @@ def operating_points(questions: QuestionSet, answers: Sequence[Answer], margin: 
     ``margin_0``, ``calibrated`` (at ``margin``) and ``oracle`` (fitted on this very set: a bound)
     for SQuAD 2.0, and ``never_null`` for both protocols: what the spans alone are worth.
     """
-    points = {}
     if questions.protocol == "2.0":
         scores = at_margins(questions, answers, margin)
-        points = {name: getattr(scores, name) for name in ("margin_0", "calibrated", "oracle")}
-    texts = best_texts(answers)
-    points["never_null"] = aggregate(score_questions(questions, texts), questions.protocol)
+        points = {field.name: getattr(scores, field.name) for field in fields(scores)}
+    else:
+        spans = score_questions(questions, best_texts(answers))
+        points = {"never_null": aggregate(spans, questions.protocol)}
     return {
         name: Point(
             threshold=scores.threshold if math.isfinite(scores.threshold) and name != "never_null" else None,
