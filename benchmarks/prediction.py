@@ -65,7 +65,7 @@ def build_predictor(precision: Precision) -> SpanPredictor:
     config = validate(compose(["model=bert", "encoder=minilm", "glove=none", "logger=none"]))
     model = cast_weights(weights(), precision)
     return SpanPredictor(
-        model, inputs.tokenizer(), None, config, segments=True, margin=0.0, precision=precision
+        model, inputs.tokenizer(), None, config, segments=True, null_threshold=0.0, precision=precision
     )
 
 

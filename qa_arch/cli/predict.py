@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     predictor = open_span_predictor(args.run_folder, args)
     if args.keep_attention:
         match_lstm(predictor.model)  # before a long reading
-    margin = predictor.margin if args.margin is None else args.margin
+    threshold = predictor.null_threshold if args.margin is None else args.margin
     answered = []
     with watching("predicting", "questions") as watch:
         parts = predictor.read_parts(questions, batch_size=args.batch_size, watch=watch)
@@ -56,9 +56,9 @@ def run(args: argparse.Namespace) -> int:
             rankings = list(parts)
             answered = [answer for ranking in rankings for answer in ranking.best_answers]
             parts = iter(rankings)
-        formats.write_parts(args.out, parts, margin)
+        formats.write_parts(args.out, parts, threshold)
     written = Path(args.out) / "predictions.json"
-    print(f"{written}: {len(questions)} questions answered at null margin {margin:g}")
+    print(f"{written}: {len(questions)} questions answered at null threshold {threshold:g}")
     if args.keep_attention:
         ids = [id_ for word in args.keep_attention for id_ in word.split(",") if id_]
         maps = attention_maps(predictor, questions, answered, ids)

@@ -1,7 +1,7 @@
-"""From batches of logits to ranked answers of each question, without storing the logits.
+"""Batches of logits -> ranked answers of each question, without storing the logits.
 
-The same collector serves training, evaluation and every predictor. What several processes took is merged
-by feature index, so that a window counts once whoever computed it.
+The same collector serves training, evaluation and every predictor. The parts of several processes are
+merged by feature index, so that a window computed twice counts once.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ PLAIN = "The baker of Harn sold forty loaves before noon. Her brother keeps the 
 def test_nothing_asked_or_nothing_to_read_is_no_answer(predictor, question, context):
     answer = predictor(question, context)
     assert answer.best is None
-    assert answer.text(predictor.margin) == answer.text(float("inf")) == ""
+    assert answer.text(predictor.null_threshold) == answer.text(float("inf")) == ""
     assert answer.windows == 0
 
 
@@ -141,7 +141,7 @@ def test_dropout_is_off_while_reading(predictor, tiny_config):
 @pytest.mark.parametrize(("value", "margin"), [(1.5, 1.5), (None, float("inf")), (0.0, 0.0)])
 def test_the_margin_is_that_of_the_record(predictor, value, margin):
     record = replace(predictor.record, threshold=Threshold(value=value, fitted_on="calibration"))
-    assert span._margin(record) == margin
+    assert span._threshold(record) == margin
 
 
 @pytest.mark.parametrize("size", [1, 4, 1000])
