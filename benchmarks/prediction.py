@@ -24,7 +24,6 @@ from benchmarks.timing import Pairs, Timed, once
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.data.splits import subset
-from qa_arch.decode.answers import answers
 from qa_arch.metrics.threshold import best_texts
 from qa_arch.nn.encoder_configs import resolve
 from qa_arch.nn.encoder_factory import build_encoder
@@ -66,7 +65,7 @@ def build_predictor(precision: Precision) -> SpanPredictor:
     config = validate(compose(["model=bert", "encoder=minilm", "glove=none", "logger=none"]))
     model = cast_weights(weights(), precision)
     return SpanPredictor(
-        model, inputs.tokenizer(), None, config, segments=True, margin=0.0, precision=precision
+        model, inputs.tokenizer(), None, config, segments=True, null_threshold=0.0, precision=precision
     )
 
 
@@ -81,7 +80,7 @@ def weights() -> TransformerSpan:
 def read(predictor: SpanPredictor, questions: QuestionSet) -> list[str]:
     """The text of the best span of each question; features are made anew."""
     ranking = predictor.read(questions, batch_size=BATCH)
-    return list(best_texts(answers(ranking, candidates=False)).values())
+    return list(best_texts(ranking.best_answers).values())
 
 
 @contextmanager

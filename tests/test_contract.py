@@ -22,7 +22,6 @@ import qa_arch
 from qa_arch.cli.compose import compose
 from qa_arch.config.find import conf_folder
 from qa_arch.config.schema import MODEL_INPUTS, TASKS, Config, validate
-from qa_arch.decode.answers import answers
 from qa_arch.features.collate import Collator
 from qa_arch.models import store
 from qa_arch.models.build import build_model
@@ -214,7 +213,7 @@ def test_it_learns_four_questions_by_heart(contender):
 
     with learned_by_heart(parts.model, loss, steps=150, lr=5e-3):
         predictor = TASK.predictor(config, parts)
-        found = answers(predictor.read(questions, table=parts.tables["calibration"]))
+        found = predictor.read(questions, table=parts.tables["calibration"]).answers()
     for example, answer in zip(questions.examples, found, strict=True):
         chosen = answer.at(0.0)
         assert (chosen.text if chosen else None) == (example.answers[0].text if example.answers else None)
@@ -230,7 +229,7 @@ def test_a_trained_run_loads_and_answers_as_it_did(name, settings, tmp_path):
     torch.manual_seed(5)
     said = json.loads((tmp_path / "null_odds.json").read_text())
     dev = TASK.load_splits(config.data)["dev"]
-    assert {a.id: a.null_odds for a in answers(predictor.read(dev))} == said
+    assert {a.id: a.null_odds for a in predictor.read(dev).answers()} == said
 
 
 def test_all_models_step_together_on_two_ranks(fleet, step_on_two_ranks):

@@ -16,9 +16,8 @@ DONE = (
     "benchmarks",
     "hydra_plugins",
     *(f"qa_arch/{name}" for name in ("config", "data/synthetic", "features", "metrics", "system")),
-    *(f"qa_arch/decode/{name}.py" for name in ("answers", "candidates", "formats", "sequences", "spans")),
+    *(f"qa_arch/{name}" for name in ("decode", "evaluation", "models", "nn", "tasks", "training", "types")),
     *(f"qa_arch/sweep/{path.name}" for path in (ROOT / "qa_arch/sweep").glob("[!p]*.py")),
-    "qa_arch/training/plan",
     *(
         f"qa_arch/cli/{name}.py"
         for name in ("ask", "checks", "compose", "doctor", "main", "paraphrase", "params", "plan", "sweep")

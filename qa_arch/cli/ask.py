@@ -33,14 +33,14 @@ def run(args: argparse.Namespace) -> int:
     context = _context(args)
     predictor = open_span_predictor([args.run_folder], args)
     answer = predictor(args.question, context)
-    margin = predictor.margin if args.margin is None else args.margin
-    chosen = answer.at(margin)
+    threshold = predictor.null_threshold if args.margin is None else args.margin
+    chosen = answer.at(threshold)
     result: dict[str, Any] = {
         "answer": chosen.text if chosen else "",
         "start": chosen.start if chosen else None,
         "end": chosen.end if chosen else None,
         "null_odds": answer.null_odds if math.isfinite(answer.null_odds) else None,
-        "margin": margin if math.isfinite(margin) else None,
+        "margin": threshold if math.isfinite(threshold) else None,
         "windows": answer.windows,
         "candidates": [
             {"text": c.text, "start": c.start, "end": c.end, "probability": c.probability}

@@ -118,7 +118,7 @@ def _score_runs(args: argparse.Namespace) -> int:
     if named := first_given(args, OF_FILES):
         raise ConfigError(
             f"{named} is for prediction files: a run scored with --run leaves its own (predictions.json) for"
-            " --predictions; the null margin of --run is --margin"
+            " --predictions; the null threshold of --run is --margin"
         )
     for folder in args.run_folder:
         read_record(folder)  # before torch is imported
@@ -132,7 +132,7 @@ def _score_runs(args: argparse.Namespace) -> int:
         decode=args.decode,
         settings=_decoding(args.decode),
         record=args.record,
-        margin=args.margin,
+        null_threshold=args.margin,
         final=args.final,
         allow_overlap=args.allow_overlap,
         trust=args.trust,

@@ -39,7 +39,6 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("--keep-attention looks into one model: name one RUN")
     from qa_arch.cli.watch import watching
     from qa_arch.decode import formats
-    from qa_arch.decode.answers import answers
     from qa_arch.evaluation.attention_maps import attention_maps, match_lstm
     from qa_arch.results.attention import write_attention
 
@@ -49,17 +48,17 @@ def run(args: argparse.Namespace) -> int:
     predictor = open_span_predictor(args.run_folder, args)
     if args.keep_attention:
         match_lstm(predictor.model)  # before a long reading
-    margin = predictor.margin if args.margin is None else args.margin
+    threshold = predictor.null_threshold if args.margin is None else args.margin
     answered = []
     with watching("predicting", "questions") as watch:
         parts = predictor.read_parts(questions, batch_size=args.batch_size, watch=watch)
         if args.keep_attention:
             rankings = list(parts)
-            answered = [answer for ranking in rankings for answer in answers(ranking, candidates=False)]
+            answered = [answer for ranking in rankings for answer in ranking.best_answers]
             parts = iter(rankings)
-        formats.write_parts(args.out, parts, margin)
+        formats.write_parts(args.out, parts, threshold)
     written = Path(args.out) / "predictions.json"
-    print(f"{written}: {len(questions)} questions answered at null margin {margin:g}")
+    print(f"{written}: {len(questions)} questions answered at null threshold {threshold:g}")
     if args.keep_attention:
         ids = [id_ for word in args.keep_attention for id_ in word.split(",") if id_]
         maps = attention_maps(predictor, questions, answered, ids)

@@ -57,13 +57,16 @@ def add_on_error(parser: argparse._ActionsContainer) -> None:
 def add_run_options(parser: argparse._ActionsContainer) -> None:
     """``--device --precision --margin --trust``, as ``open_predictor`` takes them."""
     parser.add_argument(
-        "--margin", type=margin, metavar="M", help="null margin (default: the run's, fitted on calibration)"
+        "--margin",
+        type=margin,
+        metavar="M",
+        help="null threshold (default: the run's, fitted on calibration)",
     )
     add_device_options(parser)
 
 
 def margin(text: str) -> float:
-    """A null margin as it is written on the command line; ValueError for what is no number, NaN too."""
+    """A null threshold as it is written on the command line; ValueError for what is no number, NaN too."""
     value = float(text)
     if math.isnan(value):
         raise ValueError("no null odds lie above NaN or below it")

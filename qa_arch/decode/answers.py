@@ -1,19 +1,18 @@
 """Best spans of all windows -> one ranked list of answers per question.
 
 Axes: ``N`` windows, ``K`` spans per window, ``Q`` questions, ``M`` candidates of all questions. The
-ranking is vectorised over all questions, on flat columns; Answer objects are created last.
+ranking is vectorised over all questions, on flat columns; ``Ranking.answers`` makes objects of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 
 import numpy as np
 
 from qa_arch.decode.candidates import Ranking, SpanCandidates
 from qa_arch.errors import RunError
-from qa_arch.types.text import Answer, Candidate, Example
+from qa_arch.types.text import Example
 
 NAMED = 5  # ids listed in a message
 
@@ -179,33 +178,3 @@ def _softmax(score: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore"):  # inf - inf is the top itself
         weight = np.exp(np.where(np.isinf(top), np.where(score == top, 0.0, -np.inf), score - top))
     return weight / np.repeat(np.add.reduceat(weight, begins), np.diff(offsets))
-
-
-def answers(ranking: Ranking, *, candidates: bool = True) -> list[Answer]:
-    """One Answer per question, in the order of the questions; ``candidates=False`` omits the n-best."""
-    examples = ranking.examples
-    bests: list[Candidate | None] = [None] * len(examples)
-    with_span = np.flatnonzero(ranking.best >= 0)
-    for q, best in zip(
-        with_span.tolist(), _candidates(ranking, ranking.best[with_span], with_span), strict=True
-    ):
-        bests[q] = best
-    lists: list[tuple[Candidate, ...]] = [()] * len(examples)
-    if candidates:
-        sizes = np.diff(ranking.offsets)
-        all_candidates = _candidates(
-            ranking, np.arange(ranking.offsets[-1]), np.repeat(np.arange(len(sizes)), sizes)
-        )
-        lists = [tuple(islice(all_candidates, size)) for size in sizes.tolist()]
-    columns = zip(examples, bests, ranking.null_odds.tolist(), ranking.windows.tolist(), lists, strict=True)
-    return [Answer(example.id, best, odds, windows, nbest) for example, best, odds, windows, nbest in columns]
-
-
-def _candidates(ranking: Ranking, rows: np.ndarray, question: np.ndarray) -> Iterator[Candidate]:
-    """Candidates in the ``rows`` of the ranking, with their texts."""
-    examples = ranking.examples
-    columns = (np.arange(len(ranking.start)), ranking.start, ranking.end, ranking.score, ranking.probability)
-    numbers = (column[rows].tolist() for column in columns)
-    for q, row, start, end, score, probability in zip(question.tolist(), *numbers, strict=True):
-        text = examples[q].context[start:end] if start >= 0 else ranking.texts[row]
-        yield Candidate(text, start, end, score, probability)

@@ -1,4 +1,4 @@
-"""Array records of decoding: the best spans of each window, then the ranking of each question.
+"""Array records of decoding: the best spans of each window, then the ranking and answers of each question.
 
 Axes: ``N`` windows, ``K`` ranks within a window, best first; ``Q`` questions, ``M`` candidates of all
 questions.
@@ -6,13 +6,15 @@ questions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property
+from itertools import islice
 from typing import Self, TypeVar
 
 import numpy as np
 
-from qa_arch.types.text import Example
+from qa_arch.types.text import Answer, Candidate, Example
 
 
 class WindowRecord:
@@ -68,7 +70,7 @@ class SpanCandidates(WindowRecord):
         return self.null_start + self.null_end
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Ranking:
     """The candidates of every question, most probable first, "no answer" once among them.
 
@@ -102,3 +104,34 @@ class Ranking:
     def score(self) -> np.ndarray:
         """(M,) float32: start + end."""
         return self.start_logit + self.end_logit
+
+    @cached_property
+    def best_answers(self) -> list[Answer]:
+        """An Answer for each question, in order, without its candidates; made once, as all scores read it."""
+        return self._answers([()] * len(self.examples))
+
+    def answers(self) -> list[Answer]:
+        """An Answer for each question, in order, with its candidates."""
+        sizes = np.diff(self.offsets)
+        candidates = self._candidates(np.arange(self.offsets[-1]), np.repeat(np.arange(len(sizes)), sizes))
+        return self._answers([tuple(islice(candidates, size)) for size in sizes.tolist()])
+
+    def _answers(self, candidates: Sequence[tuple[Candidate, ...]]) -> list[Answer]:
+        bests: list[Candidate | None] = [None] * len(self.examples)
+        with_span = np.flatnonzero(self.best >= 0)
+        spans = self._candidates(self.best[with_span], with_span)
+        for question, best in zip(with_span.tolist(), spans, strict=True):
+            bests[question] = best
+        numbers = self.null_odds.tolist(), self.windows.tolist()
+        columns = zip(self.examples, bests, *numbers, candidates, strict=True)
+        return [
+            Answer(example.id, best, odds, windows, nbest) for example, best, odds, windows, nbest in columns
+        ]
+
+    def _candidates(self, rows: np.ndarray, question: np.ndarray) -> Iterator[Candidate]:
+        """Candidates in the ``rows`` of the columns, with their texts."""
+        columns = (np.arange(len(self.start)), self.start, self.end, self.score, self.probability)
+        numbers = (column[rows].tolist() for column in columns)
+        for q, row, start, end, score, probability in zip(question.tolist(), *numbers, strict=True):
+            text = self.examples[q].context[start:end] if start >= 0 else self.texts[row]
+            yield Candidate(text, start, end, score, probability)

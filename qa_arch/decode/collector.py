@@ -1,7 +1,7 @@
-"""From batches of logits to ranked answers of each question, without storing the logits.
+"""Batches of logits -> ranked answers of each question, without storing the logits.
 
-The same collector serves training, evaluation and every predictor. What several processes took is merged
-by feature index, so that a window counts once whoever computed it.
+The same collector serves training, evaluation and every predictor. The parts of several processes are
+merged by feature index, so that a window computed twice counts once.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from qa_arch.config.schema import Decode
-from qa_arch.decode.answers import Ranking, char_spans, rank
-from qa_arch.decode.candidates import SpanCandidates
+from qa_arch.decode.answers import char_spans, rank
+from qa_arch.decode.candidates import Ranking, SpanCandidates
 from qa_arch.decode.sequences import SequenceCandidates, best_sequences, rank_sequences
 from qa_arch.decode.spans import best_spans
 from qa_arch.features.table import FeatureTable

@@ -20,9 +20,9 @@ FINITE = 1e9
 """Replaces infinity in the files, since JSON has none; larger than any score of a trained model."""
 
 
-def predictions(ranking: Ranking, margin: float) -> dict[str, str]:
-    """Question id -> text; the empty string is "no answer", given where null odds exceed ``margin``."""
-    rows = np.where(ranking.null_odds > margin, -1, ranking.best)
+def predictions(ranking: Ranking, threshold: float) -> dict[str, str]:
+    """Question id -> text; the empty string is "no answer", given where null odds exceed ``threshold``."""
+    rows = np.where(ranking.null_odds > threshold, -1, ranking.best)
     spans = (column[rows].tolist() for column in (ranking.start, ranking.end))
     texts = {}
     for example, row, start, end in zip(ranking.examples, rows.tolist(), *spans, strict=True):
@@ -78,7 +78,7 @@ def _lists(ranking: Ranking) -> Iterator[tuple[str, list[dict[str, Any]]]]:
 def spans_record(answered: Sequence[Answer]) -> dict[str, list[Any]]:
     """Columns of the committed record, without text: id, start, end, null_odds, windows.
 
-    ``start`` and ``end`` are those of the best span at any margin, so that any margin can be applied later;
+    ``start`` and ``end`` are those of the best span at any threshold, so that each can be applied later;
     without a span they are -1 and null_odds is +inf.
     """
     return {
@@ -90,12 +90,12 @@ def spans_record(answered: Sequence[Answer]) -> dict[str, list[Any]]:
     }
 
 
-def write(folder: str | os.PathLike[str], ranking: Ranking, margin: float) -> None:
+def write(folder: str | os.PathLike[str], ranking: Ranking, threshold: float) -> None:
     """Write predictions.json, nbest_predictions.json and null_odds.json, each atomically."""
-    write_parts(folder, [ranking], margin)
+    write_parts(folder, [ranking], threshold)
 
 
-def write_parts(folder: str | os.PathLike[str], rankings: Iterable[Ranking], margin: float) -> None:
+def write_parts(folder: str | os.PathLike[str], rankings: Iterable[Ranking], threshold: float) -> None:
     """``write`` for a set that is predicted in parts; one part at a time is in memory."""
     target = Path(folder)
     with (
@@ -105,7 +105,7 @@ def write_parts(folder: str | os.PathLike[str], rankings: Iterable[Ranking], mar
     ):
         for ranking in rankings:
             for add, items in (
-                (add_text, predictions(ranking, margin).items()),
+                (add_text, predictions(ranking, threshold).items()),
                 (add_odds, null_odds(ranking).items()),
                 (add_list, _lists(ranking)),
             ):

@@ -1,4 +1,4 @@
-"""What a run's match-LSTM looks at, for chosen questions."""
+"""Attention of a run's match-LSTM over chosen questions, as ``predict --keep-attention`` records it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from qa_arch.types.text import Answer, Example, QuestionSet
 def attention_maps(
     predictor: SpanPredictor, questions: QuestionSet, answers: Sequence[Answer], ids: Sequence[str]
 ) -> list[AttentionMap]:
-    """The attention over each of the questions ``ids``, in the window that holds the answer found.
+    """The attention over each of the questions ``ids``, in the window that holds its answer.
 
     Raises DataError for ids of no question, RunError where the model has no match-LSTM.
     """
@@ -44,12 +44,12 @@ def attention_maps(
         for at, row in enumerate(part):
             example = chosen.examples[int(table.example[row])]
             C, Q = int(context_mask[at].sum()), int(question_mask[at].sum())
-            kept = torch.cat([weights[at, :, :C, :Q], weights[at, :, :C, -1:]], dim=-1)  # padding out
+            unpadded = torch.cat([weights[at, :, :C, :Q], weights[at, :, :C, -1:]], dim=-1)
             maps.append(
                 AttentionMap(
                     example.id,
                     questions.fingerprint,
-                    kept.cpu().numpy().astype(np.float16),
+                    unpadded.cpu().numpy().astype(np.float16),
                     _units(table, window, at, window.context[at], C, 0),
                     _units(table, window, at, window.question[at], Q, _stripped(example)),
                 )

@@ -1,4 +1,4 @@
-"""The record of what no training made: several runs as an ensemble, or a run under another decoding."""
+"""The record of an ensemble of runs, or of a run under another decoding."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from qa_arch.types.records import CALIBRATION, TRAIN, Parameters, RunRecord, Sec
 
 
 def record_folder(runs: Sequence[str], decode: str | None, folder: str | None) -> Path:
-    """Where the record lies: the run's own folder, or ``folder`` where it is not that run's own result."""
+    """Folder of the record: the run's own, or ``folder`` for an ensemble or another decoding."""
     combined = len(runs) > 1 or decode is not None
     if combined == (folder is None):
         raise ConfigError(
             "--record: several runs, or another --decode, need a folder of their own for what comes out"
             if combined
-            else "--record: one run, read out as its config says, keeps its scores in its own folder"
+            else "--record: a single run, decoded as its config says, has its scores in its own folder"
         )
     return Path(folder or runs[0])
 
@@ -32,8 +32,8 @@ def combined_record(
     """The record in ``folder``, or a new record made of those of ``runs``; it is not written yet.
 
     ``decode`` names ``settings``, those of another decoding; None leaves the first run's own.
-    An ensemble has the parameters and the training time of all members, and is kept from the articles
-    that any of them was trained on. RunError where the folder holds the record of something else.
+    An ensemble has the parameters, the training time and the training articles of all members. RunError
+    where the folder holds the record of something else.
     """
     records = [read_record(run) for run in runs]
     first = records[0]

@@ -1,7 +1,7 @@
 """From a predictor and a question set to operating points, rows of questions and prediction files.
 
-The one path of scoring: the end of training, ``qa-arch evaluate --run``, ensembles and other readings of a
-run all take it, for every task.
+The only path of scoring, for every task: the end of training, ``qa-arch evaluate --run``, ensembles and
+other decodings of a run use it. ``read`` gives the ranked answers, ``score`` the Scores and the files.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Reading:
-    """What a model says of every question of a set, before it is scored."""
+    """A model's outputs for every question of a set, not scored yet."""
 
     questions: Any
     outputs: Any
     facts: SplitFacts
     seconds: float
-    """For reading and decoding the set, without making its features."""
+    """Time of inference and decoding, without making the features."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What scoring the splits of a run gives."""
+    """Scores of calibration and dev, for the record of a run."""
 
     threshold: Threshold | None
-    """The null margin fitted on calibration; None for a task without a null."""
+    """The null threshold fitted on calibration; None for a task without a null."""
     scores: dict[str, Points]
     """By split."""
     references: dict[str, Points]
-    """By split, then by heuristic: what needs no learning scores on the same questions."""
+    """By split, then by heuristic: scores of heuristics without training on the same questions."""
     seconds: float
-    """For reading the last split: dev, or calibration where dev stays closed."""
+    """``Reading.seconds`` of the last split: dev, or calibration where dev stays closed."""
 
 
 def read(predictor: Predictor, questions: Any, *, table: Any = None, watch: Watch | None = None) -> Reading:
@@ -67,11 +67,11 @@ def score(
 ) -> Points:
     """Scores at every operating point; rows of questions and predictions are written below ``folder``.
 
-    ``given`` is a null margin that the user asks for, an operating point of its own. The calibration split
-    leaves rows and no predictions: it is looked at by number alone.
+    ``given`` is a further null threshold, an operating point of its own. For the calibration split rows are
+    written but no predictions.
     """
     task = task_of(predictor.config.model)
-    arguments = (reading.questions, reading.outputs, predictor.margin)
+    arguments = (reading.questions, reading.outputs, predictor.null_threshold)
     target = questions_folder(folder, split)
     points = task.points(*arguments, given)
     if warning := task.warning(*arguments):
@@ -85,7 +85,7 @@ def score(
 def evaluate_splits(
     predictor: Predictor, parts: Parts, folder: Path, trusted: Sequence[str] = TRUSTED
 ) -> Evaluation:
-    """Fit the null margin on calibration, then score calibration and, where it is open, dev at it."""
+    """Fit the null threshold on calibration, then score calibration and, where it is open, dev at it."""
     task = task_of(predictor.config.model)
     fitted_on, scores, seconds = "nothing", {}, 0.0
     references = {}
@@ -95,11 +95,14 @@ def evaluate_splits(
             continue
         reading = read(predictor, parts.sets[split], table=parts.tables[split])
         if split == CALIBRATION:
-            predictor.margin, fitted_on = task.fit_margin(reading.questions, reading.outputs), CALIBRATION
+            predictor.null_threshold, fitted_on = (
+                task.fit_threshold(reading.questions, reading.outputs),
+                CALIBRATION,
+            )
         scores[split] = score(predictor, reading, folder, split=split)
         references[split] = reference_scores(predictor.config, calibration, parts.sets[split], trusted)
         seconds = reading.seconds
-    value = predictor.margin if math.isfinite(predictor.margin) else None
+    value = predictor.null_threshold if math.isfinite(predictor.null_threshold) else None
     threshold = Threshold(value=value, fitted_on=fitted_on) if task.has_null else None
     return Evaluation(threshold, scores, references, seconds)
 

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be scored, and how."""
+    """The runs and the set to score, and the options of ``qa-arch evaluate --run``."""
 
     runs: Sequence[str]
     """Run folders; several are an ensemble."""
@@ -42,9 +42,9 @@ class Request:
     """The name of another decoding, and its ``settings``."""
     settings: Mapping[str, Any] | None = None
     record: str | None = None
-    """Folder of what is no single run's own result: an ensemble, another decoding."""
-    margin: float | None = None
-    """A null margin beside the fitted one."""
+    """Folder for the record of an ensemble or of another decoding."""
+    null_threshold: float | None = None
+    """A null threshold to score at, in addition to the fitted one."""
     final: bool = False
     """Open a dev set that the config keeps closed, and log that."""
     allow_overlap: bool = False
@@ -69,9 +69,9 @@ def evaluate_runs(
     load: Callable[[], Predictor],
     watching: Callable[[], AbstractContextManager[Watch]],
 ) -> Points:
-    """Scores at every operating point, which are also in the record and the files of its folder.
+    """Score ``request.runs`` at every operating point; also writes the scores to record and files.
 
-    ``load`` makes the predictor once everything that is cheap was checked; ``watching`` shows progress.
+    ``load`` makes the predictor, after the cheap checks; ``watching`` shows progress.
     Raises ConfigError and DataError for what may not be scored, RunError for what cannot.
     """
     folder = record_folder(request.runs, request.decode, request.record)
@@ -88,14 +88,19 @@ def evaluate_runs(
             " leave it out"
         )
     target = open_target(record, config, request.data)
-    check_target(target, margin=request.margin, final=request.final, allow_overlap=request.allow_overlap)
+    check_target(
+        target,
+        null_threshold=request.null_threshold,
+        final=request.final,
+        allow_overlap=request.allow_overlap,
+    )
     predictor = load()
     predictor.config = replace(predictor.config, decode=config.decode)
     if request.final:
         _log_dev_access(folder, record, config, target.questions)
     with watching() as watch:
         reading = read(predictor, target.questions, watch=watch)
-    points = score(predictor, reading, folder, split=target.split, given=request.margin)
+    points = score(predictor, reading, folder, split=target.split, given=request.null_threshold)
     if target.overlap:
         points = {name: replace(point, overlap=target.overlap) for name, point in points.items()}
     references = _references(record, config, target.questions, request.trust)
@@ -135,8 +140,9 @@ def open_target(record: RunRecord, config: Config, data: Sequence[str] | None) -
     )
 
 
-def check_target(target: Target, *, margin: float | None, final: bool, allow_overlap: bool) -> None:
-    """Raise where the set may not be scored as it was asked for; the message names the option that helps."""
+def check_target(target: Target, *, null_threshold: float | None, final: bool, allow_overlap: bool) -> None:
+    """Raise DataError or ConfigError where the set may not be scored under these options; the message names
+    the option that helps."""
     name, protocol = target.questions.name, target.questions.protocol
     if target.overlap and not allow_overlap:
         titles = ", ".join(map(repr, target.overlap[:5])) + (", ..." if len(target.overlap) > 5 else "")
@@ -149,10 +155,10 @@ def check_target(target: Target, *, margin: float | None, final: bool, allow_ove
             f"{name}: the run's config keeps its dev set closed (data.open_dev: false);"
             " --final scores it once everything is decided, and logs that"
         )
-    if margin is not None and protocol == "1.1":
+    if null_threshold is not None and protocol == "1.1":
         raise ConfigError(f"--margin: {name} is a SQuAD 1.1 set, where every question is answered")
-    if margin is not None and protocol != "2.0":
-        raise ConfigError("--margin: this run ranks candidates, it has no null margin; leave it out")
+    if null_threshold is not None and protocol != "2.0":
+        raise ConfigError("--margin: this run ranks candidates, it has no null threshold; leave it out")
     if final and not target.closed:
         raise ConfigError(f"--final: nothing keeps {name} closed for this run; leave it out")
 

@@ -22,12 +22,14 @@ _TIE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class AtMargins:
-    """Scores of the same answers at the three operating points."""
+    """Scores of the same answers at the three operating points, and without a margin."""
 
     margin_0: Scores
     calibrated: Scores
     oracle: Scores
-    """``threshold`` of each of the three is its margin."""
+    """``threshold`` of these three is their margin."""
+    never_null: Scores
+    """The best span is always the answer."""
 
 
 def fit_margin(null_odds: Sequence[float], f1: Sequence[float], answerable: Sequence[bool]) -> float:
@@ -71,13 +73,16 @@ def calibrate(questions: QuestionSet, answers: Sequence[Answer]) -> float:
 
 
 def at_margins(questions: QuestionSet, answers: Sequence[Answer], calibrated: float) -> AtMargins:
-    """Scores of ``answers`` at margin 0, at margin ``calibrated`` and at the oracle margin.
+    """Scores of ``answers`` at margin 0, at margin ``calibrated``, at the oracle margin and never null.
 
     The texts are scored only once. Raises DataError if a question has no answer record, or several.
     """
     scored, odds = _score(questions, answers)
-    margins = (0.0, calibrated, _fit(scored, odds))
-    return AtMargins(*(aggregate(scored, "2.0", null_scores=odds, threshold=margin) for margin in margins))
+    margin_0, fitted, oracle = (
+        aggregate(scored, "2.0", null_scores=odds, threshold=margin)
+        for margin in (0.0, calibrated, _fit(scored, odds))
+    )
+    return AtMargins(margin_0, fitted, oracle, never_null=aggregate(scored, "2.0"))
 
 
 def best_texts(answers: Sequence[Answer]) -> dict[str, str]:

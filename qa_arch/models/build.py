@@ -1,4 +1,4 @@
-"""From a config's ``model`` section to a module: the class it names, given an encoder and vectors."""
+"""The model that a config's ``model`` section names, built with its encoder and word vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The encoder and the tokenizer that a config asks for, and a set cut into windows for them."""
+"""Encoder, tokenizer and windows of a question set, made from a config."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def load_tokenizer(encoder: str) -> PreTrainedTokenizerBase:
             f"encoder.name: no tokenizer for '{name}' ({type(error).__name__}: {first}); check the name and"
             " the connection, or give a local folder with a tokenizer.json"
         ) from error
-    # Without tokenizer files the library makes one that knows no word, and says nothing.
+    # Without tokenizer files the library silently makes a tokenizer without words.
     if not set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens):
         raise UnavailableError(
             f"encoder.name: no tokenizer for '{name}' (it knows special tokens alone); put the encoder's"

@@ -1,4 +1,4 @@
-"""Several trained models as one: the mean of their probabilities.
+"""Ensemble of trained models: the mean of their probabilities.
 
 Axes: ``B`` windows, ``K`` classes of a softmax and, last, the null: ``N`` = K + 1; ``M`` members.
 """

@@ -27,7 +27,7 @@ SpanHead = Annotated[Callable[..., nn.Module], Given(("in_dim", "sentinel"))]
 
 
 class SpanScores(NamedTuple):
-    """Scores over the context units (-inf on padding) and of "nothing" beside them.
+    """Scores of the context units (-inf on padding) and of "nothing".
 
     ``pair`` is what a start (row) and an end (column) score together, beyond the sum of the two.
     """

@@ -82,7 +82,7 @@ def suits(inputs: Tensor) -> bool:
 @torch.compiler.disable
 @cache
 def _on_card(device: torch.device, hidden: int, precision: str) -> Verdict:
-    """The verdict on this card; once a process, with a line in the log where it is against the kernel."""
+    """The verdict on this card; once a process, with a line in the log if the kernel may not run."""
     major, minor = torch.cuda.get_device_capability(device)
     facts = {
         "source": source_hash(),

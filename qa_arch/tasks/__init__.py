@@ -1,4 +1,15 @@
-"""The tasks: what is asked of a model. One module each; ``span`` is the one to read first."""
+"""The tasks, one module each; read ``span`` first.
+
+A run takes a question through these steps, most of them by methods of its task::
+
+    raw data -> Example           Task.open, Task.load_splits
+    -> Feature                    Task.assemble, Predictor.table
+    -> Batch                      Task.batches
+    -> logits                     the model
+    -> ranked answers             Task.collector, Predictor.read
+    -> Scores                     Task.points
+    -> run.json                   training.run, evaluation.trained_runs
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a task is: everything about a run that depends on what is asked of the model, in one object.
+"""Interface of a task: everything about a run that depends on the kind of question, in one object.
 
-``model.task`` names the module of this package that holds it. A task opens its data, builds features and
-model, gives the loss, collects outputs over ranks, scores them and makes the predictor; training, evaluation
-and the commands call it and never ask which task they have.
+``model.task`` names the module of this package that implements it. A task opens its data, builds features
+and model, gives the loss, collects outputs over ranks, scores them and makes the predictor; training,
+evaluation and the commands call these methods and never check which task they have.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from qa_arch.nn.precision import Precision
 from qa_arch.types.records import Point, Points, RunRecord, SplitFacts
 
 Watch = Callable[[int, int], None]
-"""Called with the number of rows that were read and that of all."""
+"""Progress callback: called with the number of rows read so far and the number of all rows."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What a run is made of. ``sets`` and ``tables`` by split: train, calibration, dev."""
+    """Data, features, model and loss of a run; ``sets`` and ``tables`` by split: train, calibration, dev."""
 
     sets: Mapping[str, Any]
-    """What was read: each has a ``fingerprint`` and a ``protocol``."""
+    """Question sets, which have a ``fingerprint`` and a ``protocol``."""
     tables: Mapping[str, Any]
-    """The same in numbers."""
+    """The features of these sets."""
     vectors: WordVectors | None
     model: nn.Module
     loss: Loss
 
 
 class Collator(Protocol):
-    """Makes a batch of the rows that a sampler yields."""
+    """Turns rows of a feature table, as a sampler yields them, into a Batch."""
 
     @property
     def lengths(self) -> Any:
-        """(rows,) what batches of similar length are formed by."""
+        """(rows,) length of every row of the table, by which batches are formed."""
         ...
 
     def __call__(self, rows: Any, /) -> Any: ...
@@ -55,7 +55,7 @@ class Collator(Protocol):
 
 @dataclass(frozen=True)
 class Batches:
-    """What training and validation read: a collator each, and how training rows are drawn."""
+    """Collators for training and validation, and the sampler of training rows."""
 
     train: Collator
     calibration: Collator | None
@@ -63,14 +63,14 @@ class Batches:
 
 
 class Collector(Protocol):
-    """Takes a model's outputs batch by batch, on each rank those of its own rows."""
+    """Collects a model's outputs batch by batch; each rank collects those of its own rows."""
 
     parts: list[Any]
-    """What was taken so far, as values that processes can exchange."""
+    """The outputs so far, as values that processes can exchange."""
 
     def add(self, batch: Any, output: Any) -> None: ...
     def merge(self, others: Iterable[list[Any]]) -> None:
-        """Replace ``parts`` by what all processes took; a row that came twice counts once."""
+        """Replace ``parts`` by those of all processes; a row that was computed twice counts once."""
         ...
 
     def result(self) -> Any:
@@ -79,18 +79,18 @@ class Collector(Protocol):
 
 
 class Predictor(ABC):
-    """A trained model with what it needs to read new questions of its task."""
+    """A trained model with tokenizer and vectors, ready for new questions of its task."""
 
     model: nn.Module
     config: Config
     record: RunRecord | None
     precision: Precision
-    margin: float
+    null_threshold: float
     """An answer is given unless "no answer" scores higher by more than this; ``inf``: always given."""
 
     @abstractmethod
     def table(self, questions: Any, *, cache: bool = True) -> Any:
-        """The set in numbers, under the settings that the model was trained with."""
+        """The features of a set, under the settings that the model was trained with."""
 
     @abstractmethod
     def read(
@@ -100,18 +100,18 @@ class Predictor(ABC):
 
 
 class Task(ABC):
-    """One kind of question; stateless, so that one object serves every run."""
+    """A kind of question; stateless, so that a single object serves every run."""
 
     name: ClassVar[str]
     """As ``model.task`` names it."""
     monitor: ClassVar[str | None] = None
     """A calibration score, the higher the better, that chooses the epoch in place of ``trainer.select``."""
     has_validation_loss: ClassVar[bool] = True
-    """Whether the loss of the calibration split says something beside its scores."""
+    """Whether the loss of the calibration split is computed and recorded with its scores."""
     lengths_are_tokens: ClassVar[bool] = False
     """Whether the lengths of training rows count all tokens that are computed, so that padding is known."""
     has_null: ClassVar[bool] = False
-    """Whether "no answer" is an answer, given above a null margin."""
+    """Whether "no answer" is an answer, given above a null threshold."""
     has_search: ClassVar[bool] = False
     """Whether ``decode.search`` changes what is read off the model."""
     has_plan: ClassVar[bool] = False
@@ -129,7 +129,7 @@ class Task(ABC):
 
     @abstractmethod
     def facts(self, questions: Any, table: Any, *, titles: bool) -> SplitFacts:
-        """What a record says of a set; ``titles`` tell later whether a scored set was trained on."""
+        """Facts of a set for the record; with its article titles if ``titles``, to detect later overlaps."""
 
     # Building -----------------------------------------------------------------------------------
 
@@ -163,11 +163,11 @@ class Task(ABC):
 
     @abstractmethod
     def labels(self, batch: Any) -> Any:
-        """What the loss compares the model's output with."""
+        """Labels of a batch, the second argument of the loss."""
 
     @abstractmethod
     def weight(self, batch: Any) -> Tensor:
-        """(B,) 1 for a row that counts, 0 for padding that keeps an idle rank in step."""
+        """(B,) 1 for a real row, 0 for a padding row that keeps an idle rank in step."""
 
     @abstractmethod
     def collector(self, config: Config, parts: Any, split: str) -> Collector:
@@ -179,33 +179,33 @@ class Task(ABC):
 
     # Scoring ------------------------------------------------------------------------------------
 
-    def fit_margin(self, questions: Any, outputs: Any) -> float:
-        """The null margin that suits ``questions`` best; ``inf`` where "no answer" is never given."""
+    def fit_threshold(self, questions: Any, outputs: Any) -> float:
+        """The null threshold of highest score on ``questions``; ``inf`` where "no answer" is never given."""
         return 0.0
 
     @abstractmethod
-    def points(self, questions: Any, outputs: Any, margin: float, given: float | None = None) -> Points:
-        """Scores at every operating point, ``given`` being one more that the user asks for."""
+    def points(self, questions: Any, outputs: Any, threshold: float, given: float | None = None) -> Points:
+        """Scores at every operating point; ``given`` is a further null threshold to score at."""
 
     @abstractmethod
-    def rows(self, questions: Any, outputs: Any, margin: float) -> dict[str, list[Any]]:
+    def rows(self, questions: Any, outputs: Any, threshold: float) -> dict[str, list[Any]]:
         """Columns of ``questions.parquet``, one row a question, no text."""
 
     @abstractmethod
-    def write_predictions(self, folder: Path, questions: Any, outputs: Any, margin: float) -> None:
-        """What the model answered, in the files that the task's users know."""
+    def write_predictions(self, folder: Path, questions: Any, outputs: Any, threshold: float) -> None:
+        """Write the model's answers in the usual file formats of the task."""
 
     @abstractmethod
     def reference_scores(self, heuristic: Any, calibration: Any, questions: Any) -> Point:
-        """Scores of a row that needs no learning, fitted on ``calibration`` where there is one."""
+        """Scores of a heuristic without training, fitted on ``calibration`` if there is one."""
 
-    def warning(self, questions: Any, outputs: Any, margin: float) -> str | None:
-        """Why a user should not take these outputs for a result; None where nothing speaks against it."""
+    def warning(self, questions: Any, outputs: Any, threshold: float) -> str | None:
+        """A warning about outputs that are no usable result (a collapsed model); None if there is none."""
         return None
 
 
 def gather(collector: Collector) -> Any:
-    """The outputs of all ranks; each rank gets the whole, so that all decide alike."""
+    """The outputs of all ranks; each rank gets the whole, so that all take the same decisions."""
     if dist.is_available() and dist.is_initialized():
         everyone: list[list[Any]] = [[] for _ in range(dist.get_world_size())]
         dist.all_gather_object(everyone, collector.parts)
@@ -214,6 +214,6 @@ def gather(collector: Collector) -> Any:
 
 
 def synchronize() -> None:
-    """Wait for the GPU, so that a time that is taken now is that of finished work."""
+    """Wait for the GPU, so that a time measured now includes all work submitted before."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()

@@ -39,7 +39,7 @@ def main_ranks(questions: SelectionSet, scored: Scored) -> list[int | None]:
 
 
 def score_points(questions: SelectionSet, scored: Scored) -> dict[str, Point]:
-    """Top-1 accuracy and MRR as a record keeps them; of classes also the accuracy of the main classes."""
+    """Top-1 accuracy and MRR for the record; for classes also the accuracy of the main classes."""
     scores = selection_scores(ranks(questions, scored)).flat()
     if questions.main:
         scores["main_accuracy"] = selection_scores(main_ranks(questions, scored)).accuracy
@@ -70,7 +70,7 @@ def write_selections(folder: str | os.PathLike[str], questions: SelectionSet, sc
 
 
 def set_facts(questions: SelectionSet, *, titles: bool) -> SplitFacts:
-    """What a record says of a split; ``titles`` tell later whether a scored set was trained on."""
+    """Facts of a split for the record; with its article titles if ``titles``, to detect later overlaps."""
     return SplitFacts(
         name=questions.name,
         fingerprint=questions.fingerprint,

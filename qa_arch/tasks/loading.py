@@ -62,7 +62,7 @@ def load_ensemble(
 ) -> SpanPredictor:
     """The mean of the runs' probabilities as one predictor; of one run, the run itself.
 
-    Decoding follows the config of the first run; the null margin is the mean of theirs. Raises
+    Decoding follows the config of the first run; the null threshold is the mean of theirs. Raises
     ConfigError for a run named twice, RunError where two runs have different tokenizers or windows.
     """
     if len({Path(run).resolve() for run in runs}) < len(runs):
@@ -76,14 +76,14 @@ def load_ensemble(
     tables = [member.vectors for member in members]
     vectors = _index(tables)
     model = Ensemble([member.model for member in members], [_rows(vectors, table) for table in tables])
-    margins = [member.margin for member in members]
+    thresholds = [member.null_threshold for member in members]
     return SpanPredictor(
         model.to(next(first.model.parameters()).device),
         first.tokenizer,
         vectors,
         first.config,
         segments=first.segments,
-        margin=sum(margins) / len(margins) if all(map(math.isfinite, margins)) else math.inf,
+        null_threshold=sum(thresholds) / len(thresholds) if all(map(math.isfinite, thresholds)) else math.inf,
         record=first.record,
         precision=precision,
     )

@@ -1,4 +1,4 @@
-"""A model over a whole table: rows sorted by length, in batches, without gradients."""
+"""Inference over a feature table: batches of rows sorted by length, without gradients."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read_table(
     """The collector's result after every row of the collator's table went through ``model`` once.
 
     Under ``bf16`` and ``fp16`` the forward pass runs in autocast; ``cast_weights`` is what makes it fast.
-    The model is left in the mode (training or not) in which it came.
+    The model's training mode is restored afterwards.
     """
     device = next(model.parameters()).device
     batches = BucketBatchSampler(collate.lengths, batch_size=batch_size, seed=0, shuffle=False)

@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SelectionParts(Parts):
-    """``tables`` are words as rows of word vectors; ``classifier`` is the run that gave questions a class."""
+    """``tables`` hold texts as rows of the word vectors; ``classifier`` the run that labels questions."""
 
     classifier: Path | None = None
 
@@ -58,7 +58,7 @@ class SelectionTask(Task):
     monitor = "calibration_mrr"
     has_validation_loss = False
     wanted: Literal["candidates", "classes"] = "candidates"
-    """What its data must hold."""
+    """Kind of question set that the task needs."""
 
     def open(self, source: str | list[str], *, name: str = "", on_error: Any = "raise") -> SelectionSet:
         questions = open_for(source, name=name, on_error=on_error, want=self.wanted)
@@ -94,7 +94,7 @@ class SelectionTask(Task):
         return SelectionParts(sets, tables, vectors, model, loss, Path(run) if run else None)
 
     def count_parameters(self, config: Config, trusted: Sequence[str] = TRUSTED) -> dict[str, Any]:
-        """Of trained vectors there are as many as the data and the file have words: these are read."""
+        """On the meta device. Reads the data, as the number of trained vectors depends on its words."""
         if config.glove.use and not config.glove.path:
             vectors = assumed_vectors(config.glove, 0)
         else:
@@ -135,7 +135,7 @@ class SelectionTask(Task):
         )
 
     def batches(self, config: Config, parts: SelectionParts) -> Batches:
-        """Right answers and wrong ones that are drawn anew each epoch; to validate, all candidates."""
+        """Training pairs with negatives sampled anew each epoch; all candidates for validation."""
         calibration = parts.tables.get("calibration")
         return Batches(
             PairCollator(parts.tables["train"], self.negatives(config, parts), config.seed),
@@ -144,11 +144,11 @@ class SelectionTask(Task):
         )
 
     def negatives(self, config: Config, parts: SelectionParts) -> int:
-        """Wrong answers beside each right answer in training."""
+        """Number of wrong answers sampled for each right answer in training."""
         return config.selection.negatives
 
     def labels(self, batch: SelectionBatch) -> SelectionBatch:
-        return batch  # it says which candidates are right, and which are padding
+        return batch  # its fields mark the right candidates and the padding
 
     def weight(self, batch: SelectionBatch) -> Tensor:
         return batch.weight
@@ -161,15 +161,15 @@ class SelectionTask(Task):
         return {"calibration_accuracy": scores.accuracy, "calibration_mrr": scores.mrr}
 
     def points(
-        self, questions: SelectionSet, outputs: Scored, margin: float, given: float | None = None
+        self, questions: SelectionSet, outputs: Scored, threshold: float, given: float | None = None
     ) -> Points:
         return score_points(questions, outputs)
 
-    def rows(self, questions: SelectionSet, outputs: Scored, margin: float) -> dict[str, list[Any]]:
+    def rows(self, questions: SelectionSet, outputs: Scored, threshold: float) -> dict[str, list[Any]]:
         return question_columns(questions, outputs)
 
     def write_predictions(
-        self, folder: Path, questions: SelectionSet, outputs: Scored, margin: float
+        self, folder: Path, questions: SelectionSet, outputs: Scored, threshold: float
     ) -> None:
         write_selections(folder, questions, outputs)
 
@@ -180,7 +180,7 @@ class SelectionTask(Task):
 
 
 def _classifier(config: Config, trusted: Sequence[str]) -> Callable[[SelectionSet], SelectionSet] | None:
-    """What gives questions their class, where the model reads it."""
+    """Function that labels questions with their class, if the model reads classes."""
     run = config.selection.types
     if bool(run) != bool(config.model.get("type_dim")):
         raise ConfigError(

@@ -58,7 +58,7 @@ class SelectionPredictor(Predictor):
     gives questions their class, for a model that reads it.
     """
 
-    margin = 0.0
+    null_threshold = 0.0
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class SelectionPredictor(Predictor):
         return sorted(ranked, key=lambda selected: -selected.score)
 
     def similarity(self, first: str, second: str) -> float:
-        """How alike two questions are, from -1 to 1: paraphrases are near 1."""
+        """Similarity of two questions, from -1 to 1: paraphrases are near 1."""
         return self.similarities([(first, second)])[0]
 
     def similarities(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
@@ -98,7 +98,7 @@ class SelectionPredictor(Predictor):
         """
         self.require("selection")
         texts = [words(text) for pair in pairs for text in pair]
-        # Text 2i is asked about text 2i + 1, and the other way round.
+        # Text 2i is the question and text 2i + 1 the candidate, and the other way round.
         questions = [
             SelectionQuestion(str(row), texts[row], (row ^ 1,), ())
             for row in range(len(texts))
@@ -117,7 +117,7 @@ class SelectionPredictor(Predictor):
             raise RunError(f"this run is of task {own} and one of task {task} is wanted; name another")
 
     def table(self, questions: SelectionSet, *, cache: bool = True) -> SelectionTable:
-        """The set in numbers, its questions with their class where the model reads it."""
+        """The features of a set, with the class of each question if the model reads it."""
         questions = questions if self.classify is None else self.classify(questions)
         return table_of(questions, self._row, self.config)
 
@@ -141,7 +141,7 @@ class SelectionPredictor(Predictor):
 
 
 def table_of(questions: SelectionSet, row: Callable[[str], int], config: Config) -> SelectionTable:
-    """The set in numbers, as the config cuts its texts."""
+    """The features of a set, its texts truncated as the config says."""
     settings = config.selection
     return selection_table(questions, row, max_question=settings.max_question, max_answer=settings.max_answer)
 
@@ -172,7 +172,7 @@ def classify(
 
 
 def with_classes(questions: SelectionSet, classifier: SelectionPredictor) -> SelectionSet:
-    """``questions`` with the class of each as ``classifier`` sees it; the fingerprint stays."""
+    """``questions`` labelled with the class that ``classifier`` predicts; the fingerprint stays."""
     texts = [question.text or " ".join(question.question) for question in questions.questions]
     pairs = zip(questions.questions, classify(classifier, texts), strict=True)
     labelled = tuple(replace(question, label=predicted.label) for question, predicted in pairs)

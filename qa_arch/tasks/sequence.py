@@ -9,7 +9,7 @@ from qa_arch.tasks.span import SpanTask
 
 
 class SequenceTask(SpanTask):
-    """Windows, margins and scores are those of spans; a sequence is read off greedily, not searched for."""
+    """Like the span task, but decoded greedily: ``decode.search`` has no effect."""
 
     name = "sequence"
     has_search = False

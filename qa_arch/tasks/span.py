@@ -1,4 +1,9 @@
-"""Extractive question answering: the answer is a span of the passage, or there is none."""
+"""Extractive question answering: the answer is a span of the passage, or there is none.
+
+The steps of a question, in order: ``open`` and ``load_splits`` (raw data -> Example), ``assemble``
+(-> Feature, and the model), ``batches`` (-> Batch), ``collector`` (logits -> ranked answers), ``points`` and
+``rows`` (-> Scores, for ``run.json`` and ``questions.parquet``). Models are in ``models``, losses in ``nn``.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +23,7 @@ from qa_arch.config.target import TRUSTED
 from qa_arch.data.run_splits import load_splits
 from qa_arch.data.sources import open_passages
 from qa_arch.decode import formats
-from qa_arch.decode.answers import Ranking, answers
+from qa_arch.decode.candidates import Ranking
 from qa_arch.decode.collector import SpanCollector
 from qa_arch.features.collate import Collator
 from qa_arch.features.glove import vector_rows
@@ -38,7 +43,7 @@ from qa_arch.tasks.base import Batches, Parts, Task
 from qa_arch.tasks.span_predictor import SpanPredictor
 from qa_arch.tasks.span_scores import (
     abstention_warning,
-    fit_null_margin,
+    fit_null_threshold,
     operating_points,
     question_rows,
     set_facts,
@@ -61,14 +66,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SpanParts(Parts):
-    """``tables`` are windows of the passages in the tokenizer's pieces."""
+    """``tables`` hold the tokenised windows of the passages."""
 
     tokenizer: PreTrainedTokenizerBase
     encoder: AnyEncoder
 
 
 class SpanTask(Task):
-    """Windows of a passage in, ranked spans out; "no answer" competes at the null margin."""
+    """Ranks the spans of a passage; "no answer" is the answer where null odds exceed the null threshold."""
 
     name = "span"
     lengths_are_tokens = True
@@ -86,7 +91,7 @@ class SpanTask(Task):
         return set_facts(questions, table, titles=titles)
 
     def assemble(self, config: Config, trusted: Sequence[str] = TRUSTED) -> SpanParts:
-        """Sets, tokenizer, windows, word vectors, model; the cheap checks come first."""
+        """Read the sets, cut windows, load vectors, build model and loss; cheap checks come first."""
         sets = self.load_splits(config.data)
         tokenizer = make_tokenizer(config.encoder, sets["train"])
         windows = config.features
@@ -140,7 +145,7 @@ class SpanTask(Task):
             vectors,
             config,
             segments=encoder.has_segments,
-            margin=_margin(record),
+            null_threshold=_threshold(record),
             record=record,
             precision=precision,
         )
@@ -153,7 +158,7 @@ class SpanTask(Task):
             parts.vectors,
             config,
             segments=parts.encoder.has_segments,
-            margin=0.0,
+            null_threshold=0.0,
             precision=precision,
         )
 
@@ -174,8 +179,8 @@ class SpanTask(Task):
         return SpanCollector(parts.sets[split], parts.tables[split], config.decode)
 
     def validation_scores(self, questions: QuestionSet, outputs: Ranking) -> dict[str, float]:
-        """EM and F1 (percent) at the margin that fits the split best, at margin 0, and never null."""
-        points = self.points(questions, outputs, self.fit_margin(questions, outputs))
+        """EM and F1 (percent) at the threshold that fits the split best, at threshold 0, and never null."""
+        points = self.points(questions, outputs, self.fit_threshold(questions, outputs))
         spans = points[NEVER_NULL]
         if questions.protocol == "1.1":
             scores = {"exact": spans.exact, "f1": spans.f1}
@@ -185,25 +190,25 @@ class SpanTask(Task):
             scores["spans_f1"] = spans.metric("HasAns_f1")
         return {f"calibration_{name}": value for name, value in scores.items() if value is not None}
 
-    def fit_margin(self, questions: QuestionSet, outputs: Ranking) -> float:
-        return fit_null_margin(questions, answers(outputs, candidates=False))
+    def fit_threshold(self, questions: QuestionSet, outputs: Ranking) -> float:
+        return fit_null_threshold(questions, outputs.best_answers)
 
     def points(
-        self, questions: QuestionSet, outputs: Ranking, margin: float, given: float | None = None
+        self, questions: QuestionSet, outputs: Ranking, threshold: float, given: float | None = None
     ) -> Points:
-        answered = answers(outputs, candidates=False)
-        points = operating_points(questions, answered, margin)
+        answered = outputs.best_answers
+        points = operating_points(questions, answered, threshold)
         if given is not None:
             points[GIVEN] = operating_points(questions, answered, given)[CALIBRATED]
         return points
 
-    def rows(self, questions: QuestionSet, outputs: Ranking, margin: float) -> dict[str, list[Any]]:
-        return question_rows(questions, answers(outputs, candidates=False), margin)
+    def rows(self, questions: QuestionSet, outputs: Ranking, threshold: float) -> dict[str, list[Any]]:
+        return question_rows(questions, outputs.best_answers, threshold)
 
     def write_predictions(
-        self, folder: Path, questions: QuestionSet, outputs: Ranking, margin: float
+        self, folder: Path, questions: QuestionSet, outputs: Ranking, threshold: float
     ) -> None:
-        formats.write(folder, outputs, margin)
+        formats.write(folder, outputs, threshold)
 
     def reference_scores(
         self, heuristic: Any, calibration: QuestionSet | None, questions: QuestionSet
@@ -212,12 +217,12 @@ class SpanTask(Task):
         scores = score(questions, fitted.predict(questions))
         return Point(protocol=scores.protocol, metric_version=METRIC_VERSION, metrics=scores.flat())
 
-    def warning(self, questions: QuestionSet, outputs: Ranking, margin: float) -> str | None:
-        return abstention_warning(questions, answers(outputs, candidates=False), margin)
+    def warning(self, questions: QuestionSet, outputs: Ranking, threshold: float) -> str | None:
+        return abstention_warning(questions, outputs.best_answers, threshold)
 
 
-def _margin(record: RunRecord) -> float:
-    """The fitted margin; None in the record means that "no answer" is never given."""
+def _threshold(record: RunRecord) -> float:
+    """The fitted threshold; None in the record means that "no answer" is never given."""
     value = record.threshold.value if record.threshold else 0.0
     return math.inf if value is None else float(value)
 

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from qa_arch.config.schema import Config
 from qa_arch.data.question_sets import question_set
-from qa_arch.decode.answers import Ranking, answers
+from qa_arch.decode.answers import Ranking
 from qa_arch.decode.collector import SpanCollector
 from qa_arch.features.cache import windows_of
 from qa_arch.features.collate import Collator
@@ -24,13 +24,13 @@ from qa_arch.types.records import RunRecord
 from qa_arch.types.text import Answer, Example, QuestionSet
 
 PART = 1000
-"""Questions held at once where a set is read in parts: enough to sort windows by length."""
+"""Questions in memory at once in ``read_parts``: enough to sort windows by length."""
 
 
 class SpanPredictor(Predictor):
-    """Finds the answer to a question in a text, or says that there is none.
+    """Answers questions about texts with a span of the text or "no answer".
 
-    ``margin`` is the null margin fitted on the run's calibration split (``Answer.at(margin)``).
+    ``null_threshold`` is that fitted on the run's calibration split (``Answer.at(null_threshold)``).
     """
 
     def __init__(
@@ -41,13 +41,13 @@ class SpanPredictor(Predictor):
         config: Config,
         *,
         segments: bool,
-        margin: float,
+        null_threshold: float,
         record: RunRecord | None = None,
         precision: Precision = "fp32",
     ) -> None:
         self.model, self.tokenizer, self.vectors = model.eval(), tokenizer, vectors
         self.segments = segments
-        self.config, self.margin, self.record = config, margin, record
+        self.config, self.null_threshold, self.record = config, null_threshold, record
         self.precision: Precision = precision
 
     def __call__(self, question: str, context: str) -> Answer:
@@ -56,8 +56,8 @@ class SpanPredictor(Predictor):
             return Answer(id="0", best=None, null_odds=float("inf"), windows=0)
         example = Example(id="0", question=question, context=context)
         text = repr((question, context)).encode()
-        single = QuestionSet("asked", (example,), "2.0", hashlib.sha256(text).hexdigest())
-        return answers(self.read(single, table=self.table(single, cache=False)))[0]
+        single = QuestionSet("question", (example,), "2.0", hashlib.sha256(text).hexdigest())
+        return self.read(single, table=self.table(single, cache=False)).answers()[0]
 
     def table(self, questions: QuestionSet, *, cache: bool = True) -> FeatureTable:
         """The windows of a set under the settings that the model was trained with."""
@@ -72,7 +72,7 @@ class SpanPredictor(Predictor):
         batch_size: int | None = None,
         watch: Watch | None = None,
     ) -> Ranking:
-        """The ranked answers to each question of a set, in order; ``decode.answers`` makes them objects.
+        """The ranked answers to each question of a set, in order; see ``Ranking.answers``.
 
         ``table`` holds the set's windows where they are made already. ``watch`` counts windows.
         """

@@ -1,9 +1,10 @@
-"""Scores of answers at every operating point by its name, and the scores of single questions."""
+"""Scores of span answers at every operating point, rows of single questions, facts of a set."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from qa_arch.decode.formats import spans_record
@@ -15,28 +16,28 @@ from qa_arch.types.records import Point, SplitFacts
 from qa_arch.types.text import Answer, QuestionSet
 
 NEVER_NULL = math.inf
-"""The margin at which "no answer" is never given."""
+"""The threshold at which "no answer" is never given."""
 NEARLY_ALL = 0.98
-"""Share of "no answer" above which a model is taken to have learned nothing else."""
+"""Share of "no answer" above which ``abstention_warning`` warns."""
 
 
-def fit_null_margin(questions: QuestionSet, answers: Sequence[Answer]) -> float:
-    """The margin of highest F1 on ``questions``; never null where every question has an answer."""
+def fit_null_threshold(questions: QuestionSet, answers: Sequence[Answer]) -> float:
+    """The threshold of highest F1 on ``questions``; never null where every question has an answer."""
     return NEVER_NULL if questions.protocol == "1.1" else calibrate(questions, answers)
 
 
-def operating_points(questions: QuestionSet, answers: Sequence[Answer], margin: float) -> dict[str, Point]:
+def operating_points(questions: QuestionSet, answers: Sequence[Answer], threshold: float) -> dict[str, Point]:
     """Scores by the name of the operating point, each with its threshold, protocol and metric version.
 
-    ``margin_0``, ``calibrated`` (at ``margin``) and ``oracle`` (fitted on this very set: a bound)
+    ``margin_0``, ``calibrated`` (at ``threshold``) and ``oracle`` (fitted on this very set: a bound)
     for SQuAD 2.0, and ``never_null`` for both protocols: what the spans alone are worth.
     """
-    points = {}
     if questions.protocol == "2.0":
-        scores = at_margins(questions, answers, margin)
-        points = {name: getattr(scores, name) for name in ("margin_0", "calibrated", "oracle")}
-    texts = best_texts(answers)
-    points["never_null"] = aggregate(score_questions(questions, texts), questions.protocol)
+        scores = at_margins(questions, answers, threshold)
+        points = {field.name: getattr(scores, field.name) for field in fields(scores)}
+    else:
+        spans = score_questions(questions, best_texts(answers))
+        points = {"never_null": aggregate(spans, questions.protocol)}
     return {
         name: Point(
             threshold=scores.threshold if math.isfinite(scores.threshold) and name != "never_null" else None,
@@ -48,19 +49,21 @@ def operating_points(questions: QuestionSet, answers: Sequence[Answer], margin: 
     }
 
 
-def question_rows(questions: QuestionSet, answers: Sequence[Answer], margin: float) -> dict[str, list[Any]]:
-    """Columns of ``questions.parquet``: scores at ``margin``, offsets, null odds, question word; no text.
+def question_rows(
+    questions: QuestionSet, answers: Sequence[Answer], threshold: float
+) -> dict[str, list[Any]]:
+    """Columns of ``questions.parquet``: scores at ``threshold``, offsets, null odds, question word; no text.
 
-    ``span_exact``, ``span_f1`` and ``probability`` are those of the best span whatever the margin: with
-    them any margin can be scored, and confidence compared with truth, from the record alone.
+    ``span_exact``, ``span_f1`` and ``probability`` are those of the best span whatever the threshold: with
+    them any threshold can be scored, and confidence compared with truth, from the record alone.
     """
-    texts = {answer.id: answer.text(margin) for answer in answers}
+    texts = {answer.id: answer.text(threshold) for answer in answers}
     rows = spans_record(answers)
     in_order = _in_order(questions, texts, rows["id"])
     spans = _in_order(questions, best_texts(answers), rows["id"])
-    asked = {example.id: example.question for example in questions.examples}
+    question_texts = {example.id: example.question for example in questions.examples}
     rows["kind"] = [s.kind for s in in_order]
-    rows["word"] = [question_word(asked[id_]) for id_ in rows["id"]]
+    rows["word"] = [question_word(question_texts[id_]) for id_ in rows["id"]]
     rows["answerable"] = [s.answerable for s in in_order]
     rows["abstained"] = [s.abstained for s in in_order]
     rows["exact"] = [s.exact for s in in_order]
@@ -76,14 +79,14 @@ def _in_order(questions: QuestionSet, texts: Mapping[str, str], ids: Sequence[st
     return [scored[id_] for id_ in ids]
 
 
-def abstention_warning(questions: QuestionSet, answers: Sequence[Answer], margin: float) -> str | None:
-    """A text where nearly all answers are "no answer" and the questions' own are not.
+def abstention_warning(questions: QuestionSet, answers: Sequence[Answer], threshold: float) -> str | None:
+    """The warning that nearly all answers are "no answer" although the gold answers are not; else None.
 
-    Encoders at times never get off the ground (google-research/albert#135), and half of a balanced
-    set is then still scored as right.
+    Fine-tuning sometimes fails to learn anything (google-research/albert#135), and half of a balanced set is
+    then still scored as right.
     """
     total = len(questions)
-    abstained = sum(answer.at(margin) is None for answer in answers) / total
+    abstained = sum(answer.at(threshold) is None for answer in answers) / total
     unanswerable = sum(not example.answerable for example in questions.examples) / total
     if abstained <= NEARLY_ALL or unanswerable > NEARLY_ALL:
         return None
@@ -95,7 +98,7 @@ def abstention_warning(questions: QuestionSet, answers: Sequence[Answer], margin
 
 
 def set_facts(questions: QuestionSet, table: FeatureTable, *, titles: bool) -> SplitFacts:
-    """What a record says of a split; ``titles`` tell later whether a scored set was trained on."""
+    """Facts of a split for the record; with its article titles if ``titles``, to detect later overlaps."""
     return SplitFacts(
         name=questions.name,
         fingerprint=questions.fingerprint,

@@ -127,7 +127,7 @@ class RandomState(pl.Callback):
         wrote = len(checkpoint["random"])
         if wrote != trainer.world_size:  # devices=auto, on a machine with more or fewer
             raise RunError(
-                f"a checkpoint of world size {wrote} cannot be gone on with in one of {trainer.world_size}:"
+                f"a checkpoint of world size {wrote} cannot be resumed with world size {trainer.world_size}:"
                 " some windows would be trained twice and others not; give the run as many devices as it had,"
                 " or --if-exists replace"
             )

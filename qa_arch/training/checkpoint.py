@@ -75,8 +75,8 @@ class DurableCheckpoints(TorchCheckpointIO):
         try:
             write_with(target, lambda temporary: self._replace(checkpoint, temporary, target))
         except QaArchError as error:
-            kept = "the checkpoint before it is kept" if target.is_file() else "there is none yet"
-            log.warning("%s; %s, and training goes on: free some space", error, kept)
+            left = "the checkpoint before it is kept" if target.is_file() else "there is none yet"
+            log.warning("%s; %s, and training goes on: free some space", error, left)
 
     @staticmethod
     def _replace(checkpoint: Mapping[str, Any], temporary: Path, target: Path) -> None:

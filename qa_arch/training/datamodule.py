@@ -1,4 +1,4 @@
-"""The DataModule of every task: collators over tables in, batches out."""
+"""The LightningDataModule of every task: collators and samplers as data loaders."""
 
 from __future__ import annotations
 

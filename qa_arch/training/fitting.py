@@ -1,4 +1,4 @@
-"""The fit itself: Lightning's trainer around our module, data and callbacks."""
+"""Fitting a model: Lightning's Trainer with our module, data and callbacks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ KNOWN_WARNINGS = (
     "litlogger",
     "than the logging interval",  # we log epochs
     "isinstance.treespec",
-    "dataloader is not resumable",  # our sampler goes on where it stopped
+    "dataloader is not resumable",  # our sampler resumes where it stopped
     "across ranks is zero",  # no calibration split
     "sync_dist=True",  # every rank has the scores of all
     "broadcast_buffers",
@@ -51,7 +51,7 @@ KNOWN_WARNINGS = (
 
 @dataclass(frozen=True)
 class Fit:
-    """What training left behind, beside the weights in the run folder."""
+    """Epochs, best epoch, batch sizes and speed of a finished fit; the weights are in the run folder."""
 
     epochs: list[dict[str, Any]]
     best_epoch: int | None
@@ -138,7 +138,7 @@ def _trainer(
     gpu: bool,
     logger: RunLogger | None,
 ) -> pl.Trainer:
-    """Lightning's trainer with all that ours does itself turned off."""
+    """Lightning's Trainer, with the features switched off that our callbacks and samplers replace."""
     settings, place = config.trainer, launched()
     return pl.Trainer(
         accelerator="gpu" if gpu else "cpu",
@@ -187,7 +187,7 @@ def _fitted(settings: Trainer, epochs: list[dict[str, Any]], best: int | None, w
 
 
 def _plugins() -> list[Any]:
-    """Our checkpoints; and who meets whom is what the environment says, inside a SLURM job as well."""
+    """Our checkpoint writer, and ranks from environment variables, inside a SLURM job as well."""
     return [DurableCheckpoints(), LightningEnvironment()]
 
 
@@ -214,7 +214,7 @@ def _interruptible() -> Iterator[None]:
 
 
 def _quiet() -> None:
-    """Lightning's own announcements say what ours say, or advise what the batches here do not need."""
+    """Silence Lightning's announcements, which repeat ours, and its advice that does not apply here."""
     for name in ("pytorch_lightning.utilities.rank_zero", "pytorch_lightning.accelerators.cuda", FABRIC):
         logging.getLogger(name).setLevel(logging.WARNING)
     for part in KNOWN_WARNINGS:

@@ -1,4 +1,4 @@
-"""What is measured while a model trains: a record per epoch, and entries for the logger in between."""
+"""Measurements during training: a record per epoch, and entries per step for the logger."""
 
 from __future__ import annotations
 

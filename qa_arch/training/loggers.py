@@ -43,7 +43,7 @@ MOST_FAILURES = 3
 
 
 class RunLogger(lightning.logger.Logger):
-    """What the Trainer is given: passes everything on to ``logger``, whose errors become warnings.
+    """The logger of the Trainer: forwards every call to ``logger`` and turns its errors into warnings.
 
     A call leaves the random generators as they were, so that no logger changes what is trained.
     """
@@ -106,7 +106,7 @@ class WandbLogger(lightning.WandbLogger):
     """A wandb run whose mode is its own: Lightning's ``offline=True`` sets that of the whole process.
 
     ``mode`` auto is online with a login, else offline; WANDB_MODE overrules it. Only rank 0 starts a run.
-    Beside the curves it has a table of predictions and, as artifacts, the record and the run's tables.
+    It also gets a table of predictions and, as artifacts, the record and the run's tables.
     """
 
     def __init__(

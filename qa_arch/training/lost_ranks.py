@@ -1,4 +1,4 @@
-"""Ends a run whose other rank is gone, where it would wait for that rank for half an hour.
+"""Ends a run that has lost a rank, instead of waiting for that rank for half an hour.
 
 In the middle of a step rank 0 notices by itself that a connection is closed. While the ranks are still
 meeting there is no connection, and the wait is inside torch, out of reach of an exception.

@@ -1,4 +1,4 @@
-"""The LightningModule that trains every model and answers the calibration questions after each epoch."""
+"""The LightningModule of every task: training loss, and calibration scores after each epoch."""
 
 from __future__ import annotations
 

@@ -29,9 +29,9 @@ def parameter_groups(
     """A group for each (learning rate, decay) pair of the trainable parameters.
 
     Encoder layers get ``lr * layer_decay ** (layers above)`` (Howard & Ruder 2018), everything else
-    ``head_lr``; biases and norms (one axis) are not decayed. The ``name`` of a group tells what shares its
-    rate: ``encoder`` or, under layer decay, ``embeddings`` and ``layer_1`` and on; ``head``; or several,
-    such as ``encoder-head``.
+    ``head_lr``; biases and norms (one axis) are not decayed. The ``name`` of a group lists the parts that
+    share its rate: ``encoder`` or, under layer decay, ``embeddings``, ``layer_1`` and on; ``head``; or
+    several, such as ``encoder-head``.
     """
     encoder = getattr(model, "encoder", None)
     inside = {id(p): name for name, p in encoder.named_parameters()} if encoder is not None else {}
@@ -59,7 +59,7 @@ def parameter_groups(
 
 
 def _name_of(depth: int | None, layer_decay: float) -> str:
-    """What a parameter belongs to; ``depth`` of the encoder's, None outside it."""
+    """Name of a parameter's part; ``depth`` in the encoder, None outside it."""
     if depth is None:
         return "head"
     if layer_decay == 1.0:

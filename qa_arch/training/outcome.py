@@ -1,4 +1,4 @@
-"""What a finished run hands to its logger: scores as numbers, its row of the table, its predictions."""
+"""Results of a finished run for its logger: scores, its row of the table, its predictions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Outcome:
         return {key: value for key, value in values.items() if type(value) in (int, float)}
 
     def tables(self, form: str) -> str:
-        """The run's row beside the heuristics, of each scored set."""
+        """The run's row and those of the heuristics, for each scored set."""
         runs = [(Path(self.folder.name), self.record)]
         return render([comparison(runs, split=split) for split in self.record.scores], form)
 

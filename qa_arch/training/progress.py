@@ -1,4 +1,4 @@
-"""Progress that a person can follow: a live bar on a terminal, a line now and then in a log."""
+"""Progress of training: a live bar on a terminal, a line every 30 seconds in a log."""
 
 from __future__ import annotations
 

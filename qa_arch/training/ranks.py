@@ -44,7 +44,7 @@ def world_size(settings: Trainer, *, gpu: bool) -> int:
 def other_ranks(
     world: int, folder: Path, *, resume: bool, trusted: Sequence[str], spawn: bool = False
 ) -> Iterator[None]:
-    """Run ranks 1 to ``world - 1`` beside the body, which is rank 0; none of them outlives it.
+    """Run ranks 1 to ``world - 1`` during the body, which is rank 0; none of them outlives it.
 
     Each is a program of its own, or with ``spawn`` a process of ``multiprocessing``. Where torchrun or
     srun has started the ranks already, the body is rank 0 of those.

@@ -1,4 +1,7 @@
-"""One training run from config to record. The run folder tells at every moment how far it came."""
+"""A training run from config to record; ``run.json`` in its folder is current after every step.
+
+``train`` -> ``task.assemble`` (data, features, model) -> ``fit`` -> ``evaluate_splits`` (scores) -> record.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ class Run:
 def train(
     config: Config, *, folder: Path, resume: bool = False, trusted: Sequence[str] = TRUSTED
 ) -> RunRecord:
-    """Train, choose the epoch and the null margin on calibration, score, and record all of it.
+    """Train, choose the epoch and the null threshold on calibration, score, and record all of it.
 
     The folder is left with a record that says ``ok``, ``oom``, ``failed`` or ``killed``; an
     out-of-memory is a result and returns, other errors are recorded and raised.
@@ -66,7 +69,7 @@ def train(
         write_atomic(folder / TRACEBACK, traceback.format_exc())
         run.note(status=status, error=f"{type(error).__name__}: {error}".strip().splitlines()[0])
         if (folder / LAST).is_file():
-            log.info("%s: --if-exists resume goes on from its last checkpoint", folder)
+            log.info("%s: --if-exists resume continues from its last checkpoint", folder)
         if not oom:
             raise
         log.error(
@@ -126,7 +129,7 @@ def _fit_and_score(
     trusted: Sequence[str],
     begun: float,
 ) -> None:
-    """Train beside ``ranks``, score with the best weights, and note what came out."""
+    """Train while ``ranks`` run, score with the best weights, and record the results."""
     gpu, task = machine.uses_gpu(config.trainer), task_of(config.model)
     prepared = time.perf_counter()
     with ranks:
@@ -165,7 +168,7 @@ def _typed(epochs: Sequence[Mapping[str, Any]]) -> tuple[Epoch, ...]:
 
 
 def _seconds(epochs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Of all epochs, those of earlier processes included where the run was gone on with."""
+    """Training seconds of all epochs, including those before a resume."""
     fit = sum(epoch["train_seconds"] for epoch in epochs)
     validation = sum(epoch.get("validation_seconds", 0.0) for epoch in epochs)
     return {"fit": round(fit, 3), "fit_with_validation": round(fit + validation, 3)}

@@ -1,4 +1,4 @@
-"""What ``run.json`` says, as a tree of frozen records: what a run was and what came out of it.
+"""The contents of ``run.json`` as frozen dataclasses: settings, provenance and results of a run.
 
 ``results.record`` reads and writes the file. A run is scored on sets of questions, called splits (``dev``,
 ``calibration``, or the name of another set), and on each of them at one or several operating points.
@@ -22,7 +22,7 @@ CALIBRATED = "calibrated"
 GIVEN = "given"
 """The null threshold that ``qa-arch evaluate --margin`` named."""
 NEVER_NULL = "never_null"
-""""No answer" is never given: what the spans alone are worth, and all that SQuAD 1.1 asks."""
+""""No answer" is never given: the scores of the spans alone, and the only point of SQuAD 1.1."""
 ORACLE = "oracle"
 """The null threshold that fits the scored set best: a bound, no result."""
 RANKED = "ranked"
@@ -37,7 +37,7 @@ T = TypeVar("T", bound="_Open")
 
 
 class _Open:
-    """A record with known fields, and a mapping that takes whatever else a task has to say."""
+    """A record with known fields and a mapping for further values of a task."""
 
     __slots__ = ()
     OPEN = "metrics"
@@ -57,7 +57,7 @@ class _Open:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitFacts(_Open):
-    """What a record says of one split; what a task does not have is None."""
+    """Facts of a split; None for what a task does not have."""
 
     OPEN = "extra"
 
@@ -118,7 +118,7 @@ class Point(_Open):
         return self.metric("accuracy")
 
     def flat(self) -> dict[str, Any]:
-        """Metrics and everything else beside each other, as commands print a point."""
+        """Metrics and the other fields in a flat mapping, as commands print a point."""
         about: dict[str, Any] = {} if self.protocol == SELECTION else {"threshold": self.threshold}
         about |= {"protocol": self.protocol, "metric_version": self.metric_version}
         return {**self.metrics, **about, **({"overlap": list(self.overlap)} if self.overlap else {})}
@@ -216,7 +216,7 @@ class Measure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """Everything needed to tell what a run was and what came out."""
+    """A run: its settings, data, machine, cost and scores."""
 
     schema: int = SCHEMA
     status: Status

@@ -1,4 +1,4 @@
-"""The records that carry tensors. Axes: ``B`` batch, ``T`` tokens of a window, padded; ``S`` steps."""
+"""Batches, labels and logits. Axes: ``B`` batch, ``T`` tokens of a window, padded; ``S`` steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import bool as bool_
 
 
 class _Movable:
-    """What Lightning and the data loader need of a batch: move it, pin it."""
+    """Methods that Lightning and the data loader call on a batch: move it, pin it."""
 
     __slots__ = ()
 
@@ -75,7 +75,7 @@ class Batch(_Movable):
 class SpanLogits(_Movable):
     """Scores of where an answer starts and ends. ``start`` and ``end`` are -inf outside the context.
 
-    No-answer is a field of its own and never an index: the null logits stand beside the tokens in
+    No-answer is a field of its own and never an index: the null logits are one more class with the tokens in
     the start and the end softmax of the loss; decoding uses ``null`` alone. A span scores
     ``start[s] + end[e]``, and ``+ pair[s, e]`` where a head scores the two together.
     """

@@ -93,7 +93,7 @@ class SelectionQuestion:
     text: str = ""
     """The question as it was written, where it was not given as words."""
     label: str = ""
-    """The class of the question (``MAIN:sub``), where a classifier has said it."""
+    """The class of the question (``MAIN:sub``), if a classifier has predicted it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,23 +138,23 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a model says about one question, before a null margin is applied."""
+    """A model's answer to a question, before the null threshold is applied."""
 
     id: str
     best: Candidate | None
     """The best non-empty span over all windows; None where no span had a finite score."""
     null_odds: float
-    """Null score minus the score of ``best``: above the margin, the answer is "no answer"."""
+    """Null score minus the score of ``best``: above the null threshold, the answer is "no answer"."""
     windows: int
     """How many windows the passage was read in."""
     candidates: tuple[Candidate, ...] = field(default=(), repr=False)
     """n-best, most probable first; holds the empty candidate once."""
 
-    def at(self, margin: float) -> Candidate | None:
-        """The answer given when "no answer" must win by more than ``margin``; None = no answer."""
-        return None if self.best is None or self.null_odds > margin else self.best
+    def at(self, threshold: float) -> Candidate | None:
+        """The answer given when "no answer" must win by more than ``threshold``; None = no answer."""
+        return None if self.best is None or self.null_odds > threshold else self.best
 
-    def text(self, margin: float) -> str:
-        """The official prediction at ``margin``: the empty string is "no answer"."""
-        chosen = self.at(margin)
+    def text(self, threshold: float) -> str:
+        """The official prediction at ``threshold``: the empty string is "no answer"."""
+        chosen = self.at(threshold)
         return chosen.text if chosen else ""

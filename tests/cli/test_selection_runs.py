@@ -70,7 +70,10 @@ def test_tasks_do_not_share_a_table(qa_arch, selecting, trained):
     [
         (["ask", "RUN", "--question", "Who?", "--context", "Ada."], "selects answers"),
         (["predict", "RUN", "--data", "SET", "--out", "OUT"], "selects answers"),
-        (["evaluate", "--run", "RUN", "--data", "SET", "--allow-overlap", "--margin", "1"], "no null margin"),
+        (
+            ["evaluate", "--run", "RUN", "--data", "SET", "--allow-overlap", "--margin", "1"],
+            "no null threshold",
+        ),
         (["evaluate", "--run", "RUN", "--data", "insuranceqa:nowhere:dev"], "no such folder"),
         (["train", "model=bert", "debug=fast", "data.train=insuranceqa:x:train"], "model=qa_lstm/c"),
         (

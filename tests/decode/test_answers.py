@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qa_arch.decode.answers import answers, char_spans, rank
+from qa_arch.decode.answers import char_spans, rank
 from qa_arch.decode.candidates import SpanCandidates
 from qa_arch.decode.spans import best_spans
 from qa_arch.errors import RunError
@@ -41,7 +41,7 @@ def join(requested, example, result, start, end, window=None, expected=None, **o
     window = np.arange(len(example)) if window is None else window
     expected = np.bincount(example, minlength=len(requested)) if expected is None else expected
     where = {"window": window, "example": example, "char_start": start, "char_end": end}
-    return answers(rank(result, requested.examples, **where, expected=expected, **options))
+    return rank(result, requested.examples, **where, expected=expected, **options).answers()
 
 
 def answer_all(world, search="band", order=None, **options):

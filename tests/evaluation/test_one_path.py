@@ -123,7 +123,7 @@ def test_a_given_margin_is_an_operating_point_of_its_own(trained):
     name, folder = trained
     if not task_named(name).has_null:
         return
-    points = evaluated(folder, margin=-1e6)
+    points = evaluated(folder, null_threshold=-1e6)
 
     assert points["given"].threshold == -1e6
     assert points["given"].metric("HasAns_f1") == 0.0

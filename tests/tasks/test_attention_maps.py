@@ -9,7 +9,6 @@ from qa_arch.cli.compose import compose
 from qa_arch.cli.main import main
 from qa_arch.config.schema import validate
 from qa_arch.data.sources import open_passages
-from qa_arch.decode.answers import answers
 from qa_arch.errors import DataError, RunError
 from qa_arch.evaluation.attention_maps import attention_maps
 from qa_arch.results.attention import ATTENTION, read_attention
@@ -35,7 +34,7 @@ def proposed(request, tiny_config, tmp_path_factory):
 def test_maps_cover_the_window_with_the_answer(proposed):
     folder, config, matching = proposed
     predictor, questions = load(folder, device="cpu"), open_passages(config.data.dev)
-    answered = answers(predictor.read(questions), candidates=False)
+    answered = predictor.read(questions).best_answers
     ids = [example.id for example in questions.examples][::-1]
     maps = attention_maps(predictor, questions, answered, ids)
     assert [one.id for one in maps] == ids
@@ -64,7 +63,7 @@ def test_maps_cover_the_window_with_the_answer(proposed):
 def test_company_and_order_change_nothing(proposed):
     folder, config, _ = proposed
     predictor, questions = load(folder, device="cpu"), open_passages(config.data.dev)
-    answered = answers(predictor.read(questions), candidates=False)
+    answered = predictor.read(questions).best_answers
     ids = [example.id for example in questions.examples][:4]
     together = attention_maps(predictor, questions, answered, ids)
     for one in together:

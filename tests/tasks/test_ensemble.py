@@ -57,10 +57,12 @@ def test_of_one_run_it_is_the_run_and_of_twins_nearly(tiny_run, tmp_path):
 
 def test_the_margin_is_the_mean(tiny_run, second):
     change(second, threshold={"value": 3.0, "fitted_on": "calibration"})
-    change_first = load(tiny_run, device="cpu").margin
-    assert load_ensemble([tiny_run, second], device="cpu").margin == pytest.approx((change_first + 3.0) / 2)
+    change_first = load(tiny_run, device="cpu").null_threshold
+    assert load_ensemble([tiny_run, second], device="cpu").null_threshold == pytest.approx(
+        (change_first + 3.0) / 2
+    )
     change(second, threshold={"value": None, "fitted_on": "calibration"})
-    assert load_ensemble([tiny_run, second], device="cpu").margin == math.inf
+    assert load_ensemble([tiny_run, second], device="cpu").null_threshold == math.inf
 
 
 @pytest.mark.parametrize(

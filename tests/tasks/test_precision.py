@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from qa_arch.data.synthetic import generate
-from qa_arch.decode.answers import answers
 from qa_arch.errors import UnavailableError
 from qa_arch.features.collate import Collator
 from qa_arch.nn.precision import Int8Linear, cast_weights
@@ -55,7 +54,7 @@ def test_only_the_encoder_is_lowered(predictor):
 @pytest.mark.parametrize("precision", ["bf16", "int8"])
 def test_a_run_is_loaded_in_the_precision_that_is_asked_for(tiny_run, predictor, asked, precision):
     rough = load(tiny_run, device="cpu", precision=precision)
-    pairs = zip(answers(rough.read(asked)), answers(predictor.read(asked)), strict=True)
+    pairs = zip(rough.read(asked).answers(), predictor.read(asked).answers(), strict=True)
     odds = [(one.null_odds, other.null_odds) for one, other in pairs]
     assert any(one != other for one, other in odds)
     for one, other in odds:

@@ -9,7 +9,6 @@ import torch
 
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.synthetic import generate
-from qa_arch.decode.answers import answers
 from qa_arch.errors import DataError
 from qa_arch.features.collate import Collator
 from qa_arch.features.sampler import BucketBatchSampler
@@ -32,7 +31,7 @@ PLAIN = "The baker of Harn sold forty loaves before noon. Her brother keeps the 
 def test_nothing_asked_or_nothing_to_read_is_no_answer(predictor, question, context):
     answer = predictor(question, context)
     assert answer.best is None
-    assert answer.text(predictor.margin) == answer.text(float("inf")) == ""
+    assert answer.text(predictor.null_threshold) == answer.text(float("inf")) == ""
     assert answer.windows == 0
 
 
@@ -84,7 +83,7 @@ def test_a_very_long_question_is_cut_and_answered(predictor):
 
 def test_single_calls_and_the_whole_set_agree(predictor):
     questions = generate(1, 5, 1, "dev")
-    together = answers(predictor.read(questions))
+    together = predictor.read(questions).answers()
     assert len({answer.windows for answer in together}) > 1
     for example, expected in zip(questions.examples, together, strict=True):
         found = predictor(example.question, example.context)
@@ -96,13 +95,13 @@ def test_single_calls_and_the_whole_set_agree(predictor):
 def test_the_make_up_of_batches_does_not_matter(predictor):
     questions = generate(1, 5, 1, "dev")
     backwards = question_set("backwards", reversed(questions.examples), "2.0")
-    expected = {a.id: a for a in answers(predictor.read(questions, batch_size=32))}
+    expected = {a.id: a for a in predictor.read(questions, batch_size=32).answers()}
     for other in (
         predictor.read(questions, batch_size=1),
         predictor.read(questions, batch_size=7),
         predictor.read(backwards, batch_size=5),
     ):
-        for answer in answers(other):
+        for answer in other.answers():
             assert answer.text(0.0) == expected[answer.id].text(0.0)
             assert answer.null_odds == pytest.approx(expected[answer.id].null_odds, abs=1e-4)
 
@@ -133,7 +132,7 @@ def test_dropout_is_off_while_reading(predictor, tiny_config):
             noisy = [predictor.model(collate(rows)).start for rows in batches]
             again = [predictor.model(collate(rows)).start for rows in batches]
         assert any(not torch.equal(a, b) for a, b in zip(noisy, again, strict=True))
-        first, second = (answers(predictor.read(questions, table=table)) for _ in range(2))
+        first, second = (predictor.read(questions, table=table).answers() for _ in range(2))
     finally:
         predictor.model.eval()
     assert first == second
@@ -142,7 +141,7 @@ def test_dropout_is_off_while_reading(predictor, tiny_config):
 @pytest.mark.parametrize(("value", "margin"), [(1.5, 1.5), (None, float("inf")), (0.0, 0.0)])
 def test_the_margin_is_that_of_the_record(predictor, value, margin):
     record = replace(predictor.record, threshold=Threshold(value=value, fitted_on="calibration"))
-    assert span._margin(record) == margin
+    assert span._threshold(record) == margin
 
 
 @pytest.mark.parametrize("size", [1, 4, 1000])
@@ -153,8 +152,8 @@ def test_a_set_in_parts_gives_the_answers_of_the_whole(predictor, size):
     parts = list(predictor.read_parts(questions, size=size, watch=lambda *n: seen.append(n)))
     assert len(parts) == len(seen) == -(-len(questions) // size)
     assert seen[-1] == (len(questions), len(questions))
-    found = [answer for part in parts for answer in answers(part)]
-    for one, other in zip(found, answers(predictor.read(questions)), strict=True):
+    found = [answer for part in parts for answer in part.answers()]
+    for one, other in zip(found, predictor.read(questions).answers(), strict=True):
         assert one.id == other.id
         assert one.text(0.0) == other.text(0.0)
         assert one.null_odds == pytest.approx(other.null_odds, abs=1e-4)

@@ -192,7 +192,7 @@ def test_a_model_that_only_says_no_answer_is_warned_of(nulls, margin, warned):
 
 def test_a_run_that_never_learned_warns(run_training, caplog, monkeypatch):
     """An untrained model under a margin at which nothing is answered."""
-    monkeypatch.setattr(SpanTask, "fit_margin", lambda *_: -1e9)
+    monkeypatch.setattr(SpanTask, "fit_threshold", lambda *_: -1e9)
     with caplog.at_level(logging.WARNING, "qa_arch"):
         run_training("trainer.max_steps=1")
     said = [r.getMessage() for r in caplog.records if "learned nothing else" in r.getMessage()]
