@@ -59,7 +59,10 @@ def run(args: argparse.Namespace) -> int:
         return _against_baseline(args)
     if args.spans:
         raise ConfigError("--spans goes with --baseline; a comparison of two shows that figure without it")
-    a, b = (one_system(find_runs(side), name) for name, side in zip("AB", _sides(args), strict=True))
+    a, b = (
+        one_system(find_runs(patterns), name)
+        for name, patterns in zip("AB", _run_patterns(args), strict=True)
+    )
     if a.label == b.label:
         a, b = replace(a, label=f"A: {a.label}"), replace(b, label=f"B: {b.label}")
     questions = open_scored(args.data, a.record, args.split) if args.data else None
@@ -78,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _sides(args: argparse.Namespace) -> tuple[Sequence[str], Sequence[str]]:
+def _run_patterns(args: argparse.Namespace) -> tuple[Sequence[str], Sequence[str]]:
     if args.runs and (args.a or args.b):
         raise ConfigError("name the runs as A B, or as --a RUN... --b RUN..., not both")
     if args.a and args.b:

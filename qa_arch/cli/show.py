@@ -12,7 +12,7 @@ from typing import Any
 from qa_arch.cli.runs import open_scored
 from qa_arch.data.sources import usage
 from qa_arch.metrics.prediction_files import read_types
-from qa_arch.results.errors import BOUNDARIES, NAMES, TOLD, Mistakes
+from qa_arch.results.mistakes import BOUNDARIES, LEGEND, NAMES, Mistakes
 from qa_arch.results.record import RECORD, read_record
 from qa_arch.results.render import drawn
 from qa_arch.results.summary import Summary, summarise
@@ -75,7 +75,7 @@ def _print(summary: Summary) -> None:
         for table in summary.mistakes.tables():
             console.print(drawn(table))
         missing = "" if summary.mistakes.texts else f"; {_MORE}"
-        console.print(Text(f"{TOLD}{missing}\n", style="dim"))
+        console.print(Text(f"{LEGEND}{missing}\n", style="dim"))
     if summary.types is not None:
         console.print(drawn(summary.types))
     console.print(_facts("provenance", summary.facts["provenance"]))

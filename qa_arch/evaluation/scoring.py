@@ -16,7 +16,7 @@ from typing import Any
 
 from qa_arch.config.schema import Config
 from qa_arch.config.target import TRUSTED, locate
-from qa_arch.results.questions import questions_folder
+from qa_arch.results.question_rows import questions_folder
 from qa_arch.results.record import write_questions
 from qa_arch.tasks import task_of
 from qa_arch.tasks.base import Parts, Predictor, Watch, synchronize

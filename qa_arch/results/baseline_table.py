@@ -20,7 +20,7 @@ from qa_arch.results.effects import (
     p_columns,
 )
 from qa_arch.results.pairwise import FITTED, SPANS, TESTS
-from qa_arch.results.questions import Floats, load_aligned, stacked
+from qa_arch.results.question_rows import Floats, load_aligned, stacked
 from qa_arch.results.systems import System, distinct_seeds, same_measure
 from qa_arch.types.records import CALIBRATION, DEV
 

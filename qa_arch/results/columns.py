@@ -17,7 +17,7 @@ from typing import Any
 from qa_arch.config.check import suggest
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.metrics.curves import auroc, reliability
-from qa_arch.results.questions import Questions, load_questions
+from qa_arch.results.question_rows import Questions, load_questions
 from qa_arch.types.records import (
     MARGIN_0,
     NEVER_NULL,
@@ -93,7 +93,7 @@ class Column:
     format: Callable[..., str] = plain
     parts: tuple[str, ...] = ()
     """The figures of a row that the text is made of, where it is not ``key`` alone."""
-    asked: bool = False
+    on_request: bool = False
     """Computed only in tables that show it; otherwise programs are given it in every row."""
     says_status: bool = False
     """Where a run did not end well, this cell says how it ended."""
@@ -149,12 +149,12 @@ def named(keys: Iterable[str], where: str = "columns") -> list[Column]:
     return [COLUMNS[key] for key in keys]
 
 
-def figures(scored: Scored, asked: Collection[str] = ()) -> dict[str, Any]:
-    """The row of a run or heuristic: key -> figure of every column that applies or is ``asked`` for."""
+def figures(scored: Scored, requested: Collection[str] = ()) -> dict[str, Any]:
+    """The row of a run or heuristic: key -> figure of every column that applies or is ``requested``."""
     return {
         key: column.value(scored)
         for key, column in COLUMNS.items()
-        if column.value and column.applies(scored) and (key in asked or not column.asked)
+        if column.value and column.applies(scored) and (key in requested or not column.on_request)
     }
 
 
@@ -196,7 +196,7 @@ def _rows(key: str, heading: str, value: Callable[[Questions], float | None], **
     def of_rows(scored: Scored) -> float | None:
         return None if scored.rows is None else value(scored.rows)
 
-    return Column(key, heading, of_rows, _is_scored_run, asked=True, **options)
+    return Column(key, heading, of_rows, _is_scored_run, on_request=True, **options)
 
 
 def _metric(key: str) -> Callable[[Scored], Any]:
@@ -262,8 +262,8 @@ _ENTRIES = (
     _spans("recall", "recall", "token_recall"),
     _spans("precision", "precision", "token_precision"),
     _spans("answerable_ap", "AP, answerable", "pr_oracle_ap", mark=("#E69F00", "P")),
-    _spans("answerable_precision", "answered P", asked=True),
-    _spans("answerable_recall", "answered R", asked=True),
+    _spans("answerable_precision", "answered P", on_request=True),
+    _spans("answerable_recall", "answered R", on_request=True),
     Column(
         "null_threshold",
         "null margin",

@@ -59,9 +59,9 @@ def comparison(
             f" compare ({places}); compare one kind at a time"
         )
     shown = named(columns or _usual(runs, split))
-    asked = {column.key for column in shown} | set(also)
+    requested = {column.key for column in shown} | set(also)
     scored = [Scored(r.model, split, r.compared_point(split), r, folder, root) for folder, r in runs]
-    rows = [figures(row, asked) for row in (*_heuristics(runs, split), *scored)]
+    rows = [figures(row, requested) for row in (*_heuristics(runs, split), *scored)]
     return Table(
         title or f"{runs[0][1].name}: {split}",
         shown,

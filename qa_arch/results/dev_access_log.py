@@ -50,17 +50,17 @@ def log_dev_access(folder: str | Path, opening: DevAccess) -> Path:
 
 
 def read_dev_accesses(folder: str | Path) -> tuple[DevAccess, ...]:
-    """The openings in file order; none where there is no file. RunError names an unreadable line."""
+    """The accesses in file order; none where there is no file. RunError names an unreadable line."""
     path = Path(folder) / DEV_ACCESS_LOG
     if not path.is_file():
         return ()
-    openings = []
+    accesses = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         try:
-            openings.append(DevAccess(**json.loads(line)))
+            accesses.append(DevAccess(**json.loads(line)))
         except (ValueError, TypeError) as error:
             raise RunError(f"{path}: line {number} is no opening ({error}); restore the file") from error
-    return tuple(openings)
+    return tuple(accesses)
 
 
 def dev_access_note(experiment: str | Path, fingerprints: Collection[str | None]) -> str | None:

@@ -12,8 +12,8 @@ from qa_arch.errors import RunError
 from qa_arch.metrics.error_analysis import Judged
 from qa_arch.results.columns import Table, number, text
 from qa_arch.results.comparison import comparison
-from qa_arch.results.errors import kind_name, mistakes
-from qa_arch.results.questions import load_questions
+from qa_arch.results.mistakes import kind_name, mistakes
+from qa_arch.results.question_rows import load_questions
 from qa_arch.results.record import Runs
 from qa_arch.results.systems import group_by_system
 from qa_arch.types.records import RunRecord

@@ -24,9 +24,9 @@ from qa_arch.errors import ConfigError, QaArchError, RunError
 from qa_arch.results.baseline_table import baseline_table as against_baseline
 from qa_arch.results.columns import Table, named, number, text
 from qa_arch.results.comparison import SPAN_COLUMNS, comparison
-from qa_arch.results.curves import MEASURES, SizePoint, by_size, curves_figure, sizes_figure
 from qa_arch.results.dev_access_log import dev_access_note
 from qa_arch.results.drawbacks import drawbacks
+from qa_arch.results.learning_curves import MEASURES, SizePoint, by_size, curves_figure, sizes_figure
 from qa_arch.results.pairwise import compare, effects_table
 from qa_arch.results.plots import comparison_figure
 from qa_arch.results.published_vs_ours import PublishedRow as PublishedRow

@@ -30,7 +30,7 @@ _CODE = re.compile(r"(`[^`]+`|(?<![\w-])--[a-z][\w-]*)")
 """Code between backticks, and options without them."""
 
 
-def latex_table(title: str, sides: str, rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
+def latex_table(title: str, alignments: str, rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
     """``rows``, the headings first, no wider than the page; the notes below, a paragraph each."""
     head, *body = (" & ".join(map(_escaped, row)) + r" \\" for row in rows)
     lines = [
@@ -39,7 +39,7 @@ def latex_table(title: str, sides: str, rows: Sequence[Sequence[str]], notes: Se
         r"\centering",
         rf"\caption{{{_escaped(title)}}}",
         r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
-        rf"\begin{{tabular}}{{{sides}}}",
+        rf"\begin{{tabular}}{{{alignments}}}",
         r"\toprule",
         head,
         r"\midrule",

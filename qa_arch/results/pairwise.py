@@ -13,7 +13,7 @@ from qa_arch.metrics.significance import RESAMPLES, Effect, effect, holm, mean_s
 from qa_arch.results.columns import Table, number, text
 from qa_arch.results.effects import delta_columns, effect_figures, mean_column, mean_figures, p_columns
 from qa_arch.results.question_breakdowns import question_word
-from qa_arch.results.questions import Bools, Floats, Questions, load_aligned, stacked
+from qa_arch.results.question_rows import Bools, Floats, Questions, load_aligned, stacked
 from qa_arch.results.systems import System, same_measure
 from qa_arch.types.records import CALIBRATION, DEV
 from qa_arch.types.text import QuestionSet

@@ -13,7 +13,7 @@ from qa_arch.config.files import write_with
 from qa_arch.data import sources
 from qa_arch.errors import DataError, RunError
 from qa_arch.results.attention import ATTENTION
-from qa_arch.results.questions import questions_folder
+from qa_arch.results.question_rows import questions_folder
 from qa_arch.results.record import QUESTIONS, read_record, write_record
 from qa_arch.types.records import DEV
 

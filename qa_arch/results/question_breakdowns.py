@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from qa_arch.results.questions import UNTYPED, Questions
+from qa_arch.results.question_rows import UNTYPED, Questions
 from qa_arch.types.text import Example, QuestionSet
 
 _ASKING = ("what", "which", "who", "whom", "whose", "when", "where", "why", "how")

@@ -49,8 +49,8 @@ def markdown(table: Table, *, titled: bool = True) -> str:
 
 def latex(table: Table) -> str:
     """The table as LaTeX, its title as caption, its notes below it."""
-    sides = "".join("l" if column.left else "r" for column in table.columns)
-    return latex_table(table.title, sides, cells(table), table.notes)
+    alignments = "".join("l" if column.left else "r" for column in table.columns)
+    return latex_table(table.title, alignments, cells(table), table.notes)
 
 
 def fill(page: str, slug: str, tables: Sequence[Table]) -> str:

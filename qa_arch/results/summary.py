@@ -12,8 +12,8 @@ import numpy as np
 
 from qa_arch.errors import RunError
 from qa_arch.results.columns import Table, named, number, text
-from qa_arch.results.errors import NAMES, Mistakes, mistakes
-from qa_arch.results.questions import UNTYPED, Questions, load_questions
+from qa_arch.results.mistakes import NAMES, Mistakes, mistakes
+from qa_arch.results.question_rows import UNTYPED, Questions, load_questions
 from qa_arch.types.records import (
     CALIBRATED,
     GIVEN,

@@ -20,7 +20,7 @@ from qa_arch.config.identity import config_hash
 from qa_arch.config.launched import launched
 from qa_arch.config.schema import Config, Trainer
 from qa_arch.models import store
-from qa_arch.results.questions import CALIBRATION
+from qa_arch.results.question_rows import CALIBRATION
 from qa_arch.results.record import MODEL
 from qa_arch.tasks import task_of
 from qa_arch.tasks.base import Parts

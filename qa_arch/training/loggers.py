@@ -24,7 +24,7 @@ from pytorch_lightning.utilities.seed import isolate_rng
 from qa_arch.config.schema import Config
 from qa_arch.config.target import TRUSTED, arguments, locate
 from qa_arch.errors import ConfigError, QaArchError, UnavailableError
-from qa_arch.results.questions import questions_folder
+from qa_arch.results.question_rows import questions_folder
 from qa_arch.results.record import QUESTIONS, RECORD
 from qa_arch.training.outcome import COLUMNS, Outcome
 from qa_arch.types.records import CALIBRATION, DEV

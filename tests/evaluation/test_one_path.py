@@ -17,7 +17,7 @@ from qa_arch.config.schema import TASKS, validate
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
 from qa_arch.evaluation.trained_runs import Request, evaluate_runs
-from qa_arch.results.questions import questions_folder
+from qa_arch.results.question_rows import questions_folder
 from qa_arch.results.record import QUESTIONS, read_questions, read_record, write_record
 from qa_arch.tasks import task_named
 from qa_arch.tasks.loading import load

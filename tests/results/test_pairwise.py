@@ -18,7 +18,7 @@ from qa_arch.metrics.significance import effect, holm
 from qa_arch.results.baseline_table import baseline_table
 from qa_arch.results.pairwise import FITTED, compare
 from qa_arch.results.question_breakdowns import question_word
-from qa_arch.results.questions import load_aligned, load_questions
+from qa_arch.results.question_rows import load_aligned, load_questions
 from qa_arch.results.record import QUESTIONS, RECORD, find_runs, read_questions
 from qa_arch.results.systems import group_by_system, one_system
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.results import curves, plots
-from qa_arch.results.curves import by_system, curves_figure, mean_line
+from qa_arch.results import plots
 from qa_arch.results.experiments import experiment_figures, experiment_tables
+from qa_arch.results.learning_curves import by_system, curves_figure, mean_line
 from qa_arch.results.record import write_record
 from qa_arch.types.records import BatchSizes
 from tests.results.conftest import script
@@ -159,7 +159,7 @@ def test_a_legend_of_many_systems_stays_on_the_page(tmp_path, make_record):
     """Figures 5.1 and 5.2: one panel, five models and as many again of the other batch size."""
     names = [f"{model} of batch {size}" for model in ("albert", "bert", "distilbert") for size in (6, 8)]
     runs = [(tmp_path / name, make_record(name, epochs=epochs(3.0, 2.0))) for name in names]
-    figure = curves._draw(runs, ["train_loss"], "Figure 5.1: EM by epoch")
+    figure = learning_curves._draw(runs, ["train_loss"], "Figure 5.1: EM by epoch")
     canvas = pytest.importorskip("matplotlib.backends.backend_agg").FigureCanvasAgg(figure)
     canvas.draw()
     width, height = canvas.get_width_height()

@@ -18,10 +18,10 @@ from qa_arch.data.question_sets import question_set as made_set
 from qa_arch.errors import RunError
 from qa_arch.results.attention import ATTENTION, AttentionMap, read_attention, write_attention
 from qa_arch.results.question_breakdowns import answer_type, breakdowns, question_word
-from qa_arch.results.questions import load_questions
+from qa_arch.results.question_rows import load_questions
 from qa_arch.results.record import QUESTIONS, RECORD, find_runs, read_questions, write_questions, write_record
 from qa_arch.results.report import pack, write_report
-from qa_arch.results.report.build import embed
+from qa_arch.results.report.write_page import embed
 from qa_arch.types.text import Gold
 
 EVIL = '</script><img src=x onerror=alert(1)> <!-- <script> {{data}} & \u2028 "'
@@ -376,7 +376,7 @@ def test_damaged_attention_is_named_and_left_out(runs, tmp_path, damage):
 
 def test_attention_of_other_questions_is_left_out_and_the_newest_maps_come_first(runs, tmp_path, monkeypatch):
     folder, questions = runs
-    monkeypatch.setattr("qa_arch.results.report.build.MAPS", 2)
+    monkeypatch.setattr("qa_arch.results.report.write_page.MAPS", 2)
     own = [attention_map(f"q{n}-0", n, questions.fingerprint) for n in (1, 2, 3)]
     write_attention(folder / "proposed-1", [*own, attention_map("q4-0")])
     made = write_report(find_runs([folder]), tmp_path / "r.html")

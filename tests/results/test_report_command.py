@@ -69,7 +69,7 @@ def test_wrong_calls(runs, call, tmp_path, arguments, code, said):
 
 
 def test_without_plotly_the_error_says_what_to_install(runs, call, tmp_path, monkeypatch):
-    monkeypatch.setattr("qa_arch.results.report.build.util.find_spec", lambda name: None)
+    monkeypatch.setattr("qa_arch.results.report.write_page.util.find_spec", lambda name: None)
     code, _, err = call(runs[0], "-o", tmp_path / "r.html")
     assert code == 6
     assert "qa-arch[report]" in err

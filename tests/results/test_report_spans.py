@@ -10,7 +10,7 @@ from reports import page_parts
 
 from qa_arch.results.baseline_table import baseline_table
 from qa_arch.results.pairwise import FITTED, SPANS, compare
-from qa_arch.results.questions import load_questions
+from qa_arch.results.question_rows import load_questions
 from qa_arch.results.record import find_runs, write_record
 from qa_arch.results.report import system_tests, write_report
 from qa_arch.results.systems import find_system, group_by_system

@@ -12,7 +12,7 @@ import torch
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import ConfigError, DataError, UnavailableError
 from qa_arch.models import encoders
-from qa_arch.results.questions import load_questions
+from qa_arch.results.question_rows import load_questions
 from qa_arch.results.record import QUESTIONS, read_record
 from qa_arch.tasks import span
 from qa_arch.tasks.span import TASK, SpanTask

@@ -4,6 +4,6 @@
 into the template of ``page/``, which draws everything in the browser. No torch, no wandb, no network.
 """
 
-from qa_arch.results.report.build import LIMIT, Report, write_report
+from qa_arch.results.report.write_page import LIMIT, Report, write_report
 
 __all__ = ["LIMIT", "Report", "write_report"]

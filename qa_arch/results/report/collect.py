@@ -9,12 +9,12 @@ from typing import Any
 
 from qa_arch.errors import RunError
 from qa_arch.results.columns import Scored, figures, named
-from qa_arch.results.errors import Mistakes, mistakes
+from qa_arch.results.mistakes import Mistakes, mistakes
 from qa_arch.results.pairwise import FITTED
 from qa_arch.results.question_breakdowns import Breakdown, breakdowns
-from qa_arch.results.questions import Questions, load_questions, questions_folder
+from qa_arch.results.question_rows import Questions, load_questions, questions_folder
 from qa_arch.results.record import MODEL, QUESTIONS, Runs
-from qa_arch.results.report.curves import by_level, curves, with_spans
+from qa_arch.results.report.curve_data import by_level, curves, with_spans
 from qa_arch.results.report.system_tests import MEASURES, SPANS, find_baselines, scores, significance
 from qa_arch.results.summary import finite
 from qa_arch.results.systems import System, differing, group_by_system

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from qa_arch.metrics.error_analysis import Boundary, Judged, Outcome
-from qa_arch.results.errors import BOUNDARIES, NAMES, Mistakes, mistakes
-from qa_arch.results.questions import Questions
+from qa_arch.results.mistakes import BOUNDARIES, NAMES, Mistakes, mistakes
+from qa_arch.results.question_rows import Questions
 from qa_arch.types.text import QuestionSet
 
 COLUMNS = (

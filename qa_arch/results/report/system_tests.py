@@ -10,7 +10,7 @@ import numpy as np
 
 from qa_arch.errors import RunError
 from qa_arch.metrics.significance import Effect, bootstrap_interval, effect, holm
-from qa_arch.results.questions import Floats, Questions
+from qa_arch.results.question_rows import Floats, Questions
 from qa_arch.results.systems import System, find_system
 
 TESTED = 24

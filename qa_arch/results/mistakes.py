@@ -18,7 +18,7 @@ from qa_arch.metrics.error_analysis import (
     judge_scores,
 )
 from qa_arch.results.columns import Table, number, text
-from qa_arch.results.questions import Questions
+from qa_arch.results.question_rows import Questions
 from qa_arch.types.text import QuestionSet
 
 NAMES: dict[Outcome, str] = {
@@ -36,7 +36,7 @@ BOUNDARIES: dict[Boundary, str] = {
     "apart": "elsewhere",
     "same": "the gold, which has no words",
 }
-TOLD = (
+LEGEND = (
     "wrong span: answered, not exactly (boundary: it shares words with a gold answer; near miss: its F1 is"
     " 50 or more); wrong abstention: not answered though the best span was right; missed answer: not"
     " answered, and the best span was wrong too; undue answer: there is none"

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from qa_arch.metrics.curves import Reliability, answerable_confidence, reliability, thresholds
 from qa_arch.metrics.squad import score_questions
 from qa_arch.results.question_breakdowns import Breakdown
-from qa_arch.results.questions import Floats, Questions
+from qa_arch.results.question_rows import Floats, Questions
 from qa_arch.types.text import QuestionSet
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from qa_arch.config.files import write_atomic
 from qa_arch.errors import RunError, UnavailableError
 from qa_arch.results.attention import ATTENTION, AttentionMap, read_attention
-from qa_arch.results.errors import BOUNDARIES, NAMES
+from qa_arch.results.mistakes import BOUNDARIES, NAMES
 from qa_arch.results.pairwise import SPANS
 from qa_arch.results.provenance import now, versions
 from qa_arch.results.record import Runs
