@@ -1,10 +1,10 @@
-"""The four files of this experiment, rebuilt from the public SQuAD files.
+"""Rebuild the four data files of this experiment from the public SQuAD files.
 
     python experiments/real_part/build.py --train-1.1 train-v1.1.json --train-2.0 train-v2.0.json \
         --dev-2.0 dev-v2.0.json --out data/squad
 
-``data/`` is then what ``QA_ARCH_DATA`` names. Nothing is written unless every file has the counts of
-``EXPECTED``; the fingerprint tells whether it is also the same, question by question and in order.
+Set ``QA_ARCH_DATA`` to ``data/`` then. Nothing is written unless all files have the counts of ``EXPECTED``;
+the fingerprint shows whether they are identical, question by question and in order.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from qa_arch.errors import DataError, QaArchError
 from qa_arch.types.text import Example, QuestionSet
 
 TRAIN_ARTICLES = 44
-"""Articles from the front of train-v1.1, all of their questions."""
+"""Number of first articles of train-v1.1 used, with all questions."""
 NEGATIVE_ARTICLES = 11
-"""Articles from the front of train-v2.0, their unanswerable questions."""
+"""Number of first articles of train-v2.0 used, with their unanswerable questions."""
 
 TRAIN = (
     "Southern_California",
@@ -45,7 +45,7 @@ TRAIN = (
     "Intergovernmental_Panel_on_Climate_Change",
     "Prime_number",
 )
-"""Articles of dev-v2.0 that train."""
+"""Articles of dev-v2.0 in the training set."""
 CALIBRATION = ("Oxygen", "Civil_disobedience", "Economic_inequality", "Rhine")
 FOLD_A = (
     "Normans",
@@ -69,13 +69,13 @@ FOLD_A = (
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a rebuilt file must hold."""
+    """Expected counts and fingerprint of a rebuilt file."""
 
     questions: int
     unanswerable: int
     articles: int
     fingerprint: str
-    """Its first 16 digits."""
+    """First 16 digits."""
 
 
 EXPECTED = {
@@ -87,7 +87,7 @@ EXPECTED = {
 
 
 def build(train_1: QuestionSet, train_2: QuestionSet, dev_2: QuestionSet) -> dict[str, QuestionSet]:
-    """The four sets by the names of their files; DataError where an article is missing or on two sides."""
+    """File name -> set, for the four files; DataError where an article is missing or in two splits."""
     dev_2 = without_plausible(dev_2)
     answerable = first_articles(train_1, TRAIN_ARTICLES)
     train = with_unanswerable(answerable, first_articles(train_2, NEGATIVE_ARTICLES))
@@ -105,7 +105,7 @@ def build(train_1: QuestionSet, train_2: QuestionSet, dev_2: QuestionSet) -> dic
 
 
 def first_articles(questions: QuestionSet, count: int) -> QuestionSet:
-    """The questions of the first ``count`` articles in file order."""
+    """Questions of the first ``count`` articles, in file order."""
     titles = list(dict.fromkeys(example.title for example in questions.examples))
     if len(titles) < count:
         raise DataError(f"{questions.name}: holds {len(titles)} articles, {count} are needed; is it whole?")
@@ -113,7 +113,7 @@ def first_articles(questions: QuestionSet, count: int) -> QuestionSet:
 
 
 def articles(questions: QuestionSet, titles: Collection[str]) -> QuestionSet:
-    """The questions of the articles with these titles, in file order; all of them must be there."""
+    """Questions of the articles ``titles`` in file order; DataError for a missing article."""
     if missing := [title for title in titles if title not in questions.titles]:
         raise DataError(f"{questions.name}: lacks the articles {', '.join(missing)}; is it the right file?")
     chosen = (example for example in questions.examples if example.title in titles)
@@ -121,7 +121,7 @@ def articles(questions: QuestionSet, titles: Collection[str]) -> QuestionSet:
 
 
 def with_unanswerable(answerable: QuestionSet, other: QuestionSet) -> QuestionSet:
-    """``answerable`` with the unanswerable questions of ``other`` behind those of the same passage."""
+    """``answerable`` with the unanswerable questions of ``other`` added after those of their passage."""
     waiting: dict[tuple[str, str], list[Example]] = {}
     for example in other.examples:
         if not example.answerable:
@@ -145,13 +145,13 @@ def _passage(example: Example) -> tuple[str, str]:
 
 
 def without_plausible(questions: QuestionSet) -> QuestionSet:
-    """The same questions without the plausible answers of the unanswerable ones, which nothing here reads."""
+    """The same questions without plausible answers, which this experiment does not use."""
     examples = (replace(example, plausible=()) for example in questions.examples)
     return question_set(questions.name, examples, questions.protocol)
 
 
 def differences(name: str, questions: QuestionSet, expected: Expected) -> list[str]:
-    """What of the counts is not as expected, one line each."""
+    """Messages on the counts that differ from the expected ones."""
     counts = {
         "questions": (len(questions), expected.questions),
         "unanswerable": (unanswerable(questions), expected.unanswerable),
@@ -163,10 +163,12 @@ def differences(name: str, questions: QuestionSet, expected: Expected) -> list[s
 
 
 def unanswerable(questions: QuestionSet) -> int:
+    """Number of unanswerable questions."""
     return sum(not example.answerable for example in questions.examples)
 
 
 def describe(name: str, questions: QuestionSet, expected: Expected) -> str:
+    """A line on a written file: counts, and whether its fingerprint is the expected one."""
     same = questions.fingerprint.startswith(expected.fingerprint)
     return (
         f"{name}.json: {len(questions):,} questions, {unanswerable(questions):,} unanswerable,"
@@ -176,7 +178,7 @@ def describe(name: str, questions: QuestionSet, expected: Expected) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code 4, and nothing written, where counts differ or a file cannot be used."""
+    """Rebuild the files; exit code 4, with nothing written, where counts differ or a file cannot be used."""
     parser = argparse.ArgumentParser(description="Rebuild the data of experiments/real_part.")
     for name in ("train-1.1", "train-2.0", "dev-2.0"):
         parser.add_argument(f"--{name}", dest=name, required=True, metavar="F", help="the official file")

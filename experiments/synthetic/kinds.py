@@ -1,4 +1,4 @@
-"""F1 of each kind of question, by run: what ``questions.parquet`` says beyond the totals.
+"""F1 per kind of question and run, from the scores in ``questions.parquet``.
 
 python experiments/synthetic/kinds.py RUNS
 """
@@ -19,7 +19,7 @@ ANSWERABLE = "answerable"
 
 
 def f1_by_kind(folder: Path) -> dict[str, tuple[float, int]]:
-    """By kind, answerable first and then by name: the mean F1 in percent and how many questions."""
+    """Kind -> (mean F1 in percent, number of questions), answerable first, then by name."""
     columns = read_questions(folder)
     kinds = [kind or ANSWERABLE for kind in columns["kind"]]
     sums: Counter[str] = Counter()
@@ -31,7 +31,7 @@ def f1_by_kind(folder: Path) -> dict[str, tuple[float, int]]:
 
 
 def kinds_table(roots: list[str]) -> Table:
-    """A row a kind, a column a run. RunError where runs were scored on different questions."""
+    """Table with a row per kind and a column per run. RunError for runs scored on different questions."""
     runs = [(folder, record) for folder, record in find_runs(roots) if (folder / QUESTIONS).is_file()]
     if not runs:
         raise RunError(f"{', '.join(roots)}: no {QUESTIONS} below; train a model first")
@@ -39,7 +39,7 @@ def kinds_table(roots: list[str]) -> Table:
         raise RunError("the runs were scored on different dev sets; name runs of one experiment")
     scored = {f"{record.model}, seed {record.seed}": f1_by_kind(folder) for folder, record in runs}
     if len(scored) < len(runs):
-        raise RunError("two runs share model and seed; name the ones that are meant")
+        raise RunError("two runs share model and seed; name only one of them")
     rows = [
         {"model": kind, "questions": count, **{run: kinds[kind][0] for run, kinds in scored.items()}}
         for kind, (_, count) in next(iter(scored.values())).items()

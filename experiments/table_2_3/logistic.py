@@ -3,9 +3,9 @@
     python experiments/table_2_3/logistic.py --train train-v1.1.part.json --dev dev-v1.1.json \
         --runs runs/table_2_3 [--final]
 
-Trains on ``--train`` less the articles that are held out, as ``data=part1`` does, and chooses the
-penalty and the number of passes on these. ``--final`` then scores on ``--dev``, and logs that it was
-opened. Each row becomes a run folder with an ordinary record, which ``qa-arch tables`` reads.
+Trains on ``--train`` without the held-out articles, as ``data=part1`` does, and chooses the penalty and the
+number of passes on the held-out articles. ``--final`` then scores on ``--dev`` and logs the access. Every row
+becomes a run folder with an ordinary record, which ``qa-arch tables`` reads.
 """
 
 from __future__ import annotations
@@ -57,19 +57,19 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Random guess and logistic regression on SQuAD 1.1.")
     add = parser.add_argument
     add("--train", required=True, metavar="T", help="SQuAD 1.1 JSON to train on")
-    add("--dev", required=True, metavar="D", help="SQuAD 1.1 JSON; read with --final alone")
+    add("--dev", required=True, metavar="D", help="SQuAD 1.1 JSON; only read with --final")
     add(
         "--runs",
         default="runs/table_2_3",
         metavar="R",
         help="folder for the run folders (default: %(default)s)",
     )
-    add("--final", action="store_true", help="score on dev, and log that it was opened")
+    add("--final", action="store_true", help="score on dev, and log the access")
     add("--hold-out", type=int, default=4, metavar="N", help="articles held out of training (default: 4)")
-    add("--split-seed", type=int, default=13, help="draws them (default: 13)")
+    add("--split-seed", type=int, default=13, help="seed of that draw (default: 13)")
     add("--l2", type=float, nargs="+", default=list(Settings.l2), help="penalties to choose from")
-    add("--passes", type=int, default=Settings.passes, help="at most, over the training data")
-    add("--seed", type=int, default=Settings.seed, help="orders the passages; random guess draws by it")
+    add("--passes", type=int, default=Settings.passes, help="maximal number of passes over the training data")
+    add("--seed", type=int, default=Settings.seed, help="seed of the order of passages and of random guess")
     return parser
 
 
@@ -84,13 +84,13 @@ def load(args: argparse.Namespace) -> Sets:
 
 
 def random_guess(args: argparse.Namespace, sets: Sets) -> tuple[RunRecord, dict[str, list[Answer]]]:
-    """One candidate of each passage, all alike."""
+    """Record and answers of random guess: a uniformly random candidate per question."""
     record = _record(args, sets, {"task": "span", "name": RANDOM, "max_words": Settings.max_words})
     return record, {split: guess(sets[split], args.seed) for split in _scored(sets)}
 
 
 def logistic_regression(args: argparse.Namespace, sets: Sets) -> tuple[RunRecord, dict[str, list[Answer]]]:
-    """All penalties in one training; penalty and number of passes of highest F1 on calibration answer."""
+    """Record and answers of logistic regression, with penalty and passes of highest calibration F1."""
     settings = Settings(l2=tuple(args.l2), passes=args.passes, seed=args.seed)
     record = _record(args, sets, {"task": "span", "name": LOGISTIC, **asdict(settings)})
     model = SpanLogistic(settings)
@@ -126,7 +126,7 @@ def logistic_regression(args: argparse.Namespace, sets: Sets) -> tuple[RunRecord
 def finish(
     runs: Path, record: RunRecord, sets: Sets, answers: dict[str, list[Answer]], *, final: bool
 ) -> None:
-    """Score, write the run folder, and log the opening before dev's scores are seen."""
+    """Score and write the run folder, after logging the access to dev."""
     folder = runs / f"{record.model}-s{record.seed}-{record.config_hash[:8]}"
     if final:
         log_dev_access(
@@ -146,7 +146,7 @@ def finish(
         print(f"{record.model} {split}: EM {point.exact:.2f} F1 {point.f1:.2f}")
     last = "dev" if final else "calibration"
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "predictions.json", {found.id: found.text(NEVER_NULL) for found in answers[last]})
+    write_json(folder / "predictions.json", {answer.id: answer.text(NEVER_NULL) for answer in answers[last]})
     write_questions(folder, question_rows(sets[last], answers[last], NEVER_NULL))
     write_record(folder, replace(record, scores=scores))
     print(folder)
@@ -166,7 +166,7 @@ def _record(args: argparse.Namespace, sets: Sets, model: dict[str, Any]) -> RunR
     }
     config = {"name": NAME, "seed": args.seed, "data": data, "model": model}
     commit, dirty = provenance.commit()
-    # Dev is no part of the hash: the same training has the same name before and after dev was opened.
+    # Dev is not hashed: a training has the same name before and after dev was opened.
     trained = {split: sets[split].fingerprint for split in ("train", "calibration")}
     return RunRecord(
         status="ok",
@@ -186,7 +186,7 @@ def _record(args: argparse.Namespace, sets: Sets, model: dict[str, Any]) -> RunR
 
 
 def _facts(questions: QuestionSet, split: str) -> SplitFacts:
-    """What the record says of a split, with the share of questions whose gold is a candidate."""
+    """Facts on a split for the record, with the share of questions whose gold answer is a candidate."""
     return SplitFacts(
         name=questions.name,
         fingerprint=questions.fingerprint,

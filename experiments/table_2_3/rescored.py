@@ -1,10 +1,10 @@
-"""The published ensemble's own predictions, scored here: a row of Table 2.3 that no training made.
+"""Score the published predictions of the original ensemble: a row of Table 2.3 without training.
 
     python experiments/table_2_3/rescored.py --dev dev-v1.1.json \
         --predictions match_lstm_boundary_ensemble_v1.1_dev.json --record runs/table_2_3/rescored
 
-The predictions are those that the authors sent to the SQuAD leaderboard. What comes out is an ordinary
-record, which ``qa-arch tables`` reads; it names no training set, as the file tells of none.
+The predictions are those that the authors submitted to the SQuAD leaderboard. The result is an ordinary
+record, which ``qa-arch tables`` reads; it names no training set, because none is stated with the file.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def rescored(questions: QuestionSet, path: Path) -> RunRecord:
-    """The record of the predictions in ``path``; DataError where one of the questions has none."""
+    """Record of the predictions in ``path``; DataError for a question without a prediction."""
     texts = read_predictions(path).values
     if missing := missing_ids(questions, texts):
         raise DataError(f"{path}: {len(missing)} questions have no prediction, the first is {missing[0]}")

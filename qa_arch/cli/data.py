@@ -1,4 +1,4 @@
-"""``qa-arch data``: write data sets as SQuAD JSON."""
+"""``qa-arch data``: write generated sets, or parts of a set, as SQuAD JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from qa_arch.data.synthetic import LEVELS, SPLITS, generate
 from qa_arch.errors import ConfigError
 
 PARTS = ("train=0.64", "calibration=0.16", "dev=0.2")
-"""80/20 by article, and of the 80 a fifth for calibration."""
+"""80/20 by article, with a fifth of the 80 for calibration."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +63,7 @@ def _add_split(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the sets as JSON, atomically, and print what they hold."""
+    """Write the sets as JSON, atomically, and print their sizes."""
     return _synthetic(args) if args.set == "synthetic" else _split(args)
 
 
@@ -80,8 +80,8 @@ def _split(args: argparse.Namespace) -> int:
     shares = _shares(args.parts)
     paths = {name: Path(args.out) / f"{name}.json" for name in shares}
     for path in paths.values():
-        if path.exists():  # it may be the very file that is read
-            raise ConfigError(f"{path}: there already and was left alone; choose another --out")
+        if path.exists():  # it may be the input
+            raise ConfigError(f"{path}: exists and was not changed; choose another --out")
     questions = open_passages(args.data, on_error=args.on_error)
     for problem in questions.skipped:
         print(f"left out: {problem}", file=sys.stderr)
@@ -98,6 +98,6 @@ def _shares(parts: Sequence[str]) -> dict[str, float]:
     for part in parts:
         match = re.fullmatch(r"([\w-]+)=(\d*\.?\d+)", part)
         if match is None or match[1] in shares:
-            raise ConfigError(f"--parts {part}: write NAME=SHARE, such as dev=0.2, and each name once")
+            raise ConfigError(f"--parts {part}: write NAME=SHARE, such as dev=0.2, with different names")
         shares[match[1]] = float(match[2])
     return shares

@@ -1,6 +1,6 @@
-"""``qa-arch evaluate``: score any system's official prediction files with the official arithmetic.
+"""``qa-arch evaluate``: score official prediction files of any system, or trained runs with ``--run``.
 
-With ``--run`` it scores a trained run instead: see ``evaluation.trained_runs``.
+Scoring files must stay light: what a run needs is imported when a run is scored.
 """
 
 from __future__ import annotations
@@ -8,30 +8,37 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Collection, Mapping
-from pathlib import Path
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from qa_arch.cli.evaluate_options import OF_FILES, add_run_arguments, first_given, refuse_options
-from qa_arch.cli.runs import open_predictor
+from qa_arch.cli.runs import add_run_options, open_predictor
 from qa_arch.config.files import write_json
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError
 from qa_arch.metrics.prediction_files import PredictionFile, read_nbest, read_null_scores, read_predictions
 from qa_arch.metrics.scores import Scores
-from qa_arch.metrics.squad import OFFICIAL_THRESHOLD, aggregate, extra_ids, missing_ids, score_questions
+from qa_arch.metrics.squad import (
+    OFFICIAL_THRESHOLD,
+    aggregate,
+    extra_ids,
+    final_texts,
+    missing_ids,
+    score_questions,
+)
 from qa_arch.results.record import read_record
 from qa_arch.system.garbage import gc_disabled
 from qa_arch.types.text import Protocol, QuestionSet
 
 EXIT_MISSING = 3
 """Exit code where questions have no prediction."""
-
-_NAMED = 20
-"""How many extra ids are named: predictions for a whole set, scored on a part, have thousands."""
-
+_SHOWN = 20
+"""Number of extra ids in the message: predictions for a whole set, scored on a part, have thousands."""
 _NEARLY_ALL = 98.0
-"""Percent of answers abstained from above which a system has probably not learned to answer."""
+"""Percent of abstentions above which a system has probably not learned to answer."""
+_FILE_OPTIONS = ("predictions", "na_prob", "null_threshold", "protocol", "strict", "text_metrics", "nbest")
+"""Options that need prediction files."""
+_RUN_OPTIONS = ("final", "allow_overlap", "decode", "record", "margin", "precision", "device", "trust")
+"""Options that need --run."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,25 +70,60 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --text-metrics: the predictions' nbest_predictions.json; adds their perplexity",
     )
     add("--strict", action="store_true", help="write no scores where a question has no prediction")
-    add_run_arguments(parser)
+    _add_run_arguments(parser)
+
+
+def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("scoring a trained run")
+    add = group.add_argument
+    add(
+        "--run",
+        dest="run_folder",
+        metavar="RUN",
+        nargs="+",
+        help="a run folder, instead of --predictions; several are an ensemble",
+    )
+    add("--decode", metavar="NAME", help="decode as in conf/decode/NAME.yaml")
+    add("--record", metavar="DIR", help="folder for the record of an ensemble or of another --decode")
+    add(
+        "--final",
+        action="store_true",
+        help="open a dev set that the run's config keeps closed, and log the access",
+    )
+    add(
+        "--allow-overlap",
+        action="store_true",
+        help="score a set that shares articles with the run's training data; the scores then say so",
+    )
+    add_run_options(group)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the scores as JSON on stdout and everything else on stderr.
+    """Print the scores as JSON on stdout and messages on stderr.
 
-    Exit code 3 where predictions are missing: with the official arithmetic for them, or, with
-    ``--strict``, without any scores.
+    Exit code 3 where predictions are missing. Missing predictions are scored as the official script does, or,
+    with ``--strict``, no scores are written.
     """
-    if args.run_folder:
-        return _score_runs(args)
-    refuse_options(args)
+    return _score_runs(args) if args.run_folder else _score_files(args)
+
+
+def _refuse(args: argparse.Namespace, options: Sequence[str], reason: str) -> None:
+    """ConfigError for the first of ``options`` that the command line gives."""
+    for name in options:
+        value = getattr(args, name)
+        if value is not None and value is not False and value not in ("auto", []):  # 0 counts as given
+            raise ConfigError(f"--{name.replace('_', '-')} {reason}")
+
+
+def _score_files(args: argparse.Namespace) -> int:
+    _refuse(args, _RUN_OPTIONS, "is for a trained run: give --run RUN with it")
     if not args.data or not args.predictions:
         raise ConfigError("give --data and --predictions, or --run RUN to score a trained run")
     if args.nbest and not args.text_metrics:
-        raise ConfigError("--nbest: is read for the perplexity among the text metrics; add --text-metrics")
+        raise ConfigError("--nbest is only used for the perplexity of the text metrics; add --text-metrics")
     questions = open_passages(args.data if len(args.data) > 1 else args.data[0])
     protocol: Protocol = questions.protocol if args.protocol == "auto" else args.protocol
-    _say(f"protocol: SQuAD {protocol} ({'from the data' if args.protocol == 'auto' else 'as asked'})")
+    _say(f"protocol: SQuAD {protocol} ({'from the data' if args.protocol == 'auto' else 'from --protocol'})")
     _check_options(args, protocol)
     predictions = read_predictions(args.predictions)
     null_scores = read_null_scores(args.na_prob) if args.na_prob else None
@@ -106,31 +148,37 @@ def run(args: argparse.Namespace) -> int:
         odds = null_scores.values if null_scores else {}
         extra["text_metrics"] = text_metrics(
             questions,
-            _answered(questions, predictions.values, odds, threshold, protocol),
+            final_texts(questions, predictions.values, odds, threshold, protocol),
             read_nbest(args.nbest) if args.nbest else None,
         )
-    publish(scores, args.out, extra)
+    _print_scores(scores, args.out, extra)
     return EXIT_MISSING if missing else 0
 
 
 def _score_runs(args: argparse.Namespace) -> int:
-    """Predict, score, write predictions and record into the run folder, print the scores as JSON."""
-    if named := first_given(args, OF_FILES):
-        raise ConfigError(
-            f"{named} is for prediction files: a run scored with --run leaves its own (predictions.json) for"
-            " --predictions; the null threshold of --run is --margin"
-        )
+    """Score runs, write predictions and records into their folders, and print the scores as JSON."""
+    _refuse(
+        args,
+        _FILE_OPTIONS,
+        "is for prediction files: --run writes predictions.json, which --predictions accepts; the null"
+        " threshold of --run is --margin",
+    )
     for folder in args.run_folder:
         read_record(folder)  # before torch is imported
     with gc_disabled():
         from qa_arch.cli.watch import watching
         from qa_arch.evaluation.trained_runs import Request, evaluate_runs
 
+    settings = None
+    if args.decode is not None:
+        from qa_arch.cli.compose import compose
+
+        settings = compose([f"decode={args.decode}"])["decode"]
     request = Request(
         runs=args.run_folder,
         data=args.data,
         decode=args.decode,
-        settings=_decoding(args.decode),
+        settings=settings,
         record=args.record,
         null_threshold=args.margin,
         final=args.final,
@@ -147,34 +195,13 @@ def _score_runs(args: argparse.Namespace) -> int:
     return 0
 
 
-def _decoding(name: str | None) -> dict[str, Any] | None:
-    """The settings of ``conf/decode/NAME.yaml``; None for no name."""
-    if name is None:
-        return None
-    from qa_arch.cli.compose import compose
-
-    return compose([f"decode={name}"])["decode"]
-
-
-def _answered(
-    questions: QuestionSet,
-    texts: Mapping[str, str],
-    null_scores: Mapping[str, float],
-    threshold: float,
-    protocol: Protocol,
-) -> dict[str, str]:
-    """The texts as the protocol judges them: after the threshold, and in 1.1 "" for a missing one."""
-    judged = {id_: "" if null_scores.get(id_, threshold) > threshold else text for id_, text in texts.items()}
-    return {**dict.fromkeys(missing_ids(questions, texts), ""), **judged} if protocol == "1.1" else judged
-
-
-def publish(scores: Scores, out: str | Path | None, extra: Mapping[str, Any] | None = None) -> None:
-    """Official keys first, then ours, then ``extra``: JSON on stdout and, written atomically, in ``out``."""
-    values = {**scores.flat(), **(extra or {})}
+def _print_scores(scores: Scores, out: str | None, extra: Mapping[str, Any]) -> None:
+    """Print and write to ``out`` as JSON: official keys first, then ours, then ``extra``."""
+    values = {**scores.flat(), **extra}
     answering = scores.answering
-    silent = 100.0 * (answering.total - answering.answered) / answering.total
-    if silent > _NEARLY_ALL and scores.has_answer:
-        _say(f'warning: {silent:.1f}% of the answers are "no answer"; has the system learned to answer?')
+    abstained = 100.0 * (answering.total - answering.answered) / answering.total
+    if abstained > _NEARLY_ALL and scores.has_answer:
+        _say(f'warning: {abstained:.1f}% of the answers are "no answer"; has the system learned to answer?')
     if out:
         write_json(out, values)
     print(json.dumps(values, indent=2))
@@ -182,9 +209,11 @@ def publish(scores: Scores, out: str | Path | None, extra: Mapping[str, Any] | N
 
 def _check_options(args: argparse.Namespace, protocol: Protocol) -> None:
     if protocol == "1.1" and (args.na_prob or args.null_threshold is not None):
-        raise ConfigError("protocol 1.1 has no no-answer: leave out --na-prob and --null-threshold")
+        raise ConfigError(
+            "protocol 1.1 has no unanswerable questions: leave out --na-prob and --null-threshold"
+        )
     if args.null_threshold is not None and not args.na_prob:
-        raise ConfigError("--null-threshold decides nothing without --na-prob; give both")
+        raise ConfigError("--null-threshold has no effect without --na-prob; give both")
     if args.null_threshold is not None and args.null_threshold != args.null_threshold:
         raise ConfigError("--null-threshold is not a number")
 
@@ -192,17 +221,14 @@ def _check_options(args: argparse.Namespace, protocol: Protocol) -> None:
 def _report_ids(
     questions: QuestionSet, predictions: PredictionFile, null_scores: PredictionFile | None
 ) -> int:
-    """Name missing, extra and duplicate ids on stderr; the number of missing predictions."""
+    """Report missing, extra and duplicate ids on stderr. Returns the number of missing predictions."""
     for file in (predictions, null_scores):
         if file:
-            _name(f"{file.path}: duplicate ids, the last value counts", file.duplicates)
-            _name(
-                f"{file.path}: extra ids, of no question, ignored",
-                extra_ids(questions, file.values),
-                limit=_NAMED,
-            )
+            _report(f"{file.path}: duplicate ids, the last value counts", file.duplicates)
+            extra = extra_ids(questions, file.values)
+            _report(f"{file.path}: extra ids, of no question, ignored", extra, limit=_SHOWN)
     missing = missing_ids(questions, predictions.values)
-    _name(f"{predictions.path}: questions without a prediction (of {len(questions)})", missing)
+    _report(f"{predictions.path}: questions without a prediction (of {len(questions)})", missing)
     return len(missing)
 
 
@@ -214,7 +240,7 @@ def _warn_of_odds(null_scores: PredictionFile) -> None:
         )
 
 
-def _name(what: str, ids: Collection[str], limit: int | None = None) -> None:
+def _report(what: str, ids: Collection[str], limit: int | None = None) -> None:
     if ids:
         shown = list(ids)[:limit]
         rest = f" and {len(ids) - len(shown)} more" if len(shown) < len(ids) else ""

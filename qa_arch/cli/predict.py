@@ -1,4 +1,4 @@
-"""``qa-arch predict``: the official prediction files of a trained run for a question file."""
+"""``qa-arch predict``: write the official prediction files of trained runs for a question set."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="ID",
-        help="leave what the match-LSTM looks at for these questions in the run folder (attention.npz)",
+        help="save the attention of a match-LSTM for these questions in the run folder (attention.npz)",
     )
     add_run_options(parser)
 
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     if args.batch_size is not None and args.batch_size < 1:
         raise ConfigError(f"--batch-size: {args.batch_size} is out of range, it must be >= 1")
     if args.keep_attention and len(args.run_folder) > 1:
-        raise ConfigError("--keep-attention looks into one model: name one RUN")
+        raise ConfigError("--keep-attention is for a single model: name one RUN")
     from qa_arch.cli.watch import watching
     from qa_arch.decode import formats
     from qa_arch.evaluation.attention_maps import attention_maps, match_lstm
@@ -47,20 +47,20 @@ def run(args: argparse.Namespace) -> int:
         print(f"left out: {problem}", file=sys.stderr)
     predictor = open_span_predictor(args.run_folder, args)
     if args.keep_attention:
-        match_lstm(predictor.model)  # before a long reading
+        match_lstm(predictor.model)  # fail before a long prediction
     threshold = predictor.null_threshold if args.margin is None else args.margin
-    answered = []
+    predicted = []
     with watching("predicting", "questions") as watch:
         parts = predictor.read_parts(questions, batch_size=args.batch_size, watch=watch)
         if args.keep_attention:
             rankings = list(parts)
-            answered = [answer for ranking in rankings for answer in ranking.best_answers]
+            predicted = [answer for ranking in rankings for answer in ranking.best_answers]
             parts = iter(rankings)
         formats.write_parts(args.out, parts, threshold)
     written = Path(args.out) / "predictions.json"
     print(f"{written}: {len(questions)} questions answered at null threshold {threshold:g}")
     if args.keep_attention:
         ids = [id_ for word in args.keep_attention for id_ in word.split(",") if id_]
-        maps = attention_maps(predictor, questions, answered, ids)
+        maps = attention_maps(predictor, questions, predicted, ids)
         print(f"{write_attention(Path(args.run_folder[0]), maps)}: attention over {len(maps)} questions")
     return 0

@@ -1,4 +1,4 @@
-"""What commands that take runs share: finding and loading runs, opening the set that they were scored on."""
+"""Options of commands that take runs, and loading of runs and of the sets on which they were scored."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ PRECISIONS = ("fp32", "bf16", "fp16", "int8")
 
 
 def add_trust(parser: argparse._ActionsContainer) -> None:
+    """``--trust``: packages whose classes a config may name."""
     parser.add_argument(
         "--trust",
         action="append",
@@ -34,7 +35,7 @@ def add_trust(parser: argparse._ActionsContainer) -> None:
 
 
 def add_questions(parser: argparse._ActionsContainer) -> None:
-    """``--data``, as ``data.sources`` takes it."""
+    """``--data``: a source, or several files, for ``data.sources``."""
     parser.add_argument(
         "--data",
         nargs="+",
@@ -45,7 +46,7 @@ def add_questions(parser: argparse._ActionsContainer) -> None:
 
 
 def add_on_error(parser: argparse._ActionsContainer) -> None:
-    """``--on-error``, as ``data.sources`` takes it."""
+    """``--on-error`` of ``data.sources``."""
     parser.add_argument(
         "--on-error",
         choices=("raise", "skip"),
@@ -55,7 +56,7 @@ def add_on_error(parser: argparse._ActionsContainer) -> None:
 
 
 def add_run_options(parser: argparse._ActionsContainer) -> None:
-    """``--device --precision --margin --trust``, as ``open_predictor`` takes them."""
+    """``--margin``, and the options of ``add_device_options``."""
     parser.add_argument(
         "--margin",
         type=margin,
@@ -66,26 +67,26 @@ def add_run_options(parser: argparse._ActionsContainer) -> None:
 
 
 def margin(text: str) -> float:
-    """A null threshold as it is written on the command line; ValueError for what is no number, NaN too."""
+    """Parse a null threshold; ValueError for a text that is not a number, and for NaN."""
     value = float(text)
     if math.isnan(value):
-        raise ValueError("no null odds lie above NaN or below it")
+        raise ValueError("NaN is not a null margin")
     return value
 
 
 def add_device_options(parser: argparse._ActionsContainer) -> None:
-    """``--device --precision --trust``, as ``open_predictor`` takes them."""
+    """``--device --precision --trust`` of ``open_predictor``."""
     parser.add_argument("--device", help="cpu, cuda, cuda:1 (default: a GPU where there is one)")
     parser.add_argument(
         "--precision",
         choices=PRECISIONS,
-        help="default: what the run was trained in; int8 is for CPUs without bf16",
+        help="default: that of training; int8 is for CPUs without bf16",
     )
     add_trust(parser)
 
 
 def open_predictor(folders: Sequence[str], args: argparse.Namespace) -> Predictor:
-    """The predictor of a finished run, or of an ensemble, on the device and in the precision of ``args``."""
+    """Load a finished run, or several as an ensemble, with the device and precision of ``args``."""
     with gc_disabled():
         from qa_arch.tasks.loading import load, load_ensemble
 
@@ -96,27 +97,27 @@ def open_predictor(folders: Sequence[str], args: argparse.Namespace) -> Predicto
 
 
 def open_span_predictor(folders: Sequence[str], args: argparse.Namespace) -> SpanPredictor:
-    """The same for commands that find spans; RunError for a run that selects answers."""
+    """``open_predictor`` for commands on spans; RunError for a run of another task."""
     with gc_disabled():
         from qa_arch.tasks.span_predictor import SpanPredictor
 
     predictor = open_predictor(folders, args)
     if not isinstance(predictor, SpanPredictor):
         raise RunError(
-            f"{folders[0]}: this run selects answers from candidates and finds none in a text; qa-arch"
-            " evaluate --run scores it, qa_arch.load(RUN)(question, candidates) ranks"
+            f"{folders[0]}: this run selects answers from candidates, not spans of a text; score it with"
+            " qa-arch evaluate --run, rank candidates with qa_arch.load(RUN)(question, candidates)"
         )
     return predictor
 
 
 def open_selection(folder: str, args: argparse.Namespace) -> SelectionPredictor:
-    """The same for commands that select; RunError for a run that finds spans."""
+    """``open_predictor`` for commands on selection; RunError for a run of another task."""
     with gc_disabled():
         from qa_arch.tasks.selection_predictor import SelectionPredictor
 
     predictor = open_predictor([folder], args)
     if not isinstance(predictor, SelectionPredictor):
-        raise RunError(f"{folder}: finds spans and selects nothing; name a run of task selection")
+        raise RunError(f"{folder}: this run answers with spans; name a run of task selection")
     return predictor
 
 
@@ -127,7 +128,7 @@ def _device_and_precision(folder: str, args: argparse.Namespace) -> tuple[str, P
     device = args.device or ("cuda" if torch.cuda.is_available() and args.precision != "int8" else "cpu")
     precision = args.precision or record.precision or record.config["trainer"]["precision"]
     if precision == "fp16" and device == "cpu" and not args.precision:
-        precision = "fp32"  # a run of a GPU in half precision is read in full where there is none
+        precision = "fp32"  # runs trained in half precision on a GPU predict in fp32 on a CPU
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
@@ -137,7 +138,7 @@ def _device_and_precision(folder: str, args: argparse.Namespace) -> tuple[str, P
 
 
 def open_scored(source: list[str], record: RunRecord, split: str) -> QuestionSet:
-    """The set that the run's ``split`` was scored on; DataError where ``source`` holds another."""
+    """Open the set on which the run's ``split`` was scored; DataError where ``source`` is another set."""
     about = record.facts(split)
     questions = open_passages(source, on_error=record.setting("data", "on_error") or "raise")
     if questions.fingerprint != about.fingerprint:
@@ -145,7 +146,7 @@ def open_scored(source: list[str], record: RunRecord, split: str) -> QuestionSet
             f"{' '.join(source)}: not the questions that the runs were scored on ({split} is"
             f" {about.name or 'unknown'}, {about.questions or 0:,} questions, hash"
             f" {str(about.fingerprint)[:12]}; this has {len(questions):,}, hash"
-            f" {questions.fingerprint[:12]}); name that file, or leave --data out and do without texts"
+            f" {questions.fingerprint[:12]}); name that file, or leave out --data for output without texts"
         )
     return questions
 

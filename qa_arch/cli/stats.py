@@ -1,4 +1,4 @@
-"""``qa-arch stats``: what is in a question set, one column a set."""
+"""``qa-arch stats``: statistics of question sets, a column per set."""
 
 from __future__ import annotations
 
@@ -25,49 +25,51 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         required=True,
         metavar="SOURCE",
-        help=f"one set each: {usage()}; or {usage('candidates', 'classes')}",
+        help=f"a set per source: {usage()}; or {usage('candidates', 'classes')}",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON: an object, or one a set by its name")
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON: an object, or for several sets an object by source"
+    )
     add_on_error(parser)
     parser.add_argument(
         "--encoder",
         metavar="NAME",
-        help="also score the gold answers cut at the tokens of this encoder (a hub id, a folder or minilm):"
+        help="also score the gold answers widened to tokens of this encoder (a hub id, a folder or minilm):"
         " the best that a model on it can reach",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the statistics of every set named; records left out are listed on stderr."""
+    """Print the statistics of the sets; faulty records that were left out are listed on stderr."""
     if without := [source for source in args.data if holds(source) != "passages"]:
         if args.encoder:
-            raise ConfigError(f"--encoder: {without[0]} has no passages that are cut into tokens")
+            raise ConfigError(f"--encoder: {without[0]} has no passages to tokenise")
         return _count_questions(args.data, without, as_json=args.json)
     figures: dict[str, Statistics] = {}
-    best: dict[str, dict[str, Any]] = {}
+    ceilings: dict[str, dict[str, Any]] = {}
     for source in args.data:
         questions = open_passages(source, on_error=args.on_error)
         figures[source] = statistics(questions)
         for problem in questions.skipped:
             print(f"left out: {problem}", file=sys.stderr)
         if args.encoder:
-            best[source] = {"ceiling": _ceiling(questions, args.encoder)}
+            ceilings[source] = {"ceiling": _ceiling(questions, args.encoder)}
     if args.json:
         _print_json(
-            {source: {**counted.as_dict(), **best.get(source, {})} for source, counted in figures.items()}
+            {source: {**counted.as_dict(), **ceilings.get(source, {})} for source, counted in figures.items()}
         )
     else:
-        _print_table(figures, [reached["ceiling"] for reached in best.values()])
+        _print_table(figures, [entry["ceiling"] for entry in ceilings.values()])
     return 0
 
 
 def _ceiling(questions: QuestionSet, encoder: str) -> dict[str, Any]:
-    """What gold answers score that are widened to whole tokens, over the answerable questions."""
+    """Scores of gold answers widened to whole tokens, over the answerable questions."""
     from qa_arch.features.ceiling import ceiling
     from qa_arch.features.joint import prepare
     from qa_arch.models.encoders import load_tokenizer
 
-    # The windows of conf/features/windows.yaml; segment ids have no part in it.
+    # The windows of conf/features/windows.yaml; segment ids do not matter here.
     reached = ceiling(questions, prepare(questions, load_tokenizer(encoder), segments=False))
     inexact, lost = len(reached.inexact), len(reached.lost)
     return {
@@ -80,9 +82,9 @@ def _ceiling(questions: QuestionSet, encoder: str) -> dict[str, Any]:
 
 
 def _count_questions(sources: Sequence[str], without: Sequence[str], *, as_json: bool) -> int:
-    """The counts of sets ``without`` passages, which make a table of their own."""
+    """Print the counts of sets ``without`` passages, whose table has other columns."""
     if other := next((source for source in sources if source not in without), None):
-        raise ConfigError(f"--data: {other}: has passages, and {without[0]} has none; count it by itself")
+        raise ConfigError(f"--data: {other} has passages and {without[0]} has none; count it separately")
     counted = {source: counts(source) for source in sources}
     if as_json:
         _print_json(counted)
@@ -97,7 +99,7 @@ def _count_questions(sources: Sequence[str], without: Sequence[str], *, as_json:
 
 
 def _print_json(by_source: dict[str, Any]) -> None:
-    """An object a set by its source, or the object itself where there is a single set."""
+    """Print an object per set by its source, or the object itself for a single set."""
     printed = by_source if len(by_source) > 1 else by_source.popitem()[1]
     print(json.dumps(printed, indent=2, ensure_ascii=False))
 

@@ -157,6 +157,18 @@ def score(
     return aggregate(scored, protocol, null_scores=null_scores, threshold=threshold)
 
 
+def final_texts(
+    questions: QuestionSet,
+    texts: Mapping[str, str],
+    null_scores: Mapping[str, float],
+    threshold: float,
+    protocol: Protocol,
+) -> dict[str, str]:
+    """Texts after the threshold: "" for null scores above it and, in 1.1, for questions without a text."""
+    final = {id_: "" if null_scores.get(id_, threshold) > threshold else text for id_, text in texts.items()}
+    return {**dict.fromkeys(missing_ids(questions, texts), ""), **final} if protocol == "1.1" else final
+
+
 def missing_ids(questions: QuestionSet, predictions: Mapping[str, object]) -> list[str]:
     """Ids of the questions without a prediction, in file order."""
     return [example.id for example in questions.examples if example.id not in predictions]

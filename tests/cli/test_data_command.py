@@ -52,7 +52,7 @@ def test_the_file_that_is_read_is_never_overwritten(qa_arch, whole):
         "data", "split", "--data", whole, "--parts", "all=0.5", "b=0.5", "--out", whole.parent
     )
     assert code == 2
-    assert "all.json: there already" in err
+    assert "all.json: exists" in err
     assert whole.read_bytes() == before
     assert [path.name for path in whole.parent.iterdir()] == ["all.json"]
 
@@ -62,7 +62,7 @@ def test_the_file_that_is_read_is_never_overwritten(qa_arch, whole):
     [
         (["train"], "--parts train: write NAME=SHARE"),
         (["../x=1"], "--parts ../x=1: write NAME=SHARE"),
-        (["a=0.5", "a=0.5"], "each name once"),
+        (["a=0.5", "a=0.5"], "with different names"),
         (["a=nan", "b=1"], "--parts a=nan"),
         (["a=0.5", "b=0.4"], "sum to 1"),
     ],

@@ -12,6 +12,7 @@ from qa_arch.data import sources
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
+from qa_arch.results.record import read_record
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ def test_commands_without_a_model(qa_arch, passages, tmp_path, scheme):
 
 
 @pytest.mark.parametrize("scheme", ["hub", "mrqa"])
-def test_commands_with_a_model(qa_arch, passages, run_folder, tmp_path, read_json, scheme):
+def test_commands_with_a_model(qa_arch, passages, run_folder, tmp_path, scheme):
     source = passages[scheme]
     questions = open_passages(source)
     code, _, err = qa_arch("predict", run_folder, "--data", source, "--out", tmp_path / "out")
@@ -77,9 +78,14 @@ def test_commands_with_a_model(qa_arch, passages, run_folder, tmp_path, read_jso
     assert set(answers) == {example.id for example in questions.examples}
     code, out, err = qa_arch("evaluate", "--run", run_folder, "--data", source, "--allow-overlap")
     assert code == 0, err
-    record = read_json(run_folder / "run.json")
-    (scored,) = (name for name, points in record["scores"].items() if points == json.loads(out))
-    assert record["data"][scored]["questions"] == len(questions)
+    record = read_record(run_folder)
+    printed = json.loads(out)
+    (scored,) = (
+        split
+        for split, points in record.scores.items()
+        if {name: point.flat() for name, point in points.items()} == printed
+    )
+    assert record.data[scored].questions == len(questions)
 
 
 @pytest.mark.parametrize("source", ["types:synthetic:dev", "insuranceqa:folder:dev"])

@@ -82,7 +82,7 @@ def test_tasks_do_not_share_a_table(qa_arch, selecting, trained):
         ),
         (["evaluate", "--run", "RUN", "--data", "insuranceqa:x:dev", "insuranceqa:x:test1"], "one at a time"),
         (["evaluate", "--run", "RUN", "--text-metrics"], "predictions.json"),
-        (["stats", "--data", "insuranceqa:x:dev", "SET"], "count it by itself"),
+        (["stats", "--data", "insuranceqa:x:dev", "SET"], "count it separately"),
         (
             ["train", "model=question_types", "debug=fast", "model.classes=6"],
             "model.classes: 6; questions",

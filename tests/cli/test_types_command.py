@@ -125,7 +125,7 @@ def test_classes_of_other_questions(command, content, code, message, trained, tm
 def test_what_does_not_belong_together_is_refused(classifying, trained, tmp_path, qa_arch):
     out = tmp_path / "x.json"
     code, _, err = qa_arch("types", trained, "--data", "synthetic:dev", "--out", out)
-    assert (code, "finds spans" in err) == (5, True)
+    assert (code, "answers with spans" in err) == (5, True)
     (tmp_path / "pairs.tsv").write_text("Who?\tWhen?\n")
     code, _, err = qa_arch("paraphrase", classifying, "--pairs", tmp_path / "pairs.tsv")
     assert (code, "task classification" in err) == (5, True)

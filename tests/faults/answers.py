@@ -101,7 +101,7 @@ FAULTS = (
     Fault(name="cider counts a gram once a gold", at="cider", test="test_generation",
           old="{_x for _g in _r for _n in ORDERS for _x in _f(_g, _n)}",
           new="[_x for _g in _r for _n in ORDERS for _x in _f(_g, _n)]"),
-    Fault(name="text metrics of answers below the threshold", at="_answered", test="test_evaluate_command",
+    Fault(name="text metrics of answers below the threshold", at="final_texts", test="test_evaluate_command",
           old='"" if _n.get(_i, _t) > _t else _x',
           new="_x"),
     Fault(name="long spans called short", at="boundary", test="test_errors",

@@ -70,7 +70,7 @@ def test_protocol_11_by_the_data_and_as_asked(evaluate, data, data_11):
     assert (code, json.loads(out)["exact_match"], json.loads(out)["f1"]) == (0, 50.0, pytest.approx(500 / 6))
     assert "SQuAD 1.1 (from the data)" in err
     code, out, err = evaluate(data_11, {"q1": "mill", "q2": "Théodore"}, "--protocol", "2.0")
-    assert (json.loads(out)["HasAns_total"], "SQuAD 2.0 (as asked)" in err) == (2, True)
+    assert (json.loads(out)["HasAns_total"], "SQuAD 2.0 (from --protocol)" in err) == (2, True)
     code, out, err = evaluate(data, TEXTS, "--protocol", "1.1")
     assert (code, out) == (4, "")
     assert "q3: has no answer" in err
