@@ -123,7 +123,7 @@ def test_every_other_command_takes_its_arguments(folder):
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=by_name)
-def test_the_table_is_asked_for_rightly(folder):
+def test_the_table_specification_is_valid(folder):
     assert read_sheet(folder).tables
 
 
