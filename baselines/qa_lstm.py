@@ -100,8 +100,8 @@ class QaLstm(nn.Module):
         self, words: Int[Tensor, "T K"], mask: Bool[Tensor, "T K"], label: Int[Tensor, "T"] | None = None
     ) -> Float[Tensor, "T K H"]:
         """States of the words of texts; ``label`` is the class of the questions, None for answers."""
-        nothing = self.words.vectors.new_zeros(*words.shape, 0)  # type: ignore[union-attr]
-        x = self.words(nothing, words, mask)
+        no_tokens = self.words.vectors.new_zeros(*words.shape, 0)  # type: ignore[union-attr]
+        x = self.words(no_tokens, words, mask)
         if self.types is not None:
             known = words.new_zeros(len(words)) if label is None else label
             x = torch.cat([x, self.types(known)[:, None].expand(-1, words.shape[1], -1)], dim=-1)

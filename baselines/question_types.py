@@ -50,7 +50,7 @@ class QuestionTypes(nn.Module):
         if len(batch.answer) != self.classes.out_features:
             raise ValueError(f"{len(batch.answer)} candidates for {self.classes.out_features} classes")
         words, mask = batch.question, batch.question_mask
-        nothing = self.words.vectors.new_zeros(*words.shape, 0)  # type: ignore[union-attr]
-        states = self.reader(self.dropout(self.words(nothing, words, mask)), mask)
+        no_tokens = self.words.vectors.new_zeros(*words.shape, 0)  # type: ignore[union-attr]
+        states = self.reader(self.dropout(self.words(no_tokens, words, mask)), mask)
         logits = scored(self.classes, self.dropout(pool(states, mask, self.pooling)))
         return fill(torch.gather(logits, 1, batch.candidate), batch.offered, -math.inf)

@@ -100,7 +100,7 @@ def test_an_empty_passage_gets_no_answer() -> None:
 
 
 def test_the_demo_set_does_not_fall_to_them() -> None:
-    """Every model is asked for 15 points above never answering; these must stay below that."""
+    """Models must score 15 points above never answering; heuristics must stay below that."""
     _, calibration, dev = demo_sets(train=1, calibration=40, dev=60)
     scores = {name: score(dev, row.fit(calibration).predict(dev)) for name, row in HEURISTICS.items()}
     floor = scores["always_no_answer"].f1

@@ -306,7 +306,7 @@ class Scripted(SpanLogistic):
         ([(3, 3), (0, 0)], 5, 1, 0, 2),  # the last pass is not the one that is kept
     ],
 )
-def test_the_best_pass_and_penalty_are_kept(script, patience, number, column, made) -> None:
+def test_the_best_pass_and_penalty_are_restored(script, patience, number, column, made) -> None:
     held, noted = asks("Ilva Morn", "mill", "painter", "lamps"), []
     model = Scripted(script, patience)
     chosen = model.choose(held, held, noted.append)

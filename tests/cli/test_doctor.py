@@ -133,14 +133,14 @@ def test_a_silent_hub_is_not_waited_for(monkeypatch):
     tested.set()
 
 
-def test_offline_the_hub_is_not_asked(monkeypatch):
+def test_offline_no_request_goes_to_the_hub(monkeypatch):
     requests = []
     monkeypatch.setattr(urllib.request, "urlopen", lambda *args, **kwargs: requests.append(args))
     assert not checks.hub_reachable()
     assert not requests
 
 
-def test_a_hub_that_answers_is_asked_once(qa_arch, monkeypatch):
+def test_a_reachable_hub_is_requested_once(qa_arch, monkeypatch):
     requests = []
     monkeypatch.setattr(checks, "hub_reachable", lambda: requests.append(1) or True)
     doctor.reachable.cache_clear()

@@ -1,4 +1,4 @@
-"""The door: help, exit codes, one line for an error and a traceback when asked."""
+"""The command line: help, exit codes, a single line for an error, and a traceback on request."""
 
 from __future__ import annotations
 

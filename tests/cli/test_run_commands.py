@@ -154,7 +154,7 @@ def test_a_model_that_cannot_be_loaded_opens_nothing(qa_arch, closed_run, tmp_pa
     assert not (tmp_path / "experiments").exists()
 
 
-def test_training_articles_are_not_scored_unless_asked_for(qa_arch, run_folder):
+def test_training_articles_are_only_scored_with_allow_overlap(qa_arch, run_folder):
     before = read_record(run_folder)
     calibration = ("evaluate", "--run", run_folder, "--data", "synthetic:calibration")
     code, _, err = qa_arch(*calibration)

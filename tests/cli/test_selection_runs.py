@@ -101,7 +101,7 @@ def test_tasks_do_not_share_a_table(qa_arch, selecting, trained):
         "classes",
     ],
 )
-def test_what_does_not_go_together_is_said(qa_arch, selecting, other_set, tmp_path, arguments, message):
+def test_incompatible_arguments_are_refused(qa_arch, selecting, other_set, tmp_path, arguments, message):
     named = {"RUN": selecting, "SET": other_set, "OUT": tmp_path / "out"}
     extra = [f"runs_dir={tmp_path}"] if arguments[0] == "train" else []
     code, _, err = qa_arch(*(named.get(word, word) for word in arguments), *extra)

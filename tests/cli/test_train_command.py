@@ -105,7 +105,7 @@ def test_dry_run(qa_arch, settings, tmp_path, stub_training):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_dry_run_says_which_vectors_it_does_not_find(qa_arch, tmp_path, stub_training, caplog):
+def test_a_dry_run_names_missing_vectors(qa_arch, tmp_path, stub_training, caplog):
     there = tmp_path / "there.txt"
     there.write_text("mill 1 0\n")
     for path, missing in ((tmp_path / "none.txt", True), (there, False)):

@@ -1,4 +1,4 @@
-"""The hub's data sets: names, the flat columns, and what is said when it cannot be reached."""
+"""The hub's data sets: names, flat columns, and messages without a network."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROWS = [
 
 @pytest.fixture
 def hub(monkeypatch):
-    """A stand-in for ``datasets`` that notes what is asked for; ``hub.result`` is returned or raised."""
+    """A stand-in for ``datasets`` that records the requests; ``hub.result`` is returned or raised."""
     seen = SimpleNamespace(calls=[], result=ROWS)
 
     def load_dataset(name, *, split, revision):

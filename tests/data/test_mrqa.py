@@ -158,7 +158,7 @@ def test_several_files_are_joined_and_a_folder_stands_for_its_files(file, tmp_pa
         open_passages([f"mrqa:{tmp_path}/a.jsonl.gz", str(tmp_path / "x.json")])
 
 
-def test_an_unanswerable_question_says_so(file):
+def test_an_unanswerable_question_is_marked(file):
     record = changed(
         ("qas", 1), {"qid": "q2", "question": "Who?", "detected_answers": [], "is_impossible": True}
     )

@@ -66,7 +66,7 @@ def test_a_file_as_it_is_published(write, coding):
         ("", "no question is left"),
     ],
 )
-def test_what_is_wrong_is_told_by_file_and_line(write, text, message):
+def test_faults_are_named_by_file_and_line(write, text, message):
     with pytest.raises(DataError, match=message):
         open_source(f"types:{write(text)}")
 

@@ -88,7 +88,7 @@ def test_one_file_of_two_makes_the_set_two(tmp_path):
 
 
 @pytest.mark.parametrize("shape", ["list", "data", "lines", "lines_in_json", "crlf"])
-def test_the_flat_shapes_are_one(tmp_path, shape):
+def test_the_flat_shapes_give_the_same_set(tmp_path, shape):
     records = [flat("a", {"1204": 30, "in 1204": 27}), flat("b"), flat("c", {"river": 2}, RIVER, "River")]
     lines = "\n".join(json.dumps(record) for record in records)
     content = {

@@ -74,7 +74,7 @@ def test_ids_are_unique_and_paragraphs_share_one_string() -> None:
     assert len(strings) == len({example.context for example in examples}) == 180
 
 
-def test_titles_are_of_one_article_each() -> None:
+def test_every_title_belongs_to_a_single_article() -> None:
     articles = {(example.title, example.id.split("-")[3]) for example in SETS[1].examples}
     assert len(articles) == len({title for title, _ in articles}) == 60
 
@@ -135,7 +135,7 @@ def _sentence(example: Example) -> str:
     return example.context[start : example.context.index(".", example.answers[0].start)]
 
 
-def test_unanswerable_questions_of_level_3_rest_on_what_the_passage_says() -> None:
+def test_unanswerable_questions_of_level_3_use_facts_of_the_passage() -> None:
     for example in SETS[3].examples:
         if example.kind == "impossible_condition":
             event = next(event for event in EVENTS if example.question.endswith(f" after {event}?"))
@@ -147,7 +147,7 @@ def test_unanswerable_questions_of_level_3_rest_on_what_the_passage_says() -> No
         assert bool(example.plausible) == (example.kind not in (None, "other_neutral"))
 
 
-def test_true_conditions_and_denials_are_asked_of_answerable_questions_too() -> None:
+def test_answerable_questions_have_true_conditions_and_denials_too() -> None:
     """Else a model could tell trick questions by their form alone."""
     answerable = [example.question for example in SETS[3].examples if example.answerable]
     traits = {trait for kind in SUBJECTS for pair in kind.traits for trait in pair}

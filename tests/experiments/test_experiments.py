@@ -126,7 +126,7 @@ def test_every_other_command_takes_its_arguments(folder):
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=by_name)
-def test_the_table_is_asked_for_rightly(folder):
+def test_tables_py_names_its_command_and_makes_tables(folder):
     page = (folder / TABLES).read_text()
     assert "Filled by: " in page.split('"""')[1]
     assert experiment_tables(folder) or not (folder / "table.md").is_file()

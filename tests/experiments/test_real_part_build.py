@@ -88,7 +88,7 @@ def test_unanswerable_questions_stand_behind_those_of_their_passage_and_nothing_
     assert joined.examples[0].context is joined.examples[1].context
 
 
-def test_a_passage_that_train_lacks_is_told(build):
+def test_a_passage_that_train_lacks_is_named(build):
     train = made(sample("a1", "A", "The red mill turns."))
     other = made(sample("n1", "A", "The red mill  turns.", answerable=False))
     with pytest.raises(DataError, match="1 passages, the first of A, are not in made"):
