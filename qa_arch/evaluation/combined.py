@@ -32,8 +32,8 @@ def combined_record(
     """The record in ``folder``, or a new record made of those of ``runs``; it is not written yet.
 
     ``decode`` names ``settings``, those of another decoding; None leaves the first run's own.
-    An ensemble has the parameters, the training time and the training articles of all members. RunError where the
-    folder holds the record of something else.
+    An ensemble has the parameters, the training time and the training articles of all members. RunError where
+    the folder holds the record of something else.
     """
     records = [read_record(run) for run in runs]
     first = records[0]

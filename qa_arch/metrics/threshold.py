@@ -78,9 +78,11 @@ def at_margins(questions: QuestionSet, answers: Sequence[Answer], calibrated: fl
     The texts are scored only once. Raises DataError if a question has no answer record, or several.
     """
     scored, odds = _score(questions, answers)
-    margins = (0.0, calibrated, _fit(scored, odds))
-    at = (aggregate(scored, "2.0", null_scores=odds, threshold=margin) for margin in margins)
-    return AtMargins(*at, never_null=aggregate(scored, "2.0"))
+    margins = {"margin_0": 0.0, "calibrated": calibrated, "oracle": _fit(scored, odds)}
+    scores = {
+        name: aggregate(scored, "2.0", null_scores=odds, threshold=margin) for name, margin in margins.items()
+    }
+    return AtMargins(**scores, never_null=aggregate(scored, "2.0"))
 
 
 def best_texts(answers: Sequence[Answer]) -> dict[str, str]:

@@ -120,9 +120,8 @@ class SelectionTask(Task):
         store.load_weights(folder, model)
         classify = None
         if config.selection.types:
-            classify = partial(
-                with_classes, classifier=load(folder / store.CLASSIFIER, device=device, trust=trusted)
-            )
+            classifier: Any = load(folder / store.CLASSIFIER, device=device, trust=trusted)
+            classify = partial(with_classes, classifier=classifier)
         model = cast_weights(model.to(device), precision)
         return SelectionPredictor(
             model, vectors, config, record=record, precision=precision, classify=classify

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
 Optimizer = Literal["adamw", "adamax"]
-
-
-class HasDepth(Protocol):
-    """An encoder with layers: ``depth_of`` a parameter is 0 for embeddings, then the layer from 1."""
-
-    def depth_of(self, name: str) -> int: ...
 
 
 def parameter_groups(
@@ -30,8 +24,8 @@ def parameter_groups(
 
     Encoder layers get ``lr * layer_decay ** (layers above)`` (Howard & Ruder 2018), everything else
     ``head_lr``; biases and norms (one axis) are not decayed. The ``name`` of a group lists the parts that
-    share its rate: ``encoder`` or, under layer decay, ``embeddings`` and ``layer_1`` and on; ``head``; or several,
-    such as ``encoder-head``.
+    share its rate: ``encoder`` or, under layer decay, ``embeddings`` and ``layer_1`` and on; ``head``; or
+    several, such as ``encoder-head``.
     """
     encoder = getattr(model, "encoder", None)
     inside = {id(p): name for name, p in encoder.named_parameters()} if encoder is not None else {}
