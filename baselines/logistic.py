@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from baselines.span_candidates import MAX_WORDS, Passage, answer, passage
+from baselines.candidates import MAX_WORDS, Passage, answer, passage
 from baselines.span_features import (
     NEAR,
     PassageFeatures,

@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from baselines.candidates import Passage
 from baselines.heuristics import FUNCTION_WORDS
-from baselines.span_candidates import Passage
 
 BUCKETS = 10
 NEAR = 2

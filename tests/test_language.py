@@ -52,6 +52,7 @@ ALLOWED = {
 PAIRS: dict[str, str] = {
     "__init__": "packages",
     "__main__": "programs",
+    "candidates": "candidate spans: n-grams of the passage for the regression, the best of a decoder",
     "match_lstm": "the published model, and the layer that it is named after",
     "question_types": "the classes of Li & Roth 2002: their data, their rules, the model that learns them",
     "squad": "SQuAD: its files, its official evaluation, and that as a module of ``evaluate``",

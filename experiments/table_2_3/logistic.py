@@ -20,8 +20,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from baselines.candidates import coverage, guess
 from baselines.logistic import Settings, SpanLogistic
-from baselines.span_candidates import coverage, guess
 from qa_arch.config.files import write_json
 from qa_arch.config.identity import config_hash
 from qa_arch.data.splits import hold_out, require_disjoint

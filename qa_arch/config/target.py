@@ -95,12 +95,14 @@ def arguments(
     hints = _hints(target)
     settable = [name for name in parameters if name not in given]
     taken: dict[str, Any] = {}
-    for key, value in section.items():
+    # Nested sections last: they may repeat a plain setting, which is then the one that a message names.
+    for key in sorted(section, key=lambda key: _given(hints.get(key)) is not None):
         if key in descriptive:
             continue
         if key in given or (key not in settable and not open_ended):
             raise ConfigError(f"unknown setting '{where}.{key}'{suggest(key, settable)}")
-        hint, place = hints.get(key, Any) if key in settable else Any, f"{where}.{key}"
+        value, place = section[key], f"{where}.{key}"
+        hint = hints.get(key, Any) if key in settable else Any
         if (inner := _given(hint)) is not None:
             taken[key] = None if value is None else _partial(value, inner, place, trusted)
         else:

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
 Optimizer = Literal["adamw", "adamax"]
-
-
-class HasDepth(Protocol):
-    """An encoder with layers: ``depth_of`` a parameter is 0 for embeddings, then the layer from 1."""
-
-    def depth_of(self, name: str) -> int: ...
 
 
 def parameter_groups(

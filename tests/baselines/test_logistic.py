@@ -8,8 +8,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from baselines.candidates import coverage, guess, passage
 from baselines.logistic import Settings, SpanLogistic, softmax, span_scores, spread
-from baselines.span_candidates import coverage, guess, passage
 from baselines.span_features import (
     PassageFeatures,
     Weighing,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from reports import page_parts
 
-from qa_arch.config.schema import SELECTING
+from qa_arch.config.schema import MODEL_INPUTS
 from qa_arch.data.squad import write
 from qa_arch.results.record import QUESTIONS, RECORD, write_record
 
@@ -18,7 +18,7 @@ COMMITTED = sorted((Path(__file__).parents[2] / "experiments").glob("*/records")
 
 def spans_recorded(folder: Path) -> bool:
     models = [json.loads(path.read_text())["config"]["model"] for path in folder.rglob(RECORD)]
-    return any(model.get("task") not in SELECTING for model in models)
+    return any("encoder" in MODEL_INPUTS.get(model.get("task"), ("encoder",)) for model in models)
 
 
 WITH_SPANS = [folder for folder in COMMITTED if spans_recorded(folder)]

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from torch import nn
 
+from qa_arch.tasks import task_named
 from qa_arch.training.callbacks import BestWeights
 from qa_arch.training.module import TrainingModule
 
@@ -22,13 +23,14 @@ def fitted(patience: int = 0, **options) -> tuple[BestWeights, list[int], int]:
     """The callback after the epochs above, the epochs it saved, and how many were trained."""
     saved: list[int] = []
     trainer = SimpleNamespace(current_epoch=0, is_global_zero=True, should_stop=False, callback_metrics={})
-    task = TrainingModule.__new__(TrainingModule)
-    nn.Module.__init__(task)
-    task.model = nn.Linear(1, 1)
+    module = TrainingModule.__new__(TrainingModule)
+    nn.Module.__init__(module)
+    module.task = task_named("span")
+    module.model = nn.Linear(1, 1)
     best = BestWeights(lambda model: saved.append(trainer.current_epoch), patience, **options)
     for epoch, metrics in enumerate(EPOCHS):
         trainer.current_epoch, trainer.callback_metrics = epoch, metrics
-        best.on_validation_end(trainer, task)
+        best.on_validation_end(trainer, module)
         if trainer.should_stop:
             return best, saved, epoch + 1
     return best, saved, len(EPOCHS)

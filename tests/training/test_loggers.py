@@ -22,7 +22,7 @@ from qa_arch.training import loggers
 from qa_arch.training import run as running
 from qa_arch.training.history import History
 from qa_arch.training.loggers import check_logger, open_logger
-from qa_arch.training.module import Task
+from qa_arch.training.module import TrainingModule
 from qa_arch.training.outcome import COLUMNS, Outcome
 from qa_arch.training.run import train
 
@@ -138,9 +138,9 @@ def test_a_csv_file_has_every_entry(ended, error, status):
     with (folder / "csv/version_0/metrics.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     (epoch,) = read_record(folder).epochs
-    assert [float(row["train_loss"]) for row in rows if row["train_loss"]] == [epoch["train_loss"]]
+    assert [float(row["train_loss"]) for row in rows if row["train_loss"]] == [epoch.train_loss]
     steps = [int(row["step"]) for row in rows if row["step/gradient_norm"]]
-    assert steps == list(range(2, epoch["step"] + 1, 2))
+    assert steps == list(range(2, epoch.step + 1, 2))
     assert any(row.get("dev/calibrated/f1") for row in rows) == (error is None)
     assert (folder / "csv/version_0/hparams.yaml").is_file()
 
@@ -184,7 +184,7 @@ def test_wandb_has_curves_predictions_and_tables(run_training, offline_runs, few
     assert (run.name, run.group, run.project, run.tags) == ("bert-s13", "sweep-1", "qa_arch", ["mine"])
     assert run.config["trainer"]["epochs"] == 2
     for name in ("train_loss", "calibration_loss", "calibration_f1"):
-        assert curve(run, name) == pytest.approx([epoch[name] for epoch in done.record.epochs])
+        assert curve(run, name) == pytest.approx([epoch.value(name) for epoch in done.record.epochs])
     scores = done.record.scores["dev"]["calibrated"]
     assert run.summary["dev/calibrated/f1"] == pytest.approx(scores.f1)
     (shown,) = [row for row in run.history if "predictions/nrows" in row]
@@ -222,8 +222,8 @@ def test_several_ranks_are_one_run(run_training, offline_runs, strategy):
     )
     (run,) = offline_runs(done.folder)
     assert run.exit_code == 0
-    assert curve(run, "train_loss") == pytest.approx([epoch["train_loss"] for epoch in done.record.epochs])
-    assert len(curve(run, "step/gradient_norm")) == done.record.epochs[-1]["step"] // 2
+    assert curve(run, "train_loss") == pytest.approx([epoch.train_loss for epoch in done.record.epochs])
+    assert len(curve(run, "step/gradient_norm")) == done.record.epochs[-1].step // 2
 
 
 def test_event_files_hold_the_curves_of_every_epoch(run_training):
@@ -233,8 +233,8 @@ def test_event_files_hold_the_curves_of_every_epoch(run_training):
     events.Reload()
     for name in ("train_loss", "calibration_loss", "calibration_f1"):
         found = events.Scalars(name)
-        assert [event.value for event in found] == pytest.approx([e[name] for e in done.record.epochs])
-        assert [event.step for event in found] == [epoch["step"] for epoch in done.record.epochs]
+        assert [event.value for event in found] == pytest.approx([e.value(name) for e in done.record.epochs])
+        assert [event.step for event in found] == [epoch.step for epoch in done.record.epochs]
     (score,) = events.Scalars("dev/calibrated/f1")
     assert score.value == pytest.approx(done.record.scores["dev"]["calibrated"].f1)
     assert "table/text_summary" in events.Tags()["tensors"]
@@ -393,7 +393,7 @@ def test_a_logger_changes_nothing_that_is_trained(train_with_stub, run_training,
     train_with_stub(*dropout, name="with")
     weights = (without.folder.parent / "with/model/model.safetensors").read_bytes()
     assert weights == without.weights
-    assert len([call for call, _ in calls if call == "log_metrics"]) > without.record.epochs[-1]["step"]
+    assert len([call for call, _ in calls if call == "log_metrics"]) > without.record.epochs[-1].step
 
 
 def test_placeholders_name_the_runs_own_places(train_with_stub, calls, tmp_path, monkeypatch):
@@ -412,7 +412,7 @@ def entries(calls) -> list[tuple[int, dict[str, float]]]:
 
 @pytest.mark.parametrize("clip", [0.0, 0.05])
 def test_steps_have_loss_gradient_norm_and_rates(train_with_stub, calls, monkeypatch, clip):
-    step, before = Task.training_step, Task.on_before_optimizer_step
+    step, before = TrainingModule.training_step, TrainingModule.on_before_optimizer_step
     sums: list[list[float]] = []
     norms: list[float] = []
 
@@ -426,8 +426,8 @@ def test_steps_have_loss_gradient_norm_and_rates(train_with_stub, calls, monkeyp
         norms.append(torch.cat([p.grad.flatten() for p in self.parameters()]).norm().item())
         before(self, optimizer)
 
-    monkeypatch.setattr(Task, "training_step", training_step)
-    monkeypatch.setattr(Task, "on_before_optimizer_step", on_before_optimizer_step)
+    monkeypatch.setattr(TrainingModule, "training_step", training_step)
+    monkeypatch.setattr(TrainingModule, "on_before_optimizer_step", on_before_optimizer_step)
     layers = ("optim.layer_decay=0.5", "optim.head_lr=4e-3", "optim.schedule=constant", "optim.warmup=0.0")
     train_with_stub("trainer.epochs=1", "trainer.log_every=2", f"optim.clip={clip}", *layers)
     logged = entries(calls)
@@ -445,7 +445,7 @@ def test_steps_have_loss_gradient_norm_and_rates(train_with_stub, calls, monkeyp
 def test_with_accumulation_an_entry_is_one_optimizer_step(train_with_stub, calls):
     overrides = ("trainer.epochs=1", "trainer.log_every=1", "trainer.accumulate=3", "trainer.batch_size=2")
     record = train_with_stub(*overrides)
-    assert [step for step, _ in entries(calls)] == list(range(1, record.epochs[0]["step"] + 1))
+    assert [step for step, _ in entries(calls)] == list(range(1, record.epochs[0].step + 1))
 
 
 def test_steps_go_on_when_a_run_is_resumed(train_with_stub, calls, monkeypatch):

@@ -128,7 +128,7 @@ def test_the_peak_of_an_earlier_run_is_forgotten():
 
 
 def test_a_strategy_that_cannot_work_is_refused_before_anything_is_loaded(tmp_path, monkeypatch):
-    monkeypatch.setattr(run, "kind_of", lambda *_: pytest.fail("something was loaded"))
+    monkeypatch.setattr(run, "task_of", lambda *_: pytest.fail("something was loaded"))
     with pytest.raises(ConfigError, match="trainer=ddp"):
         run.train(configured("trainer.strategy=fsdp"), folder=tmp_path)
     assert read_record(tmp_path).status == "failed"

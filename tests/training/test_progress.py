@@ -10,16 +10,18 @@ import torch
 from rich.console import Console
 from torch import nn
 
+from qa_arch.tasks import task_named
 from qa_arch.training import progress
 from qa_arch.training.module import TrainingModule
 
 
 @pytest.fixture
-def task() -> TrainingModule:
-    task = TrainingModule.__new__(TrainingModule)
-    nn.Module.__init__(task)
-    task.train_sums = torch.tensor([6.0, 4.0])
-    return task
+def module() -> TrainingModule:
+    module = TrainingModule.__new__(TrainingModule)
+    nn.Module.__init__(module)
+    module.task = task_named("span")
+    module.train_sums = torch.tensor([6.0, 4.0])
+    return module
 
 
 @pytest.fixture
@@ -34,30 +36,30 @@ def trainer() -> SimpleNamespace:
     )
 
 
-def epochs(shown: progress.TrainingProgress, trainer, task, scores: list[dict[str, float]]) -> None:
+def epochs(shown: progress.TrainingProgress, trainer, module, scores: list[dict[str, float]]) -> None:
     """Epochs of four batches, each validated with these scores; an epoch of none is cut short."""
-    shown.on_train_start(trainer, task)
-    for number, found in enumerate(scores):
+    shown.on_train_start(trainer, module)
+    for number, seen in enumerate(scores):
         trainer.current_epoch = number
-        shown.on_train_epoch_start(trainer, task)
+        shown.on_train_epoch_start(trainer, module)
         for batch in range(4):
-            shown.on_train_batch_end(trainer, task, None, None, batch)
-        if found:
-            trainer.callback_metrics.update(found)
-            shown.on_validation_end(trainer, task)
-        shown.on_train_epoch_end(trainer, task)
-    shown.on_train_end(trainer, task)
+            shown.on_train_batch_end(trainer, module, None, None, batch)
+        if seen:
+            trainer.callback_metrics.update(seen)
+            shown.on_validation_end(trainer, module)
+        shown.on_train_epoch_end(trainer, module)
+    shown.on_train_end(trainer, module)
 
 
 SCORES = {"calibration_f1": 61.234, "calibration_loss": 1.5, "train_other": 1.0}
 
 
-def test_a_log_tells_loss_rate_time_left_and_the_last_score(trainer, task, monkeypatch, caplog):
+def test_a_log_tells_loss_rate_time_left_and_the_last_score(trainer, module, monkeypatch, caplog):
     clock = iter(range(1000))
     monkeypatch.setattr(progress.time, "perf_counter", lambda: float(next(clock)))
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0.0)
     with caplog.at_level("INFO", logger="qa_arch"):
-        epochs(progress.TrainingProgress("bert", live=False), trainer, task, [SCORES, {}])
+        epochs(progress.TrainingProgress("bert", live=False), trainer, module, [SCORES, {}])
     first, *_, last = [line for line in caplog.messages if " batch " in line]
     assert first == "bert epoch 1/2: batch 1 of 4, loss 1.500, 1.0 batches/s, 0:03 left"
     assert last == (
@@ -67,14 +69,14 @@ def test_a_log_tells_loss_rate_time_left_and_the_last_score(trainer, task, monke
     assert done == ["calibration: f1 61.23, loss 1.50", "calibration: none"]
 
 
-def test_a_task_with_a_score_of_its_own_shows_that(trainer, task):
-    task.monitor = "calibration_mrr"
+def test_a_task_with_a_score_of_its_own_shows_that(trainer, module):
+    module.task = task_named("selection")
     shown = progress.TrainingProgress("qa_lstm", live=False)
-    epochs(shown, trainer, task, [{"calibration_mrr": 80.0, "calibration_accuracy": 70.0}])
-    assert shown._status(task, 2.0) == "loss 1.500, 2.0 batches/s, calibration mrr 80.00"
+    epochs(shown, trainer, module, [{"calibration_mrr": 80.0, "calibration_accuracy": 70.0}])
+    assert shown._status(module, 2.0) == "loss 1.500, 2.0 batches/s, calibration mrr 80.00"
 
 
-def test_a_bar_is_gone_before_a_line_is_written(trainer, task, monkeypatch):
+def test_a_bar_is_gone_before_a_line_is_written(trainer, module, monkeypatch):
     """Else the line would stand behind the bar, and the bar would be drawn once more below it."""
     written = io.StringIO()
     console = Console(file=written, force_terminal=True, width=140)
@@ -82,7 +84,7 @@ def test_a_bar_is_gone_before_a_line_is_written(trainer, task, monkeypatch):
     shown = progress.TrainingProgress("bert", live=True)
     at_work: list[bool] = []
     monkeypatch.setattr(progress.log, "info", lambda *_: at_work.append(shown.bar.live.is_started))
-    epochs(shown, trainer, task, [SCORES, SCORES])
+    epochs(shown, trainer, module, [SCORES, SCORES])
     assert at_work == [False, False]
     assert not shown.bar.live.is_started
     assert "bert epoch 2/2" in written.getvalue()

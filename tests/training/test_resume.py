@@ -218,7 +218,7 @@ def test_a_checkpoint_is_of_so_many_ranks(wrote, now):
     """``devices=auto`` is one config on any number of them; batches are shared out otherwise on each."""
     random = RandomState()
     checkpoint = {"random": [random_state()] * wrote}
-    with pytest.raises(RunError, match=rf"world size {wrote} cannot be gone on with in one of {now}"):
+    with pytest.raises(RunError, match=rf"world size {wrote} cannot be resumed with world size {now}"):
         random.on_load_checkpoint(SimpleNamespace(world_size=now), None, checkpoint)
     random.on_load_checkpoint(SimpleNamespace(world_size=wrote), None, checkpoint)
 
