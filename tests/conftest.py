@@ -57,8 +57,8 @@ def step_on_two_ranks(tmp_path) -> Callable[[list[tuple[str, Any, list[Any]]]], 
             )
             for rank in range(2)
         ]
-        said = [rank.communicate(timeout=240)[1] for rank in started]
-        assert [rank.returncode for rank in started] == [0, 0], said
+        output = [rank.communicate(timeout=240)[1] for rank in started]
+        assert [rank.returncode for rank in started] == [0, 0], output
         return [json.loads((tmp_path / f"step-2-{rank}.json").read_text()) for rank in range(2)]
 
     return step

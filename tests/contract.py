@@ -65,7 +65,7 @@ def learned_by_heart(
     model: nn.Module, loss: Callable[[], torch.Tensor], *, steps: int, lr: float
 ) -> Iterator[None]:
     """``model`` after ``steps`` of AdamW on ``loss``; its weights are put back at the end."""
-    kept = {name: value.clone() for name, value in model.state_dict().items()}
+    selected = {name: value.clone() for name, value in model.state_dict().items()}
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.0)
     try:
         for _ in range(steps):
@@ -76,4 +76,4 @@ def learned_by_heart(
             optimizer.step()
         yield
     finally:
-        model.load_state_dict(kept)
+        model.load_state_dict(selected)

@@ -52,7 +52,7 @@ def loss_of(logits, batch) -> torch.Tensor:
 
 def join(rank: int, world: int, folder: Path) -> list[dict[str, list]]:
     """The rankings that this rank has of each reading after ``gather``; its prediction files beside them."""
-    found = []
+    actual = []
     for number, (collector, windows) in enumerate(torch.load(folder / "readings.pt", weights_only=False)):
         rows = {0, *range(rank, len(windows), world)}  # all have read window 0, as ghosts are read
         if number == IDLE and rank == world - 1:
@@ -63,8 +63,8 @@ def join(rank: int, world: int, folder: Path) -> list[dict[str, list]]:
             collector.add(SimpleNamespace(index=torch.tensor([row])), windows[row])
         ranking = gather(collector)
         formats.write(folder / f"said-{world}-{rank}-{number}", ranking, 0.0)
-        found.append(_columns(ranking))
-    return found
+        actual.append(_columns(ranking))
+    return actual
 
 
 def _columns(ranking) -> dict[str, list]:
@@ -81,8 +81,8 @@ def main() -> None:
         world_size=world,
         timeout=timedelta(seconds=120),
     )
-    found = {"step": step, "join": join}[task](rank, world, folder)
-    (folder / f"{task}-{world}-{rank}.json").write_text(json.dumps(found))
+    actual = {"step": step, "join": join}[task](rank, world, folder)
+    (folder / f"{task}-{world}-{rank}.json").write_text(json.dumps(actual))
     dist.destroy_process_group()
 
 

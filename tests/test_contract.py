@@ -173,8 +173,8 @@ def test_the_same_answer_batched_alone_and_padded_further(contender):
         for multiple in (1, 64):
             alone = reads(contender.parts.model, contender.batch(rows=[row], multiple=multiple))
             width = table.lengths[row]
-            for found, expected in zip(token_scores(alone), token_scores(together), strict=True):
-                torch.testing.assert_close(found[0, :width], expected[row, :width], rtol=0, atol=1e-5)
+            for actual, expected in zip(token_scores(alone), token_scores(together), strict=True):
+                torch.testing.assert_close(actual[0, :width], expected[row, :width], rtol=0, atol=1e-5)
             torch.testing.assert_close(alone.null[0], together.null[row], rtol=0, atol=1e-5)
             pairs = scores_of_spans(alone, 0, width), scores_of_spans(together, row, width)
             torch.testing.assert_close(*pairs, rtol=0, atol=1e-5)
@@ -196,11 +196,11 @@ def test_saved_weights_load_to_equal_logits(contender, tmp_path):
     copy = build_model(contender.config.model, store.load_encoder(tmp_path), vectors)
     before = token_scores(reads(copy, contender.batch()))[0]
     store.load_weights(tmp_path, copy)
-    found, expected = (reads(model, contender.batch()) for model in (copy, parts.model))
+    actual, expected = (reads(model, contender.batch()) for model in (copy, parts.model))
     assert not torch.equal(before, token_scores(expected)[0])
     for name in ("null", *(f.name for f in fields(expected))):
-        one, other = getattr(found, name), getattr(expected, name)
-        assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other, name
+        item, other = getattr(actual, name), getattr(expected, name)
+        assert torch.equal(item, other) if isinstance(item, torch.Tensor) else item == other, name
 
 
 def test_it_learns_four_questions_by_heart(contender):
@@ -213,8 +213,8 @@ def test_it_learns_four_questions_by_heart(contender):
 
     with learned_by_heart(parts.model, loss, steps=150, lr=5e-3):
         predictor = TASK.predictor(config, parts)
-        found = predictor.read(questions, table=parts.tables["calibration"]).answers()
-    for example, answer in zip(questions.examples, found, strict=True):
+        actual = predictor.read(questions, table=parts.tables["calibration"]).answers()
+    for example, answer in zip(questions.examples, actual, strict=True):
         chosen = answer.at(0.0)
         assert (chosen.text if chosen else None) == (example.answers[0].text if example.answers else None)
         assert chosen is None or chosen.text == example.context[chosen.start : chosen.end]
@@ -227,9 +227,9 @@ def test_a_trained_run_loads_and_answers_as_it_did(name, settings, tmp_path):
     assert record.status == "ok"
     predictor = qa_arch.load(tmp_path, device="cpu")
     torch.manual_seed(5)
-    said = json.loads((tmp_path / "null_odds.json").read_text())
+    output = json.loads((tmp_path / "null_odds.json").read_text())
     dev = TASK.load_splits(config.data)["dev"]
-    assert {a.id: a.null_odds for a in predictor.read(dev).answers()} == said
+    assert {a.id: a.null_odds for a in predictor.read(dev).answers()} == output
 
 
 def test_all_models_step_together_on_two_ranks(fleet, step_on_two_ranks):

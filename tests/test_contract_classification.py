@@ -136,9 +136,9 @@ def test_saved_weights_load_to_equal_scores(contender, tmp_path):
     copy = build_model(contender.config.model, None, store.load_vectors(tmp_path))
     before = reads(copy, contender.batch())
     store.load_weights(tmp_path, copy)
-    found, expected = (reads(model, contender.batch()) for model in (copy, parts.model))
+    actual, expected = (reads(model, contender.batch()) for model in (copy, parts.model))
     assert not torch.equal(before, expected)
-    assert torch.equal(found, expected)
+    assert torch.equal(actual, expected)
 
 
 def test_it_learns_four_questions_by_heart(contender):
@@ -148,8 +148,8 @@ def test_it_learns_four_questions_by_heart(contender):
         return ChoiceLoss()(parts.model(batch), batch).mean()
 
     with learned_by_heart(parts.model, loss, steps=80, lr=2e-2):
-        found = ranks(parts.sets["train"], outputs(contender, "train"))
-    assert found == [1, 1, 1, 1]
+        actual = ranks(parts.sets["train"], outputs(contender, "train"))
+    assert actual == [1, 1, 1, 1]
 
 
 def test_a_trained_run_loads_scores_and_classifies_as_it_did(settings, tmp_path):

@@ -185,9 +185,9 @@ def test_saved_weights_load_to_equal_scores(contender, tmp_path):
     copy = build_model(contender.config.model, None, vectors)
     before = reads(copy, contender.batch())
     store.load_weights(tmp_path, copy)
-    found, expected = (reads(model, contender.batch()) for model in (copy, parts.model))
+    actual, expected = (reads(model, contender.batch()) for model in (copy, parts.model))
     assert not torch.equal(before, expected)
-    assert torch.equal(found, expected)
+    assert torch.equal(actual, expected)
 
 
 def test_it_learns_four_questions_by_heart(contender):
@@ -199,8 +199,8 @@ def test_it_learns_four_questions_by_heart(contender):
         return HingeLoss(0.2)(parts.model(batch), batch).mean()
 
     with learned_by_heart(parts.model, loss, steps=80, lr=2e-2):
-        found = ranks(parts.sets["calibration"], outputs(contender, "calibration"))
-    assert found == [1, 1, 1, 1]
+        actual = ranks(parts.sets["calibration"], outputs(contender, "calibration"))
+    assert actual == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("name", ["qa_lstm/a", "qa_lstm/i", "fixed_vectors"])
@@ -211,9 +211,9 @@ def test_a_trained_run_loads_and_scores_as_it_did(name, settings, tmp_path):
     predictor = qa_arch.load(tmp_path, device="cpu")
     torch.manual_seed(5)
     task = task_of(predictor.config.model).load_splits(predictor.config.data)["dev"]
-    said = json.loads((tmp_path / "selections.json").read_text())
+    output = json.loads((tmp_path / "selections.json").read_text())
     scored = predictor.read(task)
-    assert {question.id: scored[row] for row, question in enumerate(task.questions)} == said
+    assert {question.id: scored[row] for row, question in enumerate(task.questions)} == output
 
 
 def test_all_models_step_together_on_two_ranks(fleet, step_on_two_ranks):

@@ -88,13 +88,13 @@ def test_band_is_exact_where_start_and_end_are_scored_together(size, coarse, lim
     pair += 1e6 * torch.ones(T, T).tril(-1)
     zero = torch.zeros(N)
     logits = SpanLogits(start, end, zero, zero, pair=pair)
-    found = best_spans(logits, max_answer_tokens=limit, n_best=k)
+    actual = best_spans(logits, max_answer_tokens=limit, n_best=k)
     scores = span_scores(logits)
     for row in range(N):
-        spans = listed(found, row)
+        spans = listed(actual, row)
         assert spans == all_joint_pairs(start[row], end[row], pair[row], limit)[:k]
         for place, (s, e) in enumerate(spans):
-            assert found.score[row, place] == pytest.approx(scores[row, s, e].item(), rel=1e-5, abs=1e-5)
+            assert actual.score[row, place] == pytest.approx(scores[row, s, e].item(), rel=1e-5, abs=1e-5)
 
 
 @pytest.mark.parametrize(("search", "wanted"), [("band", (1, 2)), ("grid", (1, 2)), ("greedy", (0, 2))])
@@ -102,17 +102,17 @@ def test_what_start_and_end_score_together_counts_in_every_search(make_logits, s
     """Start 0 is the best by itself and ends best with 2; together, 1 and 2 are better."""
     start, end = torch.tensor([[3.0, 1.0, -9.0]]), torch.tensor([[1.0, 0.0, 0.0]])
     pair = torch.tensor([[[0.0, 0.0, 4.0], [0.0, 0.0, 8.0], [0.0, 0.0, 0.0]]])
-    found = best_spans(make_logits(start, end, pair=pair), search=search)
-    assert listed(found)[0] == wanted
-    assert found.score[0, 0] == (9.0 if search != "greedy" else 7.0)
+    actual = best_spans(make_logits(start, end, pair=pair), search=search)
+    assert listed(actual)[0] == wanted
+    assert actual.score[0, 0] == (9.0 if search != "greedy" else 7.0)
 
 
 def test_a_nan_in_what_is_scored_together_is_never_chosen(make_logits, caplog):
     pair = torch.zeros(1, 3, 3)
     pair[0, 0, 1], pair[0, 1, 2] = float("nan"), INF
     with caplog.at_level(logging.WARNING):
-        found = best_spans(make_logits(torch.zeros(1, 3), torch.zeros(1, 3), pair=pair))
-    assert listed(found) == [(0, 0), (0, 2), (1, 1), (2, 2)]
+        actual = best_spans(make_logits(torch.zeros(1, 3), torch.zeros(1, 3), pair=pair))
+    assert listed(actual) == [(0, 0), (0, 2), (1, 1), (2, 2)]
     assert "2 span logits" in caplog.text
 
 

@@ -97,8 +97,8 @@ def test_the_same_alone_and_padded_further(tiny_encoder, make_batch, options):
             alone = model(make_batch(rows=slice(row, row + 1), pad=pad))
             width = min(alone.start.shape[1], together.start.shape[1])
             for name in ("start", "end"):
-                found, expected = getattr(alone, name)[0, :width], getattr(together, name)[row, :width]
-                torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+                actual, expected = getattr(alone, name)[0, :width], getattr(together, name)[row, :width]
+                torch.testing.assert_close(actual, expected, rtol=0, atol=1e-5)
             torch.testing.assert_close(alone.null[0], together.null[row], rtol=0, atol=1e-5)
 
 

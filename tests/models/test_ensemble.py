@@ -21,7 +21,7 @@ def shares(scores: list[float]) -> list[float]:
     return [weight / sum(weights) for weight in weights]
 
 
-def said(seed: int, verifier: bool = False) -> SpanLogits:
+def random_logits(seed: int, verifier: bool = False) -> SpanLogits:
     torch.manual_seed(seed)
     start, end = torch.randn(2, 3, 4) * 2
     start[:, 0], end[:, 3] = NO, NO
@@ -30,24 +30,24 @@ def said(seed: int, verifier: bool = False) -> SpanLogits:
 
 
 def test_probabilities_of_start_end_and_null_are_averaged():
-    members = [said(seed) for seed in range(3)]
-    found = average(members)
+    members = [random_logits(seed) for seed in range(3)]
+    actual = average(members)
     for b in range(3):
         for scores, null, side in (
-            (found.start, found.null_start, ("start", "null_start")),
-            (found.end, found.null_end, ("end", "null_end")),
+            (actual.start, actual.null_start, ("start", "null_start")),
+            (actual.end, actual.null_end, ("end", "null_end")),
         ):
             rows = [
                 shares([*getattr(m, side[0])[b].tolist(), getattr(m, side[1])[b].item()]) for m in members
             ]
             expected = [sum(column) / 3 for column in zip(*rows, strict=True)]
             assert shares([*scores[b].tolist(), null[b].item()]) == pytest.approx(expected, abs=1e-6)
-    assert found.verifier is None
+    assert actual.verifier is None
 
 
 def joint(seed: int) -> SpanLogits:
     torch.manual_seed(seed + 100)
-    return replace(said(seed), pair=torch.randn(3, 4, 4))
+    return replace(random_logits(seed), pair=torch.randn(3, 4, 4))
 
 
 def span_shares(logits: SpanLogits, row: int) -> list[float]:
@@ -57,25 +57,25 @@ def span_shares(logits: SpanLogits, row: int) -> list[float]:
 
 def test_probabilities_of_whole_spans_are_averaged():
     members = [joint(seed) for seed in range(3)]
-    found = average(members)
+    actual = average(members)
     for row in range(3):
         rows = [span_shares(member, row) for member in members]
         expected = [sum(column) / 3 for column in zip(*rows, strict=True)]
-        assert span_shares(found, row) == pytest.approx(expected, abs=1e-6)
-    assert torch.equal(found.start == NO, members[0].start == NO)
-    assert not found.pair.isnan().any()
+        assert span_shares(actual, row) == pytest.approx(expected, abs=1e-6)
+    assert torch.equal(actual.start == NO, members[0].start == NO)
+    assert not actual.pair.isnan().any()
     same = average([members[0]] * 2)
     torch.testing.assert_close(span_scores(same), span_scores(members[0]))
     torch.testing.assert_close(same.null, members[0].null)
 
 
 def test_the_verifiers_probabilities_are_averaged():
-    members = [said(seed, verifier=True) for seed in range(2)]
-    found = average(members)
+    members = [random_logits(seed, verifier=True) for seed in range(2)]
+    actual = average(members)
     for b in range(3):
         odds = [m.verifier_weight * m.verifier[b].item() for m in members]
         expected = sum(1 / (1 + math.exp(-x)) for x in odds) / 2
-        assert torch.sigmoid(found.verifier_weight * found.verifier[b]).item() == pytest.approx(
+        assert torch.sigmoid(actual.verifier_weight * actual.verifier[b]).item() == pytest.approx(
             expected, abs=1e-6
         )
 
@@ -83,12 +83,12 @@ def test_the_verifiers_probabilities_are_averaged():
 def test_the_probabilities_of_each_step_are_averaged():
     torch.manual_seed(0)
     members = [StepLogits(torch.randn(2, 3, 4), torch.randn(2, 3)) for _ in range(2)]
-    found = average(members)
+    actual = average(members)
     for b in range(2):
         for s in range(3):
             rows = [shares([*m.token[b, s].tolist(), m.stop[b, s].item()]) for m in members]
             expected = [sum(column) / 2 for column in zip(*rows, strict=True)]
-            assert [*found.token[b, s].exp().tolist(), found.stop[b, s].exp().item()] == pytest.approx(
+            assert [*actual.token[b, s].exp().tolist(), actual.stop[b, s].exp().item()] == pytest.approx(
                 expected
             )
 
@@ -96,19 +96,19 @@ def test_the_probabilities_of_each_step_are_averaged():
 @pytest.mark.parametrize("count", [1, 3])
 def test_an_ensemble_of_equals_says_what_each_of_them_says(count):
     """Window by window on the same scale, so that windows of one question compare as before."""
-    one = said(4)
-    found = average([one] * count)
+    single = random_logits(4)
+    actual = average([single] * count)
     for name in ("start", "end", "null_start", "null_end", "null"):
-        torch.testing.assert_close(getattr(found, name), getattr(one, name))
+        torch.testing.assert_close(getattr(actual, name), getattr(single, name))
 
 
 @pytest.mark.parametrize(
     "members",
     [
-        [said(0), StepLogits(torch.zeros(3, 2, 4), torch.zeros(3, 2))],
+        [random_logits(0), StepLogits(torch.zeros(3, 2, 4), torch.zeros(3, 2))],
         [StepLogits(torch.zeros(3, n, 4), torch.zeros(3, n)) for n in (2, 3)],
-        [said(0), said(1, verifier=True)],
-        [said(0), joint(1)],
+        [random_logits(0), random_logits(1, verifier=True)],
+        [random_logits(0), joint(1)],
     ],
     ids=["kinds", "lengths", "verifiers", "heads"],
 )
@@ -135,5 +135,5 @@ def test_each_member_reads_its_own_word_vectors(make_batch):
     other = torch.zeros(6).scatter(0, order, table)
     batch = make_batch()
     plain = Reading(table)(batch)
-    found = Ensemble([Reading(table), Reading(other)], [torch.arange(6), order])(batch)
-    torch.testing.assert_close(found.start, plain.start)
+    actual = Ensemble([Reading(table), Reading(other)], [torch.arange(6), order])(batch)
+    torch.testing.assert_close(actual.start, plain.start)

@@ -40,8 +40,8 @@ def test_spans_and_the_null_follow_the_equations(row):
     for i, length in enumerate(LENGTHS):
         for s in range(length):
             for e in range(length):
-                found = scores.start[i, s], scores.end[i, e], scores.pair[i, s, e]
-                torch.testing.assert_close(found, by_hand(head, context[i, s], context[i, e]))
+                actual = scores.start[i, s], scores.end[i, e], scores.pair[i, s, e]
+                torch.testing.assert_close(actual, by_hand(head, context[i, s], context[i, e]))
         sentinel = torch.zeros(8, dtype=torch.float64) if nothing is None else nothing[i]
         expected = sum(by_hand(head, sentinel, sentinel))
         torch.testing.assert_close(scores.null_start[i] + scores.null_end[i], expected)

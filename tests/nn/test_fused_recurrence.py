@@ -47,16 +47,16 @@ def gpu() -> None:
 
 def assert_equal_to_plain(arguments, tolerance, gradient_tolerance=None):
     """Against the plain loop in float64; gradients by the size of their largest entry."""
-    found, expected = (
+    actual, expected = (
         states_and_gradients(recur_fused, arguments),
         states_and_gradients(recur_plain, in_float64(arguments)),
     )
-    for number, (one, other) in enumerate(zip(found, expected, strict=True)):
+    for number, (item, other) in enumerate(zip(actual, expected, strict=True)):
         size = other.abs().max().clamp(min=1)
         limit = (gradient_tolerance or tolerance) if number else tolerance
-        torch.testing.assert_close(one.double() / size, other / size, rtol=0, atol=limit)
-    for one, given in zip(found[1:], (x for x in arguments if x.requires_grad), strict=True):
-        assert one.dtype == given.dtype
+        torch.testing.assert_close(item.double() / size, other / size, rtol=0, atol=limit)
+    for item, given in zip(actual[1:], (x for x in arguments if x.requires_grad), strict=True):
+        assert item.dtype == given.dtype
 
 
 @pytest.mark.usefixtures("interpreted")
@@ -141,9 +141,9 @@ def test_kernels_compile_for_hopper():
     """Without a GPU: each kernel fits one multiprocessor, and its meetings release and acquire."""
     environment = {**os.environ, "TRITON_INTERPRET": "0"}
     program = [sys.executable, Path(__file__).parents[1] / "compiled_kernels.py"]
-    found = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stderr
-    lines = [dict(part.split("=") for part in line.split()) for line in found.stdout.splitlines()]
+    actual = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
+    assert actual.returncode == 0, actual.stderr
+    lines = [dict(part.split("=") for part in line.split()) for line in actual.stdout.splitlines()]
     assert {line["kernel"] for line in lines} == {"forward_kernel", "backward_kernel", "keys_kernel"}
     for line in lines:
         meets = line["kernel"] != "keys_kernel"
@@ -173,8 +173,8 @@ def test_deterministic_on_a_gpu():
     arguments = example(torch.float32, device=GPU, **SIZES[0])
     first = states_and_gradients(recur_fused, arguments)
     for _ in range(3):
-        for one, other in zip(states_and_gradients(recur_fused, arguments), first, strict=True):
-            assert torch.equal(one, other)
+        for item, other in zip(states_and_gradients(recur_fused, arguments), first, strict=True):
+            assert torch.equal(item, other)
 
 
 @pytest.mark.gpu

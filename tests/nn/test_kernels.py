@@ -100,17 +100,17 @@ def test_without_a_place_for_the_record_the_kernel_does_not_run(tmp_path):
 def test_of_several_ranks_one_checks_and_all_know(tmp_path):
     log = tmp_path / "log"
     code = f"import time; open({str(log)!r}, 'a').write('x'); time.sleep(2.5); {PASSES}"
-    found: list[Verdict] = []
+    actual: list[Verdict] = []
 
     def rank() -> None:
-        found.append(proven(FACTS, program(code), folder=tmp_path / "kernels"))
+        actual.append(proven(FACTS, program(code), folder=tmp_path / "kernels"))
 
     ranks = [threading.Thread(target=rank) for _ in range(3)]
     for thread in ranks:
         thread.start()
     for thread in ranks:
         thread.join(60)
-    assert found == [Verdict(True)] * 3
+    assert actual == [Verdict(True)] * 3
     assert log.read_text() == "x"
 
 

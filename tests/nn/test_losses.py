@@ -67,10 +67,10 @@ def test_the_loss_is_one_number_a_window_and_never_infinite():
     gold = SpanLabels(
         torch.tensor([1, 0]), torch.tensor([2, 3]), torch.tensor([True, True]), torch.tensor([1.0, 0.0])
     )
-    found = span_loss(both, gold)
-    assert found.shape == (2,)
-    assert found[0] == span_loss(LOGITS, labels(1, 2))[0]
-    assert found.isfinite().all()  # a gold on closed tokens counts as no answer
+    actual = span_loss(both, gold)
+    assert actual.shape == (2,)
+    assert actual[0] == span_loss(LOGITS, labels(1, 2))[0]
+    assert actual.isfinite().all()  # a gold on closed tokens counts as no answer
 
 
 def test_a_model_that_scores_words_learns_the_whole_word():
@@ -87,14 +87,14 @@ def test_a_model_that_scores_words_learns_the_whole_word():
 
 
 @pytest.mark.parametrize(
-    ("gold", "before", "position", "found"),
+    ("gold", "before", "position", "is_open"),
     [(1, True, 1, True), (2, True, 1, True), (0, True, 0, False), (4, True, 3, True),
      (1, False, 1, True), (2, False, 3, True), (4, False, 0, False), (0, False, 1, True)],
 )  # fmt: skip
-def test_the_nearest_open_position_on_the_right_side(gold, before, position, found):
+def test_the_nearest_open_position_on_the_right_side(gold, before, position, is_open):
     open_positions = torch.tensor([[False, True, False, True, False]])
     where, there = snap_outward(torch.tensor([gold]), open_positions, before=before)
-    assert (where.item(), there.item()) == (position, found)
+    assert (where.item(), there.item()) == (position, is_open)
 
 
 # exp of the scores at each of three steps: tokens 1 and 2 (0 and 3 are no words), and the stop.
@@ -146,9 +146,9 @@ def test_a_choice_is_a_softmax_over_what_is_offered(right, offered, share):
     )
     scores.requires_grad_()
     labels = SimpleNamespace(right=torch.tensor([right]).bool(), offered=torch.tensor([offered]).bool())
-    found = choice_loss(scores, labels)
-    assert found.item() == pytest.approx(-math.log(share), abs=1e-6)
-    found.sum().backward()
+    actual = choice_loss(scores, labels)
+    assert actual.item() == pytest.approx(-math.log(share), abs=1e-6)
+    actual.sum().backward()
     assert torch.isfinite(scores.grad).all()
 
 
@@ -173,11 +173,11 @@ def windows(answerable: list[bool]) -> tuple[SpanLogits, SpanLabels]:
 def test_the_null_weight_makes_the_mean_of_a_training_set_a_weighted_mean():
     answerable = [True, False, True, False, False, True, True, True]
     logits, gold = windows(answerable)
-    found = SpanLoss(null_weight=3.0, null_share=3 / 8)(logits, gold)
+    actual = SpanLoss(null_weight=3.0, null_share=3 / 8)(logits, gold)
     plain = span_loss(logits, gold)
     weight = torch.tensor([1.0 if yes else 3.0 for yes in answerable])
-    torch.testing.assert_close(found.mean(), (weight * plain).sum() / weight.sum())
-    torch.testing.assert_close(found / plain, weight * 8 / weight.sum())
+    torch.testing.assert_close(actual.mean(), (weight * plain).sum() / weight.sum())
+    torch.testing.assert_close(actual / plain, weight * 8 / weight.sum())
     assert torch.equal(SpanLoss(null_weight=1.0, null_share=3 / 8)(logits, gold), plain)
     torch.testing.assert_close(SpanLoss(null_weight=3.0)(logits, gold), weight * plain)  # no share known
 

@@ -102,13 +102,13 @@ def test_the_answer_does_not_depend_on_company_or_padding():
         return torch.nn.functional.pad(x, (0, 0) * (x.dim() - 2) + (0, n))
 
     for row, (c, q) in enumerate(LENGTHS):
-        one = slice(row, row + 1)
-        alone = model(context[one, :c], question[one, :q], context_mask[one, :c], question_mask[one, :q])
+        item = slice(row, row + 1)
+        alone = model(context[item, :c], question[item, :q], context_mask[item, :c], question_mask[item, :q])
         padded = model(
-            grow(context[one], 4),
-            grow(question[one], 2),
-            grow(context_mask[one], 4),
-            grow(question_mask[one], 2),
+            grow(context[item], 4),
+            grow(question[item], 2),
+            grow(context_mask[item], 4),
+            grow(question_mask[item], 2),
         )
         torch.testing.assert_close(alone[0], together[row, :c], rtol=0, atol=1e-5)
         torch.testing.assert_close(padded[0, :c], together[row, :c], rtol=0, atol=1e-5)

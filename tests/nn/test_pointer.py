@@ -62,8 +62,8 @@ def test_scores_and_sentinel_follow_the_equations(bidirectional, row, shortcut):
             end_first, start_second = reference(head.backwards, rows, linear and linear[::-1])
             start, end = (start + start_second) / 2, (end + end_first) / 2
         expected = torch.stack([start, end])
-        found = torch.stack([scores.start[i, :length], scores.end[i, :length]])
-        torch.testing.assert_close(found, expected[:, :-1], rtol=0, atol=1e-10)
+        actual = torch.stack([scores.start[i, :length], scores.end[i, :length]])
+        torch.testing.assert_close(actual, expected[:, :-1], rtol=0, atol=1e-10)
         torch.testing.assert_close(
             torch.stack([scores.null_start[i], scores.null_end[i]]), expected[:, -1], rtol=0, atol=1e-10
         )
@@ -80,8 +80,8 @@ def test_with_a_shortcut_the_pointer_begins_as_the_linear_head(bidirectional, se
     linear.score.load_state_dict(head.shortcut.state_dict())
     context, nothing = torch.randn(3, 6, 8), torch.randn(3, 8)
     mask = torch.arange(6) < torch.tensor(LENGTHS)[:, None]
-    for found, expected in zip(head(context, mask, nothing), linear(context, mask, nothing), strict=True):
-        torch.testing.assert_close(found, expected, rtol=0, atol=0.05)
+    for actual, expected in zip(head(context, mask, nothing), linear(context, mask, nothing), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0.05)
 
 
 def test_without_sentinel_the_context_alone_is_read_and_the_null_is_neutral():
@@ -103,8 +103,8 @@ def test_the_neutral_null_changes_no_gradient():
     plain = torch.nn.functional.cross_entropy(real, gold)
     slotted = torch.nn.functional.cross_entropy(with_null, gold)
     torch.testing.assert_close(slotted, plain + math.log(2))
-    expected, found = (torch.autograd.grad(x, scores, retain_graph=True)[0] for x in (plain, slotted))
-    torch.testing.assert_close(found, expected)
+    expected, actual = (torch.autograd.grad(x, scores, retain_graph=True)[0] for x in (plain, slotted))
+    torch.testing.assert_close(actual, expected)
     nothing = torch.nn.functional.cross_entropy(with_null, torch.tensor([5, 5]))
     torch.testing.assert_close(nothing, torch.tensor(math.log(2)))
     assert torch.autograd.grad(nothing, scores)[0].abs().max() < 1e-6
@@ -121,8 +121,8 @@ def test_parameters_are_those_of_the_paper(width):
 
 
 def test_bidirectional_doubles_the_parameters():
-    one, two = (PointerHead(300, 150, bidirectional=both) for both in (False, True))
-    assert sum(p.numel() for p in one.parameters()) == 67_951 + 271_200
+    single, two = (PointerHead(300, 150, bidirectional=both) for both in (False, True))
+    assert sum(p.numel() for p in single.parameters()) == 67_951 + 271_200
     assert sum(p.numel() for p in two.parameters()) == 2 * 339_151
 
 

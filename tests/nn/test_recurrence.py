@@ -44,9 +44,9 @@ def test_equal_to_the_plain_loop_with_gradients(dtype, tolerance, scale, chunk, 
     monkeypatch.setattr(recurrence, "CHUNK", chunk)
     arguments = example(dtype, steps=12, width=8, scale=scale)
     weights = torch.randn(12, 3, 2, 8, dtype=dtype, generator=torch.Generator().manual_seed(7))
-    found, gradients = values_and_gradients(recur, arguments, weights)
+    actual, gradients = values_and_gradients(recur, arguments, weights)
     expected, expected_gradients = values_and_gradients(recur_plain, arguments, weights)
-    torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=tolerance)
     for found_one, expected_one in zip(gradients, expected_gradients, strict=True):
         size = expected_one.abs().max().clamp(min=1)
         torch.testing.assert_close(found_one / size, expected_one / size, rtol=0, atol=tolerance)
@@ -76,6 +76,6 @@ def test_queries_that_grow_within_the_loop_are_caught():
     state = state.clone()
     state[:4] *= 1e3  # queries are small at the first step only
     arguments = (inputs, order, keys, values, mask, score, bias, state)
-    found = recur(*arguments)
-    assert torch.isfinite(found).all()
-    torch.testing.assert_close(found, recur_plain(*arguments), rtol=0, atol=1e-3)
+    actual = recur(*arguments)
+    assert torch.isfinite(actual).all()
+    torch.testing.assert_close(actual, recur_plain(*arguments), rtol=0, atol=1e-3)

@@ -22,9 +22,9 @@ def keys_of(lengths: list[int]) -> torch.Tensor:
 
 
 def with_gradients(function, given, mask):
-    found, _ = function(MODULE, *given, mask, scaling=8**-0.5)
-    found.float().square().sum().backward()
-    return [found, *(part.grad for part in given)]
+    actual, _ = function(MODULE, *given, mask, scaling=8**-0.5)
+    actual.float().square().sum().backward()
+    return [actual, *(part.grad for part in given)]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -34,10 +34,10 @@ def test_values_and_gradients_are_those_of_the_library(dtype):
     theirs = with_gradients(
         sdpa_attention_forward, [p.detach().float().requires_grad_() for p in parts(dtype)], mask
     )
-    for found, expected in zip(ours, theirs, strict=True):
-        assert found.dtype == dtype
+    for actual, expected in zip(ours, theirs, strict=True):
+        assert actual.dtype == dtype
         torch.testing.assert_close(
-            found.float(), expected, rtol=0.02, atol=0.02 if dtype == torch.bfloat16 else 0
+            actual.float(), expected, rtol=0.02, atol=0.02 if dtype == torch.bfloat16 else 0
         )
 
 
@@ -51,17 +51,17 @@ def test_values_and_gradients_are_those_of_the_library(dtype):
     ],
 )
 def test_only_training_in_bf16_is_cast(monkeypatch, dtype, grad, dropout, seen):
-    met = []
+    encountered = []
 
     def library(module, query, key, value, mask, dropout, **kwargs):
-        met.append((query.dtype, torch.is_autocast_enabled("cpu")))
+        encountered.append((query.dtype, torch.is_autocast_enabled("cpu")))
         return query.transpose(1, 2), None
 
     monkeypatch.setattr(sdpa, "sdpa_attention_forward", library)
     with torch.set_grad_enabled(grad), torch.autocast("cpu", torch.bfloat16):
-        found, _ = sdpa.attention(MODULE, *parts(dtype), None, dropout)
-    assert met == [(seen, seen == dtype)]
-    assert found.dtype == dtype
+        actual, _ = sdpa.attention(MODULE, *parts(dtype), None, dropout)
+    assert encountered == [(seen, seen == dtype)]
+    assert actual.dtype == dtype
 
 
 @pytest.mark.parametrize("family", ["bert", "albert", "roberta", "distilbert"])

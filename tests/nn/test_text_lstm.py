@@ -56,11 +56,11 @@ def test_gradients_are_those_of_the_equations(output_gate):
     model, x, mask = example(output_gate=output_gate)
     weight = torch.randn(LENGTHS[0], 5, dtype=torch.float64)
     (model(x[:1], mask[:1])[0] * weight).sum().backward()
-    found = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    actual = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
     model.zero_grad()
     (torch.stack(reference(model.ahead, list(x[0]), output_gate)) * weight).sum().backward()
     for name, parameter in model.named_parameters():
-        torch.testing.assert_close(found[name], parameter.grad, rtol=0, atol=1e-10)
+        torch.testing.assert_close(actual[name], parameter.grad, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize(("output_gate", "gates"), [(False, 3), (True, 4)])

@@ -37,27 +37,27 @@ def test_maps_cover_the_window_with_the_answer(proposed):
     answered = predictor.read(questions).best_answers
     ids = [example.id for example in questions.examples][::-1]
     maps = attention_maps(predictor, questions, answered, ids)
-    assert [one.id for one in maps] == ids
+    assert [item.id for item in maps] == ids
     windows = {answer.id: answer for answer in answered}
     assert max(answer.windows for answer in answered) > 1
     examples = {example.id: example for example in questions.examples}
-    for one in maps:
-        example, best = examples[one.id], windows[one.id].best
-        C, Q = len(one.context), len(one.question)
-        assert one.weights.shape == (2, C, Q + 1)
-        assert one.weights.astype(float).sum(-1) == pytest.approx(np.ones((2, C)), abs=5e-3)
-        asked = example.question
-        read = "".join(asked[a:b] for a, b in one.question)  # long questions lose their end
+    for item in maps:
+        example, best = examples[item.id], windows[item.id].best
+        C, Q = len(item.context), len(item.question)
+        assert item.weights.shape == (2, C, Q + 1)
+        assert item.weights.astype(float).sum(-1) == pytest.approx(np.ones((2, C)), abs=5e-3)
+        requested = example.question
+        read = "".join(requested[a:b] for a, b in item.question)  # long questions lose their end
         assert len(read) > 10
-        assert "".join(asked.split()).startswith(read)
-        assert (one.context[1:, 0] >= one.context[:-1, 1]).all()
-        assert one.context[0, 0] <= best.start
-        assert best.end <= one.context[-1, 1]
-        seen = example.context[one.context[0, 0] : one.context[-1, 1]]
-        assert "".join(example.context[a:b] for a, b in one.context) == "".join(seen.split())
+        assert "".join(requested.split()).startswith(read)
+        assert (item.context[1:, 0] >= item.context[:-1, 1]).all()
+        assert item.context[0, 0] <= best.start
+        assert best.end <= item.context[-1, 1]
+        seen = example.context[item.context[0, 0] : item.context[-1, 1]]
+        assert "".join(example.context[a:b] for a, b in item.context) == "".join(seen.split())
         if matching == "words":
-            assert any(b - a > 1 for a, b in one.context)
-    assert {one.fingerprint for one in maps} == {questions.fingerprint}
+            assert any(b - a > 1 for a, b in item.context)
+    assert {item.fingerprint for item in maps} == {questions.fingerprint}
 
 
 def test_company_and_order_change_nothing(proposed):
@@ -66,10 +66,10 @@ def test_company_and_order_change_nothing(proposed):
     answered = predictor.read(questions).best_answers
     ids = [example.id for example in questions.examples][:4]
     together = attention_maps(predictor, questions, answered, ids)
-    for one in together:
-        (alone,) = attention_maps(predictor, questions, answered, [one.id])
-        assert alone.weights.astype(float) == pytest.approx(one.weights.astype(float), abs=2e-3)
-        assert (alone.context == one.context).all()
+    for item in together:
+        (alone,) = attention_maps(predictor, questions, answered, [item.id])
+        assert alone.weights.astype(float) == pytest.approx(item.weights.astype(float), abs=2e-3)
+        assert (alone.context == item.context).all()
 
 
 def test_the_command_leaves_the_file_beside_the_record(proposed, tmp_path, capsys):
@@ -79,7 +79,7 @@ def test_the_command_leaves_the_file_beside_the_record(proposed, tmp_path, capsy
     call = ["predict", str(folder), "--data", str(config.data.dev), "--out", str(tmp_path), "--device", "cpu"]
     assert main([*call, "--keep-attention", f"{first},{second}", third]) == 0
     assert ATTENTION in capsys.readouterr().out
-    assert [one.id for one in read_attention(folder)] == [first, second, third]
+    assert [item.id for item in read_attention(folder)] == [first, second, third]
     assert main([*call, "--keep-attention", "nobody"]) == DataError.exit_code
     assert "nobody" in capsys.readouterr().err
 

@@ -38,11 +38,13 @@ QUESTION, CONTEXT = "Who wrote it?", "The song was written by Ada Stone in 1971,
 
 def test_its_probabilities_lie_between_those_of_its_members(tiny_run, second):
     loaded = [load(run, device="cpu") for run in (tiny_run, second)]
-    one, other, both = (
+    item, other, both = (
         p(QUESTION, CONTEXT) for p in (*loaded, load_ensemble([tiny_run, second], device="cpu"))
     )
-    assert one.null_odds != other.null_odds
-    assert min(one.null_odds, other.null_odds) - 1 < both.null_odds < max(one.null_odds, other.null_odds) + 1
+    assert item.null_odds != other.null_odds
+    assert (
+        min(item.null_odds, other.null_odds) - 1 < both.null_odds < max(item.null_odds, other.null_odds) + 1
+    )
     assert both.best.text in CONTEXT
 
 
@@ -105,6 +107,6 @@ def test_every_member_finds_the_words_it_knows_alone():
     index = _index([*tables, None])
     for table in tables:
         own = _rows(index, table).numpy()
-        asked = ["Apple", "apple", "APPLE", "Pear", "pear", "Of", "of", "plum"]
-        assert own[index.rows(asked)].tolist() == table.rows(asked).tolist()
+        questions = ["Apple", "apple", "APPLE", "Pear", "pear", "Of", "of", "plum"]
+        assert own[index.rows(questions)].tolist() == table.rows(questions).tolist()
     assert _index([None, None]) is None

@@ -16,13 +16,13 @@ from qa_arch.tasks.loading import load
 
 
 @pytest.fixture(scope="module")
-def asked():
+def questions():
     return generate(1, 5, 1, "dev")
 
 
 @pytest.fixture(scope="module")
-def batch(predictor, asked):
-    return Collator(predictor.table(asked, cache=False), labels=False)([0, 3, 7, 8])
+def batch(predictor, questions):
+    return Collator(predictor.table(questions, cache=False), labels=False)([0, 3, 7, 8])
 
 
 def spread(logits) -> torch.Tensor:
@@ -52,13 +52,13 @@ def test_only_the_encoder_is_lowered(predictor):
 
 
 @pytest.mark.parametrize("precision", ["bf16", "int8"])
-def test_a_run_is_loaded_in_the_precision_that_is_asked_for(tiny_run, predictor, asked, precision):
+def test_a_run_is_loaded_in_the_precision_that_is_asked_for(tiny_run, predictor, questions, precision):
     rough = load(tiny_run, device="cpu", precision=precision)
-    pairs = zip(rough.read(asked).answers(), predictor.read(asked).answers(), strict=True)
-    odds = [(one.null_odds, other.null_odds) for one, other in pairs]
-    assert any(one != other for one, other in odds)
-    for one, other in odds:
-        assert one == pytest.approx(other, abs=0.3)
+    pairs = zip(rough.read(questions).answers(), predictor.read(questions).answers(), strict=True)
+    odds = [(item.null_odds, other.null_odds) for item, other in pairs]
+    assert any(item != other for item, other in odds)
+    for item, other in odds:
+        assert item == pytest.approx(other, abs=0.3)
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -86,10 +86,10 @@ def test_single_calls_and_the_whole_set_agree(predictor):
     together = predictor.read(questions).answers()
     assert len({answer.windows for answer in together}) > 1
     for example, expected in zip(questions.examples, together, strict=True):
-        found = predictor(example.question, example.context)
-        assert found.text(0.0) == expected.text(0.0)
-        assert found.null_odds == pytest.approx(expected.null_odds, abs=1e-4)
-        assert (found.best.start, found.best.end) == (expected.best.start, expected.best.end)
+        actual = predictor(example.question, example.context)
+        assert actual.text(0.0) == expected.text(0.0)
+        assert actual.null_odds == pytest.approx(expected.null_odds, abs=1e-4)
+        assert (actual.best.start, actual.best.end) == (expected.best.start, expected.best.end)
 
 
 def test_the_make_up_of_batches_does_not_matter(predictor):
@@ -152,8 +152,8 @@ def test_a_set_in_parts_gives_the_answers_of_the_whole(predictor, size):
     parts = list(predictor.read_parts(questions, size=size, watch=lambda *n: seen.append(n)))
     assert len(parts) == len(seen) == -(-len(questions) // size)
     assert seen[-1] == (len(questions), len(questions))
-    found = [answer for part in parts for answer in part.answers()]
-    for one, other in zip(found, predictor.read(questions).answers(), strict=True):
-        assert one.id == other.id
-        assert one.text(0.0) == other.text(0.0)
-        assert one.null_odds == pytest.approx(other.null_odds, abs=1e-4)
+    actual = [answer for part in parts for answer in part.answers()]
+    for item, other in zip(actual, predictor.read(questions).answers(), strict=True):
+        assert item.id == other.id
+        assert item.text(0.0) == other.text(0.0)
+        assert item.null_odds == pytest.approx(other.null_odds, abs=1e-4)

@@ -95,20 +95,20 @@ CLOCKS = ("seconds", "train_seconds", "validation_seconds", "windows_per_second"
 def same() -> Callable[..., None]:
     """Assert that two checkpoints hold the same: each value of each state exactly, clocks apart."""
 
-    def check(found, expected, where: str = "checkpoint") -> None:
-        assert type(found) is type(expected), where
+    def check(actual, expected, where: str = "checkpoint") -> None:
+        assert type(actual) is type(expected), where
         if isinstance(expected, torch.Tensor):
-            assert torch.equal(found, expected), where
+            assert torch.equal(actual, expected), where
         elif isinstance(expected, dict):
-            assert found.keys() == expected.keys(), where
+            assert actual.keys() == expected.keys(), where
             for key in set(expected) - set(CLOCKS):
-                check(found[key], expected[key], f"{where}.{key}")
+                check(actual[key], expected[key], f"{where}.{key}")
         elif isinstance(expected, list | tuple):
-            assert len(found) == len(expected), where
-            for number, pair in enumerate(zip(found, expected, strict=True)):
+            assert len(actual) == len(expected), where
+            for number, pair in enumerate(zip(actual, expected, strict=True)):
                 check(*pair, f"{where}[{number}]")
         else:
-            assert found == expected, where
+            assert actual == expected, where
 
     return check
 

@@ -59,11 +59,11 @@ def test_accumulated_batches_take_the_same_steps(fitted, monkeypatch):
         "optim.schedule=constant",
         "optim.warmup=0",
     )
-    whole, one = fitted("trainer.batch_size=8", *plain, name="8x1")
+    whole, single = fitted("trainer.batch_size=8", *plain, name="8x1")
     parted, two = fitted("trainer.batch_size=4", "trainer.accumulate=2", *plain, name="4x2")
-    assert one.epochs[0]["step"] == two.epochs[0]["step"] == 3
-    assert one.batch.global_size == two.batch.global_size == 8
-    assert one.epochs[0]["train_loss"] == pytest.approx(two.epochs[0]["train_loss"], rel=1e-6)
+    assert single.epochs[0]["step"] == two.epochs[0]["step"] == 3
+    assert single.batch.global_size == two.batch.global_size == 8
+    assert single.epochs[0]["train_loss"] == pytest.approx(two.epochs[0]["train_loss"], rel=1e-6)
     for (name, a), b in zip(whole.model.named_parameters(), parted.model.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6, msg=name)
 
@@ -97,11 +97,11 @@ def test_a_step_has_the_gradient_of_the_mean_over_its_windows(
 
     def compare(self, optimizer):
         windows = sum(len(batch) for batch in batches)
-        found = [p.grad.clone() for p in self.model.parameters()]
+        actual = [p.grad.clone() for p in self.model.parameters()]
         with torch.enable_grad():
             loss = sum(parts.loss(self.model(batch), batch.labels).sum() for batch in batches) / windows
             expected = torch.autograd.grad(loss, list(self.model.parameters()))
-        off.append(max(float((a - b).abs().max()) for a, b in zip(found, expected, strict=True)))
+        off.append(max(float((a - b).abs().max()) for a, b in zip(actual, expected, strict=True)))
         sizes.append(windows)
         batches.clear()
 
@@ -173,18 +173,18 @@ def test_with_a_null_weight_the_training_loss_is_the_weighted_mean_over_the_set(
 
 def test_the_best_epoch_is_kept_and_not_the_last(fitted, scores, tmp_path):
     scores(10.0, 30.0, 30.0)  # of equals the earlier
-    kept = []
+    selected = []
     with pytest.MonkeyPatch.context() as patch:
         save = store.save_weights
-        patch.setattr(store, "save_weights", lambda *a: (kept.append(_copy(a[1])), save(*a)))
+        patch.setattr(store, "save_weights", lambda *a: (selected.append(_copy(a[1])), save(*a)))
         parts, done = fitted("trainer.epochs=3", name="best")
     assert done.best_epoch == 1
-    assert len(kept) == 2
+    assert len(selected) == 2
     last = _copy(parts.model)
     store.load_weights(tmp_path / "best" / "model", parts.model)
-    found = _copy(parts.model)
-    assert all(torch.equal(found[name], kept[1][name]) for name in found)
-    assert not all(torch.equal(found[name], last[name]) for name in found)
+    actual = _copy(parts.model)
+    assert all(torch.equal(actual[name], selected[1][name]) for name in actual)
+    assert not all(torch.equal(actual[name], last[name]) for name in actual)
 
 
 def _copy(model: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -226,9 +226,9 @@ def test_an_epoch_that_was_cut_short_has_no_scores_of_the_one_before(fitted, cap
 
 def test_checkpoints_hold_plain_values(fitted, tmp_path):
     fitted(name="plain")
-    found = torch.load(tmp_path / "plain" / "last.ckpt", weights_only=True)
-    assert found["global_step"] == 6
-    assert {"random", "train_sums", "optimizer_states", "lr_schedulers"} <= found.keys()
+    actual = torch.load(tmp_path / "plain" / "last.ckpt", weights_only=True)
+    assert actual["global_step"] == 6
+    assert {"random", "train_sums", "optimizer_states", "lr_schedulers"} <= actual.keys()
     assert not list((tmp_path / "plain").glob("*.partial"))
 
 

@@ -61,7 +61,7 @@ def test_a_slurm_step_is_put_into_the_words_of_torchrun():
 
 
 @pytest.mark.parametrize(
-    ("environ", "said"),
+    ("environ", "message"),
     [
         ({"RANK": "2", "WORLD_SIZE": "2", **MEETING}, "are inconsistent"),
         ({"RANK": "0", "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "2", **MEETING}, "are inconsistent"),
@@ -69,8 +69,8 @@ def test_a_slurm_step_is_put_into_the_words_of_torchrun():
         ({"RANK": "one", "WORLD_SIZE": "2", **MEETING}, "RANK='one' in the environment is not a number"),
     ],
 )
-def test_an_environment_that_makes_no_sense(environ, said):
-    with pytest.raises(ConfigError, match=said):
+def test_an_environment_that_makes_no_sense(environ, message):
+    with pytest.raises(ConfigError, match=message):
         launched(environ)
 
 
@@ -136,6 +136,6 @@ def torchrun(arguments: list[str]) -> list[int]:
         )
         for node in (0, 1)
     ]
-    said = [agent.communicate(timeout=240)[1] for agent in agents]
-    sys.stderr.write("\n".join(text.decode(errors="replace")[-3000:] for text in said))
+    output = [agent.communicate(timeout=240)[1] for agent in agents]
+    sys.stderr.write("\n".join(text.decode(errors="replace")[-3000:] for text in output))
     return [agent.returncode for agent in agents]

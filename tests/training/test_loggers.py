@@ -123,8 +123,8 @@ def test_wandb_is_finished_with_its_exit_code(ended, offline_runs, error, status
 def test_event_files_are_closed(ended, error, status):
     reading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     folder, finalized = ended("tensorboard", lightning.TensorBoardLogger, error)
-    ((logger, found),) = finalized
-    assert found == status
+    ((logger, actual),) = finalized
+    assert actual == status
     assert logger.experiment.all_writers is None
     events = reading.EventAccumulator(str(folder / "tensorboard"))
     events.Reload()
@@ -232,9 +232,9 @@ def test_event_files_hold_the_curves_of_every_epoch(run_training):
     events = reading.EventAccumulator(str(done.folder / "tensorboard"))
     events.Reload()
     for name in ("train_loss", "calibration_loss", "calibration_f1"):
-        found = events.Scalars(name)
-        assert [event.value for event in found] == pytest.approx([e.value(name) for e in done.record.epochs])
-        assert [event.step for event in found] == [epoch.step for epoch in done.record.epochs]
+        actual = events.Scalars(name)
+        assert [event.value for event in actual] == pytest.approx([e.value(name) for e in done.record.epochs])
+        assert [event.step for event in actual] == [epoch.step for epoch in done.record.epochs]
     (score,) = events.Scalars("dev/calibrated/f1")
     assert score.value == pytest.approx(done.record.scores["dev"]["calibrated"].f1)
     assert "table/text_summary" in events.Tags()["tensors"]

@@ -52,8 +52,8 @@ def test_the_preset_for_8_gb_by_compute_capability(monkeypatch, installed, capab
     trainer = configured("experiment=squad2", "trainer=8gb").trainer
     assert (trainer.accelerator, trainer.precision, trainer.gradient_checkpointing) == ("gpu", "auto", True)
     installed()
-    found = machine.resolve(trainer, gpu=True)
-    assert (found.precision, found.optimizer_bits) == (precision, 32)
+    actual = machine.resolve(trainer, gpu=True)
+    assert (actual.precision, actual.optimizer_bits) == (precision, 32)
     installed("bitsandbytes")
     assert machine.resolve(trainer, gpu=True).optimizer_bits == 8
     on_cpu = machine.resolve(trainer, gpu=False)
@@ -91,7 +91,7 @@ def test_a_micro_batch_beside_a_token_budget_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("overrides", "gpu", "error", "said"),
+    ("overrides", "gpu", "error", "message"),
     [
         (["trainer.strategy=fsdp"], False, ConfigError, "fsdp shards what GPUs hold, and there is none here"),
         (["trainer.strategy=deepspeed"], False, ConfigError, "deepspeed shards what GPUs hold"),
@@ -99,9 +99,9 @@ def test_a_micro_batch_beside_a_token_budget_is_refused():
         (["trainer=deepspeed"], True, UnavailableError, r"pip install 'qa-arch\[deepspeed\]'"),
     ],
 )
-def test_what_a_strategy_needs(installed, overrides, gpu, error, said):
+def test_what_a_strategy_needs(installed, overrides, gpu, error, message):
     installed()
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         strategies.require(configured(*overrides).trainer, gpu=gpu)
 
 

@@ -36,8 +36,8 @@ def rates(model: nn.Module, **settings) -> dict[str, tuple[float, float]]:
 
 
 def test_layers_below_learn_slower_and_the_head_at_its_own_rate():
-    found = rates(Model(), head_lr=5.0, layer_decay=0.5)
-    assert found == {
+    actual = rates(Model(), head_lr=5.0, layer_decay=0.5)
+    assert actual == {
         "encoder.embedding.weight": (0.25, 0.1),
         "encoder.layers.0.weight": (0.5, 0.1),
         "encoder.layers.0.bias": (0.5, 0.0),
@@ -71,12 +71,12 @@ def test_the_factor_at_each_step(kind, expected):
     """Six steps, a third of them warm-up: the first is no zero step, and after the last nothing is left."""
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=2.0)
     scheduler = schedule(optimizer, kind, steps=6, warmup=1 / 3)
-    found = []
+    actual = []
     for _ in range(7):
-        found.append(optimizer.param_groups[0]["lr"] / 2.0)
+        actual.append(optimizer.param_groups[0]["lr"] / 2.0)
         optimizer.step()
         scheduler.step()
-    assert found == pytest.approx(expected, abs=1e-6)
+    assert actual == pytest.approx(expected, abs=1e-6)
 
 
 def test_no_warm_up_begins_at_the_full_rate():

@@ -35,7 +35,7 @@ SCRIPTS = "Zoë Ångström sang «Ωmega ½» in 東京 🎻 before the Łódź 
 def readings(config) -> list[tuple[SpanCollector, list[SpanLogits]]]:
     """For sets of 1, 5 and 7 questions and one in many scripts: an empty reading, made-up logits."""
     parts = TASK.assemble(config)
-    found = []
+    actual = []
     scripts = [replace(e, context=SCRIPTS, answers=(), plausible=()) for e in parts.sets["dev"].examples[:3]]
     sets = [*(parts.sets["dev"].examples[:n] for n in QUESTIONS), tuple(scripts)]
     for n, examples in enumerate(sets):
@@ -47,8 +47,8 @@ def readings(config) -> list[tuple[SpanCollector, list[SpanLogits]]]:
             context = Collator(table)([row]).context
             start, end = torch.randn(2, *context.shape).masked_fill(~context, -torch.inf)
             windows.append(SpanLogits(start, end, *torch.randn(2, 1)))
-        found.append((SpanCollector(questions, table, config.decode), windows))
-    return found
+        actual.append((SpanCollector(questions, table, config.decode), windows))
+    return actual
 
 
 @pytest.mark.parametrize("world", [2, pytest.param(3, marks=pytest.mark.slow)])
@@ -85,8 +85,8 @@ def run_ranks(task: str, world: int, folder: Path) -> None:
         subprocess.Popen([*command, str(rank), str(world), folder], stderr=subprocess.PIPE, text=True)
         for rank in range(world)
     ]
-    said = [rank.communicate(timeout=200)[1] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0] * world, said
+    output = [rank.communicate(timeout=200)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0] * world, output
 
 
 def test_two_devices_take_the_steps_of_one(run_training, monkeypatch):
@@ -104,14 +104,14 @@ def test_two_devices_take_the_steps_of_one(run_training, monkeypatch):
     assert dict(os.environ) == before
     assert both.status == "ok"
     assert both.batch == BatchSizes(micro=2, accumulate=2, devices=2, global_size=8)
-    for one, two in zip(alone.epochs, both.epochs, strict=True):
-        assert (one.step, one.windows, one.lr) == (two.step, two.windows, two.lr)
-        assert one.train_loss == pytest.approx(two.train_loss, rel=1e-6)
-        assert one.value("calibration_loss") == pytest.approx(two.value("calibration_loss"), rel=1e-6)
-        assert one.value("calibration_f1") == pytest.approx(two.value("calibration_f1"), abs=1e-6)
+    for first, second in zip(alone.epochs, both.epochs, strict=True):
+        assert (first.step, first.windows, first.lr) == (second.step, second.windows, second.lr)
+        assert first.train_loss == pytest.approx(second.train_loss, rel=1e-6)
+        assert first.value("calibration_loss") == pytest.approx(second.value("calibration_loss"), rel=1e-6)
+        assert first.value("calibration_f1") == pytest.approx(second.value("calibration_f1"), abs=1e-6)
     assert len(gradients) == 12
-    for one, two in zip(gradients[:6], gradients[6:], strict=True):
-        torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-6)
+    for first, second in zip(gradients[:6], gradients[6:], strict=True):
+        torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-6)
 
 
 def test_ranks_of_different_configs_do_not_train(run_training, monkeypatch):
@@ -122,18 +122,18 @@ def test_ranks_of_different_configs_do_not_train(run_training, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("code", "error", "said"),
+    ("code", "error", "message"),
     [
         (OUT_OF_MEMORY, torch.OutOfMemoryError, "rank 1 ran out of memory"),
         (1, RuntimeError, "Connection closed by peer"),
     ],
 )
-def test_a_rank_without_memory_is_an_out_of_memory(monkeypatch, tmp_path, code, error, said):
+def test_a_rank_without_memory_is_an_out_of_memory(monkeypatch, tmp_path, code, error, message):
     """A result, whichever rank has it: rank 0 sees a closed connection, some time before the other ends."""
     ends = [sys.executable, "-c", f"import time; time.sleep(0.3); raise SystemExit({code})"]
     monkeypatch.setattr(ranks, "_program", lambda *_: subprocess.Popen(ends))
     with (
-        pytest.raises(RuntimeError, match=said) as raised,
+        pytest.raises(RuntimeError, match=message) as raised,
         ranks.other_ranks(2, tmp_path, resume=False, trusted=()),
     ):
         raise RuntimeError("Connection closed by peer")

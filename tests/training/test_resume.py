@@ -81,7 +81,7 @@ def stopped(run_training, stop_after):
     return run
 
 
-def told(record) -> tuple:
+def results_of(record) -> tuple:
     """What a record says, less the clock."""
     epochs = [replace(epoch, **dict.fromkeys(CLOCKS)) for epoch in record.epochs]
     return epochs, record.best_epoch, record.threshold, record.scores, record.config_hash, record.parameters
@@ -95,7 +95,7 @@ def test_the_same_seed_gives_the_same_run(run_training):
     first, second = (run_training(*TWO_EPOCHS, name=name) for name in ("a", "b"))
     other = run_training(*TWO_EPOCHS, "seed=14", name="c")
     assert first.weights == second.weights != other.weights
-    assert told(first.record) == told(second.record)
+    assert results_of(first.record) == results_of(second.record)
 
 
 @pytest.mark.parametrize("stop", [1, 2, 3, 5], ids=["first", "mid-epoch", "epoch's end", "second epoch"])
@@ -103,7 +103,7 @@ def test_resumed_is_the_same_as_never_stopped(run_training, stopped, same, stop)
     straight = run_training(*TWO_EPOCHS, name="straight")
     stopped(stop, *TWO_EPOCHS)
     resumed = run_training(*TWO_EPOCHS, name="stopped", resume=True)
-    assert told(resumed.record) == told(straight.record)
+    assert results_of(resumed.record) == results_of(straight.record)
     assert resumed.weights == straight.weights
     same(state(resumed), state(straight))
 
@@ -114,7 +114,7 @@ def test_four_epochs_in_three_sittings(run_training, stopped, same, order):
     straight = run_training(*four, name="straight")
     expected = dict(order)
     epochs = [[ids for (at, _), ids in expected.items() if at == epoch] for epoch in range(4)]
-    assert all(one != other for n, one in enumerate(epochs) for other in epochs[:n])
+    assert all(item != other for n, item in enumerate(epochs) for other in epochs[:n])
     order.clear()
     stopped(6, *four)
     assert list(order) == list(expected)[:12]
@@ -123,7 +123,7 @@ def test_four_epochs_in_three_sittings(run_training, stopped, same, order):
     resumed = run_training(*four, name="stopped", resume=True)
     assert list(order.items()) == list(expected.items())
     assert resumed.weights == straight.weights
-    assert told(resumed.record) == told(straight.record)
+    assert results_of(resumed.record) == results_of(straight.record)
     same(state(resumed), state(straight))
 
 
@@ -225,18 +225,18 @@ def test_a_checkpoint_is_of_so_many_ranks(wrote, now):
 
 def test_ranks_agree_on_a_checkpoint_only_where_there_can_be_one(tmp_path, monkeypatch):
     """Asking all of them waits for each, so it is done once an optimizer step."""
-    asked, saved = [], []
-    strategy = SimpleNamespace(broadcast=lambda due: asked.append(due) or due)
+    broadcasts, saved = [], []
+    strategy = SimpleNamespace(broadcast=lambda due: broadcasts.append(due) or due)
     trainer = SimpleNamespace(strategy=strategy, is_last_batch=False)
     keep = KeepLast(tmp_path, 1e-9, accumulate=4)
-    monkeypatch.setattr(keep, "_save", lambda trainer: saved.append(len(asked)))
+    monkeypatch.setattr(keep, "_save", lambda trainer: saved.append(len(broadcasts)))
     keep.on_train_start(trainer, None)
     for batch in range(8):
         keep.on_train_batch_end(trainer, None, None, None, batch)
-    assert (asked, saved) == ([True, True], [1, 2])
+    assert (broadcasts, saved) == ([True, True], [1, 2])
     trainer.is_last_batch = True
     keep.on_train_batch_end(trainer, None, None, None, 11)
-    assert len(asked) == 2
+    assert len(broadcasts) == 2
 
 
 @pytest.mark.slow

@@ -195,5 +195,5 @@ def test_a_run_that_never_learned_warns(run_training, caplog, monkeypatch):
     monkeypatch.setattr(SpanTask, "fit_threshold", lambda *_: -1e9)
     with caplog.at_level(logging.WARNING, "qa_arch"):
         run_training("trainer.max_steps=1")
-    said = [r.getMessage() for r in caplog.records if "learned nothing else" in r.getMessage()]
-    assert [line.split(":")[0] for line in said] == ["calibration", "dev"]
+    output = [r.getMessage() for r in caplog.records if "learned nothing else" in r.getMessage()]
+    assert [line.split(":")[0] for line in output] == ["calibration", "dev"]

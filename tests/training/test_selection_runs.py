@@ -45,7 +45,7 @@ def run(few_questions, tmp_path):
     return start
 
 
-def told(record) -> tuple:
+def results_of(record) -> tuple:
     """What a record says, less the clock."""
     clocks = ("train_seconds", "validation_seconds", "windows_per_second")
     epochs = [replace(epoch, **dict.fromkeys(clocks)) for epoch in record.epochs]
@@ -67,7 +67,7 @@ def test_resumed_is_the_same_as_never_stopped(run, monkeypatch, stop):
         with pytest.raises(RuntimeError, match="stopped"):
             run("stopped")
     resumed, again = run("stopped", resume=True)
-    assert told(resumed) == told(straight)
+    assert results_of(resumed) == results_of(straight)
     assert again == weights
 
 
@@ -134,10 +134,10 @@ def test_classes_of_questions_are_read_in_training_and_by_the_saved_run(run, cla
     plain = [f"data.{split}={getattr(config.data, split)}" for split in ("train", "calibration", "dev")]
     dev = TASK.load_splits(validate(compose([*SMALL, *plain])).data)["dev"]
     assert dev.fingerprint == record.data["dev"].fingerprint
-    said = json.loads((tmp_path / "typed" / "selections.json").read_text())
+    output = json.loads((tmp_path / "typed" / "selections.json").read_text())
     read = predictor.read(dev)
     for row, question in enumerate(dev.questions):
-        assert read[row] == pytest.approx(said[question.id], abs=1e-5)
+        assert read[row] == pytest.approx(output[question.id], abs=1e-5)
     predictor.classify = None
     without = predictor.read(dev)
     assert any(without[row] != pytest.approx(read[row], abs=1e-5) for row in read)

@@ -64,16 +64,16 @@ def start_ranks(world: int, folder: Path) -> None:
         )
         for rank in range(world)
     ]
-    said = [rank.communicate(timeout=240)[1] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0] * world, said
+    output = [rank.communicate(timeout=240)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0] * world, output
 
 
 def gradients_of(config, folder: Path) -> tuple[list[torch.Tensor], list[dict]]:
     """Of each step of a fit in this process, and the epochs it tells of."""
-    found: list[torch.Tensor] = []
+    actual: list[torch.Tensor] = []
 
     def keep(self, optimizer):
-        found.append(torch.cat([p.grad.flatten().clone() for p in self.model.parameters()]))
+        actual.append(torch.cat([p.grad.flatten().clone() for p in self.model.parameters()]))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TrainingModule, "on_before_optimizer_step", keep)
@@ -81,13 +81,13 @@ def gradients_of(config, folder: Path) -> tuple[list[torch.Tensor], list[dict]]:
         done = fit(
             config, TASK.assemble(config), folder, gpu=False, resume=False, publish=lambda epochs: None
         )
-    return found, done.epochs
+    return actual, done.epochs
 
 
-def apart(found: list[torch.Tensor], expected: list[torch.Tensor]) -> Iterator[float]:
+def apart(actual: list[torch.Tensor], expected: list[torch.Tensor]) -> Iterator[float]:
     """The distance of each two gradients, relative to the second's length."""
-    for one, two in zip(found, expected, strict=True):
-        yield float((one.double() - two.double()).norm() / two.double().norm())
+    for first, second in zip(actual, expected, strict=True):
+        yield float((first.double() - second.double()).norm() / second.double().norm())
 
 
 @pytest.mark.parametrize("size", CUT)
@@ -99,10 +99,10 @@ def test_a_global_batch_has_one_gradient(pair, configure_once, tmp_path, size):
     assert max(apart(gradients_of(halves, tmp_path / "halves")[0], whole)) < 1e-6
     ranks = torch.load(pair / f"cut-{size}-gradients.pt")
     assert max(apart(ranks, whole)) < 1e-6
-    told = json.loads((pair / f"cut-{size}-epochs.json").read_text())
-    for one, two in zip(told[-2:], epochs, strict=True):
-        assert (one["step"], one["windows"]) == (two["step"], two["windows"])
-        assert one["train_loss"] == pytest.approx(two["train_loss"], rel=1e-6)
+    recorded = json.loads((pair / f"cut-{size}-epochs.json").read_text())
+    for first, second in zip(recorded[-2:], epochs, strict=True):
+        assert (first["step"], first["windows"]) == (second["step"], second["windows"])
+        assert first["train_loss"] == pytest.approx(second["train_loss"], rel=1e-6)
     orders = [json.loads((pair / f"cut-{size}-order-{rank}.json").read_text()) for rank in (0, 1)]
     assert any(not rows for _, _, rows in orders[1]) == (size == 4)
 
@@ -114,20 +114,20 @@ def test_shards_train_as_copies_do(pair):
     )
     assert (len(first), len(second)) == (4, 2)
     assert max(apart(first + second, copies)) < 1e-6
-    one, two = (
+    first, second = (
         torch.load(pair / name / "last.ckpt", weights_only=True)["optimizer_states"][0]
         for name in ("cut-8", "fsdp")
     )
-    numbers = [number for group in two["param_groups"] for number in group["params"]]  # by group in both
-    assert len(numbers) == len(one["state"]) == len(two["state"])
-    for number, state in zip(numbers, one["state"].values(), strict=True):
-        assert int(state["step"]) == int(two["state"][number]["step"]) == 6
+    numbers = [number for group in second["param_groups"] for number in group["params"]]  # by group in both
+    assert len(numbers) == len(first["state"]) == len(second["state"])
+    for number, state in zip(numbers, first["state"].values(), strict=True):
+        assert int(state["step"]) == int(second["state"][number]["step"]) == 6
         for moment in ("exp_avg", "exp_avg_sq"):
-            torch.testing.assert_close(two["state"][number][moment], state[moment], rtol=1e-4, atol=1e-7)
-    one, two = (load_file(pair / name / "model" / "model.safetensors") for name in ("cut-8", "fsdp"))
-    assert one.keys() == two.keys()
-    for name in one:
-        torch.testing.assert_close(two[name], one[name], rtol=0, atol=1e-7, msg=name)
+            torch.testing.assert_close(second["state"][number][moment], state[moment], rtol=1e-4, atol=1e-7)
+    first, second = (load_file(pair / name / "model" / "model.safetensors") for name in ("cut-8", "fsdp"))
+    assert first.keys() == second.keys()
+    for name in first:
+        torch.testing.assert_close(second[name], first[name], rtol=0, atol=1e-7, msg=name)
 
 
 def test_two_ranks_resume_exactly(pair, same):
@@ -140,13 +140,13 @@ def test_two_ranks_resume_exactly(pair, same):
         assert orders["first"] + orders["second"] + orders["third"] == orders["straight"]
         assert [len(orders[name]) for name in ("first", "second")] == [12, 8]
     folders = pair / "parts", pair / "straight"
-    found, expected = (torch.load(folder / "last.ckpt", weights_only=True) for folder in folders)
+    actual, expected = (torch.load(folder / "last.ckpt", weights_only=True) for folder in folders)
     assert len(expected["random"]) == 2
     # The sum of losses is added up in another order, which no weight depends on.
-    for state in (found, expected):
+    for state in (actual, expected):
         del state["train_sums"]
         for value in state["callbacks"].values():
             value.pop("epochs", None)
-    same(found, expected)
-    one, two = ((folder / "model" / "model.safetensors").read_bytes() for folder in folders)
-    assert one == two
+    same(actual, expected)
+    first, second = ((folder / "model" / "model.safetensors").read_bytes() for folder in folders)
+    assert first == second
