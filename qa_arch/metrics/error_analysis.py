@@ -164,11 +164,6 @@ def count(judged: Iterable[Judged]) -> ErrorCounts:
     )
 
 
-def count_by_kind(judged: Iterable[Judged]) -> dict[str | None, ErrorCounts]:
-    """Counts per question kind, sorted by name; None, last, stands for no kind."""
-    return count_by(judged, lambda row: row.kind)
-
-
 def count_by(judged: Iterable[Judged], key: Callable[[Judged], str | None]) -> dict[str | None, ErrorCounts]:
     """Counts per value of ``key``, sorted by name, None last."""
     groups: dict[str | None, list[Judged]] = {}

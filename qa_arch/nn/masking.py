@@ -23,13 +23,6 @@ def masked_softmax(scores: Float[Tensor, ...], mask: Bool[Tensor, ...], dim: int
     return fill(fill(scores, mask, torch.finfo(scores.dtype).min).softmax(dim), mask, 0.0)
 
 
-def masked_log_softmax(
-    scores: Float[Tensor, ...], mask: Bool[Tensor, ...], dim: int = -1
-) -> Float[Tensor, ...]:
-    """Log-softmax over the real entries; -inf elsewhere."""
-    return fill(fill(scores, mask, torch.finfo(scores.dtype).min).log_softmax(dim), mask)
-
-
 def masked_logsumexp(scores: Float[Tensor, "*R N"], mask: Bool[Tensor, "*R N"]) -> Float[Tensor, "*R"]:
     """Log-sum-exp over the real entries of the last axis; 0 for a row without any."""
     total = fill(scores, mask, torch.finfo(scores.dtype).min).logsumexp(-1)

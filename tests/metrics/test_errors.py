@@ -6,7 +6,7 @@ import pytest
 
 from qa_arch.data.question_sets import question_set
 from qa_arch.errors import DataError
-from qa_arch.metrics.error_analysis import boundary, count, count_by_kind, judge, judge_scores
+from qa_arch.metrics.error_analysis import boundary, count, count_by, judge, judge_scores
 from qa_arch.metrics.squad import score_questions
 from qa_arch.types.text import Example, Gold
 
@@ -145,7 +145,8 @@ def test_counts_by_kind() -> None:
         (asked("c", kind="antonym"), "red", True),
         (asked("d", kind="negation"), "red", True),
     ]
-    found = count_by_kind(judge(question_set("made", [case[0] for case in cases], "2.0"), rows_of(cases)))
+    judged = judge(question_set("made", [case[0] for case in cases], "2.0"), rows_of(cases))
+    found = count_by(judged, lambda row: row.kind)
     assert list(found) == ["antonym", "negation", None]
     assert (found["negation"].total, found["negation"].outcomes["undue_answer"]) == (2, 1)
     assert (found["antonym"].outcomes["right"], found[None].outcomes["right"]) == (1, 1)
