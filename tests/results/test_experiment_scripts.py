@@ -104,7 +104,7 @@ def test_a_new_column_is_one_entry(tmp_path, monkeypatch, make_record, capsys):
     """Registered once it is computed, shown, sorted by, drawn and written in every form."""
     monkeypatch.chdir(tmp_path)
     seeds = Column("dummy", "Dummy & sons", lambda s: 10.0 * s.run.seed, lambda s: bool(s.record),
-                   format=lambda value: f"<{value:.0f}>", asked=True, mark=("#000000", "*"))  # fmt: skip
+                   format=lambda value: f"<{value:.0f}>", on_request=True, mark=("#000000", "*"))  # fmt: skip
     monkeypatch.setitem(COLUMNS, "dummy", seeds)
     for seed in (2, 1):
         record = make_record(seed=seed, config={"optim": {"lr": seed}})
