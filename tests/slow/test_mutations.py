@@ -40,7 +40,7 @@ def test_what_counts_as_caught(tmp_path):
         test="test_answer_text",
     )
     assert copy.outcome(fault).verdict == "survived"
-    broken = replace(fault, at="text:ARTICLES", old="ARTICLES = _a", new="import rere")
+    broken = replace(fault, at="answer_text:ARTICLES", old="ARTICLES = _a", new="import rere")
     assert copy.outcome(broken).verdict == "broken"
     with pytest.raises(
         mutations.StaleFaultError, match=r"0 times in normalise \(qa_arch/metrics/answer_text\.py\)"
