@@ -15,7 +15,7 @@ from qa_arch.errors import ConfigError, RunError
 from qa_arch.results.columns import Table
 from qa_arch.results.comparison import by_measure, comparison
 from qa_arch.results.dev_access_log import EXPERIMENTS, dev_access_note
-from qa_arch.results.experiments import TABLES, experiment_figures, experiment_tables
+from qa_arch.results.experiment_scripts import TABLES, experiment_figures, experiment_tables
 from qa_arch.results.publish import publish
 from qa_arch.results.record import RECORD, RECORDS, Runs, find_runs
 from qa_arch.results.render import FORMATS, fill, render

@@ -11,16 +11,13 @@ experiment folder which was named (``qa-arch tables experiments/demo``, ``--all`
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from qa_arch.config.check import suggest
-from qa_arch.errors import ConfigError, QaArchError, RunError
+from qa_arch.errors import ConfigError, RunError
 from qa_arch.results.baseline_table import baseline_table as against_baseline
 from qa_arch.results.columns import Table, named, number, text
 from qa_arch.results.comparison import SPAN_COLUMNS, comparison
@@ -35,7 +32,6 @@ from qa_arch.results.record import RECORD, RECORDS, Globs, Runs, recorded
 from qa_arch.results.systems import System, find_system, group_by_system, labelled
 from qa_arch.types.records import DEV
 
-TABLES = "tables.py"
 COUNTS = ("examples", "negatives", "articles", "articles_with_negatives")
 """What a table of data sets shows where nothing else is asked for."""
 ALL_COUNTS = (*COUNTS, "questions", "answers", "question_words")
@@ -79,52 +75,6 @@ class DataSet:
     """What ``--data`` must name, where that is not the file's own name."""
     open: bool = True
     """False for a set that nobody can count, as its questions are kept back."""
-
-
-def experiment_tables(folder: Path) -> list[Table]:
-    """The tables of one experiment, less what nothing is recorded or published for yet.
-
-    Executes ``tables.py`` in the folder. Raises RunError where there are records and a table names others,
-    ConfigError where the file cannot be executed or asks for what there is not.
-    """
-    return [table for table in _call(folder, _module(folder).tables) if table.rows]
-
-
-def experiment_figures(folder: Path) -> list[Path]:
-    """Draw the experiment's figures beside its table; those of which nothing is recorded are left out."""
-    draw = getattr(_module(folder), "figures", None)
-    return [] if draw is None else [path for paths in _call(folder, draw) for path in paths]
-
-
-def _module(folder: Path) -> ModuleType:
-    path = folder / TABLES
-    spec = spec_from_file_location(f"experiment_{folder.name}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    with _named(path):
-        spec.loader.exec_module(module)
-    if not hasattr(module, "tables"):
-        raise ConfigError(f"{path}: defines no tables(folder); see qa_arch/results/experiments.py")
-    return module
-
-
-def _call(folder: Path, function: Callable[[Path], Any]) -> Any:
-    with _named(folder / TABLES):
-        return function(folder)
-
-
-@contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Errors of the checkout's own code name its file; what the records say wrong has named theirs."""
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
-    except QaArchError:
-        raise
-    except Exception as error:
-        raise ConfigError(f"{path}: cannot be executed ({type(error).__name__}: {error})") from error
 
 
 def runs_table(

@@ -18,7 +18,7 @@ from qa_arch.cli.main import main
 from qa_arch.data.squad import read
 from qa_arch.results import experiments
 from qa_arch.results.attention import ATTENTION, read_attention
-from qa_arch.results.experiments import TABLES, experiment_tables
+from qa_arch.results.experiment_scripts import TABLES, experiment_tables
 
 ROOT = Path(__file__).parents[2]
 

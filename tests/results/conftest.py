@@ -8,7 +8,7 @@ import pytest
 from qa_arch.cli.main import main
 from qa_arch.data.question_sets import question_set as made_set
 from qa_arch.metrics.squad import score_questions
-from qa_arch.results.experiments import TABLES
+from qa_arch.results.experiment_scripts import TABLES
 from qa_arch.results.record import find_runs, parse_record, write_questions, write_record
 from qa_arch.results.systems import one_system
 from qa_arch.types.records import RunRecord

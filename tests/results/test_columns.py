@@ -13,7 +13,7 @@ from qa_arch.errors import ConfigError
 from qa_arch.metrics.curves import auroc, reliability
 from qa_arch.results.columns import COLUMNS, named
 from qa_arch.results.comparison import comparison
-from qa_arch.results.experiments import experiment_tables
+from qa_arch.results.experiment_scripts import experiment_tables
 from qa_arch.results.question_rows import load_questions
 from qa_arch.results.record import QUESTIONS, find_runs
 from qa_arch.results.render import render

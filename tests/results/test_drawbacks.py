@@ -8,7 +8,7 @@ import pytest
 
 from qa_arch.errors import RunError
 from qa_arch.results.drawbacks import drawbacks
-from qa_arch.results.experiments import experiment_tables
+from qa_arch.results.experiment_scripts import experiment_tables
 from qa_arch.results.record import QUESTIONS, find_runs
 from tests.results.conftest import script
 

@@ -7,17 +7,8 @@ import pytest
 from qa_arch.cli.main import main
 from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.results.columns import COLUMNS, Column
-from qa_arch.results.experiments import (
-    TABLES,
-    DataSet,
-    Published,
-    dot_plot,
-    experiment_figures,
-    experiment_tables,
-    learning_curves,
-    runs_table,
-    sets_table,
-)
+from qa_arch.results.experiment_scripts import TABLES, experiment_figures, experiment_tables
+from qa_arch.results.experiments import DataSet, Published, dot_plot, learning_curves, runs_table, sets_table
 from qa_arch.results.record import write_record
 from tests.results.conftest import script
 

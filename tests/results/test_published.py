@@ -11,7 +11,7 @@ import pytest
 
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.results import learning_curves, plots
-from qa_arch.results.experiments import experiment_figures, experiment_tables
+from qa_arch.results.experiment_scripts import experiment_figures, experiment_tables
 from qa_arch.results.learning_curves import by_system, curves_figure, mean_line
 from qa_arch.results.record import write_record
 from qa_arch.types.records import BatchSizes

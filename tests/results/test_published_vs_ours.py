@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qa_arch.errors import RunError
-from qa_arch.results.experiments import experiment_figures
+from qa_arch.results.experiment_scripts import experiment_figures
 from qa_arch.results.learning_curves import by_size
 from qa_arch.results.published_vs_ours import PublishedRow, published_vs_ours
 from qa_arch.results.record import read_record, write_record

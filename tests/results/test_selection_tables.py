@@ -9,7 +9,7 @@ import pytest
 
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.results.comparison import SELECTION_COLUMNS, comparison
-from qa_arch.results.experiments import experiment_tables
+from qa_arch.results.experiment_scripts import experiment_tables
 from qa_arch.results.publish import publish
 from qa_arch.results.record import parse_record, write_record
 from qa_arch.results.render import markdown
