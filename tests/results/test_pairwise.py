@@ -19,7 +19,7 @@ from qa_arch.results.baseline_table import baseline_table
 from qa_arch.results.pairwise import FITTED, compare
 from qa_arch.results.question_breakdowns import question_word
 from qa_arch.results.question_rows import load_aligned, load_questions
-from qa_arch.results.record import QUESTIONS, RECORD, find_runs, read_questions
+from qa_arch.results.record import QUESTIONS, RECORD, find_runs, read_questions, write_questions
 from qa_arch.results.systems import group_by_system, one_system
 
 
@@ -56,6 +56,20 @@ def test_every_figure_is_over_its_own_questions(sides):
     assert [k.p_holm for k in found.kinds] == holm([k.effect.p_bootstrap for k in found.kinds])
     assert found.measures[1].effect.delta > 0
     assert sum(found.outcomes.values()) == 120
+
+
+def test_exact_match_and_f1_are_read_from_columns_of_their_own(sides):
+    """On data where they differ: partly right spans score in F1 alone."""
+    folder, a, b, _ = sides
+    for name in ("poor-1", "poor-2", "good-1", "good-2"):
+        rows = read_questions(folder / name)
+        partial_f1 = [max(f1, 0.25) for f1 in rows["f1"]]
+        write_questions(folder / name, {**rows, "f1": partial_f1})
+    measures = {measured.name: measured for measured in compare(a, b, resamples=50).measures}
+    for name in ("", "HasAns ", "NoAns "):
+        exact, f1 = measures[f"{name}EM"], measures[f"{name}F1"]
+        assert exact.a < f1.a
+        assert exact.b < f1.b
 
 
 def test_untagged_questions_are_sorted_by_question_word_where_texts_are_given(make_run, question_set):

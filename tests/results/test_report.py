@@ -101,6 +101,7 @@ def test_the_page_holds_what_the_records_say(runs, tmp_path):
     assert made.bytes == made.path.stat().st_size
     assert [run["name"] for run in value["runs"]] == ["bert-1", "bert-2", "proposed-1", "proposed-2"]
     assert [group["label"] for group in value["groups"]] == ["bert", "proposed"]
+    assert [run["margin"] for run in value["runs"]] == [0.5] * 4
     (one,) = value["sets"]
     assert one["texts"]
     assert one["baseline"] == 0
@@ -132,6 +133,20 @@ def test_the_same_run_again_is_left_out_and_named(runs, tmp_path):
     value, _ = page_parts(made.path)
     assert [run["name"] for run in value["runs"]] == ["bert-1", "bert-2", "proposed-1", "proposed-2"]
     assert made.problems == (f"{copy}: seed 1 of bert is {folder / 'bert-1'} again; left out",)
+
+
+def test_rows_of_the_same_questions_in_another_order_are_left_out(runs, tmp_path):
+    """Tests and breakdowns pair rows by their place: the same ids are not enough."""
+    folder, _ = runs
+    rows = read_questions(folder / "proposed-2")
+    write_questions(folder / "proposed-2", {name: values[::-1] for name, values in rows.items()})
+    made = write_report(find_runs([folder]), tmp_path / "r.html", baseline="bert")
+    value, _ = page_parts(made.path)
+    assert [problem for problem in made.problems if "other questions" in problem] == [
+        f"{folder / 'proposed-2'}: its dev rows are of other questions; left out"
+    ]
+    (scored,) = value["sets"]
+    assert sorted(scored["curves"]) == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize(

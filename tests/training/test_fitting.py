@@ -133,6 +133,40 @@ def test_a_ghost_changes_nothing(configure):
     assert float(task.train_sums[1]) == 6
 
 
+def test_gradients_are_clipped_once_a_step_and_not_in_each_micro_batch(configure, tmp_path, monkeypatch):
+    """The gradient of a step keeps its direction and gets the norm of ``optim.clip``."""
+    limit, whole, clipped = 1e-3, [], []
+
+    def gradient(module) -> torch.Tensor:
+        return torch.cat([p.grad.flatten() for p in module.model.parameters()]).clone()
+
+    def watched(module, optimizer):
+        whole.append(gradient(module))
+        clip(module, optimizer)
+        clipped.append(gradient(module))
+
+    clip = TrainingModule.on_before_optimizer_step
+    monkeypatch.setattr(TrainingModule, "on_before_optimizer_step", watched)
+    config = configure("trainer.batch_size=4", "trainer.accumulate=2", f"optim.clip={limit}")
+    parts = TASK.assemble(config)
+    fit(config, parts, tmp_path, gpu=False, resume=False, publish=lambda epochs: None)
+    assert len(whole) == 3
+    for before, after in zip(whole, clipped, strict=True):
+        assert before.norm() > 10 * limit
+        torch.testing.assert_close(after, before * (limit / before.norm()), rtol=1e-4, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("precision", "fused"), [("32-true", True), ("bf16-mixed", True), ("16-mixed", False)]
+)
+def test_fp16_takes_no_fused_optimizer(configure, precision, fused):
+    """It unscales gradients inside its step, after they were clipped."""
+    config = configure()
+    module = training_module(config, TASK.assemble(config), total_steps=10)
+    module._trainer = SimpleNamespace(precision=precision)
+    assert module.configure_optimizers()["optimizer"].defaults["fused"] is fused
+
+
 def test_history_tells_every_epoch(fitted):
     _, done = fitted("trainer.epochs=2", "optim.schedule=constant", "optim.warmup=0")
     assert [epoch["epoch"] for epoch in done.epochs] == [0, 1]
