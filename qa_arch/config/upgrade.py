@@ -26,6 +26,18 @@ WANDB = {
     "save_dir": "{folder}",
 }
 """What ``logger.name`` chose, before ``logger._target_`` did."""
+SPAN_HEURISTICS = "baselines.heuristics."
+RANKERS: Mapping[str, dict[str, dict[str, str]]] = {
+    "selection": {
+        "random-order": {"_target_": "baselines.rankers.RandomOrder"},
+        "word-overlap": {"_target_": "baselines.rankers.WordOverlap"},
+    },
+    "classification": {
+        "random-order": {"_target_": "baselines.rankers.RandomOrder"},
+        "rules": {"_target_": "baselines.rankers.ClassRules"},
+    },
+}
+"""By task: the rows that stood beside these models, whatever ``references`` named."""
 
 
 def upgrade(config: Any) -> Any:
@@ -34,7 +46,11 @@ def upgrade(config: Any) -> Any:
         return config
     forms = {"model": _with_head, "logger": _with_target}
     sections = {key: form(config[key]) for key, form in forms.items() if isinstance(config.get(key), Mapping)}
-    return config if all(config[key] is value for key, value in sections.items()) else {**config, **sections}
+    if (rankers := _rankers(config)) is not None:
+        sections["references"] = rankers
+    return (
+        config if all(config.get(key) is value for key, value in sections.items()) else {**config, **sections}
+    )
 
 
 def _with_head(model: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -50,6 +66,18 @@ def _with_head(model: Mapping[str, Any]) -> Mapping[str, Any]:
     given = model.get("head") or {}
     rest = {key: value for key, value in model.items() if key not in ("pointer", "shortcut")}
     return {**rest, "head": given if "_target_" in given else {**head, **given}}
+
+
+def _rankers(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The reference rows of a task that ranks, where the config still names those of spans."""
+    model, references = config.get("model"), config.get("references")
+    if not isinstance(model, Mapping) or not isinstance(references, Mapping) or not references:
+        return None
+    targets = [
+        str(section.get("_target_")) for section in references.values() if isinstance(section, Mapping)
+    ]
+    of_spans = all(target.startswith(SPAN_HEURISTICS) for target in targets)
+    return RANKERS.get(str(model.get("task"))) if of_spans else None
 
 
 def _with_target(logger: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from qa_arch.config.schema import Config
-from qa_arch.config.target import TRUSTED, locate
+from qa_arch.config.target import TRUSTED, arguments, locate
+from qa_arch.errors import ConfigError
 from qa_arch.results.question_rows import questions_folder
 from qa_arch.results.record import write_questions
 from qa_arch.tasks import task_of
@@ -112,13 +113,23 @@ def reference_scores(
 ) -> Points:
     """Scores of each heuristic in ``config.references`` on ``questions``, fitted on ``calibration`` first."""
     task = task_of(config.model)
-    scores = {}
+    heuristics = load_references(config, trusted)
+    return {
+        name: task.reference_scores(heuristic, calibration, questions)
+        for name, heuristic in heuristics.items()
+    }
+
+
+def load_references(config: Config, trusted: Sequence[str] = TRUSTED) -> dict[str, Any]:
+    """The heuristics in ``config.references`` by their names; ConfigError where they are not of its task."""
+    task = task_of(config.model)
+    heuristics = {}
     for name, section in config.references.items():
-        heuristic = _heuristic(section, trusted)
-        scores[name] = task.reference_scores(heuristic, calibration, questions)
-    return scores
-
-
-def _heuristic(section: Mapping[str, Any], trusted: Sequence[str]) -> Any:
-    arguments = {key: value for key, value in section.items() if key != "_target_"}
-    return locate(section.get("_target_"), trusted)(**arguments)
+        target = locate(section.get("_target_"), trusted, where=f"references.{name}")
+        if not hasattr(target, task.reference_method):
+            raise ConfigError(
+                f"references.{name}: {target.__name__} cannot {task.reference_method}, which task {task.name}"
+                " asks for; choose references=spans, candidates or classes"
+            )
+        heuristics[name] = target(**arguments(target, section, (), where=f"references.{name}"))
+    return heuristics

@@ -110,6 +110,8 @@ class Task(ABC):
     """Whether the loss of the calibration split is computed and recorded with its scores."""
     lengths_are_tokens: ClassVar[bool] = False
     """Whether the lengths of training rows count all tokens that are computed, so that padding is known."""
+    reference_method: ClassVar[str]
+    """What the heuristics of ``references`` must offer: ``predict`` texts, or ``rank`` candidates."""
     has_null: ClassVar[bool] = False
     """Whether "no answer" is an answer, given above a null threshold."""
     has_search: ClassVar[bool] = False

@@ -57,6 +57,7 @@ class SelectionTask(Task):
     name = "selection"
     monitor = "calibration_mrr"
     has_validation_loss = False
+    reference_method = "rank"
     wanted: Literal["candidates", "classes"] = "candidates"
     """Kind of question set that the task needs."""
 

@@ -78,6 +78,7 @@ class SpanTask(Task):
     name = "span"
     lengths_are_tokens = True
     has_null = True
+    reference_method = "predict"
     has_search = True
     has_plan = True
 

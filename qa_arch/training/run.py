@@ -18,7 +18,7 @@ from qa_arch.config.files import write_atomic
 from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import Config
 from qa_arch.config.target import TRUSTED
-from qa_arch.evaluation.scoring import evaluate_splits
+from qa_arch.evaluation.scoring import evaluate_splits, load_references
 from qa_arch.models import store
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.results import provenance
@@ -83,6 +83,7 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str]) -> No
     config = replace(config, trainer=machine.resolve(config.trainer, gpu=gpu))
     strategies.require(config.trainer, gpu=gpu)
     check_logger(config.logger, trusted)
+    load_references(config, trusted)
     machine.reset_peak(gpu)
     machine.seed_everything(config.seed)
     begun = time.perf_counter()

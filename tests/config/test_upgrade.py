@@ -128,3 +128,14 @@ def test_a_committed_record_is_repeated(capsys):
     call = ["train", "--config-from", str(RECORDS[0]), "logger.name=none", "--dry-run"]
     assert main(call) == 0
     assert "name: none" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("model", "group"), [("qa_lstm/c", "candidates"), ("question_types", "classes")])
+def test_models_that_rank_have_the_references_of_their_task(model, group):
+    """They always stood beside these models, while the config named those of spans."""
+    today = compose([f"model={model}"])
+    old = {**today, "references": compose(["model=bert"])["references"]}
+    assert validate(old) == validate(today)
+    assert validate(today).references == compose(["model=bert", f"references={group}"])["references"]
+    chosen = {"mine": {"_target_": "baselines.rankers.RandomOrder", "seed": 3}}
+    assert validate({**today, "references": chosen}).references == chosen

@@ -16,6 +16,7 @@ from qa_arch.config.files import write_json
 from qa_arch.config.schema import TASKS, validate
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
+from qa_arch.errors import ConfigError
 from qa_arch.evaluation.trained_runs import Request, evaluate_runs
 from qa_arch.results.question_rows import questions_folder
 from qa_arch.results.record import QUESTIONS, read_questions, read_record, write_record
@@ -117,6 +118,15 @@ def test_references_are_those_of_the_config(trained):
     _, folder = trained
     config = validate(read_record(folder).config)
     assert list(read_record(folder).references[DEV]) == list(config.references)
+
+
+def test_references_of_another_task_are_refused_before_anything_is_read(tmp_path):
+    config = validate(compose(["debug=fast", "model=bert", "references=candidates"]))
+    with pytest.raises(ConfigError, match=r"references\.random-order: RandomOrder cannot predict"):
+        train(config, folder=tmp_path)
+    config = validate(compose(["debug=fast", "model=bert", "+references.random-span.sead=1"]))
+    with pytest.raises(ConfigError, match=r"unknown setting 'references\.random-span\.sead'"):
+        train(config, folder=tmp_path)
 
 
 def test_a_given_margin_is_an_operating_point_of_its_own(trained):
