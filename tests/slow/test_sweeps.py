@@ -75,7 +75,7 @@ def test_points_on_several_processes(tmp_path, name):
         assert actual_status(folder, parent=False).status == record.status == status
         assert record.config["trainer"]["devices"] == devices
         if status == "ok":
-            assert record.batch["devices"] == devices
+            assert record.batch.devices == devices
         else:
             assert "made to fail" in (folder / "traceback.txt").read_text()
             assert "ValueError: made to fail" in done.stdout
@@ -90,7 +90,7 @@ def test_classes_of_questions_are_swept(tmp_path):
     assert done.returncode == 0, done.stderr
     records = [read_record(path.parent) for path in (tmp_path / "sweep").glob("*/run.json")]
     assert [record.status for record in records] == ["ok", "ok"]
-    assert all(record.data["train"]["questions"] == 60 for record in records)
+    assert all(record.data["train"].questions == 60 for record in records)
 
 
 def begun(record: Path) -> str:
