@@ -31,7 +31,6 @@ TRIALS = ("trials", "seed*-bert-*", "seed*-proposed-*", "seed*-ablation_shortcut
 
 
 def tables(folder: Path) -> list[Table]:
-
     faster = "At twice the encoder's learning rate: the proposed model"
     plain_head = "against the plain span head, calibration"
     return [
@@ -104,7 +103,6 @@ def _wanted(model: str) -> Wanted:
 
 
 def figures(folder: Path) -> list[Sequence[Path]]:
-
     return [
         dot_plot(
             folder,

@@ -13,7 +13,6 @@ from qa_arch.results.experiments import dot_plot, runs_table
 
 
 def tables(folder: Path) -> list[Table]:
-
     return [
         runs_table(
             folder,
@@ -42,6 +41,5 @@ def tables(folder: Path) -> list[Table]:
 
 
 def figures(folder: Path) -> list[Sequence[Path]]:
-
     title = "Five models at demo size on the embedded data, dev"
     return [dot_plot(folder, "comparison", title, ("exact", "f1", "HasAns_f1", "NoAns_f1"))]

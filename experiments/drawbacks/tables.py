@@ -14,7 +14,6 @@ BASELINES = ("albert", "roberta", "distilbert", "bert")
 
 
 def tables(folder: Path) -> list[Table]:
-
     experiments = folder.parent
     return [
         drawbacks_table(

@@ -15,7 +15,6 @@ from qa_arch.results.experiments import Wanted, baseline_table, learning_curves,
 
 
 def tables(folder: Path) -> list[Table]:
-
     by_kind = "against the plain span head, by kind of question: dev fold A"
     return [
         runs_table(
@@ -51,7 +50,6 @@ def _wanted(model: str) -> Wanted:
 
 
 def figures(folder: Path) -> list[Sequence[Path]]:
-
     scores = ("calibration_exact", "calibration_f1", "calibration_spans_f1")
     return [
         learning_curves(folder, "losses", "Losses by epoch", ("train_loss", "calibration_loss")),

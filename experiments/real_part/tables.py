@@ -19,7 +19,6 @@ SHARED = (
 
 
 def tables(folder: Path) -> list[Table]:
-
     return [
         runs_table(
             folder,
@@ -82,6 +81,5 @@ def tables(folder: Path) -> list[Table]:
 
 
 def figures(folder: Path) -> list[Sequence[Path]]:
-
     losses = ("train_loss", "calibration_loss")
     return [learning_curves(folder, "losses", "Losses by epoch", losses, records="v2")]

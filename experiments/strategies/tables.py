@@ -14,7 +14,6 @@ from qa_arch.results.experiments import runs_table
 
 
 def tables(folder: Path) -> list[Table]:
-
     return [
         runs_table(
             folder,

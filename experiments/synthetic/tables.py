@@ -13,7 +13,6 @@ from qa_arch.results.experiments import learning_curves, runs_table
 
 
 def tables(folder: Path) -> list[Table]:
-
     return [
         runs_table(
             folder,
@@ -27,7 +26,6 @@ def tables(folder: Path) -> list[Table]:
 
 
 def figures(folder: Path) -> list[Sequence[Path]]:
-
     scores, losses = ("calibration_exact", "calibration_f1"), ("train_loss", "calibration_loss")
     return [
         learning_curves(folder, "scores", "EM and F1 by epoch, as in Figures 5.1 and 5.2", scores),

@@ -12,7 +12,6 @@ from qa_arch.results.experiments import DataSet, sets_table
 
 
 def tables(folder: Path) -> list[Table]:
-
     return [
         sets_table(
             folder,

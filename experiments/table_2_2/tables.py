@@ -32,7 +32,6 @@ THERE = (
 
 
 def tables(folder: Path) -> list[Table]:
-
     figures = ("insuranceqa_dev", "insuranceqa_test1", "insuranceqa_test2")
     published = [
         Published(f"qa_lstm_{letter}", dict(zip(figures, scores, strict=True)), TASK, in_our_rows=True)

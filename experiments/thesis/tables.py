@@ -17,7 +17,6 @@ UNSTATED = "threshold and evaluator as published, not stated here"
 
 
 def tables(folder: Path) -> list[Table]:
-
     return [
         runs_table(
             folder,
@@ -61,7 +60,6 @@ def _wanted(model: str) -> list[Wanted]:
 
 
 def figures(folder: Path) -> list[Sequence[Path]]:
-
     losses = ("train_loss", "calibration_loss")
     return [
         learning_curves(folder, "figure_5_1", "Figure 5.1: EM by epoch", ["calibration_exact"]),
