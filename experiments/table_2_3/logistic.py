@@ -30,7 +30,7 @@ from qa_arch.errors import QaArchError
 from qa_arch.results import provenance
 from qa_arch.results.dev_access_log import EXPERIMENTS, DevAccess, log_dev_access
 from qa_arch.results.record import write_questions, write_record
-from qa_arch.tasks.span_scores import NEVER_NULL, operating_points, question_rows
+from qa_arch.tasks.span_scores import ALWAYS_ANSWER, operating_points, question_rows
 from qa_arch.types.records import Device, Epoch, Parameters, RunRecord, Seconds, SplitFacts, Threshold
 from qa_arch.types.text import Answer, QuestionSet
 
@@ -140,14 +140,16 @@ def finish(
                 fingerprint=sets["dev"].fingerprint,
             ),
         )
-    scores = {split: operating_points(sets[split], given, NEVER_NULL) for split, given in answers.items()}
+    scores = {split: operating_points(sets[split], given, ALWAYS_ANSWER) for split, given in answers.items()}
     for split, points in scores.items():
         point = points["never_null"]
         print(f"{record.model} {split}: EM {point.exact:.2f} F1 {point.f1:.2f}")
     last = "dev" if final else "calibration"
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "predictions.json", {answer.id: answer.text(NEVER_NULL) for answer in answers[last]})
-    write_questions(folder, question_rows(sets[last], answers[last], NEVER_NULL))
+    write_json(
+        folder / "predictions.json", {answer.id: answer.text(ALWAYS_ANSWER) for answer in answers[last]}
+    )
+    write_questions(folder, question_rows(sets[last], answers[last], ALWAYS_ANSWER))
     write_record(folder, replace(record, scores=scores))
     print(folder)
 

@@ -12,10 +12,10 @@ from qa_arch.features.table import FeatureTable
 from qa_arch.metrics.squad import METRIC_VERSION, QuestionScore, aggregate, score_questions
 from qa_arch.metrics.threshold import at_margins, best_texts, calibrate
 from qa_arch.results.question_breakdowns import question_word
-from qa_arch.types.records import Point, SplitFacts
+from qa_arch.types.records import NEVER_NULL, Point, SplitFacts
 from qa_arch.types.text import Answer, QuestionSet
 
-NEVER_NULL = math.inf
+ALWAYS_ANSWER = math.inf
 """The threshold at which "no answer" is never given."""
 NEARLY_ALL = 0.98
 """Share of "no answer" above which ``abstention_warning`` warns."""
@@ -23,7 +23,7 @@ NEARLY_ALL = 0.98
 
 def fit_null_threshold(questions: QuestionSet, answers: Sequence[Answer]) -> float:
     """The threshold of highest F1 on ``questions``; never null where every question has an answer."""
-    return NEVER_NULL if questions.protocol == "1.1" else calibrate(questions, answers)
+    return ALWAYS_ANSWER if questions.protocol == "1.1" else calibrate(questions, answers)
 
 
 def operating_points(questions: QuestionSet, answers: Sequence[Answer], threshold: float) -> dict[str, Point]:
@@ -37,10 +37,10 @@ def operating_points(questions: QuestionSet, answers: Sequence[Answer], threshol
         points = {field.name: getattr(scores, field.name) for field in fields(scores)}
     else:
         spans = score_questions(questions, best_texts(answers))
-        points = {"never_null": aggregate(spans, questions.protocol)}
+        points = {NEVER_NULL: aggregate(spans, questions.protocol)}
     return {
         name: Point(
-            threshold=scores.threshold if math.isfinite(scores.threshold) and name != "never_null" else None,
+            threshold=scores.threshold if math.isfinite(scores.threshold) and name != NEVER_NULL else None,
             protocol=scores.protocol,
             metric_version=METRIC_VERSION,
             metrics=scores.flat(),
