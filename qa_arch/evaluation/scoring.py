@@ -72,14 +72,14 @@ def score(
     written but no predictions.
     """
     task = task_of(predictor.config.model)
-    arguments = (reading.questions, reading.outputs, predictor.null_threshold)
+    answered = (reading.questions, reading.outputs, predictor.null_threshold)
     target = questions_folder(folder, split)
-    points = task.points(*arguments, given)
-    if warning := task.warning(*arguments):
+    points = task.points(*answered, given)
+    if warning := task.warning(*answered):
         log.warning("%s: %s", split, warning)
     if split != CALIBRATION:
-        task.write_predictions(target, *arguments)
-    write_questions(target, task.rows(*arguments))
+        task.write_predictions(target, *answered)
+    write_questions(target, task.rows(*answered))
     return points
 
 
@@ -88,22 +88,19 @@ def evaluate_splits(
 ) -> Evaluation:
     """Fit the null threshold on calibration, then score calibration and, where it is open, dev at it."""
     task = task_of(predictor.config.model)
-    fitted_on, scores, seconds = "nothing", {}, 0.0
-    references = {}
+    scores, references, seconds = {}, {}, 0.0
     calibration = parts.sets.get(CALIBRATION)
     for split in (CALIBRATION, DEV):
         if split not in parts.sets:
             continue
         reading = read(predictor, parts.sets[split], table=parts.tables[split])
         if split == CALIBRATION:
-            predictor.null_threshold, fitted_on = (
-                task.fit_threshold(reading.questions, reading.outputs),
-                CALIBRATION,
-            )
+            predictor.null_threshold = task.fit_threshold(reading.questions, reading.outputs)
         scores[split] = score(predictor, reading, folder, split=split)
         references[split] = reference_scores(predictor.config, calibration, parts.sets[split], trusted)
         seconds = reading.seconds
     value = predictor.null_threshold if math.isfinite(predictor.null_threshold) else None
+    fitted_on = CALIBRATION if calibration is not None else "nothing"
     threshold = Threshold(value=value, fitted_on=fitted_on) if task.has_null else None
     return Evaluation(threshold, scores, references, seconds)
 
