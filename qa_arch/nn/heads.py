@@ -75,7 +75,7 @@ class LinearHead(nn.Module):
         """``nothing`` is the row whose scores are the null's; zeros where it is not given."""
         start, end = scored(self.score, context).unbind(-1)
         if self.sentinel:
-            row = torch.zeros_like(context[:, 0]) if nothing is None else nothing
+            row = row_of_nothing(context, nothing)
             null_start, null_end = scored(self.score, row).unbind(-1)
         else:
             null_start, null_end = neutral_null(start, mask), neutral_null(end, mask)
@@ -90,11 +90,18 @@ def linear_scores(in_dim: int) -> nn.Linear:
     return score
 
 
+def row_of_nothing(
+    context: Float[Tensor, "B C D"], nothing: Float[Tensor, "B D"] | None
+) -> Float[Tensor, "B D"]:
+    """The row of "nothing"; zeros where it is not given."""
+    return torch.zeros_like(context[:, 0]) if nothing is None else nothing
+
+
 def with_sentinel(
     context: Float[Tensor, "B C D"], mask: Bool[Tensor, "B C"], nothing: Float[Tensor, "B D"] | None
 ) -> tuple[Float[Tensor, "B N D"], Bool[Tensor, "B N"]]:
     """The row of "nothing" behind the context, real in every window; zeros where it is not given."""
-    row = torch.zeros_like(context[:, 0]) if nothing is None else nothing
+    row = row_of_nothing(context, nothing)
     return torch.cat([context, row[:, None]], dim=1), nn.functional.pad(mask, (0, 1), value=True)
 
 

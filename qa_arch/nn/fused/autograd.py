@@ -92,10 +92,8 @@ class _Fused(torch.autograd.Function):
             dkeys, dscore = gradient_of_attention(keys, score, steps, dscores)
             attention = (scores - total[..., None]).exp_().permute(1, 3, 0, 2).flatten(2)
             dvalues = attention @ gradient[..., ctx.sizes.H :].transpose(0, 1).flatten(1, 2)
-            dinputs, dstate = (
-                gradient_of_inputs(gradient, flat(reversal)),
-                gradient_of_state(gradient, states),
-            )
+            dinputs = gradient_of_inputs(gradient, flat(reversal))
+            dstate = gradient_of_state(gradient, states)
         return (
             dinputs.to(ctx.inputs_dtype),
             None,
