@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from broken_records import REMOVED, changed
 
 from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import read
@@ -15,7 +16,6 @@ from qa_arch.errors import DataError
 
 CONTEXT = "The old mill stands by the weir. A mill-wheel turns at dawn."
 HUGE = "[" * 100_000
-REMOVED = object()
 
 GOOD: dict[str, Any] = {
     "version": "v2.0",
@@ -62,21 +62,6 @@ IMPOSSIBLE = (*FIRST, "is_impossible")
 GOLD = (*ANSWERS, 0)
 TEXT, START = (*GOLD, "text"), (*GOLD, "answer_start")
 AT_Q1 = ("article 'Old mill'", "question 'q1'")
-
-
-def changed(base: Any, path: tuple[Any, ...], value: Any) -> Any:
-    """A copy of ``base`` with the field at ``path`` set to ``value``, or removed."""
-    copy = deepcopy(base)
-    if not path:
-        return value
-    parent = copy
-    for key in path[:-1]:
-        parent = parent[key]
-    if value is REMOVED:
-        del parent[path[-1]]
-    else:
-        parent[path[-1]] = value
-    return copy
 
 
 def written(folder: Path, content: Any, suffix: str = ".json") -> Path:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
-from copy import deepcopy
 from typing import Any
 
 import pytest
+from broken_records import REMOVED, changed
 
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import validate
@@ -17,7 +17,6 @@ from qa_arch.data.squad import read, write
 from qa_arch.errors import DataError
 
 CONTEXT = "[TLE] Old mill [PAR] The old mill  stands by the weir.\u00a0Café Élan [DOC] The OLD mill."
-REMOVED = object()
 
 
 def tokens(text: str) -> list[list[Any]]:
@@ -66,18 +65,6 @@ HEADER = {"header": {"dataset": "Mills", "split": "train"}}
 ANSWER = ("qas", 0, "detected_answers", 0)
 
 
-def changed(path: tuple[Any, ...], value: Any) -> dict[str, Any]:
-    record = deepcopy(PASSAGE)
-    target = record
-    for step in path[:-1]:
-        target = target[step]
-    if value is REMOVED:
-        del target[path[-1]]
-    else:
-        target[path[-1]] = value
-    return record
-
-
 @pytest.fixture
 def file(tmp_path):
     """``file(*records)``: the path of an MRQA file that holds them, packed where its name says so."""
@@ -122,19 +109,21 @@ def test_packed_or_not_it_is_the_same_set_and_squad_json_keeps_it(file, tmp_path
     ids=lambda spans: "removed" if spans is REMOVED else str(spans),
 )
 def test_tokens_serve_where_character_spans_do_not(file, spans):
-    record = changed((*ANSWER, "char_spans"), spans)
+    record = changed(PASSAGE, (*ANSWER, "char_spans"), spans)
     (first, _) = open_passages(f"mrqa:{file(HEADER, record)}").examples
     assert (first.answers[0].text, first.answers[0].start) == ("The old mill", MILL[0])
 
 
 def test_letter_case_and_white_space_do_not_count_and_the_passage_does(file):
-    record = changed((*ANSWER,), {"text": "the old MILL stands", "char_spans": [[MILL[0], MILL[1] + 8]]})
+    record = changed(
+        PASSAGE, (*ANSWER,), {"text": "the old MILL stands", "char_spans": [[MILL[0], MILL[1] + 8]]}
+    )
     (first, _) = open_passages(f"mrqa:{file(HEADER, record)}").examples
     assert first.answers[0].text == "The old mill  stands"
 
 
 def test_passages_are_articles(file):
-    other = {**changed(("qas", 0, "qid"), "q3"), "context": CONTEXT + " More."}
+    other = {**changed(PASSAGE, ("qas", 0, "qid"), "q3"), "context": CONTEXT + " More."}
     other["qas"] = other["qas"][:1]
     questions = open_passages(f"mrqa:{file(HEADER, PASSAGE, other)}")
     first, second, third = questions.examples
@@ -144,7 +133,7 @@ def test_passages_are_articles(file):
 
 def test_several_files_are_joined_and_a_folder_stands_for_its_files(file, tmp_path):
     file(HEADER, PASSAGE, name="a.jsonl.gz")
-    other = changed(("qas", 0, "id"), "b1")
+    other = changed(PASSAGE, ("qas", 0, "id"), "b1")
     other["qas"] = other["qas"][:1]
     del other["qas"][0]["qid"]
     file({"header": {"dataset": "Weirs"}}, other, name="b.jsonl")
@@ -160,7 +149,7 @@ def test_several_files_are_joined_and_a_folder_stands_for_its_files(file, tmp_pa
 
 def test_an_unanswerable_question_is_marked(file):
     record = changed(
-        ("qas", 1), {"qid": "q2", "question": "Who?", "detected_answers": [], "is_impossible": True}
+        PASSAGE, ("qas", 1), {"qid": "q2", "question": "Who?", "detected_answers": [], "is_impossible": True}
     )
     questions = open_passages(f"mrqa:{file(HEADER, record)}")
     assert [example.answerable for example in questions.examples] == [True, False]
@@ -207,7 +196,7 @@ RECORD_CASES: dict[str, tuple[tuple[Any, ...], Any, list[str]]] = {
 @pytest.mark.parametrize("case", RECORD_CASES)
 def test_a_faulty_question_is_named_or_left_out(file, case):
     path, value, parts = RECORD_CASES[case]
-    record = changed(path, value)
+    record = changed(PASSAGE, path, value)
     if path == ("context_tokens",):
         record["qas"][0]["detected_answers"][0]["char_spans"] = [[0, 1]]
     source = file(HEADER, record)
@@ -231,9 +220,9 @@ def test_a_faulty_question_is_named_or_left_out(file, case):
     ],
 )
 def test_a_faulty_passage_leaves_the_others(file, path, value, parts):
-    other = changed(("qas", 0, "qid"), "q3")
+    other = changed(PASSAGE, ("qas", 0, "qid"), "q3")
     other["qas"] = other["qas"][:1]
-    source = file(HEADER, changed(path, value), other)
+    source = file(HEADER, changed(PASSAGE, path, value), other)
     with pytest.raises(DataError) as caught:
         open_passages(f"mrqa:{source}")
     assert [part for part in parts if part not in str(caught.value)] == [], str(caught.value)
@@ -300,7 +289,9 @@ def test_what_is_not_there(tmp_path, name, message):
 
 
 def test_the_config_trains_and_scores_on_its_files(file, tmp_path, monkeypatch):
-    passages = [{**changed(("qas",), PASSAGE["qas"][1:]), "context": f"{CONTEXT} {n}"} for n in range(6)]
+    passages = [
+        {**changed(PASSAGE, ("qas",), PASSAGE["qas"][1:]), "context": f"{CONTEXT} {n}"} for n in range(6)
+    ]
     for number, passage in enumerate(passages):
         passage["qas"] = [{**passage["qas"][0], "qid": f"q{number}"}]
     for split, part in (("train", passages[:5]), ("dev", passages[5:])):

@@ -6,20 +6,9 @@ import math
 
 import pytest
 import torch
+from heads import LENGTHS, random_head
 
 from qa_arch.nn.biaffine import SLOPE, BiaffineHead
-
-LENGTHS = [6, 2, 4]
-
-
-def example(**options):
-    torch.manual_seed(1)
-    head = BiaffineHead(8, 5, **options).double()
-    for parameter in head.parameters():
-        parameter.data.normal_(0.0, 0.5)
-    context = torch.randn(3, 6, 8, dtype=torch.float64)
-    mask = torch.arange(6) < torch.tensor(LENGTHS)[:, None]
-    return head, context, mask
 
 
 def rectified(x):
@@ -34,7 +23,7 @@ def by_hand(head, first, last):
 
 @pytest.mark.parametrize("row", ["zeros", "given"])
 def test_spans_and_the_null_follow_the_equations(row):
-    head, context, mask = example()
+    head, context, mask = random_head(BiaffineHead)
     nothing = torch.randn(3, 8, dtype=torch.float64) if row == "given" else None
     scores = head(context.masked_fill(~mask[..., None], 1e3), mask, nothing)
     for i, length in enumerate(LENGTHS):
@@ -50,7 +39,7 @@ def test_spans_and_the_null_follow_the_equations(row):
 
 
 def test_without_sentinel_the_null_has_half_of_the_probability():
-    head, context, mask = example(sentinel=False)
+    head, context, mask = random_head(BiaffineHead, sentinel=False)
     scores = head(context, mask)
     for i, length in enumerate(LENGTHS):
         spans = [

@@ -6,22 +6,11 @@ import math
 
 import pytest
 import torch
+from heads import LENGTHS, random_head
 from torch import Tensor
 
 from qa_arch.nn.heads import LinearHead, neutral_null
 from qa_arch.nn.pointer import AnswerPointer, PointerHead
-
-LENGTHS = [6, 2, 4]
-
-
-def example(**options):
-    torch.manual_seed(1)
-    head = PointerHead(8, 5, **options).double()
-    for parameter in head.parameters():
-        parameter.data.normal_(0.0, 0.5)
-    context = torch.randn(3, 6, 8, dtype=torch.float64)
-    mask = torch.arange(6) < torch.tensor(LENGTHS)[:, None]
-    return head, context, mask
 
 
 def reference(
@@ -50,7 +39,9 @@ def reference(
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("shortcut", [False, True])
 def test_scores_and_sentinel_follow_the_equations(bidirectional, row, shortcut):
-    head, context, mask = example(sentinel=True, bidirectional=bidirectional, shortcut=shortcut)
+    head, context, mask = random_head(
+        PointerHead, sentinel=True, bidirectional=bidirectional, shortcut=shortcut
+    )
     nothing = torch.randn(3, 8, dtype=torch.float64) if row == "given" else None
     scores = head(context.masked_fill(~mask[..., None], 1e3), mask, nothing)
     for i, length in enumerate(LENGTHS):
@@ -85,7 +76,7 @@ def test_with_a_shortcut_the_pointer_begins_as_the_linear_head(bidirectional, se
 
 
 def test_without_sentinel_the_context_alone_is_read_and_the_null_is_neutral():
-    head, context, mask = example(sentinel=False)
+    head, context, mask = random_head(PointerHead, sentinel=False)
     scores = head(context, mask)
     for i, length in enumerate(LENGTHS):
         start, end = reference(head.forwards, list(context[i, :length]))
@@ -127,7 +118,7 @@ def test_bidirectional_doubles_the_parameters():
 
 
 def test_the_end_depends_on_the_start():
-    head, context, mask = example(sentinel=True)
+    head, context, mask = random_head(PointerHead, sentinel=True)
     before = head(context, mask)
     head.forwards.cell.weight_hh.data.zero_()  # multiplies h_0 = 0: must not matter
     torch.testing.assert_close(head(context, mask).end, before.end)
