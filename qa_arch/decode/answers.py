@@ -140,12 +140,7 @@ def _with_null(
     above = score >= null[question]  # on a tie the span ranks first
     # "No answer" may take one of the n_best places: the last span must beat it. The best span always stays.
     selected = (position < max(n_best - 1, 1)) | ((position == n_best - 1) & above)
-    question, position, above, score = (
-        question[selected],
-        position[selected],
-        above[selected],
-        score[selected],
-    )
+    question, position, above = (x[selected] for x in (question, position, above))
 
     counts = np.bincount(question, minlength=Q)
     offsets = np.concatenate([[0], np.cumsum(counts + 1)])
