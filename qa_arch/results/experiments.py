@@ -214,9 +214,8 @@ def size_curves(
 ) -> Sequence[Path]:
     """EM and F1 by the number of training questions, of the runs below ``sizes``; nothing for one size."""
     runs = [run for run in recorded(folder, sizes) if split in run[1].scores]
-    if not runs or len(by_size(runs, split)) < 2:
-        return ()
-    return sizes_figure(runs, published, split=split, title=title, path=folder / file)
+    ours = by_size(runs, split) if runs else []
+    return sizes_figure(ours, published, title=title, path=folder / file) if len(ours) > 1 else ()
 
 
 def dot_plot(

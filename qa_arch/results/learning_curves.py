@@ -160,10 +160,11 @@ def by_size(runs: Runs, split: str) -> list[tuple[int, float, float]]:
 
 
 def sizes_figure(
-    runs: Runs, published: Sequence[SizePoint], *, split: str, title: str, path: Path
+    ours: Sequence[tuple[int, float, float]], published: Sequence[SizePoint], *, title: str, path: Path
 ) -> tuple[Path, Path]:
-    """Draw ``path``.svg and .png and return both; the axis of questions is logarithmic."""
-    return save_figure(lambda: _draw_sizes(by_size(runs, split), published, title), path)
+    """Draw ``ours``, of ``by_size``, as ``path``.svg and .png and return both; the axis of questions is
+    logarithmic."""
+    return save_figure(lambda: _draw_sizes(ours, published, title), path)
 
 
 def _draw_sizes(ours: Sequence[tuple[int, float, float]], published: Sequence[SizePoint], title: str) -> Any:

@@ -231,11 +231,7 @@ def _strategy(record: RunRecord) -> str:
 
 
 def _points(points: Points) -> dict[str, dict[str, Any]]:
-    shown = {}
-    for name in POINTS:
-        if name in points:
-            shown[name] = _figures(points[name])
-    return shown
+    return {name: _figures(points[name]) for name in POINTS if name in points}
 
 
 def _figures(point: Point) -> dict[str, Any]:
