@@ -53,15 +53,11 @@ def _translate(environment: MutableMapping[str, str]) -> None:
     """Set torchrun's variables from SLURM's in a step with several tasks (only srun sets step variables)."""
     if int(environment.get("SLURM_STEP_NUM_TASKS", 1)) < 2 or "SLURM_PROCID" not in environment:
         return
-    tasks, nodes = (
-        _number(environment, "SLURM_STEP_NUM_TASKS"),
-        int(environment.get("SLURM_STEP_NUM_NODES", 1)),
-    )
+    tasks = _number(environment, "SLURM_STEP_NUM_TASKS")
+    nodes = int(environment.get("SLURM_STEP_NUM_NODES", 1))
     environment["RANK"], environment["WORLD_SIZE"] = environment["SLURM_PROCID"], str(tasks)
-    environment["LOCAL_RANK"], environment["NODE_RANK"] = (
-        environment["SLURM_LOCALID"],
-        environment.get("SLURM_NODEID", "0"),
-    )
+    environment["LOCAL_RANK"] = environment["SLURM_LOCALID"]
+    environment["NODE_RANK"] = environment.get("SLURM_NODEID", "0")
     environment["LOCAL_WORLD_SIZE"] = str(tasks // nodes)
     environment.setdefault("MASTER_ADDR", _first_host(environment.get("SLURM_STEP_NODELIST", "127.0.0.1")))
     environment.setdefault("MASTER_PORT", str(20000 + int(environment.get("SLURM_JOB_ID", 0)) % 20000))
