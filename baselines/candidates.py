@@ -15,7 +15,7 @@ from random import Random
 
 import numpy as np
 
-from qa_arch.types.text import Answer, Candidate, Example, QuestionSet
+from qa_arch.types.text import Candidate, Example, Prediction, QuestionSet
 
 MAX_WORDS = 8
 """Tokens of the longest candidate."""
@@ -103,16 +103,18 @@ def coverage(questions: QuestionSet, max_words: int = MAX_WORDS) -> float:
     return covered / len(questions)
 
 
-def answer(example: Example, spans: Passage, place: int | None, probability: float, score: float) -> Answer:
+def answer(
+    example: Example, spans: Passage, place: int | None, probability: float, score: float
+) -> Prediction:
     """The candidate ``place`` as an answer that never abstains; an empty answer for None."""
     best = None
     if place is not None:
         start, end = spans.span(place)
         best = Candidate(example.context[start:end], start, end, score, probability)
-    return Answer(example.id, best, null_odds=float("inf") if best is None else float("-inf"), windows=1)
+    return Prediction(example.id, best, null_odds=float("inf") if best is None else float("-inf"), windows=1)
 
 
-def guess(questions: QuestionSet, seed: int = 0, max_words: int = MAX_WORDS) -> list[Answer]:
+def guess(questions: QuestionSet, seed: int = 0, max_words: int = MAX_WORDS) -> list[Prediction]:
     """Uniformly random candidates as answers; they depend on ``seed`` and the id of the question alone."""
     answers = []
     for example in questions.examples:

@@ -34,7 +34,7 @@ from baselines.span_features import (
 )
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.metrics.squad import score
-from qa_arch.types.text import Answer, Example, QuestionSet
+from qa_arch.types.text import Example, Prediction, QuestionSet
 
 EPSILON = 1e-10
 SAMPLE = 300
@@ -71,7 +71,7 @@ class Chosen:
     column: int
     f1: float
     """On the held-out questions, in percent."""
-    answers: list[Answer]
+    answers: list[Prediction]
 
 
 class SpanLogistic:
@@ -132,7 +132,7 @@ class SpanLogistic:
         self.weight[:, best.column] = best_weights
         return best
 
-    def predict(self, questions: QuestionSet, column: int) -> list[Answer]:
+    def predict(self, questions: QuestionSet, column: int) -> list[Prediction]:
         """The most probable candidate of each question, in the order of the set."""
         weight = np.ascontiguousarray(self.weight[:, column, None])
         answers = []

@@ -80,7 +80,7 @@ def weights() -> TransformerSpan:
 def read(predictor: SpanPredictor, questions: QuestionSet) -> list[str]:
     """The text of the best span of each question; features are made anew."""
     ranking = predictor.read(questions, batch_size=BATCH)
-    return list(best_texts(ranking.best_answers).values())
+    return list(best_texts(ranking.best_predictions).values())
 
 
 @contextmanager

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 __version__ = "0.1.0"
-__all__ = ["__version__", "load"]
+__all__ = ["Answer", "Query", "Reader", "Span", "__version__", "load"]
+
+_LAZY = {
+    "load": "qa_arch.serving.reader",
+    "Reader": "qa_arch.serving.reader",
+    "Answer": "qa_arch.serving.query",
+    "Query": "qa_arch.serving.query",
+    "Span": "qa_arch.serving.query",
+}
+"""Name -> module, imported on first use: importing the package loads no torch."""
 
 
 def __getattr__(name: str):
-    """``qa_arch.load`` on first use, so that importing the package loads no torch."""
-    if name == "load":
-        from qa_arch.tasks.loading import load
-
-        return load
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'qa_arch' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -18,13 +18,13 @@ import torch
 from contract import Fleet, check_gradients, learned_by_heart, reads, write_vectors
 from omegaconf import OmegaConf
 
-import qa_arch
 from qa_arch.cli.compose import compose
 from qa_arch.config.find import conf_folder
 from qa_arch.config.schema import MODEL_INPUTS, TASKS, Config, validate
 from qa_arch.features.collate import Collator
 from qa_arch.models import store
 from qa_arch.models.build import build_model
+from qa_arch.tasks.loading import load_predictor
 from qa_arch.tasks.span import TASK, SpanParts
 from qa_arch.training.run import train
 from qa_arch.types.tensors import Batch, SpanLogits, StepLogits, span_scores
@@ -213,7 +213,7 @@ def test_it_learns_four_questions_by_heart(contender):
 
     with learned_by_heart(parts.model, loss, steps=150, lr=5e-3):
         predictor = TASK.predictor(config, parts)
-        actual = predictor.read(questions, table=parts.tables["calibration"]).answers()
+        actual = predictor.read(questions, table=parts.tables["calibration"]).predictions()
     for example, answer in zip(questions.examples, actual, strict=True):
         chosen = answer.at(0.0)
         assert (chosen.text if chosen else None) == (example.answers[0].text if example.answers else None)
@@ -225,11 +225,11 @@ def test_a_trained_run_loads_and_answers_as_it_did(name, settings, tmp_path):
     config = configure(name, [], settings)
     record = train(config, folder=tmp_path)
     assert record.status == "ok"
-    predictor = qa_arch.load(tmp_path, device="cpu")
+    predictor = load_predictor(tmp_path, device="cpu")
     torch.manual_seed(5)
     output = json.loads((tmp_path / "null_odds.json").read_text())
     dev = TASK.load_splits(config.data)["dev"]
-    assert {a.id: a.null_odds for a in predictor.read(dev).answers()} == output
+    assert {a.id: a.null_odds for a in predictor.read(dev).predictions()} == output
 
 
 def test_all_models_step_together_on_two_ranks(fleet, step_on_two_ranks):

@@ -32,7 +32,7 @@ from qa_arch.results.dev_access_log import EXPERIMENTS, DevAccess, log_dev_acces
 from qa_arch.results.record import write_questions, write_record
 from qa_arch.tasks.span_scores import ALWAYS_ANSWER, operating_points, question_rows
 from qa_arch.types.records import Device, Epoch, Parameters, RunRecord, Seconds, SplitFacts, Threshold
-from qa_arch.types.text import Answer, QuestionSet
+from qa_arch.types.text import Prediction, QuestionSet
 
 NAME = "table_2_3"
 LOGISTIC, RANDOM = "logistic-regression", "random-guess"
@@ -83,13 +83,15 @@ def load(args: argparse.Namespace) -> Sets:
     return sets
 
 
-def random_guess(args: argparse.Namespace, sets: Sets) -> tuple[RunRecord, dict[str, list[Answer]]]:
+def random_guess(args: argparse.Namespace, sets: Sets) -> tuple[RunRecord, dict[str, list[Prediction]]]:
     """Record and answers of random guess: a uniformly random candidate per question."""
     record = _record(args, sets, {"task": "span", "name": RANDOM, "max_words": Settings.max_words})
     return record, {split: guess(sets[split], args.seed) for split in _scored(sets)}
 
 
-def logistic_regression(args: argparse.Namespace, sets: Sets) -> tuple[RunRecord, dict[str, list[Answer]]]:
+def logistic_regression(
+    args: argparse.Namespace, sets: Sets
+) -> tuple[RunRecord, dict[str, list[Prediction]]]:
     """Record and answers of logistic regression, with penalty and passes of highest calibration F1."""
     settings = Settings(l2=tuple(args.l2), passes=args.passes, seed=args.seed)
     record = _record(args, sets, {"task": "span", "name": LOGISTIC, **asdict(settings)})
@@ -124,7 +126,7 @@ def logistic_regression(args: argparse.Namespace, sets: Sets) -> tuple[RunRecord
 
 
 def finish(
-    runs: Path, record: RunRecord, sets: Sets, answers: dict[str, list[Answer]], *, final: bool
+    runs: Path, record: RunRecord, sets: Sets, answers: dict[str, list[Prediction]], *, final: bool
 ) -> None:
     """Score and write the run folder, after logging the access to dev."""
     folder = runs / f"{record.model}-s{record.seed}-{record.config_hash[:8]}"

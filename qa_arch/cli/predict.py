@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         parts = predictor.read_parts(questions, batch_size=args.batch_size, watch=watch)
         if args.keep_attention:
             rankings = list(parts)
-            predicted = [answer for ranking in rankings for answer in ranking.best_answers]
+            predicted = [answer for ranking in rankings for answer in ranking.best_predictions]
             parts = iter(rankings)
         formats.write_parts(args.out, parts, threshold)
     written = Path(args.out) / "predictions.json"

@@ -88,12 +88,12 @@ def add_device_options(parser: argparse._ActionsContainer) -> None:
 def open_predictor(folders: Sequence[str], args: argparse.Namespace) -> Predictor:
     """Load a finished run, or several as an ensemble, with the device and precision of ``args``."""
     with gc_disabled():
-        from qa_arch.tasks.loading import load, load_ensemble
+        from qa_arch.tasks.loading import load_ensemble, load_predictor
 
     device, precision = _device_and_precision(folders[0], args)
     if len(folders) > 1:
         return load_ensemble(folders, device=device, precision=precision, trust=args.trust)
-    return load(folders[0], device=device, precision=precision, trust=args.trust)
+    return load_predictor(folders[0], device=device, precision=precision, trust=args.trust)
 
 
 def open_span_predictor(folders: Sequence[str], args: argparse.Namespace) -> SpanPredictor:

@@ -14,7 +14,7 @@ from typing import Self, TypeVar
 
 import numpy as np
 
-from qa_arch.types.text import Answer, Candidate, Example
+from qa_arch.types.text import Candidate, Example, Prediction
 
 
 class WindowRecord:
@@ -106,17 +106,17 @@ class Ranking:
         return self.start_logit + self.end_logit
 
     @cached_property
-    def best_answers(self) -> list[Answer]:
-        """An Answer for each question, in order, without its candidates; made once, as all scores read it."""
-        return self._answers([()] * len(self.examples))
+    def best_predictions(self) -> list[Prediction]:
+        """A Prediction for each question, in order, without its candidates; made once for all scores."""
+        return self._predictions([()] * len(self.examples))
 
-    def answers(self) -> list[Answer]:
-        """An Answer for each question, in order, with its candidates."""
+    def predictions(self) -> list[Prediction]:
+        """A Prediction for each question, in order, with its candidates."""
         sizes = np.diff(self.offsets)
         candidates = self._candidates(np.arange(self.offsets[-1]), np.repeat(np.arange(len(sizes)), sizes))
-        return self._answers([tuple(islice(candidates, size)) for size in sizes.tolist()])
+        return self._predictions([tuple(islice(candidates, size)) for size in sizes.tolist()])
 
-    def _answers(self, candidates: Sequence[tuple[Candidate, ...]]) -> list[Answer]:
+    def _predictions(self, candidates: Sequence[tuple[Candidate, ...]]) -> list[Prediction]:
         bests: list[Candidate | None] = [None] * len(self.examples)
         with_span = np.flatnonzero(self.best >= 0)
         spans = self._candidates(self.best[with_span], with_span)
@@ -125,7 +125,8 @@ class Ranking:
         numbers = self.null_odds.tolist(), self.windows.tolist()
         columns = zip(self.examples, bests, *numbers, candidates, strict=True)
         return [
-            Answer(example.id, best, odds, windows, nbest) for example, best, odds, windows, nbest in columns
+            Prediction(example.id, best, odds, windows, nbest)
+            for example, best, odds, windows, nbest in columns
         ]
 
     def _candidates(self, rows: np.ndarray, question: np.ndarray) -> Iterator[Candidate]:

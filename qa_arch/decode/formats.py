@@ -13,7 +13,7 @@ import numpy as np
 from qa_arch.config.files import json_items
 from qa_arch.decode.candidates import Ranking
 from qa_arch.system.garbage import gc_disabled
-from qa_arch.types.text import Answer
+from qa_arch.types.text import Prediction
 
 PREDICTIONS = "predictions.json"
 FINITE = 1e9
@@ -75,7 +75,7 @@ def _lists(ranking: Ranking) -> Iterator[tuple[str, list[dict[str, Any]]]]:
         )
 
 
-def spans_record(answered: Sequence[Answer]) -> dict[str, list[Any]]:
+def spans_record(answered: Sequence[Prediction]) -> dict[str, list[Any]]:
     """Columns of the committed record, without text: id, start, end, null_odds, windows.
 
     ``start`` and ``end`` are those of the best span at any threshold, so that each can be applied later;

@@ -17,11 +17,11 @@ from qa_arch.features.windows import Window, assemble
 from qa_arch.nn.match_lstm import MatchLSTM
 from qa_arch.results.attention import AttentionMap
 from qa_arch.tasks.span_predictor import SpanPredictor
-from qa_arch.types.text import Answer, Example, QuestionSet
+from qa_arch.types.text import Example, Prediction, QuestionSet
 
 
 def attention_maps(
-    predictor: SpanPredictor, questions: QuestionSet, answers: Sequence[Answer], ids: Sequence[str]
+    predictor: SpanPredictor, questions: QuestionSet, answers: Sequence[Prediction], ids: Sequence[str]
 ) -> list[AttentionMap]:
     """The attention over each of the questions ``ids``, in the window that holds its answer.
 
@@ -68,8 +68,8 @@ def match_lstm(model: nn.Module) -> MatchLSTM:
 
 
 def _choose(
-    questions: QuestionSet, answers: Sequence[Answer], ids: Sequence[str]
-) -> tuple[QuestionSet, list[Answer]]:
+    questions: QuestionSet, answers: Sequence[Prediction], ids: Sequence[str]
+) -> tuple[QuestionSet, list[Prediction]]:
     known = {
         example.id: (example, answer) for example, answer in zip(questions.examples, answers, strict=True)
     }
@@ -80,7 +80,7 @@ def _choose(
     return chosen, [known[id_][1] for id_ in wanted]
 
 
-def _window(table: FeatureTable, question: int, answer: Answer) -> int:
+def _window(table: FeatureTable, question: int, answer: Prediction) -> int:
     """The first window of the question that holds its best span, or else its first."""
     rows = np.flatnonzero(table.example == question)
     if answer.best is not None:

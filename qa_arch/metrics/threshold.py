@@ -14,7 +14,7 @@ from math import inf, isfinite, nextafter
 from qa_arch.errors import DataError
 from qa_arch.metrics.scores import Scores
 from qa_arch.metrics.squad import QuestionScore, aggregate, missing_ids, score_questions
-from qa_arch.types.text import Answer, QuestionSet
+from qa_arch.types.text import Prediction, QuestionSet
 
 _TIE = 1e-9
 """Rounding tolerance: sums of F1 that differ by less count as equal."""
@@ -64,7 +64,7 @@ def fit_margin(null_odds: Sequence[float], f1: Sequence[float], answerable: Sequ
     return best
 
 
-def calibrate(questions: QuestionSet, answers: Sequence[Answer]) -> float:
+def calibrate(questions: QuestionSet, answers: Sequence[Prediction]) -> float:
     """Margin of highest F1 on a calibration split: ``questions`` and the model's ``answers``.
 
     Raises DataError if a question has no answer record, or several.
@@ -72,7 +72,7 @@ def calibrate(questions: QuestionSet, answers: Sequence[Answer]) -> float:
     return _fit(*_score(questions, answers))
 
 
-def at_margins(questions: QuestionSet, answers: Sequence[Answer], calibrated: float) -> AtMargins:
+def at_margins(questions: QuestionSet, answers: Sequence[Prediction], calibrated: float) -> AtMargins:
     """Scores of ``answers`` at margin 0, at margin ``calibrated``, at the oracle margin and never null.
 
     The texts are scored only once. Raises DataError if a question has no answer record, or several.
@@ -85,7 +85,7 @@ def at_margins(questions: QuestionSet, answers: Sequence[Answer], calibrated: fl
     return AtMargins(margin_0, fitted, oracle, never_null=aggregate(scored, "2.0"))
 
 
-def best_texts(answers: Sequence[Answer]) -> dict[str, str]:
+def best_texts(answers: Sequence[Prediction]) -> dict[str, str]:
     """Id -> text of the best span, whatever the null score; "" if no span had a finite score.
 
     Raises DataError if two answers have the same id.
@@ -97,7 +97,7 @@ def best_texts(answers: Sequence[Answer]) -> dict[str, str]:
 
 
 def _score(
-    questions: QuestionSet, answers: Sequence[Answer]
+    questions: QuestionSet, answers: Sequence[Prediction]
 ) -> tuple[tuple[QuestionScore, ...], dict[str, float]]:
     """Scores of the best spans, and id -> null odds."""
     texts = best_texts(answers)

@@ -1,4 +1,4 @@
-"""``qa_arch.load(run)``: a trained run that answers, or several of spans as a single predictor."""
+"""Loading of trained runs: a run as a predictor, or several runs of spans as a single one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from qa_arch.tasks.base import Predictor
 from qa_arch.tasks.span_predictor import SpanPredictor
 
 
-def load(
+def load_predictor(
     run: str | Path,
     *,
     device: str | torch.device | None = None,
@@ -67,7 +67,9 @@ def load_ensemble(
     """
     if len({Path(run).resolve() for run in runs}) < len(runs):
         raise ConfigError("an ensemble names each run once")
-    members = [_of_spans(run, load(run, device=device, precision=precision, trust=trust)) for run in runs]
+    members = [
+        _of_spans(run, load_predictor(run, device=device, precision=precision, trust=trust)) for run in runs
+    ]
     first = members[0]
     if len(members) == 1:
         return first

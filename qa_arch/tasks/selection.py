@@ -35,7 +35,7 @@ from qa_arch.tasks.candidate_scores import (
     set_facts,
     write_selections,
 )
-from qa_arch.tasks.loading import load
+from qa_arch.tasks.loading import load_predictor
 from qa_arch.tasks.selection_predictor import ScoreCollector, SelectionPredictor, table_of, with_classes
 from qa_arch.types.records import RANKED, Point, Points, RunRecord, SplitFacts
 from qa_arch.types.tensors import SelectionBatch
@@ -121,7 +121,7 @@ class SelectionTask(Task):
         store.load_weights(folder, model)
         classify = None
         if config.selection.types:
-            classifier: Any = load(folder / store.CLASSIFIER, device=device, trust=trusted)
+            classifier: Any = load_predictor(folder / store.CLASSIFIER, device=device, trust=trusted)
             classify = partial(with_classes, classifier=classifier)
         model = cast_weights(model.to(device), precision)
         return SelectionPredictor(
@@ -190,7 +190,7 @@ def _classifier(config: Config, trusted: Sequence[str]) -> Callable[[SelectionSe
         )
     if not run:
         return None
-    classifier = load(run, device="cpu", trust=trusted)
+    classifier = load_predictor(run, device="cpu", trust=trusted)
     if not isinstance(classifier, SelectionPredictor):
         raise RunError(f"selection.types: {run} finds spans; name a run of model=question_types")
     classifier.require("classification")

@@ -192,19 +192,19 @@ class SpanTask(Task):
         return {f"calibration_{name}": value for name, value in scores.items() if value is not None}
 
     def fit_threshold(self, questions: QuestionSet, outputs: Ranking) -> float:
-        return fit_null_threshold(questions, outputs.best_answers)
+        return fit_null_threshold(questions, outputs.best_predictions)
 
     def points(
         self, questions: QuestionSet, outputs: Ranking, threshold: float, given: float | None = None
     ) -> Points:
-        answered = outputs.best_answers
+        answered = outputs.best_predictions
         points = operating_points(questions, answered, threshold)
         if given is not None:
             points[GIVEN] = operating_points(questions, answered, given)[CALIBRATED]
         return points
 
     def rows(self, questions: QuestionSet, outputs: Ranking, threshold: float) -> dict[str, list[Any]]:
-        return question_rows(questions, outputs.best_answers, threshold)
+        return question_rows(questions, outputs.best_predictions, threshold)
 
     def write_predictions(
         self, folder: Path, questions: QuestionSet, outputs: Ranking, threshold: float
@@ -219,7 +219,7 @@ class SpanTask(Task):
         return Point(protocol=scores.protocol, metric_version=METRIC_VERSION, metrics=scores.flat())
 
     def warning(self, questions: QuestionSet, outputs: Ranking, threshold: float) -> str | None:
-        return abstention_warning(questions, outputs.best_answers, threshold)
+        return abstention_warning(questions, outputs.best_predictions, threshold)
 
 
 def _threshold(record: RunRecord) -> float:

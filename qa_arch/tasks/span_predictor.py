@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
-from qa_arch.config.schema import Config
+from qa_arch.config.schema import Config, Decode
 from qa_arch.data.question_sets import question_set
 from qa_arch.decode.answers import Ranking
 from qa_arch.decode.collector import SpanCollector
@@ -21,7 +21,7 @@ from qa_arch.nn.precision import Precision
 from qa_arch.tasks.base import Predictor, Watch
 from qa_arch.tasks.reading import read_table
 from qa_arch.types.records import RunRecord
-from qa_arch.types.text import Answer, Example, QuestionSet
+from qa_arch.types.text import Example, Prediction, QuestionSet
 
 PART = 1000
 """Questions in memory at once in ``read_parts``: enough to sort windows by length."""
@@ -30,7 +30,7 @@ PART = 1000
 class SpanPredictor(Predictor):
     """Answers questions about texts with a span of the text or "no answer".
 
-    ``null_threshold`` is that fitted on the run's calibration split (``Answer.at(null_threshold)``).
+    ``null_threshold`` is that fitted on the run's calibration split (``Prediction.at(null_threshold)``).
     """
 
     def __init__(
@@ -50,14 +50,38 @@ class SpanPredictor(Predictor):
         self.config, self.null_threshold, self.record = config, null_threshold, record
         self.precision: Precision = precision
 
-    def __call__(self, question: str, context: str) -> Answer:
-        """The answer to a single question; a blank question or text has none (``best`` is None)."""
-        if not question.strip() or not context.strip():
-            return Answer(id="0", best=None, null_odds=float("inf"), windows=0)
-        example = Example(id="0", question=question, context=context)
-        text = repr((question, context)).encode()
-        single = QuestionSet("question", (example,), "2.0", hashlib.sha256(text).hexdigest())
-        return self.read(single, table=self.table(single, cache=False)).answers()[0]
+    def __call__(self, question: str, context: str) -> Prediction:
+        """The prediction for a single question about a text."""
+        return self.predict([(question, context)])[0]
+
+    def predict(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        *,
+        decode: Decode | None = None,
+        batch_size: int | None = None,
+    ) -> list[Prediction]:
+        """The predictions, with candidates, for pairs of a question and a text, in order.
+
+        Where question or text is blank there is none (``best`` is None, ``windows`` is 0). ``decode`` is
+        used in place of the model's own. Raises DataError for a text that is no valid Unicode.
+        """
+        examples = [
+            Example(id=str(number), question=question, context=context)
+            for number, (question, context) in enumerate(pairs)
+            if question.strip() and context.strip()
+        ]
+        predictions = [
+            Prediction(id=str(number), best=None, null_odds=math.inf, windows=0)
+            for number in range(len(pairs))
+        ]
+        if examples:
+            questions = question_set("questions", examples, "2.0")
+            table = self.table(questions, cache=False)
+            ranking = self.read(questions, table=table, batch_size=batch_size, decode=decode)
+            for prediction in ranking.predictions():
+                predictions[int(prediction.id)] = prediction
+        return predictions
 
     def table(self, questions: QuestionSet, *, cache: bool = True) -> FeatureTable:
         """The windows of a set under the settings that the model was trained with."""
@@ -71,16 +95,18 @@ class SpanPredictor(Predictor):
         table: FeatureTable | None = None,
         batch_size: int | None = None,
         watch: Watch | None = None,
+        decode: Decode | None = None,
     ) -> Ranking:
         """The ranked answers to each question of a set, in order; see ``Ranking.answers``.
 
-        ``table`` holds the set's windows where they are made already. ``watch`` counts windows.
+        ``table`` holds the set's windows where they are made already. ``watch`` counts windows. ``decode``
+        is used in place of the config's.
         """
         table = self.table(questions) if table is None else table
         return read_table(
             self.model,
             Collator(table, vector_rows(self.vectors, table), labels=False),
-            SpanCollector(questions, table, self.config.decode),
+            SpanCollector(questions, table, decode or self.config.decode),
             batch_size=batch_size or self.config.trainer.eval_batch_size,
             precision=self.precision,
             watch=watch,

@@ -13,7 +13,7 @@ from qa_arch.metrics.squad import METRIC_VERSION, QuestionScore, aggregate, scor
 from qa_arch.metrics.threshold import at_margins, best_texts, calibrate
 from qa_arch.results.question_breakdowns import question_word
 from qa_arch.types.records import NEVER_NULL, Point, SplitFacts
-from qa_arch.types.text import Answer, QuestionSet
+from qa_arch.types.text import Prediction, QuestionSet
 
 ALWAYS_ANSWER = math.inf
 """The threshold at which "no answer" is never given."""
@@ -21,12 +21,14 @@ NEARLY_ALL = 0.98
 """Share of "no answer" above which ``abstention_warning`` warns."""
 
 
-def fit_null_threshold(questions: QuestionSet, answers: Sequence[Answer]) -> float:
+def fit_null_threshold(questions: QuestionSet, answers: Sequence[Prediction]) -> float:
     """The threshold of highest F1 on ``questions``; never null where every question has an answer."""
     return ALWAYS_ANSWER if questions.protocol == "1.1" else calibrate(questions, answers)
 
 
-def operating_points(questions: QuestionSet, answers: Sequence[Answer], threshold: float) -> dict[str, Point]:
+def operating_points(
+    questions: QuestionSet, answers: Sequence[Prediction], threshold: float
+) -> dict[str, Point]:
     """Scores by the name of the operating point, each with its threshold, protocol and metric version.
 
     ``margin_0``, ``calibrated`` (at ``threshold``) and ``oracle`` (fitted on this very set: a bound)
@@ -50,7 +52,7 @@ def operating_points(questions: QuestionSet, answers: Sequence[Answer], threshol
 
 
 def question_rows(
-    questions: QuestionSet, answers: Sequence[Answer], threshold: float
+    questions: QuestionSet, answers: Sequence[Prediction], threshold: float
 ) -> dict[str, list[Any]]:
     """Columns of ``questions.parquet``: scores at ``threshold``, offsets, null odds, question word; no text.
 
@@ -79,7 +81,7 @@ def _in_order(questions: QuestionSet, texts: Mapping[str, str], ids: Sequence[st
     return [scored[id_] for id_ in ids]
 
 
-def abstention_warning(questions: QuestionSet, answers: Sequence[Answer], threshold: float) -> str | None:
+def abstention_warning(questions: QuestionSet, answers: Sequence[Prediction], threshold: float) -> str | None:
     """The warning that nearly all answers are "no answer" although the gold answers are not; else None.
 
     Fine-tuning sometimes fails to learn anything (google-research/albert#135), and half of a balanced set is

@@ -137,7 +137,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Prediction:
     """A model's answer to a question, before the null threshold is applied."""
 
     id: str

@@ -21,7 +21,7 @@ from qa_arch.data.question_sets import question_set
 from qa_arch.data.synthetic import demo_sets
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.metrics.squad import score
-from qa_arch.types.text import Answer, Candidate, Example, Gold, QuestionSet
+from qa_arch.types.text import Candidate, Example, Gold, Prediction, QuestionSet
 
 TEXT = "The mill stands. Ilva Morn (a painter) sold 1,204 lamps!"
 
@@ -294,7 +294,7 @@ class Scripted(SpanLogistic):
         golds = [
             (e.id, e.answers[0].text if nth < right else "x") for nth, e in enumerate(questions.examples)
         ]
-        return [Answer(id_, Candidate(text, 0, 1, 0.0, 1.0), 0.0, 1) for id_, text in golds]
+        return [Prediction(id_, Candidate(text, 0, 1, 0.0, 1.0), 0.0, 1) for id_, text in golds]
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def join(requested, example, result, start, end, window=None, expected=None, **o
     window = np.arange(len(example)) if window is None else window
     expected = np.bincount(example, minlength=len(requested)) if expected is None else expected
     where = {"window": window, "example": example, "char_start": start, "char_end": end}
-    return rank(result, requested.examples, **where, expected=expected, **options).answers()
+    return rank(result, requested.examples, **where, expected=expected, **options).predictions()
 
 
 def answer_all(world, search="band", order=None, **options):

@@ -13,7 +13,7 @@ from qa_arch.decode.answers import char_spans, rank
 from qa_arch.decode.candidates import Ranking
 from qa_arch.decode.formats import FINITE, nbest, null_odds, predictions, spans_record, write, write_parts
 from qa_arch.decode.spans import best_spans
-from qa_arch.types.text import Answer, Candidate, Example
+from qa_arch.types.text import Candidate, Example, Prediction
 
 INF = float("inf")
 
@@ -103,7 +103,7 @@ def by_the_script(made, n_best, limit, threshold):
 def test_the_grid_is_that_of_the_common_script(make_world, n_best, limit):
     made = make_world([1, 2, 3, 1] * 8, tokens=25, words=60, seed=n_best)
     ranking = ranked(made, "grid", n_best, limit)
-    answered = ranking.best_answers
+    answered = ranking.best_predictions
     margin = float(np.median(ranking.null_odds[ranking.best >= 0])) + 1e-3
     texts, lists, odds = by_the_script(made, n_best, limit, margin)
     assert list(predictions(ranking, margin).values()) == texts
@@ -117,14 +117,14 @@ def test_the_grid_is_that_of_the_common_script(make_world, n_best, limit):
 
 def test_band_finds_at_least_what_the_grid_finds(make_world):
     made = make_world([1, 2] * 10, tokens=25, words=60)
-    band, grid = (ranked(made, search).answers() for search in ("band", "grid"))
+    band, grid = (ranked(made, search).predictions() for search in ("band", "grid"))
     for actual, expected in zip(band, grid, strict=True):
         assert actual.best.score >= expected.best.score
 
 
 def test_the_files(make_world, tmp_path):
     ranking = ranked(make_world([1, 2, 1]), "band", n_best=3)
-    answered = ranking.answers()
+    answered = ranking.predictions()
     margin = sorted(a.null_odds for a in answered)[1]
     write(tmp_path / "run", ranking, margin)
     names = ("predictions", "nbest_predictions", "null_odds")
@@ -161,7 +161,7 @@ def test_infinite_odds_are_written_as_numbers_and_joined_texts_as_they_are():
     assert null_odds(ranking) == {"a": FINITE, "b": -FINITE, "c": -0.5, "d": -1.0}
     assert predictions(ranking, -1.0) == {"a": "", "b": "Bob", "c": "", "d": "Ada Bob"}
     assert predictions(ranking, INF) == {"a": "", "b": "Bob", "c": "Ada", "d": "Ada Bob"}
-    assert [a.text(-1.0) for a in ranking.answers()] == list(predictions(ranking, -1.0).values())
+    assert [a.text(-1.0) for a in ranking.predictions()] == list(predictions(ranking, -1.0).values())
     assert [entries[0]["text"] for entries in nbest(ranking).values()] == ["", "Bob", "Ada", "Ada Bob"]
 
 
@@ -180,7 +180,7 @@ def test_the_collector_is_left_as_it_was(make_world, running):
 
 
 def test_the_record_holds_the_best_span_whatever_the_margin():
-    answered = [Answer("a", None, INF, 2), Answer("b", Candidate("Bob", 9, 12, 1.0, 0.1), 7.5, 1)]
+    answered = [Prediction("a", None, INF, 2), Prediction("b", Candidate("Bob", 9, 12, 1.0, 0.1), 7.5, 1)]
     assert spans_record(answered) == {
         "id": ["a", "b"],
         "start": [-1, 9],

@@ -92,7 +92,7 @@ def ranked(result, example, origin=None, questions=1):
 )
 def test_text_is_the_chosen_tokens_in_their_order(chosen, text, start, end):
     ranking = ranked(sequences((chosen, -1.0, -3.0)), [0])
-    (answer,) = ranking.answers()
+    (answer,) = ranking.predictions()
     assert (answer.best.text, answer.best.start, answer.best.end) == (text, start, end)
     assert answer.null_odds == pytest.approx(-2.0)
     assert [entry["text"] for entry in nbest(ranking)["0"]] == [text, ""]
@@ -102,7 +102,7 @@ def test_text_is_the_chosen_tokens_in_their_order(chosen, text, start, end):
 def test_windows_are_joined_by_question():
     """The best sequence over the windows, the lowest null, in the token columns of the passage."""
     result = sequences(([2], -2.0, -0.5), ([0, 1], -1.0, -4.0), ([1], -0.5, -9.0), ([0], -math.inf, 0.0))
-    actual, expected = ranked(result, [0, 0, 1, 1], origin=[0, 3, 0, 3], questions=2).answers()
+    actual, expected = ranked(result, [0, 0, 1, 1], origin=[0, 3, 0, 3], questions=2).predictions()
     assert (actual.best.text, actual.windows) == ("red boats", 2)
     assert actual.null_odds == pytest.approx(-4.0 + 1.0)
     assert [candidate.text for candidate in actual.candidates] == ["red boats", ",", ""]
@@ -110,7 +110,7 @@ def test_windows_are_joined_by_question():
 
 
 def test_no_sequence_at_all_is_no_answer():
-    (answer,) = ranked(sequences(([0], -math.inf, 0.0)), [0]).answers()
+    (answer,) = ranked(sequences(([0], -math.inf, 0.0)), [0]).predictions()
     assert answer.best is None
     assert answer.null_odds == math.inf
 

@@ -21,7 +21,7 @@ from qa_arch.evaluation.trained_runs import Request, evaluate_runs
 from qa_arch.results.question_rows import questions_folder
 from qa_arch.results.record import QUESTIONS, read_questions, read_record, write_record
 from qa_arch.tasks import task_named
-from qa_arch.tasks.loading import load
+from qa_arch.tasks.loading import load_predictor
 from qa_arch.training.run import train
 from qa_arch.types.records import CALIBRATION, DEV
 
@@ -65,7 +65,7 @@ def evaluated(folder: Path, **options):
     request = Request(runs=[str(folder)], **options)
     return evaluate_runs(
         request,
-        lambda: load(folder, device="cpu", precision=precision),
+        lambda: load_predictor(folder, device="cpu", precision=precision),
         lambda: nullcontext(lambda done, total: None),
     )
 
@@ -108,7 +108,7 @@ def test_weights_are_cast_alike_when_a_run_ends_and_when_it_is_loaded(trained):
     config = validate(read_record(folder).config)
     task = task_named(name)
     ended = task.predictor(config, task.assemble(config)).model
-    loaded = load(folder, device="cpu", precision=config.trainer.precision).model
+    loaded = load_predictor(folder, device="cpu", precision=config.trainer.precision).model
     types = {key: value.dtype for key, value in loaded.state_dict().items()}
     assert {key: value.dtype for key, value in ended.state_dict().items()} == types
     assert (torch.bfloat16 in types.values()) == (name == "span")

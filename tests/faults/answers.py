@@ -33,7 +33,7 @@ FAULTS = (
     Fault(name="null written at equal odds", at="predictions", test="test_formats",
           old="_r.null_odds > _m",
           new="_r.null_odds >= _m"),
-    Fault(name="null at equal odds", at="Answer.at", test="test_formats",
+    Fault(name="null at equal odds", at="Prediction.at", test="test_formats",
           old="self.null_odds > _m",
           new="self.null_odds >= _m"),
     Fault(name="a sequence's stop costs nothing", at="best_sequences", test="test_sequences",

@@ -11,7 +11,7 @@ import pytest
 from qa_arch.errors import DataError
 from qa_arch.metrics.squad import score
 from qa_arch.metrics.threshold import at_margins, best_texts, calibrate, fit_margin
-from qa_arch.types.text import Answer, Candidate
+from qa_arch.types.text import Candidate, Prediction
 
 INF, NAN = math.inf, math.nan
 
@@ -21,9 +21,9 @@ def mean_f1(odds, f1, answerable, margin):
     return sum(float(not a) if o > margin else v for o, v, a in zip(odds, f1, answerable, strict=True))
 
 
-def answer(id_: str, text: str | None, odds: float) -> Answer:
+def answer(id_: str, text: str | None, odds: float) -> Prediction:
     best = None if text is None else Candidate(text, 0, len(text), 0.0, 1.0)
-    return Answer(id_, best, odds, windows=1)
+    return Prediction(id_, best, odds, windows=1)
 
 
 def test_margin_by_hand():
@@ -104,7 +104,7 @@ def test_the_number_of_null_answers_falls_as_the_margin_rises(gold_set):
     for margin in (-INF, *sorted(value for value in odds if math.isfinite(value)), INF):
         scores = score(questions, best_texts(answers), null_scores=null, threshold=margin)
         counts.append(scores.total - scores.answering.answered)
-        assert counts[-1] == sum(a.text(margin) == "" for a in answers), "disagrees with Answer.text"
+        assert counts[-1] == sum(a.text(margin) == "" for a in answers), "disagrees with Prediction.text"
     assert all(a >= b for a, b in pairwise(counts))
     assert counts[0] > counts[-1] == sum(a.best is None for a in answers)
 

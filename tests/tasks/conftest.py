@@ -11,7 +11,7 @@ from qa_arch.config.files import write_json
 from qa_arch.config.schema import Config, validate
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
-from qa_arch.tasks.loading import load
+from qa_arch.tasks.loading import load_predictor
 from qa_arch.tasks.span_predictor import SpanPredictor
 from qa_arch.training.run import train
 
@@ -35,4 +35,4 @@ def tiny_run(tiny_config, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def predictor(tiny_run) -> SpanPredictor:
-    return load(tiny_run, device="cpu")
+    return load_predictor(tiny_run, device="cpu")

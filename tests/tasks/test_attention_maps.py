@@ -12,7 +12,7 @@ from qa_arch.data.sources import open_passages
 from qa_arch.errors import DataError, RunError
 from qa_arch.evaluation.attention_maps import attention_maps
 from qa_arch.results.attention import ATTENTION, read_attention
-from qa_arch.tasks.loading import load
+from qa_arch.tasks.loading import load_predictor
 from qa_arch.training.run import train
 
 
@@ -33,8 +33,8 @@ def proposed(request, tiny_config, tmp_path_factory):
 
 def test_maps_cover_the_window_with_the_answer(proposed):
     folder, config, matching = proposed
-    predictor, questions = load(folder, device="cpu"), open_passages(config.data.dev)
-    answered = predictor.read(questions).best_answers
+    predictor, questions = load_predictor(folder, device="cpu"), open_passages(config.data.dev)
+    answered = predictor.read(questions).best_predictions
     ids = [example.id for example in questions.examples][::-1]
     maps = attention_maps(predictor, questions, answered, ids)
     assert [item.id for item in maps] == ids
@@ -62,8 +62,8 @@ def test_maps_cover_the_window_with_the_answer(proposed):
 
 def test_company_and_order_change_nothing(proposed):
     folder, config, _ = proposed
-    predictor, questions = load(folder, device="cpu"), open_passages(config.data.dev)
-    answered = predictor.read(questions).best_answers
+    predictor, questions = load_predictor(folder, device="cpu"), open_passages(config.data.dev)
+    answered = predictor.read(questions).best_predictions
     ids = [example.id for example in questions.examples][:4]
     together = attention_maps(predictor, questions, answered, ids)
     for item in together:

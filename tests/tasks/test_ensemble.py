@@ -13,7 +13,7 @@ import torch
 from qa_arch.config.files import write_json
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.features.glove import WordVectors
-from qa_arch.tasks.loading import _index, _rows, load, load_ensemble
+from qa_arch.tasks.loading import _index, _rows, load_ensemble, load_predictor
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ QUESTION, CONTEXT = "Who wrote it?", "The song was written by Ada Stone in 1971,
 
 
 def test_its_probabilities_lie_between_those_of_its_members(tiny_run, second):
-    loaded = [load(run, device="cpu") for run in (tiny_run, second)]
+    loaded = [load_predictor(run, device="cpu") for run in (tiny_run, second)]
     item, other, both = (
         p(QUESTION, CONTEXT) for p in (*loaded, load_ensemble([tiny_run, second], device="cpu"))
     )
@@ -50,7 +50,7 @@ def test_its_probabilities_lie_between_those_of_its_members(tiny_run, second):
 
 def test_of_one_run_it_is_the_run_and_of_twins_nearly(tiny_run, tmp_path):
     twin = shutil.copytree(tiny_run, tmp_path / "twin")
-    plain = load(tiny_run, device="cpu")(QUESTION, CONTEXT)
+    plain = load_predictor(tiny_run, device="cpu")(QUESTION, CONTEXT)
     assert load_ensemble([tiny_run], device="cpu")(QUESTION, CONTEXT) == plain
     twins = load_ensemble([tiny_run, twin], device="cpu")(QUESTION, CONTEXT)
     assert twins.null_odds == pytest.approx(plain.null_odds, abs=1e-4)
@@ -59,7 +59,7 @@ def test_of_one_run_it_is_the_run_and_of_twins_nearly(tiny_run, tmp_path):
 
 def test_the_margin_is_the_mean(tiny_run, second):
     change(second, threshold={"value": 3.0, "fitted_on": "calibration"})
-    change_first = load(tiny_run, device="cpu").null_threshold
+    change_first = load_predictor(tiny_run, device="cpu").null_threshold
     assert load_ensemble([tiny_run, second], device="cpu").null_threshold == pytest.approx(
         (change_first + 3.0) / 2
     )

@@ -12,7 +12,7 @@ from qa_arch.data.synthetic import generate
 from qa_arch.errors import UnavailableError
 from qa_arch.features.collate import Collator
 from qa_arch.nn.precision import Int8Linear, cast_weights
-from qa_arch.tasks.loading import load
+from qa_arch.tasks.loading import load_predictor
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +53,8 @@ def test_only_the_encoder_is_lowered(predictor):
 
 @pytest.mark.parametrize("precision", ["bf16", "int8"])
 def test_a_run_is_loaded_in_the_precision_that_is_asked_for(tiny_run, predictor, questions, precision):
-    rough = load(tiny_run, device="cpu", precision=precision)
-    pairs = zip(rough.read(questions).answers(), predictor.read(questions).answers(), strict=True)
+    rough = load_predictor(tiny_run, device="cpu", precision=precision)
+    pairs = zip(rough.read(questions).predictions(), predictor.read(questions).predictions(), strict=True)
     odds = [(item.null_odds, other.null_odds) for item, other in pairs]
     assert any(item != other for item, other in odds)
     for item, other in odds:

@@ -83,7 +83,7 @@ def test_a_very_long_question_is_cut_and_answered(predictor):
 
 def test_single_calls_and_the_whole_set_agree(predictor):
     questions = generate(1, 5, 1, "dev")
-    together = predictor.read(questions).answers()
+    together = predictor.read(questions).predictions()
     assert len({answer.windows for answer in together}) > 1
     for example, expected in zip(questions.examples, together, strict=True):
         actual = predictor(example.question, example.context)
@@ -95,13 +95,13 @@ def test_single_calls_and_the_whole_set_agree(predictor):
 def test_the_make_up_of_batches_does_not_matter(predictor):
     questions = generate(1, 5, 1, "dev")
     backwards = question_set("backwards", reversed(questions.examples), "2.0")
-    expected = {a.id: a for a in predictor.read(questions, batch_size=32).answers()}
+    expected = {a.id: a for a in predictor.read(questions, batch_size=32).predictions()}
     for other in (
         predictor.read(questions, batch_size=1),
         predictor.read(questions, batch_size=7),
         predictor.read(backwards, batch_size=5),
     ):
-        for answer in other.answers():
+        for answer in other.predictions():
             assert answer.text(0.0) == expected[answer.id].text(0.0)
             assert answer.null_odds == pytest.approx(expected[answer.id].null_odds, abs=1e-4)
 
@@ -132,7 +132,7 @@ def test_dropout_is_off_while_reading(predictor, tiny_config):
             noisy = [predictor.model(collate(rows)).start for rows in batches]
             again = [predictor.model(collate(rows)).start for rows in batches]
         assert any(not torch.equal(a, b) for a, b in zip(noisy, again, strict=True))
-        first, second = (predictor.read(questions, table=table).answers() for _ in range(2))
+        first, second = (predictor.read(questions, table=table).predictions() for _ in range(2))
     finally:
         predictor.model.eval()
     assert first == second
@@ -152,8 +152,8 @@ def test_a_set_in_parts_gives_the_answers_of_the_whole(predictor, size):
     parts = list(predictor.read_parts(questions, size=size, watch=lambda *n: seen.append(n)))
     assert len(parts) == len(seen) == -(-len(questions) // size)
     assert seen[-1] == (len(questions), len(questions))
-    actual = [answer for part in parts for answer in part.answers()]
-    for item, other in zip(actual, predictor.read(questions).answers(), strict=True):
+    actual = [answer for part in parts for answer in part.predictions()]
+    for item, other in zip(actual, predictor.read(questions).predictions(), strict=True):
         assert item.id == other.id
         assert item.text(0.0) == other.text(0.0)
         assert item.null_odds == pytest.approx(other.null_odds, abs=1e-4)

@@ -19,7 +19,7 @@ from qa_arch.tasks.span import TASK, SpanTask
 from qa_arch.tasks.span_scores import abstention_warning
 from qa_arch.training.module import TrainingModule
 from qa_arch.types.records import BatchSizes
-from qa_arch.types.text import Answer, Candidate
+from qa_arch.types.text import Candidate, Prediction
 
 
 @pytest.fixture
@@ -169,10 +169,10 @@ def test_the_record_is_there_from_the_first_moment(run_training, monkeypatch, tm
     assert seen == ["running"]
 
 
-def _answers(questions, nulls: int) -> list[Answer]:
+def _answers(questions, nulls: int) -> list[Prediction]:
     best = Candidate("x", 0, 1, 0.0, 1.0)
     return [
-        Answer(example.id, best, 1.0 if n < nulls else -1.0, 1)
+        Prediction(example.id, best, 1.0 if n < nulls else -1.0, 1)
         for n, example in enumerate(questions.examples)
     ]
 
