@@ -1,6 +1,6 @@
-"""The peer's own environment: transformers 4.57, the last line with the question-answering pipeline.
+"""Environments of the peers, which need other versions of libraries than we do.
 
-Only transformers and what it pins are installed; torch is found in our environment, behind theirs.
+Only a peer and what it pins are installed; torch is found in our environment, behind theirs.
 """
 
 from __future__ import annotations
@@ -9,34 +9,56 @@ import subprocess
 import sys
 import sysconfig
 import venv
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.targets import NotMeasuredError
 
 FOLDER = Path(__file__).parents[1] / ".bench-env"
-REQUIREMENT = "transformers==4.57.6"
-STAMP = FOLDER / "installed"
 
 
-def python() -> Path:
-    """Its interpreter, after an installation where there is none yet. Raises NotMeasuredError."""
-    interpreter = FOLDER / "bin" / "python"
-    if STAMP.is_file() and STAMP.read_text(encoding="utf-8") == REQUIREMENT:
+@dataclass(frozen=True)
+class PeerEnvironment:
+    """A virtual environment below ``FOLDER``."""
+
+    name: str
+    requirement: str
+    without_dependencies: tuple[str, ...] = ()
+    """Further packages, whose own requirements are found in our environment."""
+
+    def python(self) -> Path:
+        """Its interpreter, after an installation where there is none yet. Raises NotMeasuredError."""
+        folder = FOLDER / self.name
+        interpreter, stamp = folder / "bin" / "python", folder / "installed"
+        wanted = " ".join((self.requirement, *self.without_dependencies))
+        if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
+            return interpreter
+        venv.create(folder, with_pip=True, clear=True)
+        self._install(interpreter, self.requirement)
+        if self.without_dependencies:
+            self._install(interpreter, "--no-deps", *self.without_dependencies)
+        # A path in a .pth file comes after the environment's own packages.
+        site_packages = next((folder / "lib").glob("python*/site-packages"))
+        ours = sysconfig.get_path("purelib")
+        (site_packages / "torch_of_qa_arch.pth").write_text(ours + "\n", encoding="utf-8")
+        stamp.write_text(wanted, encoding="utf-8")
         return interpreter
-    venv.create(FOLDER, with_pip=True, clear=True)
-    pip = [str(interpreter), "-m", "pip", "install", "-q", "--disable-pip-version-check", REQUIREMENT]
-    installation = subprocess.run(pip, capture_output=True, text=True)
-    if installation.returncode:
-        reason = (installation.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise NotMeasuredError(f"{REQUIREMENT} cannot be installed: {reason}")
-    # A path in a .pth file comes after the environment's own packages.
-    site_packages = next((FOLDER / "lib").glob("python*/site-packages"))
-    (site_packages / "torch_of_qa_arch.pth").write_text(
-        sysconfig.get_path("purelib") + "\n", encoding="utf-8"
-    )
-    STAMP.write_text(REQUIREMENT, encoding="utf-8")
-    return interpreter
 
+    def _install(self, interpreter: Path, *arguments: str) -> None:
+        pip = [str(interpreter), "-m", "pip", "install", "-q", "--disable-pip-version-check", *arguments]
+        installation = subprocess.run(pip, capture_output=True, text=True)
+        if installation.returncode:
+            reason = (installation.stderr.strip().splitlines() or ["no reason given"])[-1]
+            raise NotMeasuredError(f"{arguments[-1]} cannot be installed: {reason}")
+
+
+TRANSFORMERS_4 = PeerEnvironment("transformers", "transformers==4.57.6")
+"""The last line with the question-answering pipeline."""
+HAYSTACK = PeerEnvironment(
+    "haystack", "haystack-ai==3.3.0", ("transformers-haystack==2.0.0", "accelerate==1.11.0")
+)
+"""Haystack 3 with its extractive reader, which runs on our transformers."""
 
 if __name__ == "__main__":
-    print(python(), file=sys.stdout)
+    for environment in (TRANSFORMERS_4, HAYSTACK):
+        print(environment.python(), file=sys.stdout)

@@ -1,7 +1,7 @@
 """Bulk prediction end to end: questions in memory in, answers out, MiniLM with a random span head.
 
-The peer is the question-answering pipeline of transformers 4.57, in a process of its own, with the
-same weights, at the batch size that suits it best.
+The peers are the question-answering pipeline of transformers 4.57 and haystack's extractive reader, each in
+a process of its own, with the same weights, at the batch size that suits it best.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +19,7 @@ import torch
 from transformers import BertForQuestionAnswering
 
 from baselines.transformer import TransformerSpan
-from benchmarks import inputs, peer_env, pipeline_peer
+from benchmarks import haystack_peer, inputs, peer_env, pipeline_peer
 from benchmarks.targets import Measure, Measurement, speedup
 from benchmarks.timing import Pairs, Timed, once
 from qa_arch.cli.compose import compose
@@ -33,17 +34,32 @@ from qa_arch.types.text import QuestionSet
 
 QUESTIONS = 400
 BATCH = 16
-THEIR_BATCHES = (1, 8, 32)
 
 
-def compare_with_pipeline(quick: bool, *, precision: Precision) -> Measurement:
+@dataclass(frozen=True)
+class Peer:
+    """A library that answers the same questions with the same weights."""
+
+    environment: peer_env.PeerEnvironment
+    script: str
+    """Run by the environment's interpreter."""
+    batches: tuple[int, ...] = (1, 8, 32)
+    """Batch sizes that are tried."""
+
+
+PIPELINE = Peer(peer_env.TRANSFORMERS_4, pipeline_peer.__file__)
+HAYSTACK = Peer(peer_env.HAYSTACK, haystack_peer.__file__, batches=(16,))
+"""Its batch holds windows of a single question."""
+
+
+def compare_with_peer(quick: bool, *, peer: Peer, precision: Precision = "fp32") -> Measurement:
     """Answers of the highest score, "no answer" never given, on either side."""
     questions = subset(inputs.questions(quick), 24 if quick else QUESTIONS, inputs.SEED)
     predictor = build_predictor(precision)
-    with tempfile.TemporaryDirectory() as folder, _peer(Path(folder), questions) as ask:
+    with tempfile.TemporaryDirectory() as folder, _running(peer, Path(folder), questions) as ask:
         sample = len(questions) // 4
         ask(1, sample)
-        best = min(THEIR_BATCHES, key=lambda batch: ask(batch, sample)["wall"])
+        best = min(peer.batches, key=lambda batch: ask(batch, sample)["wall"])
         read(predictor, questions)
         ours, theirs = [], []
         for _ in range(1 if quick else 3):
@@ -84,8 +100,8 @@ def read(predictor: SpanPredictor, questions: QuestionSet) -> list[str]:
 
 
 @contextmanager
-def _peer(folder: Path, questions: QuestionSet) -> Iterator:
-    """``ask(batch size, questions)`` of a running pipeline that has our weights."""
+def _running(peer: Peer, folder: Path, questions: QuestionSet) -> Iterator:
+    """``ask(batch size, questions)`` of a running peer that has our weights."""
     model = weights()
     peer_model = BertForQuestionAnswering.from_pretrained(resolve("minilm"))
     peer_model.qa_outputs.load_state_dict(model.span.state_dict())
@@ -94,7 +110,7 @@ def _peer(folder: Path, questions: QuestionSet) -> Iterator:
     entries = [{"question": e.question, "context": e.context} for e in questions.examples]
     path = folder / "questions.json"
     path.write_text(json.dumps(entries), encoding="utf-8")
-    command = [str(peer_env.python()), pipeline_peer.__file__, str(folder / "model"), str(path)]
+    command = [str(peer.environment.python()), peer.script, str(folder / "model"), str(path)]
     with subprocess.Popen(
         [*command, str(torch.get_num_threads())], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -120,6 +136,9 @@ def _equal_texts(texts: list[str], peer_texts: list[str]) -> str:
 
 
 ROWS: dict[str, Measure] = {
-    f"predict-{precision}": partial(compare_with_pipeline, precision=precision)
-    for precision in ("fp32", "bf16", "int8")
+    **{
+        f"predict-{precision}": partial(compare_with_peer, peer=PIPELINE, precision=precision)
+        for precision in ("fp32", "bf16", "int8")
+    },
+    "predict-haystack": partial(compare_with_peer, peer=HAYSTACK),
 }

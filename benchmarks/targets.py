@@ -65,6 +65,7 @@ def cost(pairs: Pairs, note: str = "") -> Measurement:
 
 
 SCRIPT, PIPELINE = "common script", "transformers 4.57 QA pipeline, its best batch size"
+HAYSTACK = "haystack's extractive reader, transformers-haystack 2.0"
 LSTM, LINEAR = "nn.LSTM, bidirectional, input 2D", "same encoder, linear head"
 PAD, GROWTH = "every window padded to 384, fp32", "1k, 10k, 100k questions"
 
@@ -85,6 +86,7 @@ TARGETS = (
     Target("predict-fp32", "bulk prediction, MiniLM, answers/s, fp32", PIPELINE, least=1.45),
     Target("predict-bf16", "the same in bf16", PIPELINE, least=2.5),
     Target("predict-int8", "the same in int8, change of EM and F1 stated", PIPELINE, least=4),
+    Target("predict-haystack", "bulk prediction, MiniLM, answers/s, fp32", HAYSTACK, least=1.45),
     Target("cli-help", "qa-arch --help, whole process", "-", most=0.3, unit="s"),
     Target("demo-first-step", "fresh process to the demo's first training step", "-", most=8, unit="s"),
     Target("cache-first-batch", "warm feature cache to the first batch", "-", most=0.5, unit="s"),
