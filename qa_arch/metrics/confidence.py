@@ -4,10 +4,10 @@ Temperature scaling (Guo et al. 2017, section 4.2) over the candidates of a ques
 
     confidence = softmax(score / T), where the score of "no answer" is lowered by the null threshold
 
-The null threshold is the cut at which a span and "no answer" are equally good answers on the calibration split
-(``metrics.threshold``), so both have the same confidence there, and the answer given is always the most
-confident candidate. Without it a temperature could not help: it keeps the order of the candidates, and the
-answer given is often not the candidate of highest score.
+The null threshold is the cut at which a span and "no answer" are equally good answers on the calibration
+split (``metrics.threshold``), so both have the same confidence there, and the answer given is always the most
+confident candidate. A temperature alone keeps the order of the scores, by which the answer given is often not
+the first.
 
 All functions take flat columns: the candidates of question q are rows ``[offsets[q], offsets[q + 1])`` of the
 M rows, and none of the Q questions is without a candidate.
