@@ -53,7 +53,7 @@ class Questions:
     probability: Floats | None = None
     """Softmax of the best span's score over all candidates, "no answer" included."""
     confidence: Floats | None = None
-    """Calibrated probability that the answer given is right, "no answer" included; None in records of before."""
+    """Calibrated probability that the answer given is right; None in records of before it was fitted."""
     word: tuple[str, ...] | None = None
     """What asks (``results.question_breakdowns.question_word``); None in records of before it was kept."""
 

@@ -253,7 +253,7 @@ class RunRecord:
     threshold: Threshold | None = None
     """None where the task has no null, or the run no scores yet."""
     confidence: Confidence | None = None
-    """None where nothing was fitted: the task has no confidence, or the run is of before or not calibrated."""
+    """None where nothing was fitted: without a calibration split, or in records of before."""
     references: Mapping[str, Points] = field(default_factory=dict)
     """By split, then by heuristic: what needs no learning scores on the same questions."""
     scores: Mapping[str, Points] = field(default_factory=dict)
