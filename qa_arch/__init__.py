@@ -24,10 +24,12 @@ _LAZY = {
 """Name -> module, imported on first use: importing the package loads no torch."""
 
 
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
-    raise AttributeError(f"module 'qa_arch' has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker sees the names above and no others
+
+    def __getattr__(name: str) -> Any:
+        if name in _LAZY:
+            return getattr(import_module(_LAZY[name]), name)
+        raise AttributeError(f"module 'qa_arch' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

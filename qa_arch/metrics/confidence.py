@@ -69,7 +69,9 @@ def fit_temperature(
     "no answer" to an unanswerable question). The loss is that of this event, not the likelihood of the gold
     candidate (Guo et al. 2017, section 2): the probability that users are shown is then the one that is
     fitted, and questions count whose gold answer is no candidate (it is too long, or cut by the tokens),
-    for which that likelihood is 0 at any temperature. Both agree where the answer given is right.
+    for which that likelihood is 0 at any temperature. Both agree where the answer given is right. The loss of
+    all candidates would be led by the many that are wrong, and by near-duplicates that are right together
+    though they share one probability.
 
     A bounded search over log T, the same on every machine, to four decimals; 1 without questions or where
     the temperature makes no difference.
