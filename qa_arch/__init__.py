@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from qa_arch.serving.query import Answer, Query, Span
+    from qa_arch.serving.reader import Reader, load
+    from qa_arch.tasks.loading import load_predictor
 
 __version__ = "0.1.0"
-__all__ = ["Answer", "Query", "Reader", "Span", "__version__", "load"]
+__all__ = ["Answer", "Query", "Reader", "Span", "__version__", "load", "load_predictor"]
 
 _LAZY = {
     "load": "qa_arch.serving.reader",
+    "load_predictor": "qa_arch.tasks.loading",
     "Reader": "qa_arch.serving.reader",
     "Answer": "qa_arch.serving.query",
     "Query": "qa_arch.serving.query",
@@ -17,10 +24,12 @@ _LAZY = {
 """Name -> module, imported on first use: importing the package loads no torch."""
 
 
-def __getattr__(name: str):
-    if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
-    raise AttributeError(f"module 'qa_arch' has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker sees the names above and no others
+
+    def __getattr__(name: str) -> Any:
+        if name in _LAZY:
+            return getattr(import_module(_LAZY[name]), name)
+        raise AttributeError(f"module 'qa_arch' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -160,7 +160,7 @@ def test_a_trained_run_loads_scores_and_classifies_as_it_did(settings, tmp_path)
     point = record.scores["dev"][RANKED]
     assert point.metric("accuracy") == point.metric("main_accuracy") == 100
     assert record.references["dev"]["rules"].metric("main_accuracy") == 100
-    predictor = qa_arch.load(tmp_path, device="cpu")
+    predictor = qa_arch.load_predictor(tmp_path, device="cpu")
     questions = [*QUESTIONS, "Who paints boats ?"]
     typed = classify(predictor, questions)
     assert [item.label for item in typed] == [*QUESTIONS.values(), "HUM:ind"]

@@ -208,7 +208,7 @@ def test_a_trained_run_loads_and_scores_as_it_did(name, settings, tmp_path):
     record = train(configure(name, settings), folder=tmp_path)
     assert record.status == "ok"
     assert record.scores["dev"][RANKED].metric("questions") == 5
-    predictor = qa_arch.load(tmp_path, device="cpu")
+    predictor = qa_arch.load_predictor(tmp_path, device="cpu")
     torch.manual_seed(5)
     task = task_of(predictor.config.model).load_splits(predictor.config.data)["dev"]
     output = json.loads((tmp_path / "selections.json").read_text())

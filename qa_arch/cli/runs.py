@@ -105,7 +105,7 @@ def open_span_predictor(folders: Sequence[str], args: argparse.Namespace) -> Spa
     if not isinstance(predictor, SpanPredictor):
         raise RunError(
             f"{folders[0]}: this run selects answers from candidates, not spans of a text; score it with"
-            " qa-arch evaluate --run, rank candidates with qa_arch.load(RUN)(question, candidates)"
+            " qa-arch evaluate --run, rank candidates with qa_arch.load_predictor(RUN)(question, candidates)"
         )
     return predictor
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from qa_arch.decode.candidates import Ranking, SpanCandidates
 from qa_arch.errors import RunError
+from qa_arch.metrics.confidence import softmax
 from qa_arch.types.text import Example
 
 NAMED = 5  # ids listed in a message
@@ -158,18 +159,7 @@ def _with_null(
     top = columns[2] + columns[3]
     null_odds[has_span] = null[has_span].astype(np.float64) - top[best[has_span]]
     start, end, start_logit, end_logit = columns
-    probability = _softmax(top, offsets)
+    probability = softmax(top, offsets)
     return Ranking(
         examples, offsets, start, end, start_logit, end_logit, probability, best, null_odds, windows
     )
-
-
-def _softmax(score: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """(M,) softmax within each segment, whose first score is its maximum; a +inf score gets all mass."""
-    if not len(score):
-        return np.zeros(0)
-    begins = offsets[:-1]
-    top = np.repeat(score[begins].astype(np.float64), np.diff(offsets))
-    with np.errstate(invalid="ignore"):  # inf - inf is the top itself
-        weight = np.exp(np.where(np.isinf(top), np.where(score == top, 0.0, -np.inf), score - top))
-    return weight / np.repeat(np.add.reduceat(weight, begins), np.diff(offsets))

@@ -14,6 +14,7 @@ from typing import Self, TypeVar
 
 import numpy as np
 
+from qa_arch.metrics.confidence import confidences, fit_temperature
 from qa_arch.types.text import Candidate, Example, Prediction
 
 
@@ -104,6 +105,24 @@ class Ranking:
     def score(self) -> np.ndarray:
         """(M,) float32: start + end."""
         return self.start_logit + self.end_logit
+
+    @property
+    def null(self) -> np.ndarray:
+        """(Q,) row of "no answer"."""
+        return np.flatnonzero((self.start == 0) & (self.end == 0))
+
+    def given(self, threshold: float) -> np.ndarray:
+        """(Q,) row of the answer given at a null threshold."""
+        return np.where((self.null_odds > threshold) | (self.best < 0), self.null, self.best)
+
+    def confidence(self, threshold: float, temperature: float) -> np.ndarray:
+        """(Q,) calibrated probability that the answer given is right (``metrics.confidence``)."""
+        every = confidences(self.score, self.null, self.offsets, threshold=threshold, temperature=temperature)
+        return every[self.given(threshold)]
+
+    def fit_temperature(self, right: np.ndarray, threshold: float) -> float:
+        """Temperature of that confidence; ``right`` (Q,): whether the answer given is."""
+        return fit_temperature(self.score, self.null, self.offsets, right, threshold=threshold)
 
     @cached_property
     def best_predictions(self) -> list[Prediction]:

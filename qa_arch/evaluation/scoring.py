@@ -20,8 +20,8 @@ from qa_arch.errors import ConfigError
 from qa_arch.results.question_rows import questions_folder
 from qa_arch.results.record import write_questions
 from qa_arch.tasks import task_of
-from qa_arch.tasks.base import Parts, Predictor, Watch, synchronize
-from qa_arch.types.records import CALIBRATION, DEV, Points, SplitFacts, Threshold
+from qa_arch.tasks.base import Parts, Predictor, Task, Watch, synchronize
+from qa_arch.types.records import CALIBRATION, DEV, Confidence, Points, SplitFacts, Threshold
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +43,8 @@ class Evaluation:
 
     threshold: Threshold | None
     """The null threshold fitted on calibration; None for a task without a null."""
+    confidence: Confidence | None
+    """The temperature fitted on calibration; None without a calibration split or a confidence."""
     scores: dict[str, Points]
     """By split."""
     references: dict[str, Points]
@@ -79,30 +81,44 @@ def score(
         log.warning("%s: %s", split, warning)
     if split != CALIBRATION:
         task.write_predictions(target, *answered)
-    write_questions(target, task.rows(*answered))
+    rows = task.rows(*answered)
+    confidence = task.confidence(reading.outputs, predictor.null_threshold, predictor.temperature)
+    write_questions(target, rows if confidence is None else {**rows, "confidence": confidence})
     return points
 
 
 def evaluate_splits(
     predictor: Predictor, parts: Parts, folder: Path, trusted: Sequence[str] = TRUSTED
 ) -> Evaluation:
-    """Fit the null threshold on calibration, then score calibration and, where it is open, dev at it."""
+    """Fit null threshold and temperature on calibration, then score it and, where it is open, dev at them."""
     task = task_of(predictor.config.model)
     scores, references, seconds = {}, {}, 0.0
+    confidence = None
     calibration = parts.sets.get(CALIBRATION)
     for split in (CALIBRATION, DEV):
         if split not in parts.sets:
             continue
         reading = read(predictor, parts.sets[split], table=parts.tables[split])
         if split == CALIBRATION:
-            predictor.null_threshold = task.fit_threshold(reading.questions, reading.outputs)
+            confidence = _calibrate(task, predictor, reading)
         scores[split] = score(predictor, reading, folder, split=split)
         references[split] = reference_scores(predictor.config, calibration, parts.sets[split], trusted)
         seconds = reading.seconds
     value = predictor.null_threshold if math.isfinite(predictor.null_threshold) else None
     fitted_on = CALIBRATION if calibration is not None else "nothing"
     threshold = Threshold(value=value, fitted_on=fitted_on) if task.has_null else None
-    return Evaluation(threshold, scores, references, seconds)
+    return Evaluation(threshold, confidence, scores, references, seconds)
+
+
+def _calibrate(task: Task, predictor: Predictor, calibration: Reading) -> Confidence | None:
+    """Fit the predictor's null threshold, and then its temperature at that threshold."""
+    questions, outputs = calibration.questions, calibration.outputs
+    predictor.null_threshold = task.fit_threshold(questions, outputs)
+    temperature = task.fit_temperature(questions, outputs, predictor.null_threshold)
+    if temperature is None:
+        return None
+    predictor.temperature = temperature
+    return Confidence(method="temperature", value=temperature, fitted_on=CALIBRATION)
 
 
 def reference_scores(

@@ -247,6 +247,12 @@ def _ece(rows: Questions) -> float | None:
     return 100 * reliability(rows.probability, rows.span_exact > 0).ece
 
 
+def _fitted_ece(rows: Questions) -> float | None:
+    if rows.confidence is None:
+        return None
+    return 100 * reliability(rows.confidence, rows.exact > 0).ece
+
+
 _ENTRIES = (
     Column("model", "model", lambda scored: scored.model, left=True),
     _run("seed", "seed", lambda record: record.seed, format=str),
@@ -302,6 +308,7 @@ _ENTRIES = (
     _run("peak_memory_mb", "peak MB", lambda record: record.peak_memory_mb),
     _rows("auroc", "AUROC, answerable", _auroc, mark=("#0072B2", "X")),
     _rows("ece", "ECE, spans", _ece, mark=("#D55E00", "d")),
+    _rows("ece_fitted", "ECE, fitted", _fitted_ece, mark=("#009E73", "d")),
 )
 COLUMNS: dict[str, Column] = {column.key: column for column in _ENTRIES}
 """Every column of runs by its key, in the order in which programs are given the figures."""

@@ -21,7 +21,9 @@ _NEEDED = ("id", "start", "end", "null_odds", "answerable", "abstained", "exact"
 _DTYPES = {
     **dict.fromkeys(("answerable", "abstained"), np.bool_),
     **dict.fromkeys(("start", "end"), np.int64),
-    **dict.fromkeys(("exact", "f1", "null_odds", "span_exact", "span_f1", "probability"), np.float64),
+    **dict.fromkeys(
+        ("exact", "f1", "null_odds", "span_exact", "span_f1", "probability", "confidence"), np.float64
+    ),
 }
 
 Floats = npt.NDArray[np.float64]
@@ -50,6 +52,8 @@ class Questions:
     span_f1: Floats | None = None
     probability: Floats | None = None
     """Softmax of the best span's score over all candidates, "no answer" included."""
+    confidence: Floats | None = None
+    """Calibrated probability that the answer given is right; None in records of before it was fitted."""
     word: tuple[str, ...] | None = None
     """What asks (``results.question_breakdowns.question_word``); None in records of before it was kept."""
 

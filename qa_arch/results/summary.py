@@ -213,6 +213,8 @@ def _run(record: RunRecord) -> list[tuple[str, str]]:
     if threshold := record.threshold:
         value = "never null" if threshold.value is None else f"{threshold.value:.3f}"
         shown.append(("null margin", f"{value}, fitted on {threshold.fitted_on}"))
+    if confidence := record.confidence:
+        shown.append(("confidence", f"{confidence.method} {confidence.value:.2f}, on {confidence.fitted_on}"))
     return shown
 
 

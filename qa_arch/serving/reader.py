@@ -11,25 +11,37 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from threading import Lock
-from typing import Any, overload
+from typing import TypedDict, Unpack, overload
 
+import numpy as np
 import torch
 
 from qa_arch.config.schema import Decode
-from qa_arch.errors import ConfigError
+from qa_arch.errors import ConfigError, RunError
+from qa_arch.metrics.confidence import confidences
 from qa_arch.nn.precision import Precision
 from qa_arch.serving.query import Answer, Query, Span
-from qa_arch.tasks.base import Predictor
 from qa_arch.tasks.loading import load_predictor
 from qa_arch.tasks.span_predictor import SpanPredictor
-from qa_arch.types.text import Prediction
+from qa_arch.types.text import Candidate, Prediction
 
 Documents = str | Sequence[str]
 """A text, or several that are searched for the same question."""
 MOST_OVERLAP = 0.5
 """Share of the shorter span above which two spans are near-duplicates."""
+SPARE = 20
+"""Spans that are searched for each distinct one: the best spans of a window are mostly near-duplicates."""
 PART = 256
 """Queries that ``Reader.stream`` reads at once: enough to sort windows by length."""
+
+
+class Options(TypedDict, total=False):
+    """How questions are answered: the fields of ``Query`` of the same names."""
+
+    top_k: int
+    max_answer_tokens: int | None
+    null_threshold: float | None
+    distinct: bool
 
 
 def load(
@@ -38,15 +50,21 @@ def load(
     device: str | torch.device | None = None,
     precision: Precision = "fp32",
     trust: Sequence[str] = (),
-) -> Reader | Predictor:
-    """A model ready to be asked: a ``Reader`` of spans, or the predictor of a run that ranks candidates.
+) -> Reader:
+    """A trained model that answers questions about texts.
 
     Weights come from safetensors and classes from trusted packages only (``trust`` adds prefixes).
     ``int8`` needs a CPU, the default device then. Raises RunError where the folder is not a finished
-    run, ConfigError for an untrusted target, UnavailableError for a precision that the device has not.
+    run, or that of a run which ranks candidates (``qa_arch.load_predictor`` loads it), ConfigError for an
+    untrusted target, UnavailableError for a precision that the device has not.
     """
     predictor = load_predictor(source, device=device, precision=precision, trust=trust)
-    return Reader(predictor) if isinstance(predictor, SpanPredictor) else predictor
+    if not isinstance(predictor, SpanPredictor):
+        raise RunError(
+            f"{source}: this run ranks candidates and finds none in a text;"
+            " qa_arch.load_predictor(RUN)(question, candidates) ranks"
+        )
+    return Reader(predictor)
 
 
 class Reader:
@@ -59,16 +77,32 @@ class Reader:
         self.predictor = predictor
         self._lock = Lock()
 
+    def __repr__(self) -> str:
+        predictor = self.predictor
+        name = predictor.record.model if predictor.record else type(predictor.model).__name__
+        return (
+            f"Reader({name}, null_threshold={self.null_threshold:.2f}, temperature={self.temperature:.2f},"
+            f" precision={predictor.precision}, device={next(predictor.model.parameters()).device})"
+        )
+
     @property
     def null_threshold(self) -> float:
         """Null odds above it mean "no answer": fitted on the run's calibration split."""
         return self.predictor.null_threshold
 
+    @property
+    def temperature(self) -> float:
+        """By which scores are divided before they become confidences; 1 where it was not fitted."""
+        return self.predictor.temperature
+
     @overload
-    def __call__(self, question: str, context: Documents, **options: Any) -> Answer: ...
+    def __call__(self, question: str, context: Documents, **options: Unpack[Options]) -> Answer: ...
     @overload
     def __call__(
-        self, question: list[str] | tuple[str, ...], context: Sequence[Documents] | str, **options: Any
+        self,
+        question: list[str] | tuple[str, ...],
+        context: Sequence[Documents] | str,
+        **options: Unpack[Options],
     ) -> list[Answer]: ...
     def __call__(self, question, context, **options):
         """The answer to a question about a text, or about several; or those of many questions.
@@ -76,12 +110,17 @@ class Reader:
         ``qa("Who?", text)`` and ``qa("Who?", [text, text])`` give an Answer, the latter about all texts
         together; ``qa([q, q], [text, text])`` answers pair by pair and ``qa([q, q], text)`` all about one
         text. ``options`` are the fields of ``Query``: ``top_k``, ``max_answer_tokens``,
-        ``null_threshold``, ``distinct``. Raises ConfigError where numbers of questions and texts differ,
-        DataError for a text that is no valid Unicode.
+        ``null_threshold``, ``distinct``. Raises ConfigError for a wrong type or value and where numbers of
+        questions and texts differ, DataError for a text that is no valid Unicode.
         """
         if isinstance(question, str):
             return self.answer([Query(question, _documents(context), **options)])[0]
-        contexts = [context] * len(question) if isinstance(context, str) else context
+        if not isinstance(question, list | tuple):
+            raise ConfigError(
+                f"question: a text or a list of texts is wanted, not {type(question).__name__};"
+                " Reader.stream takes any iterable of (question, text)"
+            )
+        contexts = (context,) * len(question) if isinstance(context, str) else _documents(context)
         if len(contexts) != len(question):
             raise ConfigError(
                 f"context: there are {len(question)} questions and {len(contexts)} texts; give a text for"
@@ -91,53 +130,73 @@ class Reader:
         return self.answer([Query(text, _documents(context), **options) for text, context in pairs])
 
     def stream(
-        self, pairs: Iterable[tuple[str, Documents]], *, size: int = PART, **options
+        self,
+        pairs: Iterable[tuple[str, Documents]],
+        *,
+        size: int = PART,
+        **options: Unpack[Options],
     ) -> Iterator[Answer]:
-        """The answers to any number of (question, documents), in order, ``size`` in memory at a time."""
-        queries = (Query(question, _documents(context), **options) for question, context in pairs)
+        """The answers to any number of (question, documents), in order, ``size`` in memory at a time.
+
+        Raises as a call does when it comes to the pair in question.
+        """
+        if size < 1:
+            raise ConfigError(f"size: {size} is out of range, it must be >= 1")
+        queries = (Query(question, _documents(context), **options) for question, context in map(_pair, pairs))
+        return self._stream(queries, size)
+
+    def _stream(self, queries: Iterator[Query], size: int) -> Iterator[Answer]:
         while part := list(islice(queries, size)):
             yield from self.answer(part)
 
     def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """The answers to ``queries``, in order; their windows share batches."""
-        answers: list[Answer | None] = [None] * len(queries)
+        answers: dict[int, Answer] = {}
         settings = [self._decode(query) for query in queries]
         for decode in dict.fromkeys(settings):
             rows = [row for row, other in enumerate(settings) if other == decode]
             pairs = [(queries[row].question, text) for row in rows for text in queries[row].documents]
-            with self._lock, torch.inference_mode():
+            with self._lock:
                 predictions = iter(self.predictor.predict(pairs, decode=decode))
             for row in rows:
                 own = list(islice(predictions, len(queries[row].documents)))
                 answers[row] = self._answer(queries[row], own)
-        return [answer for answer in answers if answer is not None]
+        return [answers[row] for row in range(len(queries))]
 
     def _decode(self, query: Query) -> Decode:
-        """How spans are searched: as the model was scored, but for what ``query`` asks otherwise."""
+        """How spans are searched: as the model was scored, but for what ``query`` asks otherwise.
+
+        Only the exact search may look for more spans: the others would then choose another best span.
+        """
         own = self.predictor.config.decode
-        return replace(
-            own,
-            n_best=max(own.n_best, query.top_k + 1),
-            max_answer_tokens=query.max_answer_tokens or own.max_answer_tokens,
-        )
+        longest = query.max_answer_tokens or own.max_answer_tokens
+        wanted = query.top_k * SPARE if query.distinct and query.top_k > 1 else query.top_k + 1
+        most = self.predictor.config.features.max_length
+        n_best = min(wanted, most * min(longest, most)) if own.search == "band" else 0
+        return replace(own, n_best=max(own.n_best, n_best), max_answer_tokens=longest)
 
     def _answer(self, query: Query, predictions: Sequence[Prediction]) -> Answer:
         """The best answer of all documents: that of highest confidence where "no answer" does not win."""
-        threshold = self.null_threshold if query.null_threshold is None else query.null_threshold
-        spans = sorted(
-            (span for number, prediction in enumerate(predictions) for span in _spans(prediction, number)),
-            key=lambda span: -span.confidence,
-        )
+        threshold = self.null_threshold if query.null_threshold is None else float(query.null_threshold)
+        spans: list[Span] = []
+        nulls = []
+        for document, prediction in enumerate(predictions):
+            for candidate, confidence in self._confidences(prediction):
+                if candidate.text:
+                    place = candidate.text, candidate.start, candidate.end, document
+                    spans.append(Span(*place, candidate.score, confidence))
+                else:
+                    nulls.append(confidence)
+        spans.sort(key=lambda span: -span.confidence)
         open_documents = {n for n, prediction in enumerate(predictions) if prediction.at(threshold)}
         best = next((span for span in spans if span.document in open_documents), None)
-        null = max((_null_confidence(prediction) for prediction in predictions), default=1.0)
         return Answer(
             text=best.text if best else "",
             start=best.start if best else None,
             end=best.end if best else None,
             document=best.document if best else None,
             score=best.score if best else None,
-            confidence=best.confidence if best else null,
+            confidence=best.confidence if best else min(nulls, default=1.0),
             null_odds=min(prediction.null_odds for prediction in predictions),
             null_threshold=threshold,
             windows=sum(prediction.windows for prediction in predictions),
@@ -145,28 +204,44 @@ class Reader:
             query=query,
         )
 
+    def _confidences(self, prediction: Prediction) -> list[tuple[Candidate, float]]:
+        """The candidates with their confidences, at the model's own threshold whatever the query's.
+
+        The sum is over as many candidates as evaluation has, so that a confidence does not depend on
+        ``top_k``.
+        """
+        candidates = prediction.candidates
+        if not candidates:
+            return []
+        null = next(row for row, candidate in enumerate(candidates) if not candidate.text)
+        scored = self.predictor.config.decode.n_best
+        counted = [
+            row < scored or row == null or candidate == prediction.best
+            for row, candidate in enumerate(candidates)
+        ]
+        values = confidences(
+            np.array([candidate.score for candidate in candidates]),
+            np.array([null]),
+            np.array([0, len(candidates)]),
+            threshold=self.null_threshold,
+            temperature=self.temperature,
+            counted=np.array(counted),
+        )
+        return list(zip(candidates, values.tolist(), strict=True))
+
 
 def _documents(context: Documents) -> tuple[str, ...]:
-    return (context,) if isinstance(context, str) else tuple(context)
+    if isinstance(context, str):
+        return (context,)
+    if isinstance(context, bytes) or not isinstance(context, Sequence):
+        raise ConfigError(f"context: a text or a list of texts is wanted, not {type(context).__name__}")
+    return tuple(context)
 
 
-def _spans(prediction: Prediction, document: int) -> Iterator[Span]:
-    """The spans of a document, most probable first."""
-    for candidate in prediction.candidates:
-        if candidate.text:
-            yield Span(
-                candidate.text,
-                candidate.start,
-                candidate.end,
-                document,
-                candidate.score,
-                candidate.probability,
-            )
-
-
-def _null_confidence(prediction: Prediction) -> float:
-    """Probability that the document holds no answer; 1 where there was nothing to read."""
-    return next((c.probability for c in prediction.candidates if not c.text), 1.0)
+def _pair(pair: tuple[str, Documents]) -> tuple[str, Documents]:
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise ConfigError(f"pairs: (question, text) is wanted, not {type(pair).__name__}: {str(pair)[:60]!r}")
+    return pair[0], pair[1]
 
 
 def _distinct(spans: Iterable[Span]) -> Iterator[Span]:

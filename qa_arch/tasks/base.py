@@ -87,6 +87,8 @@ class Predictor(ABC):
     precision: Precision
     null_threshold: float
     """An answer is given unless "no answer" scores higher by more than this; ``inf``: always given."""
+    temperature: float = 1.0
+    """By which scores are divided before they become confidences (``metrics.confidence``)."""
 
     @abstractmethod
     def table(self, questions: Any, *, cache: bool = True) -> Any:
@@ -184,6 +186,14 @@ class Task(ABC):
     def fit_threshold(self, questions: Any, outputs: Any) -> float:
         """The null threshold of highest score on ``questions``; ``inf`` where "no answer" is never given."""
         return 0.0
+
+    def fit_temperature(self, questions: Any, outputs: Any, threshold: float) -> float | None:
+        """The temperature of the confidence in answers; None where the task gives no confidence."""
+        return None
+
+    def confidence(self, outputs: Any, threshold: float, temperature: float) -> list[float] | None:
+        """Probability that the answer given is right, per question; None where the task gives none."""
+        return None
 
     @abstractmethod
     def points(self, questions: Any, outputs: Any, threshold: float, given: float | None = None) -> Points:

@@ -62,7 +62,8 @@ def load_ensemble(
 ) -> SpanPredictor:
     """The mean of the runs' probabilities as one predictor; of one run, the run itself.
 
-    Decoding follows the config of the first run; the null threshold is the mean of theirs. Raises
+    Decoding follows the config of the first run; null threshold and temperature are the means of
+    theirs. Raises
     ConfigError for a run named twice, RunError where two runs have different tokenizers or windows.
     """
     if len({Path(run).resolve() for run in runs}) < len(runs):
@@ -86,6 +87,7 @@ def load_ensemble(
         first.config,
         segments=first.segments,
         null_threshold=sum(thresholds) / len(thresholds) if all(map(math.isfinite, thresholds)) else math.inf,
+        temperature=sum(member.temperature for member in members) / len(members),
         record=first.record,
         precision=precision,
     )
@@ -96,7 +98,7 @@ def _of_spans(run: str | Path, member: Predictor) -> SpanPredictor:
         return member
     raise RunError(
         f"{run}: this run selects answers from candidates and finds none in a text; qa-arch evaluate --run"
-        " scores it, qa_arch.load(RUN)(question, candidates) ranks"
+        " scores it, qa_arch.load_predictor(RUN)(question, candidates) ranks"
     )
 
 

@@ -43,6 +43,7 @@ from qa_arch.tasks.base import Batches, Parts, Task
 from qa_arch.tasks.span_predictor import SpanPredictor
 from qa_arch.tasks.span_scores import (
     abstention_warning,
+    answers_right,
     fit_null_threshold,
     operating_points,
     question_rows,
@@ -147,6 +148,7 @@ class SpanTask(Task):
             config,
             segments=encoder.has_segments,
             null_threshold=_threshold(record),
+            temperature=record.temperature,
             record=record,
             precision=precision,
         )
@@ -193,6 +195,13 @@ class SpanTask(Task):
 
     def fit_threshold(self, questions: QuestionSet, outputs: Ranking) -> float:
         return fit_null_threshold(questions, outputs.best_predictions)
+
+    def fit_temperature(self, questions: QuestionSet, outputs: Ranking, threshold: float) -> float:
+        right = answers_right(questions, outputs.best_predictions, threshold)
+        return outputs.fit_temperature(right, threshold)
+
+    def confidence(self, outputs: Ranking, threshold: float, temperature: float) -> list[float]:
+        return outputs.confidence(threshold, temperature).round(6).tolist()
 
     def points(
         self, questions: QuestionSet, outputs: Ranking, threshold: float, given: float | None = None

@@ -42,12 +42,14 @@ class SpanPredictor(Predictor):
         *,
         segments: bool,
         null_threshold: float,
+        temperature: float = 1.0,
         record: RunRecord | None = None,
         precision: Precision = "fp32",
     ) -> None:
         self.model, self.tokenizer, self.vectors = model.eval(), tokenizer, vectors
         self.segments = segments
-        self.config, self.null_threshold, self.record = config, null_threshold, record
+        self.config, self.record = config, record
+        self.null_threshold, self.temperature = null_threshold, temperature
         self.precision: Precision = precision
 
     def __call__(self, question: str, context: str) -> Prediction:

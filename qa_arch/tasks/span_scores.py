@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
+
 from qa_arch.decode.formats import spans_record
 from qa_arch.features.table import FeatureTable
 from qa_arch.metrics.squad import METRIC_VERSION, QuestionScore, aggregate, score_questions
@@ -24,6 +26,12 @@ NEARLY_ALL = 0.98
 def fit_null_threshold(questions: QuestionSet, answers: Sequence[Prediction]) -> float:
     """The threshold of highest F1 on ``questions``; never null where every question has an answer."""
     return ALWAYS_ANSWER if questions.protocol == "1.1" else calibrate(questions, answers)
+
+
+def answers_right(questions: QuestionSet, answers: Sequence[Prediction], threshold: float) -> np.ndarray:
+    """(N,) whether each answer given at ``threshold`` is exactly right, in the order of ``answers``."""
+    scored = _in_order(questions, {a.id: a.text(threshold) for a in answers}, [a.id for a in answers])
+    return np.array([s.exact > 0 for s in scored], bool)
 
 
 def operating_points(

@@ -160,6 +160,7 @@ def _fit_and_score(
             **_seconds(done.epochs),
         ),
         threshold=scored.threshold,
+        confidence=scored.confidence,
         scores=scored.scores,
     )
 

@@ -205,6 +205,16 @@ class Threshold:
     """A split, or ``nothing``."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confidence:
+    """How scores become the probability that an answer is right (``metrics.confidence``)."""
+
+    method: Literal["temperature"]
+    value: float
+    fitted_on: str
+    """A split."""
+
+
 @dataclass(frozen=True, order=True)
 class Measure:
     """What a figure was measured on and by; figures of different measures do not compare."""
@@ -242,6 +252,8 @@ class RunRecord:
     best_epoch: int | None = None
     threshold: Threshold | None = None
     """None where the task has no null, or the run no scores yet."""
+    confidence: Confidence | None = None
+    """None where nothing was fitted: without a calibration split, or in records of before."""
     references: Mapping[str, Points] = field(default_factory=dict)
     """By split, then by heuristic: what needs no learning scores on the same questions."""
     scores: Mapping[str, Points] = field(default_factory=dict)
@@ -276,6 +288,11 @@ class RunRecord:
         if point is None:
             return None
         return Measure(str(facts.fingerprint), facts.protocol or point.protocol, point.metric_version)
+
+    @property
+    def temperature(self) -> float:
+        """By which scores are divided before they become confidences; 1 where nothing was fitted."""
+        return self.confidence.value if self.confidence else 1.0
 
     @property
     def selects(self) -> bool:

@@ -24,6 +24,7 @@ def test_the_wheel_holds_configs_and_baselines(tmp_path):
     configs = {path.relative_to(ROOT / "conf") for path in (ROOT / "conf").rglob("*.yaml")}
     assert {path.relative_to(site / "qa_arch/conf") for path in (site / "qa_arch/conf").rglob("*")} >= configs
     assert (site / "baselines" / "transformer.py").is_file()
+    assert (site / "qa_arch" / "py.typed").is_file()
     assert (site / "hydra_plugins" / "qa_arch_isolated" / "launcher.py").is_file()
     assert not (site / "hydra_plugins" / "__init__.py").exists()  # other plugins share the name
     program = "import sys; from qa_arch.cli.main import main; sys.exit(main(['train', '--dry-run']))"

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -23,7 +24,7 @@ from qa_arch.results.record import QUESTIONS, read_questions, read_record, write
 from qa_arch.tasks import task_named
 from qa_arch.tasks.loading import load_predictor
 from qa_arch.training.run import train
-from qa_arch.types.records import CALIBRATION, DEV
+from qa_arch.types.records import CALIBRATION, DEV, Confidence
 
 ROOT = Path(__file__).parents[2]
 RUNS = {
@@ -171,3 +172,25 @@ def test_points_are_printed_flat(trained, capsys):
     printed = json.loads(capsys.readouterr().out)
     recorded = read_record(folder).scores[DEV]
     assert printed == {name: point.flat() for name, point in recorded.items()}
+
+
+def test_the_temperature_is_fitted_where_the_threshold_is(trained):
+    """Both on calibration, of the answers given at the threshold; the rows hold what comes of it."""
+    name, folder = trained
+    record = read_record(folder)
+    rows = read_questions(questions_folder(folder, CALIBRATION))
+    if not task_named(name).has_null:
+        assert record.confidence is None
+        assert "confidence" not in rows
+        return
+    predictor = load_predictor(folder, device="cpu", precision=record.precision)
+    calibration = task_named(name).open(predictor.config.data.calibration)
+    outputs = predictor.read(calibration)
+    right = np.array(rows["exact"]) > 0
+    expected = outputs.fit_temperature(right, predictor.null_threshold)
+    assert record.confidence == Confidence(method="temperature", value=expected, fitted_on=CALIBRATION)
+    assert predictor.temperature == expected != 1.0
+    confidence = outputs.confidence(predictor.null_threshold, expected)
+    assert rows["confidence"] == pytest.approx(confidence.tolist(), abs=1e-5)
+    given = [answer.at(predictor.null_threshold) for answer in outputs.predictions()]
+    assert [answer is None for answer in given] == rows["abstained"]

@@ -106,7 +106,8 @@ def make_run(tmp_path):
         folder = tmp_path / "runs" / name
         columns = answered(questions, np.random.default_rng([seed, len(name)]), right)
         if not keep_spans:
-            columns = {k: v for k, v in columns.items() if k not in ("span_exact", "span_f1", "probability")}
+            added = ("span_exact", "span_f1", "probability", "confidence")
+            columns = {name: values for name, values in columns.items() if name not in added}
         about = {
             "name": questions.name,
             "fingerprint": questions.fingerprint,
@@ -185,6 +186,7 @@ def answered(questions: QuestionSet, rng, right: float) -> dict:
         "span_exact": [s.exact for s in best],
         "span_f1": [s.f1 for s in best],
         "probability": rng.random(len(questions)).tolist(),
+        "confidence": rng.random(len(questions)).tolist(),
     }
 
 

@@ -19,7 +19,7 @@ from qa_arch.results.record import QUESTIONS, find_runs
 from qa_arch.results.render import render
 from tests.results.conftest import script
 
-ASKED = ("model", "f1", "auroc", "ece")
+ASKED = ("model", "f1", "auroc", "ece", "ece_fitted")
 
 
 def test_auroc_is_the_share_of_pairs_in_the_right_order():
@@ -42,6 +42,8 @@ def test_figures_of_rows_are_those_of_the_metrics(runs):
         assert row["auroc"] == pytest.approx(100 * auroc(-questions.null_odds, questions.answerable))
         ece = reliability(questions.probability, questions.span_exact > 0).ece
         assert row["ece"] == pytest.approx(100 * ece)
+        fitted = reliability(questions.confidence, questions.exact > 0).ece
+        assert row["ece_fitted"] == pytest.approx(100 * fitted)
     assert "auroc" not in table.rows[0], "a heuristic has no rows of questions"
     assert "auroc" not in comparison(records).rows[-1], "rows are read only where a table asks"
 
@@ -75,7 +77,7 @@ def test_without_rows_there_is_a_dash(runs, tmp_path):
     (table,) = experiment_tables(experiment)
     texts = [[column.text(row) for column in table.columns[2:]] for row in table.rows]
     heuristic, first, *others = texts
-    assert heuristic == first == ["–", "–"]
+    assert heuristic == first == ["–", "–", "–"]
     assert all("–" not in cells for cells in others)
 
 

@@ -196,8 +196,9 @@ def test_old_rows_give_curves_that_stop_or_are_completed_by_texts(make_run, ques
     assert 3 < len(cut["margin"]) < len(whole["margin"])
     assert max(cut["margin"]) <= 1.0
     assert cut["F1"] == whole["F1"][: len(cut["F1"])]
-    assert "answers" in curves["new"]
-    assert "answers" not in curves["cut"]
+    for kind in ("answers", "fitted"):
+        assert kind in curves["new"]
+        assert kind not in curves["cut"]
 
 
 def test_a_training_that_ran_away_is_reported_too(make_run, question_set, tmp_path):

@@ -27,6 +27,7 @@ FIGURES = (
     "abstain",
     "reliability-answerability",
     "reliability-answers",
+    "reliability-fitted",
     *(
         f"by-{key}"
         for key in ("answerable", "kind", "word", "type", "question", "context", "answer", "article")

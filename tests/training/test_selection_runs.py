@@ -129,7 +129,7 @@ def test_classes_of_questions_are_read_in_training_and_by_the_saved_run(run, cla
     assert weights["types.weight"].shape == (51, 3)
     assert weights["reader.forwards.weight_ih_l0"].shape[1] == 6 + 3
     shutil.rmtree(own)  # the run keeps what it needs
-    predictor = qa_arch.load(tmp_path / "typed", device="cpu")
+    predictor = qa_arch.load_predictor(tmp_path / "typed", device="cpu")
     config = validate(record.config)
     plain = [f"data.{split}={getattr(config.data, split)}" for split in ("train", "calibration", "dev")]
     dev = TASK.load_splits(validate(compose([*SMALL, *plain])).data)["dev"]

@@ -63,6 +63,8 @@ def curves(rows: Questions) -> dict[str, Any]:
     if rows.probability is not None:
         given = ~rows.abstained
         result["answers"] = _reliability(reliability(rows.probability[given], rows.exact[given] > 0))
+    if rows.confidence is not None:
+        result["fitted"] = _reliability(reliability(rows.confidence, rows.exact > 0))
     return result
 
 

@@ -107,7 +107,11 @@ function drawCalibration() {
   const parent = byId("calibration-figures");
   const runs = curveRuns();
   const kinds = [["answerability", "Has it an answer?", "Softmax of the best span against “no answer”, and how many of those questions have an answer."],
-    ["answers", "Is the answer right?", "Softmax of the answer over all candidates, and how many of the answers given match exactly."]];
+    ["answers", "Is the answer right?", "Softmax of the answer over all candidates, and how many of the answers given match exactly."],
+    ["fitted", "Is it right, by the fitted confidence?", "The confidence that is served, by the temperature fitted on calibration, and how many answers are right, “no answer” included."]];
+  const missing = { answerability: "Every question of this set has an answer.",
+    answers: "These records hold no probabilities of answers: they were written before these were kept. qa-arch evaluate --run RUN writes them.",
+    fitted: "These records hold no confidences: they were written before these were kept. qa-arch evaluate --run RUN writes them." };
   if (!runs.length) {
     byId("figure-ece")?.remove();
     return noRows(parent, kinds.map(([key, title]) => [`reliability-${key}`, title]));
@@ -117,7 +121,7 @@ function drawCalibration() {
     const known = runs.filter((run) => curvesOf(run)[key]);
     const name = `reliability-${key}`;
     if (!known.length) {
-      absent(parent, name, title, key === "answers" ? "These records hold no probabilities of answers: they were written before these were kept. qa-arch evaluate --run RUN writes them." : "Every question of this set has an answer.");
+      absent(parent, name, title, missing[key]);
       continue;
     }
     figure(parent, name, title, `${told} On the dotted line confidence is what it claims; larger marks are more questions.`, [even, ...known.map((run) => {
@@ -131,9 +135,9 @@ function drawCalibration() {
   }
   const cell = (found) => make("td", {}, found === undefined || found === null ? "–" : found.toFixed(3));
   const row = (run) => make("tr", {}, make("td", { class: "text" }, make("span", { class: "pick" }, keyOf(DATA.runs[run].group), labelOf(run))),
-    cell(curvesOf(run).answerability?.ece), cell(curvesOf(run).answers?.ece), make("td", {}, fixed(curvesOf(run).area, 2)));
+    cell(curvesOf(run).answerability?.ece), cell(curvesOf(run).answers?.ece), cell(curvesOf(run).fitted?.ece), make("td", {}, fixed(curvesOf(run).area, 2)));
   put(parent, make("figure", { id: "figure-ece" }, make("h3", {}, "Calibration error"), make("div", { class: "scroll" }, make("table", {},
-    make("thead", {}, make("tr", {}, ["System", "ECE, has one", "ECE, right", "Risk area"].map((head, i) => make("th", { class: i ? null : "text" }, head)))),
+    make("thead", {}, make("tr", {}, ["System", "ECE, has one", "ECE, right", "ECE, fitted", "Risk area"].map((head, i) => make("th", { class: i ? null : "text" }, head)))),
     make("tbody", {}, runs.map(row)))), make("figcaption", {}, "ECE: mean distance of confidence from truth over ten bins, 0 to 1. Risk area: mean risk over all coverages, in percent.")));
 }
 

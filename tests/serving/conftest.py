@@ -1,0 +1,76 @@
+"""Readers of tiny random models, and questions about generated texts."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from qa_arch import Reader, load
+from qa_arch.cli.compose import compose
+from qa_arch.config.files import write_json
+from qa_arch.config.schema import validate
+from qa_arch.data.squad import write
+from qa_arch.data.synthetic import generate
+from qa_arch.results.record import read_record, write_record
+from qa_arch.training.run import train
+from qa_arch.types.records import Confidence, Threshold
+from qa_arch.types.text import QuestionSet
+
+SMALL = [
+    "debug=fast",
+    "features.cache_dir=null",
+    "trainer.progress=false",
+    "features.max_length=64",
+    "features.max_question=24",
+]
+MODELS = {
+    "span": ["model=bert", "encoder.initializer_range=0.2"],
+    "sequence": ["model=match_lstm/sequence", "glove=none", "encoder.width=8", "model.hidden=6"],
+}
+
+
+@pytest.fixture(scope="session")
+def question_set() -> QuestionSet:
+    """Questions about passages of one and of several windows; no article of the runs' own sets."""
+    return generate(2, 8, 1, "dev")
+
+
+@pytest.fixture(scope="session")
+def serve(tmp_path_factory, question_set):
+    """``serve(name)`` -> a run of the model, whose threshold answers half of ``question_set``."""
+    sets = tmp_path_factory.mktemp("sets")
+    for split, articles in (("train", 2), ("calibration", 1), ("dev", 1)):
+        write_json(sets / f"{split}.json", write(generate(articles, 3, 1, split)))
+    files = [f"data.{split}={sets}/{split}.json" for split in ("train", "calibration", "dev")]
+
+    def build(name: str) -> Path:
+        folder = tmp_path_factory.mktemp(name) / "run"
+        train(validate(compose([*MODELS[name], *SMALL, *files])), folder=folder)
+        odds = [load(folder)(e.question, e.context).null_odds for e in question_set.examples]
+        record = replace(
+            read_record(folder),
+            threshold=Threshold(value=statistics.median(odds), fitted_on="calibration"),
+            confidence=Confidence(method="temperature", value=1.7, fitted_on="calibration"),
+        )
+        write_record(folder, record)
+        return folder
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def span_run(serve) -> Path:
+    return serve("span")
+
+
+@pytest.fixture(scope="session")
+def reader(span_run) -> Reader:
+    return load(span_run, device="cpu")
+
+
+@pytest.fixture(scope="session")
+def sequence_run(serve) -> Path:
+    return serve("sequence")

@@ -1,0 +1,291 @@
+"""A reader: every way of asking gives the same answer, every option is honoured, nothing crashes it."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+
+import qa_arch
+from qa_arch import Query, Reader
+from qa_arch.errors import ConfigError, DataError, RunError
+from qa_arch.tasks.selection_predictor import SelectionPredictor
+
+TEXT = "The baker of Harn sold forty loaves before noon. Her brother keeps the mill."
+QUESTION = "What does the baker sell?"
+INF = math.inf
+
+
+@pytest.fixture(scope="module")
+def pairs(question_set):
+    return [(example.question, example.context) for example in question_set.examples]
+
+
+def same(actual, expected) -> bool:
+    """Equal but for the rounding of another batch."""
+    spans = zip(actual.spans, expected.spans, strict=True)
+    places = [(a.text, a.start, a.end, a.document) == (b.text, b.start, b.end, b.document) for a, b in spans]
+    return (
+        all(places)
+        and (actual.text, actual.start, actual.end) == (expected.text, expected.start, expected.end)
+        and (actual.windows, actual.null_threshold) == (expected.windows, expected.null_threshold)
+        and actual.null_odds == pytest.approx(expected.null_odds, abs=1e-4)
+        and actual.confidence == pytest.approx(expected.confidence, abs=1e-4)
+    )
+
+
+def test_single_list_stream_and_several_documents_agree(reader, pairs):
+    questions, contexts = zip(*pairs, strict=True)
+    single = [reader(question, context, top_k=2) for question, context in pairs]
+    assert {bool(answer) for answer in single} == {True, False}
+    assert len({answer.windows for answer in single}) > 1
+    ways = {
+        "lists": reader(list(questions), contexts, top_k=2),
+        "lists of a document": reader(questions, [[context] for context in contexts], top_k=2),
+        "stream": list(reader.stream(iter(pairs), size=7, top_k=2)),
+        "queries": reader.answer([Query(q, (context,), top_k=2) for q, context in pairs]),
+        "a document each": [reader(question, [context], top_k=2) for question, context in pairs],
+    }
+    for way, answers in ways.items():
+        assert all(same(*both) for both in zip(answers, single, strict=True)), way
+    about_one = reader(list(questions[:3]), contexts[0])
+    assert all(same(a, reader(q, contexts[0])) for a, q in zip(about_one, questions[:3], strict=True))
+
+
+def test_a_stream_reads_no_further_than_it_must(reader, pairs):
+    taken = []
+    answers = reader.stream((taken.append(pair) or pair for pair in pairs), size=2)
+    assert taken == []
+    next(answers)
+    assert len(taken) == 2
+
+
+def test_queries_of_different_options_share_a_call(reader, pairs):
+    queries = [
+        Query(question, (context,), top_k=1 + row % 3, max_answer_tokens=(None, 2)[row % 2])
+        for row, (question, context) in enumerate(pairs[:8])
+    ]
+    alone = [reader.answer([query])[0] for query in queries]
+    assert all(same(*both) for both in zip(reader.answer(queries), alone, strict=True))
+    assert [answer.query for answer in reader.answer(queries)] == queries
+    assert reader.answer([]) == reader([], []) == list(reader.stream([])) == []
+
+
+def test_of_several_documents_the_most_confident_wins(reader, pairs):
+    question, contexts = pairs[0][0], list(dict.fromkeys(context for _, context in pairs))
+    alone = [reader(question, context, null_threshold=INF) for context in contexts]
+    together = reader(question, contexts, null_threshold=INF)
+    best = max(range(len(contexts)), key=lambda number: alone[number].confidence)
+    assert (together.document, together.text, together.start) == (best, alone[best].text, alone[best].start)
+    assert contexts[best][together.start : together.end] == together.text
+    assert together.confidence == pytest.approx(alone[best].confidence, abs=1e-4)
+    assert together.windows == sum(answer.windows for answer in alone)
+    assert together.null_odds == pytest.approx(min(answer.null_odds for answer in alone), abs=1e-4)
+    shown = reader(question, contexts, top_k=len(contexts)).spans
+    assert [span.confidence for span in shown] == sorted((s.confidence for s in shown), reverse=True)
+    assert all(contexts[span.document][span.start : span.end] == span.text for span in shown)
+
+
+def test_a_document_where_no_answer_wins_gives_none(reader, pairs):
+    question, contexts = pairs[0][0], list(dict.fromkeys(context for _, context in pairs))
+    odds = [reader(question, context).null_odds for context in contexts]
+    lowest, second = sorted(odds)[:2]
+    cut = reader(question, contexts, null_threshold=(lowest + second) / 2)
+    assert cut.document == odds.index(lowest)
+    none = reader(question, contexts, null_threshold=lowest - 1)
+    assert (none.text, none.start, none.document, none.score) == ("", None, None, None)
+    nulls = [reader(question, context, null_threshold=-INF).confidence for context in contexts]
+    assert none.confidence == pytest.approx(min(nulls), abs=1e-4)
+    assert none.spans, "the spans are shown all the same"
+
+
+def test_a_blank_document_changes_nothing(reader, pairs):
+    for threshold in (INF, -INF):
+        question, context = pairs[0]
+        alone = reader(question, context, null_threshold=threshold)
+        actual = reader(question, ["", context, " \n"], null_threshold=threshold)
+        assert (actual.text, actual.document) == (alone.text, 1 if alone else None)
+        assert actual.confidence == pytest.approx(alone.confidence, abs=1e-6)
+
+
+def test_the_threshold_of_a_query_is_honoured_and_0_is_one(reader, pairs):
+    assert reader.null_threshold != 0
+    for question, context in pairs:
+        odds = reader(question, context).null_odds
+        for threshold in (None, 0, 0.0, INF, -INF, odds, math.nextafter(odds, -INF)):
+            answer = reader(question, context, null_threshold=threshold)
+            used = reader.null_threshold if threshold is None else threshold
+            assert answer.null_threshold == used
+            assert bool(answer) == (not odds > used), threshold
+    zero = [bool(reader(*pair, null_threshold=0)) for pair in pairs]
+    assert zero != [bool(reader(*pair)) for pair in pairs]
+
+
+def test_top_k_is_most_and_changes_neither_answer_nor_confidence(reader, pairs):
+    for question, context in pairs[:5]:
+        single = reader(question, context, null_threshold=INF, distinct=False)
+        assert len(single.spans) == 1
+        for top_k in (2, 5, 40, 10**9):
+            answer = reader(question, context, top_k=top_k, null_threshold=INF, distinct=False)
+            assert (answer.text, answer.start) == (single.text, single.start)
+            assert answer.confidence == pytest.approx(single.confidence, rel=1e-4)
+            assert len(answer.spans) == top_k or top_k > 40
+            assert len({(span.start, span.end) for span in answer.spans}) == len(answer.spans)
+
+
+def test_distinct_spans_overlap_little_and_fill_top_k(reader, pairs):
+    for question, context in pairs[:5]:
+        spans = reader(question, context, top_k=6).spans
+        assert len(spans) == 6
+        for a, b in combinations(spans, 2):
+            shared = min(a.end, b.end) - max(a.start, b.start)
+            assert shared <= 0.5 * min(a.end - a.start, b.end - b.start)
+        (best,) = reader(question, context, distinct=False).spans
+        assert (spans[0].text, spans[0].start) == (best.text, best.start)
+    overlapping = [reader(*pair, top_k=6, distinct=False).spans for pair in pairs[:5]]
+    assert any(a.start < b.end and b.start < a.end for s in overlapping for a, b in combinations(s, 2))
+
+
+def test_equal_spans_of_two_documents_are_no_duplicates(reader, pairs):
+    question, context = pairs[0]
+    first, second = reader(question, [context, context], top_k=2).spans
+    assert (first.text, first.start) == (second.text, second.start)
+    assert (first.document, second.document) == (0, 1)
+
+
+def test_the_longest_answer_is_as_long_as_wanted(reader, pairs):
+    lengths = {}
+    for limit in (1, 3, None, 10**9):
+        lengths[limit] = 0
+        for question, context in pairs[:6]:
+            encoded = reader.predictor.tokenizer(context, return_offsets_mapping=True)
+            for span in reader(question, context, max_answer_tokens=limit, top_k=3).spans:
+                inside = [o for o in encoded["offset_mapping"] if span.start <= o[0] < o[1] <= span.end]
+                lengths[limit] = max(lengths[limit], len(inside))
+    assert lengths[1] == 1
+    assert 1 < lengths[3] <= 3 < lengths[None] <= lengths[10**9]
+
+
+def test_confidence_is_the_calibrated_softmax(reader, pairs):
+    assert reader.temperature == 1.7
+    for question, context in pairs[:6]:
+        (prediction,) = reader.predictor.predict([(question, context)])
+        scores = [candidate.score for candidate in prediction.candidates]
+        null = [candidate.text for candidate in prediction.candidates].index("")
+        weights = [
+            math.exp((score - (reader.null_threshold if row == null else 0)) / 1.7)
+            for row, score in enumerate(scores)
+        ]
+        answer = reader(question, context)
+        expected = max(weights) / sum(weights)
+        assert answer.confidence == pytest.approx(expected, rel=1e-4)
+        forced = reader(question, context, null_threshold=-INF)
+        assert forced.confidence == pytest.approx(weights[null] / sum(weights), rel=1e-4)
+
+
+@pytest.mark.parametrize("question", ["", " \t", "?", "Who?", "why " * 2000])
+@pytest.mark.parametrize("context", ["", " \n\u00a0", "x", "?", "\x00", TEXT, "\u202eشكرا", "a\u0301" * 40])
+@pytest.mark.parametrize("threshold", [None, 0.0, INF, -INF])
+def test_every_text_gets_a_result(reader, question, context, threshold):
+    answer = reader(question, context, null_threshold=threshold, top_k=3)
+    assert 0 <= answer.confidence <= 1
+    assert answer.text == (context[answer.start : answer.end] if answer else "")
+    if not question.strip() or not context.strip():
+        assert (answer.windows, answer.spans, answer.confidence) == (0, (), 1.0)
+        assert not answer
+    assert repr(answer)
+    assert answer._repr_html_()
+    assert answer.as_dict()
+
+
+def test_100_000_characters_are_read_to_their_end(reader):
+    context = (TEXT + " ") * 1300
+    answer = reader(QUESTION, context, null_threshold=INF)
+    assert len(context) > 100_000
+    assert answer.windows > 500
+    assert answer.text == context[answer.start : answer.end] != ""
+    assert len(answer._repr_html_()) < 3000
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda qa: qa(5, TEXT), "question: a text or a list of texts is wanted, not int; Reader.stream"),
+        (lambda qa: qa((q for q in "ab"), TEXT), "question: .* not generator"),
+        (lambda qa: qa("Who?", None), "context: a text or a list of texts is wanted, not NoneType"),
+        (lambda qa: qa("Who?", b"text"), "context: .* not bytes"),
+        (lambda qa: qa("Who?", 3), "context: .* not int"),
+        (lambda qa: qa("Who?", {"a": 1}), "context: .* not dict"),
+        (lambda qa: qa("Who?", []), "documents: there is none"),
+        (lambda qa: qa("Who?", [TEXT, None]), r"documents\[1\]: text is wanted, not NoneType"),
+        (lambda qa: qa(["Who?", 3], TEXT), "question: text is wanted, not int"),
+        (lambda qa: qa(["Who?"], [TEXT, TEXT]), "context: there are 1 questions and 2 texts"),
+        (lambda qa: qa(["Who?"], None), "context: .* not NoneType"),
+        (lambda qa: qa(["Who?"], [4]), "context: .* not int"),
+        (lambda qa: qa("Who?", TEXT, top_k=0), "top_k: 0"),
+        (lambda qa: qa.stream([], size=0), "size: 0"),
+        (lambda qa: list(qa.stream(["ab"])), "pairs: .question, text. is wanted, not str: 'ab'"),
+        (lambda qa: list(qa.stream([("a", "b", "c")])), "pairs: .* not tuple"),
+        (lambda qa: list(qa.stream([None])), "pairs: .* not NoneType"),
+    ],
+)
+def test_a_wrong_call_is_refused_in_words(reader, call, message):
+    with pytest.raises(ConfigError, match=f"^{message}"):
+        call(reader)
+
+
+def test_half_a_surrogate_pair_is_named(reader):
+    with pytest.raises(DataError, match=r"^documents\[0\]: character 5 .*surrogate"):
+        reader("Who?", "text \ud83d")
+    with pytest.raises(DataError, match=r"^question: .*surrogate"):
+        reader("\udfff", "text")
+    assert reader(QUESTION, TEXT, null_threshold=INF), "and the reader answers on"
+
+
+def test_eight_threads_get_the_answers_of_a_single_thread(reader, pairs):
+    serial = [reader(*pair, top_k=2) for pair in pairs]
+    with ThreadPoolExecutor(8) as pool:
+        threaded = list(pool.map(lambda pair: reader(*pair, top_k=2), pairs * 3))
+    assert threaded == serial * 3
+
+
+def test_a_reader_says_what_it_is(reader, span_run):
+    described = repr(reader)
+    for word in ("Reader(bert", "temperature=1.70", "precision=fp32", "device=cpu"):
+        assert word in described
+    assert f"null_threshold={reader.null_threshold:.2f}" in described
+
+
+def test_a_run_before_temperatures_has_1(reader, span_run):
+    record = replace(reader.predictor.record, confidence=None)
+    assert record.temperature == 1.0
+
+
+def test_a_run_that_ranks_is_no_reader(monkeypatch, span_run):
+    ranks = object.__new__(SelectionPredictor)
+    monkeypatch.setattr("qa_arch.serving.reader.load_predictor", lambda *_, **__: ranks)
+    with pytest.raises(RunError, match=r"ranks candidates .*qa_arch.load_predictor"):
+        qa_arch.load(span_run)
+
+
+def test_the_package_names_what_it_offers():
+    assert dir(qa_arch) == sorted(qa_arch.__all__)
+    for name in qa_arch.__all__:
+        assert getattr(qa_arch, name)
+    with pytest.raises(AttributeError, match="no attribute 'pipeline'"):
+        qa_arch.pipeline  # noqa: B018
+    assert all(inspect.getdoc(getattr(Reader, name)) for name in ("__call__", "stream", "answer"))
+
+
+def test_the_confidence_of_spans_beyond_those_of_evaluation(reader, pairs):
+    """They have their share of the same sum."""
+    question, context = pairs[0]
+    spans = reader(question, context, top_k=60, distinct=False, null_threshold=INF).spans
+    (prediction,) = reader.predictor.predict([pairs[0]])
+    assert len(spans) > len(prediction.candidates)
+    ratio = math.exp((spans[59].score - spans[0].score) / reader.temperature)
+    assert spans[59].confidence == pytest.approx(spans[0].confidence * ratio)

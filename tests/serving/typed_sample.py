@@ -1,0 +1,26 @@
+"""What a type checker must see of the Python API; ``test_typing`` gives it to mypy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import assert_type
+
+import qa_arch
+from qa_arch import Answer, Query, Reader, Span
+
+qa = qa_arch.load("RUN", device="cpu", precision="bf16")
+assert_type(qa, Reader)
+assert_type(qa("Who?", "text"), Answer)
+assert_type(qa("Who?", ["text", "another"], top_k=3, distinct=False), Answer)
+assert_type(qa(["Who?", "When?"], "text", null_threshold=0), list[Answer])
+assert_type(qa(["Who?"], [["text", "another"]]), list[Answer])
+assert_type(qa.stream((question, "text") for question in ("Who?", "When?")), Iterator[Answer])
+assert_type(qa.answer([Query("Who?", ("text",), max_answer_tokens=5)]), list[Answer])
+assert_type(qa("Who?", "text").spans, tuple[Span, ...])
+assert_type(qa("Who?", "text").start, int | None)
+assert_type(qa("Who?", "text").confidence, float)
+
+qa("Who?", "text", topk=3)  # type: ignore[call-overload]
+qa("Who?", "text", top_k="3")  # type: ignore[call-overload]
+qa("Who?", 5)  # type: ignore[call-overload]
+qa_arch.pipeline("Who?")  # type: ignore[attr-defined]
