@@ -116,6 +116,19 @@ def merge(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     return {str(key): value for key, value in plain.items()}
 
 
+def dotted(overrides: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """``SECTION.KEY=VALUE`` words as sections of settings, each value read as YAML has it."""
+    for override in overrides:
+        if not re.match(r"\w+\.\w+=.", override):
+            raise ConfigError(f"'{override}' is not SECTION.KEY=VALUE, such as features.max_length=512")
+    try:
+        plain = OmegaConf.to_container(OmegaConf.from_dotlist(list(overrides)), resolve=True)
+    except (OmegaConfBaseException, YAMLError) as error:
+        raise ConfigError(" ".join(str(error).split())) from error
+    assert isinstance(plain, dict)
+    return {str(section): values for section, values in plain.items()}
+
+
 def to_yaml(plain: dict[str, Any]) -> str:
     """``plain`` as YAML."""
     return OmegaConf.to_yaml(OmegaConf.create(plain))

@@ -9,7 +9,8 @@ import argparse
 import json
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from qa_arch.cli.runs import add_run_options, open_predictor
 from qa_arch.config.files import write_json
@@ -25,9 +26,13 @@ from qa_arch.metrics.squad import (
     missing_ids,
     score_questions,
 )
+from qa_arch.models.checkpoint_files import names_checkpoint
 from qa_arch.results.record import read_record
 from qa_arch.system.garbage import gc_disabled
 from qa_arch.types.text import Protocol, QuestionSet
+
+if TYPE_CHECKING:
+    from qa_arch.tasks.base import Predictor
 
 EXIT_MISSING = 3
 """Exit code where questions have no prediction."""
@@ -37,7 +42,12 @@ _NEARLY_ALL = 98.0
 """Percent of abstentions above which a system has probably not learned to answer."""
 _FILE_OPTIONS = ("predictions", "na_prob", "null_threshold", "protocol", "strict", "text_metrics", "nbest")
 """Options that need prediction files."""
-_RUN_OPTIONS = ("final", "allow_overlap", "decode", "record", "margin", "precision", "device", "trust")
+_CHECKPOINT_OPTIONS = ("calibration", "set")
+"""Options that need a downloaded checkpoint."""
+_RUN_OPTIONS = (
+    *("final", "allow_overlap", "decode", "record", "margin", "precision", "device", "trust"),
+    *_CHECKPOINT_OPTIONS,
+)
 """Options that need --run."""
 
 
@@ -81,10 +91,29 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
         dest="run_folder",
         metavar="RUN",
         nargs="+",
-        help="a run folder, instead of --predictions; several are an ensemble",
+        help="instead of --predictions: a run folder, several of which are an ensemble; or a downloaded"
+        " checkpoint, a folder or a hub id (OWNER/NAME) of any AutoModelForQuestionAnswering",
     )
     add("--decode", metavar="NAME", help="decode as in conf/decode/NAME.yaml")
-    add("--record", metavar="DIR", help="folder for the record of an ensemble or of another --decode")
+    add(
+        "--record",
+        metavar="DIR",
+        help="folder for the record of an ensemble, of another --decode, or of a downloaded checkpoint"
+        " (default: below runs/checkpoints)",
+    )
+    add(
+        "--calibration",
+        nargs="+",
+        metavar="SOURCE",
+        help="fit the null threshold of a downloaded checkpoint on this set (default: it is 0)",
+    )
+    add(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="how a downloaded checkpoint cuts and decodes texts, such as features.max_length=512",
+    )
     add(
         "--final",
         action="store_true",
@@ -163,8 +192,7 @@ def _score_runs(args: argparse.Namespace) -> int:
         "is for prediction files: --run writes predictions.json, which --predictions accepts; the null"
         " threshold of --run is --margin",
     )
-    for folder in args.run_folder:
-        read_record(folder)  # before torch is imported
+    checkpoint = _checkpoint(args)
     with gc_disabled():
         from qa_arch.cli.watch import watching
         from qa_arch.evaluation.trained_runs import Request, evaluate_runs
@@ -174,25 +202,62 @@ def _score_runs(args: argparse.Namespace) -> int:
         from qa_arch.cli.compose import compose
 
         settings = compose([f"decode={args.decode}"])["decode"]
+    adopted = _adopt(checkpoint, args) if checkpoint else None
     request = Request(
-        runs=args.run_folder,
+        runs=[str(adopted[0])] if adopted else args.run_folder,
         data=args.data,
         decode=args.decode,
         settings=settings,
-        record=args.record,
+        record=None if adopted else args.record,
         null_threshold=args.margin,
         final=args.final,
         allow_overlap=args.allow_overlap,
         trust=args.trust,
     )
     points = evaluate_runs(
-        request, lambda: open_predictor(args.run_folder, args), lambda: watching("predicting", "rows")
+        request,
+        lambda: adopted[1] if adopted else open_predictor(args.run_folder, args),
+        lambda: watching("predicting", "rows"),
     )
     flat = {name: point.flat() for name, point in points.items()}
     if args.out:
         write_json(args.out, flat)
     print(json.dumps(flat, indent=2, ensure_ascii=False))
     return 0
+
+
+def _checkpoint(args: argparse.Namespace) -> str | None:
+    """The downloaded checkpoint that ``--run`` names, None where it names runs; cheap checks of both."""
+    checkpoint = next(filter(names_checkpoint, args.run_folder), None)
+    if checkpoint is None:
+        _refuse(
+            args, _CHECKPOINT_OPTIONS, f"is for a downloaded checkpoint, and {args.run_folder[0]} is a run"
+        )
+        for folder in args.run_folder:
+            read_record(folder)  # before torch is imported
+    elif len(args.run_folder) > 1 or args.decode is not None:
+        raise ConfigError(
+            f"--run: {checkpoint} has no record to combine or decode anew; score it alone, then name the"
+            " folder of its record"
+        )
+    return checkpoint
+
+
+def _adopt(checkpoint: str, args: argparse.Namespace) -> tuple[Path, Predictor]:
+    """The run folder of a downloaded checkpoint, and its predictor."""
+    from qa_arch.cli.compose import dotted
+    from qa_arch.cli.watch import watching
+    from qa_arch.evaluation.checkpoint_runs import adopt
+
+    settings = dotted(args.set)
+    return adopt(
+        checkpoint,
+        args.record,
+        lambda: open_predictor([checkpoint], args, settings),
+        lambda: watching("fitting the null threshold", "rows"),
+        data=args.data,
+        calibration=args.calibration,
+    )
 
 
 def _print_scores(scores: Scores, out: str | None, extra: Mapping[str, Any]) -> None:

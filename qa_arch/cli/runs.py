@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import DataError, RunError, UnavailableError
+from qa_arch.models.checkpoint_files import names_checkpoint
 from qa_arch.results.record import read_record
 from qa_arch.system.garbage import gc_disabled
 from qa_arch.types.records import RunRecord
 
 if TYPE_CHECKING:
+    from qa_arch.config.checkpoints import Settings
     from qa_arch.nn.precision import Precision
     from qa_arch.tasks.base import Predictor
     from qa_arch.tasks.selection_predictor import SelectionPredictor
@@ -85,15 +87,20 @@ def add_device_options(parser: argparse._ActionsContainer) -> None:
     add_trust(parser)
 
 
-def open_predictor(folders: Sequence[str], args: argparse.Namespace) -> Predictor:
-    """Load a finished run, or several as an ensemble, with the device and precision of ``args``."""
+def open_predictor(
+    folders: Sequence[str], args: argparse.Namespace, settings: Settings | None = None
+) -> Predictor:
+    """Load a finished run, or several as an ensemble, with the device and precision of ``args``.
+
+    Downloaded checkpoints count as runs; ``settings`` change how the windows of one are cut and decoded.
+    """
     with gc_disabled():
         from qa_arch.tasks.loading import load_ensemble, load_predictor
 
     device, precision = _device_and_precision(folders[0], args)
     if len(folders) > 1:
         return load_ensemble(folders, device=device, precision=precision, trust=args.trust)
-    return load_predictor(folders[0], device=device, precision=precision, trust=args.trust)
+    return load_predictor(folders[0], device=device, precision=precision, trust=args.trust, settings=settings)
 
 
 def open_span_predictor(folders: Sequence[str], args: argparse.Namespace) -> SpanPredictor:
@@ -122,11 +129,10 @@ def open_selection(folder: str, args: argparse.Namespace) -> SelectionPredictor:
 
 
 def _device_and_precision(folder: str, args: argparse.Namespace) -> tuple[str, Precision]:
-    record = read_record(folder)
+    precision: Any = args.precision or _recorded_precision(folder)
     import torch
 
     device = args.device or ("cuda" if torch.cuda.is_available() and args.precision != "int8" else "cpu")
-    precision = args.precision or record.precision or record.config["trainer"]["precision"]
     if precision == "fp16" and device == "cpu" and not args.precision:
         precision = "fp32"  # runs trained in half precision on a GPU predict in fp32 on a CPU
     try:
@@ -134,7 +140,15 @@ def _device_and_precision(folder: str, args: argparse.Namespace) -> tuple[str, P
     except (RuntimeError, AssertionError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UnavailableError(f"--device {device}: cannot be used ({reason}); try --device cpu") from error
-    return device, precision  # type: ignore[return-value]
+    return device, precision
+
+
+def _recorded_precision(source: str) -> str:
+    """What a run was trained in, or a checkpoint scored in; a checkpoint without a record is read in fp32."""
+    if names_checkpoint(source):
+        return "fp32"
+    record = read_record(source)
+    return record.precision or record.config["trainer"]["precision"]
 
 
 def open_scored(source: list[str], record: RunRecord, split: str) -> QuestionSet:

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from qa_arch.config.schema import Config, validate
+from qa_arch.config.checkpoints import run_config
+from qa_arch.config.schema import Config
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, DataError, UnavailableError
 from qa_arch.evaluation.combined import combined_record, record_folder
@@ -80,7 +81,7 @@ def evaluate_runs(
         if request.record
         else read_record(folder)
     )
-    config = validate(record.config)
+    config = run_config(record.config)
     task = task_of(config.model)
     if request.decode and not task.has_search:
         raise ConfigError(

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from qa_arch.errors import ConfigError
+
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -117,6 +119,18 @@ class FeatureTable:
         template = self.template
         specials = [token.id for token in (*template.before, *template.between, *template.after)]
         return max(int(self.ids.max()), template.pad, *specials)
+
+
+def check_ids(table: FeatureTable, vocab_size: int, encoder: str) -> None:
+    """Raise ConfigError where a window holds an id that ``encoder`` has no embedding of.
+
+    Ids that no text uses do not matter: some published tokenizers know a few more than their encoder.
+    """
+    if table.largest_id >= vocab_size:
+        raise ConfigError(
+            f"encoder.name: {encoder} has {vocab_size} token embeddings and its tokenizer"
+            f" writes id {table.largest_id}: put the tokenizer that belongs to the encoder beside its weights"
+        )
 
 
 def array_names() -> tuple[str, ...]:

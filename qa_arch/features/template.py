@@ -42,6 +42,12 @@ def unlimited(backend: Tokenizer) -> Iterator[Tokenizer]:
             backend.enable_padding(**padding)
 
 
+def has_segment_ids(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether ``tokenizer`` itself tells question from context by segment ids (RoBERTa's writes zeros)."""
+    with unlimited(backend_of(tokenizer)) as backend:
+        return any(backend.encode("a", "b").type_ids)
+
+
 def probe(tokenizer: PreTrainedTokenizerBase, segments: bool) -> Template:
     """Template of ``tokenizer`` for (question, context), read from an encoded pair.
 

@@ -9,7 +9,7 @@ from qa_arch.config.schema import Encoder as EncoderSettings
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.features import tokenizers
 from qa_arch.features.cache import windows_of
-from qa_arch.features.table import FeatureTable
+from qa_arch.features.table import FeatureTable, check_ids
 from qa_arch.nn.encoder_configs import resolve
 from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.nn.word_encoder import AnyEncoder
@@ -99,15 +99,7 @@ def make_encoder(
 def make_features(
     config: Config, questions: QuestionSet, tokenizer: PreTrainedTokenizerBase, encoder: AnyEncoder
 ) -> FeatureTable:
-    """The windows of a set, from the cache where they are there already.
-
-    Raises ConfigError where one holds an id that the encoder has no embedding of. Ids that no text uses
-    do not matter: some published tokenizers know a few more than their encoder.
-    """
+    """The windows of a set, from the cache where they are there already; see ``check_ids``."""
     table = windows_of(questions, tokenizer, config.features, segments=encoder.has_segments)
-    if table.largest_id >= encoder.vocab_size:
-        raise ConfigError(
-            f"encoder.name: {config.encoder.name} has {encoder.vocab_size} token embeddings and its tokenizer"
-            f" writes id {table.largest_id}: put the tokenizer that belongs to the encoder beside its weights"
-        )
+    check_ids(table, encoder.vocab_size, str(config.encoder.name))
     return table

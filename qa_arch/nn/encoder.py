@@ -7,7 +7,7 @@ is imported, for seconds, only where a backbone is made.
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -21,7 +21,41 @@ if TYPE_CHECKING:
 Freeze = Literal["none", "all"] | int
 
 
-class Encoder(nn.Module):
+class WithBackbone(nn.Module):
+    """What can be known of a transformers backbone, whatever stands on it."""
+
+    backbone: PreTrainedModel
+
+    @property
+    def config(self) -> PretrainedConfig:
+        return self.backbone.config
+
+    @property
+    def has_segments(self) -> bool:
+        """Whether the encoder tells question from context by segment ids."""
+        return (getattr(self.config, "type_vocab_size", 0) or 0) > 1
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of token embeddings: every id of a window is below it."""
+        return int(self.backbone.get_input_embeddings().num_embeddings)
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The longest window the encoder can read; None where it states no limit."""
+        positions = getattr(self.config, "max_position_embeddings", None)
+        table = getattr(getattr(self.backbone, "embeddings", None), "position_embeddings", None)
+        # RoBERTa's positions begin behind the padding index, so two of its rows are never used.
+        padding = getattr(table, "padding_idx", None)
+        return positions if positions is None or padding is None else positions - padding - 1
+
+    def cast(self, dtype: torch.dtype) -> Self:
+        """Hold the backbone's weights in ``dtype``, for reading alone; what is read off it stays fp32."""
+        self.backbone.to(dtype)
+        return self
+
+
+class Encoder(WithBackbone):
     """A backbone without pooler (it would be an unused parameter to DDP), read at its last layer."""
 
     def __init__(self, backbone: PreTrainedModel) -> None:
@@ -48,39 +82,11 @@ class Encoder(nn.Module):
         with torch.autocast(ids.device.type, enabled=False):  # it would sum and normalise in fp32 after all
             return self.backbone(input_ids=ids, attention_mask=mask, **given).last_hidden_state.float()
 
-    def cast(self, dtype: torch.dtype) -> Encoder:
-        """Hold the weights in ``dtype``, for reading alone; what the encoder gives stays fp32."""
-        self.backbone.to(dtype)
-        return self
-
     def __setstate__(self, state: dict[str, Any]) -> None:
         """A pickled encoder names its attention, which is known only once that module is imported."""
         import qa_arch.nn.sdpa  # noqa: F401
 
         super().__setstate__(state)
-
-    @property
-    def config(self) -> PretrainedConfig:
-        return self.backbone.config
-
-    @property
-    def has_segments(self) -> bool:
-        """Whether the encoder tells question from context by segment ids."""
-        return (getattr(self.config, "type_vocab_size", 0) or 0) > 1
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of token embeddings: every id of a window is below it."""
-        return int(self.backbone.get_input_embeddings().num_embeddings)
-
-    @property
-    def max_tokens(self) -> int | None:
-        """The longest window the encoder can read; None where it states no limit."""
-        positions = getattr(self.config, "max_position_embeddings", None)
-        table = getattr(getattr(self.backbone, "embeddings", None), "position_embeddings", None)
-        # RoBERTa's positions begin behind the padding index, so two of its rows are never used.
-        padding = getattr(table, "padding_idx", None)
-        return positions if positions is None or padding is None else positions - padding - 1
 
     @property
     def depth(self) -> int:

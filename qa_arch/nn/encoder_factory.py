@@ -101,7 +101,7 @@ def _config_of(name: str, *, reach: bool) -> PretrainedConfig:
     """The configuration in the local cache or folder, else the known one, else the hub's."""
     known = known_config(name)
     try:
-        with _quiet():
+        with quiet_loading():
             return AutoConfig.from_pretrained(resolve(name), local_files_only=known is not None and not reach)
     except (OSError, ValueError) as error:
         if known is not None and not reach:
@@ -128,7 +128,7 @@ def _resized(values: dict[str, Any], given: dict[str, Any]) -> PretrainedConfig:
     try:
         config = AutoConfig.for_model(family, **rest)
     except ValueError as error:
-        raise ConfigError(f"encoder.family={family}: {_first_line(error)}") from error
+        raise ConfigError(f"encoder.family={family}: {first_line(error)}") from error
     if config.hidden_size % getattr(config, "num_attention_heads", 1):
         raise ConfigError(
             f"encoder.width={config.hidden_size} is no multiple of encoder.heads={config.num_attention_heads}"
@@ -140,7 +140,7 @@ def _load(name: str, config: PretrainedConfig) -> PreTrainedModel:
     """The pretrained backbone in fp32; a checkpoint that leaves weights unset is refused."""
     backbone_class: Any = class_of(config)
     try:
-        with _quiet():
+        with quiet_loading():
             backbone, report = backbone_class.from_pretrained(
                 resolve(name),
                 config=config,
@@ -170,7 +170,7 @@ def _set_dropout(config: PretrainedConfig, setting: str, rate: float | None, nam
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet_loading() -> Iterator[None]:
     """Without the libraries' notes on unused heads and retries: our one-line errors say what matters."""
     hub, before = logging.getLogger("huggingface_hub"), hf_logging.get_verbosity()
     hub_before, bars = hub.level, hf_logging.is_progress_bar_enabled()
@@ -188,11 +188,12 @@ def _quiet() -> Iterator[None]:
 
 def _unavailable(name: str, error: Exception) -> UnavailableError:
     return UnavailableError(
-        f"encoder {name} cannot be loaded ({_first_line(error)}): check the spelling and the network,"
+        f"encoder {name} cannot be loaded ({first_line(error)}): check the spelling and the network,"
         " or give a local folder with its config and weights"
     )
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """The first line of an error's message, cut where it is long; its class where it has none."""
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return text if len(text) <= 160 else f"{text[:160]}..."

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from qa_arch.errors import UnavailableError
-from qa_arch.nn.encoder import Encoder
+from qa_arch.nn.encoder import WithBackbone
 
 Precision = Literal["fp32", "bf16", "fp16", "int8"]
 MOST = 127
@@ -25,7 +25,7 @@ def cast_weights(model: nn.Module, precision: Precision) -> nn.Module:
 
     Raises UnavailableError for ``int8`` on a GPU, of a model without encoder, or where torch cannot quantise.
     """
-    encoders = [module for module in model.modules() if isinstance(module, Encoder)]
+    encoders = [module for module in model.modules() if isinstance(module, WithBackbone)]
     if precision == "int8" and not encoders:
         raise UnavailableError("precision int8: this model has no encoder to quantise; use fp32")
     for encoder in encoders:

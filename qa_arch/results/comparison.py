@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from qa_arch.config.checkpoints import CHECKPOINTS, is_checkpoint
 from qa_arch.errors import RunError
 from qa_arch.results.columns import Scored, Table, figures, named
 from qa_arch.results.record import Runs
@@ -88,6 +89,7 @@ def by_measure(runs: Runs) -> list[list[tuple[Path, RunRecord]]]:
     """Runs grouped into tables: one for each experiment and each set that it was scored on.
 
     A run without scores stands beside the first of its experiment that was trained on the same set.
+    Downloaded checkpoints are of no experiment: they stand in every table of the set they were scored on.
     """
     groups: dict[tuple[str, str, Measure | None], list[tuple[Path, RunRecord]]] = {}
     firsts: dict[tuple[str, Any], tuple[str, str, Measure | None]] = {}
@@ -96,6 +98,12 @@ def by_measure(runs: Runs) -> list[list[tuple[Path, RunRecord]]]:
         key = record.name, split, record.measure(split)
         first = firsts.setdefault((record.name, record.fingerprint(TRAIN)), key)
         groups.setdefault(key if record.scores else first, []).append((folder, record))
+    for key in [key for key in groups if key[0] == CHECKPOINTS]:
+        hosts = [other for other in groups if other[0] != CHECKPOINTS and other[1:] == key[1:]]
+        for host in hosts:
+            groups[host] += groups[key]
+        if hosts:
+            del groups[key]
     return [groups[key] for key in sorted(groups, key=str)]
 
 
@@ -112,8 +120,12 @@ def _notes(runs: Runs, split: str, shown: Collection[str]) -> list[str]:
         record, point = scored
         notes.append(_measured_on(record.facts(split), split, point.protocol))
         if point.protocol == "2.0" and {"f1", "exact"} & set(shown):
-            fitted_on = record.threshold.fitted_on if record.threshold else "nothing"
-            notes.append(f"null margin fitted on {fitted_on}")
+            notes.append(_fitted_on([r for _, r in runs if r.compared_point(split)]))
+    if downloaded := [record.model for _, record in runs if is_checkpoint(record.config)]:
+        notes.append(
+            f"{', '.join(dict.fromkeys(downloaded))}: downloaded; what it was trained on is not known,"
+            " perhaps these articles too"
+        )
     if "seconds" in shown:
         notes.append("seconds of training, without preparation and validation")
     if "peak_memory_mb" in shown:
@@ -125,6 +137,17 @@ def _notes(runs: Runs, split: str, shown: Collection[str]) -> list[str]:
             shared = len(compared.overlap)
             notes.append(f"{folder}: scored although {shared} articles are also in its training data")
     return notes
+
+
+def _fitted_on(records: Sequence[RunRecord]) -> str:
+    """What the null margins were fitted on; where that differs, of which models."""
+    models: dict[str, dict[str, None]] = {}
+    for record in records:
+        split = record.threshold.fitted_on if record.threshold else "nothing"
+        models.setdefault(split, {})[record.model] = None
+    first, *others = models
+    rest = "".join(f"; of {', '.join(models[split])} on {split}" for split in others)
+    return f"null margin fitted on {first}{rest}"
 
 
 def _measured_on(facts: SplitFacts, split: str, protocol: str) -> str:

@@ -1,4 +1,4 @@
-"""Loading of trained runs: a run as a predictor, or several runs of spans as a single one."""
+"""Loading of models: a run or a downloaded checkpoint as a predictor, or several of spans as a single one."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from qa_arch.config.checkpoints import Settings, is_checkpoint, run_config
 from qa_arch.config.schema import validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.features.glove import WordVectors
 from qa_arch.features.template import backend_of, unlimited
+from qa_arch.models.checkpoint_files import names_checkpoint
 from qa_arch.models.ensemble import Ensemble
 from qa_arch.nn.precision import Precision
 from qa_arch.results.record import MODEL, read_record
 from qa_arch.tasks import task_of
 from qa_arch.tasks.base import Predictor
+from qa_arch.tasks.checkpoint_predictor import checkpoint_predictor
 from qa_arch.tasks.span_predictor import SpanPredictor
 
 
@@ -28,13 +31,21 @@ def load_predictor(
     device: str | torch.device | None = None,
     precision: Precision = "fp32",
     trust: Sequence[str] = (),
+    settings: Settings | None = None,
 ) -> Predictor:
     """The best model of a run folder, ready to answer: to find a span, or to select an answer.
+
+    ``run`` may also be a downloaded checkpoint (a folder or a hub id of any
+    ``AutoModelForQuestionAnswering``), or the folder of its record; ``settings`` change how its windows are
+    cut and its spans decoded.
 
     Weights come from safetensors and classes from trusted packages only (``trust`` adds prefixes).
     ``int8`` needs a CPU, the default device then. Raises RunError where the folder is not a finished
     run, ConfigError for an untrusted target, UnavailableError for a precision that the device has not.
     """
+    where = device or ("cuda" if torch.cuda.is_available() and precision != "int8" else "cpu")
+    if names_checkpoint(run):
+        return checkpoint_predictor(run, device=where, precision=precision, settings=settings)
     folder = Path(run)
     record = read_record(folder)
     if record.status != "ok":
@@ -42,13 +53,15 @@ def load_predictor(
             f"{folder}: the run's status is '{record.status}', only a finished one can answer;"
             " go on with it: qa-arch train --config-from RUN --folder RUN --if-exists resume"
         )
+    if is_checkpoint(record.config) and not record.members:
+        source = str(run_config(record.config).encoder.name)
+        return checkpoint_predictor(source, device=where, precision=precision, record=record)
     if not (folder / MODEL).is_dir():
         raise RunError(
             f"{folder}: has no weights (no folder {MODEL}), as a published record has none; train the run"
             f" again: qa-arch train --config-from {folder} --folder RUN"
         )
     config = validate(record.config)
-    where = device or ("cuda" if torch.cuda.is_available() and precision != "int8" else "cpu")
     trusted = (*TRUSTED, *trust)
     return task_of(config.model).load(folder / MODEL, record, config, where, precision, trusted)
 

@@ -8,7 +8,6 @@ The steps of a question, in order: ``open`` and ``load_splits`` (raw data -> Exa
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -40,7 +39,7 @@ from qa_arch.nn.losses import build_loss
 from qa_arch.nn.precision import Precision, cast_weights
 from qa_arch.nn.word_encoder import AnyEncoder
 from qa_arch.tasks.base import Batches, Parts, Task
-from qa_arch.tasks.span_predictor import SpanPredictor
+from qa_arch.tasks.span_predictor import SpanPredictor, recorded_threshold
 from qa_arch.tasks.span_scores import (
     abstention_warning,
     answers_right,
@@ -147,7 +146,7 @@ class SpanTask(Task):
             vectors,
             config,
             segments=encoder.has_segments,
-            null_threshold=_threshold(record),
+            null_threshold=recorded_threshold(record),
             temperature=record.temperature,
             record=record,
             precision=precision,
@@ -229,12 +228,6 @@ class SpanTask(Task):
 
     def warning(self, questions: QuestionSet, outputs: Ranking, threshold: float) -> str | None:
         return abstention_warning(questions, outputs.best_predictions, threshold)
-
-
-def _threshold(record: RunRecord) -> float:
-    """The fitted threshold; None in the record means that "no answer" is never given."""
-    value = record.threshold.value if record.threshold else 0.0
-    return math.inf if value is None else float(value)
 
 
 def _losses(table: FeatureTable) -> str:

@@ -16,7 +16,7 @@ from qa_arch.decode.collector import SpanCollector
 from qa_arch.features.cache import windows_of
 from qa_arch.features.collate import Collator
 from qa_arch.features.glove import WordVectors, vector_rows
-from qa_arch.features.table import FeatureTable
+from qa_arch.features.table import FeatureTable, check_ids
 from qa_arch.nn.precision import Precision
 from qa_arch.tasks.base import Predictor, Watch
 from qa_arch.tasks.reading import read_table
@@ -45,12 +45,14 @@ class SpanPredictor(Predictor):
         temperature: float = 1.0,
         record: RunRecord | None = None,
         precision: Precision = "fp32",
+        vocab_size: int | None = None,
     ) -> None:
         self.model, self.tokenizer, self.vectors = model.eval(), tokenizer, vectors
         self.segments = segments
         self.config, self.record = config, record
         self.null_threshold, self.temperature = null_threshold, temperature
         self.precision: Precision = precision
+        self.vocab_size = vocab_size
 
     def __call__(self, question: str, context: str) -> Prediction:
         """The prediction for a single question about a text."""
@@ -86,9 +88,15 @@ class SpanPredictor(Predictor):
         return predictions
 
     def table(self, questions: QuestionSet, *, cache: bool = True) -> FeatureTable:
-        """The windows of a set under the settings that the model was trained with."""
+        """The windows of a set under the settings that the model was trained with.
+
+        Raises ConfigError for a token that is not among the model's ``vocab_size``, where that is given.
+        """
         settings = self.config.features if cache else replace(self.config.features, cache_dir=None)
-        return windows_of(questions, self.tokenizer, settings, segments=self.segments)
+        table = windows_of(questions, self.tokenizer, settings, segments=self.segments)
+        if self.vocab_size is not None:
+            check_ids(table, self.vocab_size, str(self.config.encoder.name))
+        return table
 
     def read(
         self,
@@ -132,3 +140,9 @@ class SpanPredictor(Predictor):
             yield self.read(part, table=self.table(part, cache=False), batch_size=batch_size)
             if watch is not None:
                 watch(begin + len(examples), len(questions))
+
+
+def recorded_threshold(record: RunRecord) -> float:
+    """The null threshold of a run; None in the record means that "no answer" is never given."""
+    value = record.threshold.value if record.threshold else 0.0
+    return math.inf if value is None else float(value)

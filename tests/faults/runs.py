@@ -120,4 +120,12 @@ FAULTS = (
     Fault(name="text may end its script", at="embed", test="test_report",
           old='_t.replace("<", _r)',
           new="_t"),
+    Fault(name="a checkpoint that changed passes for the one that was scored", at="open_checkpoint",
+          test="test_a_folder_that_changed_is_refused",
+          old="_r not in (None, _f.revision)",
+          new="False"),
+    Fault(name="another checkpoint's record is taken over", at="_require_same",
+          test="test_other_settings_need_another_record",
+          old="_t.config_hash == _r.config_hash",
+          new="_t.model == _r.model"),
 )

@@ -128,7 +128,7 @@ FAULTS = (
     Fault(name="moments of small parameters in 8 bits", at="_moments", test="test_plan_memory",
           old="_c >= _SMALLEST_8BIT",
           new="_c >= 1"),
-    Fault(name="an id without an embedding let through", at="make_features", test="test_assemble",
+    Fault(name="an id without an embedding let through", at="check_ids", test="test_assemble",
           old="_t.largest_id >= _n",
           new="_t.largest_id > _n"),
 )

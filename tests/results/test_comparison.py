@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from qa_arch.config.checkpoints import CHECKPOINT, CHECKPOINTS
 from qa_arch.errors import RunError
 from qa_arch.results.columns import COLUMNS
 from qa_arch.results.comparison import SPAN_COLUMNS, by_measure, comparison
@@ -99,6 +100,24 @@ def test_tables_by_what_was_measured(make_record):
     assert together == {frozenset(g.split()) for g in ("run0 run1 run3", "run2", "run4", "run5")}
     for group in groups:
         comparison(group)
+
+
+def test_a_downloaded_checkpoint_stands_in_every_table_of_its_set(make_record):
+    config = {"model": {"_target_": CHECKPOINT}}
+    nothing = {"value": 0.0, "fitted_on": "nothing"}
+    records = [
+        make_record(data="d1"),
+        make_record(data="d1", name="other"),
+        make_record("hub", data="d1", name=CHECKPOINTS, config=config, margin=nothing),
+        make_record("alone", data="d2", name=CHECKPOINTS, config=config, margin=nothing),
+    ]
+    groups = by_measure(named(records))
+    together = {frozenset(folder.name for folder, _ in group) for group in groups}
+    assert together == {frozenset(g.split()) for g in ("run0 run2", "run1 run2", "run3")}
+    notes = {group[0][0].name: comparison(group).notes for group in groups}
+    assert "null margin fitted on calibration; of hub on nothing" in notes["run0"]
+    assert "null margin fitted on nothing" in notes["run3"]
+    assert any(note.startswith("hub: downloaded; ") for note in notes["run1"])
 
 
 def test_what_a_run_was_made_with(make_record):

@@ -1,0 +1,156 @@
+"""Any ``AutoModelForQuestionAnswering`` checkpoint as a span model: the library's own class, whole.
+
+Axes: ``B`` windows, ``T`` tokens of a window.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+from transformers import (
+    MODEL_FOR_QUESTION_ANSWERING_MAPPING,
+    AutoConfig,
+    AutoModelForQuestionAnswering,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.features.template import has_segment_ids, name_of, probe
+from qa_arch.models.checkpoint_files import CheckpointFiles
+from qa_arch.models.encoders import load_tokenizer
+from qa_arch.nn.encoder import WithBackbone
+from qa_arch.nn.encoder_factory import first_line, quiet_loading
+from qa_arch.types.tensors import Batch, SpanLogits
+
+BEYOND_TEXT = {"bbox", "visual_feats", "xpath_tags_seq"}
+"""Inputs of models that read the layout or the picture of a page beside its text."""
+
+
+class SpanCheckpoint(WithBackbone):
+    """``model`` scores start and end of every token; null is what it scores at ``null_at``, its [CLS]."""
+
+    def __init__(self, model: PreTrainedModel, null_at: int) -> None:
+        super().__init__()
+        self.model, self.null_at = model, null_at
+        for child in model.children():
+            if child is not self.backbone:
+                child.register_forward_pre_hook(_in_fp32)
+
+    @property
+    def backbone(self) -> PreTrainedModel:
+        """All of the model but the layers that score."""
+        return self.model.base_model
+
+    def forward(self, batch: Batch) -> SpanLogits:
+        given = {} if batch.segments is None else {"token_type_ids": batch.segments}
+        inputs = {"input_ids": batch.ids, "attention_mask": batch.mask.long(), **given}
+        if self.backbone.dtype == torch.float32:
+            output = self.model(**inputs)
+        else:
+            with torch.autocast(batch.ids.device.type, enabled=False):  # as in ``Encoder.forward``
+                output = self.model(**inputs)
+        start, end = output.start_logits.float(), output.end_logits.float()
+        return SpanLogits(
+            start=start.masked_fill(~batch.context, -math.inf),
+            end=end.masked_fill(~batch.context, -math.inf),
+            null_start=start[:, self.null_at],
+            null_end=end[:, self.null_at],
+        )
+
+
+def _in_fp32(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a backbone in half precision gives, as the layers on top of it take it."""
+    return tuple(value.float() if isinstance(value, Tensor) else value for value in inputs)
+
+
+class LoadedCheckpoint(NamedTuple):
+    model: SpanCheckpoint
+    tokenizer: PreTrainedTokenizerBase
+    segments: bool
+    """Whether the model is given segment ids."""
+
+
+def load_span_checkpoint(files: CheckpointFiles) -> LoadedCheckpoint:
+    """Model (in fp32) and tokenizer of ``files``; nothing is downloaded, no code of theirs is run.
+
+    Raises ConfigError for what is no span model of texts, UnavailableError for files that cannot be read.
+    """
+    source = files.source
+    try:
+        with quiet_loading():
+            config = AutoConfig.from_pretrained(files.folder, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise UnavailableError(f"{source}: its config.json cannot be used ({first_line(error)})") from error
+    _check_kind(source, config)
+    tokenizer = load_tokenizer(str(files.folder))
+    null_at = _position_of_cls(source, tokenizer)
+    model = SpanCheckpoint(_load(files, config), null_at)
+    # A tokenizer that writes no segment ids is one that the model was trained without them.
+    return LoadedCheckpoint(model.eval(), tokenizer, model.has_segments and has_segment_ids(tokenizer))
+
+
+def _check_kind(source: str, config: PretrainedConfig) -> None:
+    """Raise ConfigError for a model that scores no spans of a text that it reads as a whole."""
+    kind = config.model_type
+    if type(config) not in MODEL_FOR_QUESTION_ANSWERING_MAPPING:
+        raise ConfigError(f"{source}: transformers has no question-answering class for '{kind}'")
+    if config.is_encoder_decoder:
+        raise ConfigError(f"{source}: '{kind}' is an encoder-decoder; a plain encoder is wanted")
+    model_class: Any = MODEL_FOR_QUESTION_ANSWERING_MAPPING[type(config)]
+    if extra := BEYOND_TEXT & inspect.signature(model_class.forward).parameters.keys():
+        raise ConfigError(
+            f"{source}: '{kind}' also reads {', '.join(extra)}; a model of plain text is wanted"
+        )
+    if config.num_labels != 2:
+        raise ConfigError(
+            f"{source}: its head has {config.num_labels} outputs; a span head has two, for start and end"
+        )
+
+
+def _position_of_cls(source: str, tokenizer: PreTrainedTokenizerBase) -> int:
+    """Where [CLS] stands in every window; ConfigError where it does not stand before the question."""
+    before = [special.id for special in probe(tokenizer, segments=False).before]
+    if tokenizer.cls_token_id is None or tokenizer.cls_token_id not in before:
+        raise ConfigError(
+            f'{source}: its windows do not begin with a [CLS] token, whose score is that of "no answer"'
+            f" ({name_of(tokenizer)}: cls_token is {tokenizer.cls_token!r}); models that have it"
+            " behind the text (XLNet), and decoders, that have none, cannot be read"
+        )
+    return before.index(tokenizer.cls_token_id)
+
+
+def _load(files: CheckpointFiles, config: PretrainedConfig) -> PreTrainedModel:
+    """The library's model with all its weights; ConfigError where its span head was never trained."""
+    source = files.source
+    try:
+        with quiet_loading():
+            model, report = AutoModelForQuestionAnswering.from_pretrained(
+                files.folder,
+                config=config,
+                dtype=torch.float32,
+                use_safetensors=True,
+                local_files_only=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+            )
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise UnavailableError(f"{source}: its weights cannot be read ({first_line(error)})") from error
+    missing = sorted(report["missing_keys"])
+    head = [key for key in missing if not key.startswith(f"{model.base_model_prefix}.")]
+    if head:
+        raise ConfigError(
+            f"{source}: has no trained span head (its weights lack {head[0]}); train it with qa-arch train"
+            f" encoder.name={source}"
+        )
+    if missing:
+        raise UnavailableError(
+            f"{source}: its weights lack {len(missing)} of those of '{config.model_type}' ({missing[0]}, ...)"
+        )
+    return model

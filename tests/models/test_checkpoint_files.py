@@ -1,0 +1,104 @@
+"""What names a checkpoint, where its files come from, and which version of it they are."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import torch
+from checkpoints import make_checkpoint
+from huggingface_hub import constants
+
+from qa_arch.errors import RunError, UnavailableError
+from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint, record_folder
+from qa_arch.tasks.loading import load_predictor
+
+COMMIT = "5f1d" * 10
+TEXTS = ["Mira paints red boats in the harbour of Velmora."]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return make_checkpoint("bert", tmp_path_factory.mktemp("hub") / "tiny-bert", TEXTS)
+
+
+@pytest.fixture
+def hub(tiny, tmp_path, monkeypatch):
+    """The local cache of the hub, which holds one commit of ``velmora/tiny``."""
+    model = tmp_path / "hub" / "models--velmora--tiny"
+    shutil.copytree(tiny, model / "snapshots" / COMMIT)
+    (model / "refs").mkdir()
+    (model / "refs" / "main").write_text(COMMIT)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    return model
+
+
+def test_what_names_a_checkpoint(tiny, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    assert names_checkpoint(tiny)
+    assert names_checkpoint("deepset/roberta-base-squad2")
+    for other in ("runs", "runs/mistyped", "mistyped", "a/b/c", "../mistyped/x", tmp_path / "x", ".hidden/x"):
+        assert not names_checkpoint(other), other
+
+
+def test_a_folder_with_a_record_is_a_run(tiny, tmp_path):
+    folder = shutil.copytree(tiny, tmp_path / "exported")
+    (folder / "run.json").write_text("{}")
+    assert not names_checkpoint(folder)
+
+
+def test_a_hub_id_is_read_from_the_cache(hub):
+    files = open_checkpoint("velmora/tiny")
+    assert (files.revision, files.name) == (COMMIT, "tiny")
+    assert record_folder("velmora/tiny").as_posix() == "velmora/tiny"
+    predictor = load_predictor("velmora/tiny", device="cpu")
+    assert predictor.record.model == "tiny"
+    assert predictor.record.config["encoder"]["name"] == "velmora/tiny"
+    assert predictor.record.config["model"]["revision"] == COMMIT
+
+
+def test_the_hub_gives_the_revision_that_was_scored(hub):
+    shutil.copytree(hub / "snapshots" / COMMIT, hub / "snapshots" / ("a" * 40))
+    (hub / "refs" / "main").write_text("a" * 40)
+    assert open_checkpoint("velmora/tiny").revision == "a" * 40
+    assert open_checkpoint("velmora/tiny", COMMIT).folder.name == COMMIT
+
+
+def test_a_hub_that_cannot_be_reached(hub):
+    with pytest.raises(UnavailableError, match=r"velmora/other: neither a folder here nor .* the network"):
+        open_checkpoint("velmora/other")
+
+
+def test_a_folder_that_changed_is_refused(tiny, tmp_path):
+    folder = shutil.copytree(tiny, tmp_path / "copy")
+    before = open_checkpoint(folder).revision
+    assert before == open_checkpoint(tiny).revision  # wherever it lies
+    weights = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
+    with pytest.raises(RunError, match="is not the checkpoint that was scored"):
+        open_checkpoint(folder, before)
+
+
+def test_a_pickle_is_never_opened(tiny, tmp_path):
+    folder = shutil.copytree(tiny, tmp_path / "pickled")
+    (folder / "model.safetensors").unlink()
+    torch.save({}, folder / "pytorch_model.bin")
+    with pytest.raises(UnavailableError, match=r"holds no model\.safetensors; .* can run code"):
+        load_predictor(folder, device="cpu")
+
+
+def test_code_of_a_checkpoint_is_never_run(tiny, tmp_path):
+    folder = shutil.copytree(tiny, tmp_path / "trap")
+    config = json.loads((folder / "config.json").read_text())
+    classes = {"AutoConfig": "trap.Config", "AutoModelForQuestionAnswering": "trap.Model"}
+    (folder / "trap.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    for kind in ("bert", "unheard-of"):
+        (folder / "config.json").write_text(json.dumps({**config, "model_type": kind, "auto_map": classes}))
+        if kind == "bert":
+            load_predictor(folder, device="cpu")
+        else:
+            with pytest.raises(UnavailableError, match="cannot be used"):
+                load_predictor(folder, device="cpu")
+    assert not (tmp_path / "ran").exists()

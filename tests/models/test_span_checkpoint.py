@@ -1,0 +1,134 @@
+"""Checkpoints of the library's own classes: windows and logits are the library's, family by family."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import pytest
+import torch
+from checkpoints import CONFIGS, make_checkpoint
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+from qa_arch.data.question_sets import question_set
+from qa_arch.features.collate import Collator
+from qa_arch.tasks.loading import load_predictor
+from qa_arch.types.tensors import Batch, SpanLogits
+from qa_arch.types.text import Example
+
+SHORT = "Mira paints red boats in Velmora's harbour."
+LONG = " ".join(
+    f"On day {n} the ferry of Lomm carried {n + 20} goats, café au lait & mail." for n in range(14)
+)
+PAIRS = [
+    ("Who paints?", SHORT),
+    ("How many goats crossed on day 9?", LONG),
+    ("What does [SEP] Mira paint, naïvely?", LONG),
+]
+TEXTS = [text for pair in PAIRS for text in pair]
+WINDOW = {"max_length": 56, "stride": 12}
+SETTINGS = {"features": {**WINDOW, "max_question": 36}}
+SEGMENTED = {"bert", "albert", "electra"}
+
+
+class Case(NamedTuple):
+    family: str
+    folder: str
+
+
+@pytest.fixture(scope="session", params=CONFIGS)
+def case(request, tmp_path_factory) -> Case:
+    folder = tmp_path_factory.mktemp("checkpoint") / f"tiny-{request.param}"
+    return Case(request.param, str(make_checkpoint(request.param, folder, TEXTS)))
+
+
+@pytest.fixture(scope="session")
+def predictor(case):
+    return load_predictor(case.folder, device="cpu", settings=SETTINGS)
+
+
+def windows(predictor) -> Batch:
+    examples = [Example(str(n), question, context) for n, (question, context) in enumerate(PAIRS)]
+    table = predictor.table(question_set("pairs", examples, "2.0"), cache=False)
+    assert table.truncated_questions == 0  # the library's call cuts none
+    return Collator(table, labels=False)(range(len(table)))
+
+
+def expected(case: Case) -> tuple[dict, tuple[torch.Tensor, torch.Tensor]]:
+    """The library's tokenizer call on the same pairs, and its own class on that."""
+    tokenizer = AutoTokenizer.from_pretrained(case.folder)
+    encoded = tokenizer(
+        *map(list, zip(*PAIRS, strict=True)),
+        truncation="only_second",
+        return_overflowing_tokens=True,
+        return_token_type_ids=case.family in SEGMENTED,
+        padding=True,
+        return_tensors="pt",
+        **WINDOW,
+    )
+    encoded.pop("overflow_to_sample_mapping")
+    if case.family not in SEGMENTED:
+        encoded.pop("token_type_ids", None)
+    model = AutoModelForQuestionAnswering.from_pretrained(case.folder, dtype=torch.float32).eval()
+    with torch.inference_mode():
+        output = model(**encoded)
+    return encoded, (output.start_logits, output.end_logits)
+
+
+def logits_of(predictor, batch: Batch) -> SpanLogits:
+    with torch.inference_mode():
+        return predictor.model(batch)
+
+
+def test_windows_and_logits_are_those_of_the_library(case, predictor):
+    batch, (encoded, (start, end)) = windows(predictor), expected(case)
+    assert len(batch) > len(PAIRS)
+    assert torch.equal(batch.ids, encoded["input_ids"])
+    assert torch.equal(batch.mask.long(), encoded["attention_mask"])
+    assert (batch.segments is not None) == (case.family in SEGMENTED)
+    if batch.segments is not None:
+        assert set(batch.segments.unique().tolist()) == {0, 1}
+        assert torch.equal(batch.segments, encoded["token_type_ids"])
+    logits = logits_of(predictor, batch)
+    for actual, wanted in ((logits.start, start), (logits.end, end)):
+        torch.testing.assert_close(actual[batch.context], wanted[batch.context], rtol=0, atol=1e-6)
+        assert (actual[~batch.context] == -math.inf).all()
+    cls = AutoTokenizer.from_pretrained(case.folder).cls_token_id
+    at_cls = (batch.ids == cls).long().argmax(1, keepdim=True)
+    torch.testing.assert_close(logits.null_start, start.gather(1, at_cls)[:, 0], rtol=0, atol=1e-6)
+    torch.testing.assert_close(logits.null_end, end.gather(1, at_cls)[:, 0], rtol=0, atol=1e-6)
+
+
+def test_each_token_matters_to_the_scores(case, predictor):
+    """Else equal logits would say nothing of ids, mask and segments."""
+    batch = windows(predictor)
+    logits = logits_of(predictor, batch)
+    assert logits.start[0][batch.context[0]].std() > 0.01
+    assert len(set(logits.null.tolist())) == len(batch)
+
+
+def test_together_as_alone(predictor):
+    batch = windows(predictor)
+    together = logits_of(predictor, batch)
+    examples = [Example("0", *PAIRS[0])]
+    alone = logits_of(
+        predictor,
+        Collator(predictor.table(question_set("p", examples, "2.0"), cache=False), labels=False)([0]),
+    )
+    width = alone.start.shape[1]
+    torch.testing.assert_close(alone.start[0], together.start[0, :width], rtol=0, atol=1e-5)
+    torch.testing.assert_close(alone.null[0], together.null[0], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("precision", "near"), [("bf16", 0.15), ("int8", 0.3)])
+def test_in_lower_precision_the_scores_move_little(case, predictor, precision, near):
+    rough = load_predictor(case.folder, device="cpu", precision=precision, settings=SETTINGS)
+    batch = windows(predictor)
+    exact, moved = logits_of(predictor, batch), logits_of(rough, batch)
+    assert moved.start.dtype == torch.float32
+    off = (moved.start - exact.start)[batch.context].abs().max() / exact.start[batch.context].std()
+    assert 0 < off < near
+    heads = [child for child in rough.model.model.children() if child is not rough.model.backbone]
+    assert {p.dtype for head in heads for p in head.parameters()} == {torch.float32}
+    for answer, other in zip(rough.predict(PAIRS), predictor.predict(PAIRS), strict=True):
+        assert answer.null_odds == pytest.approx(other.null_odds, abs=near * 10)

@@ -1,0 +1,147 @@
+"""Checkpoints that cannot be read are refused in a line; windows, segments and null follow what is there."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from checkpoints import make_checkpoint, make_tokenizer
+from tokenizers import processors
+from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, PreTrainedTokenizerFast
+
+from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.features import tokenizers
+from qa_arch.models.checkpoint_files import open_checkpoint
+from qa_arch.models.span_checkpoint import load_span_checkpoint
+from qa_arch.tasks.loading import load_predictor
+
+LONG = "Mira paints red boats in the harbour of Velmora, and Old Tarn keeps nine bees. " * 8
+TEXTS = [LONG, "Who paints?"]
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory) -> Path:
+    return make_checkpoint("bert", tmp_path_factory.mktemp("sound") / "bert", TEXTS)
+
+
+def refused(folder: Path, message: str, error: type[Exception] = ConfigError) -> None:
+    with pytest.raises(error, match=message):
+        load_span_checkpoint(open_checkpoint(folder))
+
+
+def changed(folder: Path, name: str, **values) -> None:
+    path = folder / name
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+@pytest.mark.parametrize("model_class", [AutoModel, AutoModelForMaskedLM])
+def test_a_model_without_a_trained_span_head(model_class, tmp_path):
+    folder = make_checkpoint("bert", tmp_path / "bare", TEXTS, model_class=model_class)
+    refused(folder, r"no trained span head .* qa-arch train encoder\.name=")
+
+
+def test_a_checkpoint_that_lacks_a_layer(bert, tmp_path):
+    folder = shutil.copytree(bert, tmp_path / "short")
+    changed(folder, "config.json", num_hidden_layers=3)
+    refused(folder, "lack 16 of those of 'bert'", UnavailableError)
+
+
+def test_weights_cut_short(bert, tmp_path):
+    folder = shutil.copytree(bert, tmp_path / "cut")
+    (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:999])
+    refused(folder, "its weights cannot be read", UnavailableError)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"model_type": "bart"}, "'bart' is an encoder-decoder"),
+        ({"model_type": "layoutlmv3"}, "'layoutlmv3' also reads bbox"),
+        ({"model_type": "vit"}, "no question-answering class for 'vit'"),
+        ({"num_labels": 3}, "its head has 3 outputs"),
+    ],
+)
+def test_models_that_score_no_spans_of_a_text(bert, tmp_path, values, message):
+    folder = shutil.copytree(bert, tmp_path / "other")
+    changed(folder, "config.json", **values)
+    refused(folder, message)
+
+
+def test_a_tokenizer_without_cls(bert, tmp_path):
+    folder = shutil.copytree(bert, tmp_path / "nameless")
+    tokenizers.build("words", TEXTS, 300).save_pretrained(folder)
+    refused(folder, r"do not begin with a \[CLS\] token")
+
+
+def test_cls_behind_the_text(bert, tmp_path):
+    """As XLNet has it."""
+    folder = shutil.copytree(bert, tmp_path / "xlnet")
+    tokenizer = AutoTokenizer.from_pretrained(bert)
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A [SEP] [CLS]",
+        pair="$A [SEP] $B [SEP] [CLS]",
+        special_tokens=[("[CLS]", tokenizer.cls_token_id), ("[SEP]", tokenizer.sep_token_id)],
+    )
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer.backend_tokenizer, cls_token="[CLS]", sep_token="[SEP]", pad_token="[PAD]"
+    ).save_pretrained(folder)
+    refused(folder, r"do not begin with a \[CLS\] token.*cls_token is '\[CLS\]'")
+
+
+def test_null_is_read_where_cls_stands(bert, tmp_path):
+    """Not at the first token by assumption."""
+    folder = shutil.copytree(bert, tmp_path / "marked")
+    tokenizer = AutoTokenizer.from_pretrained(bert)
+    specials = [(token, tokenizer.convert_tokens_to_ids(token)) for token in ("[CLS]", "[SEP]", "[MASK]")]
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="[MASK] [CLS] $A [SEP]",
+        pair="[MASK] [CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=specials,
+    )
+    names = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"}
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer, **names).save_pretrained(folder)
+    assert load_span_checkpoint(open_checkpoint(folder)).model.null_at == 1
+
+
+def test_a_tokenizer_that_writes_no_segments_gives_none(tmp_path):
+    """The library's call would read zeros, and so did the training of such a checkpoint."""
+    folder = make_checkpoint("bert", tmp_path / "bert", TEXTS)
+    make_tokenizer("roberta", TEXTS, size=300).save_pretrained(folder)
+    loaded = load_span_checkpoint(open_checkpoint(folder))
+    assert loaded.model.has_segments
+    assert not loaded.segments
+
+
+def test_a_tokenizer_of_another_model(tmp_path):
+    folder = make_checkpoint("bert", tmp_path / "bert", TEXTS, vocab_size=60)
+    predictor = load_predictor(folder, device="cpu")
+    with pytest.raises(ConfigError, match="has 60 token embeddings and its tokenizer writes id"):
+        predictor.predict([("Who paints?", LONG)])
+
+
+@pytest.mark.parametrize(
+    ("family", "sizes", "length"),
+    [
+        ("bert", {"max_position_embeddings": 96}, 96),
+        ("roberta", {"max_position_embeddings": 98}, 96),
+        ("bert", {"max_position_embeddings": 512}, 384),
+    ],
+)
+def test_windows_shrink_to_what_the_model_reads(tmp_path, family, sizes, length):
+    folder = make_checkpoint(family, tmp_path / "model", TEXTS, **sizes)
+    predictor = load_predictor(folder, device="cpu")
+    windows = predictor.config.features
+    assert (windows.max_length, windows.stride, windows.max_question) == (length, length // 3, length // 6)
+    assert predictor.predict([("Who?", LONG * 4)])[0].windows > 1  # the last position of each is read
+    too_long = sizes["max_position_embeddings"] + 1
+    with pytest.raises(ConfigError, match=rf"{too_long} is more than the"):
+        load_predictor(folder, device="cpu", settings={"features": {"max_length": too_long}})
+
+
+def test_only_windows_and_decoding_can_be_set(bert):
+    with pytest.raises(ConfigError, match="model: says what the checkpoint is"):
+        load_predictor(bert, device="cpu", settings={"model": {"name": "better"}})
+    with pytest.raises(ConfigError, match=r"features\.strid"):
+        load_predictor(bert, device="cpu", settings={"features": {"strid": 3}})
