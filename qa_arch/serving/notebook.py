@@ -24,10 +24,10 @@ def answer_html(answer: Answer) -> str:
     parts = [f'<div dir="auto"><b>{_text(query.question)}</b></div>'] if query else []
     if passage := _passage(answer, documents):
         parts.append(f'<div dir="auto" style="{_PASSAGE}">{passage}</div>')
-    parts.append(f"<div>{_verdict(answer, documents)}</div>")
+    line = _line(answer.text, answer.confidence, answer.document, len(documents))
+    parts.append(f"<div>{line}</div>")
     rows = [
-        f'<li dir="auto">{_text(span.text)} '
-        f'<span style="opacity:.7">{_details(span.confidence, span.document, len(documents))}</span></li>'
+        f"<li>{_line(span.text, span.confidence, span.document, len(documents))}</li>"
         for span in answer.spans
         if (span.text, span.start, span.document) != (answer.text, answer.start, answer.document)
     ]
@@ -50,18 +50,12 @@ def _passage(answer: Answer, documents: tuple[str, ...]) -> str:
     return f'{before}<mark style="{_MARK}">{_text(answer.text)}</mark>{after}'
 
 
-def _verdict(answer: Answer, documents: tuple[str, ...]) -> str:
-    details = (
-        f'<span style="opacity:.7">{_details(answer.confidence, answer.document, len(documents))}</span>'
-    )
-    if answer:
-        return f"{_text(answer.text)} {details}"
-    return f"<em>no answer in {'these texts' if len(documents) > 1 else 'this text'}</em> {details}"
-
-
-def _details(confidence: float, document: int | None, documents: int) -> str:
+def _line(text: str, confidence: float, document: int | None, documents: int) -> str:
+    """A text, or that there is none, with its confidence and its place among several documents."""
+    nothing = f"<em>no answer in {'these texts' if documents > 1 else 'this text'}</em>"
     place = f", document {document + 1} of {documents}" if documents > 1 and document is not None else ""
-    return f"confidence {confidence:.0%}{place}"
+    words = f"<bdi>{_text(text)}</bdi>" if text else nothing
+    return f'{words} <span style="opacity:.7">confidence {confidence:.0%}{place}</span>'
 
 
 def _cut(text: str, start: int, end: int) -> str:
