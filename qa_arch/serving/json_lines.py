@@ -35,6 +35,7 @@ OPTIONS = ("top_k", "max_answer_tokens", "null_threshold", "distinct")
 IGNORED = ("title", "answers", "is_impossible", "plausible_answers", "kind")
 """Fields of flat SQuAD records on which no answer depends."""
 FIELDS = ("id", "question", "context", "documents", *OPTIONS, "meta", *IGNORED)
+_OBJECT, _SQUAD = '{"question": ..., "context": ...}', "(for SQuAD JSON give --out a folder)"
 
 Line = tuple[int, bytes]
 """Number in the file, from 1, and content; of a line that is too long its first bytes."""
@@ -159,13 +160,14 @@ def _fields(line: bytes, number: int) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise RecordError(
             "",
-            f"broken JSON at column {error.colno}: {error.msg}; a line is a whole object"
-            ' {"question": ..., "context": ...} (for SQuAD JSON give --out a folder)',
+            f"broken JSON at column {error.colno}: {error.msg}; a line is a whole object {_OBJECT} {_SQUAD}",
         ) from None
     except (ValueError, RecursionError) as error:
         raise RecordError("", f"the JSON cannot be read ({error}); write the line again") from None
     if not isinstance(value, dict):
-        raise RecordError("", f'is {json_type(value)}, not an object {{"question": ..., "context": ...}}')
+        raise RecordError("", f"is {json_type(value)}, not an object {_OBJECT} {_SQUAD}")
+    if "data" in value and "question" not in value:
+        raise RecordError("", f"has 'data' and no question; a line is an object {_OBJECT} {_SQUAD}")
     return value
 
 

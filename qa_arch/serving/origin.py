@@ -15,6 +15,7 @@ from qa_arch.data.examples import clip
 from qa_arch.errors import DataError
 from qa_arch.results.record import MODEL, read_record
 from qa_arch.serving.json_lines import PART_BYTES, PART_LINES
+from qa_arch.types.records import Seconds
 
 HEAD = 1 << 20
 """Bytes of the data file whose hash identifies it, together with its size and time of change."""
@@ -51,7 +52,9 @@ def _model(run: Path) -> dict[str, Any]:
 
     Raises RunError where it is no run.
     """
-    settings = replace(read_record(run), scores={}, references={}, data={})  # which evaluating it may change
+    record = read_record(run)
+    # Without what evaluating the run changes, and no answer depends on.
+    settings = replace(record, scores={}, references={}, data={}, seconds=Seconds())
     digest = hashlib.sha256(repr(settings).encode())
     for path in sorted(path for path in (run / MODEL).rglob("*") if path.is_file()):
         digest.update(path.relative_to(run).as_posix().encode())

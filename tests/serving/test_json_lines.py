@@ -83,7 +83,7 @@ def test_fields_of_squad_records_are_passed_over():
         ({**GOOD, "id": True}, "line 1: id: is true or false"),
         ({**GOOD, "context": "half \ud83d"}, "line 1: context: holds half a surrogate pair .*character 5"),
         ({**GOOD, "id": "\ud83d"}, "line 1: id: holds half a surrogate pair"),
-        ({"data": [], "version": "v2.0"}, "line 1: 'data': is no field"),
+        ({"data": [], "version": "v2.0"}, "line 1: has 'data' and no question.*SQuAD"),
     ],
 )
 def test_a_faulty_line_is_named_with_field_and_remedy(line, message):
