@@ -71,7 +71,7 @@ def _connect() -> Any:
             ray.init(**quiet)
         else:
             ray.init("local", include_dashboard=False, object_store_memory=OBJECT_STORE, **quiet)
-    except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+    except Exception as error:  # which Ray raises itself, where a node takes too long
         reason = " ".join(str(error).split())[:200]
         raise UnavailableError(f"--on ray: Ray does not start ({reason}); check RAY_ADDRESS") from error
     return ray
@@ -119,6 +119,6 @@ def _result(ray: Any, reference: Any) -> AnsweredPart:
     except ray.exceptions.RayError as error:
         reason = " ".join(str(error).split())[:200]
         raise RunError(
-            f"--on ray: a part was lost {RETRIES + 1} times ({reason}); see Ray's logs for what ended the"
-            " actors (often memory: fewer --actors), then give the same command again, which continues"
+            f"--on ray: the actors do not stay alive ({reason}); Ray's logs say why (often memory:"
+            " fewer --actors); then give the same command again, which continues"
         ) from error

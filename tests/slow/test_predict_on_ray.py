@@ -25,10 +25,11 @@ SMALL = ("model=bert", "debug=fast", "encoder.initializer_range=0.2", "features.
 
 @pytest.fixture(autouse=True)
 def local(monkeypatch):
-    """A Ray of this machine, with two CPUs whatever it has, and one thread a process as on Ray."""
+    """A Ray of this machine whose actors find the tests' modules; one thread a process, as actors have."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
+    tests = Path(__file__).resolve().parents[1]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tests.parent), str(tests)]))
 
 
 def test_two_actors_give_the_file_of_one_process(tmp_path, monkeypatch):
@@ -78,13 +79,13 @@ def test_errors_of_actors_are_those_of_one_process(tmp_path):
     def load():
         raise UnavailableError("no such device")
 
-    with pytest.raises(UnavailableError, match="^no such device$"):
+    with pytest.raises(UnavailableError, match=r"^no such device$"):
         answer_on_ray(data, tmp_path / "out.jsonl", load)
 
     def reads():
         return partial(answer_part, reading=first_words, file="data.jsonl", options={})
 
-    with pytest.raises(DataError, match="data.jsonl: line 4: broken JSON"):
+    with pytest.raises(DataError, match=r"data.jsonl: line 4: broken JSON"):
         answer_on_ray(data, tmp_path / "out.jsonl", reads)
 
 
