@@ -49,7 +49,7 @@ class AnswerFile:
     """``OUT.partial``, which grows part by part and is renamed to ``OUT`` at the end."""
 
     def __init__(self, path: Path, origin: Mapping[str, Any] | None) -> None:
-        self.path, self.partial, self.sidecar = path, _beside(path, ".partial"), _beside(path, ORIGIN)
+        self.path, self.partial, self.sidecar = path, _sibling(path, ".partial"), _sibling(path, ORIGIN)
         self.origin = origin
         self.lines = 0
         self._file: BinaryIO | None = None
@@ -147,5 +147,5 @@ def open_output(
             target.close()
 
 
-def _beside(path: Path, suffix: str) -> Path:
+def _sibling(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
