@@ -1,68 +1,72 @@
-"""``qa-arch ask``: answer a question about a text, with candidates and null odds."""
+"""``qa-arch ask``: answer a question about texts, or one question after another."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import math
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from qa_arch.cli.runs import add_run_options, open_span_predictor
-from qa_arch.errors import ConfigError, DataError
+from qa_arch.cli.runs import add_answer_options, add_run_options, open_reader
+from qa_arch.errors import ConfigError
+from qa_arch.serving.query import Query
+
+if TYPE_CHECKING:
+    from qa_arch.cli.conversation import Texts
+
+TOP_K = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_folder", metavar="RUN", help="a run folder")
-    parser.add_argument("--question", required=True, metavar="TEXT")
+    parser.add_argument(
+        "--question",
+        metavar="TEXT",
+        help="without it questions are read one after another, from the terminal or line by line from a pipe",
+    )
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--context", metavar="TEXT", help="the text to read (default: standard input)")
-    source.add_argument("--file", metavar="FILE", help="a UTF-8 text file to read")
-    parser.add_argument(
-        "--n-best", type=int, default=3, metavar="N", help="how many candidates to show (default: 3)"
+    source.add_argument(
+        "--file",
+        nargs="+",
+        action="extend",
+        metavar="FILE",
+        help="UTF-8 text files to read; several are searched for the same question",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_answer_options(parser, TOP_K)
+    parser.add_argument("--json", action="store_true", help="print a JSON object a question (docs/asking.md)")
     add_run_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the answer and the best candidates; ``null_odds`` above ``margin`` mean "no answer"."""
-    if args.n_best < 0:
-        raise ConfigError(f"--n-best: {args.n_best} is out of range, it must be >= 0")
-    context = _context(args)
-    predictor = open_span_predictor([args.run_folder], args)
-    answer = predictor(args.question, context)
-    threshold = predictor.null_threshold if args.margin is None else args.margin
-    chosen = answer.at(threshold)
-    result: dict[str, Any] = {
-        "answer": chosen.text if chosen else "",
-        "start": chosen.start if chosen else None,
-        "end": chosen.end if chosen else None,
-        "null_odds": answer.null_odds if math.isfinite(answer.null_odds) else None,
-        "margin": threshold if math.isfinite(threshold) else None,
-        "windows": answer.windows,
-        "candidates": [
-            {"text": c.text, "start": c.start, "end": c.end, "probability": c.probability}
-            for c in answer.candidates[: args.n_best]
-        ],
+    """Print the answer to ``--question``, or to one question after another, with the best spans."""
+    from qa_arch.cli.conversation import Conversation
+
+    options = {
+        "top_k": TOP_K if args.top_k is None else args.top_k,
+        "max_answer_tokens": args.max_answer_tokens,
+        "null_threshold": args.margin,
     }
-    if args.json:
-        print(json.dumps(result, ensure_ascii=False))
-        return 0
-    print(chosen.text if chosen else "(no answer in this text)")
-    for candidate in result["candidates"]:
-        print(f"  {candidate['probability']:6.1%}  {candidate['text'] or '(no answer)'}")
+    Query("", ("",), **options)  # refuses what is out of range before a model is loaded
+    texts = _texts(args)
+    reader = open_reader([args.run_folder], args)
+    conversation = Conversation(reader.answer, texts, options, as_json=args.json)
+    if args.question is None:
+        conversation.run()
+    else:
+        conversation.answer(args.question)
     return 0
 
 
-def _context(args: argparse.Namespace) -> str:
-    """The exact text; line ends are kept, else the offsets would differ from those of the file."""
+def _texts(args: argparse.Namespace) -> Texts | None:
+    """The texts that the arguments name; None where the user is to give them in the conversation."""
+    from qa_arch.cli.conversation import Texts, decode, read_files
+
     if args.context is not None:
-        return args.context
-    source = args.file or "standard input"
-    try:
-        raw = Path(args.file).read_bytes() if args.file else sys.stdin.buffer.read()
-        return raw.decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{source}: cannot be read as UTF-8 text ({error})") from error
+        return Texts((args.context,))
+    if args.file:
+        return read_files(args.file)
+    if args.question is not None:
+        return Texts((decode(sys.stdin.buffer.read(), "standard input"),))
+    if not sys.stdin.isatty():
+        raise ConfigError("no text to read: give --context or --file, as standard input has the questions")
+    return None

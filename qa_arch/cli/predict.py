@@ -1,4 +1,4 @@
-"""``qa-arch predict``: write the official prediction files of trained runs for a question set."""
+"""``qa-arch predict``: answer every question of a file, into the official files or into JSON lines."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ import argparse
 import sys
 from pathlib import Path
 
-from qa_arch.cli.runs import add_on_error, add_questions, add_run_options, open_span_predictor
+from qa_arch.cli.predict_lines import is_lines, run_lines
+from qa_arch.cli.runs import (
+    add_answer_options,
+    add_on_error,
+    add_questions,
+    add_run_options,
+    open_span_predictor,
+)
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError
 
@@ -15,7 +22,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_folder", metavar="RUN", nargs="+", help="a run folder; several are an ensemble")
     add_questions(parser)
     parser.add_argument(
-        "--out", required=True, metavar="DIR", help="folder for predictions, n-best and null odds"
+        "--out",
+        required=True,
+        metavar="PATH",
+        help="folder for predictions, n-best and null odds; or FILE.jsonl, or - for standard output, for an"
+        " answer a line, --data being a file of JSON lines or - (docs/asking.md)",
     )
     parser.add_argument(
         "--batch-size", type=int, metavar="N", help="windows in one forward pass (default: the run's)"
@@ -29,12 +40,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="save the attention of a match-LSTM for these questions in the run folder (attention.npz)",
     )
     add_run_options(parser)
+    group = parser.add_argument_group("JSON lines", "options for --out FILE.jsonl")
+    add_answer_options(group)
+    group.add_argument(
+        "--if-exists",
+        choices=("resume", "replace", "fail"),
+        help="if FILE.jsonl or a part of it exists (default: resume, which continues what a kill left and"
+        " does nothing if it is finished)",
+    )
+    group.add_argument(
+        "--on",
+        choices=("ray",),
+        help="answer on the Ray cluster of RAY_ADDRESS, else on all devices here",
+    )
+    group.add_argument(
+        "--actors",
+        type=int,
+        metavar="N",
+        help="processes on Ray (default: one a GPU, without a GPU one a CPU)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write predictions.json, nbest_predictions.json and null_odds.json into the folder ``--out``."""
+    """Write the official files into the folder ``--out``, or answers as JSON lines into the file."""
     if args.batch_size is not None and args.batch_size < 1:
         raise ConfigError(f"--batch-size: {args.batch_size} is out of range, it must be >= 1")
+    if is_lines(args.out):
+        if args.keep_attention:
+            raise ConfigError("--keep-attention needs a set with ids: give --out a folder")
+        return run_lines(args)
+    for name in ("top_k", "max_answer_tokens", "if_exists", "on", "actors"):
+        if getattr(args, name) is not None:
+            raise ConfigError(f"--{name.replace('_', '-')} is for JSON lines: name --out FILE.jsonl")
+    return _official_files(args)
+
+
+def _official_files(args: argparse.Namespace) -> int:
+    """Write predictions.json, nbest_predictions.json and null_odds.json."""
     if args.keep_attention and len(args.run_folder) > 1:
         raise ConfigError("--keep-attention is for a single model: name one RUN")
     from qa_arch.cli.watch import watching

@@ -17,6 +17,7 @@ from qa_arch.types.records import RunRecord
 if TYPE_CHECKING:
     from qa_arch.config.checkpoints import Settings
     from qa_arch.nn.precision import Precision
+    from qa_arch.serving.reader import Reader
     from qa_arch.tasks.base import Predictor
     from qa_arch.tasks.selection_predictor import SelectionPredictor
     from qa_arch.tasks.span_predictor import SpanPredictor
@@ -68,6 +69,14 @@ def add_run_options(parser: argparse._ActionsContainer) -> None:
     add_device_options(parser)
 
 
+def add_answer_options(parser: argparse._ActionsContainer, top_k: int = 1) -> None:
+    """``--top-k --max-answer-tokens`` of ``serving.query.Query``; they are None where not given."""
+    parser.add_argument("--top-k", type=int, metavar="K", help=f"most spans to return (default: {top_k})")
+    parser.add_argument(
+        "--max-answer-tokens", type=int, metavar="N", help="longest answer in tokens (default: the run's)"
+    )
+
+
 def margin(text: str) -> float:
     """Parse a null threshold; ValueError for a text that is not a number, and for NaN."""
     value = float(text)
@@ -115,6 +124,14 @@ def open_span_predictor(folders: Sequence[str], args: argparse.Namespace) -> Spa
             " qa-arch evaluate --run, rank candidates with qa_arch.load_predictor(RUN)(question, candidates)"
         )
     return predictor
+
+
+def open_reader(folders: Sequence[str], args: argparse.Namespace) -> Reader:
+    """``open_span_predictor`` behind the interface of everything that serves a model."""
+    predictor = open_span_predictor(folders, args)
+    from qa_arch.serving.reader import Reader
+
+    return Reader(predictor)
 
 
 def open_selection(folder: str, args: argparse.Namespace) -> SelectionPredictor:

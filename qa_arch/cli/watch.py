@@ -1,12 +1,20 @@
-"""Progress bar of prediction: progress and time left on a terminal, silent in a pipe."""
+"""Progress bars of prediction: progress and time left on a terminal, silent in a pipe."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 
 @contextmanager
@@ -23,3 +31,33 @@ def watching(doing: str, unit: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(doing, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextmanager
+def watching_file(doing: str, unit: str) -> Iterator[Callable[[int, int | None, int], None]]:
+    """Yield ``watch(bytes done, bytes of the file, units done)``: time left by bytes, rate by units."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn(doing),
+        BarColumn(),
+        DownloadColumn(),
+        TextColumn(f"{{task.fields[count]:,}} {unit}, {{task.fields[rate]:,.0f}}/s"),
+        TimeRemainingColumn(),
+    )
+    # Standard output is left alone: it may be where the answers go.
+    with Progress(
+        *columns, console=console, transient=True, redirect_stdout=False, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task(doing, total=None, count=0, rate=0.0)
+        first: tuple[float, int] | None = None
+
+        def watch(done: int, total: int | None, count: int) -> None:
+            nonlocal first
+            if first is None:  # neither loading the model nor what was done before counts as speed
+                first = time.monotonic(), count
+                bar.reset(task, total=total, completed=done, count=count)
+                return
+            rate = (count - first[1]) / max(time.monotonic() - first[0], 1e-9)
+            bar.update(task, completed=done, total=total, count=count, rate=rate)
+
+        yield watch

@@ -23,19 +23,20 @@ _descriptors: set[int] = set()
 
 
 @contextmanager
-def hold(folder: Path, what: str) -> Iterator[None]:
+def hold(folder: Path, what: str, *, name: str = LOCK) -> Iterator[None]:
     """Hold the lock of the folder; RunError, naming the holder, if another process does.
 
-    ``what`` is what the folder holds, for the message ("run", "sweep").
+    ``what`` is what the folder holds, for the message ("run", "sweep"). Several things in a folder have
+    locks of their own, by ``name``.
     """
-    path = folder / LOCK
+    path = folder / name
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = _acquire(path)
     except OSError as error:
         raise RunError(f"{folder}: cannot be written ({error.strerror or error})") from error
     if descriptor is None:
-        raise RunError(f"{folder}: this {what} is in use by {holder(folder) or 'another process'}")
+        raise RunError(f"{folder}: this {what} is in use by {holder(folder, name) or 'another process'}")
     _descriptors.add(descriptor)
     try:
         os.ftruncate(descriptor, 0)
@@ -47,10 +48,10 @@ def hold(folder: Path, what: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def holder(folder: Path) -> str | None:
+def holder(folder: Path, name: str = LOCK) -> str | None:
     """Description of the process that holds the lock of the folder; None if it is free."""
     try:
-        descriptor = os.open(folder / LOCK, os.O_RDONLY)
+        descriptor = os.open(folder / name, os.O_RDONLY)
     except OSError:
         return None
     try:

@@ -1,11 +1,10 @@
-"""``predict``, ``ask`` and ``evaluate --run``: one run, one set of numbers, whoever asks."""
+"""``predict`` and ``evaluate --run``: one run, one set of numbers, whoever asks."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -80,38 +79,6 @@ def test_predict_refuses(qa_arch, trained, run_folder, dev_file, tmp_path):
     assert code == 5
     assert "killed" in err
     assert not (tmp_path / "out").exists()
-
-
-def test_ask(qa_arch, trained):
-    context = "The mill by the ferry was built by Odo Brandt. It burnt down in 1873."
-    ask = ("ask", trained, "--question", "Who built the mill?", "--context", context)
-    code, out, _ = qa_arch(*ask, "--margin", "1e6", "--json")
-    result = json.loads(out)
-    assert code == 0
-    assert result["answer"] == context[result["start"] : result["end"]] != ""
-    assert result["margin"] == 1e6
-    assert len(result["candidates"]) == 3
-    assert qa_arch(*ask, "--margin", "1e6")[1].splitlines()[0] == result["answer"]
-    assert qa_arch(*ask, "--margin", "-1000000")[1].startswith("(no answer")
-
-
-def test_ask_keeps_the_offsets_of_the_file(qa_arch, trained, tmp_path, monkeypatch):
-    raw = "Élodie Brandt,\r\na miller,\r\nbuilt it.".encode()
-    (tmp_path / "text.txt").write_bytes(raw)
-    ask = ("ask", trained, "--question", "Who?", "--margin", "1e6", "--json")
-    result = json.loads(qa_arch(*ask, "--file", tmp_path / "text.txt")[1])
-    assert raw.decode()[result["start"] : result["end"]] == result["answer"]
-    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=SimpleNamespace(read=lambda: raw)))
-    assert json.loads(qa_arch(*ask)[1]) == result
-    (tmp_path / "text.txt").write_bytes(b"caf\xe9")
-    code, _, err = qa_arch(*ask, "--file", tmp_path / "text.txt")
-    assert code == 4
-    assert "UTF-8" in err
-
-
-def test_ask_about_nothing(qa_arch, trained):
-    result = json.loads(qa_arch("ask", trained, "--question", "Who?", "--context", " \n ", "--json")[1])
-    assert (result["answer"], result["start"], result["windows"], result["candidates"]) == ("", None, 0, [])
 
 
 def test_evaluate_run_agrees_with_training(qa_arch, trained, run_folder):

@@ -1,0 +1,135 @@
+"""``qa-arch ask``: one question, or one after another, about one text or several."""
+
+from __future__ import annotations
+
+import io
+import json
+from types import SimpleNamespace
+
+import pytest
+
+MILL = "The mill by the ferry was built by Odo Brandt. It burnt down in 1873."
+SHOP = "Ada's shop sold bread.\r\nIt closed in 1901."
+
+
+@pytest.fixture
+def pipe(monkeypatch):
+    """Standard input as a pipe with these bytes."""
+
+    def fill(content: bytes) -> None:
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(content), isatty=lambda: False))
+
+    return fill
+
+
+@pytest.fixture
+def files(tmp_path):
+    paths = [tmp_path / "mill.txt", tmp_path / "shop.txt"]
+    for path, text in zip(paths, (MILL, SHOP), strict=True):
+        path.write_bytes(text.encode())
+    return paths
+
+
+@pytest.fixture
+def ask(qa_arch, trained):
+    """(code, JSON objects) of ``ask RUN --json``, which answers whatever the null odds."""
+
+    def call(*arguments):
+        code, out, _ = qa_arch("ask", trained, "--json", "--margin", "inf", *arguments)
+        return code, [json.loads(line) for line in out.splitlines()]
+
+    return call
+
+
+def test_the_answer_and_its_candidates(ask):
+    code, (answer,) = ask("--question", "Who built the mill?", "--context", MILL)
+    assert code == 0
+    assert answer["question"] == "Who built the mill?"
+    assert answer["text"] == MILL[answer["start"] : answer["end"]] != ""
+    assert (answer["document"], answer["file"], answer["null_threshold"]) == (0, None, None)
+    assert 1 < len(answer["spans"]) <= 3
+    _, (single,) = ask("--question", "Who?", "--context", MILL, "--top-k", 1, "--max-answer-tokens", 1)
+    assert len(single["spans"]) == 1
+    assert " " not in single["text"]
+
+
+def test_in_words_the_answer_stands_in_its_sentence(qa_arch, ask, trained):
+    arguments = ("--question", "Who built the mill?", "--context", MILL)
+    _, (answer,) = ask(*arguments, "--max-answer-tokens", 1)
+    out = qa_arch("ask", trained, *arguments, "--max-answer-tokens", 1, "--margin", "inf")[1]
+    first, second, third, *others = out.splitlines()
+    assert first == answer["text"]
+    assert f"[{first}]" in second
+    assert second.strip().replace("[", "").replace("]", "") in MILL
+    assert f"confidence {answer['confidence']:.1%}" in third
+    assert f"null odds {answer['null_odds']:.2f}" in third
+    assert len(others) == len(answer["spans"]) - 1
+    assert qa_arch("ask", trained, *arguments, "--margin=-inf")[1].splitlines()[0] == "no answer in this text"
+
+
+def test_several_files_and_which_of_them(qa_arch, ask, trained, files):
+    code, (answer,) = ask("--question", "When?", "--file", files[0], "--file", files[1])
+    text = (MILL, SHOP)[answer["document"]]
+    assert code == 0
+    assert text[answer["start"] : answer["end"]] == answer["text"]
+    assert answer["file"] == str(files[answer["document"]])
+    assert answer["windows"] == 2
+    assert ask("--question", "When?", "--file", *files)[1] == [answer]
+    words = qa_arch("ask", trained, "--question", "When?", "--file", *files, "--margin", "inf")[1]
+    assert f"({answer['file']})" in words.splitlines()[1]
+    nothing = qa_arch("ask", trained, "--question", "When?", "--file", *files, "--margin=-inf")[1]
+    assert nothing.startswith("no answer in these texts\n")
+
+
+def test_offsets_are_those_of_the_file_whatever_its_line_ends(ask, files, pipe):
+    _, (answer,) = ask("--question", "When?", "--file", files[1])
+    assert SHOP[answer["start"] : answer["end"]] == answer["text"]
+    pipe(SHOP.encode())
+    assert ask("--question", "When?")[1] == [{**answer, "file": None}]
+
+
+def test_about_nothing(ask):
+    (answer,) = ask("--question", "Who?", "--context", " \n ")[1]
+    assert (answer["text"], answer["start"], answer["windows"], answer["spans"]) == ("", None, 0, [])
+
+
+def test_one_question_after_another(ask, pipe, files):
+    """The text stays until another is named; blank lines and /help are no questions."""
+    pipe(f"Who?\n\nWhen?\r\n/file {files[0]} {files[1]}\nWhen?\n/text\nOdo sold\nbread.\n\nWho?".encode())
+    code, answers = ask("--context", MILL)
+    assert code == 0
+    assert [answer["question"] for answer in answers] == ["Who?", "When?", "When?", "Who?"]
+    assert [answer["windows"] for answer in answers] == [1, 1, 2, 1]
+    assert answers[-1]["text"] in "Odo sold\nbread."
+    assert answers[2] == ask("--question", "When?", "--file", *files)[1][0]
+
+
+def test_what_is_typed_may_hold_mistakes(qa_arch, trained, monkeypatch):
+    lines = iter([MILL, "", "/file none.txt", "/file", "/help", "Who?", "", "When?"])
+    monkeypatch.setattr("builtins.input", lambda prompt: next(lines))
+    for stream in ("stdin", "stdout"):
+        monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True, raising=False)
+    code, out, _ = qa_arch("ask", trained, "--margin=-inf")
+    assert code == 0
+    assert "none.txt: cannot be read" in out
+    assert "name a file" in out
+    assert "/text" in out
+    assert out.count("no answer in this text") == 1
+    assert list(lines) == ["When?"]  # an empty line ended it
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "code", "message"),
+    [
+        (b"Who?\n", (), 2, "--context or --file"),
+        (b"Who?\n/file none.txt\nWhen?\n", ("--context", "x"), 4, "none.txt: cannot be read"),
+        (b"caf\xe9\n", ("--context", "x"), 4, "standard input: byte 3 is not UTF-8"),
+        (b"caf\xe9", ("--question", "x"), 4, "standard input: byte 3 is not UTF-8"),
+        (b"", ("--question", "x", "--top-k", 0), 2, "top_k: 0 is out of range"),
+    ],
+)
+def test_refused(qa_arch, trained, pipe, content, arguments, code, message):
+    pipe(content)
+    actual, _, err = qa_arch("ask", trained, *arguments)
+    assert actual == code
+    assert message in err

@@ -1,0 +1,121 @@
+"""``qa-arch predict --out FILE.jsonl``: a question a line in, an answer a line out, on a real model."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from types import SimpleNamespace
+
+import pytest
+from line_answers import read_lines, rows, write_lines
+
+from qa_arch.data import synthetic
+
+
+@pytest.fixture(scope="session")
+def lines_file(tmp_path_factory):
+    lines: list[dict] = [
+        {"id": e.id, "question": e.question, "documents": [e.context, "Nobody."]}
+        for e in synthetic.named("dev").examples[:40]
+    ]
+    return write_lines(
+        tmp_path_factory.mktemp("lines") / "data.jsonl", [*lines, {"question": "", "context": ""}]
+    )
+
+
+def test_files_pipes_and_gzip_give_the_same_bytes(qa_arch, trained, lines_file, tmp_path, monkeypatch):
+    out = tmp_path / "out.jsonl"
+    predict = ("predict", trained, "--top-k", 2, "--data")
+    code, message, _ = qa_arch(*predict, lines_file, "--out", out)
+    assert (code, message) == (0, f"{out}: 41 lines\n")
+    answers = read_lines(out)
+    assert [answer["id"] for answer in answers][-1] == 41
+    assert {len(answer["spans"]) for answer in answers} == {0, 2}
+    packed = tmp_path / "data.jsonl.gz"
+    packed.write_bytes(gzip.compress(lines_file.read_bytes()))
+    assert qa_arch(*predict, packed, "--out", tmp_path / "b.jsonl")[0] == 0
+    assert (tmp_path / "b.jsonl").read_bytes() == out.read_bytes()
+    monkeypatch.setattr(
+        "sys.stdin", SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(lines_file.read_bytes())))
+    )
+    code, text, err = qa_arch(*predict, "-", "--out", "-")
+    assert (code, text) == (0, out.read_text(encoding="utf-8"))
+    assert "41 lines" in err
+
+
+def test_an_unfinished_file_is_continued_with_the_same_run_and_settings(
+    qa_arch, trained, run_folder, lines_file, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("qa_arch.serving.json_lines.PART_LINES", 7)
+    out = tmp_path / "out.jsonl"
+    predict = ("predict", run_folder, "--data", lines_file, "--out", out)
+    assert qa_arch(*predict)[0] == 0
+    whole = out.read_bytes()
+    out.rename(tmp_path / "out.jsonl.partial").write_bytes(whole[: len(whole) // 2])
+    for change in (("--top-k", 3), ("--margin", 1), ("--precision", "bf16"), ("--batch-size", 3)):
+        code, _, err = qa_arch(*predict, *change)
+        assert (code, "was made with another settings." in err) == (5, True)
+    code, message, _ = qa_arch(*predict)
+    assert code == 0
+    assert "21 of them from before" in message or "14 of them from before" in message
+    assert out.read_bytes() == whole
+    assert "answered already" in qa_arch(*predict)[1]
+    assert qa_arch("evaluate", "--run", run_folder)[0] == 0  # scores anew, answers as before
+    assert "answered already" in qa_arch(*predict)[1]
+    weights = run_folder / "model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
+    code, _, err = qa_arch(*predict)
+    assert (code, "another models.sha256" in err) == (5, True)
+
+
+def test_a_faulty_line(qa_arch, trained, tmp_path):
+    data = write_lines(tmp_path / "data.jsonl", [*rows(3), {"id": "x", "question": "Who?"}, *rows(1)])
+    predict = ("predict", trained, "--data", data, "--out", tmp_path / "out.jsonl")
+    code, _, err = qa_arch(*predict)
+    assert code == 4
+    assert f"{data}: line 4: context: is missing" in err
+    code, out, err = qa_arch(*predict, "--on-error", "skip")
+    assert code == 0
+    assert '5 lines, 1 left out (see their "error")' in out
+    row = read_lines(tmp_path / "out.jsonl")[3]
+    assert row["id"] == "x"
+    assert row["error"].startswith("line 4: context: is missing; ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--out", "out.jsonl", "--keep-attention", "q"), 2, "give --out a folder"),
+        (("--out", "out.jsonl", "second.jsonl"), 2, ""),
+        (("--out", "out.jsonl", "--top-k", "0"), 2, "top_k: 0 is out of range"),
+        (("--out", "out.jsonl", "--max-answer-tokens", "0"), 2, "max_answer_tokens: 0"),
+        (("--out", "out.jsonl", "--actors", "2"), 2, "--actors is for --on ray"),
+        (("--out", "out.jsonl", "--data", "a.jsonl", "b.jsonl"), 2, "name one file"),
+        (("--out", "out.jsonl", "--data", "none.jsonl"), 4, "none.jsonl: cannot be read"),
+        (("--out", "folder", "--top-k", "2"), 2, "--top-k is for JSON lines"),
+        (("--out", "folder", "--if-exists", "fail"), 2, "--if-exists is for JSON lines"),
+    ],
+)
+def test_refused(qa_arch, trained, lines_file, tmp_path, monkeypatch, arguments, code, message):
+    monkeypatch.chdir(tmp_path)
+    actual, _, err = qa_arch("predict", trained, "--data", lines_file, *arguments)
+    assert actual == code
+    assert message in err
+    assert not list(tmp_path.glob("*out*"))
+
+
+def test_without_ray(qa_arch, trained, lines_file, tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    predict = ("predict", trained, "--data", lines_file, "--out", tmp_path / "out.jsonl", "--on", "ray")
+    code, _, err = qa_arch(*predict)
+    assert code == 6
+    assert "pip install 'qa-arch[ray]'" in err
+    assert not list(tmp_path.glob("*out*"))
+
+
+def test_squad_json_is_recognised(qa_arch, trained, tmp_path):
+    (tmp_path / "dev.json").write_text(json.dumps({"version": "v2.0", "data": []}))
+    code, _, err = qa_arch("predict", trained, "--data", tmp_path / "dev.json", "--out", tmp_path / "o.jsonl")
+    assert code == 4
+    assert "for SQuAD JSON give --out a folder" in err

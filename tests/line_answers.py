@@ -1,0 +1,57 @@
+"""Files of questions, and a stand-in for a model that answers them at once, for tests of bulk prediction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from qa_arch.config.files import write_atomic
+from qa_arch.serving.json_lines import answer_part
+from qa_arch.serving.query import Answer, Query
+
+
+def write_lines(path: Path, rows: Sequence[object]) -> Path:
+    """``rows`` as JSON lines; texts as they are."""
+    texts = (row if isinstance(row, str) else json.dumps(row, ensure_ascii=False) for row in rows)
+    return write_atomic(path, "".join(f"{text}\n" for text in texts))
+
+
+def read_lines(text: str | Path) -> list[dict]:
+    text = text.read_text(encoding="utf-8") if isinstance(text, Path) else text
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def rows(count: int) -> list[dict[str, object]]:
+    return [
+        {"id": f"é{n}", "question": f"Who {n}?", "context": f"Odo {n} built it." * (n % 5)}
+        for n in range(count)
+    ]
+
+
+def first_words(queries: Sequence[Query]) -> list[Answer]:
+    """The first word of the first document; "no answer" in an empty one."""
+    words = [(query.documents[0].split() or [""])[0] for query in queries]
+    return [
+        Answer(
+            text=word,
+            start=0 if word else None,
+            end=len(word) if word else None,
+            document=0 if word else None,
+            score=float(query.top_k) if word else None,
+            confidence=0.5,
+            null_odds=-len(query.question) / 3,
+            null_threshold=0.0,
+            windows=len(query.documents),
+        )
+        for word, query in zip(words, queries, strict=True)
+    ]
+
+
+@contextmanager
+def answering(file: object, reading=first_words, **options):
+    """As ``answer_file`` takes it: answers parts in this process."""
+    answer = partial(answer_part, reading=reading, file=str(file), options=options)
+    yield lambda parts: map(answer, parts)

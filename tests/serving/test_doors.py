@@ -1,0 +1,104 @@
+"""What is scored is what is served: every way to ask a model gives the answers of its evaluation.
+
+A door is a function from a run, questions and an empty folder to ``Answer.as_dict`` by question id. A new
+way to ask a model adds its function to ``DOORS``, and to ``ODDS`` if its arithmetic is not that of torch.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from line_answers import read_lines, write_lines
+
+import qa_arch
+from qa_arch.cli.main import main
+from qa_arch.data import synthetic
+from qa_arch.results.record import read_questions, read_record
+from qa_arch.types.text import Example
+
+Answers = Mapping[str, Mapping[str, Any]]
+Door = Callable[[Path, Sequence[Example], Path, pytest.MonkeyPatch], Answers]
+
+
+def by_python(run, examples, folder, patch) -> Answers:
+    reader = qa_arch.load(run)
+    answers = reader([e.question for e in examples], [e.context for e in examples])
+    return {e.id: answer.as_dict() for e, answer in zip(examples, answers, strict=True)}
+
+
+def by_python_one_at_a_time(run, examples, folder, patch) -> Answers:
+    reader = qa_arch.load(run)
+    return {e.id: reader(e.question, e.context).as_dict() for e in examples}
+
+
+def by_ask(run, examples, folder, patch) -> Answers:
+    lines = []
+    for number, example in enumerate(examples):
+        (folder / f"{number}.txt").write_bytes(example.context.encode())
+        lines += [f"/file {folder / f'{number}.txt'}", example.question]
+    stdin = io.TextIOWrapper(io.BytesIO("\n".join(lines).encode()))
+    patch.setattr("sys.stdin", stdin)
+    patch.setattr("sys.stdout", output := io.StringIO())
+    assert main(["ask", str(run), "--context", "none", "--json"]) == 0
+    answers = read_lines(output.getvalue())
+    assert [answer["question"] for answer in answers] == [e.question for e in examples]
+    return {e.id: answer for e, answer in zip(examples, answers, strict=True)}
+
+
+def by_json_lines(run, examples, folder, patch) -> Answers:
+    patch.setattr("qa_arch.serving.json_lines.PART_LINES", 17)
+    rows = [{"id": e.id, "question": e.question, "context": e.context} for e in examples]
+    data, out = write_lines(folder / "data.jsonl", rows), folder / "out.jsonl"
+    assert main(["predict", str(run), "--data", str(data), "--out", str(out)]) == 0
+    return {row["id"]: row for row in read_lines(out)}
+
+
+DOORS: dict[str, Door] = {
+    "python": by_python,
+    "python, one at a time": by_python_one_at_a_time,
+    "ask --json": by_ask,
+    "predict, JSON lines": by_json_lines,
+}
+ODDS: dict[str, float] = {}
+"""How far null odds may be from those of evaluation, where it is not 1e-4."""
+
+
+@pytest.fixture(scope="module")
+def trained_run(tmp_path_factory) -> Path:
+    """A run of seconds with its evaluation."""
+    small = ("model=bert", "debug=fast", "encoder.initializer_range=0.2", "features.cache_dir=null")
+    runs = tmp_path_factory.mktemp("runs")
+    assert main(["train", *small, f"runs_dir={runs}", "trainer.progress=false"]) == 0
+    (folder,) = (runs / "debug").glob("bert-*")
+    return folder
+
+
+@pytest.mark.parametrize("count", [40, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("door", DOORS)
+def test_answers_are_those_of_the_evaluation(trained_run, tmp_path, monkeypatch, door, count):
+    scored = json.loads((trained_run / "predictions.json").read_text(encoding="utf-8"))
+    # Those that it answers first: few, after so little training.
+    examples = sorted(synthetic.named("dev").examples, key=lambda example: not scored[example.id])[:count]
+    with monkeypatch.context() as patch:
+        answers = DOORS[door](trained_run, examples, tmp_path, patch)
+    texts = {example.id: scored[example.id] for example in examples}
+    assert len(texts) == count
+    assert 0 < sum(map(bool, texts.values())) < count
+    assert {id_: answer["text"] for id_, answer in answers.items()} == texts
+    names = ("id", "start", "end", "null_odds")
+    rows = zip(*(read_questions(trained_run)[name] for name in names), strict=True)
+    best = {id_: values for id_, *values in rows}
+    for example in examples:
+        answer, (start, end, odds) = answers[example.id], best[example.id]
+        assert answer["null_odds"] == pytest.approx(odds, abs=ODDS.get(door, 1e-4))
+        span = answer["spans"][0]  # the best, "no answer" or not
+        assert (span["start"], span["end"], span["text"]) == (start, end, example.context[start:end])
+        if answer["text"]:
+            assert (answer["start"], answer["end"]) == (start, end)
+    threshold = read_record(trained_run).threshold
+    assert {answer["null_threshold"] for answer in answers.values()} == {threshold and threshold.value}

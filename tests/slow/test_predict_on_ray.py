@@ -1,0 +1,96 @@
+"""JSON lines answered by two actors on Ray, of which one is killed: the bytes of a single process."""
+
+from __future__ import annotations
+
+import os
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+from line_answers import first_words, rows, write_lines
+
+from qa_arch.cli.main import main
+from qa_arch.data import synthetic
+from qa_arch.errors import DataError, UnavailableError
+from qa_arch.serving import json_lines
+from qa_arch.serving.bulk import Summary, answer_file
+from qa_arch.serving.json_lines import answer_part
+
+pytest.importorskip("ray")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+SMALL = ("model=bert", "debug=fast", "encoder.initializer_range=0.2", "features.cache_dir=null")
+
+
+@pytest.fixture(autouse=True)
+def local(monkeypatch):
+    """A Ray of this machine whose actors find the tests' modules; one thread a process, as actors have."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    tests = Path(__file__).resolve().parents[1]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tests.parent), str(tests)]))
+
+
+def test_two_actors_give_the_file_of_one_process(tmp_path, monkeypatch):
+    assert main(["train", *SMALL, f"runs_dir={tmp_path}", "trainer.progress=false"]) == 0
+    (run,) = (tmp_path / "debug").glob("bert-*")
+    monkeypatch.setattr(json_lines, "PART_LINES", 20)
+    lines = [{"question": e.question, "context": e.context} for e in synthetic.named("dev").examples[:200]]
+    data = write_lines(tmp_path / "data.jsonl", [*lines, {"question": "no context"}])
+    predict = ["predict", str(run), "--data", str(data), "--on-error", "skip", "--out"]
+    assert main([*predict, str(tmp_path / "here.jsonl")]) == 0
+    assert main([*predict, str(tmp_path / "ray.jsonl"), "--on", "ray", "--actors", "2"]) == 0
+    assert (tmp_path / "ray.jsonl").read_bytes() == (tmp_path / "here.jsonl").read_bytes()
+
+
+def answer_on_ray(data, out, load, **options):
+    from qa_arch.serving.on_ray import actors
+
+    start = partial(actors, load, 2)
+    return answer_file(str(data), str(out), start, models=[], settings={}, **options)
+
+
+def test_an_actor_is_killed_and_nothing_is_lost(tmp_path, monkeypatch):
+    monkeypatch.setattr(json_lines, "PART_LINES", 5)
+    data, deaths = write_lines(tmp_path / "data.jsonl", rows(203)), tmp_path / "deaths"
+    name = str(data)
+
+    def load():  # nested, so that it is sent to the actors by value
+        def reading(queries):
+            number = queries[0].question
+            if number in ("Who 15?", "Who 120?") and not Path(f"{deaths}-{number}").exists():
+                Path(f"{deaths}-{number}").write_text("")
+                os.kill(os.getpid(), signal.SIGKILL)
+            return first_words(queries)
+
+        return partial(answer_part, reading=reading, file=name, options={})
+
+    assert answer_on_ray(data, tmp_path / "out.jsonl", load) == Summary(203, 0, 0)
+    assert len(list(tmp_path.glob("deaths-*"))) == 2
+    parts = json_lines.parts(json_lines.lines(data.open("rb"), name), lambda: 0)
+    expected = b"".join(answer_part(p, first_words, file=name, options={}).content for p in parts)
+    assert (tmp_path / "out.jsonl").read_bytes() == expected
+
+
+def test_errors_of_actors_are_those_of_one_process(tmp_path):
+    data = write_lines(tmp_path / "data.jsonl", [*rows(3), "{"])
+
+    def load():
+        raise UnavailableError("no such device")
+
+    with pytest.raises(UnavailableError, match=r"^no such device$"):
+        answer_on_ray(data, tmp_path / "out.jsonl", load)
+
+    def reads():
+        return partial(answer_part, reading=first_words, file="data.jsonl", options={})
+
+    with pytest.raises(DataError, match=r"data.jsonl: line 4: broken JSON"):
+        answer_on_ray(data, tmp_path / "out.jsonl", reads)
+
+
+def test_more_actors_than_devices(tmp_path):
+    from qa_arch.serving.on_ray import actors
+
+    with pytest.raises(UnavailableError, match="--actors 1000: the cluster has"), actors(list, 1000):
+        pass
