@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
 import os
 import sys
 import zlib
@@ -183,11 +182,14 @@ def _query(fields: dict[str, Any], row: dict[str, Any], options: Mapping[str, An
                 f"is no field of a question{suggest(name, FIELDS)}; what is to be copied to the answer"
                 ' goes into "meta"',
             )
-    own = {name: _option(name, fields[name]) for name in OPTIONS if fields.get(name) is not None}
+    own = {name: fields[name] for name in OPTIONS if fields.get(name) is not None}
+    documents = _documents(fields)
     try:
-        return Query(_text("question", fields), _documents(fields), **{**options, **own})
-    except ConfigError as error:  # "top_k: 0 is out of range, ..."
-        raise RecordError("", str(error)) from None
+        return Query(_required("question", fields), documents, **{**options, **own})
+    except (ConfigError, DataError) as error:  # "top_k: 0 is out of range, ..."
+        field, _, message = str(error).partition(": ")
+        given = "documents" in fields or not field.startswith("documents")
+        raise RecordError(field if given else "context", message) from None
 
 
 def _id(fields: Mapping[str, Any], number: int) -> str | int:
@@ -197,50 +199,24 @@ def _id(fields: Mapping[str, Any], number: int) -> str | int:
         return number
     if type(value) not in (str, int):
         raise RecordError("id", f"is {json_type(value)}; write a text or a whole number, or leave it out")
-    return _valid("id", value) if isinstance(value, str) else value
+    try:
+        str(value).encode()
+    except UnicodeEncodeError:
+        raise RecordError("id", "holds half a surrogate pair; write the whole character") from None
+    return value
 
 
-def _documents(fields: Mapping[str, Any]) -> tuple[str, ...]:
+def _documents(fields: Mapping[str, Any]) -> Any:
     documents = fields.get("documents")
     if documents is None:
-        return (_text("context", fields),)
+        return (_required("context", fields),)
     if fields.get("context") is not None:
         raise RecordError("documents", "stands beside a context; give only one of the two")
-    if not isinstance(documents, list) or not documents:
-        raise RecordError("documents", f"is {clip(documents)}; give a list of at least one text")
-    return tuple(_checked(f"documents[{number}]", text) for number, text in enumerate(documents))
+    return documents
 
 
-def _text(name: str, fields: Mapping[str, Any]) -> str:
+def _required(name: str, fields: Mapping[str, Any]) -> Any:
     if name not in fields:
         other = " (or a list of texts as documents)" if name == "context" else ""
         raise RecordError(name, f"is missing; every line needs this field{other}: add it")
-    return _checked(name, fields[name])
-
-
-def _checked(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise RecordError(name, f"is {json_type(value)} ({clip(value)}), not a text; write it in quotes")
-    return _valid(name, value)
-
-
-def _valid(name: str, text: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        fault = f"holds half a surrogate pair ({clip(text[error.start])}) at character {error.start}"
-        raise RecordError(name, f"{fault}; write the whole character") from None
-    return text
-
-
-def _option(name: str, value: Any) -> Any:
-    """A line's own option of ``Query``, of the type that it must have; ranges are checked there."""
-    if name == "distinct":
-        wanted, fits = "true or false", isinstance(value, bool)
-    elif name == "null_threshold":
-        wanted, fits = "a number", type(value) in (int, float) and not math.isnan(value)
-    else:
-        wanted, fits = "a whole number", type(value) is int
-    if not fits:
-        raise RecordError(name, f"is {clip(value)}; give {wanted}")
-    return value
+    return fields[name]

@@ -13,6 +13,7 @@ from typing import Any
 from qa_arch import __version__
 from qa_arch.data.examples import clip
 from qa_arch.errors import DataError
+from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint
 from qa_arch.results.record import MODEL, read_record
 from qa_arch.serving.json_lines import PART_BYTES, PART_LINES
 from qa_arch.types.records import Seconds
@@ -31,7 +32,7 @@ def origin_of(data: str, models: Sequence[str], settings: Mapping[str, Any]) -> 
     }
     return {
         "data": _data(Path(data)),
-        "models": [_model(Path(model)) for model in models],
+        "models": [_model(model) for model in models],
         "settings": {**plain, "part_lines": PART_LINES, "part_bytes": PART_BYTES, "qa_arch": __version__},
     }
 
@@ -47,12 +48,15 @@ def _data(path: Path) -> dict[str, Any]:
     return {"name": path.name, "size": facts.st_size, "modified": facts.st_mtime_ns, "head_sha256": digest}
 
 
-def _model(run: Path) -> dict[str, Any]:
-    """Name and hash of a run: weights, tokenizer and vectors, config, and what was fitted after training.
+def _model(source: str) -> dict[str, Any]:
+    """Name and hash of a run: weights, tokenizer and vectors, config, and what was fitted after training; of
+    a downloaded checkpoint its revision.
 
-    Raises RunError where it is no run.
+    Raises RunError where it is neither.
     """
-    record = read_record(run)
+    if names_checkpoint(source):
+        return {"name": source, "revision": open_checkpoint(source).revision}
+    run, record = Path(source), read_record(source)
     # Without what evaluating the run changes, and no answer depends on.
     settings = replace(record, scores={}, references={}, data={}, seconds=Seconds())
     digest = hashlib.sha256(repr(settings).encode())

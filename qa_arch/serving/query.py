@@ -34,7 +34,7 @@ class Query:
 
     def __post_init__(self) -> None:
         if isinstance(self.documents, str | bytes) or not isinstance(self.documents, Sequence):
-            raise ConfigError(f"documents: a tuple of texts is wanted, not {_type(self.documents)}")
+            raise ConfigError(f"documents: a list of texts is wanted, not {_type(self.documents)}")
         object.__setattr__(self, "documents", tuple(self.documents))
         if not self.documents:
             raise ConfigError("documents: there is none; give at least one text")
