@@ -45,28 +45,33 @@ def contents(folder: Path) -> Contents:
 
 
 def check_recovery(
-    deaths: Iterator[int], folder: Path, work: Callable[[], Any], old: Contents | None = None
+    deaths: Iterator[object],
+    folder: Path,
+    work: Callable[[], Any],
+    old: Contents | None = None,
+    read: Callable[[Path], Contents] = contents,
 ) -> int:
     """``work`` is killed over ``old`` files in ``folder``, or in an empty one, and called again.
 
     After each of ``deaths`` a file must be the old or the new one, and after the second call all are new
-    and nothing else is left. Returns the number of deaths.
+    and nothing else is left. ``read`` may leave out what differs from call to call, such as the time.
+    Returns the number of deaths.
     """
     old = old or {}
     _restore(folder, old)
     work()
-    new = contents(folder)
+    new = read(folder)
     assert new
     assert not any(map(_is_temporary, new))
     _restore(folder, old)
     total = 0
     for total, moment in enumerate(deaths, 1):  # noqa: B007 (returned)
-        left = {name: data for name, data in contents(folder).items() if not _is_temporary(name)}
+        left = {name: data for name, data in read(folder).items() if not _is_temporary(name)}
         halves = [name for name, data in left.items() if data not in (old.get(name), new.get(name))]
         assert not halves, f"neither old nor new after death {moment}"
         assert old.keys() <= left.keys(), f"a file is missing after death {moment}"
         work()
-        assert contents(folder) == new, f"after death {moment} and a second call"
+        assert read(folder) == new, f"after death {moment} and a second call"
         _restore(folder, old)
     return total
 
@@ -85,7 +90,7 @@ def _restore(folder: Path, files: Contents) -> None:
 
 
 def _survives(work: Callable[[], Any], prepare: Callable[[], None]) -> bool:
-    """Whether ``work`` ends in a child process that ``prepare`` was called in; it may only end or be killed."""
+    """Whether ``work`` ends in a child process that begins with ``prepare``; it must end well or be killed."""
     child = os.fork()
     if child == 0:
         code = 1
