@@ -14,7 +14,7 @@ from qa_arch.cli.compose import compose, merge
 from qa_arch.cli.main import main
 from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import validate
-from qa_arch.config.upgrade import upgrade
+from qa_arch.config.upgrade import BERT_MATCH, upgrade
 from qa_arch.errors import ConfigError
 from qa_arch.models.build import check_model
 from qa_arch.nn.losses import build_loss
@@ -76,6 +76,11 @@ def test_an_old_config_takes_old_and_new_settings(tmp_path):
     assert head("model.head.hidden=7") == {**boundary, "hidden": 7}
     biaffine = {"_target_": "qa_arch.nn.biaffine.BiaffineHead", "hidden": 9}
     assert head(*(f"model.head.{key}={value}" for key, value in biaffine.items())) == biaffine
+
+
+def test_a_pointer_without_a_width_has_the_width_of_before():
+    head = upgrade({"model": {"_target_": BERT_MATCH, "pointer": "bi_boundary"}})["model"]["head"]
+    assert head == {"_target_": POINTER, "bidirectional": True, "hidden": 150, "shortcut": False}
 
 
 def test_a_pointer_that_never_was_and_a_shortcut_beside_a_linear_head_are_refused(tmp_path):

@@ -32,7 +32,7 @@ from qa_arch.features import tokenizers
 from qa_arch.features.cache import prepare_cached
 questions = read(sys.argv[1])
 words = tokenizers.build("wordpiece", [example.context for example in questions.examples[:200]], 300)
-prepare_cached(questions, words, sys.argv[2], max_length=64, stride=16, segments=True)
+prepare_cached(questions, words, sys.argv[2], max_length=64, stride=16, max_question=20, segments=True)
 """
 COMMANDS = {
     "data synthetic": [*QA_ARCH, "data", "synthetic", "--articles", "300", "--out", "OUT/x.json"],
