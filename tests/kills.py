@@ -90,7 +90,7 @@ def _restore(folder: Path, files: Contents) -> None:
 
 
 def _survives(work: Callable[[], Any], prepare: Callable[[], None]) -> bool:
-    """Whether ``work`` ends in a child process that begins with ``prepare``; it must end well or be killed."""
+    """Whether ``work`` ends in a child process, begun with ``prepare``: it must succeed or be killed."""
     child = os.fork()
     if child == 0:
         code = 1

@@ -73,7 +73,9 @@ def read_types(path: str | Path) -> dict[str, str]:
     file = _read(path, 'an object {"question id": "class"}')
     for id_, value in file.values.items():
         if type(value) is not str:
-            raise DataError(f"{path}: {shown_id(id_)}: the class is {_kind(value)}; give a string such as NUM:date")
+            raise DataError(
+                f"{path}: {shown_id(id_)}: the class is {_kind(value)}; give a string such as NUM:date"
+            )
     if not file.values:
         raise DataError(f"{path}: holds no classes; write it with qa-arch types")
     return file.values

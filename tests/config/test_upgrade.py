@@ -143,4 +143,5 @@ def test_models_that_rank_have_the_references_of_their_task(model, group):
     assert validate(old) == validate(today)
     assert validate(today).references == compose(["model=bert", f"references={group}"])["references"]
     chosen = {"mine": {"_target_": "baselines.rankers.RandomOrder", "seed": 3}}
-    assert validate({**today, "references": chosen}).references == chosen
+    for named in (chosen, old["references"] | chosen):
+        assert upgrade({**today, "references": named})["references"] == named

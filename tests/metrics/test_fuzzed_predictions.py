@@ -53,7 +53,9 @@ def near(rng: random.Random, gold: str) -> str:
     letters = list(gold)
     for _ in range(rng.randint(0, 3)):
         at = rng.randrange(len(letters)) if letters else 0
-        new = rng.choice(("", character(rng, broken=True), " the ", *"".join(letters[at : at + 1]).swapcase()))
+        new = rng.choice(
+            ("", character(rng, broken=True), " the ", *"".join(letters[at : at + 1]).swapcase())
+        )
         letters[at : at + rng.randint(0, 1)] = new
     return "".join(letters)
 
@@ -154,7 +156,7 @@ def test_the_line_stays_a_single_line_whatever_the_id_is(tmp_path, capsys, id_):
 def test_no_text_is_taken_for_a_text(tmp_path, value):
     file = tmp_path / "predictions.json"
     file.write_text(json.dumps({"q1": value}), "utf-8")
-    with pytest.raises(DataError, match="predictions.json: q1: the prediction is ") as caught:
+    with pytest.raises(DataError, match=r"predictions\.json: q1: the prediction is ") as caught:
         read_predictions(file)
     assert len(str(caught.value)) < len(str(file)) + 100
 
