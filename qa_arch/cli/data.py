@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from qa_arch.cli.runs import add_on_error, add_questions
-from qa_arch.config.files import write_json
+from qa_arch.config.files import json_text, write_atomic, write_json
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import by_article
 from qa_arch.data.squad import write
@@ -78,19 +78,25 @@ def _synthetic(args: argparse.Namespace) -> int:
 
 def _split(args: argparse.Namespace) -> int:
     shares = _shares(args.parts)
-    paths = {name: Path(args.out) / f"{name}.json" for name in shares}
-    for path in paths.values():
-        if path.exists():  # it may be the input
-            raise ConfigError(f"{path}: exists and was not changed; choose another --out")
     questions = open_passages(args.data, on_error=args.on_error)
     for problem in questions.skipped:
         print(f"left out: {problem}", file=sys.stderr)
-    for name, part in by_article(questions, shares, args.seed).items():
-        path = write_json(paths[name], write(part), indent=None)
+    parts = by_article(questions, shares, args.seed)
+    texts = {Path(args.out) / f"{name}.json": json_text(write(part), None) for name, part in parts.items()}
+    for path, text in texts.items():
+        _require_free(path, text)
+    for (path, text), part in zip(texts.items(), parts.values(), strict=True):
+        write_atomic(path, text)
         unanswerable = sum(not example.answerable for example in part.examples)
         articles = f"{len(part.titles)} articles"
         print(f"{path}: {len(part)} questions in {articles}, {unanswerable} of them unanswerable")
     return 0
+
+
+def _require_free(path: Path, text: str) -> None:
+    """ConfigError for a file of other content, which may be the input; a part of a killed split is equal."""
+    if path.exists() and not (path.is_file() and path.read_bytes() == text.encode()):
+        raise ConfigError(f"{path}: exists and was not changed; choose another --out")
 
 
 def _shares(parts: Sequence[str]) -> dict[str, float]:

@@ -16,7 +16,13 @@ from qa_arch.cli.runs import add_run_options, open_predictor
 from qa_arch.config.files import write_json
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError
-from qa_arch.metrics.prediction_files import PredictionFile, read_nbest, read_null_scores, read_predictions
+from qa_arch.metrics.prediction_files import (
+    PredictionFile,
+    read_nbest,
+    read_null_scores,
+    read_predictions,
+    shown_id,
+)
 from qa_arch.metrics.scores import Scores
 from qa_arch.metrics.squad import (
     OFFICIAL_THRESHOLD,
@@ -307,7 +313,7 @@ def _warn_of_odds(null_scores: PredictionFile) -> None:
 
 def _report(what: str, ids: Collection[str], limit: int | None = None) -> None:
     if ids:
-        shown = list(ids)[:limit]
+        shown = [shown_id(id_) for id_ in list(ids)[:limit]]
         rest = f" and {len(ids) - len(shown)} more" if len(shown) < len(ids) else ""
         _say(f"{what}: {len(ids)}: {' '.join(shown)}{rest}")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.cli.runs import add_trust
-from qa_arch.config.files import write_atomic, write_json
+from qa_arch.config.files import is_unfinished, write_atomic, write_json
 from qa_arch.config.identity import config_hash
 from qa_arch.config.launched import Launched, launched
 from qa_arch.config.schema import Config, require_vectors, validate
@@ -173,7 +173,7 @@ def _require_usable(job: Job, if_exists: str) -> None:
         return
     if not folder.is_dir():
         raise RunError(f"{folder}: is a file; choose another --folder")
-    if not any(path.name != LOCK for path in folder.iterdir()):
+    if all(path.name == LOCK or is_unfinished(path) for path in folder.iterdir()):
         return
     if if_exists == "fail":
         raise RunError(

@@ -10,6 +10,9 @@ from typing import Any
 
 from qa_arch.errors import DataError
 
+_DIGITS = 24
+"""Characters of a number in a message: one may have thousands of digits."""
+
 
 @dataclass(frozen=True, slots=True)
 class PredictionFile:
@@ -30,7 +33,7 @@ def read_predictions(path: str | Path) -> PredictionFile:
     for id_, value in file.values.items():
         if type(value) is not str:
             raise DataError(
-                f'{path}: {id_}: the prediction is {_kind(value)}; give a string ("" = no answer)'
+                f'{path}: {shown_id(id_)}: the prediction is {_kind(value)}; give a string ("" = no answer)'
             )
     return file
 
@@ -40,7 +43,7 @@ def read_null_scores(path: str | Path) -> PredictionFile:
     file = _read(path, 'an object {"question id": number}')
     for id_, value in file.values.items():
         if type(value) not in (float, int) or value != value:
-            raise DataError(f"{path}: {id_}: the no-answer score is {_kind(value)}; give a number")
+            raise DataError(f"{path}: {shown_id(id_)}: the no-answer score is {_kind(value)}; give a number")
     return file
 
 
@@ -50,7 +53,7 @@ def read_nbest(path: str | Path) -> dict[str, dict[str, float]]:
     for id_, entries in _read(path, 'an object {"question id": [candidates]}').values.items():
         if not isinstance(entries, list) or not all(map(_is_candidate, entries)):
             raise DataError(
-                f'{path}: {id_}: a candidate has no "text" and "probability" (0 to 1); give the'
+                f'{path}: {shown_id(id_)}: a candidate has no "text" and "probability" (0 to 1); give the'
                 " nbest_predictions.json that belongs to the predictions"
             )
         # Of equal texts the first, most probable candidate counts.
@@ -70,7 +73,9 @@ def read_types(path: str | Path) -> dict[str, str]:
     file = _read(path, 'an object {"question id": "class"}')
     for id_, value in file.values.items():
         if type(value) is not str:
-            raise DataError(f"{path}: {id_}: the class is {_kind(value)}; give a string such as NUM:date")
+            raise DataError(
+                f"{path}: {shown_id(id_)}: the class is {_kind(value)}; give a string such as NUM:date"
+            )
     if not file.values:
         raise DataError(f"{path}: holds no classes; write it with qa-arch types")
     return file.values
@@ -99,8 +104,14 @@ def _read(path: str | Path, expected: str) -> PredictionFile:
     return PredictionFile(Path(path), content, tuple(duplicates))
 
 
+def shown_id(id_: str) -> str:
+    """An id as it is, or its ``repr`` where it would break the line of a message or not be seen in it."""
+    return id_ if id_.isprintable() and id_.strip() else repr(id_)
+
+
 def _kind(value: Any) -> str:
     names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
     if type(value) in (int, float):
-        return f"the number {value}"
+        text = str(value)
+        return f"the number {text if len(text) <= _DIGITS else f'{text[:_DIGITS]}…'}"
     return names[type(value)]

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from qa_arch.config.files import write_atomic
+from qa_arch.config.files import is_unfinished, write_atomic
 from qa_arch.config.identity import NEUTRAL
 from qa_arch.errors import ConfigError, QaArchError, RunError
 from qa_arch.results import provenance
@@ -180,13 +180,18 @@ def require_usable(folder: Path, new: Manifest) -> None:
         return
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder}: is a file; give sweep.folder=DIR")
-    if folder.is_dir() and any(path.name not in (lock.LOCK, STUDY) for path in folder.iterdir()):
+    if folder.is_dir() and not all(_is_preliminary(path) for path in folder.iterdir()):
         raise RunError(f"{folder}: is not empty and holds no sweep; give sweep.folder=DIR")
     existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         raise RunError(
             f"{folder}: cannot be written (no right to write in {existing}); give sweep.folder=DIR"
         )
+
+
+def _is_preliminary(path: Path) -> bool:
+    """Whether ``path`` may be in a folder before its manifest is."""
+    return path.name in (lock.LOCK, STUDY) or is_unfinished(path)
 
 
 def check_devices(entries: Sequence[Entry], settings: Settings) -> list[str] | None:

@@ -6,6 +6,7 @@ import json
 from itertools import combinations
 
 import pytest
+from kills import check_recovery, killed_at_each_step, killed_at_sizes
 
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import by_article
@@ -55,6 +56,38 @@ def test_the_file_that_is_read_is_never_overwritten(qa_arch, whole):
     assert "all.json: exists" in err
     assert whole.read_bytes() == before
     assert [path.name for path in whole.parent.iterdir()] == ["all.json"]
+
+
+def test_a_part_of_other_content_stops_the_split_before_anything_is_written(qa_arch, whole, tmp_path):
+    target = tmp_path / "parts"
+    assert qa_arch("data", "split", "--data", whole, "--out", target, "--seed", 1)[0] == 0
+    (target / "train.json").unlink()
+    before = {path.name: path.read_bytes() for path in target.iterdir()}
+    code, _, err = qa_arch("data", "split", "--data", whole, "--out", target, "--seed", 2)
+    assert (code, "calibration.json: exists and was not changed" in err) == (2, True)
+    assert {path.name: path.read_bytes() for path in target.iterdir()} == before
+
+
+def test_a_split_that_was_killed_is_made_whole_by_the_same_call(qa_arch, whole, tmp_path):
+    target = tmp_path / "parts"
+
+    def split():
+        assert qa_arch("data", "split", "--data", whole, "--out", target)[0] == 0
+
+    # Three parts of five steps each, and the folder.
+    assert check_recovery(killed_at_each_step(split, target), target, split) >= 16
+    assert check_recovery(killed_at_sizes(split, range(0, 10_000, 1500)), target, split) == 7
+
+
+def test_a_generated_set_that_was_killed_is_made_whole_by_the_same_call(qa_arch, tmp_path):
+    target = tmp_path / "new"
+
+    def synthetic():
+        assert qa_arch("data", "synthetic", "--articles", 3, "--out", target / "x.json")[0] == 0
+
+    old = {"x.json": b"{}"}
+    assert check_recovery(killed_at_each_step(synthetic, target), target, synthetic, old) >= 5
+    assert check_recovery(killed_at_sizes(synthetic, [0, 9, 5000]), target, synthetic, old) == 3
 
 
 @pytest.mark.parametrize(

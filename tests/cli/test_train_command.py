@@ -8,8 +8,10 @@ from dataclasses import asdict, replace
 
 import pytest
 import yaml
+from kills import killed_at_sizes
 
 import qa_arch.training.run as training
+from qa_arch.config.files import write_atomic
 from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import validate
 from qa_arch.results.record import read_questions, read_record, write_record
@@ -72,6 +74,19 @@ def test_replace(qa_arch, run_folder, stub_training):
     assert code == 0
     assert stub_training.calls == [("bert", False)]
     assert {path.name for path in run_folder.iterdir()} == {"config.yaml", "run.json"}
+
+
+def test_a_run_that_was_killed_before_its_config_was_written_begins_anew(
+    qa_arch, settings, tmp_path, stub_training
+):
+    """Else every --if-exists would refuse the folder: it is there, and holds no run."""
+    folder = tmp_path / "run"
+    (died,) = killed_at_sizes(lambda: write_atomic(folder / "config.yaml", "x" * 99), [9])
+    assert died
+    assert len(list(folder.iterdir())) == 1
+    assert qa_arch("train", "model=bert", *settings, "--folder", folder)[0] == 0
+    assert stub_training.calls == [("bert", False)]
+    assert {path.name for path in folder.iterdir()} == {"config.yaml", "run.json"}
 
 
 def test_replace_spares_what_is_no_run(qa_arch, settings, tmp_path, stub_training):

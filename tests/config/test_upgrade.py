@@ -14,7 +14,7 @@ from qa_arch.cli.compose import compose, merge
 from qa_arch.cli.main import main
 from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import validate
-from qa_arch.config.upgrade import upgrade
+from qa_arch.config.upgrade import BERT_MATCH, upgrade
 from qa_arch.errors import ConfigError
 from qa_arch.models.build import check_model
 from qa_arch.nn.losses import build_loss
@@ -78,6 +78,11 @@ def test_an_old_config_takes_old_and_new_settings(tmp_path):
     assert head(*(f"model.head.{key}={value}" for key, value in biaffine.items())) == biaffine
 
 
+def test_a_pointer_without_a_width_has_the_width_of_before():
+    head = upgrade({"model": {"_target_": BERT_MATCH, "pointer": "bi_boundary"}})["model"]["head"]
+    assert head == {"_target_": POINTER, "bidirectional": True, "hidden": 150, "shortcut": False}
+
+
 def test_a_pointer_that_never_was_and_a_shortcut_beside_a_linear_head_are_refused(tmp_path):
     with pytest.raises(ConfigError, match=re.escape("unknown setting 'model.pointer'")):
         check_model(validate(merge(old(tmp_path), ["model.pointer=round"])).model)
@@ -138,4 +143,5 @@ def test_models_that_rank_have_the_references_of_their_task(model, group):
     assert validate(old) == validate(today)
     assert validate(today).references == compose(["model=bert", f"references={group}"])["references"]
     chosen = {"mine": {"_target_": "baselines.rankers.RandomOrder", "seed": 3}}
-    assert validate({**today, "references": chosen}).references == chosen
+    for named in (chosen, old["references"] | chosen):
+        assert upgrade({**today, "references": named})["references"] == named

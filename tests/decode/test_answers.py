@@ -106,6 +106,12 @@ def test_spans_shared_by_windows_are_kept_once_at_their_best_score():
     assert [c.text for c in twice.candidates] == ["Ada", "Ada", "met", ""]
 
 
+def test_spans_of_one_end_alone_in_common_are_different_answers():
+    result, start, end = spans([(0, 3, 2.0), (0, 7, 1.0), (4, 7, 0.5)], null=[0.0])
+    (answer,) = join(questions(), np.array([0]), result, start, end)
+    assert [c.text for c in answer.candidates] == ["Ada", "Ada met", "met", ""]
+
+
 def test_equal_scores_go_to_the_earlier_window():
     result, start, end = spans([(9, 12, 1.0)], [(0, 3, 1.0)], null=[0.0, 0.0])
     for window, texts in (([5, 6], ["Bob", "Ada", ""]), ([6, 5], ["Ada", "Bob", ""])):

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from kills import check_recovery, killed_at_each_step, killed_at_sizes
 
 from qa_arch.features import cache, tokenizers
 from qa_arch.features.cache import cached, prepare_cached
@@ -102,6 +103,16 @@ def test_an_interrupted_build_leaves_nothing(tmp_path, questions, bert, monkeypa
         with pytest.raises(KeyboardInterrupt):
             prepare_cached(questions, bert, tmp_path, **LENGTHS)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_whose_writing_was_killed_is_built_again(tmp_path, questions, bert):
+    table = prepare(questions, bert, **LENGTHS)
+
+    def store():
+        assert_equal(cached(tmp_path, {"a": 1}, lambda: table), table)
+
+    assert check_recovery(killed_at_each_step(store, tmp_path), tmp_path, store) >= 4
+    assert check_recovery(killed_at_sizes(store, [0, 1, 4096, 9000]), tmp_path, store) == 4
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "other"])

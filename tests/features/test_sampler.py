@@ -111,6 +111,12 @@ def test_a_rank_without_a_row_gets_a_padding_row_of_weight_zero():
     assert BucketBatchSampler([9], batch_size=8, rank=1, world=3).window_total(0) == 1
 
 
+def test_ranks_of_a_step_have_rows_of_like_length():
+    """Else one rank would always wait for the other, which reads the longer half of each step."""
+    (step,) = plan(range(16, 0, -1), batch_size=8, shuffle=False, world=2).batches
+    assert [rows.tolist() for rows in step] == [list(range(0, 16, 2)), list(range(1, 16, 2))]
+
+
 def test_an_empty_set_has_no_batches():
     assert list(BucketBatchSampler([], batch_size=8)) == []
 

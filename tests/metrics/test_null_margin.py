@@ -46,6 +46,12 @@ def test_equal_odds_fall_together():
     assert margin == 0.5
 
 
+def test_no_margin_is_one_of_the_odds():
+    """-0.4 and 1.6 score alike; 0.2 itself, nearer 0, is no cut between different odds."""
+    margin = fit_margin([-1.0, 0.2, 0.2, 3.0], [1.0, 0.0, 0.0, 0.0], [True, True, True, False])
+    assert margin == pytest.approx(-0.4)
+
+
 def test_ties_take_the_margin_nearest_zero():
     # F1 0 on an answerable question: whether it is answered makes no difference
     assert fit_margin([-4.0, 0.5, 3.0], [1.0, 0.0, 0.0], [True, True, False]) == pytest.approx(-1.75)
@@ -124,6 +130,7 @@ def test_three_operating_points(gold_set):
     assert (got.calibrated.exact, got.calibrated.threshold) == (50.0, 5.0)
     assert (got.oracle.exact, got.oracle.threshold) == (75.0, -1.5)
     assert got.calibrated.no_answer.exact == 0.0
+    assert (got.never_null.has_answer.exact, got.never_null.no_answer.exact) == (100.0, 0.0)
     assert calibrate(gold_set(golds), answers) == -1.5
     for scores in (got.margin_0, got.calibrated, got.oracle):
         texts = {a.id: a.text(scores.threshold) for a in answers}

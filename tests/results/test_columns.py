@@ -48,6 +48,12 @@ def test_figures_of_rows_are_those_of_the_metrics(runs):
     assert "auroc" not in comparison(records).rows[-1], "rows are read only where a table asks"
 
 
+def test_the_status_stands_where_a_run_has_no_score():
+    row = {"exact": None, "f1": None, "status": "oom"}
+    assert [COLUMNS[key].text(row) for key in ("exact", "f1")] == ["OOM", "–"]
+    assert COLUMNS["exact"].text({"exact": 61.04, "status": "ok"}) == "61.0"
+
+
 def test_they_stand_in_tables_latex_and_the_report(runs, tmp_path, capsys):
     folder, _ = runs
     for form in ("markdown", "latex", "text", "csv"):

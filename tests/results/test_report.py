@@ -41,14 +41,16 @@ def unpack_rows(raw: bytes) -> dict[str, np.ndarray]:
 def test_rows_come_back(make_run, question_set):
     odds = [0.004, -327.0, 5.5, float("inf"), float("-inf"), -0.5]
     rows = {"null_odds": odds, "start": [70_000, 0, 24, -1, 3, 5], "end": [70_010, 22, 33, -1, 4, 9]}
-    folder = make_run("a", question_set(), rows={**rows, "f1": [0.4, 1, 0, 0, 1, 0.666]})
+    sure = [0.0, 1.0, 0.5, 0.25, 0.998, 0.1]
+    folder = make_run("a", question_set(), rows={**rows, "f1": [0.4, 1, 0, 0, 1, 0.667], "probability": sure})
     loaded = load_questions(*find_runs([folder])[0])
     found = unpack_rows(zlib.decompress(base64.b64decode(pack.pack_run(loaded))))
     assert found["start"].tolist() == [70_000, 0, 24, 0, 3, 5]
     assert found["length"].tolist() == [10, 22, 9, 0, 1, 4]
     signed = found["odds"].astype(np.int16) * pack.ODDS_UNIT
     assert signed.tolist() == pytest.approx([0, -327, 5.5, 327.67, -327.67, -0.5])
-    assert (found["f1"] * pack.F1_UNIT).tolist() == pytest.approx([0.4, 1, 0, 0, 1, 0.666], abs=0.0021)
+    assert (found["f1"] * pack.F1_UNIT).tolist() == pytest.approx([0.4, 1, 0, 0, 1, 0.667], abs=0.0021)
+    assert (found["probability"] / 255).tolist() == pytest.approx(sure, abs=0.5 / 255)
     flags = found["flags"]
     assert ((flags & pack.EXACT) > 0).tolist() == (loaded.exact > 0).tolist()
     assert ((flags & pack.ABSTAINED) > 0).tolist() == loaded.abstained.tolist()

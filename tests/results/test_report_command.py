@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from kills import check_recovery, killed_at_each_step, killed_at_sizes
 from reports import page_parts
 
 from qa_arch.config.schema import MODEL_INPUTS
@@ -66,6 +67,20 @@ def test_wrong_calls(runs, call, tmp_path, arguments, code, said):
     assert found[0] == code
     assert said in found[2]
     assert not (tmp_path / "r.html").exists()
+
+
+def test_a_page_that_was_killed_is_made_whole_by_the_same_call(runs, call, tmp_path, monkeypatch):
+    target = tmp_path / "page"
+    page = "qa_arch.results.report.write_page"
+    monkeypatch.setattr(f"{page}._plotly", lambda: b"")  # most of the page
+    monkeypatch.setattr(f"{page}.now", lambda: "2026-01-01T00:00:00")
+
+    def report():
+        assert call(runs[0], "-o", target / "r.html")[0] == 0
+
+    old = {"r.html": b"<html>old"}
+    assert check_recovery(killed_at_each_step(report, target), target, report, old) >= 5
+    assert check_recovery(killed_at_sizes(report, [0, 50_000]), target, report, old) == 2
 
 
 def test_without_plotly_the_error_says_what_to_install(runs, call, tmp_path, monkeypatch):

@@ -100,6 +100,14 @@ def test_running_is_believed_only_while_somebody_runs(stubbed):
     assert actual_status(folder, parent=False).status == "killed"
 
 
+def test_a_point_that_ended_well_after_all_has_no_error(stubbed):
+    """As where a failed point is trained by hand in its folder."""
+    stubbed.launch(1)
+    Status("failed", 1, error="ValueError: no").write(stubbed.point(1))
+    status = actual_status(stubbed.point(1), parent=False)
+    assert (status.status, status.error) == ("ok", None)
+
+
 def test_a_sweep_is_carried_out_by_one_process(stubbed):
     process = stubbed.does(seed1="waits").start(1, 2)
     stubbed.wait_until(1, "waits")

@@ -7,7 +7,9 @@ import logging
 import os
 
 import pytest
+from kills import killed_at_sizes
 
+from qa_arch.config.files import is_unfinished, write_atomic
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.results.record import RECORD
 from qa_arch.sweep import runner
@@ -139,6 +141,14 @@ def test_another_sweep_in_the_folder(stubbed):
         stubbed.launch(2)
     assert stubbed.launch(1, 2) == [51.0, 52.0]  # all that it holds is asked for: it grows
     assert stubbed.begun() == [*before, "seed2"]
+
+
+def test_a_sweep_that_was_killed_before_its_manifest_was_written_begins_anew(stubbed):
+    (died,) = killed_at_sizes(lambda: write_atomic(stubbed.folder / MANIFEST, "x" * 99), [9])
+    assert died
+    assert len(list(stubbed.folder.iterdir())) == 1
+    assert stubbed.launch(1) == [51.0]
+    assert not any(map(is_unfinished, stubbed.folder.iterdir()))
 
 
 def test_a_folder_that_is_no_sweep_is_left_alone(stubbed):

@@ -1,0 +1,94 @@
+"""A process that is killed while it writes: at each step on the disk, and at each size of the file."""
+
+from __future__ import annotations
+
+import fcntl
+import signal
+
+import pytest
+from kills import check_recovery, contents, killed_at_each_step, killed_at_sizes
+
+from qa_arch.config import files
+from qa_arch.config.files import is_unfinished, json_items, replacing, write_atomic, write_json
+
+VALUE = {f"é{i}": "x" * 50 for i in range(400)}
+"""More than a buffer of Python's."""
+
+
+def write_items(path) -> None:
+    with json_items(path) as add:
+        for key, value in VALUE.items():
+            add(key, value)
+
+
+@pytest.mark.parametrize("old", [{}, {"deep/x.json": b"old"}], ids=["no file", "an old file"])
+@pytest.mark.parametrize("write", [lambda path: write_json(path, VALUE), write_items], ids=["whole", "items"])
+def test_a_file_is_the_old_or_the_new_one_and_nothing_else_stays(tmp_path, write, old):
+    def work():
+        write(tmp_path / "deep" / "x.json")
+
+    # At least: folder, temporary file, its opening, flush to the disk, mode, rename.
+    assert check_recovery(killed_at_each_step(work, tmp_path), tmp_path, work, old) >= 5
+    assert check_recovery(killed_at_sizes(work, [0, 1, 5000, 9000, 20000]), tmp_path, work, old) == 5
+
+
+def test_the_next_file_of_the_folder_clears_away_what_was_left_of_another(tmp_path):
+    """Else a cache whose settings were changed after a kill would keep it for ever."""
+    (tmp_path / ".hidden").write_text("the user's own")
+    for _ in killed_at_sizes(lambda: write_json(tmp_path / "a.json", VALUE), [100, 200, 300]):
+        assert sum(map(is_unfinished, tmp_path.iterdir())) == 1
+    write_atomic(tmp_path / "b.txt", "b")
+    assert contents(tmp_path) == {".hidden": b"the user's own", "b.txt": b"b"}
+
+
+def test_what_is_being_written_is_left_alone(tmp_path):
+    with replacing(tmp_path / "a.txt") as temporary:
+        assert is_unfinished(temporary)
+        temporary.write_text("a")
+        write_atomic(tmp_path / "b.txt", "b")
+        write_atomic(tmp_path / "a.txt", "of another writer")
+    assert contents(tmp_path) == {"a.txt": b"a", "b.txt": b"b"}
+
+
+def test_a_file_that_was_taken_for_abandoned_is_made_again(tmp_path, monkeypatch):
+    """Another writer looked between its creation and its lock."""
+    lock = fcntl.flock
+
+    def late(descriptor, operation):
+        monkeypatch.setattr(files.fcntl, "flock", lock)
+        write_atomic(tmp_path / "other.txt", "x")
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(files.fcntl, "flock", late)
+    write_atomic(tmp_path / "a.txt", "a")
+    assert contents(tmp_path) == {"a.txt": b"a", "other.txt": b"x"}
+
+
+def test_without_locks_files_are_written_and_nothing_is_cleared_away(tmp_path, monkeypatch):
+    """As on some network file systems, where another machine may be writing."""
+
+    def refuse(descriptor, operation):
+        raise OSError(38, "Function not implemented")
+
+    (tmp_path / f".x.json.abcd{files.UNFINISHED}").write_text("another machine's")
+    monkeypatch.setattr(files.fcntl, "flock", refuse)
+    write_atomic(tmp_path / "a.txt", "a")
+    assert len(contents(tmp_path)) == 2
+
+
+def test_the_killing_itself(tmp_path):
+    """A write in place is seen to be half done: at a step as at a size."""
+
+    def work():
+        (tmp_path / "x").unlink(missing_ok=True)
+        (tmp_path / "x").write_bytes(b"1" * 100_000)
+
+    with pytest.raises(AssertionError, match=r"neither old nor new|is missing"):
+        check_recovery(killed_at_each_step(work, tmp_path), tmp_path, work, {"x": b"old"})
+    with pytest.raises(AssertionError, match="neither old nor new after death 99"):
+        check_recovery(killed_at_sizes(work, [99]), tmp_path, work)
+    with pytest.raises(AssertionError, match="no file outgrew"):
+        list(killed_at_sizes(work, [100_000]))
+    with pytest.raises(AssertionError, match="failed where it should have been killed"):
+        list(killed_at_each_step(lambda: 1 / 0, tmp_path))
+    assert signal.getsignal(signal.SIGXFSZ) is signal.SIG_IGN

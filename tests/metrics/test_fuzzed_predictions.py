@@ -1,0 +1,171 @@
+"""Predictions of any characters, and of no characters at all, against the plain definition."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import unicodedata
+from typing import Any
+
+import pytest
+
+from qa_arch.cli.main import main
+from qa_arch.data.squad import read
+from qa_arch.errors import DataError
+from qa_arch.metrics.prediction_files import read_predictions
+from qa_arch.metrics.squad import score, score_questions
+
+ROUNDS, QUESTIONS = 100, 1000
+SURROGATES = [chr(code) for code in range(0xD800, 0xE000)]
+CHARACTERS = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
+PUNCTUATION = [c for c in CHARACTERS if unicodedata.category(c)[0] in "PS"]
+SPACES = [c for c in CHARACTERS if c.isspace() or unicodedata.category(c)[0] == "Z"]
+INVISIBLE = [c for c in CHARACTERS if unicodedata.category(c) in ("Cc", "Cf", "Mn")]
+CASED = ["İ", "ı", "ß", "ẞ", "ſ", "K", "Σ", "ς", "ŉ", "ǰ", "DŽ", "Dž", "ᾳ", "ﬃ", "Å", "Ａ", "Ⅻ", "ⓐ"]
+ARTICLES = ["a", "an", "the", "The", "AN", "tHe", "thé", "a\u0301n", "ａ", "an_", "the1"]
+WORDS = ["red", "mill", "1,204", "U.S.", "naïve", "東京", "o'clock", "🦊", "x" * 40, "co-op", "½", "-5"]
+NO_TEXTS: list[Any] = [
+    *(None, True, False, 0, -1, 2.5, float("nan"), float("inf"), 10**4000, 1e-300),
+    *([], ["mill"], {}, {"text": "mill"}, [None]),
+]
+
+
+def character(rng: random.Random, *, broken: bool) -> str:
+    """Any character; half a surrogate pair only with ``broken``."""
+    return rng.choice(rng.choice([PUNCTUATION, SPACES, INVISIBLE, CASED, CHARACTERS] + [SURROGATES] * broken))
+
+
+def text(rng: random.Random, *, broken: bool = False) -> str:
+    """Words, articles and characters, joined by spaces of all kinds, punctuation or nothing."""
+    parts = []
+    for _ in range(rng.randint(1, 6)):
+        part = rng.choice(rng.choice((WORDS, ARTICLES)))
+        if rng.random() < 0.4:
+            at = rng.randint(0, len(part))
+            part = part[:at] + character(rng, broken=broken) + part[at:]
+        parts += [part, rng.choice((" ", " ", "", rng.choice(SPACES), rng.choice(PUNCTUATION)))]
+    return "".join(parts)
+
+
+def near(rng: random.Random, gold: str) -> str:
+    """``gold`` with some characters changed, added, dropped or in the other case."""
+    letters = list(gold)
+    for _ in range(rng.randint(0, 3)):
+        at = rng.randrange(len(letters)) if letters else 0
+        new = rng.choice(
+            ("", character(rng, broken=True), " the ", *"".join(letters[at : at + 1]).swapcase())
+        )
+        letters[at : at + rng.randint(0, 1)] = new
+    return "".join(letters)
+
+
+def articles(rng: random.Random, count: int) -> list[dict[str, Any]]:
+    """Raw articles of ``count`` questions, a third of them unanswerable; golds stand in their context."""
+    paragraphs = []
+    for number in range(count):
+        golds = [] if rng.random() < 1 / 3 else [text(rng) for _ in range(rng.randint(1, 3))]
+        golds = [gold for gold in golds if gold.strip()]
+        answers = [{"text": g, "answer_start": sum(map(len, golds[:i]))} for i, g in enumerate(golds)]
+        qa = {"id": f"q{number}", "question": "?", "answers": answers, "is_impossible": not answers}
+        paragraphs.append({"context": "".join(golds) or "none", "qas": [qa]})
+    return [{"title": "Mill", "paragraphs": paragraphs}]
+
+
+def predicted(rng: random.Random, golds: list[str]) -> str:
+    kind = rng.random()
+    if kind < 0.15:
+        return rng.choice(("", " ", "the", rng.choice(SURROGATES), rng.choice(PUNCTUATION)))
+    return near(rng, rng.choice(golds)) if golds and kind < 0.8 else text(rng, broken=True)
+
+
+@pytest.fixture
+def check(tmp_path, plain, capsys):
+    """``check(seed, count)``: files of fuzzed questions and predictions, read and scored as a user does."""
+
+    def run(seed: int, count: int) -> int:
+        rng = random.Random(seed)
+        raw = articles(rng, count)
+        data, file = tmp_path / "data.json", tmp_path / "predictions.json"
+        data.write_text(json.dumps({"version": "v2.0", "data": raw}), "utf-8")
+        answers = {qa["id"]: [a["text"] for a in qa["answers"]] for qa in plain.all_questions(raw)}
+        texts = {id_: predicted(rng, golds) for id_, golds in answers.items()}
+        texts = json.loads(json.dumps(texts))  # two halves side by side are a whole pair in JSON
+        refused(file, data, texts, rng)
+        file.write_text(json.dumps(texts), "utf-8")
+        assert read_predictions(file).values == texts
+        compare(data, file, raw, texts, rng)
+        return len(texts)
+
+    def refused(file, data, texts, rng) -> None:
+        """What is no text gives one line, and that names file, question and remedy."""
+        bad = rng.choice(list(texts))
+        file.write_text(json.dumps({**texts, bad: rng.choice(NO_TEXTS)}), "utf-8")
+        assert main(["evaluate", "--data", str(data), "--predictions", str(file)]) == 4
+        out, err = capsys.readouterr()
+        protocol, line = err.splitlines()
+        assert (out, protocol) == ("", "protocol: SQuAD 2.0 (from the data)")
+        assert line.startswith(f"qa-arch: {file}: {bad}: the prediction is ")
+        assert line.endswith('; give a string ("" = no answer)')
+        assert len(line) < len(str(file)) + 120
+
+    def compare(data, file, raw, texts, rng) -> None:
+        questions = read(data)
+        scored = {s.id: (s.exact, s.f1) for s in score_questions(questions, texts)}
+        expected = plain.raw_20(raw, texts)
+        different = [id_ for id_ in texts if scored[id_] != expected[id_]]
+        assert not different, ascii([(texts[id_], scored[id_], expected[id_]) for id_ in different[:3]])
+        odds = {id_: round(rng.uniform(-2, 2), rng.randrange(4)) for id_ in texts}
+        threshold = rng.choice((0.0, 1.0, rng.choice(list(odds.values()))))
+        official = score(questions, texts, null_scores=odds, threshold=threshold).official()
+        assert json.dumps(official) == json.dumps(plain.evaluate_20(raw, texts, odds, threshold))
+        evaluated(plain.evaluate_20(raw, texts), data, file)
+        answerable = [p for a in raw for p in a["paragraphs"] if p["qas"][0]["answers"]]
+        raw_11 = [{"title": "Mill", "paragraphs": answerable}]
+        data.write_text(json.dumps({"version": "1.1", "data": raw_11}), "utf-8")
+        evaluated(plain.evaluate_11(raw_11, texts), data, file, "--protocol", "1.1")
+
+    def evaluated(expected, data, file, *options) -> None:
+        assert main(["evaluate", "--data", str(data), "--predictions", str(file), *options]) == 0
+        flat = json.loads(capsys.readouterr().out)
+        assert {key: flat[key] for key in expected} == expected
+
+    return run
+
+
+def test_some_fuzzed_predictions(check):
+    check(seed=0, count=300)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_hundred_thousand_fuzzed_predictions(check):
+    assert sum(check(seed, QUESTIONS) for seed in range(1, ROUNDS + 1)) == 100_000
+
+
+@pytest.mark.parametrize("id_", ["q\ud800", "q\n\x1b[31mred", "\u2028", "", " "], ids=ascii)
+def test_the_line_stays_a_single_line_whatever_the_id_is(tmp_path, capsys, id_):
+    file = tmp_path / "predictions.json"
+    file.write_text(json.dumps({id_: None}), "utf-8")
+    assert main(["evaluate", "--data", "synthetic:dev", "--predictions", str(file)]) == 4
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith(f"qa-arch: {file}: {id_!r}: the prediction is null; ")
+
+
+@pytest.mark.parametrize("value", NO_TEXTS, ids=lambda value: f"{value!r:.12}")
+def test_no_text_is_taken_for_a_text(tmp_path, value):
+    file = tmp_path / "predictions.json"
+    file.write_text(json.dumps({"q1": value}), "utf-8")
+    with pytest.raises(DataError, match=r"predictions\.json: q1: the prediction is ") as caught:
+        read_predictions(file)
+    assert len(str(caught.value)) < len(str(file)) + 100
+
+
+def test_extra_ids_stay_on_a_single_line(tmp_path, capsys, plain):
+    raw = articles(random.Random(3), 5)
+    data, file = tmp_path / "data.json", tmp_path / "predictions.json"
+    data.write_text(json.dumps({"version": "v2.0", "data": raw}), "utf-8")
+    ids = [qa["id"] for qa in plain.all_questions(raw)]
+    file.write_text(json.dumps({**dict.fromkeys(ids, ""), "x\ny": "", "\udc00": ""}), "utf-8")
+    assert main(["evaluate", "--data", str(data), "--predictions", str(file)]) == 0
+    assert r"extra ids, of no question, ignored: 2: 'x\ny' '\udc00'" in capsys.readouterr().err
