@@ -170,6 +170,8 @@ class Decode:
     search: Literal["band", "grid", "greedy"]
     n_best: Count
     max_answer_tokens: Count
+    null_odds: Literal["best", "any"] = "best"
+    """The odds of "no answer": against the ``best`` span, or against ``any`` answer, all spans together."""
 
 
 @dataclass(frozen=True)
