@@ -23,6 +23,8 @@ NEUTRAL = (
 
 OPTIONAL: Mapping[str, Any] = {
     "loss": None,
+    "data.made_up_share": 0.0,
+    "data.made_up_kinds": None,
     "decode.null_odds": "best",
 }
 """Setting -> the value at which it does not count, so that a config from before it has the same hash."""
