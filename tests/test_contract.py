@@ -40,6 +40,7 @@ VARIANTS = {
     "biaffine": ["head=biaffine"],
     "biaffine_verifier": ["head=biaffine", "model.no_answer=verifier", "model.matching=words"],
     "glove": ["glove=file"],
+    "joint": ["loss=joint", "decode=any"],
 }
 CASES = {name: (name, []) for name in MODELS} | {
     f"proposed-{name}": ("proposed", overrides) for name, overrides in VARIANTS.items()

@@ -21,8 +21,13 @@ NEUTRAL = (
 )
 """Settings that do not affect results: where a run is stored and how it is displayed."""
 
-OPTIONAL = ("loss",)
-"""Sections that count only where they are given, so that a config from before them has the same hash."""
+OPTIONAL: Mapping[str, Any] = {
+    "loss": None,
+    "data.made_up_share": 0.0,
+    "data.made_up_kinds": None,
+    "decode.null_odds": "best",
+}
+"""Setting -> the value at which it does not count, so that a config from before it has the same hash."""
 
 PLACES = ("data.train", "data.calibration", "data.dev", "glove.path")
 """Locations of data, replaced by fingerprints of their content once these are known."""
@@ -31,7 +36,6 @@ PLACES = ("data.train", "data.calibration", "data.dev", "glove.path")
 def config_hash(config: Mapping[str, Any], data_fingerprints: Mapping[str, str] | None = None) -> str:
     """Hex SHA-256 of the resolved config without ``NEUTRAL``; fingerprints, if given, replace ``PLACES``."""
     relevant = _without(config, "", NEUTRAL if data_fingerprints is None else (*NEUTRAL, *PLACES))
-    relevant = {key: value for key, value in relevant.items() if value is not None or key not in OPTIONAL}
     text = json.dumps([relevant, dict(data_fingerprints or {})], sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -40,4 +44,9 @@ def _without(value: Any, path: str, dropped: Collection[str]) -> Any:
     if not isinstance(value, Mapping):
         return value
     named = ((key, f"{path}.{key}" if path else str(key)) for key in value)
-    return {str(key): _without(value[key], full, dropped) for key, full in named if full not in dropped}
+    counting = ((key, full) for key, full in named if full not in dropped and not _unset(full, value[key]))
+    return {str(key): _without(value[key], full, dropped) for key, full in counting}
+
+
+def _unset(setting: str, value: Any) -> bool:
+    return setting in OPTIONAL and value == OPTIONAL[setting]

@@ -57,6 +57,10 @@ class Data:
     on_error: Literal["raise", "skip"]
     open_dev: bool
     """Score dev when training ends. If false, only ``qa-arch evaluate --final`` does, and logs it."""
+    made_up_share: Share = 0.0
+    """Unanswerable questions made up for training (``data.made_up``), as a share of the answerable ones."""
+    made_up_kinds: list[Literal["entity", "antonym", "paragraph"]] | None = None
+    """What is exchanged for them; None: entities and antonyms."""
 
 
 @dataclass(frozen=True)
@@ -170,6 +174,8 @@ class Decode:
     search: Literal["band", "grid", "greedy"]
     n_best: Count
     max_answer_tokens: Count
+    null_odds: Literal["best", "any"] = "best"
+    """The odds of "no answer": against the ``best`` span, or against ``any`` answer, all spans together."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import numpy as np
 
 from qa_arch.config.schema import Data, Source
 from qa_arch.data.formats import Holds, OnError
+from qa_arch.data.made_up import SWAPS, with_made_up
 from qa_arch.data.selection_sets import selection_set, sentence_selection
 from qa_arch.data.sources import available, holds, open_passages, open_source, require
 from qa_arch.data.splits import by_article, hold_out, hold_out_questions, require_disjoint, subset
@@ -32,9 +33,10 @@ def load_splits(data: Data, *, want: Holds) -> dict[str, QuestionSet] | dict[str
     """Open train, calibration and dev of a run, in this order; splits without data are left out.
 
     Where the config names no calibration set, it is held out of train; ``data.train_questions`` then samples
-    train. Of a closed dev set only the titles are read, so that a run which shares articles with it fails
-    before training and not when it is scored. ``want`` is what the task reads: for ``candidates``, passages
-    are first split by article and then converted to candidate sentences.
+    train, and ``data.made_up_share`` adds unanswerable questions to it. Of a closed dev set only the titles
+    are read, so that a run which shares articles with it fails before training and not when it is scored.
+    ``want`` is what the task reads: for ``candidates``, passages are first split by article and then
+    converted to candidate sentences.
 
     Raises DataError where a source does not suit the task or two sets share an article, ConfigError where
     nothing can be held out.
@@ -47,6 +49,8 @@ def load_splits(data: Data, *, want: Holds) -> dict[str, QuestionSet] | dict[str
         sets |= _held_out(sets["train"], data)
     if data.train_questions:
         sets["train"] = _sample(sets["train"], data.train_questions, data.split_seed)
+    if data.made_up_share:
+        sets["train"] = _with_made_up(sets["train"], data)
     if data.dev is not None and data.open_dev:
         sets["dev"] = _open(data.dev, "dev", data)
     require_disjoint(**{split: questions.titles for split, questions in sets.items()}, **_closed_titles(data))
@@ -80,6 +84,8 @@ def _check_sources(data: Data, want: Holds) -> None:
             raise DataError(
                 f"data.{split}: {source} is not a split of {_DESCRIPTION[held]}, as data.train is"
             )
+    if data.made_up_share and want != "passages":
+        raise ConfigError("data.made_up_share: only questions about passages are made up; set it to 0")
     if data.calibration is not None or held == "passages":
         return
     if held == "candidates" and (data.hold_out_articles or data.hold_out_share):
@@ -120,6 +126,17 @@ def _sample(train: AnySet, count: int, seed: int) -> AnySet:
     drawn = np.random.default_rng(seed).choice(len(train), count, replace=False)
     questions = [train.questions[row] for row in sorted(drawn.tolist())]
     return selection_set(train.name, train.answers, questions, train.left_out, main=train.main)
+
+
+def _with_made_up(train: AnySet, data: Data) -> QuestionSet:
+    assert isinstance(train, QuestionSet)  # by _check_sources
+    more = with_made_up(train, data.made_up_share, data.split_seed, data.made_up_kinds or SWAPS)
+    count = len(more) - len(train)
+    wanted = round(data.made_up_share * sum(example.answerable for example in train.examples))
+    (log.info if count == wanted else log.warning)(
+        "made up %d of %d unanswerable training questions", count, wanted
+    )
+    return more
 
 
 def _closed_titles(data: Data) -> dict[str, frozenset[str]]:

@@ -7,6 +7,7 @@ ranking is vectorised over all questions, on flat columns; ``Ranking.answers`` m
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -61,6 +62,12 @@ def rank(
         expected: (Q,) number of windows of each question in the feature table. With 0 the answer is
             "no answer".
 
+    Null odds are the null score minus that of the best span over all windows. Where the windows come with
+    ``any_span`` they are, within a window, log P("no answer") - log P(any span), exact because the window's
+    normaliser falls out; and of a question the lowest over its windows, as one window with an answer is
+    enough. No normaliser is shared between windows, and those that overlap hold the same spans: a sum over
+    windows would count both twice.
+
     Raises RunError that names the questions if windows are missing or repeated.
     """
     _check_complete(window, example, examples, expected)
@@ -78,7 +85,19 @@ def rank(
         unique = _first_of_equal(question, start, end)
         row, column, question, start, end = (x[unique] for x in (row, column, question, start, end))
     columns = start, end, spans.start_logit[row, column], spans.end_logit[row, column]
-    return _with_null(examples, question, columns, (null_start, null_end), expected, n_best)
+    ranking = _with_null(examples, question, columns, (null_start, null_end), expected, n_best)
+    if spans.any_span is None:
+        return ranking
+    return replace(ranking, null_odds=_odds_of_any(spans.null, spans.any_span, example, ranking.best))
+
+
+def _odds_of_any(null: np.ndarray, any_span: np.ndarray, example: np.ndarray, best: np.ndarray) -> np.ndarray:
+    """(Q,) lowest null - any_span over the windows of each question; +inf where it has no span to answer."""
+    odds = np.full(len(null), np.inf)
+    np.subtract(null, any_span, out=odds, where=any_span > -np.inf, dtype=np.float64)
+    lowest = np.full(len(best), np.inf)
+    np.minimum.at(lowest, example, odds)
+    return np.where(best >= 0, lowest, np.inf)
 
 
 def _check_complete(

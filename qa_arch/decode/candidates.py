@@ -25,13 +25,15 @@ class WindowRecord:
 
     def take(self, rows: np.ndarray) -> Self:
         """The windows ``rows``, in that order."""
-        return type(self)(*(getattr(self, f.name)[rows] for f in fields(self)))  # type: ignore[arg-type]
+        columns = (getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]
+        return type(self)(*(None if column is None else column[rows] for column in columns))
 
     @staticmethod
     def concatenate(parts: Sequence[Record]) -> Record:
         """Windows of several batches in one record; all need the same decoding settings."""
         names = [f.name for f in fields(parts[0])]  # type: ignore[arg-type]
-        return type(parts[0])(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+        columns = ([getattr(part, name) for part in parts] for name in names)
+        return type(parts[0])(*(None if column[0] is None else np.concatenate(column) for column in columns))
 
 
 Record = TypeVar("Record", bound=WindowRecord)
@@ -56,6 +58,9 @@ class SpanCandidates(WindowRecord):
     """(N,) float32."""
     null_end: np.ndarray
     """(N,) float32: the null's end logit plus the weighted verifier, if any."""
+    any_span: np.ndarray | None = None
+    """(N,) float32: log of the sum of exp(score) over all spans of the window, however long; -inf without
+    any. None where null odds are those against the best span."""
 
     def __len__(self) -> int:
         return self.start.shape[0]
@@ -95,7 +100,8 @@ class Ranking:
     best: np.ndarray
     """(Q,) int64: row of the best non-empty span; -1 if there is none."""
     null_odds: np.ndarray
-    """(Q,) float64: null score minus the score of ``best``; +inf where there is none."""
+    """(Q,) float64: null score minus the score of ``best``, or under ``decode.null_odds=any`` minus the log
+    sum of all spans' (``answers.rank``); +inf where there is no span."""
     windows: np.ndarray
     """(Q,) int64: number of windows of the context."""
     texts: Mapping[int, str] = field(default_factory=dict)

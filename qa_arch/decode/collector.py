@@ -35,13 +35,15 @@ class SpanCollector:
         self.parts.append((batch.index.cpu().numpy(), self._candidates(logits)))
 
     def _candidates(self, logits: SpanLogits | StepLogits) -> SpanCandidates | SequenceCandidates:
+        any_span = self.decode.null_odds == "any"
         if isinstance(logits, StepLogits):
-            return best_sequences(logits)
+            return best_sequences(logits, any_span=any_span)
         return best_spans(
             logits,
             search=self.decode.search,
             max_answer_tokens=self.decode.max_answer_tokens,
             n_best=self.decode.n_best,
+            any_span=any_span,
         )
 
     def merge(self, others: Iterable[list[Part]]) -> None:

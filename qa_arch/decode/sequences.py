@@ -27,16 +27,19 @@ class SequenceCandidates(WindowRecord):
     """(N,) float32: log-probability of the choices including the stop; -inf without tokens."""
     null: np.ndarray
     """(N,) float32: log-probability of stopping at the first step."""
+    any_token: np.ndarray | None = None
+    """(N,) float32: log-probability of not doing so; None where null odds are those against the best."""
 
     def __len__(self) -> int:
         return len(self.score)
 
 
 @torch.no_grad()
-def best_sequences(logits: StepLogits) -> SequenceCandidates:
+def best_sequences(logits: StepLogits, *, any_span: bool = False) -> SequenceCandidates:
     """Greedy choice at each step, up to the first stop (Wang & Jiang 2016, section 3.3).
 
-    The first choice is the best token even if "no answer" is better; ``null`` has that score.
+    The first choice is the best token even if "no answer" is better; ``null`` has that score. With
+    ``any_span`` the probability of any sequence is given beside it.
     """
     choices = log_choices(logits)  # (N, S, T + 1)
     stop = choices.shape[2] - 1
@@ -49,7 +52,8 @@ def best_sequences(logits: StepLogits) -> SequenceCandidates:
     tokens = chosen.masked_fill(stopped > 0, -1).to(torch.int32)
     null = choices[:, 0, stop]
     null = null.masked_fill(null.isnan(), torch.inf)
-    return SequenceCandidates(tokens.cpu().numpy(), score.cpu().numpy(), null.cpu().numpy())
+    any_token = choices[:, 0, :stop].logsumexp(1).cpu().numpy() if any_span else None
+    return SequenceCandidates(tokens.cpu().numpy(), score.cpu().numpy(), null.cpu().numpy(), any_token)
 
 
 def rank_sequences(
@@ -74,7 +78,8 @@ def rank_sequences(
     zeros = np.zeros(len(candidates), np.float32)
     starts = np.zeros((len(candidates), 1), np.int32)
     # Sequence n is ranked as the unique "span" [n, n + 1).
-    spans = SpanCandidates(starts, starts, candidates.score[:, None], zeros[:, None], candidates.null, zeros)
+    score, null, any_token = candidates.score[:, None], candidates.null, candidates.any_token
+    spans = SpanCandidates(starts, starts, score, zeros[:, None], null, zeros, any_token)
     ranking = rank(
         spans,
         examples,

@@ -8,15 +8,17 @@ logits give the same spans on every machine and in every batch.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from qa_arch.decode.candidates import SpanCandidates
 from qa_arch.errors import ConfigError
-from qa_arch.types.tensors import SpanLogits
+from qa_arch.types.tensors import LOWEST, SpanLogits, log_sum_of_spans, span_scores
 
 Search = Literal["band", "grid", "greedy"]
 NEVER = -torch.inf
@@ -25,7 +27,12 @@ log = logging.getLogger(__name__)
 
 @torch.no_grad()
 def best_spans(
-    logits: SpanLogits, *, search: Search = "band", max_answer_tokens: int = 30, n_best: int = 20
+    logits: SpanLogits,
+    *,
+    search: Search = "band",
+    max_answer_tokens: int = 30,
+    n_best: int = 20,
+    any_span: bool = False,
 ) -> SpanCandidates:
     """The ``n_best`` spans of every window with ``0 <= end - start < max_answer_tokens``, best first.
 
@@ -34,7 +41,7 @@ def best_spans(
     SQuAD script does; on a tie the better start wins. ``greedy`` takes the best start and then the
     best end it allows, one span per window. Where start and end are scored together (``pair``), each
     search adds that score to the sum of the two; ``band`` stays exact. NaN and +inf logits count as -inf,
-    with a warning.
+    with a warning. ``any_span`` also sums up all spans from start to end, whatever the search and its limit.
 
     Raises ConfigError if ``search`` is unknown or a limit is below 1.
     """
@@ -53,7 +60,20 @@ def best_spans(
         spans = _band(_only_best(start), end, pair, max_answer_tokens, 1)
     else:
         raise ConfigError(f"decode: search={search!r} is unknown; choose band, grid or greedy")
-    return _candidates(start, end, pair, *spans, null_start, null_end, 1 if search == "greedy" else n_best)
+    k = 1 if search == "greedy" else n_best
+    candidates = _candidates(start, end, pair, *spans, null_start, null_end, k)
+    return replace(candidates, any_span=_sum_of_spans(start, end, pair)) if any_span else candidates
+
+
+def _sum_of_spans(start: Tensor, end: Tensor, pair: Tensor | None) -> np.ndarray:
+    """(N,) log Σ exp(score) over all spans that end where they start or behind; -inf without any."""
+    if pair is None:
+        total = log_sum_of_spans(start, end)
+        total = total.masked_fill(total <= LOWEST, NEVER)
+    else:
+        null = torch.zeros_like(start[:, 0])
+        total = span_scores(SpanLogits(start, end, null, null, pair=pair)).flatten(1).logsumexp(1)
+    return total.cpu().numpy()
 
 
 def _usable(logits: Tensor) -> Tensor:

@@ -10,8 +10,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from qa_arch.config.check import Range
+from qa_arch.errors import ConfigError
+from qa_arch.nn.alignment import Alignment
 from qa_arch.nn.features import WordFeatures
-from qa_arch.nn.heads import SpanHead, Verifier, span_logits
+from qa_arch.nn.heads import AttentionPooling, SpanHead, Verifier, span_logits
 from qa_arch.nn.kernels import Kernel
 from qa_arch.nn.match_lstm import MatchLSTM
 from qa_arch.nn.pointer import PointerHead
@@ -30,9 +32,17 @@ class BertMatch(nn.Module):
     before they are matched; ``matching="words"`` pools the pieces of a word after the encoder, and
     scores a word's first piece as start, its last as end.
 
-    No-answer: ``sentinel`` is one more row that the head may choose, the encoder's [CLS] in its
-    residual part and zeros in its match part; ``verifier`` is a head of its own, beside which the
-    null slot is neutral (``qa_arch.nn.heads.neutral_null``); ``both`` adds their scores.
+    No-answer: ``no_answer=sentinel`` is one more row that the head may choose, the encoder's [CLS] in its
+    residual part and zeros in its match part, or with ``sentinel="pooled"`` the match states pooled by
+    attention, Σ_i softmax(w^T h^r)_i h^r_i: "nothing" then knows how the passage matched. ``verifier`` is a
+    head of its own, beside which the null slot is neutral (``qa_arch.nn.heads.neutral_null``); ``both`` adds
+    their scores.
+
+    ``alignment`` changes the context before it is matched (``qa_arch.nn.alignment``); ``attention_gain``
+    multiplies the match attention's first weights (``qa_arch.nn.match_lstm``). The parts of these options are
+    made last: all others begin with the weights that the same seed gives them without.
+
+    Raises ConfigError for an option whose part the model does not have.
     """
 
     def __init__(
@@ -52,8 +62,15 @@ class BertMatch(nn.Module):
         verifier_weight: float = 1.0,
         hidden: Annotated[int, Range(1)] = 150,
         dropout: Annotated[float, Range(0, 1)] = 0.2,
+        alignment: bool = False,
+        attention_gain: Annotated[float, Range(0, above=True)] = 1.0,
+        sentinel: Literal["cls", "pooled"] = "cls",
     ) -> None:
         super().__init__()
+        if not match and (alignment or attention_gain != 1.0):
+            raise ConfigError(
+                "model.alignment, model.attention_gain: they change the matching; set model.match=true"
+            )
         self.words = matching == "words"
         self.encoder = encoder
         self.features = WordFeatures(
@@ -62,7 +79,9 @@ class BertMatch(nn.Module):
         width = self.features.out_dim
         self.reread = SuBiLSTM(width, hidden, window=suffix_prefix) if suffix_prefix else None
         match_dim = self.reread.out_dim if self.reread else width
-        self.match = MatchLSTM(match_dim, hidden, kernel=kernel) if match else None
+        self.match = (
+            MatchLSTM(match_dim, hidden, attention_gain=attention_gain, kernel=kernel) if match else None
+        )
         matched = self.match or self.reread
         self.matched_dim = matched.out_dim if matched else 0
         self.residual = residual or matched is None
@@ -74,6 +93,13 @@ class BertMatch(nn.Module):
         )
         self.verifier_weight = verifier_weight
         self.dropout = nn.Dropout(dropout)
+        if sentinel == "pooled" and (no_answer == "verifier" or not self.matched_dim):
+            raise ConfigError(
+                "model.sentinel: pooled needs match states and a sentinel to be; set model.match=true and"
+                " model.no_answer=sentinel or both"
+            )
+        self.align = Alignment(match_dim, hidden) if alignment else None
+        self.pool = AttentionPooling(self.matched_dim) if sentinel == "pooled" else None
 
     def forward(self, batch: Batch) -> SpanLogits:
         tokens = self.encoder(batch.ids, batch.mask, batch.segments)
@@ -84,9 +110,11 @@ class BertMatch(nn.Module):
             question, question_mask = self._units(tokens, batch.question, batch.word)
             if self.reread:
                 states, question = self.reread(states, context_mask), self.reread(question, question_mask)
+            if self.align:
+                states = self.align(states, question, context_mask, question_mask)
             if self.match:
                 states = self.match(states, question, context_mask, question_mask)
-        rows, nothing = self._with_residual(states, context, cls)
+        rows, nothing = self._with_residual(states, context, cls, context_mask)
         scores = self.pointer(rows, context_mask, nothing)
         verifier = self.verifier(rows, context_mask, cls) if self.verifier else None
         starts, ends = self._boundaries(batch.context, batch.word)
@@ -105,13 +133,19 @@ class BertMatch(nn.Module):
         return (first_pieces(context, word), last_pieces(context, word)) if self.words else (context, context)
 
     def _with_residual(
-        self, states: Float[Tensor, "B C M"], context: Float[Tensor, "B C D"], cls: Float[Tensor, "B D"]
+        self,
+        states: Float[Tensor, "B C M"],
+        context: Float[Tensor, "B C D"],
+        cls: Float[Tensor, "B D"],
+        mask: Bool[Tensor, "B C"],
     ) -> tuple[Float[Tensor, "B C S"], Float[Tensor, "B S"] | None]:
         """What the head reads, and the row of the same width that stands for "nothing"."""
         if self.matched_dim == 0:
             return context, cls
         states = self.dropout(states)
+        pooled = self.pool(states, mask) if self.pool else None
         if not self.residual:
-            return states, None
+            return states, pooled
         rows = torch.cat([states, context.to(states.dtype)], dim=-1)
-        return rows, nn.functional.pad(cls.to(states.dtype), (self.matched_dim, 0))
+        matched = torch.zeros_like(states[:, 0]) if pooled is None else pooled
+        return rows, torch.cat([matched, cls.to(states.dtype)], dim=-1)

@@ -116,6 +116,26 @@ def neutral_null(scores: Float[Tensor, "B N"], mask: Bool[Tensor, "B N"]) -> Flo
     return masked_logsumexp(scores, mask)
 
 
+class AttentionPooling(nn.Module):
+    """The rows' mean, weighted by softmax(w^T h_i) over the real ones; zeros where there is none."""
+
+    def __init__(self, in_dim: int) -> None:
+        super().__init__()
+        self.query = nn.Linear(in_dim, 1, bias=False)  # w
+        nn.init.xavier_uniform_(self.query.weight)
+
+    def forward(self, rows: Float[Tensor, "B C D"], mask: Bool[Tensor, "B C"]) -> Float[Tensor, "B D"]:
+        return weighted_mean(rows, self.query(rows)[..., 0], mask)
+
+
+def weighted_mean(
+    rows: Float[Tensor, "B C D"], scores: Float[Tensor, "B C"], mask: Bool[Tensor, "B C"]
+) -> Float[Tensor, "B D"]:
+    """The mean of the real rows, weighted by the softmax of their scores."""
+    weights = masked_softmax(scores, mask).to(rows.dtype)
+    return (weights[:, None] @ rows)[:, 0]
+
+
 class Verifier(nn.Module):
     """Log-odds of "no answer" from the context, pooled by attention, and the encoder's [CLS]."""
 
@@ -133,7 +153,6 @@ class Verifier(nn.Module):
     def forward(
         self, context: Float[Tensor, "B C D"], mask: Bool[Tensor, "B C"], cls: Float[Tensor, "B H"]
     ) -> Float[Tensor, "B"]:
-        weights = masked_softmax(self.attention(context)[..., 0], mask).to(context.dtype)
-        pooled = (weights[:, None] @ context)[:, 0]
+        pooled = weighted_mean(context, self.attention(context)[..., 0], mask)
         hidden = torch.tanh(self.hidden(torch.cat([pooled, cls], dim=-1)))
         return scored(self.odds, self.dropout(hidden))[:, 0]

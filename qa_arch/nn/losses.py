@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -21,7 +21,15 @@ from qa_arch.config.check import Range
 from qa_arch.config.schema import Config, loss_section
 from qa_arch.config.target import TRUSTED, accepts, arguments, locate
 from qa_arch.errors import ConfigError
-from qa_arch.types.tensors import SpanLabels, SpanLogits, StepLogits, log_choices, span_scores
+from qa_arch.nn.masking import at_least_float32
+from qa_arch.types.tensors import (
+    SpanLabels,
+    SpanLogits,
+    StepLogits,
+    log_choices,
+    log_sum_of_spans,
+    span_scores,
+)
 
 Loss = Callable[[Any, Any], Tensor]
 """``(logits, labels) -> (B,)``."""
@@ -49,6 +57,14 @@ class SpanLoss:
     over the classes that the model scores: (1 - ε) (-log p_gold) + ε mean_k(-log p_k). The verifier's
     target is not smoothed.
 
+    ``joint`` has one softmax over all (start, end) pairs with start <= end and "no answer" for models that
+    score the two apart as well::
+
+        ce_i = log(exp(null) + Σ_{s <= e} exp(start_s + end_e)) - (start_gold + end_gold, or null)
+
+    The sum over pairs is exact and takes T additions (``log_sum_of_spans``). It wants a null that is scored:
+    the neutral null of a verifier alone is neutral in the two softmaxes, not in this.
+
     ``null_weight`` ω multiplies the loss of the windows without an answer. The weights are scaled to a mean
     of 1 over the training set, of which the share p (``null_share``) has no answer::
 
@@ -58,29 +74,60 @@ class SpanLoss:
     The weight of a window does not depend on its batch: whatever the split of an optimizer step over
     ranks and accumulated batches, the number of its windows normalises it. Where ``null_share`` is not
     known, Z is 1.
+
+    ``verifier_weight`` multiplies the verifier's term, a binary cross-entropy. ``verifier_null_weight`` gives
+    it an ω of its own, normalised alike, in place of ``null_weight``'s; ``balanced`` is ω = (1 - p) / p, by
+    which windows without an answer and windows with one weigh the same in all.
+
+    Raises ConfigError for ``balanced`` where the training windows are all of one class.
     """
 
     null_weight: Annotated[float, Range(0, above=True)] = 1.0
     label_smoothing: Annotated[float, Range(0, 1)] = 0.0
     null_share: float | None = None
+    joint: bool = False
+    verifier_weight: Annotated[float, Range(0)] = 1.0
+    verifier_null_weight: Annotated[float, Range(0, above=True)] | Literal["balanced"] | None = None
     tasks: ClassVar = ("span",)
 
+    def __post_init__(self) -> None:
+        if self.verifier_null_weight == "balanced" and self.null_share in (0.0, 1.0):
+            raise ConfigError(
+                "loss.verifier_null_weight: balanced needs training windows with and without an answer, and"
+                f" {'none' if self.null_share == 0 else 'all'} are without; give a number"
+            )
+
     def __call__(self, logits: SpanLogits, labels: SpanLabels) -> Float[Tensor, "B"]:
-        if logits.pair is None:
+        if logits.pair is not None:
+            loss = self._joint(logits, labels)
+        elif self.joint:
+            loss = self._joint_of_sums(logits, labels)
+        else:
             start = self._boundary(logits.start, logits.null_start, labels.start, labels, before=True)
             end = self._boundary(logits.end, logits.null_end, labels.end, labels, before=False)
             loss = (start + end) / 2
-        else:
-            loss = self._joint(logits, labels)
-        if logits.verifier is not None:
-            empty = (~labels.answerable).float()
-            loss = loss + functional.binary_cross_entropy_with_logits(
-                logits.verifier.float(), empty, reduction="none"
-            )
-        if self.null_weight == 1:
-            return loss
-        mean = 1 + (self.null_weight - 1) * (self.null_share or 0.0)
-        return loss * torch.where(labels.answerable, 1 / mean, self.null_weight / mean)
+        loss = loss * self._class_weights(self.null_weight, labels)
+        return loss if logits.verifier is None else loss + self._verification(logits.verifier, labels)
+
+    def _verification(self, odds: Float[Tensor, "B"], labels: SpanLabels) -> Float[Tensor, "B"]:
+        """The verifier's weighted term."""
+        empty = (~labels.answerable).float()
+        loss = functional.binary_cross_entropy_with_logits(odds.float(), empty, reduction="none")
+        own = self.verifier_null_weight
+        weights = self._class_weights(self.null_weight if own is None else own, labels)
+        return self.verifier_weight * loss * weights
+
+    def _class_weights(
+        self, null_weight: float | Literal["balanced"], labels: SpanLabels
+    ) -> Float[Tensor, "B"] | float:
+        """c_i of each window; 1 where both classes weigh the same."""
+        share = self.null_share
+        if null_weight == "balanced":
+            null_weight = 1.0 if share is None else (1 - share) / share
+        if null_weight == 1:
+            return 1.0
+        mean = 1 + (null_weight - 1) * (share or 0.0)
+        return torch.where(labels.answerable, 1 / mean, null_weight / mean)
 
     def _boundary(
         self,
@@ -106,6 +153,32 @@ class SpanLoss:
         last, has_end = snap_outward(labels.end, logits.end.isfinite(), before=False)
         target = torch.where(labels.answerable & has_start & has_end, first * T + last, T * T)
         return cross_entropy(classes, target, self.label_smoothing)
+
+    def _joint_of_sums(self, logits: SpanLogits, labels: SpanLabels) -> Float[Tensor, "B"]:
+        """``_joint`` where a span's score is start + end, without the T² scores."""
+        start, end = at_least_float32(logits.start), at_least_float32(logits.end)
+        null = at_least_float32(logits.null_start + logits.null_end)
+        first, has_start = snap_outward(labels.start, start.isfinite(), before=True)
+        last, has_end = snap_outward(labels.end, end.isfinite(), before=False)
+        span = start.gather(1, first[:, None])[:, 0] + end.gather(1, last[:, None])[:, 0]
+        total = torch.logaddexp(log_sum_of_spans(start, end), null)
+        gold = total - torch.where(labels.answerable & has_start & has_end, span, null)
+        if not self.label_smoothing:
+            return gold
+        return (1 - self.label_smoothing) * gold + self.label_smoothing * (
+            total - _mean_score(start, end, null)
+        )
+
+
+def _mean_score(
+    start: Float[Tensor, "B T"], end: Float[Tensor, "B T"], null: Float[Tensor, "B"]
+) -> Float[Tensor, "B"]:
+    """The mean of the scores of all spans from an open start to an open end, and the null's."""
+    starts, ends = start.isfinite(), end.isfinite()
+    ends_from = ends.flip(1).cumsum(1).flip(1) * starts  # spans that each start begins, each end closes
+    starts_to = starts.cumsum(1) * ends
+    total = (start.masked_fill(~starts, 0.0) * ends_from + end.masked_fill(~ends, 0.0) * starts_to).sum(1)
+    return (total + null) / (ends_from.sum(1) + 1)
 
 
 def cross_entropy(
@@ -215,6 +288,11 @@ def build_loss(config: Config, trusted: Sequence[str] = TRUSTED, *, null_share: 
     elsewhere = {"null_share": null_share, "margin": config.selection.margin}
     given = {name: value for name, value in elsewhere.items() if accepts(target, name)}
     loss = target(**given, **arguments(target, section, elsewhere, where="loss", trusted=trusted))
+    if getattr(loss, "joint", False) and config.model.get("no_answer") == "verifier":
+        raise ConfigError(
+            "loss.joint: the null beside a verifier alone is neutral in the softmaxes of start and end, not"
+            " in one over spans; set model.no_answer=sentinel or both, or leave loss.joint out"
+        )
     if not callable(loss):
         raise ConfigError(f"loss._target_: {target.__name__} cannot be called as (logits, labels)")
     return loss

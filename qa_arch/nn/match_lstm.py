@@ -64,11 +64,25 @@ class MatchLSTM(nn.Module):
     biases are added to the same sum; ``all_biases=False`` keeps one in the attention and two in the
     gates, as the equations and the usual LSTM have them: 3l² + l + (l + 1) and 4(3l² + 2l).
     ``kernel`` chooses how it is computed (``qa_arch.nn.kernels``), not what.
+
+    ``attention_gain`` multiplies W^q and W^p as they begin. At 1 their sum is small, tanh is nearly linear,
+    and w^T(W^q H^q + W^p h^p_i) is a sum of what depends on the question and what depends on the passage:
+    the latter is the same for all question units and falls out of the softmax. Attention then begins
+    nearly uniform and blind to h^p_i; at 3 tanh bends, and the two interact.
     """
 
-    def __init__(self, in_dim: int, hidden: int, *, all_biases: bool = True, kernel: Kernel = "auto") -> None:
+    def __init__(
+        self,
+        in_dim: int,
+        hidden: int,
+        *,
+        all_biases: bool = True,
+        attention_gain: float = 1.0,
+        kernel: Kernel = "auto",
+    ) -> None:
         super().__init__()
         self.kernel: Kernel = kernel
+        self.attention_gain = attention_gain
         self.question = nn.Linear(in_dim, hidden, bias=all_biases)  # W^q
         self.passage = nn.Linear(in_dim, hidden)  # W^p
         self.state = nn.Linear(hidden, hidden, bias=all_biases)  # W^r
@@ -81,7 +95,9 @@ class MatchLSTM(nn.Module):
 
     def reset_parameters(self) -> None:
         """Glorot for the inputs, orthogonal for the recurrence, forget gates that start open."""
-        for part in (self.question, self.passage, self.state, self.score):
+        for part in (self.question, self.passage):
+            nn.init.xavier_uniform_(part.weight, gain=self.attention_gain)
+        for part in (self.state, self.score):
             nn.init.xavier_uniform_(part.weight)
         for part in (self.gates_passage, self.gates_attended, self.gates_state):
             for block in part.weight.data.chunk(4):

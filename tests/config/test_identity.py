@@ -12,8 +12,8 @@ import pytest
 
 from qa_arch.cli.compose import compose
 from qa_arch.config.files import json_items, write_atomic, write_json, write_with
-from qa_arch.config.identity import NEUTRAL, config_hash
-from qa_arch.config.schema import validate
+from qa_arch.config.identity import NEUTRAL, OPTIONAL, config_hash
+from qa_arch.config.schema import defaults, validate
 from qa_arch.errors import QaArchError
 
 PLAIN = asdict(validate(compose(["model=proposed", "experiment=demo"])))
@@ -59,6 +59,19 @@ def test_the_neutral_ones_are_these_and_exist():
     }
     known = {".".join(path) for path in leaves(PLAIN)}
     assert all(any(leaf == key or leaf.startswith(f"{key}.") for leaf in known) for key in NEUTRAL)
+
+
+def test_a_setting_counts_only_where_it_differs_from_what_was_before_it():
+    """So a config from before it has the same hash; the defaults are those that it is read with."""
+    before = deepcopy(PLAIN)
+    for path in (setting.split(".") for setting in OPTIONAL):
+        section = before
+        for key in path[:-1]:
+            section = section[key]
+        del section[path[-1]]
+    assert before != PLAIN
+    assert config_hash(before) == config_hash(PLAIN)
+    assert {setting: defaults()[setting] for setting in OPTIONAL} == dict(OPTIONAL)
 
 
 def test_the_order_of_keys_does_not_count_and_the_data_does():

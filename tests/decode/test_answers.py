@@ -255,3 +255,59 @@ def test_rank_keeps_the_logits_of_the_window_with_the_lowest_null():
     where = {"window": np.arange(2), "example": np.zeros(2, int), "char_start": start, "char_end": end}
     ranking = rank(result, questions().examples, **where, expected=np.array([2]))
     assert (ranking.start_logit[0], ranking.end_logit[0], ranking.best[0]) == (3, 1, 1)
+
+
+def odds_of_any(world, order=None, **options):
+    """The ranking of a made-up world with null odds against any answer."""
+    requested, table, logits = world
+    windows = np.arange(len(table.example)) if order is None else np.asarray(order)
+    result = best_spans(logits, any_span=True, **options).take(windows)
+    offsets = char_spans(
+        result, (table.token_start - table.context_at)[windows], table.char_start, table.char_end
+    )
+    where = dict(zip(("char_start", "char_end"), offsets, strict=True))
+    expected = np.bincount(table.example, minlength=len(requested))
+    return rank(
+        result, requested.examples, window=windows, example=table.example[windows], expected=expected, **where
+    )
+
+
+@pytest.mark.parametrize("search", ["band", "grid", "greedy"])
+@pytest.mark.parametrize("with_pair", [False, True])
+def test_odds_of_any_answer_are_those_of_the_window_surest_of_having_some(make_world, search, with_pair):
+    """log P(no answer) - log P(any span), span by span: neither the search nor its limit counts."""
+    requested, table, logits = make_world([3, 1, 2])
+    if with_pair:
+        draw = torch.Generator().manual_seed(5)
+        logits = replace(logits, pair=torch.randn(*logits.start.shape, 15, generator=draw))
+    made = requested, table, logits
+    odds = []
+    for row in range(len(table.example)):
+        mass = sum(
+            math.exp(logits.start[row, s] + logits.end[row, e] + (logits.pair[row, s, e] if with_pair else 0))
+            for s in range(15)
+            for e in range(s, 15)
+        )
+        odds.append(float(logits.null[row]) - math.log(mass))
+    ranking = odds_of_any(made, search=search, max_answer_tokens=2)
+    lowest = [min(np.array(odds)[table.example == q]) for q in range(3)]
+    np.testing.assert_allclose(ranking.null_odds, lowest, rtol=1e-5, atol=1e-5)
+    shuffled = odds_of_any(made, [5, 0, 4, 2, 1, 3], search=search, max_answer_tokens=2)
+    np.testing.assert_array_equal(shuffled.null_odds, ranking.null_odds)
+
+
+def test_odds_of_any_answer_change_nothing_else(make_world):
+    made = make_world([2, 1, 3])
+    plain, ranking = answer_all(made), odds_of_any(made).predictions()
+    assert [replace(a, null_odds=0.0) for a in ranking] == [replace(a, null_odds=0.0) for a in plain]
+    assert ranking[1].null_odds < plain[1].null_odds  # of a single window: the best span is among all
+
+
+@pytest.mark.parametrize(("null", "odds"), [(-INF, -INF), (INF, INF), (math.nan, INF)])
+def test_odds_of_any_answer_without_bounds(make_world, null, odds):
+    requested, table, logits = make_world([1, 1])
+    logits = replace(logits, null_start=torch.tensor([null, 0.0]), null_end=torch.zeros(2))
+    closed = logits.start.clone()
+    closed[1] = -INF
+    ranking = odds_of_any((requested, table, replace(logits, start=closed)))
+    assert ranking.null_odds.tolist() == [odds, INF]  # the second window has no span at all

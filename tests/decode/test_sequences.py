@@ -51,6 +51,17 @@ def test_choices_scores_and_null_are_those_of_greedy_reading():
     assert lengths >= {1, 2, 4}  # stopped at once, later and never
 
 
+def test_odds_of_any_sequence_are_those_of_the_first_stop():
+    torch.manual_seed(0)
+    logits = StepLogits(torch.randn(3, 2, 5), torch.randn(3, 2))
+    result = best_sequences(logits, any_span=True)
+    stops = np.exp(result.null)
+    assert best_sequences(logits).any_token is None
+    ranking = ranked(result, np.array([0, 0, 1]), np.zeros(3, int), questions=2)
+    odds = np.log(stops / (1 - stops))
+    np.testing.assert_allclose(ranking.null_odds, [min(odds[:2]), odds[2]], rtol=1e-5)
+
+
 def test_a_window_without_tokens_has_no_sequence():
     result = best_sequences(StepLogits(torch.full((1, 3, 2), -torch.inf), torch.zeros(1, 3)))
     assert result.score[0] == -math.inf

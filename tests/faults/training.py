@@ -59,7 +59,7 @@ FAULTS = (
     Fault(name="each rank scores its share", at="gather", test="test_every_rank_has_the_ranking_of_one",
           old="_r.merge(_e)",
           new="_r.merge([_r.parts])"),
-    Fault(name="verifier taught the opposite", at="SpanLoss.__call__", test="test_losses",
+    Fault(name="verifier taught the opposite", at="SpanLoss._verification", test="test_losses",
           old="(~_l.answerable).float()",
           new="_l.answerable.float()"),
     Fault(name="unanswerable windows taught a span", at="SpanLoss._boundary", test="test_losses",

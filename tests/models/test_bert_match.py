@@ -9,11 +9,13 @@ from functools import partial
 import pytest
 import torch
 
+from qa_arch.errors import ConfigError
 from qa_arch.models.bert_match import BertMatch
 from qa_arch.nn.biaffine import BiaffineHead
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.heads import LinearHead
 from qa_arch.nn.pointer import PointerHead
+from qa_arch.nn.segments import take
 from qa_arch.types.tensors import span_scores
 
 VECTORS = torch.cat([torch.zeros(1, 7), torch.randn(5, 7, generator=torch.Generator().manual_seed(0))])
@@ -35,6 +37,11 @@ OPTIONS = {
     "verifier": {"no_answer": "verifier"},
     "both": {"no_answer": "both", "verifier_weight": 0.5},
     "suffix_prefix": {"suffix_prefix": 3},
+    "alignment": {"alignment": True},
+    "attention_gain": {"attention_gain": 3.0},
+    "pooled": {"sentinel": "pooled"},
+    "pooled_no_residual": {"sentinel": "pooled", "residual": False},
+    "pooled_suffix_prefix": {"sentinel": "pooled", "match": False, "suffix_prefix": 2},
     "everything": {
         "vectors": VECTORS,
         "overlap_flag": True,
@@ -42,6 +49,9 @@ OPTIONS = {
         "matching": "words",
         "head": BI_BOUNDARY,
         "no_answer": "both",
+        "alignment": True,
+        "attention_gain": 2.0,
+        "sentinel": "pooled",
     },
     "no_match_words_linear": {"match": False, "head": LinearHead, "matching": "words", "suffix_prefix": 2},
 }
@@ -136,6 +146,79 @@ def test_the_verifier_alone_leaves_the_null_neutral(tiny_encoder, make_batch):
 def test_the_sentinel_answers_to_the_window(tiny_encoder, make_batch):
     nulls = BertMatch(tiny_encoder(), hidden=6).eval()(make_batch()).null_start
     assert nulls.std() > 1e-3
+
+
+def states_of(model, batch):
+    """What the match-LSTM reads of a batch and gives, in this order."""
+    with torch.no_grad():
+        tokens = model.features(model.encoder(batch.ids, batch.mask, batch.segments), None, batch.overlap)
+        context, context_mask = take(tokens, batch.context)
+        question, question_mask = take(tokens, batch.question)
+        if model.align:
+            context = model.align(context, question, context_mask, question_mask)
+        return context, model.match(context, question, context_mask, question_mask), tokens
+
+
+@pytest.mark.parametrize("residual", [True, False])
+def test_the_pooled_sentinel_is_the_mean_of_the_match_states_by_a_learned_query(
+    tiny_encoder, make_batch, residual
+):
+    batch = make_batch()
+    model = BertMatch(tiny_encoder(), hidden=6, sentinel="pooled", residual=residual, head=LinearHead).eval()
+    actual = model(batch).null_start
+    _, states, tokens = states_of(model, batch)
+    for row, length in enumerate(batch.context.sum(1).tolist()):
+        weights = [(model.pool.query.weight[0] @ state).exp() for state in states[row, :length]]
+        pooled = sum(w * state for w, state in zip(weights, states[row], strict=False)) / sum(weights)
+        nothing = torch.cat([pooled, tokens[row, 0]]) if residual else pooled
+        expected = model.pointer.score.weight[0] @ nothing + model.pointer.score.bias[0]
+        torch.testing.assert_close(actual[row], expected, rtol=0, atol=1e-5)
+
+
+def test_the_match_part_of_nothing_is_zeros_where_it_is_not_pooled(tiny_encoder, make_batch):
+    batch = make_batch()
+    model = BertMatch(tiny_encoder(), hidden=6, head=LinearHead).eval()
+    cls = model.encoder(batch.ids, batch.mask, batch.segments)[:, 0]
+    expected = model.pointer.score(torch.nn.functional.pad(cls, (model.matched_dim, 0)))[:, 0]
+    torch.testing.assert_close(model(batch).null_start, expected)
+
+
+def test_the_context_is_aligned_before_it_is_matched_and_the_residual_is_not(tiny_encoder, make_batch):
+    batch = make_batch()
+    model = BertMatch(tiny_encoder(), hidden=6, alignment=True, head=LinearHead).eval()
+    torch.nn.init.normal_(model.align.change.weight)
+    actual = model(batch).start
+    aligned, states, tokens = states_of(model, batch)
+    context, _ = take(tokens, batch.context)
+    assert (aligned - context).abs().max() > 0.1
+    expected = model.pointer.score(torch.cat([states, context], -1))[..., 0]
+    for row, mask in enumerate(batch.context):
+        torch.testing.assert_close(actual[row, mask], expected[row, : mask.sum()], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("head", [None, LinearHead])
+def test_the_same_seed_gives_the_weights_that_two_models_share(tiny_encoder, head):
+    """An option's parameters are made last: pairs of runs with and without it begin alike."""
+    plain = BertMatch(tiny_encoder(), hidden=6, head=head, no_answer="both").state_dict()
+    more = BertMatch(
+        tiny_encoder(), hidden=6, head=head, no_answer="both", alignment=True, sentinel="pooled"
+    ).state_dict()
+    assert all(torch.equal(more[name], weight) for name, weight in plain.items())
+    assert {name.split(".")[0] for name in more.keys() - plain.keys()} == {"align", "pool"}
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"match": False, "alignment": True}, "model.alignment"),
+        ({"match": False, "attention_gain": 3.0}, "model.attention_gain"),
+        ({"match": False, "sentinel": "pooled"}, "model.sentinel"),
+        ({"no_answer": "verifier", "sentinel": "pooled"}, "model.sentinel"),
+    ],
+)
+def test_an_option_without_its_part_is_refused(tiny_encoder, options, named):
+    with pytest.raises(ConfigError, match=named):
+        BertMatch(tiny_encoder(), hidden=6, **options)
 
 
 def test_word_vectors_overlap_and_question_reach_the_scores(tiny_encoder, make_batch):

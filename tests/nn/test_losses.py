@@ -229,6 +229,105 @@ def test_the_parts_of_the_loss_of_whole_spans_add_up_as_before():
     assert SpanLoss(label_smoothing=0.2)(JOINT, gold).item() == pytest.approx(expected, rel=1e-6)
 
 
+def spans_of_a_window(logits: SpanLogits, row: int) -> dict[tuple[int, int], torch.Tensor]:
+    """The score of every span from an open start to an open end, one at a time."""
+    T = logits.start.shape[1]
+    scores = {(s, e): logits.start[row, s] + logits.end[row, e] for s in range(T) for e in range(s, T)}
+    return {span: score for span, score in scores.items() if score.isfinite()}
+
+
+def open_and_closed() -> tuple[SpanLogits, SpanLabels]:
+    """Four windows of seven tokens in double precision, with closed tokens; the last has none open."""
+    draw = torch.Generator().manual_seed(2)
+    start, end = torch.randn(2, 4, 7, generator=draw, dtype=torch.float64) * 3
+    start[:, 0], end[:, 0], start[1, 3:5], end[1, 4:], end[2, 2] = NO, NO, NO, NO, NO
+    start[3], end[3] = NO, NO
+    null = torch.randn(2, 4, generator=draw, dtype=torch.float64)
+    gold = SpanLabels(
+        torch.tensor([1, 2, 5, 1]), torch.tensor([4, 3, 5, 2]), torch.tensor([True, True, False, True]),
+        torch.ones(4),
+    )  # fmt: skip
+    return SpanLogits(start.requires_grad_(), end.requires_grad_(), *null), gold
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_one_softmax_over_all_pairs_of_a_head_without_a_pair_score(smoothing):
+    logits, gold = open_and_closed()
+    expected = []
+    for row in range(4):
+        spans = spans_of_a_window(logits, row)
+        null = logits.null[row]
+        classes = torch.stack([*spans.values(), null])
+        right = spans.get((int(gold.start[row]), int(gold.end[row])), null) if gold.answerable[row] else null
+        logs = classes.log_softmax(0)
+        expected.append(-(1 - smoothing) * (right - classes.logsumexp(0)) - smoothing * logs.mean())
+    actual = SpanLoss(joint=True, label_smoothing=smoothing)(logits, gold)
+    torch.testing.assert_close(actual, torch.stack(expected), rtol=0, atol=1e-12)
+
+    leaves = logits.start, logits.end
+    by_hand = torch.autograd.grad(torch.stack(expected).sum(), leaves)
+    for own, other in zip(torch.autograd.grad(actual.sum(), leaves), by_hand, strict=True):
+        torch.testing.assert_close(own, other, rtol=0, atol=1e-12)
+
+
+def test_the_softmax_over_pairs_is_that_of_a_head_with_a_pair_score():
+    logits, gold = open_and_closed()
+    dense = replace(logits, pair=torch.zeros(4, 7, 7, dtype=torch.float64))
+    expected = span_loss(dense, gold).double()  # which is computed in fp32
+    torch.testing.assert_close(SpanLoss(joint=True)(logits, gold), expected, rtol=0, atol=1e-5)
+    assert torch.equal(SpanLoss(joint=True)(dense, gold), span_loss(dense, gold))
+
+
+def test_pairs_of_long_windows_and_large_scores_stay_finite():
+    start = (torch.randn(2, 384) * 100).requires_grad_()
+    logits = SpanLogits(start, torch.randn(2, 384) * 100, torch.zeros(2), torch.zeros(2))
+    gold = SpanLabels(torch.tensor([3, 0]), torch.tensor([9, 0]), torch.tensor([True, False]), torch.ones(2))
+    loss = SpanLoss(joint=True)(logits, gold)
+    loss.sum().backward()
+    assert loss.isfinite().all()
+    assert start.grad.isfinite().all()
+    # Over all classes but the null the gradient sums to what the null's probability leaves.
+    assert -1e-4 < float(start.grad[1].sum()) < 1 + 1e-4
+
+
+def judged_windows() -> tuple[SpanLogits, SpanLabels, torch.Tensor]:
+    """Eight windows, three of them empty, with a verifier; and the verifier's plain cross-entropy."""
+    logits, gold = windows([True, False, True, False, False, True, True, True])
+    odds = torch.linspace(-2, 2, 8)
+    entropy = torch.tensor(
+        [math.log1p(math.exp(x if yes else -x)) for x, yes in zip(odds, gold.answerable, strict=True)]
+    )
+    return replace(logits, verifier=odds), gold, entropy
+
+
+@pytest.mark.parametrize(("weight", "null_weight"), [(1.0, 2.5), (0.3, 4.0), (0.0, 2.0), (2.0, "balanced")])
+def test_the_verifier_has_class_weights_of_its_own(weight, null_weight):
+    logits, gold, entropy = judged_windows()
+    loss = SpanLoss(null_share=3 / 8, verifier_weight=weight, verifier_null_weight=null_weight)
+    added = loss(logits, gold) - span_loss(replace(logits, verifier=None), gold)
+    ratio = 5 / 3 if null_weight == "balanced" else null_weight
+    weights = torch.tensor([1.0 if yes else ratio for yes in gold.answerable])
+    torch.testing.assert_close(added, weight * entropy * weights * 8 / weights.sum())
+    if null_weight == "balanced":
+        assert float((weights * gold.answerable).sum()) == pytest.approx(
+            float((weights * ~gold.answerable).sum())
+        )
+
+
+def test_without_weights_of_its_own_the_verifier_has_those_of_the_spans():
+    logits, gold, entropy = judged_windows()
+    plain = span_loss(replace(logits, verifier=None), gold)
+    weights = torch.tensor([1.0 if yes else 3.0 for yes in gold.answerable])
+    actual = SpanLoss(null_weight=3.0, null_share=3 / 8)(logits, gold)
+    torch.testing.assert_close(actual, (plain + entropy) * weights * 8 / weights.sum())
+
+
+@pytest.mark.parametrize(("share", "named"), [(0.0, "none are without"), (1.0, "all are without")])
+def test_nothing_is_balanced_with_a_single_class(share, named):
+    with pytest.raises(ConfigError, match=named):
+        SpanLoss(null_share=share, verifier_null_weight="balanced")
+
+
 def composed(*overrides: str) -> Config:
     return validate(compose(list(overrides)))
 
@@ -264,6 +363,8 @@ def test_a_config_from_before_there_were_losses_has_the_same_hash():
         (["loss=null_weight"], SpanLoss(null_weight=2.0, null_share=0.25)),
         (["loss=label_smoothing"], SpanLoss(label_smoothing=0.1, null_share=0.25)),
         (["loss=label_smoothing", "loss.null_weight=0.5"], SpanLoss(0.5, 0.1, 0.25)),
+        (["loss=joint"], SpanLoss(joint=True, null_share=0.25)),
+        (["loss=weighted_verifier"], SpanLoss(verifier_null_weight="balanced", null_share=0.25)),
     ],
 )
 def test_a_loss_is_chosen_by_its_file(overrides, expected):
@@ -279,6 +380,11 @@ def test_a_loss_is_chosen_by_its_file(overrides, expected):
         (["loss=label_smoothing", "loss.label_smoothing=a"], "loss.label_smoothing: expected a number"),
         (["loss=hinge"], "loss._target_: HingeLoss is a loss for task selection or classification"),
         (["model=qa_lstm/c", "loss=hinge", "+loss.margin=1"], "unknown setting 'loss.margin'"),
+        (
+            ["model=ablation/verifier", "loss=joint"],
+            "loss.joint: the null beside a verifier",
+        ),
+        (["loss=weighted_verifier", "loss.verifier_null_weight=0"], "loss.verifier_null_weight: 0 is not"),
         (["loss=span", "loss._target_=os.system"], "loss._target_: 'os.system' is outside qa_arch"),
         (["loss=span", "loss._target_=qa_arch.nn.losses.None_"], "cannot be imported"),
         (["loss=choice", "loss._target_=qa_arch.errors.RunError"], "RunError cannot be called"),

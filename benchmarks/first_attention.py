@@ -1,0 +1,87 @@
+"""``python -m benchmarks.first_attention [OVERRIDE ...]``: what attention sees before training.
+
+The overrides choose data, encoder and vectors as in ``qa-arch train``. Of the states that the match-LSTM of
+``model=proposed`` reads: how even its attention is, and how much of it depends on the passage.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import sys
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from qa_arch.cli.compose import compose
+from qa_arch.config.schema import validate
+from qa_arch.evaluation.attention_maps import match_lstm
+from qa_arch.nn.alignment import Alignment
+from qa_arch.nn.match_lstm import MatchLSTM
+from qa_arch.tasks.span import TASK
+
+WINDOWS = 32
+HIDDEN = 150
+
+
+def evenness(attention: Float[Tensor, "*R N"]) -> float:
+    """Entropy of attention over N units by that of uniform attention, the mean over all rows."""
+    entropy = torch.special.entr(attention).sum(-1).mean()
+    return float(entropy) / math.log(attention.shape[-1])
+
+
+def interaction(attention: Float[Tensor, "*R C Q"]) -> float:
+    """Share of the variance of the scores that is neither of the question unit nor of the context unit alone.
+
+    Scores are logarithms of attention; what a context unit adds to all of them falls out of the softmax.
+    """
+    scores = attention.log()
+    scores = scores - scores.mean(-1, keepdim=True)
+    return float((scores - scores.mean(-2, keepdim=True)).square().sum() / scores.square().sum())
+
+
+def attentions(
+    context: Float[Tensor, "B C D"],
+    question: Float[Tensor, "B Q D"],
+    context_mask: Bool[Tensor, "B C"],
+    question_mask: Bool[Tensor, "B Q"],
+    seed: int = 1,
+) -> dict[str, Float[Tensor, "B C N"]]:
+    """By name: attention of new layers over the N = Q + 1 question units, "nothing" last; forwards."""
+    by_name = {}
+    for gain in (1.0, 3.0):
+        torch.manual_seed(seed)
+        layer = MatchLSTM(context.shape[-1], HIDDEN, attention_gain=gain)
+        weights = layer.attention(context, question, context_mask, question_mask)
+        by_name[f"match attention, gain {gain:g}"] = weights[:, 0]
+    torch.manual_seed(seed)
+    aligned = Alignment(context.shape[-1], HIDDEN).attention(context, question, question_mask)
+    return by_name | {"alignment": aligned.detach()}
+
+
+def main(overrides: list[str]) -> None:
+    """Print both figures of each attention, means over some training windows."""
+    torch.manual_seed(0)
+    config = validate(compose(["model=proposed", f"data.train_questions={WINDOWS}", *overrides]))
+    parts = TASK.assemble(config)
+    rows = list(range(min(WINDOWS, len(parts.tables["train"]))))
+    model, seen = parts.model.eval(), []
+    handle = match_lstm(model).register_forward_pre_hook(lambda _, arguments: seen.append(arguments))
+    with torch.no_grad():
+        model(TASK.batches(config, parts).train(rows))
+    handle.remove()
+    context, question, context_mask, question_mask = seen[0]
+    figures: dict[str, list[tuple[float, float]]] = {}
+    for row, (c, q) in enumerate(zip(context_mask.sum(1), question_mask.sum(1), strict=True)):
+        window = context[row : row + 1, :c], question[row : row + 1, :q]
+        masks = (torch.ones(1, int(n), dtype=torch.bool) for n in (c, q))
+        for name, weights in attentions(*window, *masks).items():
+            figures.setdefault(name, []).append((evenness(weights), interaction(weights[..., :-1])))
+    for name, pairs in figures.items():
+        even, crossed = (statistics.fmean(column) for column in zip(*pairs, strict=True))
+        print(f"{name}: {even:.0%} of uniform entropy, {crossed:.0%} of the variance is interaction")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,32 @@
+"""What attention sees before training, on random states."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from benchmarks.first_attention import attentions, evenness, interaction
+
+
+@pytest.mark.parametrize("width", [64, 384])
+def test_match_attention_begins_blind_and_a_gain_or_a_cosine_opens_its_eyes(width):
+    """On random rows of unit variance; half of the context units repeat a question unit, with noise."""
+    torch.manual_seed(0)
+    question = torch.randn(4, 12, width)
+    context = torch.cat([question[:, :10] + 0.5 * torch.randn(4, 10, width), torch.randn(4, 10, width)], 1)
+    masks = torch.ones(4, 20, dtype=torch.bool), torch.ones(4, 12, dtype=torch.bool)
+    begins = attentions(context, question, *masks)
+    plain, wide, aligned = (evenness(weights) for weights in begins.values())
+    assert aligned < 0.6 < wide < plain < 1
+    assert plain > 0.9
+    plain, wide, aligned = (interaction(weights[..., :-1]) for weights in begins.values())
+    assert plain < 0.3 < wide < 0.6 < 0.9 < aligned
+
+
+def test_interaction_is_what_rows_and_columns_do_not_explain():
+    rows, columns = torch.randn(5, 1), torch.randn(1, 4)
+    assert interaction((rows + columns).softmax(-1)) == pytest.approx(0, abs=1e-6)
+    crossed = torch.tensor([[1.0, -1.0], [-1.0, 1.0]])
+    assert interaction((crossed + torch.tensor([1.0, -1.0])).softmax(-1)) == pytest.approx(0.5)
+    assert evenness(torch.full((3, 5), 0.2)) == pytest.approx(1)
+    assert evenness(torch.eye(5)) == 0

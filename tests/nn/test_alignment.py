@@ -1,0 +1,120 @@
+"""Alignment against its equations, one context unit at a time, and how it begins."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from qa_arch.nn.alignment import MOST, SMALL, Alignment
+from qa_arch.nn.match_lstm import MatchLSTM
+
+LENGTHS = [(7, 3), (4, 5), (1, 1)]  # (context, question) units of each example
+
+
+def example(dtype=torch.float64, in_dim=6, hidden=5):
+    torch.manual_seed(0)
+    model = Alignment(in_dim, hidden).to(dtype)
+    for parameter in model.parameters():
+        parameter.data.normal_(0.0, 0.5)
+    C, Q = (max(lengths) for lengths in zip(*LENGTHS, strict=True))
+    context, question = torch.randn(3, C, in_dim, dtype=dtype), torch.randn(3, Q, in_dim, dtype=dtype)
+    context_mask = torch.arange(C) < torch.tensor([c for c, _ in LENGTHS])[:, None]
+    question_mask = torch.arange(Q) < torch.tensor([q for _, q in LENGTHS])[:, None]
+    return model, context, question, context_mask, question_mask
+
+
+def direction(model, x):
+    projected = model.project.weight @ x
+    return projected / (sum(v * v for v in projected) + SMALL).sqrt()
+
+
+def by_hand(model, p, question):
+    """The weights of the question units and "nothing", and the changed unit."""
+    gain = model.log_gain.exp()
+    scores = [gain[0] * sum(direction(model, p) * direction(model, q)) for q in question]
+    total = sum(score.exp() for score in scores) + 1  # e^0 of "nothing"
+    weights = [score.exp() / total for score in scores]
+    a = sum(weight * q for weight, q in zip(weights, question, strict=True))
+    seen = torch.cat([a, p * a, (p - a).abs()])
+    hidden = (model.compare.weight @ seen + model.compare.bias).clamp(min=0)
+    return torch.stack([*weights, 1 / total]), p + model.change.weight @ hidden
+
+
+def test_it_follows_the_equations_at_every_length():
+    model, context, question, context_mask, question_mask = example()
+    question = question.masked_fill(~question_mask[..., None], 1e3)  # must not matter
+    actual = model(context, question, context_mask, question_mask)
+    attention = model.attention(context, question, question_mask)
+    for row, (c, q) in enumerate(LENGTHS):
+        for i in range(c):
+            weights, changed = by_hand(model, context[row, i], list(question[row, :q]))
+            torch.testing.assert_close(attention[row, i, [*range(q), 5]], weights, rtol=0, atol=1e-10)
+            torch.testing.assert_close(actual[row, i], changed, rtol=0, atol=1e-10)
+        assert not attention[row, :, q:5].any()
+        assert torch.equal(actual[row, c:], context[row, c:])
+
+
+def test_the_answer_does_not_depend_on_company_or_padding():
+    model, context, question, context_mask, question_mask = example(torch.float32)
+    together = model(context, question, context_mask, question_mask)
+    for row, (c, q) in enumerate(LENGTHS):
+        item = slice(row, row + 1)
+        alone = model(context[item, :c], question[item, :q], context_mask[item, :c], question_mask[item, :q])
+        torch.testing.assert_close(alone[0], together[row, :c], rtol=0, atol=1e-6)
+
+
+def test_every_parameter_and_input_receives_a_finite_gradient():
+    _, context, question, context_mask, question_mask = example()
+    model = Alignment(6, 5).double()  # as it begins
+    context[0, 0], question[0, 0] = 0.0, 0.0  # words without a vector
+    context.requires_grad_()
+    question.requires_grad_()
+    model(context, question, context_mask, question_mask)[context_mask].square().sum().backward()
+    for name, leaf in (*model.named_parameters(), ("context", context), ("question", question)):
+        assert torch.isfinite(leaf.grad).all(), name
+        assert leaf.grad.any(), name
+    assert max(context.grad.abs().max(), question.grad.abs().max()) < 1e3
+
+
+def test_it_begins_as_next_to_nothing():
+    model = Alignment(64, 32)
+    x, mask = torch.randn(2, 9, 64), torch.ones(2, 9, dtype=torch.bool)
+    change = model(x, x, mask, mask) - x
+    assert 0 < change.norm() < 0.05 * x.norm()
+
+
+def test_equal_units_find_each_other_from_the_first_step():
+    torch.manual_seed(0)
+    question, mask = torch.randn(1, 8, 64), torch.ones(1, 8, dtype=torch.bool)
+    context = question[:, [5, 2]] + 0.1 * torch.randn(1, 2, 64)
+    attention = Alignment(64, 32).attention(context, question, mask)
+    assert attention[0].argmax(-1).tolist() == [5, 2]
+    assert attention[0].amax(-1).min() > 0.8
+
+
+def test_the_gain_has_a_limit():
+    model, context, question, _, question_mask = example()
+    with torch.no_grad():
+        model.log_gain.fill_(math.log(MOST))
+        most = model.attention(context, question, question_mask)
+        model.log_gain.fill_(50.0)
+    assert torch.equal(model.attention(context, question, question_mask), most)
+
+
+def test_half_precision_comes_in_and_goes_out():
+    model, context, question, context_mask, question_mask = example(torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        changed = model(context.bfloat16(), question.bfloat16(), context_mask, question_mask)
+        attention = model.attention(context.bfloat16(), question.bfloat16(), question_mask)
+    assert (changed.dtype, attention.dtype) == (torch.bfloat16, torch.float32)
+
+
+def test_the_gain_multiplies_the_first_weights_and_draws_no_other():
+    models = []
+    for gain in (1.0, 3.0):
+        torch.manual_seed(0)
+        models.append(dict(MatchLSTM(6, 5, attention_gain=gain).named_parameters()))
+    for name, weight in models[0].items():
+        factor = 3.0 if name in ("question.weight", "passage.weight") else 1.0
+        torch.testing.assert_close(models[1][name], factor * weight)
