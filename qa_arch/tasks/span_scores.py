@@ -57,13 +57,16 @@ def question_rows(
     """Columns of ``questions.parquet``: scores at ``threshold``, offsets, null odds, question word; no text.
 
     ``span_exact``, ``span_f1`` and ``probability`` are those of the best span whatever the threshold: with
-    them any threshold can be scored, and confidence compared with truth, from the record alone.
+    them any threshold can be scored, and confidence compared with truth, from the record alone. ``article``
+    is a number: which questions are of one article.
     """
     texts = {answer.id: answer.text(threshold) for answer in answers}
     rows = spans_record(answers)
     in_order = _in_order(questions, texts, rows["id"])
     spans = _in_order(questions, best_texts(answers), rows["id"])
     question_texts = {example.id: example.question for example in questions.examples}
+    articles = dict(zip((e.id for e in questions.examples), questions.article_numbers, strict=True))
+    rows["article"] = [articles[id_] for id_ in rows["id"]]
     rows["kind"] = [s.kind for s in in_order]
     rows["word"] = [question_word(question_texts[id_]) for id_ in rows["id"]]
     rows["answerable"] = [s.answerable for s in in_order]
