@@ -21,8 +21,9 @@ NEUTRAL = (
 )
 """Settings that do not affect results: where a run is stored and how it is displayed."""
 
-OPTIONAL = ("loss",)
-"""Sections that count only where they are given, so that a config from before them has the same hash."""
+OPTIONAL = ("loss", "calibration")
+"""Sections that count only where something in them is given, so that a config from before them has the same
+hash."""
 
 PLACES = ("data.train", "data.calibration", "data.dev", "glove.path")
 """Locations of data, replaced by fingerprints of their content once these are known."""
@@ -31,9 +32,15 @@ PLACES = ("data.train", "data.calibration", "data.dev", "glove.path")
 def config_hash(config: Mapping[str, Any], data_fingerprints: Mapping[str, str] | None = None) -> str:
     """Hex SHA-256 of the resolved config without ``NEUTRAL``; fingerprints, if given, replace ``PLACES``."""
     relevant = _without(config, "", NEUTRAL if data_fingerprints is None else (*NEUTRAL, *PLACES))
-    relevant = {key: value for key, value in relevant.items() if value is not None or key not in OPTIONAL}
+    relevant = {key: value for key, value in relevant.items() if key not in OPTIONAL or _is_given(value)}
     text = json.dumps([relevant, dict(data_fingerprints or {})], sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _is_given(section: Any) -> bool:
+    if isinstance(section, Mapping):
+        return any(value is not None for value in section.values())
+    return section is not None
 
 
 def _without(value: Any, path: str, dropped: Collection[str]) -> Any:

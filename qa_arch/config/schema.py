@@ -166,6 +166,15 @@ class Selection:
 
 
 @dataclass(frozen=True)
+class Calibration:
+    """What the null threshold and the probability of "answerable" are fitted for on the calibration split."""
+
+    prior: Annotated[float, Range(0.01, 0.99)] | None = None
+    """The share that unanswerable questions count as, where both kinds are there: 0.5 as in SQuAD 2.0's dev
+    set; None: that which they have in the split."""
+
+
+@dataclass(frozen=True)
 class Decode:
     search: Literal["band", "grid", "greedy"]
     n_best: Count
@@ -191,6 +200,7 @@ class Config:
     references: dict[str, dict[str, Any]]
     """Heuristics that stand beside the models in every table, by name: a ``_target_`` and its arguments."""
     selection: Selection = field(default_factory=Selection)
+    calibration: Calibration = field(default_factory=Calibration)
     loss: dict[str, Any] | None = None
     """A ``_target_`` and its arguments; None = the loss of the model's task (``loss_section``)."""
 

@@ -21,7 +21,7 @@ from qa_arch.results.question_rows import questions_folder
 from qa_arch.results.record import write_questions
 from qa_arch.tasks import task_of
 from qa_arch.tasks.base import Parts, Predictor, Watch, synchronize
-from qa_arch.types.records import CALIBRATION, DEV, Points, SplitFacts, Threshold
+from qa_arch.types.records import CALIBRATION, DEV, Answerability, Points, SplitFacts, Threshold
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +43,8 @@ class Evaluation:
 
     threshold: Threshold | None
     """The null threshold fitted on calibration; None for a task without a null."""
+    answerability: Answerability | None
+    """The probability of "answerable" fitted on calibration, where there is one."""
     scores: dict[str, Points]
     """By split."""
     references: dict[str, Points]
@@ -87,22 +89,31 @@ def evaluate_splits(
     predictor: Predictor, parts: Parts, folder: Path, trusted: Sequence[str] = TRUSTED
 ) -> Evaluation:
     """Fit the null threshold on calibration, then score calibration and, where it is open, dev at it."""
-    task = task_of(predictor.config.model)
+    task, prior = task_of(predictor.config.model), predictor.config.calibration.prior
     scores, references, seconds = {}, {}, 0.0
+    logistic = None
     calibration = parts.sets.get(CALIBRATION)
     for split in (CALIBRATION, DEV):
         if split not in parts.sets:
             continue
         reading = read(predictor, parts.sets[split], table=parts.tables[split])
         if split == CALIBRATION:
-            predictor.null_threshold = task.fit_threshold(reading.questions, reading.outputs)
+            predictor.null_threshold = task.fit_threshold(reading.questions, reading.outputs, prior)
+            logistic = task.fit_answerability(reading.questions, reading.outputs, prior)
         scores[split] = score(predictor, reading, folder, split=split)
         references[split] = reference_scores(predictor.config, calibration, parts.sets[split], trusted)
         seconds = reading.seconds
     value = predictor.null_threshold if math.isfinite(predictor.null_threshold) else None
     fitted_on = CALIBRATION if calibration is not None else "nothing"
-    threshold = Threshold(value=value, fitted_on=fitted_on) if task.has_null else None
-    return Evaluation(threshold, scores, references, seconds)
+    threshold = answerability = None
+    if task.has_null:
+        weighted = prior if logistic else None  # there were two kinds of questions to weigh
+        threshold = Threshold(value=value, fitted_on=fitted_on, prior=weighted)
+    if logistic:
+        answerability = Answerability(
+            slope=logistic.slope, intercept=logistic.intercept, fitted_on=fitted_on, prior=prior
+        )
+    return Evaluation(threshold, answerability, scores, references, seconds)
 
 
 def reference_scores(

@@ -112,8 +112,7 @@ def _notes(runs: Runs, split: str, shown: Collection[str]) -> list[str]:
         record, point = scored
         notes.append(_measured_on(record.facts(split), split, point.protocol))
         if point.protocol == "2.0" and {"f1", "exact"} & set(shown):
-            fitted_on = record.threshold.fitted_on if record.threshold else "nothing"
-            notes.append(f"null margin fitted on {fitted_on}")
+            notes.append(f"null margin fitted on {_fitted_on(record)}")
     if "seconds" in shown:
         notes.append("seconds of training, without preparation and validation")
     if "peak_memory_mb" in shown:
@@ -125,6 +124,14 @@ def _notes(runs: Runs, split: str, shown: Collection[str]) -> list[str]:
             shared = len(compared.overlap)
             notes.append(f"{folder}: scored although {shared} articles are also in its training data")
     return notes
+
+
+def _fitted_on(record: RunRecord) -> str:
+    if record.threshold is None:
+        return "nothing"
+    prior = record.threshold.prior
+    weighted = "" if prior is None else f", its unanswerable questions counted as {prior:.0%}"
+    return f"{record.threshold.fitted_on}{weighted}"
 
 
 def _measured_on(facts: SplitFacts, split: str, protocol: str) -> str:

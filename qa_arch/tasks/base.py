@@ -21,6 +21,7 @@ from qa_arch.config.schema import Config, Data
 from qa_arch.config.target import TRUSTED
 from qa_arch.features.glove import WordVectors
 from qa_arch.features.sampler import BucketBatchSampler
+from qa_arch.metrics.answerability import Logistic
 from qa_arch.nn.losses import Loss
 from qa_arch.nn.precision import Precision
 from qa_arch.types.records import Point, Points, RunRecord, SplitFacts
@@ -181,9 +182,14 @@ class Task(ABC):
 
     # Scoring ------------------------------------------------------------------------------------
 
-    def fit_threshold(self, questions: Any, outputs: Any) -> float:
-        """The null threshold of highest score on ``questions``; ``inf`` where "no answer" is never given."""
+    def fit_threshold(self, questions: Any, outputs: Any, prior: float | None = None) -> float:
+        """The null threshold of highest score on ``questions``, unanswerable ones counted as the share
+        ``prior``; ``inf`` where "no answer" is never given."""
         return 0.0
+
+    def fit_answerability(self, questions: Any, outputs: Any, prior: float | None = None) -> Logistic | None:
+        """The probability of "answerable" by null odds; None where the task has no null or nothing to fit."""
+        return None
 
     @abstractmethod
     def points(self, questions: Any, outputs: Any, threshold: float, given: float | None = None) -> Points:

@@ -31,6 +31,7 @@ from qa_arch.features.joint import check_lengths
 from qa_arch.features.table import FeatureTable
 from qa_arch.features.template import probe
 from qa_arch.features.vectors import assumed_shape, passage_vectors
+from qa_arch.metrics.answerability import Logistic
 from qa_arch.metrics.squad import METRIC_VERSION, score
 from qa_arch.models import store
 from qa_arch.models.build import build_model
@@ -43,6 +44,7 @@ from qa_arch.tasks.base import Batches, Parts, Task
 from qa_arch.tasks.span_predictor import SpanPredictor
 from qa_arch.tasks.span_scores import (
     abstention_warning,
+    fit_answerable,
     fit_null_threshold,
     operating_points,
     question_rows,
@@ -191,8 +193,13 @@ class SpanTask(Task):
             scores["spans_f1"] = spans.metric("HasAns_f1")
         return {f"calibration_{name}": value for name, value in scores.items() if value is not None}
 
-    def fit_threshold(self, questions: QuestionSet, outputs: Ranking) -> float:
-        return fit_null_threshold(questions, outputs.best_predictions)
+    def fit_threshold(self, questions: QuestionSet, outputs: Ranking, prior: float | None = None) -> float:
+        return fit_null_threshold(questions, outputs.best_predictions, prior)
+
+    def fit_answerability(
+        self, questions: QuestionSet, outputs: Ranking, prior: float | None = None
+    ) -> Logistic | None:
+        return fit_answerable(questions, outputs.best_predictions, prior)
 
     def points(
         self, questions: QuestionSet, outputs: Ranking, threshold: float, given: float | None = None

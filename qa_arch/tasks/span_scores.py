@@ -7,8 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
+
 from qa_arch.decode.formats import spans_record
 from qa_arch.features.table import FeatureTable
+from qa_arch.metrics.answerability import Logistic, fit_answerability
 from qa_arch.metrics.squad import METRIC_VERSION, QuestionScore, aggregate, score_questions
 from qa_arch.metrics.threshold import at_margins, best_texts, calibrate
 from qa_arch.results.question_breakdowns import question_word
@@ -21,9 +24,20 @@ NEARLY_ALL = 0.98
 """Share of "no answer" above which ``abstention_warning`` warns."""
 
 
-def fit_null_threshold(questions: QuestionSet, answers: Sequence[Prediction]) -> float:
+def fit_null_threshold(
+    questions: QuestionSet, answers: Sequence[Prediction], prior: float | None = None
+) -> float:
     """The threshold of highest F1 on ``questions``; never null where every question has an answer."""
-    return ALWAYS_ANSWER if questions.protocol == "1.1" else calibrate(questions, answers)
+    return ALWAYS_ANSWER if questions.protocol == "1.1" else calibrate(questions, answers, prior)
+
+
+def fit_answerable(
+    questions: QuestionSet, answers: Sequence[Prediction], prior: float | None = None
+) -> Logistic | None:
+    """The probability that a question is answerable, by its null odds; None without both kinds."""
+    answerable = {example.id: example.answerable for example in questions.examples}
+    odds = np.array([answer.null_odds for answer in answers])
+    return fit_answerability(odds, np.array([answerable[answer.id] for answer in answers]), prior)
 
 
 def operating_points(

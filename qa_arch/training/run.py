@@ -160,6 +160,7 @@ def _fit_and_score(
             **_seconds(done.epochs),
         ),
         threshold=scored.threshold,
+        answerability=scored.answerability,
         scores=scored.scores,
     )
 

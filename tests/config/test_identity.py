@@ -67,6 +67,14 @@ def test_the_order_of_keys_does_not_count_and_the_data_does():
     assert config_hash(PLAIN, {"train": "a"}) != config_hash(PLAIN, {"train": "b"}) != config_hash(PLAIN)
 
 
+def test_a_config_of_before_the_prior_has_the_same_hash_as_without_one():
+    assert PLAIN["calibration"] == {"prior": None}
+    assert config_hash({key: value for key, value in PLAIN.items() if key != "calibration"}) == config_hash(
+        PLAIN
+    )
+    assert config_hash(changed(("calibration", "prior"))) != config_hash(PLAIN)
+
+
 def test_the_same_name_elsewhere_counts():
     """``name`` is neutral at the top, not inside the model or the encoder."""
     for path in (("model", "name"), ("encoder", "name"), ("data", "name")):
