@@ -134,8 +134,10 @@ class Trainer:
     progress: bool
     token_budget: Count | None = None
     """Padded tokens in one forward pass, in place of ``batch_size``: as many windows as fit."""
-    select: Literal["f1", "exact", "loss"] = "f1"
-    """What of the calibration split chooses the epoch whose weights are kept."""
+    select: Literal["f1", "exact", "loss", "spans_auc", "last"] = "f1"
+    """What of the calibration split chooses the epoch whose weights are kept. ``spans_auc`` needs no null
+    threshold: F1 of the spans on answerable questions plus 100 times the area under the ROC curve of
+    "answerable" by null odds. ``last``: the last epoch, whatever it scores."""
     strategy: Literal["auto", "ddp", "ddp_spawn", "fsdp", "deepspeed"] = "auto"
     """How several devices train together; ``auto``: one process, or ddp."""
     micro_batch: Count | None = None
@@ -248,6 +250,11 @@ def validate(raw: Any) -> Config:
         raise ConfigError(
             "trainer.patience: early stopping looks at a calibration split and there is none; set"
             " data.calibration, data.hold_out_articles or data.hold_out_share, or trainer.patience=0"
+        )
+    if config.trainer.patience and config.trainer.select == "last":
+        raise ConfigError(
+            "trainer.patience: with trainer.select=last no epoch is compared with another; set it to 0, or"
+            " select by a score"
         )
     if config.trainer.max_steps == 0:
         raise ConfigError("trainer.max_steps: 0 trains nothing; give a number of steps, or -1 for no limit")

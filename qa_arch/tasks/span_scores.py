@@ -8,10 +8,12 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from qa_arch.decode.formats import spans_record
 from qa_arch.features.table import FeatureTable
 from qa_arch.metrics.answerability import Logistic, fit_answerability
+from qa_arch.metrics.curves import auroc
 from qa_arch.metrics.squad import METRIC_VERSION, QuestionScore, aggregate, score_questions
 from qa_arch.metrics.threshold import at_margins, best_texts, calibrate
 from qa_arch.results.question_breakdowns import question_word
@@ -35,9 +37,22 @@ def fit_answerable(
     questions: QuestionSet, answers: Sequence[Prediction], prior: float | None = None
 ) -> Logistic | None:
     """The probability that a question is answerable, by its null odds; None without both kinds."""
+    return fit_answerability(*_odds_and_truth(questions, answers), prior)
+
+
+def answerable_auroc(questions: QuestionSet, answers: Sequence[Prediction]) -> float | None:
+    """Area under the ROC curve of "answerable" by null odds, percent; None without both kinds."""
+    odds, answerable = _odds_and_truth(questions, answers)
+    area = auroc(-odds, answerable)
+    return None if area is None else 100 * area
+
+
+def _odds_and_truth(
+    questions: QuestionSet, answers: Sequence[Prediction]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
     answerable = {example.id: example.answerable for example in questions.examples}
-    odds = np.array([answer.null_odds for answer in answers])
-    return fit_answerability(odds, np.array([answerable[answer.id] for answer in answers]), prior)
+    odds = np.array([answer.null_odds for answer in answers], dtype=np.float64)
+    return odds, np.array([answerable[answer.id] for answer in answers], dtype=np.bool_)
 
 
 def operating_points(
