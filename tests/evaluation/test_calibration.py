@@ -18,6 +18,7 @@ from qa_arch.metrics.threshold import fit_margin
 from qa_arch.results.comparison import comparison
 from qa_arch.results.question_rows import load_questions
 from qa_arch.results.record import read_record, write_record
+from qa_arch.tasks.span import TASK
 from qa_arch.types.records import CALIBRATION, RunRecord, SplitFacts
 from qa_arch.types.text import Candidate, Prediction
 
@@ -103,3 +104,20 @@ def test_with_a_single_kind_of_question_nothing_is_weighted_and_no_probability_f
     record = calibrated(tmp_path, 0.5, replace(QUESTIONS, examples=answerable))
     assert record.answerability is None
     assert record.threshold.prior is None
+
+
+def test_the_score_without_a_threshold_is_span_f1_plus_the_area_of_answerable():
+    outputs = SimpleNamespace(best_predictions=predictions(QUESTIONS))
+    scores = TASK.validation_scores(QUESTIONS, outputs)
+    odds = np.array([prediction.null_odds for prediction in outputs.best_predictions])
+    answerable = np.array([example.answerable for example in QUESTIONS.examples])
+    ordered = odds[answerable][:, None] < odds[~answerable][None]
+    assert scores["calibration_auroc"] == pytest.approx(100 * ordered.mean())
+    total = scores["calibration_spans_f1"] + scores["calibration_auroc"]
+    assert scores["calibration_spans_auc"] == pytest.approx(total)
+    all_answerable = replace(
+        QUESTIONS, examples=tuple(e for e in QUESTIONS.examples if e.answerable), protocol="1.1"
+    )
+    outputs = SimpleNamespace(best_predictions=predictions(all_answerable))
+    scores = TASK.validation_scores(all_answerable, outputs)
+    assert scores["calibration_spans_auc"] == scores["calibration_f1"]

@@ -325,6 +325,17 @@ def test_over_articles_no_table_shows_the_p_of_these_very_runs(sides_with_articl
             assert SINGLE_RUN not in table.notes
 
 
+def test_over_articles_the_spans_are_of_the_answerable_questions(sides_with_articles):
+    a, b, articles = sides_with_articles
+    table = baseline_table([a, b], a, resamples=500, spans=True, unit="article")
+    rows = [load_aligned(system.runs, "dev") for system in (a, b)]
+    where = rows[0][0].answerable
+    x, y = (100 * np.stack([run.span_f1 for run in runs])[:, where] for runs in rows)
+    tested = effect(x, y, resamples=500, articles=articles[where])
+    row = next(row for row in table.rows if row["model"] == b.label)
+    assert (row["delta_95_low"], row["delta_95_high"]) == pytest.approx(tested.interval, abs=1e-6)
+
+
 def test_a_single_run_is_named_as_such(sides_with_articles):
     a, b, _ = sides_with_articles
     alone = replace(b, runs=b.runs[:1])
