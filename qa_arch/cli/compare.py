@@ -44,6 +44,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=f"the questions, for texts, and to sort untagged ones by question word: {usage()}",
     )
+    add(
+        "--unit",
+        choices=("question", "article"),
+        default="question",
+        help="what intervals and tests are over, beside seeds (default: question); article: what is drawn"
+        " is articles, and few of them or few seeds count as few (Student's t)",
+    )
     add("--top", type=int, default=20, metavar="N", help="how many questions to show (default: 20)")
     add("--resamples", type=int, default=RESAMPLES, metavar="N", help=f"default: {RESAMPLES:,}")
     add("--seed", type=int, default=0, help="of the resampling (default: 0)")
@@ -67,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         a, b = replace(a, label=f"A: {a.label}"), replace(b, label=f"B: {b.label}")
     questions = open_scored(args.data, a.record, args.split) if args.data else None
     examples = {example.id: example for example in questions.examples} if questions else {}
-    resampling = {"resamples": args.resamples, "seed": args.seed}
+    resampling = {"resamples": args.resamples, "seed": args.seed, "unit": args.unit}
     comparison = compare(a, b, split=args.split, top=args.top, questions=questions, **resampling)
     if args.json:
         page = comparison.as_dict()
@@ -101,7 +108,7 @@ def _against_baseline(args: argparse.Namespace) -> int:
     same_measure(runs, args.split)
     groups = group_by_system(runs)
     baseline = find_system(groups, args.baseline)
-    resampling = {"resamples": args.resamples, "seed": args.seed}
+    resampling = {"resamples": args.resamples, "seed": args.seed, "unit": args.unit}
     table = baseline_table(groups, baseline, split=args.split, spans=args.spans, **resampling)
     sys.stdout.write(render([table], "json" if args.json else args.format))
     return 0

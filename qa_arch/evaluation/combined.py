@@ -58,6 +58,7 @@ def combined_record(
         scores={},
         references={},
         members=tuple(members),
+        answerability=None,  # fitted on other null odds than these
     )
     if len(runs) > 1:
         made = replace(

@@ -20,8 +20,16 @@ from qa_arch.errors import ConfigError
 from qa_arch.results.question_rows import questions_folder
 from qa_arch.results.record import write_questions
 from qa_arch.tasks import task_of
-from qa_arch.tasks.base import Parts, Predictor, Task, Watch, synchronize
-from qa_arch.types.records import CALIBRATION, DEV, Confidence, Points, SplitFacts, Threshold
+from qa_arch.tasks.base import Parts, Predictor, Watch, synchronize
+from qa_arch.types.records import (
+    CALIBRATION,
+    DEV,
+    Answerability,
+    Confidence,
+    Points,
+    SplitFacts,
+    Threshold,
+)
 
 log = logging.getLogger(__name__)
 
@@ -38,13 +46,22 @@ class Reading:
 
 
 @dataclass(frozen=True)
+class Fits:
+    """What was fitted after training, for the record of a run: its fields of the same names."""
+
+    threshold: Threshold | None = None
+    """None for a task without a null."""
+    confidence: Confidence | None = None
+    """None without a calibration split, or for a task without a confidence."""
+    answerability: Answerability | None = None
+    """None without both kinds of questions in a calibration split."""
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """Scores of calibration and dev, for the record of a run."""
 
-    threshold: Threshold | None
-    """The null threshold fitted on calibration; None for a task without a null."""
-    confidence: Confidence | None
-    """The temperature fitted on calibration; None without a calibration split or a confidence."""
+    fits: Fits
     scores: dict[str, Points]
     """By split."""
     references: dict[str, Points]
@@ -90,35 +107,52 @@ def score(
 def evaluate_splits(
     predictor: Predictor, parts: Parts, folder: Path, trusted: Sequence[str] = TRUSTED
 ) -> Evaluation:
-    """Fit null threshold and temperature on calibration, then score it and, where it is open, dev at them."""
+    """Fit what is fitted on calibration, then score calibration and, where it is open, dev with it."""
     task = task_of(predictor.config.model)
     scores, references, seconds = {}, {}, 0.0
-    confidence = None
+    fits = Fits(threshold=Threshold(value=0.0, fitted_on="nothing") if task.has_null else None)
     calibration = parts.sets.get(CALIBRATION)
     for split in (CALIBRATION, DEV):
         if split not in parts.sets:
             continue
         reading = read(predictor, parts.sets[split], table=parts.tables[split])
         if split == CALIBRATION:
-            confidence = _calibrate(task, predictor, reading)
+            fits = calibrate(predictor, reading)
         scores[split] = score(predictor, reading, folder, split=split)
         references[split] = reference_scores(predictor.config, calibration, parts.sets[split], trusted)
         seconds = reading.seconds
-    value = predictor.null_threshold if math.isfinite(predictor.null_threshold) else None
-    fitted_on = CALIBRATION if calibration is not None else "nothing"
-    threshold = Threshold(value=value, fitted_on=fitted_on) if task.has_null else None
-    return Evaluation(threshold, confidence, scores, references, seconds)
+    return Evaluation(fits, scores, references, seconds)
 
 
-def _calibrate(task: Task, predictor: Predictor, calibration: Reading) -> Confidence | None:
-    """Fit the predictor's null threshold, and then its temperature at that threshold."""
+def calibrate(predictor: Predictor, calibration: Reading) -> Fits:
+    """Fit null threshold and answerability, and the temperature at that threshold; the predictor gets them.
+
+    Unanswerable questions count as ``calibration.prior`` says, where there are questions of both kinds.
+    """
+    task, prior = task_of(predictor.config.model), predictor.config.calibration.prior
     questions, outputs = calibration.questions, calibration.outputs
-    predictor.null_threshold = task.fit_threshold(questions, outputs)
-    temperature = task.fit_temperature(questions, outputs, predictor.null_threshold)
-    if temperature is None:
-        return None
-    predictor.temperature = temperature
-    return Confidence(method="temperature", value=temperature, fitted_on=CALIBRATION)
+    threshold = predictor.null_threshold = task.fit_threshold(questions, outputs, prior)
+    logistic = task.fit_answerability(questions, outputs, prior)
+    temperature = task.fit_temperature(questions, outputs, threshold)
+    if temperature is not None:
+        predictor.temperature = temperature
+    return Fits(
+        threshold=Threshold(
+            value=threshold if math.isfinite(threshold) else None,
+            fitted_on=CALIBRATION,
+            prior=prior if logistic else None,
+        )
+        if task.has_null
+        else None,
+        confidence=None
+        if temperature is None
+        else Confidence(method="temperature", value=temperature, fitted_on=CALIBRATION),
+        answerability=None
+        if logistic is None
+        else Answerability(
+            slope=logistic.slope, intercept=logistic.intercept, fitted_on=CALIBRATION, prior=prior
+        ),
+    )
 
 
 def reference_scores(

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from qa_arch.config.schema import Config, Glove, require_vectors
-from qa_arch.errors import ConfigError
+from qa_arch.errors import ConfigError, DataError
 from qa_arch.features.glove import WordVectors, oov_rate, read_vectors
+from qa_arch.features.packaged_vectors import PackagedVectors, packaged_files
 from qa_arch.features.selection_features import RANDOM_DIM, random_vectors, with_buckets
 from qa_arch.features.table import FeatureTable
 from qa_arch.types.text import SelectionSet
@@ -63,8 +64,8 @@ def assumed_shape(settings: Glove) -> tuple[int, int] | None:
     if not settings.use:
         return None
     if settings.path:
-        words, width = _read(settings).matrix.shape
-        return words, width
+        vectors = _read(settings)
+        return len(vectors.words) + 1, vectors.dim
     return 0, settings.dim or GLOVE_DIM
 
 
@@ -73,11 +74,17 @@ def assumed_vectors(settings: Glove, words: int) -> WordVectors:
     return WordVectors((), np.zeros((1 + words, settings.dim or GLOVE_DIM), np.float32))
 
 
-def _read(settings: Glove) -> WordVectors:
-    return read_vectors(str(settings.path), dim=settings.dim, backend=settings.backend)
+def _read(settings: Glove) -> WordVectors | PackagedVectors:
+    files = packaged_files(str(settings.path))
+    if files is None:
+        return read_vectors(str(settings.path), dim=settings.dim, backend=settings.backend)
+    vectors = PackagedVectors(files)
+    if settings.dim not in (None, vectors.dim):
+        raise DataError(f"{settings.path}: vectors of {vectors.dim} numbers, glove.dim says {settings.dim}")
+    return vectors
 
 
-def _restricted(vectors: WordVectors, settings: Glove, words: Iterable[str]) -> WordVectors:
+def _restricted(vectors: WordVectors | PackagedVectors, settings: Glove, words: Iterable[str]) -> WordVectors:
     return vectors.only({*vectors.words[: settings.keep], *words})
 
 

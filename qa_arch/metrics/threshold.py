@@ -3,6 +3,10 @@
 Scores are reported at three operating points, which are not comparable with each other: ``margin_0``
 (nothing fitted), ``calibrated`` (fitted on a calibration split that shares no article with the scored set)
 and ``oracle`` (fitted on the scored set itself: an upper bound, not a result).
+
+A fit counts the unanswerable questions as the share that they have in the split, or as a stated ``prior``:
+the best threshold depends on that share, and the split's is rarely that of the set that is scored later
+(Elkan 2001, section 2).
 """
 
 from __future__ import annotations
@@ -32,13 +36,30 @@ class AtMargins:
     """The best span is always the answer."""
 
 
-def fit_margin(null_odds: Sequence[float], f1: Sequence[float], answerable: Sequence[bool]) -> float:
+def class_weights(answerable: Sequence[bool], prior: float | None) -> tuple[float, float]:
+    """Weights of an unanswerable and of an answerable question under which the share of the former is
+    ``prior``; their mean over the questions is 1. Both are 1 without a prior, and where one kind is missing.
+    """
+    positives = sum(answerable)
+    negatives = len(answerable) - positives
+    if prior is None or not positives or not negatives:
+        return 1.0, 1.0
+    return prior * len(answerable) / negatives, (1 - prior) * len(answerable) / positives
+
+
+def fit_margin(
+    null_odds: Sequence[float],
+    f1: Sequence[float],
+    answerable: Sequence[bool],
+    prior: float | None = None,
+) -> float:
     """Margin of highest mean F1, when a question is abstained from where ``null_odds > margin``.
 
     Args:
         null_odds: null score minus best span score, per question.
         f1: F1 of the best span as the answer, in 0..1.
         answerable: whether the question has an answer; else abstaining is right.
+        prior: the share that unanswerable questions are to count as; None: that which they have.
 
     Only cuts between different odds are considered. The margin lies midway between the odds on its
     two sides, or 1 beyond the outermost. Of cuts with the same score, the margin nearest 0 is taken, and
@@ -46,7 +67,12 @@ def fit_margin(null_odds: Sequence[float], f1: Sequence[float], answerable: Sequ
     margin and are left out; without any other question the margin is 0.
     """
     rows = zip(null_odds, f1, answerable, strict=True)
-    ranked = sorted((odds, value - (not has_answer)) for odds, value, has_answer in rows if isfinite(odds))
+    weights = class_weights(answerable, prior)
+    ranked = sorted(
+        (odds, weights[has_answer] * (value - (not has_answer)))
+        for odds, value, has_answer in rows
+        if isfinite(odds)
+    )
     if not ranked:
         return 0.0
     gain = best_gain = 0.0  # over abstaining everywhere, from answering the questions so far
@@ -64,12 +90,12 @@ def fit_margin(null_odds: Sequence[float], f1: Sequence[float], answerable: Sequ
     return best
 
 
-def calibrate(questions: QuestionSet, answers: Sequence[Prediction]) -> float:
+def calibrate(questions: QuestionSet, answers: Sequence[Prediction], prior: float | None = None) -> float:
     """Margin of highest F1 on a calibration split: ``questions`` and the model's ``answers``.
 
     Raises DataError if a question has no answer record, or several.
     """
-    return _fit(*_score(questions, answers))
+    return _fit(*_score(questions, answers), prior)
 
 
 def at_margins(questions: QuestionSet, answers: Sequence[Prediction], calibrated: float) -> AtMargins:
@@ -107,8 +133,9 @@ def _score(
     return score_questions(questions, texts, "2.0"), {answer.id: answer.null_odds for answer in answers}
 
 
-def _fit(scored: Sequence[QuestionScore], odds: Mapping[str, float]) -> float:
-    return fit_margin([odds[s.id] for s in scored], [s.f1 for s in scored], [s.answerable for s in scored])
+def _fit(scored: Sequence[QuestionScore], odds: Mapping[str, float], prior: float | None = None) -> float:
+    columns = [odds[s.id] for s in scored], [s.f1 for s in scored], [s.answerable for s in scored]
+    return fit_margin(*columns, prior)
 
 
 def _between(low: float, high: float) -> float:

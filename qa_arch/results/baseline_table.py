@@ -8,9 +8,21 @@ from typing import Any
 import numpy as np
 
 from qa_arch.errors import RunError
-from qa_arch.metrics.significance import RESAMPLES, bootstrap_interval, effect, holm, mean_sd
+from qa_arch.metrics.significance import (
+    RESAMPLES,
+    Articles,
+    Unit,
+    bootstrap_interval,
+    effect,
+    holm,
+    mean_sd,
+)
 from qa_arch.results.columns import Column, Table, number, text
 from qa_arch.results.effects import (
+    P_VALUES,
+    SINGLE_RUN,
+    TESTS,
+    UNITS,
     delta_columns,
     effect_figures,
     interval_column,
@@ -19,8 +31,8 @@ from qa_arch.results.effects import (
     mean_figures,
     p_columns,
 )
-from qa_arch.results.pairwise import FITTED, SPANS, TESTS
-from qa_arch.results.question_rows import Floats, load_aligned, stacked
+from qa_arch.results.pairwise import FITTED, SPANS
+from qa_arch.results.question_rows import Floats, articles_of, load_aligned, stacked
 from qa_arch.results.systems import System, distinct_seeds, same_measure
 from qa_arch.types.records import CALIBRATION, DEV
 
@@ -35,18 +47,20 @@ def baseline_table(
     spans: bool = False,
     resamples: int = RESAMPLES,
     seed: int = 0,
+    unit: Unit = "question",
 ) -> Table:
-    """One row a system: EM and F1, mean ± s.d. over seeds with the 95% interval over questions, and the
-    difference in F1 from the baseline, its p-value corrected for the number of systems (Holm 1979).
+    """One row a system: EM and F1, mean ± s.d. over seeds with the 95% interval over questions (or articles,
+    by ``unit``), and the difference in F1 from the baseline, its p-value corrected for the number of systems
+    (Holm 1979).
 
     With ``spans`` the same of F1 on the answerable questions alone, where "no answer" is never allowed.
     """
     for system in systems:
         distinct_seeds(system)
     same_measure([run for system in systems for run in system.runs], split)
-    scores, questions = _scores(systems, split, spans)
+    scores, questions, articles = _scores(systems, split, spans, unit)
     compared = "spans_f1" if spans else "f1"
-    resampling = {"resamples": resamples, "seed": seed}
+    resampling: dict[str, Any] = {"resamples": resamples, "seed": seed, "articles": articles}
     others = [system.label for system in systems if system.label != baseline.label]
     effects = {
         label: effect(scores[baseline.label][compared], scores[label][compared], **resampling)
@@ -64,29 +78,35 @@ def baseline_table(
         rows.append(row)
     figures = " and ".join(_HEADINGS[key] for key in scores[baseline.label])
     notes = [
-        f"{questions:,} questions; ± standard deviation over seeds; intervals of {figures} over questions,"
-        f" of ΔF1 over questions and seeds ({resamples:,} resamples)",
-        f"ΔF1 against {baseline.label}; {TESTS}; Holm over {len(others)} comparisons",
+        f"{questions:,} questions; ± standard deviation over seeds; intervals of {figures} over"
+        f" {UNITS[unit]}, of ΔF1 over {UNITS[unit]} and seeds ({resamples:,} resamples)",
+        f"ΔF1 against {baseline.label}; {TESTS[unit]}; Holm over {len(others)} comparisons",
     ]
+    if any(len(system.runs) == 1 for system in systems):
+        notes.append(SINGLE_RUN)
     if split == CALIBRATION:
         notes.append(FITTED)
-    columns = _columns(list(scores[baseline.label]))
+    columns = _columns(list(scores[baseline.label]), unit)
     return Table(f"{split}: every system against {baseline.label}", columns, rows, notes)
 
 
-def _columns(figures: Sequence[str]) -> list[Column]:
+def _columns(figures: Sequence[str], unit: Unit) -> list[Column]:
+    of_questions, *of_runs = P_VALUES[unit]
     scores = ((mean_column(key, _HEADINGS[key]), interval_column(key)) for key in figures)
     return [
         text("model", "model"),
         number("seeds", "seeds"),
         *(column for pair in scores for column in pair),
         *delta_columns("ΔF1"),
-        *p_columns("p", "p_holm", "p_these_runs"),
+        *p_columns(of_questions, "p_holm", *of_runs),
     ]
 
 
-def _scores(systems: Sequence[System], split: str, spans: bool) -> tuple[dict[str, dict[str, Floats]], int]:
-    """By system and figure, ``(R, N)`` each, percent; and the number N of questions that they are over."""
+def _scores(
+    systems: Sequence[System], split: str, spans: bool, unit: Unit
+) -> tuple[dict[str, dict[str, Floats]], int, Articles | None]:
+    """By system and figure, ``(R, N)`` each, percent; the number N of questions that they are over, and the
+    article of each where that is the ``unit``."""
     rows = iter(load_aligned([run for system in systems for run in system.runs], split))
     by_system = {system.label: [next(rows) for _ in system.runs] for system in systems}
     first = by_system[systems[0].label][0]
@@ -99,4 +119,4 @@ def _scores(systems: Sequence[System], split: str, spans: bool) -> tuple[dict[st
         label: {key: 100 * stacked(runs, column)[:, where] for key, column in keys.items()}
         for label, runs in by_system.items()
     }
-    return scores, int(where.sum())
+    return scores, int(where.sum()), articles_of(first)[where] if unit == "article" else None

@@ -16,6 +16,7 @@ from typing import Any
 
 from qa_arch.config.check import suggest
 from qa_arch.errors import ConfigError, RunError
+from qa_arch.metrics.answerability import Logistic, answerable_probability
 from qa_arch.metrics.curves import auroc, reliability
 from qa_arch.results.question_rows import Questions, load_questions
 from qa_arch.types.records import (
@@ -241,6 +242,16 @@ def _auroc(rows: Questions) -> float | None:
     return None if value is None else 100 * value
 
 
+def _answerable_ece(scored: Scored) -> float | None:
+    """Of the probability that a question is answerable, by the logistic function in the record."""
+    fitted = scored.run.answerability
+    if scored.rows is None or fitted is None:
+        return None
+    logistic = Logistic(fitted.slope, fitted.intercept)
+    probability = answerable_probability(scored.rows.null_odds, logistic)
+    return 100 * reliability(probability, scored.rows.answerable).ece
+
+
 def _ece(rows: Questions) -> float | None:
     if rows.probability is None or rows.span_exact is None:
         return None
@@ -309,6 +320,7 @@ _ENTRIES = (
     _rows("auroc", "AUROC, answerable", _auroc, mark=("#0072B2", "X")),
     _rows("ece", "ECE, spans", _ece, mark=("#D55E00", "d")),
     _rows("ece_fitted", "ECE, fitted", _fitted_ece, mark=("#009E73", "d")),
+    Column("answerable_ece", "ECE, answerable", _answerable_ece, _is_scored_run, on_request=True),
 )
 COLUMNS: dict[str, Column] = {column.key: column for column in _ENTRIES}
 """Every column of runs by its key, in the order in which programs are given the figures."""

@@ -143,11 +143,18 @@ def _fitted_on(records: Sequence[RunRecord]) -> str:
     """What the null margins were fitted on; where that differs, of which models."""
     models: dict[str, dict[str, None]] = {}
     for record in records:
-        split = record.threshold.fitted_on if record.threshold else "nothing"
-        models.setdefault(split, {})[record.model] = None
+        models.setdefault(_fit(record), {})[record.model] = None
     first, *others = models
-    rest = "".join(f"; of {', '.join(models[split])} on {split}" for split in others)
+    rest = "".join(f"; of {', '.join(models[fit])} on {fit}" for fit in others)
     return f"null margin fitted on {first}{rest}"
+
+
+def _fit(record: RunRecord) -> str:
+    if record.threshold is None:
+        return "nothing"
+    prior = record.threshold.prior
+    weighted = "" if prior is None else f", its unanswerable questions counted as {prior:.0%}"
+    return f"{record.threshold.fitted_on}{weighted}"
 
 
 def _measured_on(facts: SplitFacts, split: str, protocol: str) -> str:

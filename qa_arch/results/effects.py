@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from qa_arch.metrics.significance import Effect, Interval
+from collections.abc import Mapping
+
+from qa_arch.metrics.significance import Effect, Interval, Unit
 from qa_arch.results.columns import Column, number
 
 _PLACES = 6
 """Decimals kept: more than anyone reads, fewer than processors that add in another order differ in."""
 Figures = dict[str, float | None]
+
+TESTS: Mapping[Unit, str] = {
+    "question": (
+        "p: bootstrap over questions and seeds; p, these runs: approximate randomisation over questions,"
+        " scores averaged over seeds"
+    ),
+    "article": "p: bootstrap over articles and seeds, Student's t for few of either",
+}
+"""What the p-values of a table are."""
+P_VALUES: Mapping[Unit, tuple[str, ...]] = {"question": ("p", "p_these_runs"), "article": ("p",)}
+"""The p-values of a table; that of these very runs stands beside the other, never alone."""
+UNITS: Mapping[Unit, str] = {"question": "questions", "article": "articles"}
+SINGLE_RUN = "a system with one run: interval and p are about that run, as nothing tells how its seeds differ"
 
 
 def mean_figures(key: str, mean: float, sd: float | None) -> Figures:

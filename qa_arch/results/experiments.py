@@ -18,6 +18,7 @@ from typing import Any
 
 from qa_arch.config.check import suggest
 from qa_arch.errors import ConfigError, RunError
+from qa_arch.metrics.significance import Unit
 from qa_arch.results.baseline_table import baseline_table as against_baseline
 from qa_arch.results.columns import Table, named, number, text
 from qa_arch.results.comparison import SPAN_COLUMNS, comparison
@@ -124,27 +125,37 @@ def baseline_table(
     records: Globs = "**",
     split: str = DEV,
     spans: bool = False,
+    unit: Unit = "question",
 ) -> Table:
     """Every system tested against one of them; nothing before two systems are recorded.
 
-    With ``spans`` F1 is compared on the answerable questions, where "no answer" is never allowed.
+    With ``spans`` F1 is compared on the answerable questions, where "no answer" is never allowed. ``unit`` is
+    what is resampled beside the seeds.
     """
     systems = _systems(folder, records, split)
     if len(systems) < 2:
         return Table(title, [], [])
-    table = against_baseline(systems, find_system(systems, baseline), split=split, spans=spans)
+    table = against_baseline(systems, find_system(systems, baseline), split=split, spans=spans, unit=unit)
     return replace(table, title=title)
 
 
 def pairwise_table(
-    folder: Path, title: str, a: str, b: str, *, records: Globs = "**", split: str = DEV
+    folder: Path,
+    title: str,
+    a: str,
+    b: str,
+    *,
+    records: Globs = "**",
+    split: str = DEV,
+    unit: Unit = "question",
 ) -> Table:
     """System ``b`` against ``a``, by their labels: every measure, and F1 by kind of question; nothing before
     both are recorded."""
     systems = _systems(folder, records, split)
     if not {a, b} <= {system.label for system in systems}:
         return Table(title, [], [])
-    return effects_table(compare(find_system(systems, a), find_system(systems, b), split=split), title)
+    result = compare(find_system(systems, a), find_system(systems, b), split=split, unit=unit)
+    return effects_table(result, title)
 
 
 def drawbacks_table(

@@ -9,19 +9,31 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qa_arch.metrics.significance import RESAMPLES, Effect, effect, holm, mean_sd
+from qa_arch.metrics.significance import RESAMPLES, Articles, Effect, Unit, effect, holm, mean_sd
 from qa_arch.results.columns import Table, number, text
-from qa_arch.results.effects import delta_columns, effect_figures, mean_column, mean_figures, p_columns
+from qa_arch.results.effects import (
+    P_VALUES,
+    SINGLE_RUN,
+    TESTS,
+    UNITS,
+    delta_columns,
+    effect_figures,
+    mean_column,
+    mean_figures,
+    p_columns,
+)
 from qa_arch.results.question_breakdowns import question_word
-from qa_arch.results.question_rows import Bools, Floats, Questions, load_aligned, stacked
+from qa_arch.results.question_rows import (
+    Bools,
+    Floats,
+    Questions,
+    articles_of,
+    load_aligned,
+    stacked,
+)
 from qa_arch.results.systems import System, same_measure
 from qa_arch.types.records import CALIBRATION, DEV
 from qa_arch.types.text import QuestionSet
-
-TESTS = (
-    "p: bootstrap over questions and seeds; p, these runs: approximate randomisation over questions,"
-    " scores averaged over seeds"
-)
 
 SPANS = "HasAns F1, never null"
 FITTED = "the null margin was fitted on these questions and the epoch chosen by them"
@@ -70,6 +82,8 @@ class Comparison:
     outcomes: dict[str, int]
     """Questions by whose answer matches a gold answer exactly in most runs."""
     changed: tuple[Changed, ...]
+    unit: Unit = "question"
+    """What intervals and tests are over, beside the seeds."""
 
     def as_dict(self) -> dict[str, Any]:
         def side(group: System) -> dict[str, Any]:
@@ -79,6 +93,7 @@ class Comparison:
             "a": side(self.a),
             "b": side(self.b),
             "split": self.split,
+            "unit": self.unit,
             "measures": [_flat(figure) for figure in self.measures],
             "kinds": [_flat(figure) for figure in self.kinds],
             "sorted_by": self.sorted_by,
@@ -96,30 +111,41 @@ def compare(
     seed: int = 0,
     top: int = 20,
     questions: QuestionSet | None = None,
+    unit: Unit = "question",
 ) -> Comparison:
     """B against A; RunError where the two do not compare.
 
     Where no question is tagged they are sorted by question word: of ``questions``, the set that
-    ``split`` is, or as the rows tell it.
+    ``split`` is, or as the rows tell it. With ``unit="article"`` measures and kinds whose questions are all
+    of the same article are left out.
     """
     same_measure([*a.runs, *b.runs], split)
     rows = load_aligned([*a.runs, *b.runs], split)
     left, right = rows[: len(a.runs)], rows[len(a.runs) :]
+    first = rows[0]
+    articles = articles_of(first, questions) if unit == "article" else None
 
     def measured(name: str, key: str, where: Bools) -> Measured:
         x, y = stacked(left, key)[:, where], stacked(right, key)[:, where]
-        return _measured(name, x, y, resamples, seed)
+        return _measured(name, x, y, resamples, seed, None if articles is None else articles[where])
 
-    first = rows[0]
+    def testable(where: Bools) -> bool:
+        return bool(where.any()) and (articles is None or len(np.unique(articles[where])) > 1)
+
     everything = np.ones(len(first), dtype=bool)
     measures = [measured("EM", "exact", everything), measured("F1", "f1", everything)]
     for name, where in (("HasAns", first.answerable), ("NoAns", ~first.answerable)):
-        if where.any() and not where.all():
+        if testable(where) and not where.all():
             measures += [measured(f"{name} EM", "exact", where), measured(f"{name} F1", "f1", where)]
-    if len(measures) > 2 and all(run.span_f1 is not None for run in rows):
+    spans_apart = testable(first.answerable) and not first.answerable.all()
+    if spans_apart and all(run.span_f1 is not None for run in rows):
         measures.append(measured(SPANS, "span_f1", first.answerable))
     sorted_by, names = _kinds(first, questions)
-    kinds = [measured(kind, "f1", names == kind) for kind in np.unique(names).tolist() if kind]
+    kinds = [
+        measured(kind, "f1", names == kind)
+        for kind in np.unique(names).tolist()
+        if kind and testable(names == kind)
+    ]
     return Comparison(
         a,
         b,
@@ -129,13 +155,16 @@ def compare(
         sorted_by,
         _outcomes(left, right),
         tuple(_changed(left, right, top)),
+        unit,
     )
 
 
-def _measured(name: str, x: Floats, y: Floats, resamples: int, seed: int) -> Measured:
+def _measured(
+    name: str, x: Floats, y: Floats, resamples: int, seed: int, articles: Articles | None
+) -> Measured:
     a, a_sd = mean_sd((100 * x.mean(1)).tolist())
     b, b_sd = mean_sd((100 * y.mean(1)).tolist())
-    tested = effect(100 * x, 100 * y, resamples=resamples, seed=seed)
+    tested = effect(100 * x, 100 * y, resamples=resamples, seed=seed, articles=articles)
     return Measured(name, x.shape[1], a, a_sd, b, b_sd, tested)
 
 
@@ -204,7 +233,10 @@ def _flat(figure: Measured) -> dict[str, Any]:
 def measures_table(result: Comparison, resamples: int = RESAMPLES) -> Table:
     """EM and F1 of all, answerable and unanswerable questions."""
     seeds = f"{_seeds(len(result.a.runs))} of A, {_seeds(len(result.b.runs))} of B"
-    notes = [f"{seeds}; {resamples:,} resamples, intervals of B − A over questions and seeds", TESTS]
+    over = f"{resamples:,} resamples, intervals of B − A over {UNITS[result.unit]} and seeds"
+    notes = [f"{seeds}; {over}", TESTS[result.unit]]
+    if 1 in (len(result.a.runs), len(result.b.runs)):
+        notes.append(SINGLE_RUN)
     notes.append("; ".join(f"{name}: {count:,}" for name, count in result.outcomes.items()))
     notes += [FITTED] if result.split == CALIBRATION else []
     return _table(f"{result.split}: B against A", result, result.measures, notes)
@@ -237,7 +269,7 @@ def _table(title: str, result: Comparison, measured: Sequence[Measured], notes: 
         mean_column("a", f"A: {result.a.label.removeprefix('A: ')}"),
         mean_column("b", f"B: {result.b.label.removeprefix('B: ')}"),
         *delta_columns("B − A"),
-        *p_columns("p", "p_these_runs"),
+        *p_columns(*P_VALUES[result.unit]),
     ]
     return Table(title, columns, [_row(figure) for figure in measured], notes)
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from qa_arch.errors import RunError
 from qa_arch.results.record import QUESTIONS, Runs, read_questions
 from qa_arch.types.records import CALIBRATION, DEV, SELECTION, RunRecord
+from qa_arch.types.text import QuestionSet
 
 UNTYPED = "not classified"
 """Stands for the class of a question that a file of classes does not know."""
@@ -20,7 +21,7 @@ _NEEDED = ("id", "start", "end", "null_odds", "answerable", "abstained", "exact"
 
 _DTYPES = {
     **dict.fromkeys(("answerable", "abstained"), np.bool_),
-    **dict.fromkeys(("start", "end"), np.int64),
+    **dict.fromkeys(("start", "end", "article"), np.int64),
     **dict.fromkeys(
         ("exact", "f1", "null_odds", "span_exact", "span_f1", "probability", "confidence"), np.float64
     ),
@@ -56,6 +57,8 @@ class Questions:
     """Calibrated probability that the answer given is right; None in records of before it was fitted."""
     word: tuple[str, ...] | None = None
     """What asks (``results.question_breakdowns.question_word``); None in records of before it was kept."""
+    article: Ints | None = None
+    """The number of the question's article; None in records of before it was kept."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -122,3 +125,22 @@ def load_aligned(runs: Runs, split: str) -> list[Questions]:
 def stacked(rows: Sequence[Questions], column: str) -> Floats:
     """One column of several runs on the same questions, ``(R, N)``."""
     return np.stack([getattr(run, column) for run in rows])
+
+
+def articles_of(rows: Questions, questions: QuestionSet | None = None) -> Ints:
+    """The number of each question's article, as the rows or the scored set ``questions`` tell it.
+
+    RunError where neither does, or where all are of one article.
+    """
+    numbers = rows.article if questions is None else np.array(questions.article_numbers)
+    if numbers is None:
+        raise RunError(
+            f"{rows.folder}: its rows are of before they told the article of a question; name the scored set"
+            " (--data FILE) or score the run again (qa-arch evaluate --run)"
+        )
+    if len(np.unique(numbers)) < 2:
+        raise RunError(
+            f"{rows.folder}: all questions are of one article, so nothing can be said over articles; compare"
+            " over questions (--unit question)"
+        )
+    return numbers

@@ -11,6 +11,7 @@ from qa_arch.config.identity import NEUTRAL, config_hash
 from qa_arch.config.schema import Config, Source, require_vectors, validate
 from qa_arch.data.sources import identity
 from qa_arch.errors import ConfigError, QaArchError
+from qa_arch.features.packaged_vectors import packaged_files
 
 LONGEST = 80
 """Characters of a folder's name before the hash."""
@@ -80,8 +81,9 @@ def sources(config: Config) -> dict[str, str]:
     named: dict[str, Source | None] = {"train": data.train, "calibration": data.calibration}
     if data.open_dev:
         named["dev"] = data.dev
-    if config.glove.use:
-        named["glove"] = config.glove.path
+    if config.glove.use and config.glove.path:
+        files = packaged_files(config.glove.path)
+        named["glove"] = list(map(str, files)) if files else config.glove.path
     return {split: identity(source) for split, source in named.items() if source is not None}
 
 

@@ -21,6 +21,7 @@ from qa_arch.config.schema import Config, Data
 from qa_arch.config.target import TRUSTED
 from qa_arch.features.glove import WordVectors
 from qa_arch.features.sampler import BucketBatchSampler
+from qa_arch.metrics.answerability import Logistic
 from qa_arch.nn.losses import Loss
 from qa_arch.nn.precision import Precision
 from qa_arch.types.records import Point, Points, RunRecord, SplitFacts
@@ -183,8 +184,9 @@ class Task(ABC):
 
     # Scoring ------------------------------------------------------------------------------------
 
-    def fit_threshold(self, questions: Any, outputs: Any) -> float:
-        """The null threshold of highest score on ``questions``; ``inf`` where "no answer" is never given."""
+    def fit_threshold(self, questions: Any, outputs: Any, prior: float | None = None) -> float:
+        """The null threshold of highest score on ``questions``, unanswerable ones counted as the share
+        ``prior``; ``inf`` where "no answer" is never given."""
         return 0.0
 
     def fit_temperature(self, questions: Any, outputs: Any, threshold: float) -> float | None:
@@ -193,6 +195,10 @@ class Task(ABC):
 
     def confidence(self, outputs: Any, threshold: float, temperature: float) -> list[float] | None:
         """Probability that the answer given is right, per question; None where the task gives none."""
+        return None
+
+    def fit_answerability(self, questions: Any, outputs: Any, prior: float | None = None) -> Logistic | None:
+        """The probability of "answerable" by null odds; None where the task has no null or nothing to fit."""
         return None
 
     @abstractmethod

@@ -43,6 +43,7 @@ def checkpoint_predictor(
         run_config(record.config),
         segments=segments,
         null_threshold=recorded_threshold(record),
+        temperature=record.temperature,
         record=record,
         precision=precision,
         vocab_size=model.vocab_size,

@@ -30,6 +30,7 @@ from qa_arch.features.joint import check_lengths
 from qa_arch.features.table import FeatureTable
 from qa_arch.features.template import probe
 from qa_arch.features.vectors import assumed_shape, passage_vectors
+from qa_arch.metrics.answerability import Logistic
 from qa_arch.metrics.squad import METRIC_VERSION, score
 from qa_arch.models import store
 from qa_arch.models.build import build_model
@@ -42,7 +43,9 @@ from qa_arch.tasks.base import Batches, Parts, Task
 from qa_arch.tasks.span_predictor import SpanPredictor, recorded_threshold
 from qa_arch.tasks.span_scores import (
     abstention_warning,
+    answerable_auroc,
     answers_right,
+    fit_answerable,
     fit_null_threshold,
     operating_points,
     question_rows,
@@ -181,19 +184,27 @@ class SpanTask(Task):
         return SpanCollector(parts.sets[split], parts.tables[split], config.decode)
 
     def validation_scores(self, questions: QuestionSet, outputs: Ranking) -> dict[str, float]:
-        """EM and F1 (percent) at the threshold that fits the split best, at threshold 0, and never null."""
+        """EM and F1 (percent) at the threshold that fits the split best, at threshold 0, and never null;
+        and what needs no threshold, ``spans_auc``."""
         points = self.points(questions, outputs, self.fit_threshold(questions, outputs))
         spans = points[NEVER_NULL]
         if questions.protocol == "1.1":
-            scores = {"exact": spans.exact, "f1": spans.f1}
+            scores = {"exact": spans.exact, "f1": spans.f1, "spans_auc": spans.f1}
         else:
             fitted = points[CALIBRATED]
             scores = {"exact": fitted.exact, "f1": fitted.f1, "f1_at_0": points[MARGIN_0].f1}
             scores["spans_f1"] = spans.metric("HasAns_f1")
+            scores["auroc"] = answerable_auroc(questions, outputs.best_predictions)
+            scores["spans_auc"] = (scores["spans_f1"] or 0.0) + (scores["auroc"] or 0.0)
         return {f"calibration_{name}": value for name, value in scores.items() if value is not None}
 
-    def fit_threshold(self, questions: QuestionSet, outputs: Ranking) -> float:
-        return fit_null_threshold(questions, outputs.best_predictions)
+    def fit_threshold(self, questions: QuestionSet, outputs: Ranking, prior: float | None = None) -> float:
+        return fit_null_threshold(questions, outputs.best_predictions, prior)
+
+    def fit_answerability(
+        self, questions: QuestionSet, outputs: Ranking, prior: float | None = None
+    ) -> Logistic | None:
+        return fit_answerable(questions, outputs.best_predictions, prior)
 
     def fit_temperature(self, questions: QuestionSet, outputs: Ranking, threshold: float) -> float:
         right = answers_right(questions, outputs.best_predictions, threshold)

@@ -8,9 +8,12 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from qa_arch.decode.formats import spans_record
 from qa_arch.features.table import FeatureTable
+from qa_arch.metrics.answerability import Logistic, fit_answerability
+from qa_arch.metrics.curves import auroc
 from qa_arch.metrics.squad import METRIC_VERSION, QuestionScore, aggregate, score_questions
 from qa_arch.metrics.threshold import at_margins, best_texts, calibrate
 from qa_arch.results.question_breakdowns import question_word
@@ -23,9 +26,33 @@ NEARLY_ALL = 0.98
 """Share of "no answer" above which ``abstention_warning`` warns."""
 
 
-def fit_null_threshold(questions: QuestionSet, answers: Sequence[Prediction]) -> float:
+def fit_null_threshold(
+    questions: QuestionSet, answers: Sequence[Prediction], prior: float | None = None
+) -> float:
     """The threshold of highest F1 on ``questions``; never null where every question has an answer."""
-    return ALWAYS_ANSWER if questions.protocol == "1.1" else calibrate(questions, answers)
+    return ALWAYS_ANSWER if questions.protocol == "1.1" else calibrate(questions, answers, prior)
+
+
+def fit_answerable(
+    questions: QuestionSet, answers: Sequence[Prediction], prior: float | None = None
+) -> Logistic | None:
+    """The probability that a question is answerable, by its null odds; None without both kinds."""
+    return fit_answerability(*_odds_and_truth(questions, answers), prior)
+
+
+def answerable_auroc(questions: QuestionSet, answers: Sequence[Prediction]) -> float | None:
+    """Area under the ROC curve of "answerable" by null odds, percent; None without both kinds."""
+    odds, answerable = _odds_and_truth(questions, answers)
+    area = auroc(-odds, answerable)
+    return None if area is None else 100 * area
+
+
+def _odds_and_truth(
+    questions: QuestionSet, answers: Sequence[Prediction]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    answerable = {example.id: example.answerable for example in questions.examples}
+    odds = np.array([answer.null_odds for answer in answers], dtype=np.float64)
+    return odds, np.array([answerable[answer.id] for answer in answers], dtype=np.bool_)
 
 
 def answers_right(questions: QuestionSet, answers: Sequence[Prediction], threshold: float) -> np.ndarray:
@@ -65,13 +92,16 @@ def question_rows(
     """Columns of ``questions.parquet``: scores at ``threshold``, offsets, null odds, question word; no text.
 
     ``span_exact``, ``span_f1`` and ``probability`` are those of the best span whatever the threshold: with
-    them any threshold can be scored, and confidence compared with truth, from the record alone.
+    them any threshold can be scored, and confidence compared with truth, from the record alone. ``article``
+    is a number: which questions are of one article.
     """
     texts = {answer.id: answer.text(threshold) for answer in answers}
     rows = spans_record(answers)
     in_order = _in_order(questions, texts, rows["id"])
     spans = _in_order(questions, best_texts(answers), rows["id"])
     question_texts = {example.id: example.question for example in questions.examples}
+    articles = dict(zip((e.id for e in questions.examples), questions.article_numbers, strict=True))
+    rows["article"] = [articles[id_] for id_ in rows["id"]]
     rows["kind"] = [s.kind for s in in_order]
     rows["word"] = [question_word(question_texts[id_]) for id_ in rows["id"]]
     rows["answerable"] = [s.answerable for s in in_order]

@@ -19,8 +19,11 @@ MONITORS = {
     "f1": ("calibration_f1", 1.0),
     "exact": ("calibration_exact", 1.0),
     "loss": ("calibration_loss", -1.0),
+    "spans_auc": ("calibration_spans_auc", 1.0),
+    "last": ("", 1.0),
 }
-"""What can choose the epoch of a span model: the metric, and the sign that makes a higher value better."""
+"""What can choose the epoch of a span model: the metric, and the sign that makes a higher value better; the
+last needs none."""
 
 
 class SameConfig(pl.Callback):
@@ -45,10 +48,11 @@ class SameConfig(pl.Callback):
 class BestWeights(pl.Callback):
     """Calls ``save`` after each epoch that is the best so far on calibration (rank 0 only).
 
-    ``select`` is a key of ``MONITORS``: the highest F1 or EM, or the lowest loss. The ``monitor`` of a task
-    that has one takes its place. Without a calibration split the last epoch is selected. After ``patience``
-    epochs without a better score training stops; 0 = never. A run that stopped so does not go on when
-    resumed. Where the trained model is in shards, ``whole`` is a copy of it that takes the gathered weights.
+    ``select`` is a key of ``MONITORS``: the highest score, the lowest loss, or the last epoch. The
+    ``monitor`` of a task that has one takes the place of scores. Without a calibration split the last epoch
+    is selected. After ``patience`` epochs without a better score training stops; 0 = never. A run that
+    stopped so does not go on when resumed. Where the trained model is in shards, ``whole`` is a copy of it
+    that takes the gathered weights.
     """
 
     def __init__(
@@ -70,7 +74,9 @@ class BestWeights(pl.Callback):
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, TrainingModule)
         metric, sign = (pl_module.task.monitor, 1.0) if pl_module.task.monitor else (self.metric, self.sign)
-        self._consider(trainer, pl_module, sign * float(trainer.callback_metrics[metric]))
+        last = not self.metric
+        value = float(trainer.current_epoch if last else sign * trainer.callback_metrics[metric])
+        self._consider(trainer, pl_module, value)
         self._stop_when_due(trainer)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -159,8 +159,7 @@ def _fit_and_score(
             predict=round(scored.seconds, 3),
             **_seconds(done.epochs),
         ),
-        threshold=scored.threshold,
-        confidence=scored.confidence,
+        **vars(scored.fits),
         scores=scored.scores,
     )
 

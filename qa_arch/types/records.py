@@ -203,6 +203,19 @@ class Threshold:
     """None: "no answer" is never given."""
     fitted_on: str
     """A split, or ``nothing``."""
+    prior: Number | None = None
+    """The share that unanswerable questions counted as in the fit; None: that which they had in the split."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answerability:
+    """P(answerable) = 1 / (1 + exp(-(``intercept`` + ``slope`` * null odds)))."""
+
+    slope: float
+    intercept: float
+    fitted_on: str
+    prior: Number | None = None
+    """As in ``Threshold``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,6 +267,8 @@ class RunRecord:
     """None where the task has no null, or the run no scores yet."""
     confidence: Confidence | None = None
     """None where nothing was fitted: without a calibration split, or in records of before."""
+    answerability: Answerability | None = None
+    """None where nothing was fitted: no null, no calibration split, or questions of a single kind there."""
     references: Mapping[str, Points] = field(default_factory=dict)
     """By split, then by heuristic: what needs no learning scores on the same questions."""
     scores: Mapping[str, Points] = field(default_factory=dict)

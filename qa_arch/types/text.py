@@ -78,6 +78,12 @@ class QuestionSet:
     def titles(self) -> frozenset[str]:
         return frozenset(example.title for example in self.examples)
 
+    @property
+    def article_numbers(self) -> list[int]:
+        """The number of each question's article, from 0 in the order of the file."""
+        numbers: dict[str, int] = {}
+        return [numbers.setdefault(example.title, len(numbers)) for example in self.examples]
+
 
 @dataclass(frozen=True, slots=True)
 class SelectionQuestion:

@@ -58,6 +58,9 @@ def test_rows_tell_what_asks_and_no_text(trained):
     rows = read_questions(trained)
     assert rows["word"] == [question_word(questions[id_]) for id_ in rows["id"]]
     assert len(set(rows["word"])) > 2
+    titles = {example.id: example.title for example in synthetic.named("dev").examples}
+    pairs = {(article, titles[id_]) for id_, article in zip(rows["id"], rows["article"], strict=True)}
+    assert len(pairs) == len(set(rows["article"])) == len(set(titles.values())) > 1
     assert not set(questions.values()) & {str(value) for values in rows.values() for value in values}
 
 

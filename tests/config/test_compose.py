@@ -54,6 +54,33 @@ def test_an_experiment_takes_precedence_over_the_groups_and_the_user_over_both()
     assert validate(compose(["model=albert"])).encoder.name == "albert-base-v2"
 
 
+@pytest.mark.parametrize("model", ["bert", "proposed", "ablation/letter"])
+@pytest.mark.parametrize(("experiment", "head_lr"), [("squad2", 1e-3), ("thesis", 1e-3), ("answer", 2e-3)])
+def test_recipes_that_decide_give_new_heads_a_rate_of_their_own_and_need_no_threshold(
+    experiment, head_lr, model, monkeypatch
+):
+    monkeypatch.setenv("QA_ARCH_DATA", "data")
+    config = validate(compose([f"experiment={experiment}", f"model={model}"]))
+    assert (config.optim.head_lr, config.trainer.select) == (head_lr, "spans_auc")
+    assert config.calibration.prior == 0.5
+
+
+def test_the_recipe_of_the_answer_trains_on_the_balanced_set_with_dev_closed(monkeypatch):
+    monkeypatch.setenv("QA_ARCH_DATA", "data")
+    config = validate(compose(["experiment=answer", "model=proposed"]))
+    part = validate(compose(["experiment=real_part", "model=proposed"]))
+    assert config.data.train == "data/squad/train-v2.0.balanced.json"
+    assert (config.data.calibration, config.data.dev) == (part.data.calibration, part.data.dev)
+    assert (config.data.open_dev, config.trainer.epochs, config.optim.lr) == (False, 3, 1e-4)
+    assert (config.encoder.name, config.glove.path) == ("minilm", "glove-6b-50d")
+
+
+def test_a_fixed_number_of_epochs_leaves_nothing_to_wait_for():
+    validate(compose(["trainer.select=last"]))
+    with pytest.raises(ConfigError, match=r"trainer\.patience.*trainer\.select=last"):
+        validate(compose(["trainer.select=last", "trainer.patience=2"]))
+
+
 def test_a_model_may_have_settings_of_its_own_in_a_trial():
     for model, trial, learned in [
         ("question_types", ["debug=fast"], True),

@@ -71,13 +71,23 @@ def test_a_setting_counts_only_where_it_differs_from_what_was_before_it():
         del section[path[-1]]
     assert before != PLAIN
     assert config_hash(before) == config_hash(PLAIN)
-    assert {setting: defaults()[setting] for setting in OPTIONAL} == dict(OPTIONAL)
+    for setting, value in OPTIONAL.items():
+        section = value if isinstance(value, dict) else {"": value}
+        assert {key: defaults()[f"{setting}.{key}".rstrip(".")] for key in section} == section
 
 
 def test_the_order_of_keys_does_not_count_and_the_data_does():
     backwards = {key: PLAIN[key] for key in reversed(PLAIN)}
     assert config_hash(backwards) == config_hash(PLAIN)
     assert config_hash(PLAIN, {"train": "a"}) != config_hash(PLAIN, {"train": "b"}) != config_hash(PLAIN)
+
+
+def test_a_config_of_before_the_prior_has_the_same_hash_as_without_one():
+    assert PLAIN["calibration"] == {"prior": None}
+    assert config_hash({key: value for key, value in PLAIN.items() if key != "calibration"}) == config_hash(
+        PLAIN
+    )
+    assert config_hash(changed(("calibration", "prior"))) != config_hash(PLAIN)
 
 
 def test_the_same_name_elsewhere_counts():

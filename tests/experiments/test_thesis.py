@@ -6,7 +6,10 @@ import pytest
 
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import validate
+from qa_arch.metrics.curves import auroc
+from qa_arch.results.question_rows import load_questions
 from qa_arch.training.run import train
+from qa_arch.types.records import CALIBRATION
 
 MODELS = ("albert", "roberta", "distilbert", "bert", "proposed")
 
@@ -15,19 +18,28 @@ MODELS = ("albert", "roberta", "distilbert", "bert", "proposed")
 def test_the_recipe(model):
     config = validate(compose(["experiment=thesis", f"model={model}"]))
     trainer, data = config.trainer, config.data
-    assert (trainer.batch_size, trainer.accumulate, trainer.epochs, trainer.select) == (8, 1, 10, "loss")
+    assert (trainer.batch_size, trainer.accumulate, trainer.epochs, trainer.select) == (8, 1, 10, "spans_auc")
+    assert (trainer.precision, config.calibration.prior) == ("auto", 0.5)
+    assert (config.optim.lr, config.optim.head_lr) == (3e-5, 1e-3)
     assert (data.hold_out_share, data.calibration, data.train) == (0.2, None, "hub:rajpurkar/squad_v2:train")
     assert config.encoder.init == "pretrained"
 
 
-def test_it_runs_at_tiny_widths_and_keeps_the_epoch_with_the_lowest_loss(tmp_path):
+def test_it_runs_at_tiny_widths_and_keeps_the_best_epoch_by_a_score_without_a_threshold(tmp_path):
     small = ["debug=fast", "data.open_dev=false", "trainer.epochs=3", "trainer.max_steps=9", "optim.lr=3e-2"]
     record = train(
         validate(compose(["experiment=thesis", *small, "data.train_questions=12"])), folder=tmp_path
     )
-    losses = [epoch.value("calibration_loss") for epoch in record.epochs]
-    assert len(losses) == 3
-    assert record.best_epoch == losses.index(min(losses))
+    spans, areas, scores = (
+        [epoch.value(f"calibration_{name}") for epoch in record.epochs]
+        for name in ("spans_f1", "auroc", "spans_auc")
+    )
+    assert len(scores) == 3
+    assert scores == pytest.approx([span + area for span, area in zip(spans, areas, strict=True)])
+    assert record.best_epoch == scores.index(max(scores))
+    rows = load_questions(tmp_path, record, CALIBRATION)
+    best = 100 * auroc(-rows.null_odds, rows.answerable)
+    assert areas[record.best_epoch] == pytest.approx(best, abs=1)  # weights are cast after training
 
 
 @pytest.mark.parametrize(("model", "batch"), [*((model, 8) for model in MODELS), ("albert", 6)])

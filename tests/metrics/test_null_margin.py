@@ -10,7 +10,7 @@ import pytest
 
 from qa_arch.errors import DataError
 from qa_arch.metrics.squad import score
-from qa_arch.metrics.threshold import at_margins, best_texts, calibrate, fit_margin
+from qa_arch.metrics.threshold import at_margins, best_texts, calibrate, class_weights, fit_margin
 from qa_arch.types.text import Candidate, Prediction
 
 INF, NAN = math.inf, math.nan
@@ -160,3 +160,33 @@ def test_every_question_is_answered_once(gold_set):
         at_margins(questions, [answer("a", "x", 0.0)], 0.0)
     with pytest.raises(DataError, match="2 answers to 1 questions"):
         best_texts([answer("a", "x", 0.0), answer("a", "y", 0.0)])
+
+
+def test_a_prior_by_hand():
+    # Answerable at 0 and 2, unanswerable at 1, 3 and 4: as they are, the cuts above 0 and above 2 get four of
+    # five right, and the lower is nearer 0. Counted as a tenth, the unanswerable may be answered wrongly.
+    odds, f1, answerable = [0, 2, 1, 3, 4], [1, 1, 0, 0, 0], [True, True, False, False, False]
+    assert fit_margin(odds, f1, answerable) == 0.5
+    assert fit_margin(odds, f1, answerable, prior=0.1) == 2.5
+    assert fit_margin(odds, f1, answerable, prior=0.9) == 0.5
+    assert class_weights(answerable, 0.5) == pytest.approx((5 / 6, 5 / 4))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_prior_is_as_many_more_questions_of_a_kind(seed):
+    """Fitting with a prior is fitting on a set in which questions are repeated to reach that share."""
+    rng = random.Random(seed)
+    answerable = [n % 4 != 0 for n in range(40)]  # 30 of 40
+    odds = [rng.gauss(0 if a else 1, 1.5) for a in answerable]
+    f1 = [rng.choice([0, 0.5, 1]) * a for a in answerable]
+    times = [1 if a else 3 for a in answerable]  # 30 of 60
+    order = [row for row, count in enumerate(times) for _ in range(count)]
+    repeated = ([column[row] for row in order] for column in (odds, f1, answerable))
+    assert fit_margin(odds, f1, answerable, prior=0.5) == fit_margin(*repeated)
+
+
+def test_the_own_share_as_a_prior_changes_nothing_and_a_missing_kind_neither():
+    odds, f1, answerable = [-3, 1, 2, 5], [1, 1, 0, 0], [True, True, False, False]
+    assert fit_margin(odds, f1, answerable, prior=0.5) == fit_margin(odds, f1, answerable)
+    assert fit_margin(odds, f1, [True] * 4, prior=0.5) == fit_margin(odds, f1, [True] * 4)
+    assert class_weights([True] * 4, 0.5) == class_weights(answerable, None) == (1, 1)

@@ -138,6 +138,90 @@ def test_few_seeds_are_not_taken_for_less_variance_than_they_have():
     assert 830 <= covered <= 950
 
 
+def plain_article_interval(rows, articles, *, draws=4000, seed=1):
+    """The cluster bootstrap article by article, its spread stretched, and the quantile of t for 5 of them."""
+    rng, score = random.Random(seed), [statistics.fmean(column) for column in zip(*rows, strict=True)]
+    members = [[q for q, article in enumerate(articles) if article == a] for a in sorted(set(articles))]
+    means = []
+    for _ in range(draws):
+        drawn = [q for part in rng.choices(members, k=len(members)) for q in part]
+        means.append(statistics.fmean(score[q] for q in drawn))
+    half = 2.776 * (len(members) / (len(members) - 1)) ** 0.5 * statistics.pstdev(means)
+    return statistics.fmean(score) - half, statistics.fmean(score) + half
+
+
+def in_articles(draw, sizes, *, article_sd, run_sd=0.0, runs=1):
+    """``(runs, N)`` for two equal systems: articles differ in which system they suit, runs in their level."""
+    articles = np.repeat(np.arange(len(sizes)), sizes)
+    suits = draw.normal(scale=article_sd, size=len(sizes))[articles]
+    a, b = (
+        draw.normal(scale=0.5, size=(runs, len(articles))) + draw.normal(scale=run_sd, size=(runs, 1))
+        for _ in range(2)
+    )
+    return a, b + suits, articles
+
+
+def coverage(trials):
+    """How often the interval holds no difference, and how often each p is at most 0.05."""
+    results = [effect(a, b, resamples=300, seed=n, **kinds) for n, (a, b, kinds) in enumerate(trials)]
+    inside = statistics.fmean(result.interval.low <= 0 <= result.interval.high for result in results)
+    wrong = statistics.fmean(result.p_bootstrap <= 0.05 for result in results)
+    return inside, wrong, statistics.fmean(result.p_randomisation <= 0.05 for result in results)
+
+
+def test_article_interval_is_the_plain_cluster_bootstrap():
+    scores, _ = systems(90, 3)
+    articles = np.repeat([7, 3, 4, 9, 1], [10, 30, 20, 25, 5])
+    scores[:, articles == 3] += 0.3
+    low, high = bootstrap_interval(scores, articles=articles)
+    assert (low, high) == pytest.approx(plain_article_interval(scores.tolist(), articles), abs=0.03)
+    own = bootstrap_interval(scores)
+    assert high - low > 1.3 * (own.high - own.low)
+
+
+def test_where_articles_matter_intervals_over_articles_cover_and_those_over_questions_do_not():
+    draw = np.random.default_rng(1)
+    sizes = draw.integers(10, 40, size=12)
+    sets = [in_articles(draw, sizes, article_sd=1.0) for _ in range(400)]
+    inside, wrong, swaps = coverage((a, b, {"articles": articles}) for a, b, articles in sets)
+    assert 0.92 <= inside <= 0.985  # 95%, within three standard errors
+    assert 0.015 <= wrong <= 0.08
+    assert 0.015 <= swaps <= 0.08
+    inside, wrong, swaps = coverage((a, b, {}) for a, b, _ in sets)
+    assert inside < 0.7
+    assert min(wrong, swaps) > 0.3
+
+
+def test_where_seeds_matter_three_of_them_cover_as_often_as_they_say():
+    draw = np.random.default_rng(2)
+    sets = [in_articles(draw, [6] * 20, article_sd=0.1, run_sd=1.0, runs=3) for _ in range(600)]
+    inside, wrong, swaps = coverage((a, b, {"articles": articles}) for a, b, articles in sets)
+    assert 0.92 <= inside <= 0.985
+    assert 0.015 <= wrong <= 0.08
+    assert swaps > 0.4, "of these very runs, which do differ: it is shown beside the other and never alone"
+
+
+def test_runs_of_unequal_systems_are_told_apart_over_articles():
+    draw = np.random.default_rng(3)
+    a, b, articles = in_articles(draw, [20] * 15, article_sd=0.2, run_sd=0.05, runs=5)
+    result = effect(a, b + 0.5, articles=articles)
+    assert result.interval.low > 0
+    assert result.p_bootstrap < 0.01
+    shuffled = draw.permutation(len(articles))
+    again = effect(a[:, shuffled], b[:, shuffled] + 0.5, articles=10 * articles[shuffled])
+    assert again.interval == pytest.approx(result.interval), "the order and the numbers say nothing"
+
+
+def test_articles_must_be_several_and_of_every_question():
+    scores = np.ones((2, 4))
+    with pytest.raises(ValueError, match="all questions are of one article"):
+        bootstrap_interval(scores, articles=np.zeros(4, dtype=np.int64))
+    with pytest.raises(ValueError, match="3 articles of 4 questions"):
+        effect(scores, scores, articles=np.arange(3))
+    same = effect(scores, scores, articles=np.array([0, 0, 1, 1]))
+    assert (same.interval, same.p_bootstrap) == ((0.0, 0.0), 1.0)
+
+
 def test_direction_and_scale():
     a, b = systems(300, 1, better=0.5)
     better, worse, percent = effect(a, b), effect(b, a), effect(100 * a, 100 * b)

@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModel
 
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.nn.encoder import Encoder
-from qa_arch.nn.encoder_configs import known_config, resolve
+from qa_arch.nn.encoder_configs import MPNET_FOLDER, known_config, resolve
 from qa_arch.nn.encoder_factory import build_encoder
 
 FAMILIES = ["bert", "albert", "roberta", "distilbert", "electra"]
@@ -39,6 +39,7 @@ def read(encoder, ids, mask=None):
         ("roberta-base", 124_645_632 - 590_592),
         ("distilbert-base-uncased", 66_362_880),
         ("minilm", 22_713_216 - 147_840),
+        ("mpnet", 109_486_464 - 590_592),
     ],
 )
 def test_counts_of_known_encoders_without_weights(name, total):
@@ -207,9 +208,13 @@ def test_folders_of_other_families_are_encoders_too(tmp_path, family):
     assert {encoder.depth_of(name) for name, _ in encoder.named_parameters()} == {0, 1, 2}
 
 
-def test_names_resolve_to_what_the_library_loads():
+def test_names_resolve_to_what_the_library_loads(tmp_path, monkeypatch):
     assert resolve("roberta-base") == "roberta-base"
     assert resolve("minilm").endswith(("all-MiniLM-L6-v2", "model"))
+    monkeypatch.chdir(tmp_path)
+    assert resolve("mpnet") == "sentence-transformers/all-mpnet-base-v2"
+    MPNET_FOLDER.mkdir(parents=True)
+    assert resolve("mpnet") == str(MPNET_FOLDER)
     assert known_config("someone/bert-base-uncased") is None
     assert known_config("sentence-transformers/all-MiniLM-L6-v2")["hidden_size"] == 384
 

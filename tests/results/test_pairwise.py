@@ -16,7 +16,8 @@ from qa_arch.data.squad import write
 from qa_arch.errors import RunError
 from qa_arch.metrics.significance import effect, holm
 from qa_arch.results.baseline_table import baseline_table
-from qa_arch.results.pairwise import FITTED, compare
+from qa_arch.results.effects import SINGLE_RUN, UNITS
+from qa_arch.results.pairwise import FITTED, compare, measures_table
 from qa_arch.results.question_breakdowns import question_word
 from qa_arch.results.question_rows import load_aligned, load_questions
 from qa_arch.results.record import QUESTIONS, RECORD, find_runs, read_questions, write_questions
@@ -282,3 +283,88 @@ def test_records_of_another_schema_are_refused_by_name(sides, call):
     assert code == 5
     assert str(path) in err
     assert "schema 99" in err
+
+
+@pytest.fixture
+def sides_with_articles(sides):
+    """The two systems of ``sides``, whose rows tell which of 12 articles a question is of."""
+    folder, a, b, questions = sides
+    articles = [n // 10 for n in range(len(questions))]
+    for name in ("poor-1", "poor-2", "good-1", "good-2"):
+        write_questions(folder / name, {**read_questions(folder / name), "article": articles})
+    return a, b, np.array(articles)
+
+
+def test_over_articles_every_figure_is_tested_over_its_own_articles(sides_with_articles):
+    a, b, articles = sides_with_articles
+    result = compare(a, b, resamples=500, unit="article")
+    rows = {system.label: load_aligned(system.runs, "dev") for system in (a, b)}
+    first = rows[a.label][0]
+    by_name = {measured.name: measured for measured in (*result.measures, *result.kinds)}
+    for name, key, where in (
+        ("F1", "f1", np.ones(120, dtype=bool)),
+        ("NoAns EM", "exact", ~first.answerable),
+        ("HasAns F1, never null", "span_f1", first.answerable),
+        ("negation", "f1", np.array([kind == "negation" for kind in first.kind])),
+    ):
+        x, y = (100 * np.stack([getattr(run, key) for run in rows[s.label]])[:, where] for s in (a, b))
+        assert by_name[name].effect == effect(x, y, resamples=500, articles=articles[where])
+    assert result.as_dict()["unit"] == "article"
+    assert "over articles and seeds" in measures_table(result).notes[0]
+
+
+def test_over_articles_no_table_shows_the_p_of_these_very_runs(sides_with_articles):
+    a, b, _ = sides_with_articles
+    for unit, these_runs in (("question", True), ("article", False)):
+        pair = measures_table(compare(a, b, resamples=50, unit=unit))
+        baseline = baseline_table([a, b], a, resamples=50, unit=unit)
+        for table in (pair, baseline):
+            assert ("p_these_runs" in table.keys) is these_runs
+            assert "p" in table.keys
+            assert any(UNITS[unit] in note for note in table.notes)
+            assert SINGLE_RUN not in table.notes
+
+
+def test_over_articles_the_spans_are_of_the_answerable_questions(sides_with_articles):
+    a, b, articles = sides_with_articles
+    table = baseline_table([a, b], a, resamples=500, spans=True, unit="article")
+    rows = [load_aligned(system.runs, "dev") for system in (a, b)]
+    where = rows[0][0].answerable
+    x, y = (100 * np.stack([run.span_f1 for run in runs])[:, where] for runs in rows)
+    tested = effect(x, y, resamples=500, articles=articles[where])
+    row = next(row for row in table.rows if row["model"] == b.label)
+    assert (row["delta_95_low"], row["delta_95_high"]) == pytest.approx(tested.interval, abs=1e-6)
+
+
+def test_a_single_run_is_named_as_such(sides_with_articles):
+    a, b, _ = sides_with_articles
+    alone = replace(b, runs=b.runs[:1])
+    assert SINGLE_RUN in measures_table(compare(a, alone, resamples=50, unit="article")).notes
+    assert SINGLE_RUN in baseline_table([a, alone], a, resamples=50).notes
+
+
+def test_what_is_all_of_one_article_is_left_out_over_articles(sides_with_articles):
+    a, b, articles = sides_with_articles
+    kinds = ["first article" if article == 0 else "others" for article in articles]
+    for folder, _ in (*a.runs, *b.runs):
+        write_questions(folder, {**read_questions(folder), "kind": kinds})
+    over_questions = compare(a, b, resamples=50)
+    assert [kind.name for kind in over_questions.kinds] == ["first article", "others"]
+    assert [kind.name for kind in compare(a, b, resamples=50, unit="article").kinds] == ["others"]
+
+
+def test_articles_come_from_the_scored_set_where_rows_do_not_tell_them(sides, command, tmp_path):
+    folder, a, b, questions = sides
+    with pytest.raises(RunError, match=r"before they told the article.*--data FILE"):
+        compare(a, b, resamples=50, unit="article")
+    result = compare(a, b, resamples=50, unit="article", questions=questions)
+    numbers = [0 if example.title == "Title 0" else 1 for example in questions.examples]
+    assert questions.article_numbers == numbers
+    x, y = (100 * np.stack([run.f1 for run in load_aligned(s.runs, "dev")]) for s in (a, b))
+    assert result.measures[1].effect == effect(x, y, resamples=50, articles=np.array(numbers))
+    alone = made_set("made-up", [replace(e, title="") for e in questions.examples], "2.0")
+    with pytest.raises(RunError, match="all questions are of one article"):
+        compare(a, b, resamples=50, unit="article", questions=alone)
+    runs = ["--a", folder / "poor-1", "--b", folder / "good-1", "--resamples", 50]
+    code, _, error = command("compare", *runs, "--unit", "article")
+    assert (code != 0, "before they told the article" in error) == (True, True)

@@ -76,7 +76,10 @@ def test_every_committed_record_of_schema_1_is_read_without_a_loss(tmp_path):
                 for name, point in points.items():
                     whole = point if point["protocol"] == "selection" else {"threshold": None} | point
                     assert getattr(record, key)[split][name].flat() == whole
-        assert raw["margin"] == ({} if record.threshold is None else asdict(record.threshold))
+        own_share = {"prior": None}
+        margin = {} if record.threshold is None else asdict(record.threshold)
+        assert raw["margin"] | own_share == margin | own_share
+        assert record.answerability is None
         for split, facts in raw["data"].items():
             ours = asdict(record.data[split])
             ours |= ours["extra"] | {"titles": list(ours["titles"])}

@@ -11,11 +11,15 @@ from qa_arch.tasks import task_named
 from qa_arch.training.callbacks import BestWeights
 from qa_arch.training.module import TrainingModule
 
+MEASURES = ("f1", "exact", "loss", "spans_auc")
 EPOCHS = [
-    {"calibration_f1": 40.0, "calibration_exact": 38.0, "calibration_loss": 2.0},
-    {"calibration_f1": 52.0, "calibration_exact": 44.0, "calibration_loss": 1.4},
-    {"calibration_f1": 50.0, "calibration_exact": 47.0, "calibration_loss": 1.6},
-    {"calibration_f1": 55.0, "calibration_exact": 46.0, "calibration_loss": 1.9},
+    {f"calibration_{name}": value for name, value in zip(MEASURES, row, strict=True)}
+    for row in (
+        (40.0, 38.0, 2.0, 110.0),
+        (52.0, 44.0, 1.4, 109.0),
+        (50.0, 47.0, 1.6, 121.0),
+        (55.0, 46.0, 1.9, 120.0),
+    )
 ]
 
 
@@ -37,7 +41,15 @@ def fitted(patience: int = 0, **options) -> tuple[BestWeights, list[int], int]:
 
 
 @pytest.mark.parametrize(
-    ("select", "saved"), [("f1", [0, 1, 3]), ("exact", [0, 1, 2]), ("loss", [0, 1])], ids=str
+    ("select", "saved"),
+    [
+        ("f1", [0, 1, 3]),
+        ("exact", [0, 1, 2]),
+        ("loss", [0, 1]),
+        ("spans_auc", [0, 2]),
+        ("last", [0, 1, 2, 3]),
+    ],
+    ids=str,
 )
 def test_each_rule_keeps_its_own_epoch(select, saved):
     best, selected, _ = fitted(select=select)

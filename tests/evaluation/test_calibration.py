@@ -1,0 +1,128 @@
+"""What is fitted on calibration at the end of training: for which share, and what the record says of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from qa_arch.cli.compose import compose
+from qa_arch.config.schema import Calibration, validate
+from qa_arch.data.synthetic import generate
+from qa_arch.evaluation.scoring import evaluate_splits
+from qa_arch.metrics.answerability import answerable_probability, fit_answerability
+from qa_arch.metrics.curves import reliability
+from qa_arch.metrics.threshold import fit_margin
+from qa_arch.results.comparison import comparison
+from qa_arch.results.question_rows import load_questions
+from qa_arch.results.record import read_record, write_record
+from qa_arch.tasks.span import TASK
+from qa_arch.types.records import CALIBRATION, RunRecord, SplitFacts
+from qa_arch.types.text import Candidate, Prediction
+
+QUESTIONS = generate(4, 5, 1, "calibration")
+TABLE = type("Table", (), {"__len__": lambda self: 9, "truncated_questions": 0, "lost_answers": 0})()
+
+
+def predictions(questions) -> list[Prediction]:
+    """Gold spans, or the first letter; null odds that lean to the truth."""
+    rng, made = np.random.default_rng(0), []
+    for example in questions.examples:
+        right = example.answers[0] if example.answers and rng.random() < 0.7 else None
+        start, end = (right.start, right.end) if right else (0, 1)
+        best = Candidate(example.context[start:end], start, end, 0.0, 0.5)
+        made.append(Prediction(example.id, best, rng.normal(-1 if example.answerable else 1, 2), 1))
+    return made
+
+
+def calibrated(folder, prior, questions=QUESTIONS):
+    """The record of a span model with these predictions, fitted for ``prior``."""
+    config = validate(compose(["experiment=demo"]))
+    config = replace(config, calibration=Calibration(prior=prior), references={})
+    outputs = SimpleNamespace(
+        best_predictions=predictions(questions),
+        fit_temperature=lambda right, threshold: 1.0,
+        confidence=lambda threshold, temperature: np.ones(len(questions)),
+    )
+    predictor = SimpleNamespace(
+        config=config, null_threshold=0.0, temperature=1.0, read=lambda *_, **__: outputs
+    )
+    parts = SimpleNamespace(sets={CALIBRATION: questions}, tables={CALIBRATION: TABLE})
+    scored = evaluate_splits(predictor, parts, folder)
+    record = RunRecord(
+        status="ok",
+        name="trial",
+        model="made",
+        seed=1,
+        config={},
+        config_hash="c",
+        data={CALIBRATION: SplitFacts(fingerprint="f", protocol="2.0", questions=len(questions))},
+        **vars(scored.fits),
+        scores=scored.scores,
+    )
+    write_record(folder, record)
+    return read_record(folder)
+
+
+@pytest.mark.parametrize("prior", [None, 0.1, 0.9])
+def test_threshold_and_probability_are_fitted_for_the_prior(prior, tmp_path):
+    record = calibrated(tmp_path, prior)
+    rows = load_questions(tmp_path, record, CALIBRATION)
+    columns = rows.null_odds.tolist(), rows.span_f1.tolist(), rows.answerable.tolist()
+    assert record.threshold.value == pytest.approx(fit_margin(*columns, prior))
+    fitted = fit_answerability(rows.null_odds, rows.answerable, prior)
+    assert (record.answerability.slope, record.answerability.intercept) == pytest.approx(fitted, rel=1e-3)
+    assert (record.threshold.prior, record.answerability.prior) == (prior, prior)
+    assert (record.threshold.fitted_on, record.answerability.fitted_on) == (CALIBRATION, CALIBRATION)
+
+
+def test_more_unanswerable_questions_make_a_lower_threshold(tmp_path):
+    thresholds = [calibrated(tmp_path / str(p), p).threshold.value for p in (0.9, None, 0.1)]
+    assert thresholds[0] < thresholds[1] < thresholds[2]
+
+
+def test_tables_name_the_prior_where_it_is_not_the_own_share(tmp_path):
+    for prior, note in ((None, ""), (0.9, ", its unanswerable questions counted as 90%")):
+        folder = tmp_path / str(prior)
+        table = comparison([(folder, calibrated(folder, prior))], split=CALIBRATION)
+        assert f"null margin fitted on calibration{note}" in table.notes
+
+
+def test_the_calibration_error_of_answerable_is_a_column(tmp_path):
+    record = calibrated(tmp_path, None)
+    rows = load_questions(tmp_path, record, CALIBRATION)
+    probability = answerable_probability(rows.null_odds, fit_answerability(rows.null_odds, rows.answerable))
+    expected = 100 * reliability(probability, rows.answerable).ece
+    columns = ("model", "f1", "answerable_ece")
+    (row,) = comparison([(tmp_path, record)], split=CALIBRATION, columns=columns).rows
+    assert row["answerable_ece"] == pytest.approx(expected, abs=0.2)
+    before = replace(record, answerability=None)
+    (row,) = comparison([(tmp_path, before)], split=CALIBRATION, columns=columns).rows
+    assert row["answerable_ece"] is None
+
+
+def test_with_a_single_kind_of_question_nothing_is_weighted_and_no_probability_fitted(tmp_path):
+    answerable = tuple(example for example in QUESTIONS.examples if example.answerable)
+    assert 0 < len(answerable) < len(QUESTIONS)
+    record = calibrated(tmp_path, 0.5, replace(QUESTIONS, examples=answerable))
+    assert record.answerability is None
+    assert record.threshold.prior is None
+
+
+def test_the_score_without_a_threshold_is_span_f1_plus_the_area_of_answerable():
+    outputs = SimpleNamespace(best_predictions=predictions(QUESTIONS))
+    scores = TASK.validation_scores(QUESTIONS, outputs)
+    odds = np.array([prediction.null_odds for prediction in outputs.best_predictions])
+    answerable = np.array([example.answerable for example in QUESTIONS.examples])
+    ordered = odds[answerable][:, None] < odds[~answerable][None]
+    assert scores["calibration_auroc"] == pytest.approx(100 * ordered.mean())
+    total = scores["calibration_spans_f1"] + scores["calibration_auroc"]
+    assert scores["calibration_spans_auc"] == pytest.approx(total)
+    all_answerable = replace(
+        QUESTIONS, examples=tuple(e for e in QUESTIONS.examples if e.answerable), protocol="1.1"
+    )
+    outputs = SimpleNamespace(best_predictions=predictions(all_answerable))
+    scores = TASK.validation_scores(all_answerable, outputs)
+    assert scores["calibration_spans_auc"] == scores["calibration_f1"]
