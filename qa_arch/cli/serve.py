@@ -97,10 +97,11 @@ def distinct_names(folders: Sequence[str]) -> list[str]:
     paths = [Path(folder).resolve() for folder in folders]
     if len(set(paths)) < len(paths):
         raise ConfigError("a run is named twice")
+    parts = [path.parts[1:] for path in paths]
     length = 1
-    while len({path.parts[-length:] for path in paths}) < len(paths):
+    while len({part[-length:] for part in parts}) < len(parts):
         length += 1
-    return ["/".join(path.parts[-length:]) for path in paths]
+    return ["/".join(part[-length:]) for part in parts]
 
 
 def read_token(file: str | None) -> str | None:
