@@ -17,13 +17,17 @@ import numpy as np
 import torch
 
 from qa_arch.config.schema import Decode
+from qa_arch.data.question_sets import question_set
 from qa_arch.errors import ConfigError, RunError
+from qa_arch.evaluation.attention_maps import attention_maps
 from qa_arch.metrics.confidence import confidences
+from qa_arch.nn.match_lstm import MatchLSTM
 from qa_arch.nn.precision import Precision
+from qa_arch.results.attention import AttentionMap
 from qa_arch.serving.query import Answer, Query, Span
 from qa_arch.tasks.loading import load_predictor
 from qa_arch.tasks.span_predictor import SpanPredictor
-from qa_arch.types.text import Candidate, Prediction
+from qa_arch.types.text import Candidate, Example, Prediction
 
 Documents = str | Sequence[str]
 """A text, or several that are searched for the same question."""
@@ -162,6 +166,25 @@ class Reader:
                 own = list(islice(predictions, len(queries[row].documents)))
                 answers[row] = self._answer(queries[row], own)
         return [answers[row] for row in range(len(queries))]
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether the model has a match-LSTM, whose attention can be shown."""
+        return any(isinstance(module, MatchLSTM) for module in self.predictor.model.modules())
+
+    def attention(self, question: str, context: str) -> AttentionMap:
+        """What the match-LSTM looks at, in the window that holds the best span.
+
+        Raises ConfigError for a blank text, RunError where the model has no match-LSTM.
+        """
+        for name, text in (("question", question), ("context", context)):
+            if not text.strip():
+                raise ConfigError(f"{name}: it is blank, so there is nothing to look at")
+        questions = question_set("question", [Example("0", question, context)], "2.0")
+        with self._lock:
+            table = self.predictor.table(questions, cache=False)
+            predictions = self.predictor.read(questions, table=table).best_predictions
+            return attention_maps(self.predictor, questions, predictions, ["0"])[0]
 
     def _decode(self, query: Query) -> Decode:
         """How spans are searched: as the model was scored, but for what ``query`` asks otherwise.

@@ -9,6 +9,13 @@ stands above its replacement.
 
 from __future__ import annotations
 
-from faults import answers, data, network, runs, training
+from faults import answers, data, network, runs, serving, training
 
-FAULTS = (*data.FAULTS, *network.FAULTS, *answers.FAULTS, *training.FAULTS, *runs.FAULTS)
+FAULTS = (
+    *data.FAULTS,
+    *network.FAULTS,
+    *answers.FAULTS,
+    *training.FAULTS,
+    *runs.FAULTS,
+    *serving.FAULTS,
+)

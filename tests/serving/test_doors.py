@@ -51,7 +51,7 @@ def by_ask(run, examples, folder, patch) -> Answers:
 
 
 def by_json_lines(run, examples, folder, patch) -> Answers:
-    patch.setattr("qa_arch.serving.json_lines.PART_LINES", 17)
+    patch.setattr(json_lines, "PART_LINES", 17)
     rows = [{"id": e.id, "question": e.question, "context": e.context} for e in examples]
     data, out = write_lines(folder / "data.jsonl", rows), folder / "out.jsonl"
     assert main(["predict", str(run), "--data", str(data), "--out", str(out)]) == 0

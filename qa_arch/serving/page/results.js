@@ -1,0 +1,98 @@
+// An answer as a card: the answer, its confidence, the passage with the answer marked, alternatives, attention.
+
+import * as api from "./api.js";
+import { element, percent, unitsOf } from "./text.js";
+
+export function card(model, answer, question, context) {
+  const node = element("article", { class: "card", "aria-label": `Answer of ${model.name}` });
+  node.append(element("h2", {}, model.name), ...verdict(answer), passage(answer, context));
+  const others = answer.spans.filter((span) => span.start !== answer.start || span.end !== answer.end).slice(0, 3);
+  if (others.length) node.append(alternatives(others, answer.text));
+  if (model.attention && question.trim() && context.trim()) node.append(attention(model, question, context));
+  return node;
+}
+
+function verdict(answer) {
+  const share = percent(answer.confidence);
+  const meter = element("meter", { min: 0, max: 1, value: answer.confidence, "aria-hidden": "true" });
+  const text = answer.text
+    ? element("p", { class: "answer", dir: "auto" }, answer.text)
+    : element("p", { class: "answer none" }, "No answer in this passage");
+  return [text, element("p", { class: "confidence" }, meter, `${share} confident`)];
+}
+
+function passage(answer, context) {
+  const node = element("p", { class: "passage", dir: "auto", tabindex: 0, role: "group", "aria-label": "The answer in its passage" });
+  if (!answer.text || answer.start < 0) {
+    node.append(context);
+    return node;
+  }
+  const units = unitsOf(context);
+  const [start, end] = [units(answer.start), units(answer.end)];
+  node.append(context.slice(0, start), element("mark", {}, context.slice(start, end)), context.slice(end));
+  return node;
+}
+
+function alternatives(spans, text) {
+  const title = text ? "Other candidates" : "Closest candidates";
+  const items = spans.map((span) =>
+    element(
+      "li",
+      {},
+      element("span", { class: "text", dir: "auto" }, span.text),
+      element("span", { class: "share" }, percent(span.confidence)),
+    ),
+  );
+  return element("div", {}, element("h3", {}, title), element("ol", { class: "alternatives" }, ...items));
+}
+
+// Filled when it is first opened.
+function attention(model, question, context) {
+  const node = element("details", { class: "attention" }, element("summary", {}, "What the model looks at"));
+  const load = async () => {
+    const hint = element("p", { class: "hint", role: "status" }, "Reading …");
+    node.append(hint);
+    try {
+      draw(node, await api.attention(question, context, model.name), question, context);
+      hint.textContent = "Choose a word of the question: the passage is shaded where the model attends to it.";
+      hint.removeAttribute("role");
+    } catch (error) {
+      hint.textContent = error.message;
+    }
+  };
+  node.addEventListener("toggle", load, { once: true });
+  return node;
+}
+
+function draw(node, map, question, context) {
+  const units = unitsOf(context);
+  const questionUnits = unitsOf(question);
+  const text = element("p", { class: "passage heat", dir: "auto", tabindex: 0, role: "group", "aria-label": "Attention over the passage" });
+  const spans = map.context.map(([start, end]) => element("span", {}, context.slice(units(start), units(end))));
+  let last = map.context.length ? units(map.context[0][0]) : 0;
+  if (last) text.append("… ");
+  map.context.forEach(([start, end], at) => {
+    text.append(context.slice(last, units(start)), spans[at]);
+    last = units(end);
+  });
+  if (last < context.length) text.append(" …");
+  const words = map.question.map(([start, end]) => question.slice(questionUnits(start), questionUnits(end)));
+  const buttons = [...words, "(nothing)"].map((word) => element("button", { type: "button", "aria-pressed": "false" }, word));
+  const choose = (column) => {
+    buttons.forEach((button, at) => button.setAttribute("aria-pressed", at === column));
+    spans.forEach((span, row) => {
+      const weight = map.weights[row][column];
+      span.style.backgroundColor = `rgba(var(--heat), ${(0.5 * weight).toFixed(3)})`;
+      span.dataset.weight = weight;
+    });
+  };
+  buttons.forEach((button, at) => button.addEventListener("click", () => choose(at)));
+  node.append(element("div", { class: "words", role: "group", "aria-label": "Words of the question" }, ...buttons), text);
+  choose(mostSelective(map));
+}
+
+// The word of the question whose weight differs most between places of the passage.
+function mostSelective({ question, weights }) {
+  const spread = question.map((_, at) => Math.max(...weights.map((row) => row[at])) - Math.min(...weights.map((row) => row[at])));
+  return spread.indexOf(Math.max(...spread));
+}

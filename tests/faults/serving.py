@@ -1,0 +1,51 @@
+"""Faults in the service: its queue, its guard, its page."""
+
+from __future__ import annotations
+
+from planting import Fault
+
+# fmt: off
+FAULTS = (
+    Fault(name="a queue without an end", at="Batcher.admit", test="test_a_full_queue",
+          old="self.size + _c > self.options.max_queue",
+          new="_c > self.options.max_queue"),
+    Fault(name="places of the queue that are never given back", at="Batcher.admit", test="test_a_full_queue",
+          old="self.size -= _c",
+          new="self.size -= 0"),
+    Fault(name="a query fails with those of its batch", at="Batcher._answer", test="test_a_model_that_raises",
+          old="if len(_i) == 1: ___",
+          new="if len(_i) >= 1: ___"),
+    Fault(name="a body of any size", at="Guard._body", test="test_a_huge_body_is_not_read_to_its_end",
+          old="len(_b) > _l",
+          new="len(_b) < 0"),
+    Fault(name="any token will do", at="Guard._check_token", test="test_the_token",
+          old="hmac.compare_digest(_t, _w)",
+          new="bool(_t)"),
+    Fault(name="a name that only begins like this machine", at="Guard._check_host", test="test_the_host_header",
+          old="_n.lower() not in _a",
+          new="not _n.lower().startswith(tuple(_a))"),
+    Fault(name="the work of who has gone is done", at="Guard._run",
+          test="test_the_work_of_a_client_that_goes_away_is_dropped",
+          old="{_w, _g}",
+          new="{_w}"),
+    Fault(name="a drip keeps a connection for ever", at="Guard._body", test="test_a_body_that_drips",
+          old="asyncio.timeout(_s)",
+          new="asyncio.timeout(None if _s else _s)"),
+    Fault(name="headers may take for ever", at="Connection.connection_made",
+          test="test_slow_clients_are_closed_and_stop_nobody",
+          old="self._await_headers()",
+          new=""),
+    Fault(name="the door is closed before the last answer", at="Server.on_tick",
+          test="test_the_end_answers_what_is_under_way",
+          old="not self.traffic.in_flight or _t > self.deadline",
+          new="True"),
+    Fault(name="half a surrogate pair reaches the model", at="messages:unicode", test="test_lone_surrogates",
+          old="_t.encode()",
+          new='_t.encode(errors="replace")'),
+    Fault(name="characters taken for UTF-16 units", at="qa_arch/serving/page/text.js", test="test_page_browser",
+          old="units.push(units.at(-1) + character.length)",
+          new="units.push(units.at(-1) + 1)"),
+    Fault(name="a text becomes markup", at="qa_arch/serving/page/results.js", test="test_page_browser",
+          old='element("mark", {}, context.slice(start, end))',
+          new='document.createRange().createContextualFragment(`<mark>${context.slice(start, end)}</mark>`)'),
+)

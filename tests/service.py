@@ -1,0 +1,106 @@
+"""Models of the service's tests, which answer by rule, and the service in a process of its own.
+
+    python tests/service.py [MAX_QUEUE MAX_BATCH BODY_SECONDS REQUEST_SECONDS]
+
+prints the address. The answer to a question is the first place of its last word in the passage.
+``wait 0.5 mill?`` takes half a second, ``boom`` raises.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+import threading
+import time
+
+import numpy as np
+from torch import nn
+
+from qa_arch.cli.compose import compose
+from qa_arch.config.schema import validate
+from qa_arch.results.attention import AttentionMap
+from qa_arch.serving.app import create_app
+from qa_arch.serving.options import ServiceOptions
+from qa_arch.serving.reader import Reader
+from qa_arch.serving.server import address, bind, serve
+from qa_arch.tasks.span_predictor import SpanPredictor
+from qa_arch.types.text import Candidate, Prediction
+
+WORD = re.compile(r"\w+|[^\w\s]+")
+
+
+class RulePredictor(SpanPredictor):
+    """Finds the last word of the question; remembers what was asked together, and in which thread."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        config = validate(compose(["model=bert"]))
+        super().__init__(nn.Linear(3, 2), None, None, config, segments=False, null_threshold=0.0)
+        self.seconds = seconds
+        self.batches: list[list[str]] = []
+        self.threads: set[str] = set()
+
+    def predict(self, pairs, *, decode=None, batch_size=None):
+        questions = [question for question, _ in pairs]
+        self.batches.append(questions)
+        self.threads.add(threading.current_thread().name)
+        waits = (float(re.match(r"wait (\S+)", question)[1]) for question in questions if "wait " in question)
+        time.sleep(max(waits, default=self.seconds))
+        return [self._predict(str(row), *pair) for row, pair in enumerate(pairs)]
+
+    def _predict(self, id_: str, question: str, context: str) -> Prediction:
+        if question == "boom":
+            raise RuntimeError("the model is broken")
+        words = WORD.findall(question.rstrip("?"))
+        if not words or not context.strip():
+            return Prediction(id_, None, math.inf, 0)
+        null = Candidate("", 0, 0, 0.0, 0.2)
+        places = [match.span() for match in re.finditer(re.escape(words[-1]), context, re.IGNORECASE)]
+        others = [match.span() for match in WORD.finditer(context) if match.span() not in places]
+        if not places:
+            spans = [_candidate(context, place, 0.1) for place in others[:2]]
+            best = spans[0] if spans else None
+            return Prediction(id_, best, 5.0, 1, (Candidate("", 0, 0, 0.0, 0.8), *spans))
+        spans = [
+            _candidate(context, place, 0.7 / 2**rank) for rank, place in enumerate([*places, *others][:3])
+        ]
+        return Prediction(id_, spans[0], -5.0, 1, (*spans, null))
+
+
+def _candidate(context: str, place: tuple[int, int], probability: float) -> Candidate:
+    return Candidate(context[slice(*place)], *place, math.log(probability), probability)
+
+
+class RuleReader(Reader):
+    """With ``attention``, a word of the passage looks at the question's word of its letter, or at none."""
+
+    def __init__(self, *, seconds: float = 0.0, attention: bool = False) -> None:
+        super().__init__(RulePredictor(seconds))
+        self.shows_attention = attention
+
+    @property
+    def has_attention(self) -> bool:
+        return self.shows_attention
+
+    def attention(self, question: str, context: str) -> AttentionMap:
+        passage, words = ([match.span() for match in WORD.finditer(text)] for text in (context, question))
+        weights = np.full((2, len(passage), len(words) + 1), 0.1 / len(words), np.float16)
+        for row, (start, _) in enumerate(passage):
+            equal = [
+                at for at, (first, _) in enumerate(words) if question[first].lower() == context[start].lower()
+            ]
+            weights[:, row, equal[0] if equal else -1] = 0.9
+        return AttentionMap("0", "", weights, np.array(passage, np.int32), np.array(words, np.int32))
+
+
+def models() -> dict[str, RuleReader]:
+    return {"first": RuleReader(attention=True), "second": RuleReader()}
+
+
+if __name__ == "__main__":
+    queue, batch, body, request = (*map(float, sys.argv[1:]), *(128, 16, 10, 60)[len(sys.argv) - 1 :])
+    options = ServiceOptions(
+        max_queue=int(queue), max_batch=int(batch), body_seconds=body, request_seconds=request
+    )
+    bound = bind("127.0.0.1", 0)
+    serve(create_app(models(), options), bound, options, ready=lambda: print(address(bound), flush=True))

@@ -1,0 +1,274 @@
+"""The page in a real browser: asked by hand, by link and by keyboard; quiet, alone and accessible.
+
+Needs playwright (extra ``dev``) and a Chromium of the system (Debian: apt-get install chromium).
+"""
+
+from __future__ import annotations
+
+import shutil
+from urllib.parse import quote, unquote, urlsplit
+
+import pytest
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'qa-arch[dev]'")
+axe = pytest.importorskip(
+    "axe_playwright_python.sync_playwright", reason="no axe: pip install 'qa-arch[dev]'"
+)
+expect = sync_api.expect
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+PASSAGE = "By the mill stands a bridge."
+FOCUSED = """() => {
+    const element = document.activeElement;
+    return [element.tagName, getComputedStyle(element).outlineStyle];
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        pytest.skip(f"no browser (looked for {', '.join(BROWSERS)})")
+    with sync_api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def address(running):
+    with running() as (_, place):
+        yield place
+
+
+@pytest.fixture
+def visit(browser, address):
+    """``visit(path, width, **context)`` -> the page, ready; at the end it must have been quiet and alone."""
+    heard, opened = [], []
+
+    def check(request):
+        if not request.url.startswith(f"{address}/"):
+            heard.append(f"outside: {request.url}")
+
+    def go(path="/", width=1200, **options):
+        context = browser.new_context(viewport={"width": width, "height": 900}, **options)
+        opened.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: heard.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: heard.append(str(error)))
+        page.on("request", check)
+        page.set_default_timeout(60_000)
+        page.goto(f"{address}{path}")
+        page.wait_for_selector("html[data-ready=yes]")
+        return page
+
+    yield go
+    for context in opened:
+        context.close()
+    assert heard == []
+
+
+@pytest.fixture(autouse=True)
+def patience():
+    expect.set_options(timeout=20_000)
+
+
+def ask(page, question, context=PASSAGE):
+    page.get_by_label("Passage", exact=True).fill(context)
+    page.get_by_label("Question", exact=True).fill(question)
+    page.get_by_role("button", name="Ask", exact=True).click()
+
+
+def test_an_answer_is_marked_in_its_passage(visit):
+    page = visit()
+    ask(page, "Where is the mill?")
+    expect(page.locator(".answer")).to_have_text("mill")
+    expect(page.locator("mark")).to_have_text("mill")
+    expect(page.locator(".passage")).to_have_text(PASSAGE)
+    expect(page.locator(".confidence")).to_have_text("70% confident")
+    expect(page.locator(".alternatives li")).to_have_text(["By 35%", "the 18%"], use_inner_text=True)
+    expect(page.get_by_role("status").first).to_have_text("Answer: mill.")
+
+
+def test_no_answer_is_put_plainly(visit):
+    page = visit()
+    ask(page, "Where is the dam?")
+    expect(page.locator(".answer")).to_have_text("No answer in this passage")
+    expect(page.locator("mark")).to_have_count(0)
+    expect(page.get_by_role("status").first).to_have_text("No answer in this passage.")
+
+
+def test_what_is_missing_is_pointed_out(visit):
+    page = visit()
+    ask(page, "Where?", " ")
+    expect(page.get_by_role("status").first).to_have_text("Enter a passage first.")
+    expect(page.get_by_label("Passage", exact=True)).to_be_focused()
+    ask(page, "", PASSAGE)
+    expect(page.get_by_role("status").first).to_have_text("Enter a question first.")
+
+
+def test_models_are_switched_and_compared(visit):
+    page = visit()
+    ask(page, "mill?")
+    expect(page.locator(".card h2")).to_have_text("first")
+    page.get_by_label("Model").select_option("second")
+    expect(page.locator(".card h2")).to_have_text("second")
+    page.get_by_label("Compare with").select_option("first")
+    expect(page.locator(".card h2")).to_have_text(["second", "first"])
+    left, right = (page.locator(".card").nth(at).bounding_box() for at in (0, 1))
+    assert left["y"] == right["y"]
+    assert left["x"] + left["width"] <= right["x"]
+
+
+def test_a_link_restores_the_question(visit, address):
+    page, sent = visit(), []
+    page.get_by_label("Compare with").select_option("second")
+    page.on("request", lambda request: sent.append(request.url))
+    ask(page, "Where is the 🌉 bridge & mill?", "A + b = 100% #mill\nand a line")
+    expect(page.locator(".card")).to_have_count(2)
+    link = page.url
+    assert "mill" in unquote(urlsplit(link).fragment)
+    assert not [url for url in sent if "mill" in url]
+    again = visit(link.removeprefix(address))
+    expect(again.locator(".card h2")).to_have_text(["first", "second"])
+    assert again.get_by_label("Question", exact=True).input_value() == "Where is the 🌉 bridge & mill?"
+    assert again.get_by_label("Passage", exact=True).input_value() == "A + b = 100% #mill\nand a line"
+
+
+@pytest.mark.parametrize("by_link", [False, True])
+def test_scripts_stay_text(visit, by_link):
+    evil = '</p><img src=x onerror="window.broken=1"><script>window.broken=1</script> mill'
+    if by_link:
+        page = visit(f"/#{'q'}={quote(evil)}&c={quote(evil)}&m={quote(evil)}")
+    else:
+        page = visit()
+        ask(page, evil, evil)
+    expect(page.locator("mark")).to_have_text("mill")
+    expect(page.locator(".passage")).to_have_text(evil)
+    page.locator("summary").click()
+    expect(page.locator(".words button").first).to_be_visible()
+    assert page.evaluate("() => window.broken") is None
+    assert page.locator("main img").count() == 0
+
+
+@pytest.mark.parametrize(
+    "context", ["👩‍🚀 𝔸𝔹 mill 👍🏽!", "‏הטחנה mill נשרפה", "e\u0301 x\u0000 mill", "mill"]
+)
+def test_offsets_are_characters(visit, context):
+    page = visit()
+    ask(page, "🌉 mill", context)
+    expect(page.locator("mark")).to_have_text("mill")
+
+
+def test_half_a_character_is_replaced(visit):
+    page = visit()
+    page.evaluate(
+        r"""() => { document.getElementById("context").value = "\ud83d the mill";
+        document.getElementById("question").value = "mill \udc00 mill"; }"""
+    )
+    page.get_by_role("button", name="Ask", exact=True).click()
+    expect(page.locator("mark")).to_have_text("mill")
+
+
+def test_examples_ask_at_once(visit):
+    page = visit()
+    for name in page.get_by_role("group", name="Try an example").get_by_role("button").all_inner_texts():
+        page.get_by_role("button", name=name).click()
+        text = page.get_by_label("Passage", exact=True).input_value()
+        expect(page.locator(".passage").first).to_have_text(text)
+        assert len(page.get_by_label("Question", exact=True).input_value()) > 10
+
+
+def test_the_keyboard_is_enough(visit):
+    page = visit()
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the question")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Question", exact=True)).to_be_focused()
+    page.keyboard.type("Where is the mill?")
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.type(PASSAGE)
+    page.keyboard.press("Control+Enter")
+    expect(page.locator("mark")).to_have_text("mill")
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        focused = page.evaluate(
+            "() => [document.activeElement.tagName, getComputedStyle(document.activeElement).outlineStyle]"
+        )
+        assert focused[1] == "solid", focused
+        if focused[0] == "SUMMARY":
+            break
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    expect(page.locator(".words button").first).to_be_visible()
+
+
+def test_attention(visit):
+    page = visit()
+    ask(page, "Which mill?", "👍 The mill moved.")
+    page.locator("summary").click()
+    expect(page.locator(".words button")).to_have_text(["Which", "mill", "?", "(nothing)"])
+    page.get_by_role("button", name="mill", exact=True).click()
+    shaded = page.locator(".heat span").evaluate_all(
+        "(spans) => spans.filter((span) => span.dataset.weight > 0.5).map((span) => span.textContent)"
+    )
+    assert shaded == ["mill", "moved"]
+    expect(page.locator(".heat")).to_have_text("👍 The mill moved.")
+    page.get_by_label("Model").select_option("second")
+    expect(page.locator(".card h2")).to_have_text("second")
+    expect(page.locator("summary")).to_have_count(0)
+
+
+def test_only_the_last_question_is_shown(visit):
+    page = visit()
+    ask(page, "wait 1 mill")
+    ask(page, "bridge")
+    expect(page.locator(".answer")).to_have_text("bridge")
+    page.wait_for_timeout(1500)
+    expect(page.locator(".answer")).to_have_text("bridge")
+
+
+def test_an_error_says_what_to_do(browser, address):
+    with browser.new_context() as context:
+        page = context.new_page()
+        page.goto(address)
+        ask(page, "boom")
+        expect(page.get_by_role("status").first).to_contain_text(
+            "The request could not be answered: report it"
+        )
+        ask(page, "mill", "long " * 50_000)
+        expect(page.get_by_role("status").first).to_contain_text("send at most 200,000 in a request")
+
+
+def test_the_documentation_of_the_api(visit):
+    page = visit("/docs")
+    expect(page.locator(".operation h2 code")).to_have_text(
+        ["/v1/answer", "/v1/attention", "/v1/models", "/healthz", "/metrics"]
+    )
+    expect(page.locator("td", has_text="max_answer_tokens").first).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 900, 1440])
+def test_accessibility(visit, width, scheme):
+    """No violation that axe knows of, and nothing scrolls sideways: empty, with answers, with an error."""
+    page = visit("/", width, color_scheme=scheme, bypass_csp=True)
+    check(page, width)
+    page.get_by_label("Compare with").select_option("second")
+    ask(page, "Where is the mill?", "By the mill. " * 100)
+    expect(page.locator(".card")).to_have_count(2)
+    page.locator("summary").click()
+    expect(page.locator(".words button").first).to_be_visible()
+    check(page, width)
+    ask(page, "Where is the dam?")
+    expect(page.locator(".answer").first).to_have_text("No answer in this passage")
+    ask(page, " ")
+    expect(page.get_by_role("status").first).to_have_text("Enter a question first.")
+    check(page, width)
+    check(visit("/docs", width, color_scheme=scheme, bypass_csp=True), width)
+
+
+def check(page, width):
+    results = axe.Axe().run(page)
+    assert results.violations_count == 0, results.generate_report()
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= width

@@ -1,0 +1,188 @@
+"""``qa-arch serve`` with trained runs: the same answers as in Python, and what it refuses at start."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import httpx2
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from qa_arch.cli import serve as command
+from qa_arch.cli.compose import compose
+from qa_arch.cli.main import main
+from qa_arch.config.files import write_json
+from qa_arch.config.schema import validate
+from qa_arch.data.sources import open_passages
+from qa_arch.data.squad import write
+from qa_arch.data.synthetic import generate
+from qa_arch.errors import ConfigError
+from qa_arch.serving.app import create_app
+from qa_arch.serving.query import Query
+from qa_arch.serving.reader import load
+from qa_arch.training.run import train
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two runs of seconds, a plain BERT and a proposed model with its match-LSTM, and their dev set."""
+    data = tmp_path_factory.mktemp("data")
+    for split, articles in (("train", 2), ("calibration", 1), ("dev", 2)):
+        write_json(data / f"{split}.json", write(generate(articles, 3, 1, split)))
+    sets = [f"data.{split}={data}/{split}.json" for split in ("train", "calibration", "dev")]
+    small = ["debug=fast", "glove=none", "features.cache_dir=null", "encoder.initializer_range=0.2"]
+    folders = []
+    for model, settings in (("bert", []), ("proposed", ["model.hidden=12"])):
+        folder = tmp_path_factory.mktemp("runs") / model
+        train(validate(compose([f"model={model}", *small, *sets, *settings])), folder=folder)
+        folders.append(folder)
+    return folders, open_passages(str(data / "dev.json")).examples
+
+
+@contextmanager
+def served(*arguments, **environment):
+    """``qa-arch serve`` in a process: what it prints before it is ready, and its address."""
+    program = [sys.executable, "-m", "qa_arch.cli.main", "serve", *map(str, arguments), "--port", "0"]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=environment or None) as process:
+        try:
+            lines = []
+            while not (lines and lines[-1].startswith("http://")):
+                line = process.stdout.readline()
+                assert line, lines
+                lines.append(line.strip())
+            yield process, lines, lines[-1].split()[0]
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def test_the_command_answers_as_python_does(runs, tmp_path, monkeypatch):
+    folders, examples = runs
+    secret = tmp_path / "token"
+    secret.write_text("s3cret\n")
+    with served(*folders, "--token-file", secret, "--device", "cpu") as (process, lines, address):
+        assert lines[:2] == ["bert", "proposed"]
+        assert address.startswith("http://127.0.0.1:")
+        assert httpx2.get(f"{address}/v1/models").status_code == 401
+        with httpx2.Client(headers={"Authorization": "Bearer s3cret"}, timeout=60) as client:
+            models = client.get(f"{address}/v1/models").json()["models"]
+            assert [(model["name"], model["attention"]) for model in models] == [
+                ("bert", False),
+                ("proposed", True),
+            ]
+            for folder in folders:
+                reader = load(folder, device="cpu")
+                queries = [Query(item.question, (item.context,), top_k=3) for item in examples[:40]]
+                bodies = [{"question": q.question, "context": q.documents[0], "top_k": 3} for q in queries]
+                body = {"queries": bodies, "model": folder.name}
+                answers = client.post(f"{address}/v1/answer", json=body).json()["answers"]
+                for answer, direct in zip(answers, reader.answer(queries), strict=True):
+                    assert_same(answer, json.loads(json.dumps(direct.as_dict())))
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(timeout=30) == 0
+
+
+def assert_same(answer, direct):
+    """Equal up to the rounding of another composition of batches."""
+    assert answer.keys() == direct.keys()
+    for key, value in direct.items():
+        if key == "spans":
+            assert len(answer[key]) == len(value)
+        elif isinstance(value, float):
+            assert answer[key] == pytest.approx(value, abs=1e-3)
+        else:
+            assert answer[key] == value
+
+
+def test_attention_of_a_real_model(runs):
+    (_, proposed), examples = runs
+    reader = load(proposed, device="cpu")
+    body = {"question": examples[0].question, "context": f"👍 {examples[0].context}"}
+    with TestClient(create_app({"proposed": reader}), base_url="http://localhost") as client:
+        response = client.post("/v1/attention", json=body).json()
+        weights = np.array(response["weights"])
+        assert weights.shape == (len(response["context"]), len(response["question"]) + 1)
+        assert weights.sum(axis=1) == pytest.approx(np.ones(len(weights)), abs=0.02)
+        words = [body["context"][start:end] for start, end in response["context"]]
+        assert "".join(words[1:]) in "".join(body["context"].split())
+        error = client.post("/v1/attention", json={**body, "context": " "})
+        assert (error.status_code, error.json()["error"]["field"]) == (422, "context")
+
+
+def test_real_models_take_every_text(runs):
+    (bert, _), _ = runs
+    texts = ["", " ", ".", "\x00", "a\x00b", "‏טחנה‎", "👩‍🚀" * 50, "<b>mill</b>", "\u0301", "x" * 5000]
+    with TestClient(create_app({"bert": load(bert, device="cpu")}), base_url="http://localhost") as client:
+        bodies = [{"question": q, "context": c, "null_threshold": 1e9} for q in texts for c in texts]
+        response = client.post("/v1/answer", json={"queries": bodies})
+        assert response.status_code == 200, response.text
+        for body, answer in zip(bodies, response.json()["answers"], strict=True):
+            assert body["context"][answer["start"] or 0 : answer["end"] or 0] == answer["text"]
+
+
+def test_without_the_packages_of_the_extra(runs, qa_arch_serve, monkeypatch):
+    (bert, _), _ = runs
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    for name in [name for name in sys.modules if name.startswith("qa_arch.serving")]:
+        monkeypatch.delitem(sys.modules, name)
+    code, error = qa_arch_serve(bert)
+    assert (code, "pip install 'qa-arch[serve]'" in error) == (6, True)
+
+
+@pytest.fixture
+def qa_arch_serve(capsys):
+    """``qa_arch_serve(*arguments)`` -> exit code and standard error."""
+    return lambda *arguments: (main(["serve", *map(str, arguments)]), capsys.readouterr().err)
+
+
+def test_what_is_refused_before_models_are_loaded(runs, qa_arch_serve, tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "open_span_predictor", None)
+    (bert, proposed), _ = runs
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        code, error = qa_arch_serve(bert, "--port", taken.getsockname()[1])
+        assert (code, "choose another --port" in error) == (6, True)
+    for arguments, message in (
+        ((bert, proposed, bert), "named twice"),
+        ((bert, "--max-queue", 0), "max_queue: 0 is out of range"),
+        ((bert, "--token-file", tmp_path / "none"), "--token-file"),
+    ):
+        code, error = qa_arch_serve(*arguments)
+        assert (code, message in error) == (2, True), error
+
+
+def test_a_folder_that_is_no_run(qa_arch_serve, tmp_path):
+    code, error = qa_arch_serve(tmp_path, "--port", 0)
+    assert (code, str(tmp_path) in error) == (5, True)
+
+
+def test_names_are_as_short_as_they_can_be():
+    names = command.distinct_names
+    assert names(["/a/bert", "/b/proposed/"]) == ["bert", "proposed"]
+    assert names(["/a/x/run", "/b/x/run", "/b/other"]) == ["a/x/run", "b/x/run", "b/other"]
+    with pytest.raises(ConfigError, match="named twice"):
+        names(["/a/run", "/a/../a/run"])
+
+
+def test_the_token_is_no_argument(monkeypatch, tmp_path):
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    assert "--token-file" in parser.format_help()
+    assert not [action for action in parser._actions if "--token" in action.option_strings]
+    monkeypatch.setenv("QA_ARCH_TOKEN", "from the environment")
+    assert command.read_token(None) == "from the environment"
+    path = tmp_path / "token"
+    path.write_text("from a file\n")
+    path.chmod(stat.S_IRUSR)
+    assert command.read_token(str(path)) == "from a file"
+    monkeypatch.delenv("QA_ARCH_TOKEN")
+    assert command.read_token(None) is None

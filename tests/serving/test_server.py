@@ -1,0 +1,194 @@
+"""The service in a process of its own: clients that are slow or go away, and an end that loses no answer."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
+
+import httpx2
+import pytest
+
+from qa_arch.errors import UnavailableError
+from qa_arch.serving.server import address as address_of
+from qa_arch.serving.server import bind
+
+HEAD = "POST /v1/answer HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+@pytest.fixture(scope="module")
+def address(running):
+    """Of a service that waits half a second for headers and for a body."""
+    with running(128, 16, 0.5, 60) as (_, place):
+        yield place
+
+
+def ask(address, question):
+    body = {"question": question, "context": "By the mill."}
+    return httpx2.post(f"{address}/v1/answer", json=body, timeout=30)
+
+
+def connection(address):
+    place = urlsplit(address)
+    return socket.create_connection((place.hostname, place.port), timeout=30)
+
+
+def reply(client) -> bytes:
+    """All that comes until the server closes the connection."""
+    parts = []
+    while part := client.recv(65536):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def post(client, question):
+    body = json.dumps({"question": question, "context": "By the mill."}).encode()
+    client.sendall(f"{HEAD}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+
+
+def queue_length(address) -> float:
+    lines = httpx2.get(f"{address}/metrics").text.splitlines()
+    (line,) = [line for line in lines if line.startswith('qa_arch_queue_length{model="first"}')]
+    return float(line.split()[-1])
+
+
+def batches(address) -> float:
+    lines = httpx2.get(f"{address}/metrics").text.splitlines()
+    return sum(float(x.split()[-1]) for x in lines if x.startswith('qa_arch_batch_size_count{model="first"}'))
+
+
+def test_a_real_request_and_headers(address):
+    response = ask(address, "mill")
+    assert response.json()["answers"][0]["start"] == 7
+    assert "server" not in response.headers
+
+
+def test_slow_clients_are_closed_and_stop_nobody(address):
+    slow = [connection(address) for _ in range(20)]
+    slow[0].sendall(HEAD.encode())  # headers without an end
+    for client in slow[1:10]:
+        client.sendall(f"{HEAD}Content-Length: 1000\r\n\r\n{{".encode())  # a body without an end
+    began = time.perf_counter()
+    assert ask(address, "mill").status_code == 200
+    assert time.perf_counter() - began < 0.5 * 5
+    replies = [reply(client) for client in slow]
+    assert replies[0] == replies[10] == b""
+    assert replies[1].startswith(b"HTTP/1.1 408 ")
+    assert json.loads(replies[1].partition(b"\r\n\r\n")[2])["error"]["remedy"]
+    assert time.perf_counter() - began < 15
+
+
+def test_a_body_that_drips(address):
+    with connection(address) as client:
+        client.sendall(f"{HEAD}Content-Length: 1000\r\n\r\n".encode())
+        answered = threading.Event()
+
+        def drip():
+            while not answered.wait(0.1):
+                client.sendall(b" ")
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        assert client.recv(100).startswith(b"HTTP/1.1 408 ")
+        answered.set()
+        thread.join()
+
+
+def test_slow_headers_of_a_second_request(address):
+    with connection(address) as client:
+        post(client, "mill")
+        response = b""
+        while not response.endswith(b"}"):
+            response += client.recv(65536)
+        client.sendall(b"GET /heal")
+        assert reply(client) == b""
+
+
+def test_what_is_no_http(address):
+    with connection(address) as client:
+        client.sendall(b"\x16\x03\x01 hello\r\n\r\n")
+        head, _, body = reply(client).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400 ")
+        assert json.loads(body)["error"]["message"]
+
+
+def test_the_work_of_a_client_that_goes_away_is_dropped(address):
+    first, before = connection(address), batches(address)
+    post(first, "wait 1.5 mill")
+    time.sleep(0.3)
+    others = [connection(address) for _ in range(5)]
+    for client in others:
+        post(client, "wait 60 mill")
+    until(lambda: queue_length(address) == 6)
+    for client in others:
+        client.close()
+    until(lambda: queue_length(address) == 1)
+    assert first.recv(65536).startswith(b"HTTP/1.1 200 ")
+    assert ask(address, "mill").status_code == 200
+    assert batches(address) == before + 2  # none of the five
+    assert 'status="499"} 5.0' in httpx2.get(f"{address}/metrics").text
+    first.close()
+
+
+def test_the_event_loop_is_free_while_a_model_answers(address):
+    with ThreadPoolExecutor() as pool:
+        pending = pool.submit(ask, address, "wait 2 mill")
+        time.sleep(0.3)
+        began = time.perf_counter()
+        for _ in range(5):
+            assert httpx2.get(f"{address}/healthz").json() == {"status": "ok"}
+        assert not pending.done()
+        assert time.perf_counter() - began < 1.5
+        assert pending.result().status_code == 200
+
+
+def test_the_end_answers_what_is_under_way(running):
+    with running() as (process, address), ThreadPoolExecutor() as pool:
+        pending = [pool.submit(ask, address, "wait 2 mill") for _ in range(3)]
+        until(lambda: queue_length(address) == 3)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        refused = ask(address, "mill")
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        assert httpx2.get(f"{address}/healthz").status_code == 503
+        assert [future.result().status_code for future in pending] == [200] * 3
+        assert process.wait(timeout=20) == 0
+        assert process.stderr.read() == ""
+
+
+def test_an_idle_service_ends_at_once(running):
+    with running() as (process, address), httpx2.Client() as client:
+        client.get(f"{address}/healthz")  # keeps its connection
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 0
+
+
+def test_a_second_signal_does_not_wait(running):
+    with running() as (process, address), ThreadPoolExecutor() as pool:
+        pending = pool.submit(ask, address, "wait 4 mill")
+        until(lambda: queue_length(address) == 1)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGTERM)
+        assert pending.exception(timeout=20) or pending.result().status_code >= 500
+        process.wait(timeout=20)
+
+
+def test_a_port_that_is_taken():
+    with bind("127.0.0.1", 0) as taken:
+        taken.listen()
+        with pytest.raises(UnavailableError, match=r"cannot be used .* choose another --port"):
+            bind("127.0.0.1", taken.getsockname()[1])
+        assert address_of(taken) == f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+def until(condition) -> None:
+    for _ in range(200):
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError("never came true")

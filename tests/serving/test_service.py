@@ -1,0 +1,391 @@
+"""Every kind of request gets an answer or an error in JSON that says what to do."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from service import RuleReader
+
+from qa_arch.errors import ConfigError
+from qa_arch.serving.app import create_app
+from qa_arch.serving.options import ServiceOptions
+
+PASSAGE = "The mill at Lowmere burnt in 1871. A bridge was built beside the mill."
+JSON = {"Content-Type": "application/json"}
+
+
+def ask(client, question="Where is the mill?", context=PASSAGE, **fields):
+    return client.post("/v1/answer", json={"question": question, "context": context, **fields})
+
+
+def error_of(response, status):
+    """The error of a response that must have it, in the form that all errors have."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/json"
+    (error,) = response.json().values()
+    assert error.keys() - {"id"} == {"message", "field", "remedy"}
+    assert error["message"]
+    assert error["remedy"]
+    return error
+
+
+def test_a_valid_question(service):
+    client = service()
+    response = ask(client, top_k=2)
+    assert response.status_code == 200
+    assert response.json()["model"] == "first"
+    (answer,) = response.json()["answers"]
+    assert (answer["text"], answer["start"], answer["end"], answer["document"]) == ("mill", 4, 8, 0)
+    assert [span["start"] for span in answer["spans"]] == [4, 65]
+    direct = client.readers["first"]("Where is the mill?", PASSAGE, top_k=2)
+    assert answer == json.loads(json.dumps(direct.as_dict()))
+
+
+@pytest.mark.parametrize("blank", ["", "  \n\t", "?"])
+def test_an_empty_question_has_no_answer(service, blank):
+    (answer,) = ask(service(), question=blank).json()["answers"]
+    assert (answer["text"], answer["start"], answer["document"], answer["spans"]) == ("", None, None, [])
+    assert (answer["windows"], answer["null_odds"]) == (0, None)
+
+
+@pytest.mark.parametrize("blank", ["", " \n "])
+def test_an_empty_passage_has_no_answer(service, blank):
+    (answer,) = ask(service(), context=blank).json()["answers"]
+    assert (answer["text"], answer["start"], answer["confidence"]) == ("", None, 1.0)
+
+
+def test_a_passage_without_the_answer(service):
+    (answer,) = ask(service(), question="Where is the dam?", top_k=3).json()["answers"]
+    assert (answer["text"], answer["null_odds"]) == ("", 5.0)
+    assert len(answer["spans"]) == 2
+    (forced,) = ask(service(), question="Where is the dam?", null_threshold=1e9).json()["answers"]
+    assert forced["text"] == "The"
+
+
+def test_models_are_switched(service):
+    client = service()
+    assert [model["name"] for model in client.get("/v1/models").json()["models"]] == ["first", "second"]
+    assert ask(client, model="second").json()["model"] == "second"
+    assert [len(client.readers[name].predictor.batches) for name in ("first", "second")] == [0, 1]
+
+
+def test_an_unknown_model(service):
+    client = service()
+    for name in ("third", "../first", "/etc/passwd", ""):
+        error = error_of(ask(client, model=name), 404)
+        assert (error["field"], error["remedy"]) == ("model", "choose among: first, second")
+
+
+def test_several_documents_and_queries(service):
+    client = service()
+    documents = ["Nothing.", "", "By the dam, a mill."]
+    (answer,) = client.post("/v1/answer", json={"question": "mill?", "documents": documents}).json()[
+        "answers"
+    ]
+    assert (answer["document"], answer["start"]) == (2, 14)
+    queries = [{"question": word, "context": PASSAGE} for word in ("mill", "", "bridge", "dam")]
+    response = client.post("/v1/answer", json={"queries": queries, "model": "second"})
+    assert [answer["text"] for answer in response.json()["answers"]] == ["mill", "", "bridge", ""]
+
+
+def test_very_large_input(service):
+    client = service(max_characters=200_000)
+    (answer,) = ask(client, context="word " * 20_000 + "mill").json()["answers"]
+    assert answer["start"] == 100_000
+    assert ask(client, question="very " * 20_000 + "mill").json()["answers"][0]["text"] == "mill"
+    error = error_of(ask(client, context="w" * 200_000), 413)
+    assert error["message"] == "the request has 200,018 characters of text"
+    queries = [{"question": "q", "context": "w" * 70_000}] * 3
+    error_of(client.post("/v1/answer", json={"queries": queries}), 413)
+    assert len(client.readers["first"].predictor.batches) == 2
+
+
+def test_the_largest_text_fits_however_it_is_written(service):
+    client = service(max_characters=5000)
+    body = json.dumps({"question": "", "context": "\U0001f600" * 5000})  # twelve bytes a character
+    assert client.post("/v1/answer", content=body, headers=JSON).status_code == 200
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_huge_body_is_not_read_to_its_end(service, declared):
+    client, sent = service(max_characters=1000), []
+
+    def body():
+        for _ in range(1000):
+            sent.append(4096)
+            yield b" " * 4096
+
+    content = b" " * 100_000 if declared else body()
+    response = client.post("/v1/answer", content=content, headers=JSON)
+    assert "77,536 bytes" in error_of(response, 413)["message"]
+    assert response.headers["connection"] == "close"
+
+
+def test_texts_are_never_markup(service):
+    evil = "</p><script>alert(1)</script> <b>mill</b>"
+    response = ask(service(), question=f"{evil} mill", context=evil)
+    (answer,) = response.json()["answers"]
+    assert evil[answer["start"] : answer["end"]] == answer["text"] == "mill"
+    assert response.headers["content-type"] == "application/json"
+    assert response.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    "context", ["‏הטחנה mill נשרפה‎", "a\x00b\x00 mill", "👩‍🚀 𝔸 mill 👍🏽", "e\u0301 mill"]
+)
+def test_offsets_count_characters_of_any_script(service, context):
+    (answer,) = ask(service(), context=context).json()["answers"]
+    assert context[answer["start"] : answer["end"]] == "mill"
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (r'{"question": "\ud800", "context": ""}', "question"),
+        (r'{"question": "", "context": "a\udfff"}', "context"),
+        (r'{"question": "", "documents": ["", "\ud83d"]}', "documents[1]"),
+        (r'{"queries": [{"question": "", "context": "\ud83d"}]}', "queries[0].context"),
+        (r'{"question": "", "context": "", "model": "\ud800"}', "model"),
+        (b'{"question": "\xed\xa0\x80", "context": ""}', "question"),
+    ],
+)
+def test_lone_surrogates(service, body, field):
+    error = error_of(service().post("/v1/answer", content=body, headers=JSON), 400)
+    assert error["field"] == field
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe\x00",
+        b'{"question": "a\x00", "context": ""}',
+        b"[" * 100_000,
+        b'{"question":' * 20_000,
+        b'{"top_k": ' + b"9" * 5000 + b"}",
+    ],
+    ids=["empty", "cut", "no UTF-8", "raw null byte", "deep list", "deep object", "huge number"],
+)
+def test_bodies_that_are_no_json(service, body):
+    client = service()
+    error_of(client.post("/v1/answer", content=body, headers=JSON), 422 if not body else 400)
+    assert ask(client).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "question"),
+        ([], None),
+        ("text", None),
+        (None, None),
+        ({"question": "a"}, None),
+        ({"question": "a", "context": "b", "documents": ["b"]}, None),
+        ({"question": 1, "context": "b"}, "question"),
+        ({"question": "a", "documents": []}, "documents"),
+        ({"question": "a", "documents": ["b", None]}, "documents[1]"),
+        ({"question": "a", "context": "b", "top_k": 0}, "top_k"),
+        ({"question": "a", "context": "b", "top_k": 10**9}, "top_k"),
+        ({"question": "a", "context": "b", "top_k": "3"}, "top_k"),
+        ({"question": "a", "context": "b", "max_answer_tokens": -1}, "max_answer_tokens"),
+        ({"question": "a", "context": "b", "null_threshold": float("nan")}, "null_threshold"),
+        ({"question": "a", "context": "b", "n_best": 3}, "n_best"),
+        ({"queries": []}, "queries"),
+        ({"queries": [{"question": "a", "context": "b"}], "top_k": 3}, "top_k"),
+        (
+            {"queries": [{"question": "a", "context": "b"}, {"question": "a", "contxt": "b"}]},
+            "queries[1].contxt",
+        ),
+    ],
+)
+def test_wrong_fields_are_named(service, body, field):
+    response = service().post("/v1/answer", content=json.dumps(body), headers=JSON)
+    assert error_of(response, 422)["field"] == field
+
+
+def test_too_many(service):
+    client = service(max_queue=2, max_documents=2)
+    body = {"question": "a", "documents": ["b"] * 3}
+    assert error_of(client.post("/v1/answer", json=body), 422)["field"] == "documents"
+    body = {"queries": [{"question": "a", "context": "b"}] * 3}
+    assert error_of(client.post("/v1/answer", json=body), 422)["field"] == "queries"
+
+
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin-1", None]
+)
+def test_wrong_content_type(service, kind):
+    headers = {"Content-Type": kind} if kind else {}
+    error = error_of(service().post("/v1/answer", content=b"{}", headers=headers), 415)
+    assert "application/json" in error["remedy"]
+
+
+def test_unknown_paths_and_methods(service):
+    client = service()
+    error_of(client.get("/v2/answer"), 404)
+    error_of(client.get("/page/../guard.py"), 404)
+    error_of(client.get("/page/%2e%2e/guard.py"), 404)
+    response = client.get("/v1/answer")
+    assert "POST" in response.headers["allow"]
+    error_of(response, 405)
+    error_of(client.delete("/v1/models"), 405)
+
+
+def test_a_model_that_raises(service, caplog):
+    client = service()
+    with caplog.at_level(logging.ERROR), ThreadPoolExecutor() as pool:
+        list(pool.map(lambda _: ask(client, "wait 0.1 mill"), range(2)))
+        responses = list(pool.map(lambda question: ask(client, question), ["boom", "mill", "bridge"]))
+    error = error_of(responses[0], 500)
+    assert "broken" not in responses[0].text
+    assert error["id"] in caplog.text
+    assert "the model is broken" in caplog.text
+    assert [response.json()["answers"][0]["text"] for response in responses[1:]] == ["mill", "bridge"]
+    assert ask(client).status_code == 200
+
+
+def test_a_full_queue(service):
+    client = service(max_queue=4, max_batch=1)
+    with ThreadPoolExecutor(16) as pool:
+        responses = list(pool.map(lambda _: ask(client, "wait 0.1 mill"), range(16)))
+    busy = [response for response in responses if response.status_code != 200]
+    assert 4 <= len(responses) - len(busy) < 16
+    assert error_of(busy[0], 429)["message"] == "the queue of first is full (4 of 4)"
+    assert {(response.status_code, response.headers["retry-after"]) for response in busy} == {(429, "1")}
+    assert ask(client).status_code == 200
+
+
+def test_queries_share_batches_within_limits(service):
+    client = service(max_batch=4, max_characters=200)
+    with ThreadPoolExecutor(9) as pool:
+        first = pool.submit(ask, client, "wait 0.3 mill")
+        time.sleep(0.1)
+        list(pool.map(lambda _: ask(client), range(8)))
+    assert first.result().status_code == 200
+    sizes = [len(batch) for batch in client.readers["first"].predictor.batches]
+    assert sum(sizes) == 9
+    assert max(sizes) == 2  # of 88 characters each
+    assert client.readers["first"].predictor.threads.isdisjoint({"MainThread", "asyncio"})
+
+
+def test_an_answer_that_takes_too_long(service):
+    client = service(request_seconds=0.1)
+    response = ask(client, "wait 0.5 mill")
+    assert "0.1 s" in error_of(response, 503)["message"]
+    assert response.headers["retry-after"] == "1"
+    assert ask(client).status_code in (200, 503)
+
+
+def test_the_token(service):
+    client = service(token="s3cret")
+    for headers in (
+        {},
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": "s3cret"},
+        {"Authorization": "Bearer é"},
+    ):
+        for path in ("/v1/models", "/metrics"):
+            raw = {name: value.encode() for name, value in headers.items()}
+            assert error_of(client.get(path, headers=raw), 401)
+    assert client.post("/v1/answer", json={}).status_code == 401
+    client.headers["Authorization"] = "Bearer s3cret"
+    assert client.get("/v1/models").status_code == 200
+    assert ask(client).status_code == 200
+    assert service(token="s3cret").get("/healthz").status_code == 200
+
+
+@pytest.mark.parametrize("token", ["", "ключ", "a\nb"])
+def test_tokens_that_no_header_holds(token):
+    with pytest.raises(ConfigError, match="token"):
+        ServiceOptions(token=token)
+
+
+def test_the_host_header(service):
+    client = service()
+    for host in ("localhost:8000", "127.0.0.1", "[::1]:80", "LOCALHOST"):
+        assert client.get("/healthz", headers={"Host": host}).status_code == 200
+    for host in ("evil.example", "evil.example:8000", "localhost.evil.example", ""):
+        error_of(client.get("/healthz", headers={"Host": host}), 421)
+    assert service(allowed_hosts=()).get("/healthz", headers={"Host": "any"}).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/docs", "/page/app.js", "/v1/models", "/nowhere", "/healthz"])
+def test_headers_of_every_response(service, path):
+    response = service(token="s").get(path)
+    policy = response.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert response.headers["x-content-type-options"] == "nosniff"
+    assert response.headers["referrer-policy"] == "no-referrer"
+    assert response.headers["x-frame-options"] == "DENY"
+    assert response.headers["cache-control"] in ("no-store", "no-cache")
+    assert "access-control-allow-origin" not in response.headers
+
+
+def test_other_sites_may_not_ask(service):
+    headers = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
+    response = service().options("/v1/answer", headers=headers)
+    assert response.status_code == 405
+    assert "access-control-allow-origin" not in response.headers
+
+
+def test_a_service_that_ends(service):
+    client = service()
+    client.app.state.traffic.draining = True
+    for response in (client.get("/healthz"), ask(client)):
+        assert error_of(response, 503)["message"] == "the service is about to end"
+        assert response.headers["retry-after"] == "1"
+
+
+def test_metrics(service):
+    client = service()
+    ask(client), ask(client, "dam"), ask(client, model="none"), client.get("/secret/path")
+    lines = client.get("/metrics").text.splitlines()
+    assert {
+        'qa_arch_requests_total{path="/v1/answer",status="200"} 2.0',
+        'qa_arch_requests_total{path="/v1/answer",status="404"} 1.0',
+        'qa_arch_requests_total{path="other",status="404"} 1.0',
+        'qa_arch_request_seconds_count{path="/v1/answer"} 3.0',
+        'qa_arch_answers_total{answered="yes",model="first"} 1.0',
+        'qa_arch_answers_total{answered="no",model="first"} 1.0',
+        'qa_arch_batch_size_count{model="first"} 2.0',
+        'qa_arch_queue_length{model="first"} 0.0',
+    } <= set(lines)
+    assert service().get("/metrics").text.count("/v1/answer") == 0
+
+
+def test_the_schema_documents_everything(service):
+    schema = service().get("/openapi.json").json()
+    assert schema["paths"].keys() == {"/v1/answer", "/v1/attention", "/v1/models", "/healthz", "/metrics"}
+    for path in schema["paths"].values():
+        for method in path.values():
+            assert method["summary"]
+    answer = schema["paths"]["/v1/answer"]["post"]["responses"]
+    assert answer["4XX"]["content"]["application/json"]["schema"]["$ref"].endswith("/ErrorMessage")
+    assert "HTTPValidationError" not in schema["components"]["schemas"]
+
+
+def test_attention(service):
+    client = service()
+    body = {"question": "Which mill?", "context": "The mill burnt."}
+    response = client.post("/v1/attention", json=body)
+    assert response.json()["question"] == [[0, 5], [6, 10], [10, 11]]
+    assert response.json()["weights"][1][1] == pytest.approx(0.9, abs=1e-3)
+    error = error_of(client.post("/v1/attention", json={**body, "model": "second"}), 422)
+    assert (error["field"], error["remedy"]) == ("model", "choose among: first")
+
+
+def test_no_model():
+    with pytest.raises(ConfigError, match="no model"):
+        create_app({})
+
+
+def test_an_app_outlives_its_event_loop(service):
+    readers = {"only": RuleReader()}
+    assert ask(service(readers)).status_code == 200
+    assert ask(service(readers)).status_code == 200

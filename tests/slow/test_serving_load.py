@@ -1,0 +1,28 @@
+"""A minute of 64 clients: answers and refusals for a full queue, nothing else, and a free event loop."""
+
+from __future__ import annotations
+
+from statistics import median
+
+import pytest
+
+from benchmarks import inputs
+from benchmarks.serving import measure, service
+
+SECONDS = 60
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("queue", [128, 24])
+def test_a_minute_of_load(queue):
+    try:
+        inputs.require_minilm()
+    except inputs.NotMeasuredError as missing:
+        pytest.skip(str(missing))
+    with service(batch=16, queue=queue, small=True) as address:
+        load = measure(address, clients=64, seconds=SECONDS)
+    assert load.statuses.keys() == ({200} if queue == 128 else {200, 429})
+    assert load.rate > 20
+    assert median(load.health) < 0.25
+    assert max(load.health) < 5
