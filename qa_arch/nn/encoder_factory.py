@@ -101,7 +101,7 @@ def _config_of(name: str, *, reach: bool) -> PretrainedConfig:
     """The configuration in the local cache or folder, else the known one, else the hub's."""
     known = known_config(name)
     try:
-        with _quiet():
+        with without_notes():
             return AutoConfig.from_pretrained(resolve(name), local_files_only=known is not None and not reach)
     except (OSError, ValueError) as error:
         if known is not None and not reach:
@@ -140,7 +140,7 @@ def _load(name: str, config: PretrainedConfig) -> PreTrainedModel:
     """The pretrained backbone in fp32; a checkpoint that leaves weights unset is refused."""
     backbone_class: Any = class_of(config)
     try:
-        with _quiet():
+        with without_notes():
             backbone, report = backbone_class.from_pretrained(
                 resolve(name),
                 config=config,
@@ -170,7 +170,7 @@ def _set_dropout(config: PretrainedConfig, setting: str, rate: float | None, nam
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def without_notes() -> Iterator[None]:
     """Without the libraries' notes on unused heads and retries: our one-line errors say what matters."""
     hub, before = logging.getLogger("huggingface_hub"), hf_logging.get_verbosity()
     hub_before, bars = hub.level, hf_logging.is_progress_bar_enabled()

@@ -14,12 +14,17 @@ from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.features.glove import WordVectors
 from qa_arch.features.template import backend_of, unlimited
+from qa_arch.models import store
 from qa_arch.models.ensemble import Ensemble
+from qa_arch.models.onnx_model import DESCRIPTION, GRAPH, OnnxModel, read_description
 from qa_arch.nn.precision import Precision
 from qa_arch.results.record import MODEL, read_record
 from qa_arch.tasks import task_of
 from qa_arch.tasks.base import Predictor
+from qa_arch.tasks.reading import device_of
 from qa_arch.tasks.span_predictor import SpanPredictor
+from qa_arch.tasks.span_scores import null_threshold
+from qa_arch.types.records import RunRecord
 
 
 def load_predictor(
@@ -31,6 +36,7 @@ def load_predictor(
 ) -> Predictor:
     """The best model of a run folder, ready to answer: to find a span, or to select an answer.
 
+    A folder of ``qa-arch export --to onnx`` is one too; it reads on the CPU, in the precision of its export.
     Weights come from safetensors and classes from trusted packages only (``trust`` adds prefixes).
     ``int8`` needs a CPU, the default device then. Raises RunError where the folder is not a finished
     run, ConfigError for an untrusted target, UnavailableError for a precision that the device has not.
@@ -42,6 +48,8 @@ def load_predictor(
             f"{folder}: the run's status is '{record.status}', only a finished one can answer;"
             " go on with it: qa-arch train --config-from RUN --folder RUN --if-exists resume"
         )
+    if (folder / GRAPH).exists() or (folder / DESCRIPTION).exists():
+        return _load_onnx(folder, record, precision)
     if not (folder / MODEL).is_dir():
         raise RunError(
             f"{folder}: has no weights (no folder {MODEL}), as a published record has none; train the run"
@@ -51,6 +59,25 @@ def load_predictor(
     where = device or ("cuda" if torch.cuda.is_available() and precision != "int8" else "cpu")
     trusted = (*TRUSTED, *trust)
     return task_of(config.model).load(folder / MODEL, record, config, where, precision, trusted)
+
+
+def _load_onnx(folder: Path, record: RunRecord, precision: Precision) -> SpanPredictor:
+    description = read_description(folder)
+    if precision not in ("fp32", description.precision):
+        raise ConfigError(
+            f"{folder}: was exported in {description.precision}, which a graph keeps; leave out --precision"
+            f" {precision}, or export the run again with it"
+        )
+    return SpanPredictor(
+        OnnxModel(folder / GRAPH, description),
+        store.load_tokenizer(folder),
+        store.load_vectors(folder),
+        validate(record.config),
+        segments=description.segments,
+        null_threshold=null_threshold(record),
+        record=record,
+        precision=description.precision,
+    )
 
 
 def load_ensemble(
@@ -80,7 +107,7 @@ def load_ensemble(
     model = Ensemble([member.model for member in members], [_rows(vectors, table) for table in tables])
     thresholds = [member.null_threshold for member in members]
     return SpanPredictor(
-        model.to(next(first.model.parameters()).device),
+        model.to(device_of(first.model)),
         first.tokenizer,
         vectors,
         first.config,

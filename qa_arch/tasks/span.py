@@ -8,7 +8,6 @@ The steps of a question, in order: ``open`` and ``load_splits`` (raw data -> Exa
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -44,6 +43,7 @@ from qa_arch.tasks.span_predictor import SpanPredictor
 from qa_arch.tasks.span_scores import (
     abstention_warning,
     fit_null_threshold,
+    null_threshold,
     operating_points,
     question_rows,
     set_facts,
@@ -146,7 +146,7 @@ class SpanTask(Task):
             vectors,
             config,
             segments=encoder.has_segments,
-            null_threshold=_threshold(record),
+            null_threshold=null_threshold(record),
             record=record,
             precision=precision,
         )
@@ -220,12 +220,6 @@ class SpanTask(Task):
 
     def warning(self, questions: QuestionSet, outputs: Ranking, threshold: float) -> str | None:
         return abstention_warning(questions, outputs.best_predictions, threshold)
-
-
-def _threshold(record: RunRecord) -> float:
-    """The fitted threshold; None in the record means that "no answer" is never given."""
-    value = record.threshold.value if record.threshold else 0.0
-    return math.inf if value is None else float(value)
 
 
 def _losses(table: FeatureTable) -> str:

@@ -12,13 +12,19 @@ from qa_arch.features.table import FeatureTable
 from qa_arch.metrics.squad import METRIC_VERSION, QuestionScore, aggregate, score_questions
 from qa_arch.metrics.threshold import at_margins, best_texts, calibrate
 from qa_arch.results.question_breakdowns import question_word
-from qa_arch.types.records import NEVER_NULL, Point, SplitFacts
+from qa_arch.types.records import NEVER_NULL, Point, RunRecord, SplitFacts
 from qa_arch.types.text import Prediction, QuestionSet
 
 ALWAYS_ANSWER = math.inf
 """The threshold at which "no answer" is never given."""
 NEARLY_ALL = 0.98
 """Share of "no answer" above which ``abstention_warning`` warns."""
+
+
+def null_threshold(record: RunRecord) -> float:
+    """The null threshold that was fitted; None in the record means that "no answer" is never given."""
+    value = record.threshold.value if record.threshold else 0.0
+    return math.inf if value is None else float(value)
 
 
 def fit_null_threshold(questions: QuestionSet, answers: Sequence[Prediction]) -> float:
