@@ -6,6 +6,7 @@ same weights, at the batch size that suits it best.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import tempfile
@@ -19,7 +20,7 @@ from transformers import BertForQuestionAnswering
 
 from baselines.transformer import TransformerSpan
 from benchmarks import inputs, peer_env, pipeline_peer
-from benchmarks.targets import Measure, Measurement, speedup
+from benchmarks.targets import Measure, Measurement, NotMeasuredError, speedup
 from benchmarks.timing import Pairs, Timed, once
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import validate
@@ -28,6 +29,7 @@ from qa_arch.metrics.threshold import best_texts
 from qa_arch.nn.encoder_configs import resolve
 from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.nn.precision import Precision, cast_weights
+from qa_arch.tasks.loading import load_predictor
 from qa_arch.tasks.span_predictor import SpanPredictor
 from qa_arch.types.text import QuestionSet
 
@@ -36,11 +38,13 @@ BATCH = 16
 THEIR_BATCHES = (1, 8, 32)
 
 
-def compare_with_pipeline(quick: bool, *, precision: Precision) -> Measurement:
-    """Answers of the highest score, "no answer" never given, on either side."""
+def compare_with_pipeline(quick: bool, *, precision: Precision, engine: str = "torch") -> Measurement:
+    """Answers of the highest score, "no answer" never given, on either side; ``engine``: torch or onnx."""
     questions = subset(inputs.questions(quick), 24 if quick else QUESTIONS, inputs.SEED)
-    predictor = build_predictor(precision)
     with tempfile.TemporaryDirectory() as folder, _peer(Path(folder), questions) as ask:
+        predictor = (
+            as_graph(Path(folder) / "graph", precision) if engine == "onnx" else build_predictor(precision)
+        )
         sample = len(questions) // 4
         ask(1, sample)
         best = min(THEIR_BATCHES, key=lambda batch: ask(batch, sample)["wall"])
@@ -67,6 +71,17 @@ def build_predictor(precision: Precision) -> SpanPredictor:
     return SpanPredictor(
         model, inputs.tokenizer(), None, config, segments=True, null_threshold=0.0, precision=precision
     )
+
+
+def as_graph(folder: Path, precision: Precision) -> SpanPredictor:
+    """The same model, exported to ``folder`` and read by ONNX Runtime."""
+    if importlib.util.find_spec("onnxruntime") is None or importlib.util.find_spec("onnxscript") is None:
+        raise NotMeasuredError("ONNX is not installed (pip install 'qa-arch[onnx]')")
+    from qa_arch.export.onnx_folder import export_onnx
+
+    few = subset(inputs.questions(True), 20, inputs.SEED)
+    export_onnx(build_predictor("fp32"), folder, precision=precision, questions=few)
+    return load_predictor(folder)  # type: ignore[return-value]
 
 
 def weights() -> TransformerSpan:
@@ -122,4 +137,7 @@ def _equal_texts(texts: list[str], peer_texts: list[str]) -> str:
 ROWS: dict[str, Measure] = {
     f"predict-{precision}": partial(compare_with_pipeline, precision=precision)
     for precision in ("fp32", "bf16", "int8")
+} | {
+    f"predict-onnx-{precision}": partial(compare_with_pipeline, precision=precision, engine="onnx")
+    for precision in ("fp32", "int8")
 }

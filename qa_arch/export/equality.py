@@ -66,15 +66,15 @@ def check(
     exact = model.description.precision == "fp32"
     if exact and (largest > LARGEST or len(questions) - same > TIES * len(questions)):
         raise RunError(
-            f"the graph does not give what the model gives: on {len(questions)} questions of {questions.name}"
-            f" logits differ by up to {largest:.2g}, answers in {len(questions) - same}; nothing was written,"
-            " please report it"
+            f"the graph does not give what the model gives: on {len(questions)} questions of"
+            f" {questions.name} logits differ by up to {largest:.2g}, answers in {len(questions) - same};"
+            " nothing was written, please report it"
         )
     return result
 
 
 def check_questions(config: Config) -> QuestionSet:
-    """Up to 200 questions of the run's calibration or open dev set; generated ones where neither is at hand."""
+    """Up to 200 questions of the run's calibration or open dev set, or else generated ones."""
     for source in (config.data.calibration, config.data.dev if config.data.open_dev else None):
         if source is not None:
             try:

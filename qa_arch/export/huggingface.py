@@ -144,8 +144,8 @@ def _require_equal(predictor: SpanPredictor, model: PreTrainedModel) -> None:
         same = all(torch.allclose(a, b, rtol=0, atol=LARGEST) for a, b in pairs)
     if not same:
         raise ConfigError(
-            f"{type(predictor.model).__name__}: its scores are not those of an encoder with a linear span head;"
-            f" {_INSTEAD}"
+            f"{type(predictor.model).__name__}: its scores are not those of an encoder with a linear span"
+            f" head; {_INSTEAD}"
         )
 
 

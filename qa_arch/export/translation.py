@@ -21,15 +21,15 @@ LOWEST = -3.4028234663852886e38
 
 @script(default_opset=op)
 def match_lstm(
-    inputs: FLOAT["C", "B", "S"],
-    reversal: INT64["C", "B"],
-    keys: FLOAT["B", "Q", "l"],
-    values: FLOAT["B", "Q", "G"],
-    mask: BOOL["B", "Q"],
-    score: FLOAT["l"],
-    bias: FLOAT[1],
-    state: FLOAT["S", "l"],
-) -> FLOAT["C", "B", 2, "l"]:
+    inputs: FLOAT[...],
+    reversal: INT64[...],
+    keys: FLOAT[...],
+    values: FLOAT[...],
+    mask: BOOL[...],
+    score: FLOAT[...],
+    bias: FLOAT[...],
+    state: FLOAT[...],
+) -> FLOAT[...]:
     """The steps of ``qa_arch.nn.match_lstm.recur_plain`` as a Scan. ``bias`` cancels in the softmax."""
     order = op.Expand(op.Unsqueeze(reversal, [2]), op.Shape(inputs))
     back = op.GatherElements(inputs, order, axis=0)
@@ -52,7 +52,7 @@ def match_lstm(
         output = op.Identity(new_h)
         return new_h, new_c, output
 
-    last_h, last_c, states = op.Scan(zero, zero, steps, body=step, num_scan_inputs=1)
+    _last_h, _last_c, states = op.Scan(zero, zero, steps, body=step, num_scan_inputs=1)
     return states
 
 

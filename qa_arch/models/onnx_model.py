@@ -28,7 +28,7 @@ OUTPUTS = (
     ("start", "end", "null_start", "null_end", "pair"),
     ("token", "stop"),
 )
-"""What a graph may compute: boundaries, boundaries scored together, or steps. A verifier is in ``null_start``."""
+"""What a graph may compute: boundaries, those scored together, or steps. ``null_start`` has the verifier."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,14 +80,16 @@ class OnnxModel(nn.Module):
             names = tuple(value.name for value in values)
             if names != wanted:
                 raise RunError(
-                    f"{path}: its {what} are {', '.join(names)}, {DESCRIPTION} says {', '.join(wanted)}; export"
-                    " the run again"
+                    f"{path}: its {what} are {', '.join(names)}, {DESCRIPTION} says {', '.join(wanted)};"
+                    " export the run again"
                 )
 
     def forward(self, batch: Batch) -> SpanLogits | StepLogits:
         feeds = {name: getattr(batch, name).numpy() for name in self.description.inputs}
         values = self.session.run(self.description.outputs, feeds)
-        logits = dict(zip(self.description.outputs, map(torch.from_numpy, values), strict=True))
+        logits: dict[str, Any] = dict(
+            zip(self.description.outputs, map(torch.from_numpy, values), strict=True)
+        )
         return StepLogits(**logits) if "token" in logits else SpanLogits(**logits)
 
 

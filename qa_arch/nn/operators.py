@@ -38,7 +38,7 @@ def _(inputs, reversal, keys, values, mask, score, bias, state):
 
 @torch.library.custom_op("qa_arch::lstm", mutates_args=())
 def lstm(x: Tensor, inputs: Tensor, state: Tensor, inputs_bias: Tensor, state_bias: Tensor) -> Tensor:
-    """(B, K, l) states of an LSTM from zero, gates i, f, g, o: ``inputs`` (G, D), ``state`` (G, l) and biases."""
+    """(B, K, l) states of an LSTM from zero with weights (G, D) and (G, l); gates in torch's order."""
     start = x.new_zeros(1, x.shape[0], state.shape[1])
     parts = [inputs, state, inputs_bias, state_bias]
     return torch.lstm(x, (start, start), parts, True, 1, 0.0, False, False, True)[0]

@@ -46,7 +46,7 @@ class SuBiLSTM(nn.Module):
 
 
 def _read(
-    reader: nn.LSTM, x: Float[Tensor, "B K D"], order: Int[Tensor, "B K W"], length: Int[Tensor, "B K"]
+    reader: nn.Module, x: Float[Tensor, "B K D"], order: Int[Tensor, "B K W"], length: Int[Tensor, "B K"]
 ) -> Float[Tensor, "B K l"]:
     """The state of ``reader`` after the first ``length`` of the units that ``order`` names, for each unit."""
     B, K, W = order.shape
@@ -55,6 +55,7 @@ def _read(
     units = x.flatten(0, 1).index_select(0, (order.clamp(0, K - 1).view(B, -1) + rows).flatten())
     units = units.view(B * K, W, -1)
     if torch.compiler.is_exporting():
+        assert isinstance(reader, nn.LSTM)
         states = operators.lstm(units, *reader.all_weights[0])
     else:
         states, _ = reader(units)

@@ -1,4 +1,4 @@
-"""Untrained predictors of every family and of the parts that are hard to trace, over a few generated questions."""
+"""Untrained predictors of every family, and of the parts that are hard to trace."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CASES = {
 
 @pytest.fixture(autouse=True)
 def _as_outside_pytest() -> Iterator[None]:
-    """A trace has symbols for sizes, which the checks of shapes take for no int, and logs thousands of lines."""
+    """A trace has symbols for sizes, which are no int to the checks of shapes, and logs a lot."""
     trace = logging.getLogger("torch.__trace")
     shapes.update("jaxtyping_disable", True)
     trace.setLevel(logging.CRITICAL)
