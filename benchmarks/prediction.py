@@ -6,6 +6,7 @@ a process of its own, with the same weights, at the batch size that suits it bes
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import tempfile
@@ -20,7 +21,7 @@ from transformers import BertForQuestionAnswering
 
 from baselines.transformer import TransformerSpan
 from benchmarks import haystack_peer, inputs, peer_env, pipeline_peer
-from benchmarks.targets import Measure, Measurement, speedup
+from benchmarks.targets import Measure, Measurement, NotMeasuredError, speedup
 from benchmarks.timing import Pairs, Timed, once
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import validate
@@ -29,6 +30,7 @@ from qa_arch.metrics.threshold import best_texts
 from qa_arch.nn.encoder_configs import resolve
 from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.nn.precision import Precision, cast_weights
+from qa_arch.tasks.loading import load_predictor
 from qa_arch.tasks.span_predictor import SpanPredictor
 from qa_arch.types.text import QuestionSet
 
@@ -52,11 +54,15 @@ HAYSTACK = Peer(peer_env.HAYSTACK, haystack_peer.__file__, batches=(16,))
 """Its batch holds windows of a single question."""
 
 
-def compare_with_peer(quick: bool, *, peer: Peer, precision: Precision = "fp32") -> Measurement:
-    """Answers of the highest score, "no answer" never given, on either side."""
+def compare_with_peer(
+    quick: bool, *, peer: Peer, precision: Precision = "fp32", engine: str = "torch"
+) -> Measurement:
+    """Answers of the highest score, "no answer" never given, on either side; ``engine``: torch or onnx."""
     questions = subset(inputs.questions(quick), 24 if quick else QUESTIONS, inputs.SEED)
-    predictor = build_predictor(precision)
     with tempfile.TemporaryDirectory() as folder, _running(peer, Path(folder), questions) as ask:
+        predictor = (
+            as_graph(Path(folder) / "graph", precision) if engine == "onnx" else build_predictor(precision)
+        )
         sample = len(questions) // 4
         ask(1, sample)
         best = min(peer.batches, key=lambda batch: ask(batch, sample)["wall"])
@@ -83,6 +89,17 @@ def build_predictor(precision: Precision) -> SpanPredictor:
     return SpanPredictor(
         model, inputs.tokenizer(), None, config, segments=True, null_threshold=0.0, precision=precision
     )
+
+
+def as_graph(folder: Path, precision: Precision) -> SpanPredictor:
+    """The same model, exported to ``folder`` and read by ONNX Runtime."""
+    if importlib.util.find_spec("onnxruntime") is None or importlib.util.find_spec("onnxscript") is None:
+        raise NotMeasuredError("ONNX is not installed (pip install 'qa-arch[onnx]')")
+    from qa_arch.export.onnx_folder import export_onnx
+
+    few = subset(inputs.questions(True), 20, inputs.SEED)
+    export_onnx(build_predictor("fp32"), folder, precision=precision, questions=few)
+    return load_predictor(folder)  # type: ignore[return-value]
 
 
 def weights() -> TransformerSpan:
@@ -141,4 +158,10 @@ ROWS: dict[str, Measure] = {
         for precision in ("fp32", "bf16", "int8")
     },
     "predict-haystack": partial(compare_with_peer, peer=HAYSTACK),
+    **{
+        f"predict-onnx-{precision}": partial(
+            compare_with_peer, peer=PIPELINE, precision=precision, engine="onnx"
+        )
+        for precision in ("fp32", "int8")
+    },
 }

@@ -87,6 +87,8 @@ TARGETS = (
     Target("predict-bf16", "the same in bf16", PIPELINE, least=2.5),
     Target("predict-int8", "the same in int8, change of EM and F1 stated", PIPELINE, least=4),
     Target("predict-haystack", "bulk prediction, MiniLM, answers/s, fp32", HAYSTACK, least=1.45),
+    Target("predict-onnx-fp32", "the same by ONNX Runtime, fp32", PIPELINE),
+    Target("predict-onnx-int8", "the same by ONNX Runtime, int8", PIPELINE),
     Target("cli-help", "qa-arch --help, whole process", "-", most=0.3, unit="s"),
     Target("demo-first-step", "fresh process to the demo's first training step", "-", most=8, unit="s"),
     Target("cache-first-batch", "warm feature cache to the first batch", "-", most=0.5, unit="s"),

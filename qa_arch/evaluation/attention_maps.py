@@ -16,6 +16,7 @@ from qa_arch.features.table import FeatureTable
 from qa_arch.features.windows import Window, assemble
 from qa_arch.nn.match_lstm import MatchLSTM
 from qa_arch.results.attention import AttentionMap
+from qa_arch.tasks.reading import device_of
 from qa_arch.tasks.span_predictor import SpanPredictor
 from qa_arch.types.text import Example, Prediction, QuestionSet
 
@@ -32,7 +33,7 @@ def attention_maps(
     table = predictor.table(chosen, cache=False)
     rows = np.array([_window(table, q, answer) for q, answer in enumerate(best)], np.int64)
     collate = Collator(table, vector_rows(predictor.vectors, table), labels=False)
-    device = next(predictor.model.parameters()).device
+    device = device_of(predictor.model)
     maps = []
     size = predictor.config.trainer.eval_batch_size
     for first in range(0, len(rows), size):

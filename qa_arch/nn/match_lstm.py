@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
+from qa_arch.nn import operators
 from qa_arch.nn.kernels import Kernel, runs_fused
 from qa_arch.nn.masking import at_least_float32
 from qa_arch.nn.recurrence import attend, flat, recur
@@ -159,6 +160,8 @@ class MatchLSTM(nn.Module):
             from qa_arch.nn.fused.autograd import recur_fused
 
             loop = recur_fused
+        elif loop is recur and torch.compiler.is_exporting():
+            loop = operators.match_lstm
         else:  # the kernels widen what they read
             inputs, keys, values = (at_least_float32(x) for x in (inputs, keys, values))
         with torch.autocast(inputs.device.type, enabled=False):

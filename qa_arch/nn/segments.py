@@ -18,7 +18,7 @@ def take(
 
     ``K`` is the largest number of them in a row, at least 1.
     """
-    packed_mask = _prefix_mask(mask.sum(1))
+    packed_mask = _prefix_mask(mask.sum(1), mask.shape[1])
     order = mask.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, : packed_mask.shape[1]]
     packed = x.flatten(0, 1).index_select(0, _flat(order, x.shape[1]))
     packed = packed.view(*order.shape, x.shape[2])
@@ -27,16 +27,16 @@ def take(
 
 def put(packed: Float[Tensor, "B K"], mask: Bool[Tensor, "B T"], value: float) -> Float[Tensor, "B T"]:
     """The reverse of ``take`` for scores: the k-th unit at the k-th True position, ``value`` elsewhere."""
-    position = (mask.cumsum(1) - 1).clamp(0, packed.shape[1] - 1)
-    return packed.gather(1, position).masked_fill(~mask, value)
+    return put_steps(packed[:, None], mask, value)[:, 0]
 
 
 def put_steps(
     packed: Float[Tensor, "B S K"], mask: Bool[Tensor, "B T"], value: float
 ) -> Float[Tensor, "B S T"]:
     """``put`` for the scores of several steps."""
-    steps = packed.shape[1]
-    return put(packed.flatten(0, 1), mask.repeat_interleave(steps, 0), value).unflatten(0, (-1, steps))
+    position = (mask.cumsum(1) - 1).clamp(0, packed.shape[2] - 1)
+    position = position[:, None].expand(-1, packed.shape[1], -1)
+    return packed.gather(2, position).masked_fill(~mask[:, None], value)
 
 
 def put_pairs(
@@ -51,13 +51,13 @@ def pool_words(
 ) -> tuple[Float[Tensor, "B K H"], Bool[Tensor, "B K"]]:
     """The mean over the pieces of each word, the words at the front in order; zeros behind them."""
     first = first_pieces(mask, word)
-    packed_mask = _prefix_mask(first.sum(1))
+    packed_mask = _prefix_mask(first.sum(1), mask.shape[1])
     K = packed_mask.shape[1]
     unit = _flat((first.cumsum(1) - 1).clamp(0, K - 1), K)
     weight = mask.flatten().to(x.dtype)
-    pieces = x.new_zeros(len(x) * K).index_add(0, unit, weight)
-    total = x.new_zeros(len(x) * K, x.shape[2]).index_add(0, unit, x.flatten(0, 1) * weight[:, None])
-    return (total / pieces.clamp(min=1)[:, None]).view(len(x), K, -1), packed_mask
+    pieces = x.new_zeros(x.shape[0] * K).index_add(0, unit, weight)
+    total = x.new_zeros(x.shape[0] * K, x.shape[2]).index_add(0, unit, x.flatten(0, 1) * weight[:, None])
+    return (total / pieces.clamp(min=1)[:, None]).view(x.shape[0], K, -1), packed_mask
 
 
 def first_pieces(mask: Bool[Tensor, "B T"], word: Int[Tensor, "B T"]) -> Bool[Tensor, "B T"]:
@@ -84,12 +84,14 @@ def reverse(x: Float[Tensor, "B K H"], mask: Bool[Tensor, "B K"]) -> Float[Tenso
     return x.flatten(0, 1).index_select(0, _flat(reversal(mask), x.shape[1])).view_as(x)
 
 
-def _prefix_mask(lengths: Int[Tensor, "B"]) -> Bool[Tensor, "B K"]:
-    longest = max(int(lengths.max()), 1)
+def _prefix_mask(lengths: Int[Tensor, "B"], limit: int) -> Bool[Tensor, "B K"]:
+    """True on the first ``lengths`` of each row; as long as the longest of them, at least 1."""
+    longest = lengths.max().clamp(min=1).item()
+    torch._check(longest <= limit)  # what torch.export cannot see in the data
     return torch.arange(longest, device=lengths.device) < lengths[:, None]
 
 
 def _flat(position: Int[Tensor, "B K"], width: int) -> Int[Tensor, "N"]:
     """Positions within rows of ``width`` as positions in the flattened rows."""
-    rows = torch.arange(len(position), device=position.device)[:, None]
+    rows = torch.arange(position.shape[0], device=position.device)[:, None]
     return (position + rows * width).flatten()

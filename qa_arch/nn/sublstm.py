@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from qa_arch.nn import operators
+
 
 class SuBiLSTM(nn.Module):
     """For each unit the prefix that ends there and the suffix that begins there, each read both ways.
@@ -30,8 +32,8 @@ class SuBiLSTM(nn.Module):
         """``mask`` is a prefix mask; zeros where it is False."""
         at = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
         step = torch.arange(min(self.window, mask.shape[1]), device=mask.device)
-        behind = (at + 1).clamp(max=len(step))  # length of the prefix that ends here
-        ahead = (mask.sum(1, keepdim=True) - at).clamp(1, len(step))  # of the suffix that begins here
+        behind = (at + 1).clamp(max=step.shape[0])  # length of the prefix that ends here
+        ahead = (mask.sum(1, keepdim=True) - at).clamp(1, step.shape[0])  # of the suffix that begins here
         orders = (
             ((at - behind + 1)[..., None] + step, behind),  # prefix, forwards
             (at[..., None] - step, behind),  # prefix, backwards
@@ -51,6 +53,11 @@ def _read(
     rows = torch.arange(B, device=x.device)[:, None] * K
     # Places beyond the text are read behind the last that counts, so what they hold does not matter.
     units = x.flatten(0, 1).index_select(0, (order.clamp(0, K - 1).view(B, -1) + rows).flatten())
-    states, _ = reader(units.view(B * K, W, -1))
+    units = units.view(B * K, W, -1)
+    if torch.compiler.is_exporting():
+        assert isinstance(reader, nn.LSTM)
+        states = operators.lstm(units, *reader.all_weights[0])
+    else:
+        states, _ = reader(units)
     last = (length - 1).view(B * K, 1, 1).expand(-1, 1, states.shape[-1])
     return states.gather(1, last).view(B, K, -1)

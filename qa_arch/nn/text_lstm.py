@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from qa_arch.nn import operators
 from qa_arch.nn.masking import at_least_float32
 from qa_arch.nn.segments import reverse
 
@@ -73,7 +74,9 @@ class _Reader(nn.Module):
             zero = x.new_zeros(hidden)
             rows = [x.new_zeros(hidden, part.shape[1]) for part in parts[:2]]
             parts = [torch.cat(pair) for pair in zip(parts, [*rows, zero + OPEN, zero], strict=True)]
-        start = x.new_zeros(1, len(x), hidden)
+        if torch.compiler.is_exporting():
+            return operators.lstm(x, *parts)
+        start = x.new_zeros(1, x.shape[0], hidden)
         with torch.autocast(x.device.type, enabled=False):
             states, _, _ = torch.lstm(x, (start, start), parts, True, 1, 0.0, self.training, False, True)
         return states

@@ -6,6 +6,7 @@ import datetime
 import platform
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -46,10 +47,10 @@ def commit(folder: Path | None = None) -> tuple[str | None, bool | None]:
         return None, None
 
 
-def versions() -> dict[str, str]:
-    """Installed versions of what can change a number."""
+def versions(more: Sequence[str] = ()) -> dict[str, str]:
+    """Installed versions of what can change a number, and of ``more`` packages."""
     installed = {"python": platform.python_version()}
-    for name in PACKAGES:
+    for name in (*PACKAGES, *more):
         try:
             installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -14,6 +14,8 @@ from qa_arch import __version__
 from qa_arch.data.examples import clip
 from qa_arch.errors import DataError
 from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint
+from qa_arch.models.onnx_model import GRAPH
+from qa_arch.models.store import TOKENIZER, VECTORS
 from qa_arch.results.record import MODEL, read_record
 from qa_arch.serving.json_lines import PART_BYTES, PART_LINES
 from qa_arch.types.records import Seconds
@@ -60,11 +62,19 @@ def _model(source: str) -> dict[str, Any]:
     # Without what evaluating the run changes, and no answer depends on.
     settings = replace(record, scores={}, references={}, data={}, seconds=Seconds())
     digest = hashlib.sha256(repr(settings).encode())
-    for path in sorted(path for path in (run / MODEL).rglob("*") if path.is_file()):
+    for path in _model_files(run):
         digest.update(path.relative_to(run).as_posix().encode())
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return {"name": run.resolve().name, "sha256": digest.hexdigest()}
+
+
+def _model_files(run: Path) -> list[Path]:
+    """Weights, tokenizer and vectors of a run; of an exported graph these lie beside its record."""
+    graph = run / GRAPH
+    folders = [run / TOKENIZER, run / VECTORS] if graph.is_file() else [run / MODEL]
+    inside = (path for folder in folders for path in folder.rglob("*") if path.is_file())
+    return sorted([*inside, graph] if graph.is_file() else inside)
 
 
 def first_change(old: Any, new: Any, name: str = "") -> str | None:

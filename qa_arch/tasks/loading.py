@@ -15,14 +15,18 @@ from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.features.glove import WordVectors
 from qa_arch.features.template import backend_of, unlimited
+from qa_arch.models import store
 from qa_arch.models.checkpoint_files import names_checkpoint
 from qa_arch.models.ensemble import Ensemble
+from qa_arch.models.onnx_model import DESCRIPTION, GRAPH, OnnxModel, read_description
 from qa_arch.nn.precision import Precision
 from qa_arch.results.record import MODEL, read_record
 from qa_arch.tasks import task_of
 from qa_arch.tasks.base import Predictor
 from qa_arch.tasks.checkpoint_predictor import checkpoint_predictor
-from qa_arch.tasks.span_predictor import SpanPredictor
+from qa_arch.tasks.reading import device_of
+from qa_arch.tasks.span_predictor import SpanPredictor, recorded_threshold
+from qa_arch.types.records import RunRecord
 
 
 def load_predictor(
@@ -37,7 +41,8 @@ def load_predictor(
 
     ``run`` may also be a downloaded checkpoint (a folder or a hub id of any
     ``AutoModelForQuestionAnswering``), or the folder of its record; ``settings`` change how its windows are
-    cut and its spans decoded.
+    cut and its spans decoded. A folder of ``qa-arch export --to onnx`` is a run that reads on the CPU, in the
+    precision of its export.
 
     Weights come from safetensors and classes from trusted packages only (``trust`` adds prefixes).
     ``int8`` needs a CPU, the default device then. Raises RunError where the folder is not a finished
@@ -53,6 +58,8 @@ def load_predictor(
             f"{folder}: the run's status is '{record.status}', only a finished one can answer;"
             " go on with it: qa-arch train --config-from RUN --folder RUN --if-exists resume"
         )
+    if (folder / GRAPH).exists() or (folder / DESCRIPTION).exists():
+        return _load_onnx(folder, record, precision)
     if is_checkpoint(record.config) and not record.members:
         source = str(run_config(record.config).encoder.name)
         return checkpoint_predictor(source, device=where, precision=precision, record=record)
@@ -66,6 +73,26 @@ def load_predictor(
     return task_of(config.model).load(folder / MODEL, record, config, where, precision, trusted)
 
 
+def _load_onnx(folder: Path, record: RunRecord, precision: Precision) -> SpanPredictor:
+    description = read_description(folder)
+    if precision not in ("fp32", description.precision):
+        raise ConfigError(
+            f"{folder}: was exported in {description.precision}, which a graph keeps; leave out --precision"
+            f" {precision}, or export the run again with it"
+        )
+    return SpanPredictor(
+        OnnxModel(folder / GRAPH, description),
+        store.load_tokenizer(folder),
+        store.load_vectors(folder),
+        run_config(record.config),
+        segments=description.segments,
+        null_threshold=recorded_threshold(record),
+        temperature=record.temperature,
+        record=record,
+        precision=description.precision,
+    )
+
+
 def load_ensemble(
     runs: Sequence[str | Path],
     *,
@@ -75,9 +102,8 @@ def load_ensemble(
 ) -> SpanPredictor:
     """The mean of the runs' probabilities as one predictor; of one run, the run itself.
 
-    Decoding follows the config of the first run; null threshold and temperature are the means of
-    theirs. Raises
-    ConfigError for a run named twice, RunError where two runs have different tokenizers or windows.
+    Decoding follows the config of the first run; null threshold and temperature are the means of theirs.
+    Raises ConfigError for a run named twice, RunError where two runs have different tokenizers or windows.
     """
     if len({Path(run).resolve() for run in runs}) < len(runs):
         raise ConfigError("an ensemble names each run once")
@@ -94,7 +120,7 @@ def load_ensemble(
     model = Ensemble([member.model for member in members], [_rows(vectors, table) for table in tables])
     thresholds = [member.null_threshold for member in members]
     return SpanPredictor(
-        model.to(next(first.model.parameters()).device),
+        model.to(device_of(first.model)),
         first.tokenizer,
         vectors,
         first.config,

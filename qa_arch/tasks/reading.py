@@ -30,7 +30,7 @@ def read_table(
     Under ``bf16`` and ``fp16`` the forward pass runs in autocast; ``cast_weights`` is what makes it fast.
     The model's training mode is restored afterwards.
     """
-    device = next(model.parameters()).device
+    device = device_of(model)
     batches = BucketBatchSampler(collate.lengths, batch_size=batch_size, seed=0, shuffle=False)
     was_training = model.training
     model.eval()
@@ -45,3 +45,8 @@ def read_table(
                 watch(done, total)
     model.train(was_training)
     return collector.result()
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where a model reads: that of its parameters, the CPU where it has none."""
+    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))

@@ -19,6 +19,7 @@ import qa_arch
 from qa_arch.cli.main import main
 from qa_arch.data import synthetic
 from qa_arch.results.record import read_questions, read_record
+from qa_arch.serving import json_lines
 from qa_arch.types.text import Example
 
 Answers = Mapping[str, Mapping[str, Any]]

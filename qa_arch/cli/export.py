@@ -1,0 +1,60 @@
+"""``qa-arch export``: a trained span model as a Hugging Face folder, or as a graph for ONNX Runtime."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from qa_arch.cli.runs import add_trust, open_span_predictor
+from qa_arch.errors import ConfigError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run_folder", metavar="RUN", help="a run folder")
+    parser.add_argument(
+        "--to",
+        required=True,
+        choices=("hf", "onnx"),
+        help="hf: for AutoModelForQuestionAnswering (encoders with a linear head); onnx: any span model",
+    )
+    parser.add_argument("--out", required=True, metavar="DIR", help="the folder to write; it must be new")
+    parser.add_argument(
+        "--precision",
+        choices=("fp32", "int8"),
+        default="fp32",
+        help="of an ONNX graph (default: fp32); its EM and F1 in int8 are printed",
+    )
+    add_trust(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the folder, and print what it holds and what the check of a graph measured."""
+    if args.to == "hf" and args.precision != "fp32":
+        raise ConfigError(
+            f"--precision {args.precision}: a Hugging Face folder holds fp32 weights; leave it out"
+        )
+    loading = argparse.Namespace(device="cpu", precision="fp32", trust=args.trust)
+    predictor = open_span_predictor([args.run_folder], loading)
+    from qa_arch.export.folder import sizes
+
+    if args.to == "hf":
+        from qa_arch.export.huggingface import export_hf
+
+        export_hf(predictor, args.out)
+    else:
+        from qa_arch.cli.watch import watching
+        from qa_arch.export.onnx_folder import export_onnx
+
+        with watching("checking", "windows") as watch:
+            check = export_onnx(predictor, args.out, precision=args.precision, watch=watch)
+        print(
+            f"checked on {check.questions} questions of {check.data}: logits within"
+            f" {check.largest_difference:.1e}, {check.same_answers} of the answers the same; EM"
+            f" {check.onnx_scores['exact']:.2f} (torch {check.torch_scores['exact']:.2f}), F1"
+            f" {check.onnx_scores['f1']:.2f} ({check.torch_scores['f1']:.2f})"
+        )
+    sizes_by_name = sizes(Path(args.out))
+    for name, size in sizes_by_name.items():
+        print(f"{size / 1e6:10.2f} MB  {name}")
+    print(f"{sum(sizes_by_name.values()) / 1e6:10.2f} MB  {args.out}")
+    return 0

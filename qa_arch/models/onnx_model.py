@@ -1,0 +1,128 @@
+"""A span model as an ONNX graph: run by ONNX Runtime on the CPU, in place of its torch module.
+
+A folder of ``qa-arch export --to onnx`` holds the graph, its description and, as a run's model folder does,
+tokenizer and word vectors. The graph's inputs are fields of ``Batch``, its outputs those of the logits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from qa_arch.config.check import read
+from qa_arch.errors import ConfigError, RunError, UnavailableError
+from qa_arch.nn.precision import Precision
+from qa_arch.types.tensors import Batch, SpanLogits, StepLogits
+
+GRAPH, DESCRIPTION = "model.onnx", "export.json"
+INPUTS = ("ids", "mask", "segments", "question", "context", "word", "overlap", "vector")
+"""Fields of ``Batch`` that a graph may read."""
+OUTPUTS = (
+    ("start", "end", "null_start", "null_end"),
+    ("start", "end", "null_start", "null_end", "pair"),
+    ("token", "stop"),
+)
+"""What a graph may compute: boundaries, those scored together, or steps. ``null_start`` has the verifier."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Equality:
+    """What a graph and the torch model that it was made of gave for the same questions."""
+
+    data: str
+    questions: int
+    windows: int
+    largest_difference: float
+    """Of any two logits."""
+    same_answers: int
+    """Questions with the same answer at the null threshold."""
+    torch_scores: Mapping[str, float]
+    """EM and F1 (percent) on these questions."""
+    onnx_scores: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """The contents of ``export.json``."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    segments: bool
+    """Whether question and context have segment ids of their own."""
+    precision: Precision
+    opset: int
+    versions: Mapping[str, str]
+    check: Equality | None = None
+    """None before it was checked."""
+
+
+class OnnxModel(nn.Module):
+    """An ONNX graph as a span model without parameters; it has as many threads as torch.
+
+    Raises RunError where the file is missing, damaged or not the one that ``description`` describes,
+    UnavailableError without ONNX Runtime.
+    """
+
+    def __init__(self, path: Path, description: Description) -> None:
+        super().__init__()
+        self.description = description
+        self.session = _session(path)
+        for what, wanted, values in (
+            ("inputs", description.inputs, self.session.get_inputs()),
+            ("outputs", description.outputs, self.session.get_outputs()),
+        ):
+            names = tuple(value.name for value in values)
+            if names != wanted:
+                raise RunError(
+                    f"{path}: its {what} are {', '.join(names)}, {DESCRIPTION} says {', '.join(wanted)};"
+                    " export the run again"
+                )
+
+    def forward(self, batch: Batch) -> SpanLogits | StepLogits:
+        feeds = {name: getattr(batch, name).numpy() for name in self.description.inputs}
+        values = self.session.run(self.description.outputs, feeds)
+        logits: dict[str, Any] = dict(
+            zip(self.description.outputs, map(torch.from_numpy, values), strict=True)
+        )
+        return StepLogits(**logits) if "token" in logits else SpanLogits(**logits)
+
+
+def read_description(folder: Path) -> Description:
+    """RunError, with the field, where ``export.json`` is none."""
+    path = folder / DESCRIPTION
+    try:
+        description = read(Description, json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, ConfigError) as error:
+        raise RunError(f"{path}: cannot be read ({error}); export the run again") from error
+    if unknown := [name for name in description.inputs if name not in INPUTS]:
+        raise RunError(f"{path}: inputs: '{unknown[0]}' is no field of a batch; export the run again")
+    if description.outputs not in OUTPUTS:
+        outputs = ", ".join(description.outputs)
+        raise RunError(f"{path}: outputs: {outputs} are no logits of a span model; export the run again")
+    return description
+
+
+def _session(path: Path) -> Any:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise UnavailableError(
+            f"{path}: needs ONNX Runtime ({error}): pip install 'qa-arch[onnx]'"
+        ) from error
+    if not path.is_file():
+        raise RunError(f"{path}: missing; the export is incomplete, export the run again")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime has a class of its own for every kind of damage
+        reason = str(error).strip().splitlines()[0]
+        raise RunError(f"{path}: cannot be run ({reason}); export the run again") from error

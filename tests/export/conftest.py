@@ -1,0 +1,110 @@
+"""Untrained predictors of every family, and of the parts that are hard to trace."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from contract import Fleet, write_vectors
+from jaxtyping import config as shapes
+
+from qa_arch.cli.compose import compose
+from qa_arch.config.files import write_json
+from qa_arch.config.schema import validate
+from qa_arch.data.squad import write
+from qa_arch.data.synthetic import generate
+from qa_arch.tasks.span import TASK
+from qa_arch.tasks.span_predictor import SpanPredictor
+
+CASES = {
+    **{family: (family, []) for family in ("bert", "roberta", "distilbert", "albert")},
+    "linear": ("bert", ["head=linear"]),
+    "proposed": ("proposed", ["glove=file", "model.no_answer=both"]),
+    "biaffine_words": ("proposed", ["head=biaffine", "model.matching=words"]),
+    "suffix_prefix": ("ablation/suffix_prefix", []),
+    "boundary": ("match_lstm/boundary", ["glove=file"]),
+    "sequence": ("match_lstm/sequence", ["glove=file"]),
+}
+
+
+@pytest.fixture(autouse=True)
+def _as_outside_pytest() -> Iterator[None]:
+    """A trace has symbols for sizes, which are no int to the checks of shapes, and logs a lot."""
+    trace = logging.getLogger("torch.__trace")
+    shapes.update("jaxtyping_disable", True)
+    trace.setLevel(logging.CRITICAL)
+    yield
+    shapes.update("jaxtyping_disable", False)
+    trace.setLevel(logging.NOTSET)
+
+
+@pytest.fixture(scope="session")
+def fleet(tmp_path_factory) -> dict[str, SpanPredictor]:
+    """Every case, built on first use, with weights far enough from zero for scores that differ."""
+    folder = tmp_path_factory.mktemp("data")
+    sets = {split: generate(articles, 3, 1, split) for split, articles in (("train", 2), ("calibration", 1))}
+    for split, questions in sets.items():
+        write_json(folder / f"{split}.json", write(questions))
+    examples = [example for questions in sets.values() for example in questions.examples]
+    write_vectors(folder / "glove.txt", (text for e in examples for text in (e.context, e.question)))
+    shared = [
+        *("debug=fast", "encoder.initializer_range=0.2", "features.cache_dir=null", "data.dev=null"),
+        *("features.max_length=64", "features.max_question=24", f"glove.path={folder}/glove.txt"),
+        *(f"data.{split}={folder}/{split}.json" for split in sets),
+    ]
+
+    def build(case: str) -> SpanPredictor:
+        name, overrides = CASES[case]
+        small = ["model.hidden=12"] if "hidden" in compose([f"model={name}"])["model"] else []
+        config = validate(compose([f"model={name}", *shared, *small, *overrides]))
+        predictor = TASK.predictor(config, TASK.assemble(config))
+        for name, parameter in predictor.model.named_parameters():
+            if not name.startswith("encoder."):
+                parameter.data.normal_(0.0, 0.4)
+        return predictor
+
+    return Fleet(build)
+
+
+@pytest.fixture(scope="session")
+def exported(fleet, tmp_path_factory) -> Callable:
+    """``exported(case)``: the folder of the case's graph, written once."""
+    from qa_arch.export.onnx_folder import export_onnx
+
+    folders = tmp_path_factory.mktemp("onnx")
+
+    def export(case: str):
+        if not (folders / case).is_dir():
+            export_onnx(fleet[case], folders / case)
+        return folders / case
+
+    return export
+
+
+@pytest.fixture(scope="session")
+def windows() -> Callable:
+    """``windows(B, T)``: random windows of a question, a context and padding, the last row the longest."""
+
+    def build(B: int, T: int, *, segments: bool, vectors: bool):
+        from qa_arch.types.tensors import Batch
+
+        torch.manual_seed(B * T)
+        position = torch.arange(T).expand(B, T)
+        length = torch.linspace(5, T, B).long().flip(0)[:, None]
+        question, context = (position >= 1) & (position < 2), (position >= 3) & (position < length - 1)
+        text = question | context
+        return Batch(
+            index=torch.arange(B),
+            ids=torch.randint(5, 40, (B, T)) * (position < length),
+            mask=position < length,
+            segments=(context.long() if segments else None),
+            question=question,
+            context=context,
+            word=torch.where(text, position // 2, -1),
+            overlap=text & (position % 3 == 0),
+            vector=(position % 4) * text if vectors else None,
+        )
+
+    return build

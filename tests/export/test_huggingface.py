@@ -1,0 +1,162 @@
+"""An exported folder loads with plain transformers, tokenizer and card included."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+from contract import reads
+from safetensors import safe_open
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+from qa_arch.data.question_sets import question_set
+from qa_arch.data.synthetic import generate
+from qa_arch.errors import ConfigError, RunError
+from qa_arch.export.huggingface import export_hf, library_logits
+from qa_arch.features.collate import Collator
+from qa_arch.types.records import Point, RunRecord, SplitFacts, Threshold
+from qa_arch.types.text import Example
+
+FAMILIES = ["bert", "roberta", "distilbert", "albert", "linear"]
+SHORT = ("Who sang?", "Ada sang.")
+
+
+@pytest.fixture(scope="session")
+def folders(fleet, tmp_path_factory):
+    """``folders(case)``: the case's folder, written once."""
+    place = tmp_path_factory.mktemp("hf")
+
+    def export(case):
+        if not (place / case).is_dir():
+            export_hf(fleet[case], place / case)
+        return place / case
+
+    return export
+
+
+@pytest.mark.parametrize("case", FAMILIES)
+def test_the_library_gives_our_logits(case, fleet, folders):
+    predictor = fleet[case]
+    model = AutoModelForQuestionAnswering.from_pretrained(folders(case))
+    table = predictor.table(generate(1, 5), cache=False)
+    batch = Collator(table, labels=False)([0, 5, 9])
+    ours = reads(predictor.model, batch)
+    with torch.inference_mode():
+        start, end = library_logits(model, batch)
+    torch.testing.assert_close(start[batch.context], ours.start[batch.context], rtol=0, atol=1e-5)
+    torch.testing.assert_close(end[batch.context], ours.end[batch.context], rtol=0, atol=1e-5)
+    torch.testing.assert_close(start[:, 0] + end[:, 0], ours.null, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", FAMILIES)
+def test_its_tokenizer_writes_our_windows(case, fleet, folders):
+    predictor = fleet[case]
+    tokenizer = AutoTokenizer.from_pretrained(folders(case))
+    written = tokenizer(*SHORT, return_tensors="pt")
+    short = question_set("short", [Example(id="0", question=SHORT[0], context=SHORT[1])], "2.0")
+    table = predictor.table(short, cache=False)
+    batch = Collator(table, labels=False)([0])
+    assert written["input_ids"].tolist() == batch.ids.tolist()
+    assert ("token_type_ids" in written) == predictor.segments
+    if predictor.segments:
+        assert written["token_type_ids"].tolist() == batch.segments.tolist()
+        assert set(batch.segments[0].tolist()) == {0, 1}
+    assert tokenizer.model_max_length == 64
+    assert len(tokenizer(" ".join(SHORT * 40))["input_ids"]) > 64  # nothing is cut unasked
+
+
+def test_only_safetensors_hold_weights(folders):
+    names = {path.name for path in folders("bert").iterdir()}
+    assert names == {
+        "model.safetensors",
+        "config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "README.md",
+    }
+    with safe_open(folders("bert") / "model.safetensors", "pt") as file:
+        assert "qa_outputs.weight" in file.keys()  # noqa: SIM118  it is no mapping
+
+
+@pytest.mark.parametrize("case", ["proposed", "boundary"])
+def test_a_model_of_another_kind_is_sent_to_onnx(case, fleet, tmp_path):
+    with pytest.raises(ConfigError, match="qa-arch export --to onnx takes any span model"):
+        export_hf(fleet[case], tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_that_reads_its_head_otherwise_is_refused(fleet, tmp_path, monkeypatch):
+    model = fleet["bert"].model
+
+    class Doubled(type(model)):
+        def forward(self, batch):
+            logits = super().forward(batch)
+            return replace(logits, start=2 * logits.start)
+
+    monkeypatch.setattr(model, "__class__", Doubled)
+    with pytest.raises(ConfigError, match="its scores are not those of an encoder with a linear span head"):
+        export_hf(fleet["bert"], tmp_path / "out")
+
+
+def test_a_folder_in_the_way_is_left_alone(fleet, tmp_path):
+    (tmp_path / "mine").write_text("")
+    with pytest.raises(RunError, match="is in the way"):
+        export_hf(fleet["bert"], tmp_path)
+
+
+@pytest.fixture
+def card(fleet, tmp_path):
+    """The card of a predictor with a record."""
+    point = Point(
+        protocol="2.0",
+        metric_version="1",
+        threshold=0.25,
+        metrics={"exact": 61.25, "f1": 64.5, "HasAns_f1": 70.0, "NoAns_f1": 59.0},
+    )
+    record = RunRecord(
+        status="ok",
+        name="demo",
+        model="bert",
+        seed=13,
+        config={},
+        config_hash="0" * 64,
+        commit="abcdef0123456789",
+        data={"train": SplitFacts(name="part", protocol="2.0", questions=1200, unanswerable=400)},
+        threshold=Threshold(value=0.25, fitted_on="calibration"),
+        scores={"dev": {"calibrated": point}},
+    )
+    predictor = fleet["bert"]
+    before = predictor.record, predictor.null_threshold
+    predictor.record, predictor.null_threshold = record, 0.25
+    export_hf(predictor, tmp_path / "card")
+    yield tmp_path / "card" / "README.md"
+    predictor.record, predictor.null_threshold = before
+
+
+def test_the_card_says_what_the_record_knows(card):
+    text = card.read_text()
+    assert "| dev | calibrated | 0.25 | 2.0 | 61.25 | 64.50 | 70.00 | 59.00 |" in text
+    assert "**0.2500** (fitted on calibration)" in text
+    assert "train: part (SQuAD 2.0), 1,200 questions, of them 400 unanswerable" in text
+    assert "commit abcdef0123" in text
+    for words in (
+        "CC BY-SA 4.0",
+        "licence of these weights is unknown",
+        "Intended use and limits",
+        "seed 13",
+    ):
+        assert words in text
+
+
+def test_the_card_s_lines_for_transformers_run(card):
+    _, plain = re.findall(r"```python\n(.*?)```", card.read_text(), flags=re.DOTALL)
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(plain.replace("FOLDER", str(card.parent)).replace("<= 0.25", '<= float("inf")'), {})
+    answer = output.getvalue().strip("\n")
+    assert answer
+    assert answer in "The song was written by Ada Stone in 1971."

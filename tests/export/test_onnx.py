@@ -1,0 +1,213 @@
+"""An exported graph gives what its torch model gives, for any batch; its folder is asked like a run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+from contract import reads
+
+import qa_arch
+from qa_arch.data.synthetic import generate
+from qa_arch.errors import ConfigError, DataError, RunError
+from qa_arch.export import equality, graph
+from qa_arch.export.equality import largest_difference
+from qa_arch.export.onnx_folder import export_onnx
+from qa_arch.features.collate import Collator
+from qa_arch.features.glove import vector_rows
+from qa_arch.models.onnx_model import DESCRIPTION, GRAPH, OnnxModel, read_description
+from qa_arch.tasks.loading import load_ensemble, load_predictor
+
+SLOW = ("linear", "biaffine_words", "suffix_prefix", "boundary", "sequence")
+FAST = ("bert", "roberta", "distilbert", "albert", "proposed")
+WITH_FIELDS = {
+    "roberta": ("ids", "mask", "context"),
+    "bert": ("ids", "mask", "segments", "context"),
+    "proposed": ("ids", "mask", "segments", "question", "context", "overlap", "vector"),
+    "boundary": ("ids", "question", "context", "vector"),
+}
+
+
+def marked(cases):
+    """The cases, those that take long to trace marked slow."""
+    return [pytest.param(case, marks=[pytest.mark.slow] * (case in SLOW)) for case in cases]
+
+
+def batches(predictor):
+    """Batches of 1 and of 5 windows of real text, which differ in length."""
+    table = predictor.table(generate(1, 5), cache=False)
+    collate = Collator(table, vector_rows(predictor.vectors, table), labels=False)
+    return [collate(rows) for rows in ([4], [0, 7, 8, 9, 2])]
+
+
+@pytest.mark.parametrize("case", marked((*FAST, *SLOW)))
+def test_the_graph_gives_the_logits(case, fleet, exported, windows):
+    predictor, folder = fleet[case], exported(case)
+    model = OnnxModel(folder / GRAPH, read_description(folder))
+    made = [
+        windows(B, T, segments=predictor.segments, vectors=predictor.vectors is not None)
+        for B, T in ((1, 5), (1, 64), (3, 17))
+    ]
+    for batch in (*made, *batches(predictor)):
+        assert largest_difference(reads(predictor.model, batch), reads(model, batch)) < 1e-5
+
+
+@pytest.mark.parametrize("case", marked(WITH_FIELDS))
+def test_the_graph_reads_what_the_model_reads(case, exported):
+    assert set(read_description(exported(case)).inputs) == set(WITH_FIELDS[case])
+
+
+@pytest.mark.parametrize("case", marked(["bert", "proposed", "sequence"]))
+def test_the_folder_answers_as_the_model(case, fleet, exported):
+    questions = generate(2, 9)
+    ours, theirs = fleet[case].read(questions), load_predictor(exported(case)).read(questions)
+    assert [p.best for p in ours.best_predictions] != [None] * len(questions)
+    for a, b in zip(ours.predictions(), theirs.predictions(), strict=True):
+        assert (a.id, a.windows) == (b.id, b.windows)
+        assert a.null_odds == pytest.approx(b.null_odds, abs=1e-4)
+        assert (a.best.start, a.best.end, a.best.text) == (b.best.start, b.best.end, b.best.text)
+
+
+def test_a_window_alone_is_read_as_in_a_batch(fleet, exported):
+    model = load_predictor(exported("proposed")).model
+    _, batch = batches(fleet["proposed"])
+    whole = reads(model, batch)
+    for row in range(len(batch)):
+        alone = reads(model, batch._map(lambda x, row=row: x[row : row + 1]))
+        torch.testing.assert_close(alone.start[0], whole.start[row], rtol=0, atol=1e-5)
+        torch.testing.assert_close(alone.null[0], whole.null[row], rtol=0, atol=1e-5)
+
+
+def test_the_reader_asks_a_graph(exported):
+    qa = qa_arch.load(exported("bert"))
+    text = "The song was written by Ada Stone in 1971."
+    answer = qa("Who wrote it?", text, null_threshold=float("inf"))
+    assert answer.text == text[answer.start : answer.end] != ""
+    assert not qa("Who wrote it?", "")
+
+
+def test_the_threshold_and_the_vectors_are_those_of_the_model(fleet, exported):
+    ours, theirs = fleet["proposed"], load_predictor(exported("proposed"))
+    assert theirs.null_threshold == ours.null_threshold
+    assert theirs.vectors.fingerprint == ours.vectors.fingerprint
+    assert theirs.config == ours.config
+
+
+def test_graphs_make_an_ensemble(exported, tmp_path):
+    second = shutil.copytree(exported("bert"), tmp_path / "second")
+    both, single = load_ensemble([exported("bert"), second]), load_predictor(second)
+    batch = batches(single)[1]
+    torch.testing.assert_close(reads(both.model, batch).null, reads(single.model, batch).null)
+
+
+@pytest.mark.parametrize("case", ["bert", pytest.param("proposed", marks=pytest.mark.slow)])
+def test_int8_answers_nearly_the_same(case, fleet, tmp_path):
+    check = export_onnx(fleet[case], tmp_path / "int8", precision="int8")
+    predictor = load_predictor(tmp_path / "int8")
+    assert predictor.precision == "int8"
+    assert predictor.record.precision == "int8"
+    assert 1e-4 < check.largest_difference < 1.0
+    kinds = {node.op_type for node in _nodes(tmp_path / "int8" / GRAPH)}
+    assert "MatMulInteger" in kinds
+
+
+def _nodes(path):
+    import onnx
+
+    return onnx.load(path).graph.node
+
+
+def test_a_graph_that_gives_something_else_leaves_no_folder(fleet, tmp_path, monkeypatch):
+    whole = graph._Flat.forward
+    monkeypatch.setattr(graph._Flat, "forward", lambda self, *tensors: _shifted(whole(self, *tensors)))
+    with pytest.raises(RunError, match=r"does not give what the model gives.*nothing was written"):
+        export_onnx(fleet["bert"], tmp_path / "wrong")
+    assert list(tmp_path.iterdir()) == []
+
+
+def _shifted(outputs):
+    return (outputs[0] + 2e-4, *outputs[1:])
+
+
+def test_scores_that_are_open_on_one_side_alone_differ_without_bound(fleet):
+    batch = batches(fleet["bert"])[0]
+    logits = reads(fleet["bert"].model, batch)
+    start = logits.start.clone()
+    start[0, int(batch.context[0].nonzero()[0])] = float("nan")
+    assert largest_difference(logits, replace(logits, start=start)) == float("inf")
+    assert largest_difference(logits, logits) == 0.0
+
+
+def test_a_model_that_counts_in_python_is_refused_plainly(fleet, tmp_path, monkeypatch):
+    class Counting(type(fleet["bert"].model)):
+        def forward(self, batch):
+            logits = super().forward(batch)
+            return logits if int(batch.mask.sum()) > 0 else None
+
+    monkeypatch.setattr(fleet["bert"].model, "__class__", Counting)
+    with pytest.raises(ConfigError, match="Counting: this model cannot be traced into a graph"):
+        export_onnx(fleet["bert"], tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_in_the_way_is_left_alone(fleet, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(RunError, match="is in the way"):
+        export_onnx(fleet["bert"], tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def change(folder, **values):
+    path = folder / DESCRIPTION
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda f: (f / GRAPH).unlink(), r"model\.onnx: missing"),
+        (lambda f: (f / GRAPH).write_bytes(b"no graph"), r"model\.onnx: cannot be run"),
+        (lambda f: (f / DESCRIPTION).unlink(), r"export\.json: cannot be read"),
+        (lambda f: (f / DESCRIPTION).write_text("{"), r"export\.json: cannot be read"),
+        (lambda f: change(f, outputs=["start", "finish"]), r"start, finish are no logits"),
+        (lambda f: change(f, inputs=["ids", "labels"]), r"'labels' is no field of a batch"),
+        (lambda f: change(f, inputs=["ids"]), r"its inputs are ids, mask.*says ids; export the run again"),
+        (lambda f: change(f, precision="int4"), r"export\.json.*precision: 'int4'"),
+        (lambda f: shutil.rmtree(f / "tokenizer"), r"no tokenizer\.json"),
+        (lambda f: (f / "run.json").unlink(), r"run\.json: no such record"),
+    ],
+)
+def test_a_damaged_folder_is_named(damage, message, exported, tmp_path):
+    folder = shutil.copytree(exported("bert"), tmp_path / "copy")
+    damage(folder)
+    with pytest.raises(RunError, match=message):
+        qa_arch.load(folder)
+
+
+def test_damaged_vectors_are_named(exported, tmp_path):
+    folder = shutil.copytree(exported("proposed"), tmp_path / "copy")
+    (folder / "vectors" / "words.txt").unlink()
+    with pytest.raises(DataError, match="no saved word vectors"):
+        qa_arch.load(folder)
+
+
+def test_a_graph_keeps_its_precision(exported):
+    with pytest.raises(ConfigError, match="exported in fp32, which a graph keeps"):
+        load_predictor(exported("bert"), precision="bf16")
+
+
+def test_nothing_of_this_machine_is_in_the_graph(exported):
+    import qa_arch.nn.heads
+
+    place = qa_arch.nn.heads.__file__.rpartition("/qa_arch/")[0]
+    assert place.encode() not in (exported("proposed") / GRAPH).read_bytes()
+
+
+def test_the_check_never_opens_a_closed_dev_set(fleet):
+    config = fleet["bert"].config
+    closed = replace(config.data, calibration=None, dev="nowhere.json", open_dev=False)
+    assert equality.check_questions(replace(config, data=closed)).name.startswith("synthetic")
+    assert equality.check_questions(config).name == "calibration"
