@@ -9,6 +9,7 @@ prints the address. The answer to a question is the first place of its last word
 from __future__ import annotations
 
 import math
+import os
 import re
 import sys
 import threading
@@ -100,7 +101,11 @@ def models() -> dict[str, RuleReader]:
 if __name__ == "__main__":
     queue, batch, body, request = (*map(float, sys.argv[1:]), *(128, 16, 10, 60)[len(sys.argv) - 1 :])
     options = ServiceOptions(
-        max_queue=int(queue), max_batch=int(batch), body_seconds=body, request_seconds=request
+        max_queue=int(queue),
+        max_batch=int(batch),
+        body_seconds=body,
+        request_seconds=request,
+        token=os.environ.get("QA_ARCH_TOKEN"),
     )
     bound = bind("127.0.0.1", 0)
     serve(create_app(models(), options), bound, options, ready=lambda: print(address(bound), flush=True))
