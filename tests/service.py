@@ -9,6 +9,7 @@ prints the address. The answer to a question is the first place of its last word
 from __future__ import annotations
 
 import math
+import os
 import re
 import sys
 import threading
@@ -54,7 +55,7 @@ class RulePredictor(SpanPredictor):
         words = WORD.findall(question.rstrip("?"))
         if not words or not context.strip():
             return Prediction(id_, None, math.inf, 0)
-        null = Candidate("", 0, 0, 0.0, 0.2)
+        null = Candidate("", 0, 0, math.log(0.2), 0.2)
         places = [match.span() for match in re.finditer(re.escape(words[-1]), context, re.IGNORECASE)]
         others = [match.span() for match in WORD.finditer(context) if match.span() not in places]
         if not places:
@@ -62,7 +63,7 @@ class RulePredictor(SpanPredictor):
             best = spans[0] if spans else None
             return Prediction(id_, best, 5.0, 1, (Candidate("", 0, 0, 0.0, 0.8), *spans))
         spans = [
-            _candidate(context, place, 0.7 / 2**rank) for rank, place in enumerate([*places, *others][:3])
+            _candidate(context, place, 0.7 / 8**rank) for rank, place in enumerate([*places, *others][:3])
         ]
         return Prediction(id_, spans[0], -5.0, 1, (*spans, null))
 
@@ -100,7 +101,11 @@ def models() -> dict[str, RuleReader]:
 if __name__ == "__main__":
     queue, batch, body, request = (*map(float, sys.argv[1:]), *(128, 16, 10, 60)[len(sys.argv) - 1 :])
     options = ServiceOptions(
-        max_queue=int(queue), max_batch=int(batch), body_seconds=body, request_seconds=request
+        max_queue=int(queue),
+        max_batch=int(batch),
+        body_seconds=body,
+        request_seconds=request,
+        token=os.environ.get("QA_ARCH_TOKEN"),
     )
     bound = bind("127.0.0.1", 0)
     serve(create_app(models(), options), bound, options, ready=lambda: print(address(bound), flush=True))

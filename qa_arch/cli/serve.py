@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from qa_arch.cli.runs import add_device_options, open_span_predictor
 from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.serving.options import LOOPBACK
 
 TOKEN = "QA_ARCH_TOKEN"
 
@@ -57,18 +59,19 @@ def run(args: argparse.Namespace) -> int:
         raise UnavailableError(
             f"the service needs a package that is not installed ({error.name}): pip install 'qa-arch[serve]'"
         ) from error
-    from qa_arch.serving.options import LOOPBACK, ServiceOptions
+    from qa_arch.serving.options import ServiceOptions
     from qa_arch.serving.reader import Reader
 
     names = distinct_names(args.run_folder)
-    is_local = args.host in LOOPBACK
+    is_local = is_loopback(args.host)
+    known = (*LOOPBACK, args.host, *args.allow_host) if is_local or args.allow_host else ()
     options = ServiceOptions(
         max_queue=args.max_queue,
         max_batch=args.max_batch,
         max_characters=args.max_characters,
         request_seconds=args.timeout,
         drain_seconds=args.timeout,
-        allowed_hosts=(*(LOOPBACK if is_local or args.allow_host else ()), *map(str.lower, args.allow_host)),
+        allowed_hosts=tuple(map(str.lower, known)),
         token=read_token(args.token_file),
     )
     bound = bind(args.host, args.port)  # a port in use is known before the models are loaded
@@ -102,6 +105,14 @@ def distinct_names(folders: Sequence[str]) -> list[str]:
     while len({part[-length:] for part in parts}) < len(parts):
         length += 1
     return ["/".join(part[-length:]) for part in parts]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() in LOOPBACK
 
 
 def read_token(file: str | None) -> str | None:

@@ -75,10 +75,11 @@ class Guard:
         self.traffic.in_flight += 1
         try:
             await self._answer(scope, receive, send_with_headers)
-        except RefusalError as refusal:
-            await refusal.response()(scope, receive, send_with_headers)
         except Exception as error:
-            await _failed(error).response()(scope, receive, send_with_headers)
+            if status != GONE:
+                raise  # the response has begun: the server can only close the connection
+            refusal = error if isinstance(error, RefusalError) else _failed(error)
+            await refusal.response()(scope, receive, send_with_headers)
         finally:
             self.traffic.in_flight -= 1
             path = getattr(scope.get("route"), "path", "") or "other"

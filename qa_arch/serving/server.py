@@ -1,7 +1,7 @@
 """``serve(app)``: uvicorn with a limit on slow headers, errors in our form, and an end that loses no answer.
 
 At SIGTERM or SIGINT the service drains: requests under way are answered, new ones get 503, and it ends when
-the last is answered or ``drain_seconds`` are over. A second signal ends it at once.
+the last is answered or ``drain_seconds`` are over. A second signal drops them.
 """
 
 from __future__ import annotations

@@ -33,6 +33,8 @@ ROW_NAMES = [
         "predict-bf16",
         "predict-int8",
         "predict-haystack",
+        "predict-onnx-fp32",
+        "predict-onnx-int8",
         "cli-help",
         "demo-first-step",
         "cache-first-batch",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
@@ -108,9 +109,12 @@ def running():
     """``with running(max_queue, max_batch, body_seconds, request_seconds) as (process, address)``."""
 
     @contextmanager
-    def start(*options):
+    def start(*options, **environment):
+        environ = {**os.environ, **environment}
         command = [sys.executable, str(PROGRAM), *map(str, options)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ
+        ) as process:
             try:
                 yield process, process.stdout.readline().strip()
             finally:

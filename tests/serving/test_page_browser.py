@@ -240,6 +240,20 @@ def test_an_error_says_what_to_do(browser, address):
         expect(page.get_by_role("status").first).to_contain_text("send at most 200,000 in a request")
 
 
+def test_the_token_is_asked_for(browser, running):
+    with running(QA_ARCH_TOKEN="s3cret") as (_, address), browser.new_context() as context:
+        page = context.new_page()
+        page.goto(address)
+        expect(page.get_by_role("status").first).to_contain_text("A token is needed")
+        page.get_by_label("Token").fill("s3cret")
+        page.get_by_label("Token").press("Enter")
+        expect(page.get_by_label("Model")).to_have_value("first")
+        ask(page, "mill")
+        expect(page.locator("mark")).to_have_text("mill")
+        expect(page.get_by_label("Token")).to_be_hidden()
+        assert "s3cret" not in page.url
+
+
 def test_the_documentation_of_the_api(visit):
     page = visit("/docs")
     expect(page.locator(".operation h2 code")).to_have_text(

@@ -173,6 +173,14 @@ def test_names_are_as_short_as_they_can_be():
         names(["/a/run", "/a/../a/run"])
 
 
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [("127.0.0.1", True), ("127.0.0.2", True), ("::1", True), ("LOCALHOST", True), ("0.0.0.0", False)],
+)
+def test_addresses_of_this_machine(host, local):
+    assert command.is_loopback(host) == local
+
+
 def test_the_token_is_no_argument(monkeypatch, tmp_path):
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)

@@ -110,6 +110,7 @@ async function start() {
   try {
     say("", "quiet");
     await loadModels();
+    by("token-field").hidden = true;
   } catch (error) {
     say(error.message, "bad");
     by("token-field").hidden = error.status !== 401;
