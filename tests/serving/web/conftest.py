@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from qa_arch.serving.app import create_app
 from qa_arch.serving.options import ServiceOptions
 
-PROGRAM = Path(__file__).parents[1] / "service.py"
+PROGRAM = Path(__file__).parents[2] / "service.py"
 
 
 @pytest.fixture
