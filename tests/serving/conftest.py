@@ -1,18 +1,12 @@
-"""Readers of tiny random models, questions about generated texts, and the service that answers them."""
+"""Readers of tiny random models, and questions about generated texts."""
 
 from __future__ import annotations
 
-import os
 import statistics
-import subprocess
-import sys
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from service import models
-from starlette.testclient import TestClient
 
 from qa_arch import Reader, load
 from qa_arch.cli.compose import compose
@@ -21,13 +15,10 @@ from qa_arch.config.schema import validate
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
 from qa_arch.results.record import read_record, write_record
-from qa_arch.serving.app import create_app
-from qa_arch.serving.options import ServiceOptions
 from qa_arch.training.run import train
 from qa_arch.types.records import Confidence, Threshold
 from qa_arch.types.text import QuestionSet
 
-PROGRAM = Path(__file__).parents[1] / "service.py"
 SMALL = [
     "debug=fast",
     "features.cache_dir=null",
@@ -83,42 +74,3 @@ def reader(span_run) -> Reader:
 @pytest.fixture(scope="session")
 def sequence_run(serve) -> Path:
     return serve("sequence")
-
-
-@pytest.fixture
-def service():
-    """``service(**options)`` -> a client of the service under this name, with ``readers``."""
-    opened = []
-
-    def start(readers=None, **options):
-        readers = readers or models()
-        app = create_app(readers, ServiceOptions(**options))
-        client = TestClient(app, base_url="http://localhost", client=("127.0.0.1", 5000))
-        client.__enter__()
-        client.readers = readers
-        opened.append(client)
-        return client
-
-    yield start
-    for client in opened:
-        client.__exit__(None, None, None)
-
-
-@pytest.fixture(scope="session")
-def running():
-    """``with running(max_queue, max_batch, body_seconds, request_seconds) as (process, address)``."""
-
-    @contextmanager
-    def start(*options, **environment):
-        environ = {**os.environ, **environment}
-        command = [sys.executable, str(PROGRAM), *map(str, options)]
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ
-        ) as process:
-            try:
-                yield process, process.stdout.readline().strip()
-            finally:
-                if process.poll() is None:
-                    process.kill()
-
-    return start

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
 CALLS = [shlex.split(call) for call in re.findall(r"^curl .*?'$", PAGE, flags=re.DOTALL | re.MULTILINE)]
 
@@ -41,6 +41,6 @@ def test_its_paths_and_fields_are_those_of_the_schema(service):
 
 def test_its_tests_are_there():
     named = set(re.findall(r"`(test_\w+)`", PAGE))
-    tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("*/test_*.py"))
+    tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
     assert len(named) > 20
     assert not [name for name in named if f"def {name}(" not in tests]

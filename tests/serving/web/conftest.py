@@ -1,0 +1,57 @@
+"""The service in this process, and in one of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from service import models
+from starlette.testclient import TestClient
+
+from qa_arch.serving.app import create_app
+from qa_arch.serving.options import ServiceOptions
+
+PROGRAM = Path(__file__).parents[2] / "service.py"
+
+
+@pytest.fixture
+def service():
+    """``service(**options)`` -> a client of the service under this name, with ``readers``."""
+    opened = []
+
+    def start(readers=None, **options):
+        readers = readers or models()
+        app = create_app(readers, ServiceOptions(**options))
+        client = TestClient(app, base_url="http://localhost", client=("127.0.0.1", 5000))
+        client.__enter__()
+        client.readers = readers
+        opened.append(client)
+        return client
+
+    yield start
+    for client in opened:
+        client.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="session")
+def running():
+    """``with running(max_queue, max_batch, body_seconds, request_seconds) as (process, address)``."""
+
+    @contextmanager
+    def start(*options, **environment):
+        environ = {**os.environ, **environment}
+        command = [sys.executable, str(PROGRAM), *map(str, options)]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ
+        ) as process:
+            try:
+                yield process, process.stdout.readline().strip()
+            finally:
+                if process.poll() is None:
+                    process.kill()
+
+    return start
