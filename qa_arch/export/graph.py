@@ -76,8 +76,8 @@ def write_graph(path: Path, predictor: SpanPredictor) -> tuple[tuple[str, ...], 
         except (torch.onnx.errors.OnnxExporterError, RuntimeError) as error:
             raise ConfigError(
                 f"{type(predictor.model).__name__}: this model cannot be traced into a graph"
-                f" ({_cause(error)}); what it computes must not depend on sizes in Python (len, int, loops over"
-                " units)"
+                f" ({_cause(error)}); what it computes must not depend on sizes in Python (len, int, loops"
+                " over units)"
             ) from error
     assert program is not None
     inputs = program.model.graph.inputs

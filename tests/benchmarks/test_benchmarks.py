@@ -28,7 +28,16 @@ ROW_NAMES = [
     *("prepare", "prepare-130k", "sampler-tokens", "train-bucketed", "train-bucketed-bf16", "decode-grid"),
     *("score-in-process", "evaluate-process", "match-lstm-h150-forward", "match-lstm-h150-both"),
     *("match-lstm-h384-forward", "match-lstm-h384-both", "proposed-step"),
-    *("predict-fp32", "predict-bf16", "predict-int8", "cli-help", "demo-first-step", "cache-first-batch"),
+    *(
+        "predict-fp32",
+        "predict-bf16",
+        "predict-int8",
+        "predict-onnx-fp32",
+        "predict-onnx-int8",
+        "cli-help",
+        "demo-first-step",
+        "cache-first-batch",
+    ),
     *("slope-prepare", "slope-predict", "slope-evaluate", "slope-report", "memory-flat", "sweep-overhead"),
     *("gpu-match-lstm", "gpu-match-lstm-eager", "gpu-proposed-step", "gpu-baseline-mfu", "gpu-loader"),
 ]

@@ -141,7 +141,7 @@ def test_dropout_is_off_while_reading(predictor, tiny_config):
 @pytest.mark.parametrize(("value", "margin"), [(1.5, 1.5), (None, float("inf")), (0.0, 0.0)])
 def test_the_margin_is_that_of_the_record(predictor, value, margin):
     record = replace(predictor.record, threshold=Threshold(value=value, fitted_on="calibration"))
-    assert span._threshold(record) == margin
+    assert span.null_threshold(record) == margin
 
 
 @pytest.mark.parametrize("size", [1, 4, 1000])
