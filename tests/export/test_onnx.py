@@ -52,7 +52,7 @@ def test_the_graph_gives_the_logits(case, fleet, exported, windows):
         for B, T in ((1, 5), (1, 64), (3, 17))
     ]
     for batch in (*made, *batches(predictor)):
-        assert largest_difference(reads(predictor.model, batch), reads(model, batch)) < 1e-5
+        assert largest_difference(reads(predictor.model, batch), reads(model, batch)) < equality.LARGEST
 
 
 @pytest.mark.parametrize("case", marked(WITH_FIELDS))
