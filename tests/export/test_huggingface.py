@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import re
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 import torch
 from contract import reads
 from safetensors import safe_open
+from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 from qa_arch.data.question_sets import question_set
@@ -67,6 +69,29 @@ def test_its_tokenizer_writes_our_windows(case, fleet, folders):
         assert set(batch.segments[0].tolist()) == {0, 1}
     assert tokenizer.model_max_length == 64
     assert len(tokenizer(" ".join(SHORT * 40))["input_ids"]) > 64  # nothing is cut unasked
+
+
+def test_a_tokenizer_that_gives_no_segments_is_taught_them(fleet, tmp_path):
+    """ALBERT's, as the library makes it, has zeros for question and context alike."""
+    predictor = copy.copy(fleet["bert"])
+    predictor.tokenizer = copy.deepcopy(predictor.tokenizer)
+    backend = predictor.tokenizer.backend_tokenizer
+    names = [(name, backend.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
+    backend.post_processor = TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:0 [SEP]:0",
+        special_tokens=names,
+    )
+    export_hf(predictor, tmp_path / "out")
+    plain, ours = (
+        AutoTokenizer.from_pretrained(tmp_path / "out")(*SHORT),
+        fleet["bert"].tokenizer(*SHORT),
+    )
+    assert not any(predictor.tokenizer(*SHORT)["token_type_ids"])
+    assert plain["token_type_ids"] == ours["token_type_ids"]
+    assert plain["input_ids"] == ours["input_ids"]
+    alone = AutoTokenizer.from_pretrained(tmp_path / "out")(SHORT[0])
+    assert alone["input_ids"] == fleet["bert"].tokenizer(SHORT[0])["input_ids"]
 
 
 def test_only_safetensors_hold_weights(folders):

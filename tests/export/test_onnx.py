@@ -52,7 +52,7 @@ def test_the_graph_gives_the_logits(case, fleet, exported, windows):
         for B, T in ((1, 5), (1, 64), (3, 17))
     ]
     for batch in (*made, *batches(predictor)):
-        assert largest_difference(reads(predictor.model, batch), reads(model, batch)) < 1e-5
+        assert largest_difference(reads(predictor.model, batch), reads(model, batch)) < equality.LARGEST
 
 
 @pytest.mark.parametrize("case", marked(WITH_FIELDS))
@@ -208,6 +208,8 @@ def test_nothing_of_this_machine_is_in_the_graph(exported):
 
 def test_the_check_never_opens_a_closed_dev_set(fleet):
     config = fleet["bert"].config
-    closed = replace(config.data, calibration=None, dev="nowhere.json", open_dev=False)
+    closed = replace(config.data, calibration=None, dev=config.data.calibration, open_dev=False)
     assert equality.check_questions(replace(config, data=closed)).name.startswith("synthetic")
+    opened = replace(closed, open_dev=True)
+    assert equality.check_questions(replace(config, data=opened)).name == "calibration"
     assert equality.check_questions(config).name == "calibration"
