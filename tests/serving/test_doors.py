@@ -14,12 +14,16 @@ from typing import Any
 
 import pytest
 from line_answers import read_lines, write_lines
+from starlette.testclient import TestClient
 
 import qa_arch
 from qa_arch.cli.main import main
 from qa_arch.data import synthetic
 from qa_arch.results.record import read_questions, read_record
 from qa_arch.serving import json_lines
+from qa_arch.serving.app import create_app
+from qa_arch.serving.options import ServiceOptions
+from qa_arch.tasks.loading import load_predictor
 from qa_arch.types.text import Example
 
 Answers = Mapping[str, Mapping[str, Any]]
@@ -59,13 +63,44 @@ def by_json_lines(run, examples, folder, patch) -> Answers:
     return {row["id"]: row for row in read_lines(out)}
 
 
+def by_rest(run, examples, folder, patch) -> Answers:
+    app = create_app({"model": qa_arch.load(run)}, ServiceOptions())
+    with TestClient(app, base_url="http://localhost", client=("127.0.0.1", 5000)) as client:
+        queries = [{"question": e.question, "context": e.context} for e in examples]
+        answers = []
+        for begin in range(0, len(queries), 16):
+            reply = client.post("/v1/answer", json={"queries": queries[begin : begin + 16]})
+            assert reply.status_code == 200, reply.text
+            answers += reply.json()["answers"]
+    return {e.id: answer for e, answer in zip(examples, answers, strict=True)}
+
+
+def by_exported_checkpoint(run, examples, folder, patch) -> Answers:
+    """The library's own class with the run's windows and null threshold, which a checkpoint has none of."""
+    assert main(["export", str(run), "--to", "hf", "--out", str(folder / "checkpoint")]) == 0
+    windows = read_record(run).config["features"]
+    predictor = load_predictor(folder / "checkpoint", settings={"features": windows})
+    reader, threshold = qa_arch.Reader(predictor), qa_arch.load(run).null_threshold
+    pairs = [(e.question, e.context) for e in examples]
+    answers = reader.stream(pairs, null_threshold=threshold)
+    return {e.id: answer.as_dict() for e, answer in zip(examples, answers, strict=True)}
+
+
+def by_graph(run, examples, folder, patch) -> Answers:
+    assert main(["export", str(run), "--to", "onnx", "--out", str(folder / "graph")]) == 0
+    return by_python(folder / "graph", examples, folder, patch)
+
+
 DOORS: dict[str, Door] = {
     "python": by_python,
     "python, one at a time": by_python_one_at_a_time,
     "ask --json": by_ask,
     "predict, JSON lines": by_json_lines,
+    "REST": by_rest,
+    "exported checkpoint": by_exported_checkpoint,
+    "ONNX": by_graph,
 }
-ODDS: dict[str, float] = {}
+ODDS: dict[str, float] = {"exported checkpoint": 1e-4, "ONNX": 3e-4}
 """How far null odds may be from those of evaluation, where it is not 1e-4."""
 
 
@@ -87,13 +122,17 @@ def test_answers_are_those_of_the_evaluation(trained_run, tmp_path, monkeypatch,
     examples = sorted(synthetic.named("dev").examples, key=lambda example: not scored[example.id])[:count]
     with monkeypatch.context() as patch:
         answers = DOORS[door](trained_run, examples, tmp_path, patch)
-    texts = {example.id: scored[example.id] for example in examples}
-    assert len(texts) == count
-    assert 0 < sum(map(bool, texts.values())) < count
-    assert {id_: answer["text"] for id_, answer in answers.items()} == texts
     names = ("id", "start", "end", "null_odds")
     rows = zip(*(read_questions(trained_run)[name] for name in names), strict=True)
     best = {id_: values for id_, *values in rows}
+    threshold = read_record(trained_run).threshold
+    assert threshold is not None
+    # Other arithmetic may fall on the other side of the threshold where the odds are at it.
+    near = {id_ for id_, (*_, odds) in best.items() if abs(odds - threshold.value) <= ODDS.get(door, -1.0)}
+    texts = {example.id: scored[example.id] for example in examples if example.id not in near}
+    assert len(texts) > 0.9 * count
+    assert 0 < sum(map(bool, texts.values())) < count
+    assert {id_: answer["text"] for id_, answer in answers.items() if id_ not in near} == texts
     for example in examples:
         answer, (start, end, odds) = answers[example.id], best[example.id]
         assert answer["null_odds"] == pytest.approx(odds, abs=ODDS.get(door, 1e-4))
@@ -101,5 +140,4 @@ def test_answers_are_those_of_the_evaluation(trained_run, tmp_path, monkeypatch,
         assert (span["start"], span["end"], span["text"]) == (start, end, example.context[start:end])
         if answer["text"]:
             assert (answer["start"], answer["end"]) == (start, end)
-    threshold = read_record(trained_run).threshold
-    assert {answer["null_threshold"] for answer in answers.values()} == {threshold and threshold.value}
+    assert {answer["null_threshold"] for answer in answers.values()} == {threshold.value}
