@@ -58,6 +58,11 @@ def holds(source: Paths) -> Holds:
     return _format(_resolve(source)[0]).holds
 
 
+def licence(source: Paths) -> str:
+    """The licence of the set in a sentence; empty where its format does not know it."""
+    return _format(_resolve(source)[0]).licence
+
+
 def require(source: Paths, want: Holds, setting: str = "") -> None:
     """Raise DataError, naming what to use instead, where ``source`` does not suit ``want``.
 

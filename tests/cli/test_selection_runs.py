@@ -111,7 +111,7 @@ def test_incompatible_arguments_are_refused(qa_arch, selecting, other_set, tmp_p
 
 
 def test_the_predictor_ranks_and_compares(selecting):
-    predictor = package.load(selecting, device="cpu")
+    predictor = package.load_predictor(selecting, device="cpu")
     candidates = ["It rains.", "Ada wrote the song in 1971.", "It rains."]
     ranking = predictor("Who wrote the song?", candidates)
     assert sorted(item.place for item in ranking) == [0, 1, 2]
@@ -148,7 +148,7 @@ def test_pairs_of_questions_are_compared(labels, qa_arch, selecting, tmp_path):
     lines = [line.split("\t") for line in out.splitlines() if "\t" in line]
     assert [tuple(line[1:]) for line in lines] == [tuple(text.strip() for text in row[:2]) for row in rows]
     cosines = [float(line[0]) for line in lines]
-    answer = package.load(selecting, device="cpu")
+    answer = package.load_predictor(selecting, device="cpu")
     expected = [answer.similarity(*row[:2]) for row in rows]
     assert cosines == pytest.approx(expected, abs=1e-6)
     assert cosines[0] == pytest.approx(cosines[1], abs=1e-6)

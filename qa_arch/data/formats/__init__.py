@@ -44,5 +44,7 @@ class Format:
     """Whether several sources make a single set. If not, ``open`` gets exactly one source."""
     offline: bool = True
     """Whether a source can be opened without a network."""
+    licence: str = ""
+    """The licence of its sets in a sentence; empty where that is not known."""
     counts: Callable[[str], Mapping[str, int]] | None = None
     """Counts of questions, right answers and question words, where these need no full read."""
