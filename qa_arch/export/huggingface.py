@@ -21,6 +21,7 @@ from qa_arch.export.folder import new_folder
 from qa_arch.export.graph import sample
 from qa_arch.export.model_card import CARD, model_card
 from qa_arch.features.template import backend_of, probe, unlimited
+from qa_arch.models.span_checkpoint import SpanCheckpoint
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.encoder_factory import quiet_loading
 from qa_arch.tasks.span_predictor import SpanPredictor
@@ -111,6 +112,8 @@ def library_model(encoder: Encoder, head: nn.Linear) -> PreTrainedModel:
 def _parts(predictor: SpanPredictor) -> tuple[Encoder, nn.Linear]:
     """The encoder, and the linear map that is all the model has beside it."""
     model = predictor.model
+    if isinstance(model, SpanCheckpoint):
+        raise ConfigError("a downloaded checkpoint is such a folder already; --to onnx makes a graph of it")
     encoder = getattr(model, "encoder", None)
     if not isinstance(encoder, Encoder):
         raise ConfigError(f"{type(model).__name__}: it has no Hugging Face encoder; {_INSTEAD}")
