@@ -5,10 +5,9 @@ Needs playwright (extra ``dev``) and a Chromium of the system (Debian: apt-get i
 
 from __future__ import annotations
 
-import shutil
-
 import numpy as np
 import pytest
+from browsers import start_browser
 
 from qa_arch.results.attention import AttentionMap, write_attention
 from qa_arch.results.record import find_runs
@@ -16,7 +15,6 @@ from qa_arch.results.report import write_report
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'qa-arch[dev]'")
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 WIDTHS = (390, 900, 1440)
 FIGURES = (
     "loss",
@@ -38,13 +36,7 @@ EVIL = ' </script><img src=x onerror="window.broken=1"> 𝔸'
 
 @pytest.fixture(scope="module")
 def browser():
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if path is None:
-        pytest.skip(f"no browser found (looked for {', '.join(BROWSERS)})")
-    with sync_api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
-        yield started
-        started.close()
+    yield from start_browser()
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ Needs playwright (extra ``dev``) and a Chromium of the system (Debian: apt-get i
 
 from __future__ import annotations
 
-import shutil
 from urllib.parse import quote, unquote, urlsplit
 
 import pytest
+from browsers import start_browser
 from service import RuleReader
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'qa-arch[dev]'")
@@ -17,7 +17,6 @@ axe = pytest.importorskip(
 )
 expect = sync_api.expect
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 PASSAGE = "By the mill stands a bridge."
 FOCUSED = """() => {
     const element = document.activeElement;
@@ -27,13 +26,7 @@ FOCUSED = """() => {
 
 @pytest.fixture(scope="module")
 def browser():
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if path is None:
-        pytest.skip(f"no browser (looked for {', '.join(BROWSERS)})")
-    with sync_api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
-        yield started
-        started.close()
+    yield from start_browser()
 
 
 @pytest.fixture(scope="module")
