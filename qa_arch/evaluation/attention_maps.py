@@ -60,12 +60,14 @@ def attention_maps(
 
 def match_lstm(model: nn.Module) -> MatchLSTM:
     """The model's match-LSTM; RunError where it has none."""
-    for module in model.modules():
-        if isinstance(module, MatchLSTM):
-            return module
-    raise RunError(
-        "--keep-attention: the run's model has no match-LSTM; name a run of model=proposed with match=true"
-    )
+    layer = find_match_lstm(model)
+    if layer is None:
+        raise RunError("attention: the model has no match-LSTM; name a run of model=proposed with match=true")
+    return layer
+
+
+def find_match_lstm(model: nn.Module) -> MatchLSTM | None:
+    return next((module for module in model.modules() if isinstance(module, MatchLSTM)), None)
 
 
 def _choose(

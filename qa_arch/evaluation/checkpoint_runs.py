@@ -16,7 +16,6 @@ from qa_arch.models.checkpoint_files import record_folder
 from qa_arch.results.record import RECORD, read_record, write_record
 from qa_arch.tasks import task_named
 from qa_arch.tasks.base import Predictor, Watch
-from qa_arch.tasks.span_predictor import recorded_threshold
 from qa_arch.types.records import CALIBRATION, DEV, RunRecord, SplitFacts
 
 RUNS = Path("runs") / CHECKPOINTS
@@ -55,7 +54,7 @@ def adopt(
     if dev is not None and DEV not in record.scores:
         record = _with_dev(record, data, dev)
     write_record(where, record)
-    predictor.record, predictor.null_threshold = record, recorded_threshold(record)
+    predictor.record, predictor.null_threshold = record, record.null_threshold
     predictor.temperature = record.temperature
     return where, predictor
 

@@ -19,9 +19,8 @@ import torch
 from qa_arch.config.schema import Decode
 from qa_arch.data.question_sets import question_set
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.evaluation.attention_maps import attention_maps
+from qa_arch.evaluation.attention_maps import attention_maps, find_match_lstm
 from qa_arch.metrics.confidence import confidences
-from qa_arch.nn.match_lstm import MatchLSTM
 from qa_arch.nn.precision import Precision
 from qa_arch.results.attention import AttentionMap
 from qa_arch.serving.query import Answer, Query, Span
@@ -55,7 +54,7 @@ def load(
     precision: Precision = "fp32",
     trust: Sequence[str] = (),
 ) -> Reader:
-    """A trained model that answers questions about texts.
+    """A trained model that answers questions about texts: a run, or a downloaded checkpoint.
 
     Weights come from safetensors and classes from trusted packages only (``trust`` adds prefixes).
     ``int8`` needs a CPU, the default device then. Raises RunError where the folder is not a finished
@@ -170,7 +169,7 @@ class Reader:
     @property
     def has_attention(self) -> bool:
         """Whether the model has a match-LSTM, whose attention can be shown."""
-        return any(isinstance(module, MatchLSTM) for module in self.predictor.model.modules())
+        return find_match_lstm(self.predictor.model) is not None
 
     def attention(self, question: str, context: str) -> AttentionMap:
         """What the match-LSTM looks at, in the window that holds the best span.

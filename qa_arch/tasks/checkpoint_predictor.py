@@ -14,7 +14,7 @@ from qa_arch.models.span_checkpoint import SpanCheckpoint, load_span_checkpoint
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.precision import Precision, cast_weights
 from qa_arch.results import provenance
-from qa_arch.tasks.span_predictor import SpanPredictor, recorded_threshold
+from qa_arch.tasks.span_predictor import SpanPredictor
 from qa_arch.types.records import Device, Parameters, RunRecord, Threshold
 
 
@@ -42,7 +42,7 @@ def checkpoint_predictor(
         None,
         run_config(record.config),
         segments=segments,
-        null_threshold=recorded_threshold(record),
+        null_threshold=record.null_threshold,
         temperature=record.temperature,
         record=record,
         precision=precision,

@@ -25,7 +25,7 @@ from qa_arch.tasks import task_of
 from qa_arch.tasks.base import Predictor
 from qa_arch.tasks.checkpoint_predictor import checkpoint_predictor
 from qa_arch.tasks.reading import device_of
-from qa_arch.tasks.span_predictor import SpanPredictor, recorded_threshold
+from qa_arch.tasks.span_predictor import SpanPredictor
 from qa_arch.types.records import RunRecord
 
 
@@ -86,7 +86,7 @@ def _load_onnx(folder: Path, record: RunRecord, precision: Precision) -> SpanPre
         store.load_vectors(folder),
         run_config(record.config),
         segments=description.segments,
-        null_threshold=recorded_threshold(record),
+        null_threshold=record.null_threshold,
         temperature=record.temperature,
         record=record,
         precision=description.precision,

@@ -40,7 +40,7 @@ from qa_arch.nn.losses import build_loss
 from qa_arch.nn.precision import Precision, cast_weights
 from qa_arch.nn.word_encoder import AnyEncoder
 from qa_arch.tasks.base import Batches, Parts, Task
-from qa_arch.tasks.span_predictor import SpanPredictor, recorded_threshold
+from qa_arch.tasks.span_predictor import SpanPredictor
 from qa_arch.tasks.span_scores import (
     abstention_warning,
     answerable_auroc,
@@ -149,7 +149,7 @@ class SpanTask(Task):
             vectors,
             config,
             segments=encoder.has_segments,
-            null_threshold=recorded_threshold(record),
+            null_threshold=record.null_threshold,
             temperature=record.temperature,
             record=record,
             precision=precision,

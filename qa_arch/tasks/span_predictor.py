@@ -140,9 +140,3 @@ class SpanPredictor(Predictor):
             yield self.read(part, table=self.table(part, cache=False), batch_size=batch_size)
             if watch is not None:
                 watch(begin + len(examples), len(questions))
-
-
-def recorded_threshold(record: RunRecord) -> float:
-    """The null threshold of a run; None in the record means that "no answer" is never given."""
-    value = record.threshold.value if record.threshold else 0.0
-    return math.inf if value is None else float(value)

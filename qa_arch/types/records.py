@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal, TypeVar
@@ -303,6 +304,13 @@ class RunRecord:
         if point is None:
             return None
         return Measure(str(facts.fingerprint), facts.protocol or point.protocol, point.metric_version)
+
+    @property
+    def null_threshold(self) -> float:
+        """Null odds above it mean "no answer"; ``inf``: never given, 0: nothing was fitted."""
+        if self.threshold is None:
+            return 0.0
+        return math.inf if self.threshold.value is None else float(self.threshold.value)
 
     @property
     def temperature(self) -> float:

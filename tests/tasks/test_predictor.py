@@ -12,7 +12,6 @@ from qa_arch.data.synthetic import generate
 from qa_arch.errors import DataError
 from qa_arch.features.collate import Collator
 from qa_arch.features.sampler import BucketBatchSampler
-from qa_arch.tasks.span_predictor import recorded_threshold
 from qa_arch.types.records import Threshold
 
 PLAIN = "The baker of Harn sold forty loaves before noon. Her brother keeps the mill."
@@ -141,7 +140,7 @@ def test_dropout_is_off_while_reading(predictor, tiny_config):
 @pytest.mark.parametrize(("value", "margin"), [(1.5, 1.5), (None, float("inf")), (0.0, 0.0)])
 def test_the_margin_is_that_of_the_record(predictor, value, margin):
     record = replace(predictor.record, threshold=Threshold(value=value, fitted_on="calibration"))
-    assert recorded_threshold(record) == margin
+    assert record.null_threshold == margin
 
 
 @pytest.mark.parametrize("size", [1, 4, 1000])
