@@ -39,8 +39,8 @@ def test_extras_that_messages_name_can_be_installed():
 
 
 @pytest.mark.parametrize("extra", [name for name in PROJECT["optional-dependencies"] if name != "dev"])
-def test_the_readme_says_what_an_extra_is_for(extra):
-    assert re.search(rf"extra `{extra}`", read("README.md")), extra
+def test_the_list_of_dependencies_says_what_an_extra_is_for(extra):
+    assert re.search(rf"extra `{extra}`", read("docs/dependencies.md")), extra
 
 
 def test_the_workflow_runs_what_ci_runs():
