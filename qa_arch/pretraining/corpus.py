@@ -41,10 +41,11 @@ class Corpus:
         Raises DataError, naming the file and what to do, for a source that cannot be read; at the end, for
         a corpus without text.
         """
-        count = 0
-        for count, document in enumerate(self._stream(), 1):
+        blank = True
+        for document in self._stream():
+            blank = False
             yield document
-        if not count:
+        if blank:
             raise DataError(f"{self.name}: holds no text; name a corpus with documents")
 
 

@@ -24,7 +24,7 @@ class HubTexts:
 
     @property
     def identity(self) -> str:
-        """Files of the data set: of a hub data set their names at a commit, of a local folder their content."""
+        """Files of the data set: on the hub their names at a commit, in a local folder their content."""
         files = self.builder.config.data_files[SPLIT]
         hashes = [content_hash(Path(file)) if Path(file).is_file() else str(file) for file in files]
         return "\0".join([self.column, *hashes])
