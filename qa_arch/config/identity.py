@@ -24,6 +24,14 @@ NEUTRAL = (
 OPTIONAL: Mapping[str, Any] = {
     "loss": None,
     "calibration": {"prior": None},
+    "pretraining": {
+        "mask_share": 0.15,
+        "masked": 0.8,
+        "replaced": 0.1,
+        "whole_words": False,
+        "span_length": 3.0,
+        "permute_sentences": True,
+    },
     "data.made_up_share": 0.0,
     "data.made_up_kinds": None,
     "decode.null_odds": "best",
