@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import codecs
 import glob
+import hashlib
 import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +70,20 @@ def _expand(path: str, pattern: str) -> list[Path]:
     raise DataError(f"{path}: no such file or folder (looked in {Path.cwd()}); check the path")
 
 
+def content_hash(path: Path) -> str:
+    """SHA-256 of the content of ``path``, computed again only after it was changed. Raises DataError."""
+    try:
+        return _hash(path, path.stat().st_mtime_ns)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error}); check the path") from None
+
+
+@lru_cache(maxsize=1024)
+def _hash(path: Path, modified: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def load(path: Path) -> Any:
     """The JSON value of the file ``path``, or ``Lines`` for a file with a JSON value per line.
 
@@ -93,10 +109,9 @@ def _decode(path: Path) -> str:
         data = path.read_bytes()
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
-    for signature, name in _PACKED.items():
-        if data.startswith(signature):
-            raise DataError(f"{path}: is a {name} file, not JSON; unpack or convert it to JSON first")
-    wide = _wide_encoding(data)
+    if packed := packed_format(data):
+        raise DataError(f"{path}: is a {packed} file, not JSON; unpack or convert it to JSON first")
+    wide = wide_encoding(data)
     if wide:
         raise DataError(f"{path}: is {wide}, not UTF-8; convert it (iconv -f {wide} -t UTF-8)")
     body = data.removeprefix(codecs.BOM_UTF8)
@@ -111,7 +126,12 @@ def _decode(path: Path) -> str:
         ) from None
 
 
-def _wide_encoding(data: bytes) -> str | None:
+def packed_format(data: bytes) -> str | None:
+    """Name of the packed or columnar format that ``data`` begins like; None for others."""
+    return next((name for signature, name in _PACKED.items() if data.startswith(signature)), None)
+
+
+def wide_encoding(data: bytes) -> str | None:
     """UTF-32 or UTF-16, by the byte order mark or by the zero bytes around the first character."""
     if data.startswith(_UTF32):  # first: its little-endian mark begins with that of UTF-16
         return "UTF-32"

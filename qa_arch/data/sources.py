@@ -6,12 +6,11 @@ folder or a glob. Several files make a single set. No other module knows schemes
 
 from __future__ import annotations
 
-import hashlib
 import os
 import pkgutil
 import re
 from collections.abc import Mapping
-from functools import cache, lru_cache
+from functools import cache
 from glob import glob
 from importlib import import_module
 from pathlib import Path
@@ -19,7 +18,7 @@ from pathlib import Path
 from qa_arch.config.check import suggest
 from qa_arch.data import formats, squad
 from qa_arch.data.formats import Format, Holds, OnError
-from qa_arch.data.input_files import Paths, as_list
+from qa_arch.data.input_files import Paths, as_list, content_hash
 from qa_arch.errors import DataError
 from qa_arch.types.text import QuestionSet, SelectionSet
 
@@ -80,7 +79,7 @@ def identity(source: Paths) -> str:
     """
     scheme, parts = _resolve(source)
     files = [file for part in parts for file in _format(scheme).files(part)]
-    hashes = "+".join(map(_hash, files)) or "+".join(parts)
+    hashes = "+".join(map(content_hash, files)) or "+".join(parts)
     return f"{scheme}:{hashes}" if scheme else hashes
 
 
@@ -181,16 +180,3 @@ def _refuse_misspelt(path: str) -> None:
 @cache
 def _format(scheme: str) -> Format:
     return import_module(f"{formats.__name__}.{scheme}").FORMAT if scheme else squad.FORMAT
-
-
-def _hash(path: Path) -> str:
-    try:
-        return _content_hash(path, path.stat().st_mtime_ns)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or error}); check the path") from None
-
-
-@lru_cache(maxsize=1024)
-def _content_hash(path: Path, modified: int) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
