@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from qa_arch.config.schema import Config
@@ -25,7 +27,12 @@ TOKENIZER_KINDS = {
 
 
 def make_tokenizer(settings: EncoderSettings, train: QuestionSet) -> PreTrainedTokenizerBase:
-    """The encoder's own tokenizer, or for a random encoder one of its kind trained on the train texts."""
+    """``tokenizer_of`` the questions and passages of a set."""
+    return tokenizer_of(settings, (text for e in train.examples for text in (e.context, e.question)))
+
+
+def tokenizer_of(settings: EncoderSettings, texts: Iterable[str]) -> PreTrainedTokenizerBase:
+    """The encoder's own tokenizer, or for a random encoder one of its kind trained on ``texts``, each once."""
     if settings.init == "random":
         kind = TOKENIZER_KINDS.get(settings.family or "")
         if kind is None:
@@ -33,8 +40,7 @@ def make_tokenizer(settings: EncoderSettings, train: QuestionSet) -> PreTrainedT
             raise ConfigError(
                 f"encoder.family: no tokenizer is built for '{settings.family}' (known: {known})"
             )
-        texts = dict.fromkeys(text for e in train.examples for text in (e.context, e.question))
-        return tokenizers.build(kind, list(texts), settings.vocabulary or 0)  # type: ignore[arg-type]
+        return tokenizers.build(kind, list(dict.fromkeys(texts)), settings.vocabulary or 0)  # type: ignore[arg-type]
     return load_tokenizer(str(settings.name))
 
 

@@ -1,64 +1,122 @@
 """Language models on any encoder: masked (BERT, ALBERT), causal (GPT) and denoising (BART).
 
-What is trained of the encoder is what later runs start from (``encoder.name=RUN``); the heads stay behind.
-Axes: ``B`` blocks, ``T`` tokens, ``P`` predicted tokens, ``H`` width.
+What is trained of the encoder is what later runs start from (``encoder.name=RUN``); the rest stays behind.
+Axes: ``B`` blocks, ``T`` tokens, ``P`` predicted tokens, ``H`` width, ``V`` vocabulary.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from torch import nn
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
 
 from qa_arch.config.check import Range
 from qa_arch.nn.encoder import Encoder
-from qa_arch.nn.language_heads import SentenceHead, TokenHead, look_ahead
+from qa_arch.nn.language_heads import SentenceHead, TokenHead, initialize
+from qa_arch.nn.transformer import TransformerDecoder, TransformerSettings, look_ahead_mask, padding_mask
 from qa_arch.types.tensors import LanguageBatch, LanguageLogits
 
-Dropout = Annotated[float, Range(0, 1)]
 SentenceTask = Literal["none", "nsp", "sop"]
 
 
-class MaskedLM(nn.Module):
+class LanguageModel(nn.Module):
+    """An encoder and the head that predicts tokens by its input embeddings."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.tokens = TokenHead(encoder.out_dim, self.embedding, encoder.config)
+
+    @property
+    def embedding(self) -> nn.Embedding:
+        """The encoder's input embeddings; never registered a second time, so they are saved once."""
+        embedding = self.encoder.backbone.get_input_embeddings()
+        assert isinstance(embedding, nn.Embedding)
+        return embedding
+
+    def scores(self, states: Float[Tensor, "B P H"]) -> Float[Tensor, "B P V"]:
+        return self.tokens(states, self.embedding.weight)
+
+
+class MaskedLM(LanguageModel):
     """Predicts hidden tokens from both sides (Devlin et al. 2019).
 
     ``sentence_task`` adds a head on the first token: next-sentence prediction (``nsp``, BERT: does the second
     part follow, or is it of another document) or sentence order (``sop``, ALBERT: are the two in order).
     """
 
-    def __init__(self, encoder: Encoder, *, dropout: Dropout = 0.1, sentence_task: SentenceTask) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.dropout = nn.Dropout(dropout)
-        self.tokens = TokenHead(encoder.out_dim, embedding_of(encoder), encoder.config)
+    def __init__(self, encoder: Encoder, *, sentence_task: SentenceTask = "none") -> None:
+        super().__init__(encoder)
         self.sentence = None if sentence_task == "none" else SentenceHead(encoder.out_dim, encoder.config)
 
     def forward(self, batch: LanguageBatch) -> LanguageLogits:
         assert batch.positions is not None
-        states = self.dropout(self.encoder(batch.ids, batch.mask, batch.segments))
-        places = batch.positions[..., None].expand(-1, -1, states.shape[-1])
+        states = self.encoder(batch.ids, batch.mask, batch.segments)
+        hidden = states.gather(1, batch.positions[..., None].expand(-1, -1, states.shape[-1]))
         follows = None if self.sentence is None else self.sentence(states[:, 0])
-        return LanguageLogits(self.tokens(states.gather(1, places), embedding_of(self.encoder).weight), follows)
+        return LanguageLogits(self.scores(hidden), follows)
 
 
-class CausalLM(nn.Module):
-    """Predicts each token from those before it: an encoder under a look-ahead mask is a decoder (GPT)."""
-
-    def __init__(self, encoder: Encoder, *, dropout: Dropout = 0.1) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.dropout = nn.Dropout(dropout)
-        self.tokens = TokenHead(encoder.out_dim, embedding_of(encoder), encoder.config)
+class CausalLM(LanguageModel):
+    """Predicts each token from those before it: under a look-ahead mask an encoder is a decoder (GPT)."""
 
     def forward(self, batch: LanguageBatch) -> LanguageLogits:
-        states = self.dropout(self.encoder(batch.ids, look_ahead(batch.mask), batch.segments))
-        return LanguageLogits(self.tokens(states, embedding_of(self.encoder).weight))
+        readable = padding_mask(batch.mask) & look_ahead_mask(batch.mask.shape[1], batch.mask.device)
+        return LanguageLogits(self.scores(self.encoder(batch.ids, readable, batch.segments)))
 
 
-def embedding_of(encoder: Encoder) -> nn.Embedding:
-    """The input embeddings, which every head predicts by as well."""
-    embedding = encoder.backbone.get_input_embeddings()
-    assert isinstance(embedding, nn.Embedding)
-    return embedding
+class Denoiser(LanguageModel):
+    """Writes the text that was there from one with spans hidden and sentences moved (Lewis et al. 2020).
 
+    The decoder of ``layers`` reads and writes by the encoder's token embeddings; its positions are its own.
+    """
 
+    def __init__(
+        self,
+        encoder: Encoder,
+        *,
+        layers: Annotated[int, Range(1)] = 6,
+        dropout: Annotated[float, Range(0, 1)] = 0.1,
+    ) -> None:
+        super().__init__(encoder)
+        config, H = encoder.config, encoder.out_dim
+        std = getattr(config, "initializer_range", None) or 0.02
+        settings = TransformerSettings(
+            vocabulary=encoder.vocab_size,
+            layers=layers,
+            width=H,
+            heads=config.num_attention_heads,
+            hidden=4 * H,
+            dropout=dropout,
+            attention_dropout=dropout,
+            initializer_range=std,
+        )
+        self.decoder = TransformerDecoder(settings, cross=True, embeddings=False)
+        self.positions = nn.Embedding(encoder.max_tokens or settings.max_positions, H)
+        nn.init.normal_(self.positions.weight, std=std)
+        # ALBERT's embeddings are narrower than its layers.
+        width = self.embedding.embedding_dim
+        self.widen = nn.Identity() if width == H else nn.Linear(width, H)
+        if isinstance(self.widen, nn.Linear):
+            initialize(self.widen, config)
+        self.norm, self.dropout = nn.LayerNorm(H, eps=settings.norm_eps), nn.Dropout(dropout)
+
+    def forward(self, batch: LanguageBatch) -> LanguageLogits:
+        assert batch.prefix is not None
+        memory = self.encoder(batch.ids, batch.mask, batch.segments)
+        return LanguageLogits(self.decode(batch.prefix, memory, batch.mask))
+
+    def decode(
+        self,
+        prefix: Int[Tensor, "B P"],
+        memory: Float[Tensor, "B T H"],
+        memory_mask: Bool[Tensor, "B T"],
+    ) -> Float[Tensor, "B P V"]:
+        """Scores of the token behind each of ``prefix``, given the encoder's states of the noisy text."""
+        return self.scores(self.decoder(prefix, None, memory, memory_mask, embeddings=self._read))
+
+    def _read(self, ids: Int[Tensor, "B P"], segments: None = None) -> Float[Tensor, "B P H"]:
+        places = torch.arange(ids.shape[1], device=ids.device)
+        return self.dropout(self.norm(self.widen(self.embedding(ids)) + self.positions(places)))

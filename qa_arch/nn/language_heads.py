@@ -1,7 +1,6 @@
 """Heads of language models: the vocabulary's scores of each token, and "does the second part follow".
 
-Axes: ``B`` blocks, ``P`` predicted tokens, ``T`` tokens of a block, ``H`` width, ``E`` width of the
-embeddings, ``V`` vocabulary.
+Axes: ``B`` blocks, ``P`` predicted tokens, ``H`` width, ``E`` width of the embeddings, ``V`` vocabulary.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -65,10 +64,3 @@ def initialize(linear: nn.Linear, config: Any) -> None:
     """Weights as the encoder's own (normal, ``initializer_range``), biases zero."""
     nn.init.normal_(linear.weight, std=getattr(config, "initializer_range", None) or 0.02)
     nn.init.zeros_(linear.bias)
-
-
-def look_ahead(mask: Bool[Tensor, "B T"]) -> Bool[Tensor, "B 1 T T"]:
-    """Attention mask under which token i sees the real tokens 0 ... i and nothing behind it."""
-    length = mask.shape[1]
-    earlier = torch.ones(length, length, dtype=torch.bool, device=mask.device).tril()
-    return mask[:, None, None, :] & earlier

@@ -10,8 +10,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerBase
+
 from qa_arch.config.schema import Pretraining
+from qa_arch.errors import ConfigError
 from qa_arch.features.table import Bools, Longs
+from qa_arch.features.template import backend_of, name_of
+
+_SPACES = ("Ġ", "▁")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -19,15 +26,42 @@ class Vocabulary:
     """What noise needs to know of a tokenizer's vocabulary of ``V`` ids."""
 
     mask: int
+    """Id of the mask token."""
     special: Bools
     """(V,) True on special tokens, which are neither hidden nor drawn as replacements."""
     begins_word: Bools
     """(V,) True on the pieces that begin a word."""
+    words: Longs
+    """The ids that may replace a token: all that are not special."""
 
-    @property
-    def words(self) -> Longs:
-        """The ids that may replace a token."""
-        return np.flatnonzero(~self.special)
+
+def vocabulary_of(tokenizer: PreTrainedTokenizerBase, size: int) -> Vocabulary:
+    """The vocabulary of ``tokenizer``, for an encoder with ``size`` token embeddings.
+
+    Raises ConfigError for a tokenizer without a mask token.
+    """
+    if tokenizer.mask_token_id is None:
+        raise ConfigError(
+            f"{name_of(tokenizer)} has no mask token, and nothing can be hidden without one; choose an encoder"
+            " of BERT's kind, or a tokenizer of qa-arch pretrain tokenizer"
+        )
+    pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    special = np.ones(size, bool)  # embeddings beyond the vocabulary belong to no token
+    special[: len(pieces)] = False
+    special[tokenizer.all_special_ids] = True
+    begins = np.zeros(size, bool)
+    begins[: len(pieces)] = _begin_words(pieces, backend_of(tokenizer))
+    return Vocabulary(tokenizer.mask_token_id, special, begins, np.flatnonzero(~special))
+
+
+def _begin_words(pieces: list[str], backend: Tokenizer) -> list[bool]:
+    """Whether each piece begins a word: without WordPiece's prefix of continuing pieces, or with the sign of
+    a space before it of byte-level BPE and Unigram; all do where there is neither."""
+    prefix = getattr(backend.model, "continuing_subword_prefix", None)
+    if prefix:
+        return [not piece.startswith(prefix) for piece in pieces]
+    marked = [piece.startswith(_SPACES) for piece in pieces]
+    return marked if any(marked) else [True] * len(pieces)
 
 
 def hidden_places(ids: Longs, vocabulary: Vocabulary, settings: Pretraining, draw: np.random.Generator) -> Longs:

@@ -144,6 +144,7 @@ def _fit_and_score(
             logger=logger,
         )
     store.load_weights(run.folder / MODEL, parts.model)
+    task.finish(run.folder / MODEL, parts)
     parts.model.to("cuda" if gpu else "cpu")
     scored = evaluate_splits(task.predictor(config, parts), parts, run.folder, trusted)
     run.note(

@@ -14,6 +14,9 @@ from typing import Annotated, Any, Literal, TypeVar
 SCHEMA = 2
 SELECTION = "selection"
 """The protocol of answer selection and of classification: candidates are ranked."""
+LANGUAGE = ("masked_lm", "causal_lm", "denoising")
+"""What the protocols of pre-training begin with: tokens are predicted. Behind a colon is a hash of what the
+scores depend on beside text and model: tokenizer, length of blocks, noise."""
 DEV, CALIBRATION, TRAIN = "dev", "calibration", "train"
 
 MARGIN_0 = "margin_0"
@@ -28,8 +31,22 @@ ORACLE = "oracle"
 """The null threshold that fits the scored set best: a bound, no result."""
 RANKED = "ranked"
 """Candidates are ranked, there is no threshold."""
-COMPARED = (CALIBRATED, NEVER_NULL, RANKED)
+TOKENS = "tokens"
+"""Tokens are predicted, there is no threshold."""
+COMPARED = (CALIBRATED, NEVER_NULL, RANKED, TOKENS)
 """The operating point that runs are compared at: the first of these that a split was scored at."""
+
+
+
+def is_language(protocol: str | None) -> bool:
+    """Whether a protocol is that of pre-training."""
+    return protocol is not None and protocol.partition(":")[0] in LANGUAGE
+
+
+def is_of_spans(protocol: str | None) -> bool:
+    """Whether a protocol is SQuAD's, by which spans are scored."""
+    return protocol != SELECTION and not is_language(protocol)
+
 
 Status = Literal["running", "ok", "oom", "failed", "killed"]
 Number = int | Annotated[float, "measured"]
@@ -120,7 +137,7 @@ class Point(_Open):
 
     def flat(self) -> dict[str, Any]:
         """Metrics and the other fields in a flat mapping, as commands print a point."""
-        about: dict[str, Any] = {} if self.protocol == SELECTION else {"threshold": self.threshold}
+        about: dict[str, Any] = {"threshold": self.threshold} if is_of_spans(self.protocol) else {}
         about |= {"protocol": self.protocol, "metric_version": self.metric_version}
         return {**self.metrics, **about, **({"overlap": list(self.overlap)} if self.overlap else {})}
 
@@ -321,6 +338,11 @@ class RunRecord:
     def selects(self) -> bool:
         """Whether the run ranks candidates, as the data say that it read: it has no spans."""
         return any(facts.protocol == SELECTION for facts in self.data.values())
+
+    @property
+    def pretrains(self) -> bool:
+        """Whether the run is a pre-training run, which predicts tokens and finds no spans."""
+        return any(is_language(facts.protocol) for facts in self.data.values())
 
     def setting(self, section: str, key: str) -> Any:
         """``section.key`` of the config; None where the run's config has no such setting."""
