@@ -60,12 +60,10 @@ def prepare_cached(
 
     if cache_dir is None:
         return build()
-    with unlimited(backend_of(tokenizer)) as backend:
-        vocabulary = hashlib.sha256(backend.to_str().encode()).hexdigest()
     key_parts = {
         **settings,
         "questions": questions.fingerprint,
-        "tokenizer": vocabulary,
+        "tokenizer": tokenizer_hash(tokenizer),
         "pad": tokenizer.pad_token_id,
         "tokenizers": tokenizers.__version__,  # versions may tokenise differently with the same vocabulary
     }
@@ -94,8 +92,7 @@ def cached(
 
     A damaged file is rebuilt. If the folder cannot be written, the table is built without caching.
     """
-    key = json.dumps({**key_parts, "version": FEATURES_VERSION}, sort_keys=True)
-    path = Path(folder) / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.arrow"
+    path = cache_file(folder, {**key_parts, "version": FEATURES_VERSION}, ".arrow")
     if path.exists():
         try:
             return read(path)
@@ -107,6 +104,18 @@ def cached(
     except QaArchError as error:
         log.warning("features are not cached: %s", error)
     return table
+
+
+def cache_file(folder: str | os.PathLike[str], key_parts: Mapping[str, Any], suffix: str) -> Path:
+    """Path of the file with the key ``key_parts`` (JSON values) in a cache."""
+    key = json.dumps(dict(key_parts), sort_keys=True)
+    return Path(folder) / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}{suffix}"
+
+
+def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
+    """SHA-256 of the vocabulary and the rules of ``tokenizer``, whatever its truncation and padding."""
+    with unlimited(backend_of(tokenizer)) as backend:
+        return hashlib.sha256(backend.to_str().encode()).hexdigest()
 
 
 def write(path: Path, table: FeatureTable) -> None:

@@ -5,17 +5,14 @@ Importing this module registers it, so that ``AutoConfig`` and ``AutoModel`` kno
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Literal
 
-import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, BertConfig, PretrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils.output_capturing import capture_outputs
 
-from qa_arch.errors import ConfigError
 from qa_arch.nn.transformer import (
     EncoderBlock,
     MultiHeadAttention,

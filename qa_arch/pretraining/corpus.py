@@ -76,7 +76,9 @@ def split(corpus: Corpus, share: float, seed: int) -> tuple[Corpus, Corpus]:
     for a share outside (0, 1); reading a part that got no document raises DataError.
     """
     if not 0 < share < 1:
-        raise ConfigError(f"a share of {share:g} of {corpus.name} cannot be held out; give one within 0 and 1")
+        raise ConfigError(
+            f"a share of {share:g} of {corpus.name} cannot be held out; give one within 0 and 1"
+        )
 
     def part(held: bool, title: str) -> Corpus:
         return Corpus(
