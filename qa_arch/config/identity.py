@@ -40,11 +40,17 @@ OPTIONAL: Mapping[str, Any] = {
 
 PLACES = ("data.train", "data.calibration", "data.dev", "glove.path")
 """Locations of data, replaced by fingerprints of their content once these are known."""
+ENCODER = "encoder"
+"""Among the fingerprints: the pre-training run that the encoder is taken from."""
 
 
 def config_hash(config: Mapping[str, Any], data_fingerprints: Mapping[str, str] | None = None) -> str:
-    """Hex SHA-256 of the resolved config without ``NEUTRAL``; fingerprints, if given, replace ``PLACES``."""
-    relevant = _without(config, "", NEUTRAL if data_fingerprints is None else (*NEUTRAL, *PLACES))
+    """Hex SHA-256 of the resolved config without ``NEUTRAL``; fingerprints, if given, replace ``PLACES``, and
+    that of an ``encoder`` its name."""
+    places = () if data_fingerprints is None else PLACES
+    if data_fingerprints and ENCODER in data_fingerprints:
+        places = (*places, "encoder.name")
+    relevant = _without(config, "", (*NEUTRAL, *places))
     text = json.dumps([relevant, dict(data_fingerprints or {})], sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -38,10 +38,14 @@ DEFAULT_LOSS: Mapping[str, dict[str, Any]] = {
     "sequence": {"_target_": "qa_arch.nn.losses.SequenceLoss"},
     "selection": {"_target_": "qa_arch.nn.losses.HingeLoss"},
     "classification": {"_target_": "qa_arch.nn.losses.ChoiceLoss"},
-    **dict.fromkeys(
-        CORPUS_TASKS,
-        {"_target_": "qa_arch.nn.language_loss.TokenLoss", "label_smoothing": 0.0, "sentence_weight": 1.0},
-    ),
+    **{
+        task: {
+            "_target_": "qa_arch.nn.language_loss.TokenLoss",
+            "label_smoothing": 0.0,
+            "sentence_weight": 1.0,
+        }
+        for task in CORPUS_TASKS
+    },
 }
 """By task: the loss of a config that names none."""
 TASKS = tuple(DEFAULT_LOSS)
@@ -62,8 +66,8 @@ class Data:
     """The same as a share of the questions (the thesis: 0.2)."""
     split_seed: int
     train_questions: Annotated[int, Range(0)]
-    """Train on a seeded sample of articles, the last one cut at this many questions; 0 = all. Of a corpus: the
-    first so many documents."""
+    """Train on a seeded sample of articles, the last one cut at this many questions; 0 = all. Of a corpus:
+    the first so many documents."""
     on_error: Literal["raise", "skip"]
     open_dev: bool
     """Score dev when training ends. If false, only ``qa-arch evaluate --final`` does, and logs it."""

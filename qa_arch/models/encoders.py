@@ -15,6 +15,7 @@ from qa_arch.features.table import FeatureTable, check_ids
 from qa_arch.nn.encoder_configs import resolve
 from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.nn.word_encoder import AnyEncoder
+from qa_arch.results.pretrained_runs import pretrained_run
 from qa_arch.types.text import QuestionSet
 
 TOKENIZER_KINDS = {
@@ -32,7 +33,7 @@ def make_tokenizer(settings: EncoderSettings, train: QuestionSet) -> PreTrainedT
 
 
 def tokenizer_of(settings: EncoderSettings, texts: Iterable[str]) -> PreTrainedTokenizerBase:
-    """The encoder's own tokenizer, or for a random encoder one of its kind trained on ``texts``, each once."""
+    """The encoder's own tokenizer, or for a random one a tokenizer of its kind trained on ``texts``."""
     if settings.init == "random":
         kind = TOKENIZER_KINDS.get(settings.family or "")
         if kind is None:
@@ -72,6 +73,12 @@ def make_encoder(
     ``blank``: a pretrained one gets random weights, and its own are not loaded.
     """
     settings = config.encoder
+    if settings.init == "random" and settings.name and pretrained_run(settings.name):
+        raise ConfigError(
+            f"encoder.init: random makes a new encoder and would leave {settings.name} unread; add"
+            " encoder.init=pretrained and encoder.KEY=null for layers, width, heads, vocabulary and"
+            " initializer_range"
+        )
     shared = {
         "init": "random" if blank else settings.init,
         "initializer_range": settings.initializer_range,

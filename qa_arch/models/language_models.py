@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from qa_arch.config.check import Range
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.language_heads import SentenceHead, TokenHead, initialize
-from qa_arch.nn.transformer import TransformerDecoder, TransformerSettings, look_ahead_mask, padding_mask
+from qa_arch.nn.transformer import DecoderBlock, TransformerSettings, look_ahead_mask, padding_mask
 from qa_arch.types.tensors import LanguageBatch, LanguageLogits
 
 SentenceTask = Literal["none", "nsp", "sop"]
@@ -93,7 +93,10 @@ class Denoiser(LanguageModel):
             attention_dropout=dropout,
             initializer_range=std,
         )
-        self.decoder = TransformerDecoder(settings, cross=True, embeddings=False)
+        self.blocks = nn.ModuleList(DecoderBlock(settings, cross=True) for _ in range(layers))
+        for module in self.blocks.modules():
+            if isinstance(module, nn.Linear):
+                initialize(module, config)
         self.positions = nn.Embedding(encoder.max_tokens or settings.max_positions, H)
         nn.init.normal_(self.positions.weight, std=std)
         # ALBERT's embeddings are narrower than its layers.
@@ -115,8 +118,10 @@ class Denoiser(LanguageModel):
         memory_mask: Bool[Tensor, "B T"],
     ) -> Float[Tensor, "B P V"]:
         """Scores of the token behind each of ``prefix``, given the encoder's states of the noisy text."""
-        return self.scores(self.decoder(prefix, None, memory, memory_mask, embeddings=self._read))
-
-    def _read(self, ids: Int[Tensor, "B P"], segments: None = None) -> Float[Tensor, "B P H"]:
-        places = torch.arange(ids.shape[1], device=ids.device)
-        return self.dropout(self.norm(self.widen(self.embedding(ids)) + self.positions(places)))
+        length, device = prefix.shape[1], prefix.device
+        places = torch.arange(length, device=device)
+        states = self.widen(self.embedding(prefix)) + self.positions(places)
+        states = self.dropout(self.norm(states))
+        for block in self.blocks:
+            states = block(states, look_ahead_mask(length, device), True, memory, padding_mask(memory_mask))
+        return self.scores(states)

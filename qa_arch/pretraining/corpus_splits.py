@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 
 from qa_arch.config.schema import Data, Source
 from qa_arch.data.input_files import as_list
@@ -20,6 +21,7 @@ class CorpusSplit:
     """The corpus of a split, with what a set of questions has as well."""
 
     name: str
+    """Without folders, as it stands in records."""
     corpus: Corpus
     protocol: str
     """The objective."""
@@ -33,8 +35,13 @@ class CorpusSplit:
 
 def open_split(source: Source, protocol: str) -> CorpusSplit:
     """The corpus that ``source`` names; a set of questions is read as its passages."""
-    corpus = open_corpus([_as_corpus(item) for item in as_list(source)])
-    return CorpusSplit(corpus.name, corpus, protocol)
+    items = [_as_corpus(item) for item in as_list(source)]
+    return CorpusSplit(", ".join(map(_title, items)), open_corpus(items), protocol)
+
+
+def corpus_identity(source: Source) -> str:
+    """What identifies the corpus that ``source`` names, before any of it is read."""
+    return open_split(source, "").fingerprint
 
 
 def load_splits(data: Data, protocol: str) -> dict[str, CorpusSplit]:
@@ -55,8 +62,9 @@ def load_splits(data: Data, protocol: str) -> dict[str, CorpusSplit]:
         splits["calibration"] = open_split(data.calibration, protocol)
     elif data.hold_out_share:
         parts = split(splits["train"].corpus, data.hold_out_share, data.split_seed)
-        names = ("train", "calibration")
-        splits = {name: CorpusSplit(part.name, part, protocol) for name, part in zip(names, parts, strict=True)}
+        named = zip(("train", "calibration"), ("rest", "held out"), parts, strict=True)
+        title = splits["train"].name
+        splits = {name: CorpusSplit(f"{title} ({which})", part, protocol) for name, which, part in named}
     if data.train_questions:
         splits["train"] = _beginning(splits["train"], data.train_questions)
     if data.dev is not None and data.open_dev:
@@ -75,9 +83,15 @@ def _beginning(whole: CorpusSplit, count: int) -> CorpusSplit:
     """The first ``count`` documents."""
     digest = hashlib.sha256(f"{whole.fingerprint}\0{count}".encode()).hexdigest()
     corpus = Corpus(
-        f"{whole.name} (first {count:,} documents)",
+        f"{whole.corpus.name} (first {count:,} documents)",
         digest,
         None,
         lambda: islice(whole.corpus.documents(), count),
     )
-    return replace(whole, name=corpus.name, corpus=corpus)
+    return replace(whole, name=f"{whole.name} (first {count:,} documents)", corpus=corpus)
+
+
+def _title(source: str) -> str:
+    """The source without the folders that it lies in, which differ from machine to machine."""
+    scheme, colon, rest = source.rpartition(":")
+    return source if scheme.startswith("hub") else f"{scheme}{colon}{Path(rest).name}"

@@ -21,8 +21,9 @@ import torch
 from qa_arch.config.schema import Pretraining
 from qa_arch.features.table import Bools, Longs
 from qa_arch.metrics.language_scores import TextSize
+from qa_arch.pretraining.framing import Padded
 from qa_arch.pretraining.infilling import infilled, permuted
-from qa_arch.pretraining.packing import Blocks, Padded
+from qa_arch.pretraining.packing import Blocks
 from qa_arch.pretraining.token_masks import Vocabulary, hidden_places, hide
 from qa_arch.types.tensors import LanguageBatch
 
@@ -91,7 +92,11 @@ class LanguageCollator(ABC):
     def _inputs(self, padded: Padded) -> dict[str, Any]:
         """What the encoder reads of ``padded``."""
         segments = torch.from_numpy(padded.segments) if self.table.segments else None
-        return {"ids": torch.from_numpy(padded.ids), "mask": torch.from_numpy(padded.mask), "segments": segments}
+        return {
+            "ids": torch.from_numpy(padded.ids),
+            "mask": torch.from_numpy(padded.mask),
+            "segments": segments,
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,10 +108,10 @@ class MaskedCollator(LanguageCollator):
     def _batch(self, rows: list[int], draws: list[np.random.Generator], **shared: Any) -> LanguageBatch:
         blocks, follows = self.table.blocks, None
         if self.sentence_task == "none":
-            padded = blocks.single([blocks.content(row) for row in rows])
+            padded = blocks.framing.single([blocks.content(row) for row in rows])
         else:
             pairs = [self._pair(row, draw) for row, draw in zip(rows, draws, strict=True)]
-            padded = blocks.pair([first for first, _, _ in pairs], [second for _, second, _ in pairs])
+            padded = blocks.framing.pair([first for first, _, _ in pairs], [second for _, second, _ in pairs])
             follows = torch.tensor([true for _, _, true in pairs])
         vocabulary = self.table.vocabulary
         hidden, places = padded.ids.copy(), []
@@ -133,7 +138,7 @@ class MaskedCollator(LanguageCollator):
             return first, second, True
         if self.sentence_task == "sop":
             return second, first, False
-        return first, self._foreign(row, blocks.max_length - blocks.template.specials - cut, draw), False
+        return first, self._foreign(row, blocks.max_length - blocks.framing.pairs.specials - cut, draw), False
 
     def _foreign(self, row: int, room: int, draw: np.random.Generator) -> Longs:
         """Sentences of another document, at most ``room`` tokens of them and at least one sentence's."""
@@ -141,10 +146,10 @@ class MaskedCollator(LanguageCollator):
         other = row
         while blocks.document(other) == blocks.document(row):
             other = int(draw.integers(len(blocks)))
-        content, starts = blocks.content(other), blocks.sentence_starts(other)
-        begin = int(draw.choice(starts))
-        ends = np.append(starts, len(content))
-        ends = ends[(ends > begin) & (ends <= begin + room)]
+        content = blocks.content(other)
+        bounds = np.r_[0, blocks.sentence_starts(other), len(content)]
+        begin = int(draw.choice(bounds[:-1]))
+        ends = bounds[(bounds > begin) & (bounds <= begin + room)]
         return content[begin : int(ends[-1]) if len(ends) else begin + room]
 
 
@@ -153,8 +158,8 @@ class CausalCollator(LanguageCollator):
     """Blocks as they are, and of each token but the first the one before it to predict it from."""
 
     def _batch(self, rows: list[int], draws: list[np.random.Generator], **shared: Any) -> LanguageBatch:
-        padded = self.table.blocks.single([self.table.blocks.content(row) for row in rows])
-        inputs = {
+        padded = self.table.blocks.framing.single([self.table.blocks.content(row) for row in rows])
+        inputs: dict[str, Any] = {
             name: None if value is None else value[:, :-1] for name, value in self._inputs(padded).items()
         }
         return LanguageBatch(**shared, **inputs, **_shifted(padded))
@@ -166,8 +171,8 @@ class DenoisingCollator(LanguageCollator):
 
     def _batch(self, rows: list[int], draws: list[np.random.Generator], **shared: Any) -> LanguageBatch:
         blocks = self.table.blocks
-        noisy = blocks.single([self._noisy(row, draw) for row, draw in zip(rows, draws, strict=True)])
-        padded = blocks.single([blocks.content(row) for row in rows])
+        noisy = blocks.framing.single([self._noisy(row, draw) for row, draw in zip(rows, draws, strict=True)])
+        padded = blocks.framing.single([blocks.content(row) for row in rows])
         prefix = torch.from_numpy(padded.ids[:, :-1])
         return LanguageBatch(**shared, **self._inputs(noisy), **_shifted(padded), prefix=prefix)
 
@@ -175,14 +180,14 @@ class DenoisingCollator(LanguageCollator):
         blocks, noise = self.table.blocks, self.noise
         content = blocks.content(row)
         if noise.permute_sentences:
-            sentences = np.split(content, blocks.sentence_starts(row)[1:])
+            sentences = np.split(content, blocks.sentence_starts(row))
             content = np.concatenate(permuted(sentences, draw))
         return infilled(content, self.table.vocabulary.mask, noise.mask_share, noise.span_length, draw)
 
 
 def _cut(starts: Longs, length: int, draw: np.random.Generator) -> int:
     """Where a block is cut in two: before a sentence, or in the middle of a single one."""
-    return int(draw.choice(starts[1:])) if len(starts) > 1 else max(1, length // 2)
+    return int(draw.choice(starts)) if len(starts) else max(1, length // 2)
 
 
 def _shifted(padded: Padded) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Hiding tokens for masked language modelling: 15%, of them 80% masked, 10% replaced, 10% left as they are.
 
 Devlin et al. 2019, section 3.1; drawn anew in each epoch as Liu et al. 2019 do (RoBERTa, section 4.1). All
-draws come from a generator that the caller seeds, so a row is hidden alike whatever batch or process it is in.
+draws come from a generator that the caller seeds: a row is hidden alike in whatever batch or process it is.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
@@ -42,8 +41,8 @@ def vocabulary_of(tokenizer: PreTrainedTokenizerBase, size: int) -> Vocabulary:
     """
     if tokenizer.mask_token_id is None:
         raise ConfigError(
-            f"{name_of(tokenizer)} has no mask token, and nothing can be hidden without one; choose an encoder"
-            " of BERT's kind, or a tokenizer of qa-arch pretrain tokenizer"
+            f"{name_of(tokenizer)} has no mask token, and nothing can be hidden without one; choose an"
+            " encoder of BERT's kind, or a tokenizer of qa-arch pretrain tokenizer"
         )
     pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
     special = np.ones(size, bool)  # embeddings beyond the vocabulary belong to no token
@@ -64,8 +63,11 @@ def _begin_words(pieces: list[str], backend: Tokenizer) -> list[bool]:
     return marked if any(marked) else [True] * len(pieces)
 
 
-def hidden_places(ids: Longs, vocabulary: Vocabulary, settings: Pretraining, draw: np.random.Generator) -> Longs:
-    """Places of ``ids`` (T,) to predict, in order: ``mask_share`` of those that are not special, at least one.
+def hidden_places(
+    ids: Longs, vocabulary: Vocabulary, settings: Pretraining, draw: np.random.Generator
+) -> Longs:
+    """Places of ``ids`` (T,) to predict, in order: ``mask_share`` of those that are not special, at least
+    one.
 
     With ``whole_words`` words are drawn, and all pieces of a word are hidden together; a word that would
     exceed the number is left out, unless it is the first.

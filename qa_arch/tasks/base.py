@@ -109,6 +109,8 @@ class Task(ABC):
     """As ``model.task`` names it."""
     monitor: ClassVar[str | None] = None
     """A calibration score, the higher the better, that chooses the epoch in place of ``trainer.select``."""
+    lower_is_better: ClassVar[bool] = False
+    """Whether ``monitor`` is a loss."""
     has_validation_loss: ClassVar[bool] = True
     """Whether the loss of the calibration split is computed and recorded with its scores."""
     lengths_are_tokens: ClassVar[bool] = False

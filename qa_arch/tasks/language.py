@@ -24,8 +24,8 @@ from transformers import PreTrainedTokenizerBase
 from qa_arch.config.schema import Config, Data
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError
+from qa_arch.features.cache import tokenizer_hash
 from qa_arch.features.sampler import EpochBatchSampler
-from qa_arch.features.template import backend_of, unlimited
 from qa_arch.metrics.language_scores import METRIC_VERSION, language_scores
 from qa_arch.models import store
 from qa_arch.models.build import build_model
@@ -57,7 +57,8 @@ class LanguageParts(Parts):
 class LanguageTask(Task):
     """Predicts tokens of a corpus; the objective says which, and from what."""
 
-    monitor = "calibration_log_likelihood"
+    monitor = "calibration_loss"
+    lower_is_better = True
     has_validation_loss = False  # the collector's is exact: over tokens, not over blocks
     every_token: ClassVar[bool]
     """Whether the targets spell out the whole text; see ``metrics.language_scores``."""
@@ -113,9 +114,8 @@ class LanguageTask(Task):
             unit=self.unit(config),
         )
         vocabulary = vocabulary_of(tokenizer, encoder.vocab_size)
-        with unlimited(backend_of(tokenizer)) as backend:
-            text = json.dumps([backend.to_str(), config.features.max_length, self.measure(config)])
-        digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+        settings = [tokenizer_hash(tokenizer), config.features.max_length, self.measure(config)]
+        digest = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:8]
         return LanguageTable(blocks, vocabulary, encoder.has_segments, f"{self.name}:{digest}")
 
     # Building -----------------------------------------------------------------------------------
@@ -192,9 +192,9 @@ class LanguageTask(Task):
         return OutputCollector(parts.tables[split])
 
     def validation_scores(self, questions: CorpusSplit, outputs: LanguageOutputs) -> dict[str, float]:
-        scores = self._scores(outputs)
-        named = {f"calibration_{name}": value for name, value in scores.items() if name not in ("targets", "blocks")}
-        return named | {self.monitor: -scores["loss"]}
+        counts = ("targets", "blocks")
+        scores = self._scores(outputs).items()
+        return {f"calibration_{name}": value for name, value in scores if name not in counts}
 
     # Scoring ------------------------------------------------------------------------------------
 

@@ -37,7 +37,6 @@ COMPARED = (CALIBRATED, NEVER_NULL, RANKED, TOKENS)
 """The operating point that runs are compared at: the first of these that a split was scored at."""
 
 
-
 def is_language(protocol: str | None) -> bool:
     """Whether a protocol is that of pre-training."""
     return protocol is not None and protocol.partition(":")[0] in LANGUAGE
@@ -246,6 +245,17 @@ class Confidence:
     """A split."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncoderRun:
+    """The pre-training run that a run took its encoder from."""
+
+    model: str
+    seed: int
+    config_hash: str
+    system: str
+    """The same hash without the seed: equal of runs that differ in nothing else."""
+
+
 @dataclass(frozen=True, order=True)
 class Measure:
     """What a figure was measured on and by; figures of different measures do not compare."""
@@ -299,6 +309,8 @@ class RunRecord:
     precision: str | None = None
     """What the products were computed in, where the config leaves it to the machine as well."""
     optimizer_bits: int | None = None
+    encoder: EncoderRun | None = None
+    """None where ``encoder.name`` names no pre-training run."""
 
     def facts(self, split: str) -> SplitFacts:
         """What is known of a split; nothing where the record does not name it."""
