@@ -20,6 +20,7 @@ from qa_arch.types.text import QuestionSet
 
 TOKENIZER_KINDS = {
     "bert": "wordpiece",
+    "qa_transformer": "wordpiece",
     "distilbert": "wordpiece",
     "roberta": "byte_bpe",
     "albert": "unigram",
@@ -88,7 +89,7 @@ def make_encoder(
         "gradient_checkpointing": config.trainer.gradient_checkpointing,
     }
     if settings.init == "pretrained":
-        encoder = build_encoder(settings.name, **shared)  # type: ignore[arg-type]
+        encoder = build_encoder(settings.name, family=settings.family, **shared)  # type: ignore[arg-type]
     else:
         encoder = build_encoder(
             family=settings.family,
@@ -98,6 +99,8 @@ def make_encoder(
             vocab_size=len(tokenizer) if tokenizer else 0,
             pad_token_id=tokenizer.pad_token_id if tokenizer else 0,
             max_positions=config.features.max_length,
+            positions=settings.positions,
+            pre_norm=settings.pre_norm,
             **shared,  # type: ignore[arg-type]
         )
     limit = encoder.max_tokens

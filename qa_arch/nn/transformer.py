@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout, gelu, linear, scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
-from qa_arch.nn.masking import masked_softmax
+from qa_arch.nn.masking import fast_attention, masked_softmax
 
 Ids = Int[Tensor, "B T"]
 Real = Bool[Tensor, "B T"] | None
@@ -28,11 +29,13 @@ Memory = Float[Tensor, "B S H"]
 MemoryReal = Bool[Tensor, "B S"] | None
 Readable = Bool[Tensor, "*M S"] | None
 """Broadcasts to (B, N, T, S); None: all may read all."""
+SelfReadable = Bool[Tensor, "*L T"] | None
+"""Broadcasts to (B, N, T, T)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerSettings:
-    """Sizes and variants of a Transformer. Raises ValueError where they do not fit together."""
+    """Sizes and variants of a Transformer. ValueError where heads do not divide the width."""
 
     vocabulary: int
     layers: int = 6
@@ -57,8 +60,6 @@ class TransformerSettings:
     def __post_init__(self) -> None:
         if self.width % self.heads:
             raise ValueError(f"width {self.width} is no multiple of {self.heads} heads")
-        if self.positions not in ("learned", "sinusoidal"):
-            raise ValueError(f"positions are learned or sinusoidal, not {self.positions!r}")
 
 
 def padding_mask(real: Bool[Tensor, "B S"]) -> Bool[Tensor, "B 1 1 S"]:
@@ -86,7 +87,8 @@ def attention(
     as well, as they are before dropout.
     """
     if fused:
-        return scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout_p), None
+        kernel = partial(scaled_dot_product_attention, dropout_p=dropout_p)
+        return fast_attention(kernel, q, k, v, mask, dropout=dropout_p), None
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
     weights = scores.softmax(-1) if mask is None else masked_softmax(scores, mask.expand_as(scores))
     return dropout(weights, dropout_p) @ v, weights
@@ -150,7 +152,7 @@ class EncoderBlock(nn.Module):
         self.feed_forward = FeedForward(settings)
         self.around_feed_forward = Residual(settings)
 
-    def forward(self, x: States, mask: Readable = None, fused: bool = True) -> States:
+    def forward(self, x: States, mask: SelfReadable = None, fused: bool = True) -> States:
         x = self.around_attention(x, lambda x: self.attention(x, x, mask, fused)[0])
         return self.around_feed_forward(x, self.feed_forward)
 
@@ -166,10 +168,10 @@ class DecoderBlock(EncoderBlock):
     def forward(
         self,
         x: States,
-        mask: Readable = None,
+        mask: SelfReadable = None,
         fused: bool = True,
         memory: Memory | None = None,
-        memory_mask: Bool[Tensor, "*L S"] | None = None,
+        memory_mask: Readable = None,
     ) -> States:
         x = self.around_attention(x, lambda x: self.attention(x, x, mask, fused)[0])
         if (cross := self.cross_attention) and (around := self.around_cross_attention):

@@ -1,18 +1,20 @@
-"""Our Transformer as an encoder of transformers: the family ``qa_transformer``.
+"""Our Transformer as an encoder of transformers, the family ``qa_transformer``; importing this registers it.
 
-Importing this module registers it, so that ``AutoConfig`` and ``AutoModel`` know it.
+So ``AutoConfig`` and ``AutoModel`` know it, and folders of it are read from safetensors like any other.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModel, BertConfig, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils.output_capturing import capture_outputs
 
+from qa_arch.errors import ConfigError
 from qa_arch.nn.transformer import (
     EncoderBlock,
     MultiHeadAttention,
@@ -22,6 +24,20 @@ from qa_arch.nn.transformer import (
 )
 
 FAMILY = "qa_transformer"
+_FROM_BERT = {
+    "embeddings.word_embeddings": "embeddings.tokens",
+    "embeddings.position_embeddings": "embeddings.positions",
+    "embeddings.token_type_embeddings": "embeddings.segments",
+    "embeddings.LayerNorm": "embeddings.norm",
+    "encoder.layer": "blocks",
+    "attention.self": "attention",
+    "attention.output.dense": "attention.output",
+    "attention.output.LayerNorm": "around_attention.norm",
+    "intermediate.dense": "feed_forward.expand",
+    "output.dense": "feed_forward.contract",
+    "output.LayerNorm": "around_feed_forward.norm",
+}
+"""Parts of the names of ``BertModel``'s weights -> of ours, replaced in this order."""
 
 
 class QaTransformerConfig(PretrainedConfig):
@@ -66,14 +82,13 @@ class QaTransformerConfig(PretrainedConfig):
 
 
 class QaTransformerModel(PreTrainedModel):
-    """An encoder or, with ``causal``, a decoder without cross-attention."""
+    """A ``TransformerEncoder`` or, with ``causal``, a ``TransformerDecoder`` without cross-attention."""
 
     config_class = QaTransformerConfig
     base_model_prefix = "transformer"
     supports_gradient_checkpointing = True
     _supports_sdpa = True
     _can_record_outputs = {"hidden_states": EncoderBlock, "attentions": MultiHeadAttention}  # noqa: RUF012
-    _no_split_modules = ["EncoderBlock", "DecoderBlock"]  # noqa: RUF012
 
     def __init__(self, config: QaTransformerConfig) -> None:
         super().__init__(config)
@@ -88,16 +103,51 @@ class QaTransformerModel(PreTrainedModel):
     def forward(
         self,
         input_ids: Int[Tensor, "B T"],
-        attention_mask: Bool[Tensor, "B T"] | Bool[Tensor, "B 1 T T"] | None = None,
+        attention_mask: Bool[Tensor, "B T"] | Int[Tensor, "B T"] | Bool[Tensor, "B 1 T T"] | None = None,
         token_type_ids: Int[Tensor, "B T"] | None = None,
-        **recorded: bool,
+        **recorded: bool | None,
     ) -> BaseModelOutput:
-        """``output_hidden_states`` and ``output_attentions`` as for every model of the library."""
-        wants_weights = recorded.get("output_attentions", self.config.output_attentions)
-        fused = self.config._attn_implementation != "eager" and not wants_weights
+        """``output_attentions`` and ``output_hidden_states`` are the library's, which records them.
+
+        Attention is plain where its probabilities are wanted, or where the implementation is ``eager``.
+        """
+        fused = not recorded.get("output_attentions") and self.config._attn_implementation != "eager"
         mask = None if attention_mask is None else attention_mask.bool()
         states = self.transformer(input_ids, mask, segments=token_type_ids, fused=fused)
         return BaseModelOutput(last_hidden_state=states)
+
+
+def from_bert(state: Mapping[str, Tensor], config: BertConfig) -> QaTransformerModel:
+    """The same function as the ``BertModel`` of these weights and settings; its pooler is left out.
+
+    Raises ConfigError for a variant that ours does not have, or where weights are missing.
+    """
+    model = QaTransformerModel(config_from_bert(config))
+    prefix = "bert." if "bert.embeddings.word_embeddings.weight" in state else ""
+    parts = (f"{prefix}embeddings.", f"{prefix}encoder.")
+    weights = {_our_name(name.removeprefix(prefix)): v for name, v in state.items() if name.startswith(parts)}
+    try:
+        model.transformer.load_state_dict(weights)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[1].strip()
+        raise ConfigError(f"{FAMILY}: these are not the weights of such a BERT ({reason})") from error
+    return model
+
+
+def config_from_bert(config: PretrainedConfig) -> QaTransformerConfig:
+    """Our configuration of a BERT; ConfigError for what is none, or a variant that ours does not have."""
+    if not isinstance(config, BertConfig) or config.is_decoder or config.hidden_act != "gelu":
+        raise ConfigError(
+            f"{FAMILY}: takes the weights of BERT encoders with GELU, not of this {config.model_type}"
+        )
+    shared = [name for name in QaTransformerConfig.__annotations__ if hasattr(config, name)]
+    return QaTransformerConfig(**{name: getattr(config, name) for name in shared})
+
+
+def _our_name(name: str) -> str:
+    for part, ours in _FROM_BERT.items():
+        name = name.replace(part, ours)
+    return name
 
 
 AutoConfig.register(FAMILY, QaTransformerConfig)
