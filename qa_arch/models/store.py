@@ -17,6 +17,7 @@ from qa_arch.config.files import replacing_folder, write_json, write_with
 from qa_arch.errors import RunError
 from qa_arch.features.glove import WordVectors
 from qa_arch.nn.encoder import Encoder
+from qa_arch.nn.encoder_factory import quiet_loading
 from qa_arch.nn.word_encoder import AnyEncoder, encoder_from
 from qa_arch.results.record import PRETRAINED, RECORD
 
@@ -38,7 +39,7 @@ def save_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
 
 def save_pretrained(folder: Path, encoder: Encoder, tokenizer: PreTrainedTokenizerBase) -> None:
     """Encoder and tokenizer in a folder that transformers opens: what ``encoder.name=RUN`` starts from."""
-    with replacing_folder(folder / PRETRAINED) as path:
+    with replacing_folder(folder / PRETRAINED) as path, quiet_loading():
         encoder.backbone.save_pretrained(path)
         tokenizer.save_pretrained(path)
 
