@@ -37,6 +37,7 @@ OPTIONAL: Mapping[str, Any] = {
     "decode.null_odds": "best",
     "encoder.positions": None,
     "encoder.pre_norm": None,
+    "encoder.tokenizer": None,
 }
 """Setting -> the value at which it does not count, so that a config from before it has the same hash."""
 

@@ -108,6 +108,9 @@ class Encoder:
     """Of a random ``qa_transformer``; None: learned."""
     pre_norm: bool | None = None
     """Of a random ``qa_transformer``: norms before its sublayers, not behind them; None: behind."""
+    tokenizer: str | None = None
+    """Of a random encoder: a folder of ``qa-arch pretrain tokenizer``, or what ``name`` may be; None: one of
+    ``vocabulary`` pieces is trained on the training texts."""
 
 
 @dataclass(frozen=True)
@@ -341,6 +344,8 @@ def _check_encoder(encoder: Encoder) -> None:
             )
         return
     sizes = ("family", "layers", "width", "heads", "vocabulary")
+    if encoder.tokenizer:
+        sizes = sizes[:-1]
     if missing := [f"encoder.{key}" for key in sizes if getattr(encoder, key) is None]:
         raise ConfigError(f"encoder.init=random also needs {', '.join(missing)}")
     if encoder.width % encoder.heads:  # type: ignore[operator]

@@ -34,7 +34,9 @@ def make_tokenizer(settings: EncoderSettings, train: QuestionSet) -> PreTrainedT
 
 
 def tokenizer_of(settings: EncoderSettings, texts: Iterable[str]) -> PreTrainedTokenizerBase:
-    """The encoder's own tokenizer, or for a random one a tokenizer of its kind trained on ``texts``."""
+    """The encoder's own tokenizer; for a random one that which is named, or one trained on ``texts``."""
+    if settings.init == "random" and settings.tokenizer:
+        return load_tokenizer(settings.tokenizer, setting="encoder.tokenizer")
     if settings.init == "random":
         kind = TOKENIZER_KINDS.get(settings.family or "")
         if kind is None:
@@ -46,7 +48,7 @@ def tokenizer_of(settings: EncoderSettings, texts: Iterable[str]) -> PreTrainedT
     return load_tokenizer(str(settings.name))
 
 
-def load_tokenizer(encoder: str) -> PreTrainedTokenizerBase:
+def load_tokenizer(encoder: str, *, setting: str = "encoder.name") -> PreTrainedTokenizerBase:
     """The tokenizer of a hub id, a local folder or ``minilm``; UnavailableError where there is none."""
     name = resolve(encoder)
     try:
@@ -54,13 +56,13 @@ def load_tokenizer(encoder: str) -> PreTrainedTokenizerBase:
     except Exception as error:  # a damaged tokenizer.json may raise anything, a missing package ImportError
         first = (str(error).strip().splitlines() or [""])[0]
         raise UnavailableError(
-            f"encoder.name: no tokenizer for '{name}' ({type(error).__name__}: {first}); check the name and"
+            f"{setting}: no tokenizer for '{name}' ({type(error).__name__}: {first}); check the name and"
             " the connection, or give a local folder with a tokenizer.json"
         ) from error
     # Without tokenizer files the library silently makes a tokenizer without words.
     if not set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens):
         raise UnavailableError(
-            f"encoder.name: no tokenizer for '{name}' (it knows special tokens alone); put the encoder's"
+            f"{setting}: no tokenizer for '{name}' (it knows special tokens alone); put the encoder's"
             " tokenizer.json beside its weights, or give a local folder with a tokenizer.json"
         )
     return tokenizer

@@ -39,7 +39,8 @@ class TokenHead(nn.Module):
     def forward(
         self, states: Float[Tensor, "B P H"], embeddings: Float[Tensor, "V E"]
     ) -> Float[Tensor, "B P V"]:
-        return functional.linear(self.norm(functional.gelu(self.dense(states))), embeddings, self.bias)
+        y = self.norm(functional.gelu(self.dense(states)))
+        return functional.linear(y, embeddings.to(y.dtype), self.bias)  # those of a cast encoder are halves
 
 
 class SentenceHead(nn.Module):
