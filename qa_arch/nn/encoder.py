@@ -70,9 +70,10 @@ class Encoder(WithBackbone):
     def forward(
         self,
         ids: Int[Tensor, "B T"],
-        mask: Bool[Tensor, "B T"],
+        mask: Bool[Tensor, "B T"] | Bool[Tensor, "B 1 T T"],
         segments: Int[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T H"]:
+        """``mask`` is True on real tokens, or says of each token which others it may read."""
         if self.has_segments == (segments is None):  # else silently all zero (huggingface/transformers#48128)
             wanted = "needs" if self.has_segments else "has no"
             raise ValueError(f"{self.config.model_type} {wanted} segment ids")

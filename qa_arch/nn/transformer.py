@@ -252,9 +252,15 @@ class TransformerEncoder(_Stack):
         super().__init__(settings, lambda: EncoderBlock(settings))
 
     def forward(
-        self, ids: Ids, mask: Real = None, segments: Ids | None = None, *, fused: bool = True
+        self,
+        ids: Ids,
+        mask: Real | Bool[Tensor, "B 1 T T"] = None,
+        segments: Ids | None = None,
+        *,
+        fused: bool = True,
     ) -> States:
-        readable = None if mask is None else padding_mask(mask)
+        """``mask`` may also say of each token which others it may read."""
+        readable = padding_mask(mask) if mask is not None and mask.dim() == 2 else mask
         return self._read(self.embeddings(ids, segments), readable, fused)
 
 

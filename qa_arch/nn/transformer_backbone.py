@@ -104,7 +104,7 @@ class QaTransformerModel(PreTrainedModel):
     def forward(
         self,
         input_ids: Int[Tensor, "B T"],
-        attention_mask: Bool[Tensor, "B T"] | Int[Tensor, "B T"] | None = None,
+        attention_mask: Bool[Tensor, "B T"] | Int[Tensor, "B T"] | Bool[Tensor, "B 1 T T"] | None = None,
         token_type_ids: Int[Tensor, "B T"] | None = None,
         **recorded: bool | None,
     ) -> BaseModelOutput:
