@@ -23,6 +23,7 @@ NEUTRAL = (
 
 OPTIONAL: Mapping[str, Any] = {
     "loss": None,
+    "compression": None,
     "calibration": {"prior": None},
     "data.made_up_share": 0.0,
     "data.made_up_kinds": None,

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_type_hints
 
 from qa_arch.config.check import Range, read
+from qa_arch.config.compression_steps import Step
 from qa_arch.config.upgrade import upgrade
 from qa_arch.errors import ConfigError
 
@@ -212,6 +213,8 @@ class Config:
     calibration: Calibration = field(default_factory=Calibration)
     loss: dict[str, Any] | None = None
     """A ``_target_`` and its arguments; None = the loss of the model's task (``loss_section``)."""
+    compression: list[Step] | None = None
+    """How the trained model was made smaller (``qa-arch compress``); None: it was not."""
 
 
 @cache
