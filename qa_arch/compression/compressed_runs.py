@@ -126,6 +126,7 @@ def _compress(config: Config, parent: ParentRun, request: Request, work: Path, *
             prune(model, step)
         record = _store(task, config, parts, step, parent, request, work, notes)
     else:
+        parts.model.train()
         start = Start(parts, _recovery(config, step, parent), _held_zeros(model, step, parent), notes)
         record = train(config, folder=work, resume=resume, trusted=request.trusted, start=start)
         if record.status != "ok":

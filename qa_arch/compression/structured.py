@@ -92,12 +92,14 @@ class Pruner:
                 for dependency, rows in self._group(linear, [0])
                 if any(True for _ in dependency.target.module.parameters(recurse=False))
             ]
-            others = {id(module) for module, _ in members} - {id(linear)}
-            if not others or not all(isinstance(m, nn.Linear) and id(m) in inside for m, _ in members):
+            if not all(isinstance(m, nn.Linear) and id(m) in inside for m, _ in members):
                 continue
-            distinct = {(id(module), row) for module, rows in members for row in rows if module is not linear}
-            kind: Kind = "heads" if len(distinct) == ROWS_OF_A_HEAD else "units"
-            yield InnerMap(names[id(linear)], linear, kind)
+            read = {module: set(rows) for module, rows in members if module is not linear}
+            rows_of_a_column = sum(map(len, read.values()))
+            # A map that gives query, key and value together is cut where the graph does not see it.
+            if rows_of_a_column * linear.in_features == sum(m.out_features for m in read) > 0:
+                kind: Kind = "heads" if rows_of_a_column == ROWS_OF_A_HEAD else "units"
+                yield InnerMap(names[id(linear)], linear, kind)
 
 
 def importance(
@@ -143,10 +145,11 @@ def _add_to(total: Tensor, size: int) -> Callable[[nn.Module, tuple[Tensor, ...]
 
 def with_widths(pruner: Pruner, width: int, scores: Mapping[str, Tensor]) -> Encoder:
     """The encoder with the ``width`` units of highest score in each feed-forward network."""
-    encoder = pruner.encoder
-    removed = _lowest(pruner.of("units"), width, scores, size=1)
-    name = next((name for name in WIDTHS if hasattr(encoder.config, name)), WIDTHS[0])
-    return _pruned(pruner, removed, lambda: encoder.describe() | {name: width})
+    encoder, maps = pruner.encoder, pruner.of("units")
+    units = maps[0].linear.in_features
+    sizes = {name: width for name in WIDTHS if getattr(encoder.config, name, None) == units}
+    removed = _lowest(maps, width, scores, size=1)
+    return _pruned(pruner, removed, lambda: encoder.describe() | sizes)
 
 
 def with_heads(pruner: Pruner, heads: int, scores: Mapping[str, Tensor]) -> Encoder:

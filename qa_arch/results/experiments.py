@@ -26,6 +26,7 @@ from qa_arch.results.dev_access_log import dev_access_note
 from qa_arch.results.drawbacks import drawbacks
 from qa_arch.results.learning_curves import MEASURES, SizePoint, by_size, curves_figure, sizes_figure
 from qa_arch.results.pairwise import compare, effects_table
+from qa_arch.results.pareto import COSTS, pareto_figure
 from qa_arch.results.plots import comparison_figure
 from qa_arch.results.published_vs_ours import PublishedRow as PublishedRow
 from qa_arch.results.published_vs_ours import published_vs_ours as published_vs_ours
@@ -252,6 +253,35 @@ def dot_plot(
     rows = [row for row in table.rows if "run" in row or any(row.get(k) is not None for k in columns)]
     table = replace(table, title=title, rows=rows)
     return comparison_figure(table, folder / file, measures=columns, by=columns[0])
+
+
+def pareto_plot(
+    folder: Path,
+    file: str,
+    title: str,
+    *,
+    costs: Sequence[str] = COSTS,
+    measures: Sequence[str] = ("exact", "f1"),
+    records: Globs = "**",
+    split: str = DEV,
+    notes: Sequence[str] = (),
+) -> Sequence[Path]:
+    """``measures`` against ``costs`` (columns of runs), a point a run; nothing before a run was measured."""
+    named([*costs, *measures])
+    runs = [run for run in recorded(folder, records) if split in run[1].scores]
+    if not any(record.cost for _, record in runs):
+        return ()
+    shown = ["model", *measures, *costs, "engine"]
+    table = labelled(comparison(runs, split=split, columns=shown, root=folder), runs)
+    rows = [{**row, "model": _with_engine(row)} for row in table.rows]
+    table = replace(table, title=title, rows=rows, notes=[*table.notes, *notes])
+    return pareto_figure(table, folder / file, costs=costs, measures=measures)
+
+
+def _with_engine(row: Mapping[str, Any]) -> str:
+    """The model's name, and where ONNX Runtime read it, that."""
+    onnx = row.get("engine") == "onnx"
+    return f"{row['model']}, ONNX {row.get('arithmetic') or ''}".strip() if onnx else str(row["model"])
 
 
 def _systems(folder: Path, records: Globs, split: str) -> list[System]:
