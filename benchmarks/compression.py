@@ -25,7 +25,9 @@ from typing import Any
 from benchmarks.memory import STATUS, private_memory, watched_memory
 from benchmarks.targets import NotMeasuredError
 from benchmarks.timing import alternate, middle
-from qa_arch.cli.runs import open_span_predictor
+from qa_arch.cli.runs import PRECISIONS, open_span_predictor
+from qa_arch.config.checkpoints import run_config
+from qa_arch.config.compression_steps import stored_in_int8
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import subset
 from qa_arch.errors import QaArchError
@@ -39,7 +41,17 @@ from qa_arch.types.records import DEV, Cost
 
 ENGINES = ("torch", "onnx")
 SHOWN = (
-    *("model", "run", "engine", "parameters", "nonzero", "weights_mb", "latency_ms", "latency_ratio"),
+    *(
+        "model",
+        "run",
+        "engine",
+        "read_in",
+        "parameters",
+        "nonzero",
+        "weights_mb",
+        "latency_ms",
+        "latency_ratio",
+    ),
     *("memory_mb", "memory_ratio"),
 )
 SEED = 13
@@ -59,6 +71,11 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--questions", type=int, default=50, help="asked in a repeat (default: 50)")
     parser.add_argument("--repeats", type=int, default=7, help="of each run, in turn (default: 7)")
+    parser.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        help="of the runs that are no graph and not stored in int8 (default: each as recorded)",
+    )
     parser.add_argument("--child", choices=("latency", "memory"), help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     try:
@@ -86,6 +103,7 @@ def _measure(args: argparse.Namespace) -> int:
         cost = Cost(
             baseline=baseline,
             engine=engine_of(run),  # type: ignore[arg-type]
+            precision=str(_precision(run, args.precision)),
             processor=provenance.processor(),
             memory_mb=round(used[run], 1),
             memory_ratio=round(used[run] / used[args.baseline], 4),
@@ -103,14 +121,9 @@ def _measure(args: argparse.Namespace) -> int:
 
 def _child(what: str, runs: Sequence[str], args: argparse.Namespace) -> Any:
     """What a process of its own measures of ``runs``."""
-    options = [
-        "--baseline",
-        args.baseline,
-        "--questions",
-        str(args.questions),
-        "--repeats",
-        str(args.repeats),
-    ]
+    given = {"baseline": args.baseline, "questions": args.questions, "repeats": args.repeats}
+    given |= {"precision": args.precision} if args.precision else {}
+    options = [word for name, value in given.items() for word in (f"--{name}", str(value))]
     command = [sys.executable, "-m", "benchmarks.compression", *runs, *options, "--child", what, "--data"]
     done = subprocess.run([*command, *args.data], stdout=subprocess.PIPE, text=True)
     if done.returncode:
@@ -122,10 +135,11 @@ def latencies(args: argparse.Namespace) -> dict[str, Any]:
     """By run: median time of a question, and the median of its ratios to the baseline's beside it."""
     import torch
 
-    pairs, baseline = _pairs(args), _load(args.baseline)
+    pairs, baseline = _pairs(args), partial(_ask, _load(args.baseline, args.precision))
     figures = {}
     for run in args.runs:
-        timed = alternate(partial(_ask, _load(run), pairs), partial(_ask, baseline, pairs), args.repeats)
+        ours = partial(_ask, _load(run, args.precision))
+        timed = alternate(partial(ours, pairs), partial(baseline, pairs), args.repeats)
         figures[run] = {
             "latency_ms": round(1000 * middle(timed.ours).wall / len(pairs), 3),
             "latency_ratio": round(timed.cost(), 4),
@@ -139,10 +153,10 @@ def memory(args: argparse.Namespace) -> float:
     if not STATUS.exists():
         raise NotMeasuredError("private memory is read from /proc, which this system has not")
     (run,), pairs = args.runs, _pairs(args)
-    _ask(_load(run), pairs[:1])  # loads the libraries and fills their caches
+    _ask(_load(run, args.precision), pairs[:1])  # loads the libraries and fills their caches
     _trim()
     before = private_memory()
-    predictor = _load(run)
+    predictor = _load(run, args.precision)
     _trim()
     with watched_memory() as seen:
         _ask(predictor, pairs)
@@ -156,9 +170,17 @@ def _trim() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _load(run: str) -> SpanPredictor:
-    """On the CPU, in the precision that commands read the run in."""
-    return open_span_predictor([run], argparse.Namespace(device="cpu", precision=None, trust=[]))
+def _precision(run: str, wanted: str | None) -> str | None:
+    """What the run is read in."""
+    record = read_record(run)
+    fixed = engine_of(run) == "onnx" or stored_in_int8(run_config(record.config).compression)
+    return record.precision if fixed or wanted is None else wanted
+
+
+def _load(run: str, precision: str | None) -> SpanPredictor:
+    """The run on the CPU."""
+    options = argparse.Namespace(device="cpu", precision=_precision(run, precision), trust=[])
+    return open_span_predictor([run], options)
 
 
 def _pairs(args: argparse.Namespace) -> Pairs:

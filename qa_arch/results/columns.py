@@ -316,6 +316,7 @@ _ENTRIES = (
     _small("nonzero", "not zero", lambda record: record.parameters.nonzero or record.parameters.total),
     _small("weights_mb", "MB on disk", lambda r: r.weights_bytes and r.weights_bytes / 1e6),
     _small("engine", "engine", _cost("engine")),
+    _small("read_in", "read in", _cost("precision")),
     _small("latency_ms", "ms a question", _cost("latency_ms")),
     _small("latency_ratio", "× latency", _cost("latency_ratio"), format=two_decimals),
     _small("memory_mb", "MB in memory", _cost("memory_mb")),

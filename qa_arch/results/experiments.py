@@ -271,7 +271,7 @@ def pareto_plot(
     runs = [run for run in recorded(folder, records) if split in run[1].scores]
     if not any(record.cost for _, record in runs):
         return ()
-    shown = ["model", *measures, *costs, "engine"]
+    shown = ["model", *measures, *costs, "engine", "read_in"]
     table = labelled(comparison(runs, split=split, columns=shown, root=folder), runs)
     rows = [{**row, "model": _with_engine(row)} for row in table.rows]
     table = replace(table, title=title, rows=rows, notes=[*table.notes, *notes])
@@ -280,8 +280,7 @@ def pareto_plot(
 
 def _with_engine(row: Mapping[str, Any]) -> str:
     """The model's name, and where ONNX Runtime read it, that."""
-    onnx = row.get("engine") == "onnx"
-    return f"{row['model']}, ONNX {row.get('arithmetic') or ''}".strip() if onnx else str(row["model"])
+    return f"{row['model']}, ONNX {row['read_in']}" if row.get("engine") == "onnx" else str(row["model"])
 
 
 def _systems(folder: Path, records: Globs, split: str) -> list[System]:

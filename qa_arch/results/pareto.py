@@ -57,7 +57,7 @@ def _draw(table: Table, costs: Sequence[str], measures: Sequence[str]) -> Any:
     )
     below = wrap("; ".join(table.notes), 120)
     width, body = 1.0 + 2.9 * len(costs), 2.5 * len(measures)
-    head, foot = 0.55, 0.5 + 0.2 * -(-len(styles) // 3) + 0.17 * len(below)
+    head, foot = 0.55, 0.65 + 0.2 * -(-len(styles) // 3) + 0.17 * len(below)
     height = body + head + foot
     figure = Figure(figsize=(width, height))
     panels = figure.subplots(len(measures), len(costs), sharey="row", squeeze=False)

@@ -215,7 +215,7 @@ def _run(record: RunRecord) -> list[tuple[str, str]]:
         shown.append((f"made smaller by {step['method']}", own))
     if cost := record.cost:
         times = f"{cost.latency_ms:,.1f} ms a question, {cost.latency_ratio:.2f} × that of {cost.baseline}"
-        shown.append((f"latency, {cost.engine} on {cost.threads} threads", times))
+        shown.append((f"latency, {cost.engine} in {cost.precision} on {cost.threads} threads", times))
         shown.append(("memory", f"{cost.memory_mb:,.0f} MB, {cost.memory_ratio:.2f} ×"))
     seconds = asdict(record.seconds).items()
     shown += [(f"seconds, {name}", f"{value:,.1f}") for name, value in seconds if value is not None]

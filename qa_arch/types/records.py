@@ -207,6 +207,7 @@ class Cost:
     baseline: str
     """Folder and config hash of that run; ratios are to its figures."""
     engine: Literal["torch", "onnx"]
+    precision: str
     processor: str
     threads: int
     questions: int

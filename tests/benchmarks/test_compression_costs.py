@@ -44,6 +44,7 @@ def test_each_run_is_measured_by_its_engine_and_says_what_it_costs(runs, monkeyp
     monkeypatch.setattr(compression, "_child", child)
     parent, int8, graph = runs
     options = ["--baseline", parent, "--data", "synthetic:dev", "--questions", "3", "--repeats", "2"]
+    options += ["--precision", "bf16"]
     assert compression.main([int8, graph, *options]) == 0
     assert asked == [
         ("latency", (parent, int8)),
@@ -54,6 +55,7 @@ def test_each_run_is_measured_by_its_engine_and_says_what_it_costs(runs, monkeyp
     baseline = f"parent ({read_record(parent).config_hash[:8]})"
     assert {cost.baseline for cost in costs} == {baseline}
     assert [cost.engine for cost in costs] == ["torch", "torch", "onnx"]
+    assert [cost.precision for cost in costs] == ["bf16", "int8", "int8"]
     assert all(cost.latency_ms > 0 and cost.latency_ratio > 0 for cost in costs)
     assert costs[0].memory_ratio == 1.0
     assert (costs[0].questions, costs[0].repeats) == (3, 2)

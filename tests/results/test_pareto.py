@@ -41,6 +41,7 @@ def test_a_point_has_both_figures():
 COST = Cost(
     baseline="bert-s1 (0123)",
     engine="torch",
+    precision="fp32",
     processor="made up",
     threads=1,
     questions=5,
@@ -59,7 +60,7 @@ def test_a_figure_of_records_has_a_point_for_each_and_the_same_bytes(make_record
     half = replace(COST, latency_ratio=0.5, memory_ratio=0.6)
     small = replace(make_record("bert-int8"), weights_bytes=58_000_000, cost=half)
     graph = replace(
-        small, model="bert", precision="int8", cost=replace(COST, engine="onnx", latency_ratio=0.4)
+        small, model="bert", cost=replace(COST, engine="onnx", precision="int8", latency_ratio=0.4)
     )
     assert pareto_plot(folder, "pareto", "T") == ()
     write_record(folder / "records" / "a", make_record("bert"))
