@@ -8,7 +8,7 @@ it open.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,17 +16,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from qa_arch.compression.encoder_steps import check_encoder, smaller_encoder
 from qa_arch.compression.magnitude import HoldZeros, prune, sparsity_of, zeros
 from qa_arch.compression.parents import ParentRun, open_parent
-from qa_arch.compression.structured import (
-    Pruner,
-    chosen_layers,
-    head_count,
-    importance,
-    with_heads,
-    with_layers,
-    with_widths,
-)
 from qa_arch.config.compression_steps import (
     Heads,
     Int8,
@@ -43,7 +35,6 @@ from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, DataError, QaArchError, RunError
 from qa_arch.evaluation.scoring import evaluate_splits
 from qa_arch.evaluation.trained_runs import calibration_set
-from qa_arch.export.graph import sample
 from qa_arch.models import store
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.encoder import Encoder
@@ -53,12 +44,11 @@ from qa_arch.system.lock import hold
 from qa_arch.tasks import task_of
 from qa_arch.tasks.loading import load_predictor
 from qa_arch.tasks.span import SpanParts, SpanTask
+from qa_arch.tasks.span_scores import set_facts
 from qa_arch.training import machine
 from qa_arch.training.checkpoint import LAST, PREVIOUS
-from qa_arch.training.datamodule import TrainingData
 from qa_arch.training.run import Start, new_record, train
-from qa_arch.types.records import CALIBRATION, DEV, TRAIN, Parameters, RunRecord, Seconds
-from qa_arch.types.tensors import Batch
+from qa_arch.types.records import CALIBRATION, DEV, TRAIN, Parameters, RunRecord, Seconds, SplitFacts
 from qa_arch.types.text import QuestionSet
 
 UNFINISHED = ".compressing"
@@ -98,47 +88,62 @@ def compress(request: Request) -> RunRecord:
     work = out.with_name(f".{out.name}{UNFINISHED}")
     with hold(out.parent, "compression", name=f"{work.name}.lock"):
         _require_free(out)
-        resume = _is_begun(work, config, parent)
-        if not resume:
+        record = _begun(work, config, parent)
+        if record is None:
             shutil.rmtree(work, ignore_errors=True)
-        try:
-            record = _compress(config, parent, request, work, resume=resume)
-        except BaseException:
-            if not (work / LAST).exists():  # there is nothing to go on from
-                shutil.rmtree(work, ignore_errors=True)
-            raise
+        if record is None or record.parameters.nonzero is None:  # which is noted last
+            try:
+                record = _compress(config, parent, request, work, resume=record is not None)
+            except BaseException:
+                if not (work / LAST).exists():  # there is nothing to go on from
+                    shutil.rmtree(work, ignore_errors=True)
+                raise
+        for name in (LAST, PREVIOUS):
+            (work / name).unlink(missing_ok=True)
         work.replace(out)
     return record
 
 
 def _compress(config: Config, parent: ParentRun, request: Request, work: Path, *, resume: bool) -> RunRecord:
     """The whole run, in ``work``."""
-    task, step, model = task_of(config.model), request.step, parent.predictor.model
+    task, step = task_of(config.model), request.step
     assert isinstance(task, SpanTask)
     sets = _open_sets(task, config, parent, step)
     parts = task.reassemble(config, sets, parent.predictor, request.trusted)
     if isinstance(step, Layers | Heads | Widths):
-        model.encoder = _smaller_encoder(task, config, parts, parent, step)
-        parts = replace(parts, encoder=model.encoder)
+        encoder = smaller_encoder(task, config, parts, parent, step)
+        parts.model.encoder = encoder
+        parts = replace(parts, encoder=encoder)
     notes = {"parent": parent.name, "model": f"{parent.record.model}-{step.label}"}
     if isinstance(step, Int8) or not step.epochs:
         if isinstance(step, Magnitude):
-            prune(model, step)
-        record = _store(task, config, parts, step, parent, request, work, notes)
+            prune(parts.model, step)
+        record = _stored(config, parts, parent, request, work, notes)
     else:
-        parts.model.train()
-        start = Start(parts, _recovery(config, step, parent), _held_zeros(model, step, parent), notes)
+        _make_trainable(parts, config)
+        held = _held_zeros(parts.model, step, parent)
+        start = Start(parts, _recovery(config, step, parent), held, notes)
         record = train(config, folder=work, resume=resume, trusted=request.trusted, start=start)
         if record.status != "ok":
             raise RunError(
                 f"{request.out}: was not made, its training ended with '{record.status}' ({record.error})"
             )
-    for name in (LAST, PREVIOUS):
-        (work / name).unlink(missing_ok=True)
     nonzero = store.count_nonzero(work / MODEL, dict(parts.model.named_parameters()))
     record = replace(record, parameters=replace(record.parameters, nonzero=nonzero))
     write_record(work, record)
     return record
+
+
+def _make_trainable(parts: SpanParts, config: Config) -> None:
+    """The model as the parent's was when its training began: with dropout, frozen and recomputed alike."""
+    parts.model.train()
+    if not isinstance(parts.encoder, Encoder):
+        parts.encoder.freeze(config.encoder.freeze)
+        return
+    freeze = config.encoder.freeze
+    parts.encoder.freeze(min(freeze, parts.encoder.depth) if isinstance(freeze, int) else freeze).train()
+    if config.trainer.gradient_checkpointing:
+        parts.encoder.checkpoint_activations()
 
 
 # Checks and settings ------------------------------------------------------------------------------
@@ -170,39 +175,23 @@ def _reads_training_data(step: Step) -> bool:
 
 def _check_step(parent: ParentRun, step: Step) -> None:
     """ConfigError where the step asks for more than the model has."""
-    model: Any = parent.predictor.model
     if isinstance(step, Magnitude):
-        before = sparsity_of(model)
+        before = sparsity_of(parent.predictor.model)
         if step.sparsity <= before:
             raise ConfigError(f"sparsity: {before:.1%} of the weights are zero already; name a larger share")
-        return
-    if not isinstance(model.encoder, Encoder):
-        raise ConfigError(
-            f"{parent.name.run}: reads words, and has no encoder that could become smaller; choose --method"
-            " magnitude"
-        )
-    if isinstance(step, Layers):
-        _require_fewer("layers", step.layers, model.encoder.depth)
-    elif isinstance(step, Heads):
-        _require_fewer("heads", step.heads, head_count(model.encoder))
-    elif isinstance(step, Widths):
-        maps = _pruner(parent).of("units")
-        _require_fewer("width", step.width, maps[0].linear.in_features)
+    else:
+        check_encoder(parent, step)
 
 
-def _require_fewer(option: str, wanted: int, there: int) -> None:
-    if wanted >= there:
-        raise ConfigError(f"{option}: {wanted} are no fewer than the {there} that there are")
-
-
-def _is_begun(work: Path, config: Config, parent: ParentRun) -> bool:
-    """Whether ``work`` holds what a killed call with this config and parent has left."""
+def _begun(work: Path, config: Config, parent: ParentRun) -> RunRecord | None:
+    """The record of what a killed call with this config and parent has left in ``work``; None without."""
     try:
         record = read_record(work)
         begun = config_hash(asdict(validate(record.config)))
     except QaArchError:
-        return False
-    return begun == config_hash(asdict(config)) and record.parent == parent.name
+        return None
+    same = begun == config_hash(asdict(config)) and record.parent == parent.name
+    return record if same else None
 
 
 def _recovery(config: Config, step: Recovery, parent: ParentRun) -> Config:
@@ -264,87 +253,29 @@ def _open_sets(task: SpanTask, config: Config, parent: ParentRun, step: Step) ->
     return sets
 
 
-def _training_batches(
-    task: SpanTask, config: Config, parts: SpanParts, windows: int, device: str
-) -> Iterator[Batch]:
-    """Batches of the first epoch, until that many windows were seen."""
-    batches, seen = task.batches(config, parts), 0
-    for rows in TrainingData.of(config, batches).sampler():
-        yield batches.train(rows).to(device)
-        seen += len(rows)
-        if seen >= windows:
-            return
-
-
 # Making ------------------------------------------------------------------------------------------
 
 
-def _pruner(parent: ParentRun) -> Pruner:
-    model: Any = parent.predictor.model
-    return Pruner(model.encoder, sample(parent.predictor))
-
-
-def _smaller_encoder(
-    task: SpanTask, config: Config, parts: SpanParts, parent: ParentRun, step: Layers | Heads | Widths
-) -> Encoder:
-    """The encoder with fewer layers, heads or units, frozen and recomputed as the config says."""
-    model: Any = parts.model
-    if isinstance(step, Layers):
-        chosen = chosen_layers(model.encoder.depth, step.layers, step.choose)
-        smaller = with_layers(model.encoder, chosen, sample(parent.predictor))
-    else:
-        pruner = _pruner(parent)
-        of_heads = isinstance(step, Heads)
-        maps = pruner.of("heads" if of_heads else "units")
-        device = "cuda" if torch.cuda.is_available() and config.trainer.accelerator != "cpu" else "cpu"
-        model.to(device)
-        scores = importance(
-            model,
-            maps,
-            maps[0].linear.in_features // head_count(model.encoder) if of_heads else 1,
-            _training_batches(task, config, parts, step.windows, device),
-            lambda batch: parts.loss(model(batch), task.labels(batch)) * task.weight(batch),
-        )
-        model.to("cpu")
-        smaller = (
-            with_heads(pruner, step.heads, scores)
-            if isinstance(step, Heads)
-            else with_widths(pruner, step.width, scores)
-        )
-    freeze = config.encoder.freeze
-    smaller.freeze(min(freeze, smaller.depth) if isinstance(freeze, int) else freeze)
-    return smaller.checkpoint_activations() if config.trainer.gradient_checkpointing else smaller
-
-
-def _store(
-    task: SpanTask,
+def _stored(
     config: Config,
     parts: SpanParts,
-    step: Step,
     parent: ParentRun,
     request: Request,
     work: Path,
     notes: Mapping[str, Any],
 ) -> RunRecord:
     """A run that is not trained again, scored as it was stored."""
-    in_int8 = isinstance(step, Int8)
-    task.save(work / MODEL, parts)
-    state = (
-        int8_state(parts.model, embeddings=step.embeddings)
-        if isinstance(step, Int8)
-        else parts.model.state_dict()
-    )
-    store.save_state(work / MODEL, state)
-    gpu = torch.cuda.is_available() and not in_int8
-    precision: Any = "int8" if in_int8 else parent.record.precision or "fp32"
+    step, model_folder = request.step, work / MODEL
+    task_of(config.model).save(model_folder, parts)
+    if isinstance(step, Int8):
+        store.save_state(model_folder, int8_state(parts.model, embeddings=step.embeddings))
+    else:
+        store.save_weights(model_folder, parts.model)
+    gpu = torch.cuda.is_available() and not isinstance(step, Int8)
+    precision: Any = "int8" if isinstance(step, Int8) else parent.record.precision or "fp32"
     if precision == "fp16" and not gpu:
         precision = "fp32"
-    data = {
-        split: task.facts(questions, parts.tables[split], titles=split != DEV)
-        for split, questions in parts.sets.items()
-    }
-    if TRAIN in parent.record.data:
-        data = {TRAIN: parent.record.data[TRAIN], **data}
+    data = _facts(parts, parent)
     hashes = {split: str(facts.fingerprint) for split, facts in data.items()}
     if parts.vectors is not None:
         hashes["glove"] = parts.vectors.fingerprint
@@ -356,7 +287,7 @@ def _store(
         device=machine.describe(gpu),
         precision=precision,
         parameters=Parameters(**asdict(parameter_blocks(parts.model))),
-        weights_bytes=store.weights_bytes(work / MODEL),
+        weights_bytes=store.weights_bytes(model_folder),
         **notes,
     )
     write_record(work, record)  # so that the run can be loaded as it will be
@@ -370,3 +301,12 @@ def _store(
         seconds=Seconds(predict=round(scored.seconds, 3)),
         **vars(scored.fits),
     )
+
+
+def _facts(parts: SpanParts, parent: ParentRun) -> dict[str, SplitFacts]:
+    """What is known of the sets: of the training set that was not opened, what the parent knew."""
+    opened = {
+        split: set_facts(questions, parts.tables[split], titles=split != DEV)
+        for split, questions in parts.sets.items()
+    }
+    return {split: facts for split, facts in parent.record.data.items() if split == TRAIN} | opened

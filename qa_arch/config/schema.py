@@ -307,6 +307,15 @@ def _check_encoder(encoder: Encoder) -> None:
         raise ConfigError(f"encoder.width: {encoder.width} is no multiple of encoder.heads {encoder.heads}")
 
 
+def require_trainable(config: Config) -> None:
+    """Raise ConfigError for the config of a run that was made out of another one."""
+    if config.compression:
+        raise ConfigError(
+            "compression: says how a finished run was made smaller, and qa-arch compress does that; to train"
+            " the run that it was made of, set compression=null"
+        )
+
+
 def require_vectors(config: Config) -> None:
     """Raise ConfigError if word vectors are used but no file is named."""
     if config.glove.use and not config.glove.path:

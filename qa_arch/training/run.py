@@ -18,9 +18,8 @@ import pytorch_lightning as pl
 
 from qa_arch.config.files import write_atomic
 from qa_arch.config.identity import config_hash
-from qa_arch.config.schema import Config
+from qa_arch.config.schema import Config, require_trainable
 from qa_arch.config.target import TRUSTED
-from qa_arch.errors import ConfigError
 from qa_arch.evaluation.scoring import evaluate_splits, load_references
 from qa_arch.models import store
 from qa_arch.nn.count import parameter_blocks
@@ -79,11 +78,8 @@ def train(
     out-of-memory is a result and returns, other errors are recorded and raised. A run that goes on with a
     trained model has a ``start``, and a single device.
     """
-    if config.compression and start is None:
-        raise ConfigError(
-            "compression: says how a finished run was made smaller, and qa-arch compress does that; to train"
-            " the run that it was made of, set compression=null"
-        )
+    if start is None:
+        require_trainable(config)
     run = Run(folder, new_record(config))
     run.note(**(start.notes if start else {}))
     (folder / TRACEBACK).unlink(missing_ok=True)

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from steps import step
 from transformers import AutoModelForQuestionAnswering
 
-from qa_arch.compression import compressed_runs
+from qa_arch.compression import compressed_runs, encoder_steps
 from qa_arch.compression.compressed_runs import Request, compress
 from qa_arch.config.schema import validate
 from qa_arch.data.sources import open_passages
@@ -196,8 +196,15 @@ def test_what_is_fitted_is_fitted_on_calibration_anew(parent, smaller, sources):
     assert record.references == read_record(parent).references
 
 
-@pytest.mark.parametrize("settings", [{}, {"epochs": 1}])
-def test_a_closed_dev_set_stays_closed(parents, smaller, settings, monkeypatch):
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("layers", {"layers": 2}),
+        ("widths", {"width": 24, "windows": 8}),
+        ("layers", {"layers": 2, "epochs": 1}),
+    ],
+)
+def test_a_closed_dev_set_stays_closed(parents, smaller, method, settings, monkeypatch):
     parent = parents("bert", "data.open_dev=false")
     opened: list[object] = []
     real = compressed_runs.SpanTask.open
@@ -206,7 +213,7 @@ def test_a_closed_dev_set_stays_closed(parents, smaller, settings, monkeypatch):
         "open",
         lambda self, source, **kw: opened.append(source) or real(self, source, **kw),
     )
-    record = read_record(smaller(parent, "widths", width=24, windows=8, **settings))
+    record = read_record(smaller(parent, method, **settings))
     assert set(record.scores) == {CALIBRATION}
     assert DEV not in record.data
     assert not any("dev" in str(source) for source in opened)
@@ -214,13 +221,13 @@ def test_a_closed_dev_set_stays_closed(parents, smaller, settings, monkeypatch):
 
 def test_importance_is_estimated_on_training_windows_alone(parent, smaller, monkeypatch, sources):
     batches: list = []
-    real = compressed_runs.importance
+    real = encoder_steps.importance
 
     def spied(model, maps, size, given, losses):
         batches.extend(given)
         return real(model, maps, size, batches, losses)
 
-    monkeypatch.setattr(compressed_runs, "importance", spied)
+    monkeypatch.setattr(encoder_steps, "importance", spied)
     smaller(parent, "heads", heads=2, windows=10)
     assert 10 <= sum(map(len, batches)) < 10 + max(map(len, batches))
     table = load_predictor(parent, device="cpu").table(open_passages(str(sources / "train.json")))
@@ -335,6 +342,28 @@ def test_a_training_that_broke_off_goes_on_where_it_stopped(parent, smaller, tmp
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert {path.name for path in tmp_path.iterdir()} == {"whole", "broken"}
     assert not list(broken.glob("*.ckpt"))
+
+
+def test_what_was_finished_but_for_its_name_is_not_made_again(parent, smaller, tmp_path, monkeypatch):
+    folder = smaller(parent, "layers", layers=2, epochs=1)
+    folder.rename(tmp_path / ".smaller.compressing")
+    monkeypatch.setattr(compressed_runs, "_compress", None)
+    assert read_record(smaller(parent, "layers", layers=2, epochs=1)).status == "ok"
+
+
+def test_frozen_layers_stay_frozen(parents, smaller):
+    parent = parents("bert", "encoder.freeze=3")
+    folder = smaller(parent, "magnitude", sparsity=0.3, epochs=1, lr=1e-2)
+    before, after = weights(parent), weights(folder)
+    same = {
+        name for name in before if torch.equal(before[name][after[name] != 0], after[name][after[name] != 0])
+    }
+    assert {name for name in before if "embeddings" in name or ".layer.0." in name} <= same
+    assert not {name for name in before if ".layer.3." in name and name.endswith("weight")} <= same
+    fewer = smaller(parent, "layers", name="fewer", layers=2, epochs=1, lr=1e-2)
+    assert torch.equal(
+        *(weights(f)["encoder.backbone.embeddings.word_embeddings.weight"] for f in (parent, fewer))
+    )
 
 
 def test_what_was_begun_otherwise_is_begun_anew(parent, smaller, tmp_path):
