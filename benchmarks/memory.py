@@ -9,6 +9,8 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.growth import generated_set
@@ -41,22 +43,31 @@ def main() -> None:
     questions, predictor = generated_set(int(sys.argv[1])), small_predictor()
     with tempfile.TemporaryDirectory() as folder:
         predictor("Who built it?", "The bridge was built by Ada Stone.")
-        before = _private()
-        seen, finished = [before], threading.Event()
-
-        def look() -> None:
-            while not finished.wait(INTERVAL):
-                seen.append(_private())
-
-        watcher = threading.Thread(target=look)
-        watcher.start()
-        formats.write_parts(folder, predictor.read_parts(questions), 0.0)
-        finished.set()
-        watcher.join()
+        before = private_memory()
+        with watched_memory() as seen:
+            formats.write_parts(folder, predictor.read_parts(questions), 0.0)
     print(max(seen) - before)
 
 
-def _private() -> float:
+@contextmanager
+def watched_memory() -> Iterator[list[float]]:
+    """``private_memory`` at the beginning of the block and again and again until its end."""
+    seen, finished = [private_memory()], threading.Event()
+
+    def look() -> None:
+        while not finished.wait(INTERVAL):
+            seen.append(private_memory())
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        yield seen
+    finally:
+        finished.set()
+        watcher.join()
+
+
+def private_memory() -> float:
     """MiB of this process that are not pages of files."""
     line = next(line for line in STATUS.read_text(encoding="utf-8").splitlines() if "RssAnon" in line)
     return int(line.split()[1]) / 1024

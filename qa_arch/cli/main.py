@@ -20,6 +20,7 @@ COMMANDS = {
     "ask": "answer one question about one text",
     "serve": "answer questions over REST and on a web page",
     "export": "write a trained span model as a Hugging Face folder or an ONNX graph",
+    "compress": "make a trained span model smaller: prune it, or store it in int8",
     "types": "classify the questions of a file with a trained classifier",
     "paraphrase": "score the similarity of question pairs with a trained QA-LSTM",
     "data": "write data sets: generated questions, or parts of a set by article",

@@ -149,7 +149,7 @@ def _device_and_precision(folder: str, args: argparse.Namespace) -> tuple[str, P
     precision: Any = args.precision or _recorded_precision(folder)
     import torch
 
-    device = args.device or ("cuda" if torch.cuda.is_available() and args.precision != "int8" else "cpu")
+    device = args.device or ("cuda" if torch.cuda.is_available() and precision != "int8" else "cpu")
     if precision == "fp16" and device == "cpu" and not args.precision:
         precision = "fp32"  # runs trained in half precision on a GPU predict in fp32 on a CPU
     try:

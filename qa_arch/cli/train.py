@@ -14,7 +14,7 @@ from qa_arch.cli.runs import add_trust
 from qa_arch.config.files import is_unfinished, write_atomic, write_json
 from qa_arch.config.identity import config_hash
 from qa_arch.config.launched import Launched, launched
-from qa_arch.config.schema import Config, require_vectors, validate
+from qa_arch.config.schema import Config, require_trainable, require_vectors, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.results.record import RECORD, read_record
@@ -124,6 +124,7 @@ def _plan(args: argparse.Namespace, launch: Launched | None) -> list[Job]:
         if launch is not None:
             _take_devices(raw, launch)
         config = validate(raw)
+        require_trainable(config)
         require_vectors(config)
         jobs.append(Job(config, raw, Path(args.folder) if args.folder else _folder(config)))
     return jobs

@@ -29,18 +29,21 @@ short = _REPR.repr
 
 @dataclass(frozen=True)
 class Range:
-    """Inclusive bounds of a number; with ``above`` the lower bound is exclusive."""
+    """Inclusive bounds of a number; with ``above`` the lower, with ``below`` the upper bound is exclusive."""
 
     low: float = -math.inf
     high: float = math.inf
     above: bool = False
+    below: bool = False
 
     def holds(self, value: float) -> bool:
-        return (value > self.low if self.above else value >= self.low) and value <= self.high
+        return (value > self.low if self.above else value >= self.low) and (
+            value < self.high if self.below else value <= self.high
+        )
 
     def __str__(self) -> str:
         low = "" if self.low == -math.inf else f"{'> ' if self.above else '>= '}{self.low:g}"
-        high = "" if self.high == math.inf else f"<= {self.high:g}"
+        high = "" if self.high == math.inf else f"{'< ' if self.below else '<= '}{self.high:g}"
         return " and ".join(part for part in (low, high) if part)
 
 

@@ -7,6 +7,7 @@ defaults of ``conf/``, which nothing that reads with a finished model looks at.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
@@ -104,6 +105,13 @@ def run_config(recorded: Mapping[str, Any]) -> Config:
     if isinstance(encoder, Mapping):
         defaults["encoder"] = _choice("encoder/_base") | dict(encoder)
     return validate({**recorded, **defaults})
+
+
+def linear_head_config(recorded: Mapping[str, Any]) -> Config:
+    """The config of a checkpoint's record, its model given as our encoder with a linear span head."""
+    linear = {key: value for key, value in _choice("model/bert").items() if key != "defaults"}
+    config = run_config(recorded)
+    return replace(config, model=linear | {"name": config.model["name"]})
 
 
 def _choice(name: str) -> dict[str, Any]:

@@ -23,6 +23,7 @@ NEUTRAL = (
 
 OPTIONAL: Mapping[str, Any] = {
     "loss": None,
+    "compression": None,
     "calibration": {"prior": None},
     "pretraining": {
         "mask_share": 0.15,

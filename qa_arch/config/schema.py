@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_type_hints
 
 from qa_arch.config.check import Range, read
+from qa_arch.config.compression_steps import Step
 from qa_arch.config.upgrade import upgrade
 from qa_arch.errors import ConfigError
 
@@ -253,6 +254,8 @@ class Config:
     pretraining: Pretraining = field(default_factory=Pretraining)
     loss: dict[str, Any] | None = None
     """A ``_target_`` and its arguments; None = the loss of the model's task (``loss_section``)."""
+    compression: list[Step] | None = None
+    """How the trained model was made smaller (``qa-arch compress``); None: it was not."""
 
 
 @cache
@@ -350,6 +353,15 @@ def _check_encoder(encoder: Encoder) -> None:
         raise ConfigError(f"encoder.init=random also needs {', '.join(missing)}")
     if encoder.width % encoder.heads:  # type: ignore[operator]
         raise ConfigError(f"encoder.width: {encoder.width} is no multiple of encoder.heads {encoder.heads}")
+
+
+def require_trainable(config: Config) -> None:
+    """Raise ConfigError for the config of a run that was made out of another one."""
+    if config.compression:
+        raise ConfigError(
+            "compression: says how a finished run was made smaller, and qa-arch compress does that; to train"
+            " the run that it was made of, set compression=null"
+        )
 
 
 def require_vectors(config: Config) -> None:

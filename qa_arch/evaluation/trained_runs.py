@@ -192,7 +192,7 @@ def _references(record: RunRecord, config: Config, questions: Any, trust: Sequen
     calibration = None
     if recorded is not None:
         try:
-            calibration = _calibration(config)
+            calibration = calibration_set(config)
         except (DataError, UnavailableError) as error:
             log.warning("the heuristics are not scored, as their calibration set is missing: %s", error)
             return {}
@@ -202,7 +202,7 @@ def _references(record: RunRecord, config: Config, questions: Any, trust: Sequen
     return reference_scores(config, calibration, questions, (*TRUSTED, *trust))
 
 
-def _calibration(config: Config) -> Any:
+def calibration_set(config: Config) -> Any:
     """The set that the run was calibrated on; the training set is read only where it was held out of that."""
     task = task_of(config.model)
     if config.data.calibration is not None:

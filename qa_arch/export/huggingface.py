@@ -117,6 +117,11 @@ def _parts(predictor: SpanPredictor) -> tuple[Encoder, nn.Linear]:
     encoder = getattr(model, "encoder", None)
     if not isinstance(encoder, Encoder):
         raise ConfigError(f"{type(model).__name__}: it has no Hugging Face encoder; {_INSTEAD}")
+    if encoder.fewer_heads is not None:
+        raise ConfigError(
+            f"{encoder.config.model_type}: heads were removed, and the library's classes take as many as fill"
+            " the width; --to onnx writes the run as it is"
+        )
     inside = {id(parameter) for parameter in encoder.parameters()}
     owners = [
         module

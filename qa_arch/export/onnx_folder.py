@@ -60,7 +60,9 @@ def export_onnx(
         store.save_tokenizer(folder, predictor.tokenizer)
         if predictor.vectors is not None:
             store.save_vectors(folder, predictor.vectors)
-        write_record(folder, replace(_record(predictor), precision=precision))
+        size = sum(file.stat().st_size for file in folder.glob(f"{GRAPH}*"))
+        record = replace(_record(predictor), precision=precision, weights_bytes=size, cost=None)
+        write_record(folder, record)
     return result
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from qa_arch.errors import RunError
 from qa_arch.features.glove import WordVectors
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.encoder_factory import quiet_loading
+from qa_arch.nn.precision import Precision
+from qa_arch.nn.stored_int8 import dequantised, take_int8
 from qa_arch.nn.word_encoder import AnyEncoder, encoder_from
 from qa_arch.results.record import PRETRAINED, RECORD
 
@@ -59,8 +62,24 @@ def save_run(folder: Path, run: Path, *, model: str) -> None:
 
 def save_weights(folder: Path, model: nn.Module) -> None:
     """The weights alone, written whole or not at all."""
-    tensors = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    save_state(folder, model.state_dict())
+
+
+def save_state(folder: Path, state: Mapping[str, torch.Tensor]) -> None:
+    """Weights as ``load_weights`` takes them, written whole or not at all."""
+    tensors = {name: value.detach().cpu().contiguous() for name, value in state.items()}
     write_with(folder / WEIGHTS, lambda path: _save_tensors(tensors, path))
+
+
+def weights_bytes(folder: Path) -> int:
+    """Size of the file of weights."""
+    return (folder / WEIGHTS).stat().st_size
+
+
+def count_nonzero(folder: Path, names: Iterable[str]) -> int:
+    """How many entries of the saved weights ``names`` are not zero."""
+    state = load_file(folder / WEIGHTS)
+    return sum(int(state[name].count_nonzero()) for name in names)
 
 
 def _save_tensors(tensors: dict[str, torch.Tensor], path: Path) -> None:
@@ -70,11 +89,15 @@ def _save_tensors(tensors: dict[str, torch.Tensor], path: Path) -> None:
         raise OSError(str(error)) from error
 
 
-def load_weights(folder: Path, model: nn.Module) -> None:
-    """Load what ``save_weights`` wrote into ``model``; RunError where it does not fit."""
+def load_weights(folder: Path, model: nn.Module, precision: Precision = "fp32") -> None:
+    """Load what ``save_weights`` wrote into ``model``; RunError where it does not fit.
+
+    Weights that were stored in int8 stay so where that is the ``precision``, else they become fp32.
+    """
     path = folder / WEIGHTS
     try:
-        model.load_state_dict(load_file(path))
+        state = load_file(path)
+        model.load_state_dict(take_int8(model, state) if precision == "int8" else dequantised(state))
     except (OSError, SafetensorError) as error:
         raise RunError(
             f"{path}: cannot be read ({error}); the run has no saved model, train it again"

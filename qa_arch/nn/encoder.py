@@ -7,6 +7,7 @@ is imported, for seconds, only where a backbone is made.
 from __future__ import annotations
 
 import inspect
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
@@ -14,11 +15,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from qa_arch.errors import ConfigError
+from qa_arch.nn.fewer_heads import FewerHeads
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
 Freeze = Literal["none", "all"] | int
+FEWER_HEADS = "fewer_heads"
+"""What a description holds beside the configuration, where heads were removed."""
 
 
 class WithBackbone(nn.Module):
@@ -56,16 +60,22 @@ class WithBackbone(nn.Module):
 
 
 class Encoder(WithBackbone):
-    """A backbone without pooler (it would be an unused parameter to DDP), read at its last layer."""
+    """A backbone without pooler (it would be an unused parameter to DDP), read at its last layer.
 
-    def __init__(self, backbone: PreTrainedModel) -> None:
+    ``fewer_heads`` is what is left of its attention where heads were removed.
+    """
+
+    def __init__(self, backbone: PreTrainedModel, fewer_heads: FewerHeads | None = None) -> None:
         from qa_arch.nn.sdpa import use_fused
 
         super().__init__()
         use_fused(backbone)
-        self.backbone = backbone
+        if fewer_heads is not None:
+            fewer_heads.apply(backbone)
+        self.backbone, self.fewer_heads = backbone, fewer_heads
         self.out_dim: int = backbone.config.hidden_size
-        self._layers = _layer_prefix(backbone)
+        self.layer_prefix = _layer_prefix(backbone)
+        """The name of the stack of layers in this module."""
 
     def forward(
         self,
@@ -96,7 +106,7 @@ class Encoder(WithBackbone):
 
     def layers(self) -> nn.ModuleList:
         """The stack of layers, from the embeddings upwards."""
-        stack = self.get_submodule(self._layers)
+        stack = self.get_submodule(self.layer_prefix)
         assert isinstance(stack, nn.ModuleList)
         return stack
 
@@ -106,10 +116,10 @@ class Encoder(WithBackbone):
         ``parameter`` is a name as ``named_parameters`` of this module gives it. What stands behind
         the layers (a final norm) belongs to the last.
         """
-        if parameter.startswith(f"{self._layers}."):
-            return 1 + int(parameter[len(self._layers) + 1 :].split(".")[0])
+        if parameter.startswith(f"{self.layer_prefix}."):
+            return 1 + int(parameter[len(self.layer_prefix) + 1 :].split(".")[0])
         names = [name for name, _ in self.named_parameters()]
-        first_layer = next(i for i, name in enumerate(names) if name.startswith(f"{self._layers}."))
+        first_layer = next(i for i, name in enumerate(names) if name.startswith(f"{self.layer_prefix}."))
         return 0 if "embed" in parameter or names.index(parameter) < first_layer else self.depth
 
     def freeze(self, what: Freeze) -> Encoder:
@@ -141,7 +151,8 @@ class Encoder(WithBackbone):
 
     def describe(self) -> dict[str, Any]:
         """The backbone's configuration as plain values: all that ``from_description`` needs."""
-        return self.config.to_dict()
+        removed = {} if self.fewer_heads is None else {FEWER_HEADS: asdict(self.fewer_heads)}
+        return self.config.to_dict() | removed
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Encoder:
@@ -150,8 +161,10 @@ class Encoder(WithBackbone):
 
         import qa_arch.nn.transformer_backbone  # noqa: F401  registers its family
 
-        values = {key: value for key, value in description.items() if key != "model_type"}
-        return cls(new_backbone(AutoConfig.for_model(description["model_type"], **values)))
+        values = {k: v for k, v in description.items() if k not in ("model_type", FEWER_HEADS)}
+        backbone = new_backbone(AutoConfig.for_model(description["model_type"], **values))
+        removed = description.get(FEWER_HEADS)
+        return cls(backbone, None if removed is None else FewerHeads(**removed))
 
 
 def new_backbone(config: PretrainedConfig) -> PreTrainedModel:

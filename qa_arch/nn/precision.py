@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int8
 from torch import Tensor, nn
 
 from qa_arch.errors import UnavailableError
@@ -28,33 +28,62 @@ def cast_weights(model: nn.Module, precision: Precision) -> nn.Module:
 
     Raises UnavailableError for ``int8`` on a GPU, of a model without encoder, or where torch cannot quantise.
     """
-    encoders = [module for module in model.modules() if isinstance(module, WithBackbone)]
+    encoders = encoders_of(model)
     if precision == "int8" and not encoders:
         raise UnavailableError("precision int8: this model has no encoder to quantise; use fp32")
     for encoder in encoders:
         if precision == "bf16":
             encoder.cast(torch.bfloat16)
         elif precision == "int8":
+            if (device := next(encoder.parameters()).device).type != "cpu":
+                raise UnavailableError(
+                    f"precision int8: runs on a CPU, not on {device}; use --device cpu or bf16"
+                )
             quantise(encoder.backbone)
     return model
 
 
-class Int8Linear(nn.Module):
-    """``linear`` for reading on a CPU: x W^T + b = (s_x q_x) (s_w q_w)^T + b, products summed in int32.
+def encoders_of(model: nn.Module) -> list[WithBackbone]:
+    """What ``precision`` is about: the encoders in ``model``."""
+    return [module for module in model.modules() if isinstance(module, WithBackbone)]
 
-    With a scale for each token (Yao et al. 2022, ZeroQuant, section 4.1) an answer does not depend on the
-    windows it shares a batch with, as it does under torch's dynamic quantisation, whose one scale for
-    all moved a MiniLM's span scores six times as far.
+
+def to_int8(weight: Float[Tensor, "N D"]) -> tuple[Int8[Tensor, "N D"], Float[Tensor, "N"]]:
+    """Whole numbers and the scale of each row; their product is ``weight``, rounded. Zeros stay zeros."""
+    weight = weight.detach().float()
+    scale = weight.abs().amax(1).clamp(min=torch.finfo(torch.float32).tiny) / MOST
+    return (weight / scale[:, None]).round().to(torch.int8), scale
+
+
+class Int8Linear(nn.Module):
+    """A linear map for reading on a CPU: x W^T + b = (s_x q_x) (s_w q_w)^T + b, products summed in int32.
+
+    ``whole`` q_w and ``scale`` s_w are those of ``to_int8``. With a scale s_x for each token (Yao et al.
+    2022, ZeroQuant, section 4.1) an answer does not depend on the windows it shares a batch with, as it does
+    under torch's dynamic quantisation, whose one scale for all moved a MiniLM's span scores six times as far.
+
+    Raises UnavailableError where torch has no such kernel.
     """
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(
+        self, whole: Int8[Tensor, "N D"], scale: Float[Tensor, "N"], bias: nn.Parameter | None
+    ) -> None:
         super().__init__()
-        weight = linear.weight.detach().float()
-        self.out_features, self.bias = linear.out_features, linear.bias
-        self.scale = weight.abs().amax(1).clamp(min=torch.finfo(torch.float32).tiny) / MOST
-        self.zero = torch.zeros(len(weight), dtype=torch.int64)
-        whole = (weight / self.scale[:, None]).round().to(torch.int8)
-        self.packed = torch.ops.onednn.qlinear_prepack(whole, None)
+        self.out_features, self.bias = len(whole), bias
+        self.scale = scale
+        self.zero = torch.zeros(len(whole), dtype=torch.int64)
+        try:
+            self.packed = torch.ops.onednn.qlinear_prepack(whole, None)
+        except (AttributeError, NotImplementedError, RuntimeError) as error:
+            raise UnavailableError(
+                f"precision int8: torch {torch.__version__} has no int8 kernel here"
+                f" ({str(error).splitlines()[0]}); use bf16 or fp32"
+            ) from error
+
+    @classmethod
+    def of(cls, linear: nn.Linear) -> Int8Linear:
+        """The map of ``linear``, rounded."""
+        return cls(*to_int8(linear.weight), linear.bias)
 
     def forward(self, x: Float[Tensor, "*R D"]) -> Float[Tensor, "*R E"]:
         rows = x.reshape(-1, x.shape[-1])
@@ -82,19 +111,9 @@ class Int8Linear(nn.Module):
 
 
 def quantise(module: nn.Module) -> None:
-    """Replace every linear map inside ``module``, in place. Raises UnavailableError where torch cannot."""
+    """Replace every linear map inside ``module``, in place."""
     for name, child in module.named_children():
-        if type(child) is not nn.Linear:
+        if type(child) is nn.Linear:
+            setattr(module, name, Int8Linear.of(child))
+        else:
             quantise(child)
-            continue
-        if child.weight.device.type != "cpu":
-            raise UnavailableError(
-                f"precision int8: runs on a CPU, not on {child.weight.device}; use --device cpu or bf16"
-            )
-        try:
-            setattr(module, name, Int8Linear(child))
-        except (AttributeError, NotImplementedError, RuntimeError) as error:
-            raise UnavailableError(
-                f"precision int8: torch {torch.__version__} has no int8 kernel here"
-                f" ({str(error).splitlines()[0]}); use bf16 or fp32"
-            ) from error

@@ -182,6 +182,11 @@ def _run(key: str, heading: str, value: Callable[[RunRecord], Any], **options: A
     return Column(key, heading, lambda scored: value(scored.run), _is_run, **options)
 
 
+def _small(key: str, heading: str, value: Callable[[RunRecord], Any], **options: Any) -> Column:
+    """What a run takes on disk, in memory and in time to ask, in tables that ask for it."""
+    return _run(key, heading, value, on_request=True, **options)
+
+
 def _spans(key: str, heading: str, metric: str | None = None, **options: Any) -> Column:
     """A score of runs that find spans, at the compared operating point, by its official key."""
     return Column(key, heading, _metric(metric or key), lambda scored: scored.has_spans, **options)
@@ -246,6 +251,10 @@ def _encoder(record: RunRecord) -> str | None:
         return f"{record.encoder.model}, seed {record.encoder.seed}"
     name, family = (record.setting("encoder", key) for key in ("name", "family"))
     return name if record.setting("encoder", "init") == "pretrained" else family and f"random {family}"
+
+
+def _cost(key: str) -> Callable[[RunRecord], Any]:
+    return lambda record: record.cost and getattr(record.cost, key)
 
 
 def _batch(key: str) -> Callable[[RunRecord], Any]:
@@ -337,6 +346,14 @@ _ENTRIES = (
     _other("spans_f1", "HasAns F1, never null", _spans_f1, mark=("#56B4E9", "v")),
     _run("encoder", "encoder", _encoder, left=True, on_request=True),
     _run("parameters", "parameters", lambda record: record.parameters.total),
+    _small("nonzero", "not zero", lambda record: record.parameters.nonzero or record.parameters.total),
+    _small("weights_mb", "MB on disk", lambda r: r.weights_bytes and r.weights_bytes / 1e6),
+    _small("engine", "engine", _cost("engine")),
+    _small("read_in", "read in", _cost("precision")),
+    _small("latency_ms", "ms a question", _cost("latency_ms")),
+    _small("latency_ratio", "× latency", _cost("latency_ratio"), format=two_decimals),
+    _small("memory_mb", "MB in memory", _cost("memory_mb")),
+    _small("memory_ratio", "× memory", _cost("memory_ratio"), format=two_decimals),
     _run("train_questions", "training questions", lambda record: record.facts(TRAIN).questions),
     _run("epochs", "epochs", lambda record: len(record.epochs) or None),
     _run("seconds", "seconds", lambda record: record.seconds.fit),

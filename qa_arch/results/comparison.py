@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from qa_arch.config.checkpoints import CHECKPOINTS, is_checkpoint
+from qa_arch.config.checkpoints import CHECKPOINTS
 from qa_arch.errors import RunError
 from qa_arch.results.columns import Scored, Table, figures, named
 from qa_arch.results.record import Runs
@@ -128,7 +128,7 @@ def _notes(runs: Runs, split: str, shown: Collection[str]) -> list[str]:
         notes.append(_measured_on(record.facts(split), split, point.protocol))
         if point.protocol == "2.0" and {"f1", "exact"} & set(shown):
             notes.append(_fitted_on([r for _, r in runs if r.compared_point(split)]))
-    if downloaded := [record.model for _, record in runs if is_checkpoint(record.config)]:
+    if downloaded := [record.model for _, record in runs if record.name == CHECKPOINTS]:
         notes.append(
             f"{', '.join(dict.fromkeys(downloaded))}: downloaded; what it was trained on is not known,"
             " perhaps these articles too"

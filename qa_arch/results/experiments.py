@@ -28,6 +28,7 @@ from qa_arch.results.drawbacks import drawbacks
 from qa_arch.results.effects import UNITS
 from qa_arch.results.learning_curves import MEASURES, SizePoint, by_size, curves_figure, sizes_figure
 from qa_arch.results.pairwise import compare, effects_table
+from qa_arch.results.pareto import COSTS, pareto_figure
 from qa_arch.results.plots import comparison_figure
 from qa_arch.results.published_vs_ours import PublishedRow as PublishedRow
 from qa_arch.results.published_vs_ours import published_vs_ours as published_vs_ours
@@ -281,6 +282,34 @@ def difference_plot(
         f" Baseline: {(names or {}).get(baseline, baseline)}."
     )
     return difference_figure(panels, folder / file, title=title, caption=caption, names=names)
+
+
+def pareto_plot(
+    folder: Path,
+    file: str,
+    title: str,
+    *,
+    costs: Sequence[str] = COSTS,
+    measures: Sequence[str] = ("exact", "f1"),
+    records: Globs = "**",
+    split: str = DEV,
+    notes: Sequence[str] = (),
+) -> Sequence[Path]:
+    """``measures`` against ``costs`` (columns of runs), a point a run; nothing before a run was measured."""
+    named([*costs, *measures])
+    runs = [run for run in recorded(folder, records) if split in run[1].scores]
+    if not any(record.cost for _, record in runs):
+        return ()
+    shown = ["model", *measures, *costs, "engine", "read_in"]
+    table = labelled(comparison(runs, split=split, columns=shown, root=folder), runs)
+    rows = [{**row, "model": _with_engine(row)} for row in table.rows]
+    table = replace(table, title=title, rows=rows, notes=[*table.notes, *notes])
+    return pareto_figure(table, folder / file, costs=costs, measures=measures)
+
+
+def _with_engine(row: Mapping[str, Any]) -> str:
+    """The model's name, and where ONNX Runtime read it, that."""
+    return f"{row['model']}, ONNX {row['read_in']}" if row.get("engine") == "onnx" else str(row["model"])
 
 
 def _systems(folder: Path, records: Globs, split: str) -> list[System]:

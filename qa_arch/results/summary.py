@@ -209,6 +209,19 @@ def _run(record: RunRecord) -> list[tuple[str, str]]:
     if record.parameters.total is not None:
         blocks = ", ".join(f"{k} {v:,}" for k, v in record.parameters.blocks.items())
         shown.append(("parameters", f"{record.parameters.total:,} ({blocks})"))
+    if record.parameters.nonzero is not None:
+        shown.append(("not zero", f"{record.parameters.nonzero:,}"))
+    if record.weights_bytes is not None:
+        shown.append(("weights on disk", f"{record.weights_bytes / 1e6:,.1f} MB"))
+    if parent := record.parent:
+        shown.append(("made of", f"{parent.run} (config {parent.config_hash[:12]})"))
+    for step in record.config.get("compression") or ():
+        own = ", ".join(f"{k} {v}" for k, v in step.items() if k != "method" and v is not None)
+        shown.append((f"made smaller by {step['method']}", own))
+    if cost := record.cost:
+        times = f"{cost.latency_ms:,.1f} ms a question, {cost.latency_ratio:.2f} × that of {cost.baseline}"
+        shown.append((f"latency, {cost.engine} in {cost.precision} on {cost.threads} threads", times))
+        shown.append(("memory", f"{cost.memory_mb:,.0f} MB, {cost.memory_ratio:.2f} ×"))
     seconds = asdict(record.seconds).items()
     shown += [(f"seconds, {name}", f"{value:,.1f}") for name, value in seconds if value is not None]
     if record.examples_per_second is not None:

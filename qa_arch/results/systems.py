@@ -190,5 +190,8 @@ def _flatten(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str,
     for key, value in config.items():
         if isinstance(value, Mapping):
             yield from _flatten(value, f"{prefix}{key}.")
+        elif isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
+            numbered = {str(number): item for number, item in enumerate(value, 1)}
+            yield from _flatten(numbered, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value

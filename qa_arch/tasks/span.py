@@ -8,7 +8,7 @@ The steps of a question, in order: ``open`` and ``load_splits`` (raw data -> Exa
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from qa_arch.models import store
 from qa_arch.models.build import build_model
 from qa_arch.models.encoders import make_encoder, make_features, make_tokenizer
 from qa_arch.nn.count import parameter_blocks
-from qa_arch.nn.losses import build_loss
+from qa_arch.nn.losses import Loss, build_loss
 from qa_arch.nn.precision import Precision, cast_weights
 from qa_arch.nn.word_encoder import AnyEncoder
 from qa_arch.tasks.base import Batches, Parts, Task
@@ -105,13 +105,24 @@ class SpanTask(Task):
         tables = {
             split: make_features(config, questions, tokenizer, encoder) for split, questions in sets.items()
         }
-        for split, table in tables.items():
-            log.info("%s: %d questions, %d windows%s", split, len(sets[split]), len(table), _losses(table))
+        _log_sizes(sets, tables)
         vectors = passage_vectors(config, tables)
         model = build_model(config.model, encoder, vectors, trusted)
-        null_share = float(1 - tables["train"].answerable.mean())
-        loss = build_loss(config, trusted, null_share=null_share)
-        return SpanParts(sets, tables, vectors, model, loss, tokenizer, encoder)
+        return SpanParts(sets, tables, vectors, model, _loss(config, tables, trusted), tokenizer, encoder)
+
+    def reassemble(
+        self,
+        config: Config,
+        sets: Mapping[str, QuestionSet],
+        predictor: SpanPredictor,
+        trusted: Sequence[str] = TRUSTED,
+    ) -> SpanParts:
+        """The parts of a run that goes on with a trained model, for the sets that it goes on with."""
+        tables = {split: predictor.table(questions) for split, questions in sets.items()}
+        _log_sizes(sets, tables)
+        model: Any = predictor.model
+        loss = _loss(config, tables, trusted)
+        return SpanParts(sets, tables, predictor.vectors, model, loss, predictor.tokenizer, model.encoder)
 
     def count_parameters(self, config: Config, trusted: Sequence[str] = TRUSTED) -> dict[str, Any]:
         """On the meta device. ``word_vectors`` is None where they are wanted and no file is named.
@@ -142,7 +153,7 @@ class SpanTask(Task):
     ) -> SpanPredictor:
         encoder, vectors = store.load_encoder(folder), store.load_vectors(folder)
         model = build_model(config.model, encoder, vectors, trusted)
-        store.load_weights(folder, model)
+        store.load_weights(folder, model, precision)
         return SpanPredictor(
             cast_weights(model.to(device), precision),
             store.load_tokenizer(folder),
@@ -239,6 +250,17 @@ class SpanTask(Task):
 
     def warning(self, questions: QuestionSet, outputs: Ranking, threshold: float) -> str | None:
         return abstention_warning(questions, outputs.best_predictions, threshold)
+
+
+def _loss(config: Config, tables: Mapping[str, FeatureTable], trusted: Sequence[str]) -> Loss:
+    """The config's loss, which may look at the share of training windows without an answer."""
+    null_share = float(1 - tables["train"].answerable.mean()) if "train" in tables else None
+    return build_loss(config, trusted, null_share=null_share)
+
+
+def _log_sizes(sets: Mapping[str, QuestionSet], tables: Mapping[str, FeatureTable]) -> None:
+    for split, table in tables.items():
+        log.info("%s: %d questions, %d windows%s", split, len(sets[split]), len(table), _losses(table))
 
 
 def _losses(table: FeatureTable) -> str:

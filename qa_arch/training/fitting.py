@@ -6,7 +6,7 @@ import copy
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -68,10 +68,11 @@ def fit(
     resume: bool,
     publish: Callable[[list[dict[str, Any]]], Any],
     logger: RunLogger | None = None,
+    callbacks: Sequence[pl.Callback] = (),
 ) -> Fit:
     """Train ``parts.model``; the best weights on calibration lie in the run folder afterwards.
 
-    ``publish`` and ``logger`` are given every epoch.
+    ``publish`` and ``logger`` are given every epoch. ``callbacks`` come before those that save weights.
     """
     _quiet()
     settings = config.trainer
@@ -96,7 +97,7 @@ def fit(
     trainer = _trainer(
         config,
         folder,
-        _callbacks(config, folder, history, best),
+        [*callbacks, *_callbacks(config, folder, history, best)],
         strategy,
         world=world,
         gpu=gpu,

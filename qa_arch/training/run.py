@@ -10,13 +10,15 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pytorch_lightning as pl
+
 from qa_arch.config.files import write_atomic
 from qa_arch.config.identity import ENCODER, config_hash
-from qa_arch.config.schema import Config
+from qa_arch.config.schema import Config, require_trainable
 from qa_arch.config.target import TRUSTED
 from qa_arch.evaluation.scoring import evaluate_splits, load_references
 from qa_arch.models import store
@@ -51,26 +53,47 @@ class Run:
         write_record(self.folder, self.record)
 
 
+@dataclass(frozen=True)
+class Start:
+    """What a run begins with that does not make its own data, features and model."""
+
+    parts: Parts
+    config: Config
+    """What it is trained and scored by; the record says the config that ``train`` is given."""
+    callbacks: Sequence[pl.Callback] = ()
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the record."""
+
+
 def train(
-    config: Config, *, folder: Path, resume: bool = False, trusted: Sequence[str] = TRUSTED
+    config: Config,
+    *,
+    folder: Path,
+    resume: bool = False,
+    trusted: Sequence[str] = TRUSTED,
+    start: Start | None = None,
 ) -> RunRecord:
     """Train, choose the epoch and the null threshold on calibration, score, and record all of it.
 
     The folder is left with a record that says ``ok``, ``oom``, ``failed`` or ``killed``; an
-    out-of-memory is a result and returns, other errors are recorded and raised.
+    out-of-memory is a result and returns, other errors are recorded and raised. A run that goes on with a
+    trained model has a ``start``, and a single device.
     """
-    run = Run(folder, _new_record(config))
-    run.note()
+    if start is None:
+        require_trainable(config)
+    run = Run(folder, new_record(config))
+    run.note(**(start.notes if start else {}))
     (folder / TRACEBACK).unlink(missing_ok=True)
     try:
-        _train(config, run, resume, trusted)
+        _train(start.config if start else config, run, resume, trusted, start)
     except BaseException as error:
         oom = machine.out_of_memory(error)
         status = "oom" if oom else "failed" if isinstance(error, Exception) else "killed"
         write_atomic(folder / TRACEBACK, traceback.format_exc())
         run.note(status=status, error=f"{type(error).__name__}: {error}".strip().splitlines()[0])
         if (folder / LAST).is_file():
-            log.info("%s: --if-exists resume continues from its last checkpoint", folder)
+            again = "the same command" if start else "--if-exists resume"
+            log.info("%s: %s continues from its last checkpoint", folder, again)
         if not oom:
             raise
         log.error(
@@ -79,7 +102,9 @@ def train(
     return run.record
 
 
-def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str]) -> None:
+def _train(
+    config: Config, run: Run, resume: bool, trusted: Sequence[str], start: Start | None = None
+) -> None:
     gpu = machine.uses_gpu(config.trainer)
     config = replace(config, trainer=machine.resolve(config.trainer, gpu=gpu))
     strategies.require(config.trainer, gpu=gpu)
@@ -89,7 +114,7 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str]) -> No
     machine.seed_everything(config.seed)
     begun = time.perf_counter()
     task = task_of(config.model)
-    parts = task.assemble(config, trusted)
+    parts = start.parts if start else task.assemble(config, trusted)
     hashes = {split: questions.fingerprint for split, questions in parts.sets.items()}
     if parts.vectors is not None:
         hashes["glove"] = parts.vectors.fingerprint
@@ -119,7 +144,17 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str]) -> No
             trusted=trusted,
             spawn=config.trainer.strategy == "ddp_spawn",
         )
-        _fit_and_score(config, run, parts, ranks, logger=logger, resume=resume, trusted=trusted, begun=begun)
+        _fit_and_score(
+            config,
+            run,
+            parts,
+            ranks,
+            logger=logger,
+            resume=resume,
+            trusted=trusted,
+            begun=begun,
+            callbacks=start.callbacks if start else (),
+        )
         if logger is not None:
             logger.log_outcome(Outcome(run.record, run.folder, parts.sets.get("dev")))
 
@@ -134,6 +169,7 @@ def _fit_and_score(
     resume: bool,
     trusted: Sequence[str],
     begun: float,
+    callbacks: Sequence[pl.Callback],
 ) -> None:
     """Train while ``ranks`` run, score with the best weights, and record the results."""
     gpu, task = machine.uses_gpu(config.trainer), task_of(config.model)
@@ -147,6 +183,7 @@ def _fit_and_score(
             resume=resume,
             publish=lambda epochs: run.note(epochs=_typed(epochs)),
             logger=logger,
+            callbacks=callbacks,
         )
     store.load_weights(run.folder / MODEL, parts.model)
     task.finish(run.folder / MODEL, parts)
@@ -167,6 +204,7 @@ def _fit_and_score(
         ),
         **vars(scored.fits),
         scores=scored.scores,
+        weights_bytes=store.weights_bytes(run.folder / MODEL),
     )
 
 
@@ -181,7 +219,8 @@ def _seconds(epochs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {"fit": round(fit, 3), "fit_with_validation": round(fit + validation, 3)}
 
 
-def _new_record(config: Config) -> RunRecord:
+def new_record(config: Config) -> RunRecord:
+    """The record of a run that begins now."""
     commit, dirty = provenance.commit()
     return RunRecord(
         status="running",

@@ -201,6 +201,43 @@ class Parameters:
     blocks: Mapping[str, int] = field(default_factory=dict)
     word_vectors: int | None = None
     """Fixed, and not part of the total."""
+    nonzero: int | None = None
+    """Of the total, those that are not zero; None where nothing was pruned or quantised."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parent:
+    """The run that a smaller one was made of."""
+
+    run: str
+    """Name of its folder, or of the checkpoint."""
+    config_hash: str
+    revision: str | None = None
+    """Of a downloaded checkpoint: the hub's commit, or the hash over its files."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What asking a run costs on a CPU, in turn with another run (``benchmarks.compression``)."""
+
+    baseline: str
+    """Folder and config hash of that run; ratios are to its figures."""
+    engine: Literal["torch", "onnx"]
+    precision: str
+    processor: str
+    threads: int
+    questions: int
+    """Asked one at a time, ``repeats`` times, in turn with the baseline."""
+    repeats: int
+    latency_ms: float
+    """Median of a repeat's mean time for a question."""
+    latency_ratio: float
+    """Median over neighbouring repeats; below 1 is faster than the baseline."""
+    memory_mb: float
+    """Private memory in MiB that model and reading took at most, in a process of its own."""
+    memory_ratio: float
+    measured: str
+    """UTC, ISO 8601."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,6 +348,12 @@ class RunRecord:
     optimizer_bits: int | None = None
     encoder: EncoderRun | None = None
     """None where ``encoder.name`` names no pre-training run."""
+    weights_bytes: int | None = None
+    """On disk, of the files with the model's weights; None in records of before."""
+    parent: Parent | None = None
+    """None for a run that was trained from its own beginning."""
+    cost: Cost | None = None
+    """None where it was not measured."""
 
     def facts(self, split: str) -> SplitFacts:
         """What is known of a split; nothing where the record does not name it."""

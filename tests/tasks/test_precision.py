@@ -67,7 +67,7 @@ def test_an_int8_map_is_the_product_of_the_rounded_numbers(bias):
     linear = nn.Linear(24, 40, bias=bias)
     x = torch.randn(2, 5, 24) * torch.tensor([0.01, 1.0, 30.0, 0.0, 4.0])[:, None]
     with torch.inference_mode():
-        given = Int8Linear(linear)(x)
+        given = Int8Linear.of(linear)(x)
         scale = linear.weight.abs().amax(1, keepdim=True) / 127
         weight = (linear.weight / scale).round() * scale
         step = x.abs().amax(-1, keepdim=True).clamp(min=1e-12) / 127
@@ -78,7 +78,7 @@ def test_an_int8_map_is_the_product_of_the_rounded_numbers(bias):
 
 def test_an_int8_map_sees_each_token_alone():
     torch.manual_seed(3)
-    linear = Int8Linear(nn.Linear(24, 40))
+    linear = Int8Linear.of(nn.Linear(24, 40))
     x = torch.randn(6, 24)
     with torch.inference_mode():
         alone = linear(x[:1])

@@ -1,0 +1,200 @@
+"""What smaller models take, beside the run that they were made of: latency, memory and size on a CPU.
+
+    python -m benchmarks.compression --baseline RUN --data SOURCE RUN...
+
+Each engine has a process of its own, in which every run of it is asked in turn with the baseline, a question
+at a time; memory is that of a process for each run. The figures are printed and become the ``cost`` of the
+runs' records, which the tables and the figure of ``experiments/compression`` read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.memory import STATUS, private_memory, watched_memory
+from benchmarks.targets import NotMeasuredError
+from benchmarks.timing import alternate, middle
+from qa_arch.cli.runs import PRECISIONS, open_span_predictor
+from qa_arch.config.checkpoints import run_config
+from qa_arch.config.compression_steps import stored_in_int8
+from qa_arch.data.sources import open_passages
+from qa_arch.data.splits import subset
+from qa_arch.errors import QaArchError
+from qa_arch.models.onnx_model import GRAPH
+from qa_arch.results import provenance
+from qa_arch.results.columns import Scored, Table, figures, named
+from qa_arch.results.record import read_record, write_record
+from qa_arch.results.render import render
+from qa_arch.tasks.span_predictor import SpanPredictor
+from qa_arch.types.records import DEV, Cost
+
+ENGINES = ("torch", "onnx")
+SHOWN = (
+    *(
+        "model",
+        "run",
+        "engine",
+        "read_in",
+        "parameters",
+        "nonzero",
+        "weights_mb",
+        "latency_ms",
+        "latency_ratio",
+    ),
+    *("memory_mb", "memory_ratio"),
+)
+SEED = 13
+Pairs = Sequence[tuple[str, str]]
+
+
+def engine_of(run: str) -> str:
+    return "onnx" if (Path(run) / GRAPH).exists() else "torch"
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.compression", description=__doc__)
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="runs, or folders of qa-arch export --to onnx")
+    parser.add_argument("--baseline", required=True, metavar="RUN", help="the run that ratios are to")
+    parser.add_argument(
+        "--data", required=True, nargs="+", metavar="SOURCE", help="where questions come from"
+    )
+    parser.add_argument("--questions", type=int, default=50, help="asked in a repeat (default: 50)")
+    parser.add_argument("--repeats", type=int, default=7, help="of each run, in turn (default: 7)")
+    parser.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        help="of the runs that are no graph and not stored in int8 (default: each as recorded)",
+    )
+    parser.add_argument("--child", choices=("latency", "memory"), help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    try:
+        if args.child:
+            print(json.dumps(CHILDREN[args.child](args)))
+            return 0
+        return _measure(args)
+    except (QaArchError, NotMeasuredError) as error:
+        print(f"benchmarks.compression: {error}", file=sys.stderr)
+        return getattr(error, "exit_code", 1)
+
+
+def _measure(args: argparse.Namespace) -> int:
+    """Measure every run and the baseline; write the figures into their records and print them."""
+    runs = list(dict.fromkeys([args.baseline, *args.runs]))
+    records = {run: read_record(run) for run in runs}
+    baseline = f"{Path(args.baseline).resolve().name} ({records[args.baseline].config_hash[:8]})"
+    latency: dict[str, Any] = {}
+    for engine in ENGINES:
+        if own := [run for run in runs if engine_of(run) == engine]:
+            latency |= _child("latency", own, args)
+    used = {run: _child("memory", [run], args) for run in runs}
+    rows = []
+    for run in runs:
+        cost = Cost(
+            baseline=baseline,
+            engine=engine_of(run),  # type: ignore[arg-type]
+            precision=str(_precision(run, args.precision)),
+            processor=provenance.processor(),
+            memory_mb=round(used[run], 1),
+            memory_ratio=round(used[run] / used[args.baseline], 4),
+            measured=provenance.now(),
+            questions=args.questions,
+            repeats=args.repeats,
+            **latency[run],
+        )
+        record = replace(read_record(run), cost=cost)
+        write_record(run, record)
+        rows.append(figures(Scored(record.model, DEV, None, record, Path(run)), SHOWN))
+    print(render([Table(f"beside {baseline}", named(SHOWN), rows)], "text"), end="")
+    return 0
+
+
+def _child(what: str, runs: Sequence[str], args: argparse.Namespace) -> Any:
+    """What a process of its own measures of ``runs``."""
+    given = {"baseline": args.baseline, "questions": args.questions, "repeats": args.repeats}
+    given |= {"precision": args.precision} if args.precision else {}
+    options = [word for name, value in given.items() for word in (f"--{name}", str(value))]
+    command = [sys.executable, "-m", "benchmarks.compression", *runs, *options, "--child", what, "--data"]
+    done = subprocess.run([*command, *args.data], stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise NotMeasuredError(f"{', '.join(runs)}: {what} could not be measured, see above")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def latencies(args: argparse.Namespace) -> dict[str, Any]:
+    """By run: median time of a question, and the median of its ratios to the baseline's beside it."""
+    import torch
+
+    pairs, baseline = _pairs(args), partial(_ask, _load(args.baseline, args.precision))
+    figures = {}
+    for run in args.runs:
+        ours = partial(_ask, _load(run, args.precision))
+        timed = alternate(partial(ours, pairs), partial(baseline, pairs), args.repeats)
+        figures[run] = {
+            "latency_ms": round(1000 * middle(timed.ours).wall / len(pairs), 3),
+            "latency_ratio": round(timed.cost(), 4),
+            "threads": torch.get_num_threads(),
+        }
+    return figures
+
+
+def memory(args: argparse.Namespace) -> float:
+    """MiB that the loaded run and asking it take at most, beyond what the libraries take."""
+    if not STATUS.exists():
+        raise NotMeasuredError("private memory is read from /proc, which this system has not")
+    (run,), pairs = args.runs, _pairs(args)
+    _ask(_load(run, args.precision), pairs[:1])  # loads the libraries and fills their caches
+    _trim()
+    before = private_memory()
+    predictor = _load(run, args.precision)
+    _trim()
+    with watched_memory() as seen:
+        _ask(predictor, pairs)
+    return max(seen) - before
+
+
+def _trim() -> None:
+    """Give what is free back to the system, as far as the C library can."""
+    gc.collect()
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _precision(run: str, wanted: str | None) -> str | None:
+    """What the run is read in."""
+    record = read_record(run)
+    fixed = engine_of(run) == "onnx" or stored_in_int8(run_config(record.config).compression)
+    return record.precision if fixed or wanted is None else wanted
+
+
+def _load(run: str, precision: str | None) -> SpanPredictor:
+    """The run on the CPU."""
+    options = argparse.Namespace(device="cpu", precision=_precision(run, precision), trust=[])
+    return open_span_predictor([run], options)
+
+
+def _pairs(args: argparse.Namespace) -> Pairs:
+    questions = open_passages(args.data if len(args.data) > 1 else args.data[0])
+    some = subset(questions, min(args.questions, len(questions)), SEED)
+    return [(example.question, example.context) for example in some.examples]
+
+
+def _ask(predictor: SpanPredictor, pairs: Pairs) -> None:
+    for question, context in pairs:
+        predictor(question, context)
+
+
+CHILDREN = {"latency": latencies, "memory": memory}
+
+if __name__ == "__main__":
+    sys.exit(main())

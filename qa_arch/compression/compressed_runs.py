@@ -1,0 +1,312 @@
+"""A finished run made smaller: ``compress`` leaves a run that loads, scores, serves and exports as others do.
+
+What is trained again is trained by ``training.run``, with the settings and the data of the run that was
+begun with; what is fitted on the calibration split is fitted anew. Dev is scored only where the config leaves
+it open.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from qa_arch.compression.encoder_steps import check_encoder, smaller_encoder
+from qa_arch.compression.magnitude import HoldZeros, prune, sparsity_of, zeros
+from qa_arch.compression.parents import ParentRun, open_parent
+from qa_arch.config.compression_steps import (
+    Heads,
+    Int8,
+    Layers,
+    Magnitude,
+    Recovery,
+    Step,
+    Widths,
+    is_sparse,
+)
+from qa_arch.config.identity import config_hash
+from qa_arch.config.schema import Config, validate
+from qa_arch.config.target import TRUSTED
+from qa_arch.errors import ConfigError, DataError, QaArchError, RunError
+from qa_arch.evaluation.scoring import evaluate_splits
+from qa_arch.evaluation.trained_runs import calibration_set
+from qa_arch.models import store
+from qa_arch.nn.count import parameter_blocks
+from qa_arch.nn.encoder import Encoder
+from qa_arch.nn.stored_int8 import int8_state
+from qa_arch.results.record import MODEL, read_record, write_record
+from qa_arch.system.lock import hold
+from qa_arch.tasks import task_of
+from qa_arch.tasks.loading import load_predictor
+from qa_arch.tasks.span import SpanParts, SpanTask
+from qa_arch.tasks.span_scores import set_facts
+from qa_arch.training import machine
+from qa_arch.training.checkpoint import LAST, PREVIOUS
+from qa_arch.training.run import Start, new_record, train
+from qa_arch.types.records import CALIBRATION, DEV, TRAIN, Parameters, RunRecord, Seconds, SplitFacts
+from qa_arch.types.text import QuestionSet
+
+UNFINISHED = ".compressing"
+"""Ending of the hidden folder beside the run's, in which it is made."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What ``qa-arch compress`` is to do."""
+
+    source: str
+    """A run folder, or a downloaded checkpoint."""
+    out: Path
+    step: Step
+    train: Sequence[str] | None = None
+    """Training data of a checkpoint, which names none."""
+    calibration: Sequence[str] | None = None
+    trust: Sequence[str] = ()
+
+    @property
+    def trusted(self) -> tuple[str, ...]:
+        return (*TRUSTED, *self.trust)
+
+
+def compress(request: Request) -> RunRecord:
+    """Make the run ``request.out``, and return its record.
+
+    The folder appears when it is whole. What a killed call leaves lies hidden beside it, and the same call
+    goes on from there. Raises ConfigError, DataError or RunError before anything is trained where the step
+    does not fit the run, or its data are not those that the run was trained on.
+    """
+    out = request.out
+    _require_free(out)
+    parent = open_parent(request.source, request.trust)
+    config = _config(parent, request)
+    _check_step(parent, request.step)
+    work = out.with_name(f".{out.name}{UNFINISHED}")
+    with hold(out.parent, "compression", name=f"{work.name}.lock"):
+        _require_free(out)
+        record = _begun(work, config, parent)
+        if record is None:
+            shutil.rmtree(work, ignore_errors=True)
+        if record is None or record.parameters.nonzero is None:  # which is noted last
+            try:
+                record = _compress(config, parent, request, work, resume=record is not None)
+            except BaseException:
+                if not (work / LAST).exists():  # there is nothing to go on from
+                    shutil.rmtree(work, ignore_errors=True)
+                raise
+        for name in (LAST, PREVIOUS):
+            (work / name).unlink(missing_ok=True)
+        work.replace(out)
+    return record
+
+
+def _compress(config: Config, parent: ParentRun, request: Request, work: Path, *, resume: bool) -> RunRecord:
+    """The whole run, in ``work``."""
+    task, step = task_of(config.model), request.step
+    assert isinstance(task, SpanTask)
+    sets = _open_sets(task, config, parent, step)
+    parts = task.reassemble(config, sets, parent.predictor, request.trusted)
+    if isinstance(step, Layers | Heads | Widths):
+        encoder = smaller_encoder(task, config, parts, parent, step)
+        parts.model.encoder = encoder
+        parts = replace(parts, encoder=encoder)
+    notes = {"parent": parent.name, "model": f"{parent.record.model}-{step.label}"}
+    if isinstance(step, Int8) or not step.epochs:
+        if isinstance(step, Magnitude):
+            prune(parts.model, step)
+        record = _stored(config, parts, parent, request, work, notes)
+    else:
+        _make_trainable(parts, config)
+        held = _held_zeros(parts.model, step, parent)
+        start = Start(parts, _recovery(config, step, parent), held, notes)
+        record = train(config, folder=work, resume=resume, trusted=request.trusted, start=start)
+        if record.status != "ok":
+            raise RunError(
+                f"{request.out}: was not made, its training ended with '{record.status}' ({record.error})"
+            )
+    nonzero = store.count_nonzero(work / MODEL, dict(parts.model.named_parameters()))
+    record = replace(record, parameters=replace(record.parameters, nonzero=nonzero))
+    write_record(work, record)
+    return record
+
+
+def _make_trainable(parts: SpanParts, config: Config) -> None:
+    """The model as the parent's was when its training began: with dropout, frozen and recomputed alike."""
+    parts.model.train()
+    if not isinstance(parts.encoder, Encoder):
+        parts.encoder.freeze(config.encoder.freeze)
+        return
+    freeze = config.encoder.freeze
+    parts.encoder.freeze(min(freeze, parts.encoder.depth) if isinstance(freeze, int) else freeze).train()
+    if config.trainer.gradient_checkpointing:
+        parts.encoder.checkpoint_activations()
+
+
+# Checks and settings ------------------------------------------------------------------------------
+
+
+def _require_free(out: Path) -> None:
+    if out.exists():
+        raise RunError(f"{out}: is in the way; name a new folder, or remove it first")
+
+
+def _config(parent: ParentRun, request: Request) -> Config:
+    """The config of the run that is made: that of its parent, and the step."""
+    data, given = parent.config.data, request.train or request.calibration
+    if given and data.train:
+        raise ConfigError(f"--train, --calibration: {parent.name.run} names its own data; leave them out")
+    if request.train:
+        data = replace(data, train=list(request.train))
+    if request.calibration:
+        data = replace(data, calibration=list(request.calibration))
+    if _reads_training_data(request.step) and not data.train:
+        raise ConfigError(f"--train: {parent.name.run} names no training data, which this needs; name some")
+    steps = [*(parent.config.compression or ()), request.step]
+    return validate(asdict(replace(parent.config, data=data, compression=steps)))
+
+
+def _reads_training_data(step: Step) -> bool:
+    return isinstance(step, Heads | Widths) or (not isinstance(step, Int8) and step.epochs > 0)
+
+
+def _check_step(parent: ParentRun, step: Step) -> None:
+    """ConfigError where the step asks for more than the model has."""
+    if isinstance(step, Magnitude):
+        before = sparsity_of(parent.predictor.model)
+        if step.sparsity <= before:
+            raise ConfigError(f"sparsity: {before:.1%} of the weights are zero already; name a larger share")
+    else:
+        check_encoder(parent, step)
+
+
+def _begun(work: Path, config: Config, parent: ParentRun) -> RunRecord | None:
+    """The record of what a killed call with this config and parent has left in ``work``; None without."""
+    try:
+        record = read_record(work)
+        begun = config_hash(asdict(validate(record.config)))
+    except QaArchError:
+        return None
+    same = begun == config_hash(asdict(config)) and record.parent == parent.name
+    return record if same else None
+
+
+def _recovery(config: Config, step: Recovery, parent: ParentRun) -> Config:
+    """What is trained by: the first training's settings, with the step's epochs and rate.
+
+    One device takes what several took together, so the global batch stays. Of a rising sparsity only the last
+    epoch is at its end, so its weights are selected.
+    """
+    trainer, optim = config.trainer, config.optim
+    devices = parent.record.batch.devices or 1
+    trainer = replace(
+        trainer,
+        epochs=step.epochs,
+        max_steps=-1,
+        devices=1,
+        strategy="auto",
+        accumulate=trainer.accumulate * devices,
+    )
+    if isinstance(step, Magnitude):
+        trainer = replace(trainer, select="last", patience=0)
+    if step.lr is not None:
+        head = None if optim.head_lr is None else optim.head_lr * step.lr / optim.lr
+        optim = replace(optim, lr=step.lr, head_lr=head)
+    return replace(config, trainer=trainer, optim=optim)
+
+
+def _held_zeros(model: nn.Module, step: Step, parent: ParentRun) -> list[HoldZeros]:
+    """The callback that holds the zeros of this step and of earlier ones."""
+    if not is_sparse((*(parent.config.compression or ()), step)):
+        return []
+    masks = zeros(model)
+    if not is_sparse(parent.config.compression):
+        masks = {name: torch.zeros_like(mask) for name, mask in masks.items()}
+    return [HoldZeros(masks, step if isinstance(step, Magnitude) else None)]
+
+
+# Data ---------------------------------------------------------------------------------------------
+
+
+def _open_sets(task: SpanTask, config: Config, parent: ParentRun, step: Step) -> dict[str, QuestionSet]:
+    """The sets that the step reads; DataError where one of them is not what the parent was made with."""
+    data = config.data
+    if _reads_training_data(step):
+        sets = task.load_splits(data)
+    else:
+        sets = {}
+        if data.calibration is not None or data.train:
+            sets[CALIBRATION] = calibration_set(config)
+        if data.dev is not None and data.open_dev:
+            sets[DEV] = task.open(data.dev, name=DEV, on_error=data.on_error)
+    sets = {split: questions for split, questions in sets.items() if questions is not None}
+    for split in (TRAIN, CALIBRATION):
+        recorded = parent.record.fingerprint(split)
+        if recorded and split in sets and sets[split].fingerprint != recorded:
+            raise DataError(
+                f"data.{split}: not the questions that {parent.name.run} was made with (hash"
+                f" {recorded[:12]}, this has {sets[split].fingerprint[:12]}); restore them"
+            )
+    return sets
+
+
+# Making ------------------------------------------------------------------------------------------
+
+
+def _stored(
+    config: Config,
+    parts: SpanParts,
+    parent: ParentRun,
+    request: Request,
+    work: Path,
+    notes: Mapping[str, Any],
+) -> RunRecord:
+    """A run that is not trained again, scored as it was stored."""
+    step, model_folder = request.step, work / MODEL
+    task_of(config.model).save(model_folder, parts)
+    if isinstance(step, Int8):
+        store.save_state(model_folder, int8_state(parts.model, embeddings=step.embeddings))
+    else:
+        store.save_weights(model_folder, parts.model)
+    gpu = torch.cuda.is_available() and not isinstance(step, Int8)
+    precision: Any = "int8" if isinstance(step, Int8) else parent.record.precision or "fp32"
+    if precision == "fp16" and not gpu:
+        precision = "fp32"
+    data = _facts(parts, parent)
+    hashes = {split: str(facts.fingerprint) for split, facts in data.items()}
+    if parts.vectors is not None:
+        hashes["glove"] = parts.vectors.fingerprint
+    record = replace(
+        new_record(config),
+        status="ok",
+        config_hash=config_hash(asdict(config), hashes),
+        data=data,
+        device=machine.describe(gpu),
+        precision=precision,
+        parameters=Parameters(**asdict(parameter_blocks(parts.model))),
+        weights_bytes=store.weights_bytes(model_folder),
+        **notes,
+    )
+    write_record(work, record)  # so that the run can be loaded as it will be
+    device = "cuda" if gpu else "cpu"
+    predictor = load_predictor(work, device=device, precision=precision, trust=request.trust)
+    scored = evaluate_splits(predictor, parts, work, request.trusted)
+    return replace(
+        record,
+        references=scored.references,
+        scores=scored.scores,
+        seconds=Seconds(predict=round(scored.seconds, 3)),
+        **vars(scored.fits),
+    )
+
+
+def _facts(parts: SpanParts, parent: ParentRun) -> dict[str, SplitFacts]:
+    """What is known of the sets: of the training set that was not opened, what the parent knew."""
+    opened = {
+        split: set_facts(questions, parts.tables[split], titles=split != DEV)
+        for split, questions in parts.sets.items()
+    }
+    return {split: facts for split, facts in parent.record.data.items() if split == TRAIN} | opened

@@ -1,0 +1,160 @@
+"""Magnitude pruning: the smallest weights become zero and stay it, at once or while a model trains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import pytorch_lightning as pl
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from qa_arch.config.compression_steps import Magnitude
+from qa_arch.nn.features import WordFeatures
+from qa_arch.training.module import TrainingModule
+
+UPDATES = 100
+"""Most rises of the sparsity while it ramps up: choosing the smallest of all weights takes time."""
+Masks = dict[str, Tensor]
+"""Parameter -> True where it is zero for good."""
+
+
+def prunable(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The weights that are pruned: matrices of more than two rows that are no lookup table.
+
+    Embeddings and word vectors are read row by row, and one or two rows score spans: neither is worth its
+    damage (Gordon et al. 2020 leave both whole).
+    """
+    tables = {
+        id(parameter)
+        for module in model.modules()
+        if isinstance(module, nn.Embedding | WordFeatures)
+        for parameter in module.parameters(recurse=False)
+    }
+    return {
+        name: parameter
+        for name, parameter in model.named_parameters()
+        if parameter.ndim > 1 and len(parameter) > 2 and id(parameter) not in tables
+    }
+
+
+def sparsity_of(model: nn.Module) -> float:
+    """Share of the prunable weights that are zero."""
+    weights = prunable(model).values()
+    return sum(int((w == 0).sum()) for w in weights) / sum(w.numel() for w in weights)
+
+
+def zeros(model: nn.Module) -> Masks:
+    """The masks of what is zero already."""
+    return {name: weight.detach() == 0 for name, weight in prunable(model).items()}
+
+
+def smallest(
+    weights: Mapping[str, Tensor], sparsity: float, scope: Literal["global", "layer"], masked: Masks
+) -> Masks:
+    """Masks of the share ``sparsity`` of smallest magnitude, in all weights together or in each of them.
+
+    What is ``masked`` already comes first, so that masks only grow. The number is exact: of equal weights the
+    first are taken.
+    """
+    scores = {
+        name: torch.where(masked[name], -1.0, weight.detach().abs()).flatten()
+        for name, weight in weights.items()
+    }
+    if scope == "global":
+        lengths = [len(values) for values in scores.values()]
+        chosen = _smallest(torch.cat(list(scores.values())), sparsity).split(lengths)
+    else:
+        chosen = tuple(_smallest(values, sparsity) for values in scores.values())
+    return {name: mask.view_as(weights[name]) for name, mask in zip(weights, chosen, strict=True)}
+
+
+def _smallest(values: Float[Tensor, "N"], sparsity: float) -> Bool[Tensor, "N"]:
+    count = round(sparsity * len(values))
+    if not count:
+        return torch.zeros_like(values, dtype=torch.bool)
+    threshold = values.kthvalue(count).values
+    mask = values < threshold
+    ties = (values == threshold).nonzero()[:, 0]
+    mask[ties[: count - int(mask.sum())]] = True
+    return mask
+
+
+def prune(model: nn.Module, step: Magnitude) -> None:
+    """Set the smallest weights of ``model`` to zero, in place."""
+    weights = prunable(model)
+    apply_masks(weights, smallest(weights, step.sparsity, step.scope, zeros(model)))
+
+
+@torch.no_grad()
+def apply_masks(weights: Mapping[str, Tensor], masks: Masks) -> None:
+    """Set what is masked to zero, in place."""
+    for name, mask in masks.items():
+        weights[name].masked_fill_(mask, 0.0)
+
+
+def scheduled(step: int, ramp: int, first: float, last: float) -> float:
+    """The sparsity after ``step`` of ``ramp`` optimizer steps: s_f + (s_i - s_f) (1 - t / n)³.
+
+    Zhu & Gupta 2017, eq. 1.
+    """
+    return last if step >= ramp else last + (first - last) * (1 - step / ramp) ** 3
+
+
+class HoldZeros(pl.Callback):
+    """Keeps what is ``masked`` at zero while a model trains, and raises its share as ``step`` says.
+
+    Without a ``step`` the masks stay as they are. It is to come before the callbacks that save weights.
+    Masked weights get no gradient either, so that it does not count in the norm that is clipped.
+    """
+
+    def __init__(self, masked: Masks, step: Magnitude | None = None) -> None:
+        self.masks, self.step = masked, step
+        self.first = _share(masked)
+        self.reached = -1
+        """Optimizer steps that the masks are up to date with."""
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        assert isinstance(pl_module, TrainingModule)
+        self.weights = prunable(pl_module.model)
+        self.masks = {name: mask.to(self.weights[name].device) for name, mask in self.masks.items()}
+        self.ramp = round(pl_module.total_steps * self.step.ramp) if self.step else 0
+        if trainer.global_step == 0:
+            self._hold(0)
+
+    def on_before_optimizer_step(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: torch.optim.Optimizer
+    ) -> None:
+        gradients = {name: w.grad for name, w in self.weights.items() if w.grad is not None}
+        apply_masks(gradients, {name: self.masks[name] for name in gradients})
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if trainer.global_step != self.reached:  # else gradients were accumulated alone
+            self._hold(trainer.global_step)
+
+    def _hold(self, step: int) -> None:
+        """Masks of the sparsity after ``step``, where it is due to rise, and zeros where they say."""
+        due = step % max(1, self.ramp // UPDATES) == 0 if step < self.ramp else not self.finished
+        if self.step and due:
+            sparsity = scheduled(step, self.ramp, self.first, self.step.sparsity)
+            self.masks = smallest(self.weights, sparsity, self.step.scope, self.masks)
+        apply_masks(self.weights, self.masks)
+        self.reached = step
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last sparsity is reached."""
+        return self.reached >= self.ramp
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"masks": self.masks, "first": self.first, "reached": self.reached}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.masks, self.first, self.reached = (state_dict[key] for key in ("masks", "first", "reached"))
+
+
+def _share(masks: Masks) -> float:
+    return sum(int(mask.sum()) for mask in masks.values()) / sum(mask.numel() for mask in masks.values())

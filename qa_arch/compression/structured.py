@@ -1,0 +1,296 @@
+"""Structured pruning: attention heads, feed-forward units and layers that leave an encoder.
+
+Every layer loses as many, so that sizes stay those of one configuration. Which rows and columns belong to a
+head or a unit is read off the graph of a forward pass (torch-pruning; Fang et al. 2023, DepGraph), whatever
+the family calls them. What is left computes what the whole computed with the removed parts at zero: this is
+checked on some windows before an encoder is returned.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.nn.encoder import FEWER_HEADS, Encoder
+from qa_arch.types.tensors import Batch
+
+Kind = Literal["heads", "units"]
+ROWS_OF_A_HEAD = 3
+"""Rows that belong to a column behind the heads: of query, key and value."""
+WIDTHS = ("intermediate_size", "hidden_dim")
+"""What configurations call the width between the feed-forward maps."""
+NEAR = 1e-3
+"""What is left differs from the whole with zeros by no more, relative to its largest value."""
+
+
+@dataclass(frozen=True)
+class InnerMap:
+    """A map out of a layer's attention or feed-forward network, whose columns are what can be removed."""
+
+    name: str
+    linear: nn.Linear
+    kind: Kind
+
+
+class Pruner:
+    """The inner maps of ``encoder``, and what is removed with a column of one; ``batch`` is a sample.
+
+    Raises ConfigError for an encoder whose layers are not made of such maps, UnavailableError without
+    torch-pruning.
+    """
+
+    def __init__(self, encoder: Encoder, batch: Batch) -> None:
+        try:
+            import torch_pruning
+        except ImportError as error:
+            raise UnavailableError(
+                f"heads and widths need torch-pruning ({error}): pip install 'qa-arch[compress]'"
+            ) from error
+        self.library, self.encoder, self.batch = torch_pruning, encoder, batch
+        trainable = {name: p.requires_grad for name, p in encoder.named_parameters()}
+        encoder.requires_grad_(True)  # the graph is that of the gradients
+        self.graph = torch_pruning.DependencyGraph().build_dependency(
+            encoder, example_inputs=_inputs(batch), forward_fn=lambda model, inputs: model(*inputs)
+        )
+        for name, parameter in encoder.named_parameters():
+            parameter.requires_grad_(trainable[name])
+        self.maps = [inner for layer in encoder.layers() for inner in self._inner_maps(layer)]
+
+    def of(self, kind: Kind) -> list[InnerMap]:
+        """The maps of a kind, one of each layer, from the first layer on."""
+        maps = [inner for inner in self.maps if inner.kind == kind]
+        if len(maps) != self.encoder.depth or len({inner.linear.in_features for inner in maps}) != 1:
+            raise ConfigError(
+                f"{self.encoder.config.model_type}: in {len(maps)} of its {self.encoder.depth} layers {kind}"
+                " can be removed alone; choose --method magnitude or layers"
+            )
+        return maps
+
+    def remove(self, linear: nn.Linear, columns: Sequence[int]) -> None:
+        """Remove ``columns`` of a map, and the rows of other maps that they read."""
+        self._group(linear, columns).prune()
+
+    def _group(self, linear: nn.Linear, columns: Sequence[int]) -> Any:
+        prune = self.library.prune_linear_in_channels
+        return self.graph.get_pruning_group(linear, prune, idxs=list(columns))
+
+    def _inner_maps(self, layer: nn.Module) -> Iterator[InnerMap]:
+        """The linear maps of ``layer`` that alone read what other linear maps of it give."""
+        names = {id(module): name for name, module in self.encoder.named_modules()}
+        inside = {id(module) for module in layer.modules()}
+        for linear in (module for module in layer.modules() if isinstance(module, nn.Linear)):
+            members = [
+                (dependency.target.module, rows)
+                for dependency, rows in self._group(linear, [0])
+                if any(True for _ in dependency.target.module.parameters(recurse=False))
+            ]
+            if not all(isinstance(m, nn.Linear) and id(m) in inside for m, _ in members):
+                continue
+            read = {module: set(rows) for module, rows in members if module is not linear}
+            rows_of_a_column = sum(map(len, read.values()))
+            # A map that gives query, key and value together is cut where the graph does not see it.
+            if rows_of_a_column * linear.in_features == sum(m.out_features for m in read) > 0:
+                kind: Kind = "heads" if rows_of_a_column == ROWS_OF_A_HEAD else "units"
+                yield InnerMap(names[id(linear)], linear, kind)
+
+
+def importance(
+    model: nn.Module,
+    maps: Sequence[InnerMap],
+    size: int,
+    batches: Iterable[Batch],
+    losses: Callable[[Batch], Float[Tensor, "B"]],
+) -> dict[str, Float[Tensor, "N"]]:
+    """For each map the importance of its units of ``size`` columns: mean over windows of |∂L / ∂m|.
+
+    m, which is 1, multiplies what the unit gives: the change of a window's loss, in first order, if it gave
+    nothing (Michel et al. 2019, section 4.1; Molchanov et al. 2017, eq. 8). ``model`` reads without dropout.
+    """
+    totals = {inner.name: torch.zeros(inner.linear.in_features // size) for inner in maps}
+    windows = 0
+    trainable = [parameter.requires_grad for parameter in model.parameters()]
+    hooks = (inner.linear.register_forward_pre_hook(_add_to(totals[inner.name], size)) for inner in maps)
+    model.requires_grad_(True).eval()
+    # cuDNN has no backward pass of recurrent layers outside of training.
+    with _hooked(hooks), torch.backends.cudnn.flags(enabled=False):
+        for batch in batches:
+            losses(batch).sum().backward()
+            model.zero_grad(set_to_none=True)
+            windows += len(batch)
+    for parameter, before in zip(model.parameters(), trainable, strict=True):
+        parameter.requires_grad_(before)
+    return {name: total / windows for name, total in totals.items()}
+
+
+def _add_to(total: Tensor, size: int) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+    def before(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        states = inputs[0]
+
+        def add(gradient: Tensor) -> None:
+            of_columns = (states.detach() * gradient).sum(1)  # over the tokens of a window
+            total.add_(of_columns.unflatten(1, (-1, size)).sum(2).abs().sum(0).cpu())
+
+        states.register_hook(add)
+
+    return before
+
+
+def with_widths(pruner: Pruner, width: int, scores: Mapping[str, Tensor]) -> Encoder:
+    """The encoder with the ``width`` units of highest score in each feed-forward network."""
+    encoder, maps = pruner.encoder, pruner.of("units")
+    units = maps[0].linear.in_features
+    sizes = {name: width for name in WIDTHS if getattr(encoder.config, name, None) == units}
+    removed = _lowest(maps, width, scores, size=1)
+    return _pruned(pruner, removed, lambda: encoder.describe() | sizes)
+
+
+def with_heads(pruner: Pruner, heads: int, scores: Mapping[str, Tensor]) -> Encoder:
+    """The encoder with the ``heads`` heads of highest score in each layer; a head keeps its size."""
+    maps, encoder = pruner.of("heads"), pruner.encoder
+    removed = _lowest(maps, heads, scores, size=maps[0].linear.in_features // head_count(encoder))
+    linears = {n: m for n, m in encoder.backbone.named_modules() if isinstance(m, nn.Linear)}
+    before = {name: linear.weight.shape for name, linear in linears.items()}
+    earlier = encoder.fewer_heads.maps if encoder.fewer_heads else {}
+
+    def describe() -> dict[str, Any]:
+        smaller = {
+            name: list(linear.weight.shape)
+            for name, linear in linears.items()
+            if name in earlier or linear.weight.shape != before[name]
+        }
+        return encoder.describe() | {FEWER_HEADS: {"heads": heads, "maps": smaller}}
+
+    return _pruned(pruner, removed, describe)
+
+
+def with_layers(encoder: Encoder, chosen: Sequence[int], batch: Batch) -> Encoder:
+    """The encoder with the layers of these numbers alone, in their order."""
+    config, depth = encoder.config, encoder.depth
+    if config.num_hidden_layers != depth:
+        raise ConfigError(
+            f"{config.model_type}: its {config.num_hidden_layers} layers share their weights, so that fewer"
+            " are no smaller; choose --method widths or magnitude"
+        )
+    places = {old: new for new, old in enumerate(chosen)}
+    stack = re.compile(rf"(.*\b{re.escape(encoder.layer_prefix.removeprefix('backbone.'))}\.)(\d+)(\..*)")
+
+    def renamed(name: str) -> str | None:
+        """A name in the smaller encoder; None where its layer is left out."""
+        match = stack.fullmatch(name)
+        if match is None:
+            return name
+        new = places.get(int(match[2]))
+        return None if new is None else f"{match[1]}{new}{match[3]}"
+
+    description = {
+        key: [value[i] for i in chosen] if isinstance(value, list) and len(value) == depth else value
+        for key, value in encoder.describe().items()
+    }
+    description[config.attribute_map.get("num_hidden_layers", "num_hidden_layers")] = len(chosen)
+    if fewer := encoder.fewer_heads:
+        maps = {new: shape for name, shape in fewer.maps.items() if (new := renamed(name))}
+        description[FEWER_HEADS] = {"heads": fewer.heads, "maps": maps}
+    state = {new: value for name, value in encoder.state_dict().items() if (new := renamed(name))}
+    left_out = [layer for i, layer in enumerate(encoder.layers()) if i not in chosen]
+    with _hooked(layer.register_forward_hook(_pass_on) for layer in left_out):
+        wanted = _states(encoder, batch)
+    return _checked(description, state, batch, wanted)
+
+
+def chosen_layers(depth: int, count: int, choose: Literal["every_other", "first"]) -> list[int]:
+    """The numbers of ``count`` of ``depth`` layers: the first, or at equal distances (0, 2, 4 of 6)."""
+    return list(range(count)) if choose == "first" else [i * depth // count for i in range(count)]
+
+
+def head_count(encoder: Encoder) -> int:
+    """Attention heads that each layer has."""
+    return encoder.fewer_heads.heads if encoder.fewer_heads else encoder.config.num_attention_heads
+
+
+def _lowest(
+    maps: Sequence[InnerMap], left: int, scores: Mapping[str, Tensor], *, size: int
+) -> list[tuple[InnerMap, list[int]]]:
+    """The columns of each map that are not among its ``left`` units of highest score."""
+    removed = []
+    for inner in maps:
+        units = scores[inner.name].argsort(descending=True, stable=True)[left:].tolist()
+        removed.append((inner, sorted(unit * size + column for unit in units for column in range(size))))
+    return removed
+
+
+def _pruned(
+    pruner: Pruner, removed: Sequence[tuple[InnerMap, list[int]]], describe: Callable[[], dict[str, Any]]
+) -> Encoder:
+    """The encoder without the ``removed`` columns, as ``describe`` then describes it."""
+    encoder = pruner.encoder
+    with _hooked(inner.linear.register_forward_pre_hook(_zero(columns)) for inner, columns in removed):
+        wanted = _states(encoder, pruner.batch)
+    for inner, columns in removed:
+        pruner.remove(inner.linear, columns)
+    return _checked(describe(), encoder.state_dict(), pruner.batch, wanted)
+
+
+def _checked(
+    description: dict[str, Any], state: Mapping[str, Tensor], batch: Batch, wanted: Tensor
+) -> Encoder:
+    """The encoder of ``description`` with this state; ConfigError where it does not compute ``wanted``."""
+    try:
+        encoder = Encoder.from_description(description)
+        encoder.load_state_dict(dict(state))
+        off = (_states(encoder, batch) - wanted).abs().max() / wanted.abs().max()
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[-1].strip()
+        raise ConfigError(f"{_kind(description)}: its classes cannot be so small ({reason})") from error
+    if not off < NEAR:
+        raise ConfigError(
+            f"{_kind(description)}: what is left computes something else than the whole with the removed"
+            " parts at zero, so nothing was removed; choose --method magnitude"
+        )
+    return encoder
+
+
+def _kind(description: Mapping[str, Any]) -> str:
+    return str(description["model_type"])
+
+
+def _inputs(batch: Batch) -> tuple[Tensor | None, ...]:
+    return batch.ids, batch.mask, batch.segments
+
+
+def _states(encoder: Encoder, batch: Batch) -> Tensor:
+    """What the encoder gives for the real tokens of a batch, without dropout."""
+    with torch.no_grad():
+        return encoder.eval()(*_inputs(batch))[batch.mask]
+
+
+@contextmanager
+def _hooked(handles: Iterable[Any]) -> Iterator[None]:
+    """Remove the hooks behind the block."""
+    registered = list(handles)
+    try:
+        yield
+    finally:
+        for handle in registered:
+            handle.remove()
+
+
+def _zero(columns: Sequence[int]) -> Callable[[nn.Module, tuple[Tensor, ...]], tuple[Tensor, ...]]:
+    def before(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        states = inputs[0].clone()
+        states[..., columns] = 0.0
+        return (states, *inputs[1:])
+
+    return before
+
+
+def _pass_on(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
+    """A layer that is left out gives what it was given."""
+    return (inputs[0], *output[1:]) if isinstance(output, tuple) else inputs[0]

@@ -1,0 +1,98 @@
+"""``qa-arch compress``, and its runs in the other commands."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+from jaxtyping import config as shapes
+
+QUESTION = (
+    "--question",
+    "Who wrote it?",
+    "--context",
+    "The song was written by Ada Stone.",
+    "--margin",
+    "inf",
+)
+
+
+@pytest.fixture(autouse=True)
+def _shapes_unchecked():
+    """A trace has symbols for sizes, which are no int to the checks of shapes."""
+    shapes.update("jaxtyping_disable", True)
+    yield
+    shapes.update("jaxtyping_disable", False)
+
+
+def test_a_smaller_run_goes_through_every_door(qa_arch, run_folder, tmp_path, monkeypatch, read_json):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = qa_arch(
+        *("compress", run_folder, "--out", "narrow", "--method", "widths", "--width", 24),
+        *("--windows", 16, "--epochs", 1, "--lr", "1e-3"),
+    )
+    assert code == 0, err
+    assert "bert-ffn24" in out
+    assert "MB on disk" in out
+    assert out.splitlines()[-1] == "record: narrow/run.json"
+    code, out, err = qa_arch("compress", "narrow", "--out", "small", "--method", "int8", "--embeddings")
+    assert code == 0, err
+    scores = read_json("small/run.json")["scores"]["dev"]["calibrated"]
+    code, out, err = qa_arch("evaluate", "--run", "small")
+    assert code == 0, err
+    assert json.loads(out)["calibrated"]["f1"] == scores["metrics"]["f1"]
+    asked, in_int8, dequantised = (
+        qa_arch("ask", "small", *QUESTION, "--json", *precision)
+        for precision in ((), ("--precision", "int8"), ("--precision", "fp32"))
+    )
+    assert asked == in_int8
+    assert asked[0] == dequantised[0] == 0
+    assert asked != dequantised
+    code, out, _ = qa_arch(
+        "tables", run_folder, "narrow", "small", "--columns", "model,f1,nonzero,weights_mb"
+    )
+    assert code == 0
+    assert "bert-ffn24-int8all" in out
+    code, out, _ = qa_arch("show", "small")
+    assert code == 0
+    for words in ("made of", "narrow (config", "made smaller by widths", "width 24", "weights on disk"):
+        assert words in out, words
+    assert qa_arch("compare", "--a", run_folder, "--b", "small")[0] == 0
+    assert qa_arch("report", run_folder, "small", "--out", "report.html")[0] == 0
+    assert "bert-ffn24-int8all" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert qa_arch("export", "small", "--to", "hf", "--out", "hf")[0] == 0
+    assert read_json("hf/config.json")["intermediate_size"] == 24
+    code, out, err = qa_arch("export", "small", "--to", "onnx", "--out", "graph")
+    assert code == 0, err
+    assert qa_arch("ask", "graph", *QUESTION)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--method", "magnitude", "--sparsity", "0"], "compress.sparsity: 0.0 is out of range"),
+        (["--method", "magnitude", "--sparsity", "1"], "compress.sparsity: 1.0 is out of range"),
+        (["--method", "magnitude"], "compress: missing sparsity"),
+        (
+            ["--method", "int8", "--epochs", "2"],
+            "--epochs is not for --method int8, which takes --embeddings",
+        ),
+        (["--method", "layers", "--layers", "1", "--width", "3"], "--width is not for --method layers"),
+        (["--method", "widths", "--width", "9999"], "width: 9999 are no fewer than the 64"),
+        (["--method", "layers", "--layers", "1"], "layers: 1 are no fewer than the 1"),
+    ],
+)
+def test_what_does_not_fit_is_one_line_and_leaves_nothing(qa_arch, run_folder, tmp_path, options, message):
+    code, out, err = qa_arch("compress", run_folder, "--out", tmp_path / "small", *options)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+    assert {path.name for path in tmp_path.iterdir()} == {run_folder.name}
+
+
+def test_a_folder_without_weights_is_one_line(qa_arch, run_folder, tmp_path):
+    shutil.rmtree(run_folder / "model")
+    code, _, err = qa_arch("compress", run_folder, "--out", tmp_path / "small", "--method", "int8")
+    assert code == 5
+    assert "has no weights" in err
