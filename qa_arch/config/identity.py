@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import asdict
 from typing import Any
+
+from qa_arch.config.schema import Distillation
 
 NEUTRAL = (
     "runs_dir",
@@ -27,11 +30,12 @@ OPTIONAL: Mapping[str, Any] = {
     "data.made_up_share": 0.0,
     "data.made_up_kinds": None,
     "decode.null_odds": "best",
+    "distillation": asdict(Distillation()),
 }
 """Setting -> the value at which it does not count, so that a config from before it has the same hash."""
 
-PLACES = ("data.train", "data.calibration", "data.dev", "glove.path")
-"""Locations of data, replaced by fingerprints of their content once these are known."""
+PLACES = ("data.train", "data.calibration", "data.dev", "glove.path", "distillation.teacher")
+"""Locations of what a run reads, replaced by fingerprints of their content once these are known."""
 
 
 def config_hash(config: Mapping[str, Any], data_fingerprints: Mapping[str, str] | None = None) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from qa_arch.config.schema import Config
@@ -10,9 +12,12 @@ from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.features import tokenizers
 from qa_arch.features.cache import windows_of
 from qa_arch.features.table import FeatureTable, check_ids
+from qa_arch.models import store
+from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint
 from qa_arch.nn.encoder_configs import resolve
 from qa_arch.nn.encoder_factory import build_encoder
-from qa_arch.nn.word_encoder import AnyEncoder
+from qa_arch.nn.word_encoder import WORDS, AnyEncoder
+from qa_arch.results.record import MODEL
 from qa_arch.types.text import QuestionSet
 
 TOKENIZER_KINDS = {
@@ -24,9 +29,14 @@ TOKENIZER_KINDS = {
 }
 
 
-def make_tokenizer(settings: EncoderSettings, train: QuestionSet) -> PreTrainedTokenizerBase:
-    """The encoder's own tokenizer, or for a random encoder one of its kind trained on the train texts."""
+def make_tokenizer(
+    settings: EncoderSettings, train: QuestionSet, teacher: str | None = None
+) -> PreTrainedTokenizerBase:
+    """The encoder's own tokenizer, or for a random encoder one of its kind trained on the train texts; where
+    these settings name no size for it, that of the ``teacher``."""
     if settings.init == "random":
+        if teacher and settings.vocabulary is None and settings.family != WORDS:
+            return teacher_tokenizer(teacher)
         kind = TOKENIZER_KINDS.get(settings.family or "")
         if kind is None:
             known = ", ".join(TOKENIZER_KINDS)
@@ -36,6 +46,13 @@ def make_tokenizer(settings: EncoderSettings, train: QuestionSet) -> PreTrainedT
         texts = dict.fromkeys(text for e in train.examples for text in (e.context, e.question))
         return tokenizers.build(kind, list(texts), settings.vocabulary or 0)  # type: ignore[arg-type]
     return load_tokenizer(str(settings.name))
+
+
+def teacher_tokenizer(teacher: str) -> PreTrainedTokenizerBase:
+    """The tokenizer of a run folder or a checkpoint."""
+    if names_checkpoint(teacher):
+        return load_tokenizer(str(open_checkpoint(teacher).folder))
+    return store.load_tokenizer(Path(teacher) / MODEL)
 
 
 def load_tokenizer(encoder: str) -> PreTrainedTokenizerBase:

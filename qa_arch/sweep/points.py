@@ -12,6 +12,7 @@ from qa_arch.config.schema import Config, Source, require_vectors, validate
 from qa_arch.data.sources import identity
 from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.features.packaged_vectors import packaged_files
+from qa_arch.models.teacher_files import require_teacher, teacher_identity
 
 LONGEST = 80
 """Characters of a folder's name before the hash."""
@@ -69,6 +70,7 @@ def _point(overrides: tuple[str, ...], raw: dict[str, Any]) -> Point:
     try:
         config = validate(raw)
         require_vectors(config)
+        require_teacher(config)
         key = config_hash(asdict(config), sources(config))
     except QaArchError as error:
         raise type(error)(f"{title(overrides)}: {error}") from error
@@ -84,7 +86,10 @@ def sources(config: Config) -> dict[str, str]:
     if config.glove.use and config.glove.path:
         files = packaged_files(config.glove.path)
         named["glove"] = list(map(str, files)) if files else config.glove.path
-    return {split: identity(source) for split, source in named.items() if source is not None}
+    identities = {split: identity(source) for split, source in named.items() if source is not None}
+    if config.distillation.teacher:
+        identities["teacher"] = teacher_identity(config.distillation.teacher)
+    return identities
 
 
 def _label(overrides: Sequence[str]) -> str:

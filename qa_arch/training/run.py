@@ -92,6 +92,9 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str]) -> No
     hashes = {split: questions.fingerprint for split, questions in parts.sets.items()}
     if parts.vectors is not None:
         hashes["glove"] = parts.vectors.fingerprint
+    teacher = parts.distiller.facts if parts.distiller is not None else None
+    if teacher is not None:
+        hashes["teacher"] = teacher.fingerprint
     world = world_size(config.trainer, gpu=gpu)
     run.note(
         config_hash=config_hash(run.record.config, hashes),
@@ -104,6 +107,7 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str]) -> No
         precision=config.trainer.precision,
         optimizer_bits=config.trainer.optimizer_bits,
         parameters=Parameters(**asdict(parameter_blocks(parts.model))),
+        teacher=teacher,
     )
     task.save(run.folder / MODEL, parts)
     with open_logger(config, run.folder, trusted) as logger:

@@ -229,6 +229,19 @@ class Confidence:
     """A split."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeacherFacts:
+    """The model that a distilled one learned from, wherever it lay."""
+
+    name: str
+    """Of its run folder, or of the checkpoint."""
+    config_hash: str
+    fingerprint: str
+    """SHA-256 over its files."""
+    precision: str
+    """In which it was read."""
+
+
 @dataclass(frozen=True, order=True)
 class Measure:
     """What a figure was measured on and by; figures of different measures do not compare."""
@@ -282,6 +295,8 @@ class RunRecord:
     precision: str | None = None
     """What the products were computed in, where the config leaves it to the machine as well."""
     optimizer_bits: int | None = None
+    teacher: TeacherFacts | None = None
+    """None where nothing was distilled; such a record does not name the field."""
 
     def facts(self, split: str) -> SplitFacts:
         """What is known of a split; nothing where the record does not name it."""
