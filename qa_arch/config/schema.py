@@ -347,7 +347,8 @@ def _check_distillation(config: Config) -> None:
         idle = [f.name for f in fields(settings) if getattr(settings, f.name) != f.default]
         if idle:
             raise ConfigError(
-                f"distillation.{idle[0]}: has no effect without distillation.teacher; name a run, or leave it out"
+                f"distillation.{idle[0]}: has no effect without distillation.teacher; name that, or leave"
+                " it out"
             )
         return
     if config.model["task"] not in DISTILLED:

@@ -20,15 +20,17 @@ def require_same_tokens(
     *,
     names: tuple[str, str],
 ) -> None:
-    """Raise ConfigError, with the first piece that differs, where two tokenizers do not give the same windows.
+    """Raise ConfigError where two tokenizers do not give the same windows, with the first piece that differs.
 
-    The vocabularies have to be equal, and where the rest of the tokenizers is not (case folding, say), so have
-    the windows of ``questions``. ``names``: what to call the two.
+    Their vocabularies have to be equal; where the rest of them is not (case folding, say), so have the
+    windows of ``questions``. ``names``: what to call the two.
     """
     pieces, others = ({id_: piece for piece, id_ in t.get_vocab().items()} for t in (first, second))
     if pieces != others:
         differing = min(id_ for id_ in pieces.keys() | others.keys() if pieces.get(id_) != others.get(id_))
-        sizes = f"{len(pieces):,} and {len(others):,} pieces" if len(pieces) != len(others) else "other pieces"
+        sizes = (
+            f"{len(pieces):,} and {len(others):,} pieces" if len(pieces) != len(others) else "other pieces"
+        )
         raise ConfigError(
             f"{names[0]} and {names[1]} do not read the same tokens: their vocabularies have {sizes}, number"
             f" {differing} is {pieces.get(differing)!r} and {others.get(differing)!r}"
@@ -45,7 +47,7 @@ def require_same_tokens(
         at = int(unlike[0]) if len(unlike) else shared - 1
         raise ConfigError(
             f"{names[0]} and {names[1]} do not read the same tokens: where the former cuts"
-            f" {pieces[int(ids[0][at])]!r} out of a training text, the latter cuts {pieces[int(ids[1][at])]!r}"
+            f" {pieces[int(ids[0][at])]!r} out of a training text, the latter has {pieces[int(ids[1][at])]!r}"
         )
 
 

@@ -28,7 +28,7 @@ def require_teacher(config: Config) -> None:
         raise type(error)(f"{SETTING}: {error}") from error
     if own != config.model["task"]:
         raise ConfigError(
-            f"{SETTING}: {teacher} is of task {own} and the student of task {config.model['task']}; name a run"
+            f"{SETTING}: {teacher} is of task {own}, the student of task {config.model['task']}; name a run"
             " of the same task"
         )
 

@@ -1,4 +1,4 @@
-"""How far a student is from its teacher, for each window: in its outcomes, hidden states, attention relations.
+"""How far a student is from its teacher in each window: by outcomes, hidden states, attention relations.
 
 Pure functions of what both computed for the same windows; all are 0 where the two agree. Nothing flows back
 to the teacher. Axes: ``B`` windows, ``T`` tokens, ``K`` outcomes, ``H`` width, ``R`` relation heads.
@@ -52,7 +52,7 @@ def soft_target_loss(
     one, is added. ``spans``: the outcomes are all spans and "no answer", scored as in decoding, whatever
     parts the scores have.
 
-    Raises ConfigError for boundaries of which only one model scores start and end together, or has a verifier.
+    Raises ConfigError for boundaries where a model scores start and end together, or only one has a verifier.
     """
     if outcomes == "spans":
         loss = divergence(_span_classes(student), _span_classes(teacher), temperature)
@@ -68,7 +68,9 @@ def soft_target_loss(
         )
         loss = (start + end) / 2
         if student.verifier is not None and teacher.verifier is not None:
-            odds, target = (torch.stack([v, torch.zeros_like(v)], -1) for v in (student.verifier, teacher.verifier))
+            odds, target = (
+                torch.stack([v, torch.zeros_like(v)], -1) for v in (student.verifier, teacher.verifier)
+            )
             loss = loss + divergence(odds, target, temperature)
     return temperature**2 * loss
 
@@ -99,7 +101,8 @@ def hidden_state_loss(
     mask: Bool[Tensor, "B T"],
     distance: Literal["mse", "cosine"] = "mse",
 ) -> Float[Tensor, "B"]:
-    """The mean over real tokens of ‖s - t‖² / H (Jiao et al. 2020, eq. 8) or 1 - cos(s, t) (Sanh et al. 2019).
+    """The mean over real tokens of ‖s - t‖² / H (Jiao et al. 2020, eq. 8), or of 1 - cos(s, t) (Sanh et al.
+    2019, section 3).
 
     ``student`` is what a learned map made of its states where the widths differ (W_h in eq. 8).
     """
@@ -125,7 +128,7 @@ def relation_loss(
     heads: int,
     pairs: Sequence[Relation] = MINILM_V2,
 ) -> Float[Tensor, "B"]:
-    """The mean of KL(R^teacher ‖ R^student) over relations, heads and real tokens (Wang et al. 2021, eq. 5-7).
+    """The mean of KL(R^teacher ‖ R^student) over relations, heads, real tokens (Wang et al. 2021, section 3).
 
     ``student`` and ``teacher`` have the queries ``q``, keys ``k`` and values ``v`` of a layer, all heads side
     by side. Split into ``heads`` relation heads of width d, relation ``ab`` is softmax(A Bᵀ / √d) over the
@@ -142,9 +145,7 @@ def _relation(
     states: Mapping[str, Float[Tensor, "B T _"]], pair: Relation, mask: Bool[Tensor, "B T"], heads: int
 ) -> Float[Tensor, "B R T T"]:
     """Scores of the relation, before the softmax."""
-    a, b = (
-        at_least_float32(states[name]).unflatten(-1, (heads, -1)).transpose(1, 2) for name in pair
-    )
+    a, b = (at_least_float32(states[name]).unflatten(-1, (heads, -1)).transpose(1, 2) for name in pair)
     scores = a @ b.transpose(-2, -1) / math.sqrt(a.shape[-1])
     return scores.masked_fill(~mask[:, None, None, :], -math.inf)
 

@@ -44,7 +44,9 @@ def recorded(encoder: WithBackbone, *, hidden: bool, attention: int | None) -> I
     layers = encoder.layers()
     with ExitStack() as hooks:
         if hidden:
-            hooks.callback(layers[0].register_forward_pre_hook(_first_input(outputs), with_kwargs=True).remove)
+            hooks.callback(
+                layers[0].register_forward_pre_hook(_first_input(outputs), with_kwargs=True).remove
+            )
             for layer in layers:
                 hooks.callback(layer.register_forward_hook(_append(outputs)).remove)
         if attention is not None:
@@ -56,11 +58,13 @@ def recorded(encoder: WithBackbone, *, hidden: bool, attention: int | None) -> I
 
 
 def attention_linears(encoder: WithBackbone) -> dict[str, list[Any]]:
-    """The maps to ``q``, ``k`` and ``v`` of every layer. Raises ConfigError where a family has no such maps."""
+    """The maps to ``q``, ``k`` and ``v`` of every layer; ConfigError where a family has no such maps."""
     layers = [dict(_by_last_name(layer)) for layer in encoder.layers()]
     for names in LINEARS:
         if all(name in layer for layer in layers for name in names):
-            return {short: [layer[name] for layer in layers] for short, name in zip("qkv", names, strict=True)}
+            return {
+                short: [layer[name] for layer in layers] for short, name in zip("qkv", names, strict=True)
+            }
     raise ConfigError(
         f"distillation.relations: {encoder.config.model_type} has no maps to queries, keys and values apart;"
         " leave it at 0"

@@ -56,7 +56,7 @@ def _require_same_kind(teacher: WithBackbone, student: Encoder) -> None:
         theirs, ours = (getattr(encoder.config, key, None) for encoder in (teacher, student))
         if theirs != ours:
             raise ConfigError(
-                f"distillation.layers: the teacher's {key} is {theirs} and the student's {ours}; {WITHOUT}, or"
+                f"distillation.layers: the teacher's {key} is {theirs}, the student's {ours}; {WITHOUT}, or"
                 " give the student an encoder of the same kind and width"
             )
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from qa_arch.config.schema import Config, Distillation
 from qa_arch.errors import ConfigError
+from qa_arch.features.collate import Collator
 from qa_arch.nn.distillation import (
     MINILM_V2,
     aligned_layer,

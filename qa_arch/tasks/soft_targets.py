@@ -1,4 +1,4 @@
-"""A teacher's logits for every window of a table: computed once, then read from a file that is mapped into memory.
+"""A teacher's logits for every window of a table: computed once, then read from a memory-mapped file.
 
 Training shows each window in every epoch, and a teacher without dropout answers the same each time.
 """
@@ -27,6 +27,7 @@ from qa_arch.types.tensors import Batch, SpanLogits
 log = logging.getLogger(__name__)
 TARGETS_VERSION = 1
 """Part of every key; raised when the same teacher and windows give another content."""
+BY_TOKEN = ("start", "end")
 
 
 class ContextTokens:
@@ -42,7 +43,7 @@ class ContextTokens:
         return int(self.begin[-1])
 
     def of(self, rows: Tensor, width: int) -> tuple[Tensor, Tensor]:
-        """(B, T) place of every token of these windows, 0 outside of their contexts; and whether it is inside."""
+        """(B, T) place of every token of these windows, 0 outside of the context; and whether it is in it."""
         offset = torch.arange(width) - self.context_at[rows, None]
         inside = (offset >= 0) & (offset < (self.begin[rows + 1] - self.begin[rows])[:, None])
         return (self.begin[rows, None] + offset).masked_fill(~inside, 0), inside
@@ -62,7 +63,9 @@ class SoftTargets:
         rows = batch.index.cpu()
         places, inside = self.tokens.of(rows, batch.ids.shape[1])
         spread = {
-            name: column[places].masked_fill(~inside, -torch.inf) if name in ("start", "end") else column[rows]
+            name: column[places].masked_fill(~inside, -torch.inf)
+            if name in ("start", "end")
+            else column[rows]
             for name, column in self.columns.items()
         }
         return SpanLogits(**spread, verifier_weight=self.verifier_weight).to(batch.ids.device)
@@ -79,7 +82,7 @@ class TargetCollector:
     def add(self, batch: Batch, output: SpanLogits) -> None:
         logits, rows = output.to("cpu"), batch.index.cpu()
         places, inside = self.tokens.of(rows, batch.ids.shape[1])
-        for name in ("start", "end"):
+        for name in BY_TOKEN:
             self._column(name, len(self.tokens))[places[inside]] = getattr(logits, name)[inside].float()
         for name in ("null_start", "null_end", "verifier"):
             if (values := getattr(logits, name)) is not None:
@@ -98,7 +101,7 @@ class TargetCollector:
 def cached_targets(
     folder: str | None, teacher: Mapping[str, str], table: FeatureTable, build: Callable[[], SoftTargets]
 ) -> SoftTargets:
-    """The targets of ``build``, from ``folder`` where they are there already for this teacher and these windows.
+    """The targets of ``build``, from ``folder`` where they are there already for this teacher and windows.
 
     ``teacher``: what its logits depend on. A damaged file is made anew; without ``folder`` nothing is stored.
     """
@@ -141,6 +144,6 @@ def _read(path: Path, table: FeatureTable) -> SoftTargets:
         columns: dict[str, Any] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
         weight = float(file.metadata()["verifier_weight"])
     for name, column in columns.items():
-        if len(column) != (len(tokens) if name in ("start", "end") else len(table)):
+        if len(column) != (len(tokens) if name in BY_TOKEN else len(table)):
             raise ValueError(f"{name} has {len(column)} values")
     return SoftTargets(tokens, columns, weight)

@@ -103,7 +103,7 @@ class SpanTask(Task):
         sets = self.load_splits(config.data)
         tokenizer = make_tokenizer(config.encoder, sets["train"], config.distillation.teacher)
         if teacher is not None:
-            teacher.check(config, tokenizer, sets["train"])
+            teacher.check(config, tokenizer, sets)
         windows = config.features
         specials = probe(tokenizer, segments=False).specials
         check_lengths(windows.max_length, windows.stride, windows.max_question, specials)
@@ -129,9 +129,10 @@ class SpanTask(Task):
 
         Raises DataError where the file of vectors cannot be read: its width would be a guess.
         """
-        tokenizer = None
-        teacher = config.distillation.teacher
-        if config.encoder.init == "random" and (config.encoder.vocabulary or teacher):  # its size is not known
+        tokenizer, teacher = None, config.distillation.teacher
+        if config.encoder.init == "random" and (
+            config.encoder.vocabulary or teacher
+        ):  # its size is in no setting
             tokenizer = make_tokenizer(config.encoder, self.load_splits(config.data)["train"], teacher)
         shape = assumed_shape(config.glove)
         with torch.device("meta"):

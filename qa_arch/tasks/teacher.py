@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
 from qa_arch.config.schema import Config
+from qa_arch.data.run_splits import closed_titles
+from qa_arch.data.splits import require_disjoint
 from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.features.collate import Collator
 from qa_arch.features.glove import vector_rows
@@ -26,7 +28,7 @@ from qa_arch.tasks.loading import load_predictor
 from qa_arch.tasks.reading import HALVES, device_of, read_table
 from qa_arch.tasks.soft_targets import SoftTargets, TargetCollector, cached_targets
 from qa_arch.tasks.span_predictor import SpanPredictor
-from qa_arch.types.records import RunRecord, TeacherFacts
+from qa_arch.types.records import CALIBRATION, TRAIN, RunRecord, TeacherFacts
 from qa_arch.types.tensors import Batch, SpanLogits
 from qa_arch.types.text import QuestionSet
 
@@ -43,8 +45,8 @@ class Reading(NamedTuple):
 class Teacher:
     """A trained model in evaluation mode, for the windows that a student is trained on.
 
-    It is no module: nothing of it is trained, counted or saved with the student. Its weights are in fp32 until
-    ``face`` gives them the precision that it was trained in.
+    It is no module: nothing of it is trained, counted or saved with the student. Its weights are in fp32
+    until ``face`` gives them the precision that it was trained in.
     """
 
     def __init__(self, predictor: SpanPredictor, source: str) -> None:
@@ -57,31 +59,53 @@ class Teacher:
             predictor.vectors,
             predictor.segments,
         )
+        self.record, self.precision = record, _own_precision(record)
         self.facts = TeacherFacts(
             name=Path(source).resolve().name if Path(source).is_dir() else record.model,
             config_hash=record.config_hash,
             fingerprint=record.setting("model", "revision") or teacher_identity(source),
-            precision=_own_precision(record),
+            precision=self.precision,
         )
 
-    def check(self, config: Config, tokenizer: PreTrainedTokenizerBase, train: QuestionSet) -> None:
+    def check(
+        self, config: Config, tokenizer: PreTrainedTokenizerBase, sets: Mapping[str, QuestionSet]
+    ) -> None:
         """Raise ConfigError where the student's windows are not made of the teacher's tokens, or are longer
-        than it can read. How its own windows were cut does not matter."""
-        names = (f"{SETTING}: the teacher {self.facts.name}", "the student")
-        require_same_tokens(self.tokenizer, tokenizer, train, config.features, names=names)
+        than it can read, DataError where it knows articles that the student is judged on.
+
+        How the teacher's own windows were cut does not matter.
+        """
+        name = self.facts.name
         limit = self.encoder.max_tokens if self.encoder is not None else None
         if limit is not None and config.features.max_length > limit:
             raise ConfigError(
                 f"features.max_length: {config.features.max_length} is more than the {limit} tokens that the"
-                f" teacher {self.facts.name} can read"
+                f" teacher {name} can read"
             )
+        names = (f"{SETTING}: the teacher {name}", "the student")
+        require_same_tokens(self.tokenizer, tokenizer, sets[TRAIN], config.features, names=names)
+        self._check_titles(closed_titles(config.data), sets)
+
+    def _check_titles(self, closed: Mapping[str, frozenset[str]], sets: Mapping[str, QuestionSet]) -> None:
+        seen, calibrated = self.record.trained_titles, frozenset(self.record.facts(CALIBRATION).titles)
+        if not seen:
+            log.warning(
+                "teacher %s: is not known to have been trained without the articles of calibration and dev",
+                self.facts.name,
+            )
+        judged = {split: questions.titles for split, questions in sets.items() if split != TRAIN}
+        judged.update(closed)
+        for split, titles in judged.items():
+            known = seen - calibrated if split == CALIBRATION else seen
+            require_disjoint(**{f"what the teacher {self.facts.name} was trained on": known, split: titles})
+        own = frozenset(title for questions in sets.values() for title in questions.titles)
+        self.facts = replace(self.facts, titles=tuple(sorted(seen - own)))
 
     def face(self, table: FeatureTable) -> None:
-        """Get ready for the student's windows: with segment ids and word vectors as the teacher knows them."""
+        """Get ready for the student's windows, with the teacher's own segment ids and word vectors."""
         if self.encoder is not None:
             check_ids(table, self.encoder.vocab_size, self.facts.name)
-        precision: Precision = self.facts.precision  # type: ignore[assignment]
-        cast_weights(self.model, precision)
+        cast_weights(self.model, self.precision)
         self.table = replace(table, template=replace(table.template, segments=self.segments))
         self.collate = Collator(self.table, vector_rows(self.vectors, table), labels=False)
 
@@ -92,7 +116,7 @@ class Teacher:
         if device_of(self.model) != device:
             self.model.to(device)
         own = self.collate(batch.index.tolist()).to(device)
-        half = HALVES.get(self.facts.precision)
+        half = HALVES.get(self.precision)
         with torch.no_grad(), torch.autocast(device.type, half, enabled=half is not None):
             if self.encoder is None:
                 return Reading(self.model(own), LayerOutputs())
@@ -105,13 +129,15 @@ class Teacher:
         def build() -> SoftTargets:
             log.info("teacher %s: reads %d windows", self.facts.name, len(self.table))
             begun = time.perf_counter()
-            precision: Precision = self.facts.precision  # type: ignore[assignment]
             model, collector = self.model.to("cuda" if gpu else "cpu"), TargetCollector(self.table)
-            targets = read_table(model, self.collate, collector, batch_size=batch_size, precision=precision)
+            targets = read_table(
+                model, self.collate, collector, batch_size=batch_size, precision=self.precision
+            )
             log.info("teacher %s: has read them in %.0f s", self.facts.name, time.perf_counter() - begun)
             return targets
 
-        return cached_targets(cache_dir, asdict(self.facts), self.table, build)
+        about = {"teacher": self.facts.fingerprint, "precision": self.facts.precision}
+        return cached_targets(cache_dir, about, self.table, build)
 
 
 def load_teacher(config: Config, trusted: Sequence[str]) -> Teacher | None:
@@ -135,5 +161,5 @@ def load_teacher(config: Config, trusted: Sequence[str]) -> Teacher | None:
 
 def _own_precision(record: RunRecord) -> Precision:
     """The precision that a model was trained in; fp32 where its record leaves it open."""
-    recorded = record.precision or record.setting("trainer", "precision")
+    recorded: Any = record.precision or record.setting("trainer", "precision")
     return recorded if recorded in HALVES else "fp32"

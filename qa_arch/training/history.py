@@ -119,7 +119,7 @@ class StepMetrics(pl.Callback):
             return
         assert isinstance(pl_module, TrainingModule)
         sums = pl_module.train_sums - self.logged.to(pl_module.train_sums.device)
-        loss, windows, *_ = trainer.strategy.reduce(sums, reduce_op="sum").tolist()
+        loss, windows, *_terms = trainer.strategy.reduce(sums, reduce_op="sum").tolist()
         entry = {"step/train_loss": loss / windows if windows else 0.0, **self.rates}
         if (norm := pl_module.gradient_norm) is not None:
             entry["step/gradient_norm"] = float(norm.full_tensor() if isinstance(norm, DTensor) else norm)

@@ -77,7 +77,9 @@ class TrainingModule(pl.LightningModule):
         )
         if self.distiller is not None and (maps := list(self.distiller.parameters())):
             rate = self.optim.head_lr or self.optim.lr
-            groups.append({"params": maps, "lr": rate, "weight_decay": self.optim.weight_decay, "name": "maps"})
+            groups.append(
+                {"params": maps, "lr": rate, "weight_decay": self.optim.weight_decay, "name": "maps"}
+            )
         # Fused takes a third of the time, on a CPU too, but unscales gradients itself: too late to clip.
         fused = self.trainer.precision != "16-mixed"
         optimizer = make_optimizer(self.optim.name, groups, fused=fused, bits=self.optimizer_bits)

@@ -240,6 +240,8 @@ class TeacherFacts:
     """SHA-256 over its files."""
     precision: str
     """In which it was read."""
+    titles: tuple[str, ...] = ()
+    """Articles that it was trained or calibrated on and the student was not."""
 
 
 @dataclass(frozen=True, order=True)
@@ -304,6 +306,12 @@ class RunRecord:
 
     def fingerprint(self, split: str) -> str | None:
         return self.facts(split).fingerprint
+
+    @property
+    def trained_titles(self) -> frozenset[str]:
+        """Articles that the run, or its teacher, was trained or calibrated on."""
+        own = frozenset(title for facts in self.data.values() for title in facts.titles)
+        return own | frozenset(self.teacher.titles if self.teacher else ())
 
     def point(self, split: str, name: str) -> Point | None:
         return self.scores.get(split, {}).get(name)
