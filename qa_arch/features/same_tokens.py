@@ -28,9 +28,9 @@ def require_same_tokens(
     pieces, others = ({id_: piece for piece, id_ in t.get_vocab().items()} for t in (first, second))
     if pieces != others:
         differing = min(id_ for id_ in pieces.keys() | others.keys() if pieces.get(id_) != others.get(id_))
-        sizes = (
-            f"{len(pieces):,} and {len(others):,} pieces" if len(pieces) != len(others) else "other pieces"
-        )
+        sizes = "unlike pieces"
+        if len(pieces) != len(others):
+            sizes = f"{len(pieces):,} and {len(others):,} pieces"
         raise ConfigError(
             f"{names[0]} and {names[1]} do not read the same tokens: their vocabularies have {sizes}, number"
             f" {differing} is {pieces.get(differing)!r} and {others.get(differing)!r}"
