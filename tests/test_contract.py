@@ -21,10 +21,11 @@ from omegaconf import OmegaConf
 
 from qa_arch.cli.compose import compose
 from qa_arch.config.find import conf_folder
-from qa_arch.config.schema import TASKS, Config, validate
+from qa_arch.config.schema import DISTILLED, TASKS, Config, validate
 from qa_arch.features.collate import Collator
 from qa_arch.models import store
 from qa_arch.models.build import build_model
+from qa_arch.nn.distillation import soft_target_loss
 from qa_arch.tasks.loading import load_predictor
 from qa_arch.tasks.span import TASK, SpanParts
 from qa_arch.training.run import train
@@ -187,6 +188,23 @@ def test_a_gradient_reaches_every_trainable_parameter(contender):
     assert batch.labels.answerable.any()
     assert not batch.labels.answerable.all()
     check_gradients(model, contender.parts.loss(model(batch), batch.labels).mean(), WITHOUT_EFFECT)
+
+
+def test_it_learns_from_teachers_of_any_kind(contender):
+    """Over all spans and "no answer", whatever parts either scores them by; from itself there is nothing to
+    learn."""
+    if contender.config.model["task"] not in DISTILLED:
+        pytest.skip("its task has no soft targets")
+    batch, model = contender.batch(), contender.parts.model
+    own = reads(model, batch)
+    drawn = torch.randn(2, *batch.ids.shape).masked_fill(~batch.context, -math.inf)
+    teacher = SpanLogits(*drawn, *torch.randn(2, len(batch)))
+    loss = soft_target_loss(model.train()(batch), teacher, temperature=2.0, outcomes="spans")
+    assert (loss > 0).all()
+    check_gradients(model, loss.mean(), WITHOUT_EFFECT)
+    model.zero_grad()
+    soft_target_loss(model.eval()(batch), own, temperature=2.0, outcomes="spans").sum().backward()
+    assert max(float(p.grad.abs().max()) for p in model.parameters() if p.grad is not None) < 1e-4
 
 
 def test_saved_weights_load_to_equal_logits(contender, tmp_path):

@@ -17,6 +17,7 @@ from qa_arch.config.launched import Launched, launched
 from qa_arch.config.schema import Config, require_trainable, require_vectors, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, RunError
+from qa_arch.models.teacher_files import require_teacher
 from qa_arch.results.record import RECORD, read_record
 from qa_arch.system.garbage import gc_disabled
 from qa_arch.system.lock import LOCK, hold
@@ -126,6 +127,7 @@ def _plan(args: argparse.Namespace, launch: Launched | None) -> list[Job]:
         config = validate(raw)
         require_trainable(config)
         require_vectors(config)
+        require_teacher(config)
         jobs.append(Job(config, raw, Path(args.folder) if args.folder else _folder(config)))
     return jobs
 

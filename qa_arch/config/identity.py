@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import asdict
 from typing import Any
+
+from qa_arch.config.schema import Distillation
 
 NEUTRAL = (
     "runs_dir",
@@ -39,11 +42,12 @@ OPTIONAL: Mapping[str, Any] = {
     "encoder.positions": None,
     "encoder.pre_norm": None,
     "encoder.tokenizer": None,
+    "distillation": asdict(Distillation()),
 }
 """Setting -> the value at which it does not count, so that a config from before it has the same hash."""
 
-PLACES = ("data.train", "data.calibration", "data.dev", "glove.path")
-"""Locations of data, replaced by fingerprints of their content once these are known."""
+PLACES = ("data.train", "data.calibration", "data.dev", "glove.path", "distillation.teacher")
+"""Locations of what a run reads, replaced by fingerprints of their content once these are known."""
 ENCODER = "encoder"
 """Among the fingerprints: the pre-training run that the encoder is taken from."""
 

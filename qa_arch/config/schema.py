@@ -21,6 +21,7 @@ from qa_arch.errors import ConfigError
 Share = Annotated[float, Range(0, 1)]
 Positive = Annotated[float, Range(0, above=True)]
 Count = Annotated[int, Range(1)]
+Weight = Annotated[float, Range(0)]
 Source = str | list[str]
 MODEL_INPUTS = {
     "span": ("encoder", "vectors"),
@@ -49,6 +50,8 @@ DEFAULT_LOSS: Mapping[str, dict[str, Any]] = {
     },
 }
 """By task: the loss of a config that names none."""
+DISTILLED = ("span",)
+"""Tasks whose models can learn from a teacher."""
 TASKS = tuple(DEFAULT_LOSS)
 """What a model's YAML may name as its ``task``."""
 
@@ -99,7 +102,8 @@ class Encoder:
     width: Count | None
     heads: Count | None
     vocabulary: Count | None
-    """Pieces of the tokenizer that is trained on the training texts for a random encoder."""
+    """Pieces of the tokenizer that is trained on the training texts for a random encoder; None, where there
+    is a teacher: its tokenizer."""
     initializer_range: Positive | None
     attention_dropout: Share | None
     hidden_dropout: Share | None
@@ -223,6 +227,37 @@ class Calibration:
 
 
 @dataclass(frozen=True)
+class Distillation:
+    """What a teacher adds to the training of a student; ``nn.distillation`` has the equations.
+
+    The loss of a window is the sum of four terms, each times its weight here: of the ``labels``, of the
+    teacher's ``soft_targets``, ``hidden_states`` and attention ``relations``.
+    """
+
+    teacher: str | None = None
+    """A run folder, or a span checkpoint (a folder or a hub id); None: nothing is distilled."""
+    layers: Literal["none", "embeddings", "first", "every_other"] = "none"
+    """Which weights of the teacher's encoder the student's begins with: none; its embeddings; or these and as
+    many layers as the student has, the ``first`` ones or evenly spread (0, 2, 4 of 6)."""
+    labels: Weight = 1.0
+    soft_targets: Weight = 0.0
+    hidden_states: Weight = 0.0
+    relations: Weight = 0.0
+    temperature: Positive = 1.0
+    """What both models' scores are divided by before the soft targets are compared."""
+    outcomes: Literal["boundaries", "spans"] = "boundaries"
+    """What the soft targets are probabilities of: each position and "no answer", for start and end apart, or
+    all spans and "no answer" together."""
+    hidden_distance: Literal["mse", "cosine"] = "mse"
+    relation_pairs: list[Literal["qk", "qq", "kk", "vv"]] | None = None
+    """Which of queries, keys and values are related; None: qq, kk and vv."""
+    relation_heads: Count | None = None
+    """Heads that these are split into, whatever the models have; None: as many as the student has."""
+    relation_layer: Count | None = None
+    """The teacher's layer, from 1, whose relations the student's last layer learns; None: the last."""
+
+
+@dataclass(frozen=True)
 class Decode:
     search: Literal["band", "grid", "greedy"]
     n_best: Count
@@ -254,6 +289,7 @@ class Config:
     pretraining: Pretraining = field(default_factory=Pretraining)
     loss: dict[str, Any] | None = None
     """A ``_target_`` and its arguments; None = the loss of the model's task (``loss_section``)."""
+    distillation: Distillation = field(default_factory=Distillation)
     compression: list[Step] | None = None
     """How the trained model was made smaller (``qa-arch compress``); None: it was not."""
 
@@ -287,11 +323,12 @@ def validate(raw: Any) -> Config:
             f" max_length - max_question = {config.features.max_length - config.features.max_question}"
             " (stride is the overlap of neighbouring windows)"
         )
-    _check_encoder(config.encoder)
+    _check_encoder(config.encoder, config.distillation.teacher)
     config = replace(config, trainer=_cut(config.trainer))
     if config.model.get("task") not in TASKS:
         known = ", ".join(TASKS)
         raise ConfigError(f"model.task: {config.model.get('task')!r} is not a choice (known: {known})")
+    _check_distillation(config)
     if "_target_" not in config.logger:
         raise ConfigError("logger: missing _target_; name a Lightning logger's class, or null for none")
     if config.loss == DEFAULT_LOSS[config.model["task"]]:  # named or left out, it is the same setting
@@ -333,7 +370,7 @@ def _cut(trainer: Trainer) -> Trainer:
     return replace(trainer, batch_size=micro, accumulate=total // micro)
 
 
-def _check_encoder(encoder: Encoder) -> None:
+def _check_encoder(encoder: Encoder, teacher: str | None) -> None:
     if encoder.init == "pretrained":
         if not encoder.name:
             raise ConfigError(
@@ -346,8 +383,8 @@ def _check_encoder(encoder: Encoder) -> None:
                 "encoder.width and encoder.vocabulary: words are learned with both, or with neither (null)"
             )
         return
-    sizes = ("family", "layers", "width", "heads", "vocabulary")
-    if encoder.tokenizer:
+    sizes = ("family", "layers", "width", "heads", *(() if teacher else ("vocabulary",)))
+    if encoder.tokenizer and not teacher:
         sizes = sizes[:-1]
     if missing := [f"encoder.{key}" for key in sizes if getattr(encoder, key) is None]:
         raise ConfigError(f"encoder.init=random also needs {', '.join(missing)}")
@@ -361,6 +398,36 @@ def require_trainable(config: Config) -> None:
         raise ConfigError(
             "compression: says how a finished run was made smaller, and qa-arch compress does that; to train"
             " the run that it was made of, set compression=null"
+        )
+
+
+def _check_distillation(config: Config) -> None:
+    settings = config.distillation
+    if settings.teacher is None:
+        idle = [f.name for f in fields(settings) if getattr(settings, f.name) != f.default]
+        if idle:
+            raise ConfigError(
+                f"distillation.{idle[0]}: has no effect without distillation.teacher; name that, or leave"
+                " it out"
+            )
+        return
+    if config.model["task"] not in DISTILLED:
+        raise ConfigError(
+            f"distillation.teacher: models of task {config.model['task']} cannot learn from a teacher, only"
+            f" those of {', '.join(DISTILLED)}"
+        )
+    if not settings.labels + settings.soft_targets:
+        raise ConfigError(
+            "distillation.labels, distillation.soft_targets: one of them must be above 0, or nothing trains"
+            " what scores the spans"
+        )
+    inner = [name for name in ("hidden_states", "relations") if getattr(settings, name)]
+    if inner and config.trainer.compile:
+        raise ConfigError(f"distillation.{inner[0]}: reads inside the encoder; set trainer.compile=false")
+    if inner and config.trainer.strategy in ("fsdp", "deepspeed"):
+        raise ConfigError(
+            f"distillation.{inner[0]}: reads whole layers, which {config.trainer.strategy} has in shards; use"
+            " trainer=ddp, or soft targets alone"
         )
 
 

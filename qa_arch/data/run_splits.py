@@ -53,7 +53,7 @@ def load_splits(data: Data, *, want: Holds) -> dict[str, QuestionSet] | dict[str
         sets["train"] = _with_made_up(sets["train"], data)
     if data.dev is not None and data.open_dev:
         sets["dev"] = _open(data.dev, "dev", data)
-    require_disjoint(**{split: questions.titles for split, questions in sets.items()}, **_closed_titles(data))
+    require_disjoint(**{split: questions.titles for split, questions in sets.items()}, **closed_titles(data))
     if not len(sets["train"]):
         raise DataError(
             "data.train: no questions are left to train on; hold out fewer or raise data.train_questions"
@@ -139,7 +139,9 @@ def _with_made_up(train: AnySet, data: Data) -> QuestionSet:
     return more
 
 
-def _closed_titles(data: Data) -> dict[str, frozenset[str]]:
+def closed_titles(data: Data) -> dict[str, frozenset[str]]:
+    """The titles of a dev set that the config keeps closed, by its name; empty where it has none, or none is
+    on disk."""
     if data.dev is None or data.open_dev or holds(data.dev) != "passages":
         return {}
     if not available(data.dev):

@@ -130,14 +130,13 @@ def open_target(record: RunRecord, config: Config, data: Sequence[str] | None) -
     questions: Any = task.open(list(data), on_error=on_error) if data else dev
     recorded = record.fingerprint(DEV)
     is_dev = questions.fingerprint == (dev.fingerprint if dev else recorded)
-    trained = {title for facts in record.data.values() for title in facts.titles}
     return Target(
         questions,
         DEV if is_dev else _folder_name(questions.name),
         closed=not config.data.open_dev
         and dev is not None
         and (is_dev or bool(dev.titles & questions.titles)),
-        overlap=tuple(sorted(trained & questions.titles)),
+        overlap=tuple(sorted(record.trained_titles & questions.titles)),
     )
 
 

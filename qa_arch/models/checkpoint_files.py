@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def open_checkpoint(source: str | Path, revision: str | None = None) -> Checkpoi
     """
     path = Path(source)
     if path.is_dir():
-        files = CheckpointFiles(str(source), path, _digest(path))
+        files = CheckpointFiles(str(source), path, digest(path))
     elif _is_hub_id(str(source)):
         path = _download(str(source), revision)
         files = CheckpointFiles(str(source), path, path.name)
@@ -97,10 +98,11 @@ def _download(source: str, revision: str | None) -> Path:
         ) from error
 
 
-def _digest(folder: Path) -> str:
-    """The hash over names and contents of the files that a checkpoint is made of."""
+def digest(folder: Path, patterns: Sequence[str] = NEEDED) -> str:
+    """The hash over names and contents of the files of ``folder``, by default those of a checkpoint."""
     total = hashlib.sha256()
-    for path in sorted({path for pattern in NEEDED for path in folder.glob(pattern)}):
+    paths = {path for pattern in patterns for path in folder.glob(pattern) if path.is_file()}
+    for path in sorted(paths):
         with path.open("rb") as file:
             content = hashlib.file_digest(file, "sha256").hexdigest()
         total.update(f"{path.name} {content}\n".encode())

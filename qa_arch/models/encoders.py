@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
@@ -12,10 +13,13 @@ from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.features import tokenizers
 from qa_arch.features.cache import windows_of
 from qa_arch.features.table import FeatureTable, check_ids
+from qa_arch.models import store
+from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint
 from qa_arch.nn.encoder_configs import resolve
 from qa_arch.nn.encoder_factory import build_encoder
-from qa_arch.nn.word_encoder import AnyEncoder
+from qa_arch.nn.word_encoder import WORDS, AnyEncoder
 from qa_arch.results.pretrained_runs import pretrained_run
+from qa_arch.results.record import MODEL
 from qa_arch.types.text import QuestionSet
 
 TOKENIZER_KINDS = {
@@ -28,8 +32,14 @@ TOKENIZER_KINDS = {
 }
 
 
-def make_tokenizer(settings: EncoderSettings, train: QuestionSet) -> PreTrainedTokenizerBase:
-    """``tokenizer_of`` the questions and passages of a set."""
+def make_tokenizer(
+    settings: EncoderSettings, train: QuestionSet, teacher: str | None = None
+) -> PreTrainedTokenizerBase:
+    """``tokenizer_of`` the questions and passages of a set; for a random encoder whose settings name neither
+    a tokenizer nor a size for it, that of the ``teacher``."""
+    unsized = settings.vocabulary is None and not settings.tokenizer and settings.family != WORDS
+    if settings.init == "random" and teacher and unsized:
+        return teacher_tokenizer(teacher)
     return tokenizer_of(settings, (text for e in train.examples for text in (e.context, e.question)))
 
 
@@ -46,6 +56,13 @@ def tokenizer_of(settings: EncoderSettings, texts: Iterable[str]) -> PreTrainedT
             )
         return tokenizers.build(kind, list(dict.fromkeys(texts)), settings.vocabulary or 0)  # type: ignore[arg-type]
     return load_tokenizer(str(settings.name))
+
+
+def teacher_tokenizer(teacher: str) -> PreTrainedTokenizerBase:
+    """The tokenizer of a run folder or a checkpoint."""
+    if names_checkpoint(teacher):
+        return load_tokenizer(str(open_checkpoint(teacher).folder))
+    return store.load_tokenizer(Path(teacher) / MODEL)
 
 
 def load_tokenizer(encoder: str, *, setting: str = "encoder.name") -> PreTrainedTokenizerBase:

@@ -53,6 +53,12 @@ class WithBackbone(nn.Module):
         padding = getattr(table, "padding_idx", None)
         return positions if positions is None or padding is None else positions - padding - 1
 
+    def layers(self) -> nn.ModuleList:
+        """The stack of layers, from the embeddings upwards."""
+        stack = self.get_submodule(_layer_prefix(self.backbone))
+        assert isinstance(stack, nn.ModuleList)
+        return stack
+
     def cast(self, dtype: torch.dtype) -> Self:
         """Hold the backbone's weights in ``dtype``, for reading alone; what is read off it stays fp32."""
         self.backbone.to(dtype)
@@ -103,12 +109,6 @@ class Encoder(WithBackbone):
     def depth(self) -> int:
         """Number of layers with parameters of their own (1 for ALBERT, whose layers share them)."""
         return len(self.layers())
-
-    def layers(self) -> nn.ModuleList:
-        """The stack of layers, from the embeddings upwards."""
-        stack = self.get_submodule(self.layer_prefix)
-        assert isinstance(stack, nn.ModuleList)
-        return stack
 
     def depth_of(self, parameter: str) -> int:
         """0 for the embeddings and what follows them directly, 1 ... ``depth`` for the layers.
@@ -165,6 +165,11 @@ class Encoder(WithBackbone):
         backbone = new_backbone(AutoConfig.for_model(description["model_type"], **values))
         removed = description.get(FEWER_HEADS)
         return cls(backbone, None if removed is None else FewerHeads(**removed))
+
+
+def encoder_of(model: nn.Module) -> WithBackbone | None:
+    """The transformers encoder of a model; None where it has none."""
+    return next((module for module in model.modules() if isinstance(module, WithBackbone)), None)
 
 
 def new_backbone(config: PretrainedConfig) -> PreTrainedModel:

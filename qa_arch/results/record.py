@@ -26,6 +26,8 @@ MODEL = "model"
 """The folder of a run's weights, its encoder and its tokenizer; what is published has none."""
 PRETRAINED = "encoder"
 """The folder within ``MODEL`` of a pre-training run's encoder and tokenizer, as transformers opens them."""
+RARE = ("teacher",)
+"""Fields that a record has only where they say something."""
 Runs = Sequence[tuple[Path, RunRecord]]
 """Run folders with their records."""
 Globs = str | Sequence[str]
@@ -35,7 +37,8 @@ Globs = str | Sequence[str]
 def write_record(folder: str | Path, record: RunRecord) -> Path:
     """``run.json`` in the folder, written whole or not at all."""
     top = {f.name: _plain(getattr(record, f.name)) for f in fields(record)}
-    return write_json(Path(folder) / RECORD, top)
+    rare = {name for name in RARE if top[name] is None}
+    return write_json(Path(folder) / RECORD, {name: value for name, value in top.items() if name not in rare})
 
 
 def read_record(folder: str | Path) -> RunRecord:
@@ -54,6 +57,17 @@ def read_record(folder: str | Path) -> RunRecord:
             f"{path}: not a readable record ({error}); run it again or delete the folder"
         ) from error
     return parse_record(raw, path)
+
+
+def read_finished(folder: str | Path) -> RunRecord:
+    """The record of a run that can answer; RunError where the run is not finished."""
+    record = read_record(folder)
+    if record.status != "ok":
+        raise RunError(
+            f"{folder}: the run's status is '{record.status}', only a finished one can answer;"
+            " go on with it: qa-arch train --config-from RUN --folder RUN --if-exists resume"
+        )
+    return record
 
 
 def parse_record(raw: Any, path: str | Path = RECORD) -> RunRecord:

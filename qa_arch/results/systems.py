@@ -69,8 +69,16 @@ def settings(record: RunRecord) -> dict[str, Any]:
         relevant["glove.path"] = Path(str(flat["glove.path"])).name  # which vectors, wherever they lie
     if pretrained := record.encoder:  # seeds of a system may start from seeds of another
         relevant["encoder.name"] = f"{pretrained.model} ({pretrained.system[:8]})"
+    if teacher := flat.get("distillation.teacher"):
+        relevant["distillation.teacher"] = _teacher(record, str(teacher))
     fingerprints = {split: record.fingerprint(split) for split in (TRAIN, CALIBRATION)}
     return relevant | {f"data.{split} (hash)": value[:8] for split, value in fingerprints.items() if value}
+
+
+def _teacher(record: RunRecord, place: str) -> str:
+    """The teacher by its name and config, wherever it lay; of a run that never read it, by its place."""
+    teacher = record.teacher
+    return f"{teacher.name} ({teacher.config_hash[:8]})" if teacher else Path(place).name
 
 
 def differing(records: Sequence[RunRecord]) -> dict[str, list[Any]]:

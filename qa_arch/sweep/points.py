@@ -14,6 +14,7 @@ from qa_arch.data.input_files import content_hash
 from qa_arch.data.sources import identity
 from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.features.packaged_vectors import packaged_files
+from qa_arch.models.teacher_files import require_teacher, teacher_identity
 from qa_arch.pretraining.corpus_splits import corpus_identity
 from qa_arch.results.pretrained_runs import encoder_run
 
@@ -73,6 +74,7 @@ def _point(overrides: tuple[str, ...], raw: dict[str, Any]) -> Point:
     try:
         config = validate(raw)
         require_vectors(config)
+        require_teacher(config)
         key = config_hash(asdict(config), sources(config))
     except QaArchError as error:
         raise type(error)(f"{title(overrides)}: {error}") from error
@@ -94,6 +96,8 @@ def sources(config: Config) -> dict[str, str]:
         hashes["tokenizer"] = content_hash(path)
     if encoder := encoder_run(config.encoder.name):
         hashes[ENCODER] = encoder.config_hash
+    if config.distillation.teacher:
+        hashes["teacher"] = teacher_identity(config.distillation.teacher)
     return hashes
 
 

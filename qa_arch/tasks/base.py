@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import torch
 import torch.distributed as dist
@@ -25,6 +25,9 @@ from qa_arch.metrics.answerability import Logistic
 from qa_arch.nn.losses import Loss
 from qa_arch.nn.precision import Precision
 from qa_arch.types.records import Point, Points, RunRecord, SplitFacts
+
+if TYPE_CHECKING:
+    from qa_arch.tasks.distiller import Distiller
 
 Watch = Callable[[int, int], None]
 """Progress callback: called with the number of rows read so far and the number of all rows."""
@@ -41,6 +44,8 @@ class Parts:
     vectors: WordVectors | None
     model: nn.Module
     loss: Loss
+    distiller: Distiller | None = field(default=None, kw_only=True)
+    """What a teacher adds to the loss, where there is one."""
 
 
 class Collator(Protocol):
@@ -63,19 +68,23 @@ class Batches:
     sampler: type[BucketBatchSampler] = BucketBatchSampler
 
 
-class Collector(Protocol):
-    """Collects a model's outputs batch by batch; each rank collects those of its own rows."""
+class OutputCollector(Protocol):
+    """Collects a model's outputs batch by batch."""
+
+    def add(self, batch: Any, output: Any) -> None: ...
+    def result(self) -> Any:
+        """The outputs for every row of the table."""
+        ...
+
+
+class Collector(OutputCollector, Protocol):
+    """Collects over several processes; each rank collects the outputs of its own rows."""
 
     parts: list[Any]
     """The outputs so far, as values that processes can exchange."""
 
-    def add(self, batch: Any, output: Any) -> None: ...
     def merge(self, others: Iterable[list[Any]]) -> None:
         """Replace ``parts`` by those of all processes; a row that was computed twice counts once."""
-        ...
-
-    def result(self) -> Any:
-        """The outputs for every row of the table."""
         ...
 
 

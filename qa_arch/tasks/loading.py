@@ -20,7 +20,7 @@ from qa_arch.models.checkpoint_files import names_checkpoint
 from qa_arch.models.ensemble import Ensemble
 from qa_arch.models.onnx_model import DESCRIPTION, GRAPH, OnnxModel, read_description
 from qa_arch.nn.precision import Precision
-from qa_arch.results.record import MODEL, read_record
+from qa_arch.results.record import MODEL, read_finished
 from qa_arch.tasks import task_of
 from qa_arch.tasks.base import Predictor
 from qa_arch.tasks.checkpoint_predictor import checkpoint_predictor
@@ -52,12 +52,7 @@ def load_predictor(
     if names_checkpoint(run):
         return checkpoint_predictor(run, device=where, precision=precision, settings=settings)
     folder = Path(run)
-    record = read_record(folder)
-    if record.status != "ok":
-        raise RunError(
-            f"{folder}: the run's status is '{record.status}', only a finished one can answer;"
-            " go on with it: qa-arch train --config-from RUN --folder RUN --if-exists resume"
-        )
+    record = read_finished(folder)
     if (folder / GRAPH).exists() or (folder / DESCRIPTION).exists():
         return _load_onnx(folder, record, precision)
     if is_checkpoint(record.config) and not record.members:

@@ -10,10 +10,10 @@ from torch import nn
 
 from qa_arch.features.sampler import BucketBatchSampler
 from qa_arch.nn.precision import Precision
-from qa_arch.tasks.base import Collator, Collector, Watch
+from qa_arch.tasks.base import Collator, OutputCollector, Watch
 
 HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-C = TypeVar("C", bound=Collector)
+C = TypeVar("C", bound=OutputCollector)
 
 
 def read_table(

@@ -36,10 +36,12 @@ from qa_arch.models import store
 from qa_arch.models.build import build_model
 from qa_arch.models.encoders import make_encoder, make_features, make_tokenizer
 from qa_arch.nn.count import parameter_blocks
+from qa_arch.nn.layer_transfer import copy_layers
 from qa_arch.nn.losses import Loss, build_loss
 from qa_arch.nn.precision import Precision, cast_weights
 from qa_arch.nn.word_encoder import AnyEncoder
 from qa_arch.tasks.base import Batches, Parts, Task
+from qa_arch.tasks.distiller import make_distiller
 from qa_arch.tasks.span_predictor import SpanPredictor
 from qa_arch.tasks.span_scores import (
     abstention_warning,
@@ -51,6 +53,7 @@ from qa_arch.tasks.span_scores import (
     question_rows,
     set_facts,
 )
+from qa_arch.tasks.teacher import load_teacher
 from qa_arch.types.records import (
     CALIBRATED,
     GIVEN,
@@ -96,8 +99,11 @@ class SpanTask(Task):
 
     def assemble(self, config: Config, trusted: Sequence[str] = TRUSTED) -> SpanParts:
         """Read the sets, cut windows, load vectors, build model and loss; cheap checks come first."""
+        teacher = load_teacher(config, trusted)
         sets = self.load_splits(config.data)
-        tokenizer = make_tokenizer(config.encoder, sets["train"])
+        tokenizer = make_tokenizer(config.encoder, sets["train"], config.distillation.teacher)
+        if teacher is not None:
+            teacher.check(config, tokenizer, sets)
         windows = config.features
         specials = probe(tokenizer, segments=False).specials
         check_lengths(windows.max_length, windows.stride, windows.max_question, specials)
@@ -108,7 +114,13 @@ class SpanTask(Task):
         _log_sizes(sets, tables)
         vectors = passage_vectors(config, tables)
         model = build_model(config.model, encoder, vectors, trusted)
-        return SpanParts(sets, tables, vectors, model, _loss(config, tables, trusted), tokenizer, encoder)
+        loss = _loss(config, tables, trusted)
+        distiller = None
+        if teacher is not None:
+            collate = Collator(tables["train"], vector_rows(vectors, tables["train"]), labels=False)
+            copy_layers(teacher.encoder, encoder, config.distillation.layers)
+            distiller = make_distiller(config, teacher, model, collate)
+        return SpanParts(sets, tables, vectors, model, loss, tokenizer, encoder, distiller=distiller)
 
     def reassemble(
         self,
@@ -129,9 +141,11 @@ class SpanTask(Task):
 
         Raises DataError where the file of vectors cannot be read: its width would be a guess.
         """
-        tokenizer = None
-        if config.encoder.init == "random" and config.encoder.vocabulary:  # it is learned from the texts
-            tokenizer = make_tokenizer(config.encoder, self.load_splits(config.data)["train"])
+        tokenizer, teacher = None, config.distillation.teacher
+        if config.encoder.init == "random" and (
+            config.encoder.vocabulary or teacher
+        ):  # its size is in no setting
+            tokenizer = make_tokenizer(config.encoder, self.load_splits(config.data)["train"], teacher)
         shape = assumed_shape(config.glove)
         with torch.device("meta"):
             encoder = make_encoder(config, tokenizer)

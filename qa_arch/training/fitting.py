@@ -124,6 +124,7 @@ def training_module(config: Config, parts: Parts, *, total_steps: int) -> Traini
         accumulate=config.trainer.accumulate,
         calibration=parts.sets.get(CALIBRATION),
         collector=partial(task.collector, config, parts, CALIBRATION),
+        distiller=parts.distiller,
     )
     module.optimizer_bits = config.trainer.optimizer_bits  # type: ignore[assignment]
     return module

@@ -50,11 +50,11 @@ class History(pl.Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, TrainingModule)
-        loss, windows = pl_module.epoch_so_far()
+        losses, windows = pl_module.epoch_so_far()
         entry: dict[str, Any] = {
             "epoch": trainer.current_epoch,
             "step": trainer.global_step,
-            "train_loss": loss,
+            **{f"train_{name}": value for name, value in losses.items()},
             "train_seconds": round(self.seconds, 3),
             "windows": windows,
             "windows_per_second": round(windows / self.seconds, 3) if self.seconds else None,
@@ -119,7 +119,7 @@ class StepMetrics(pl.Callback):
             return
         assert isinstance(pl_module, TrainingModule)
         sums = pl_module.train_sums - self.logged.to(pl_module.train_sums.device)
-        loss, windows = trainer.strategy.reduce(sums, reduce_op="sum").tolist()
+        loss, windows, *_terms = trainer.strategy.reduce(sums, reduce_op="sum").tolist()
         entry = {"step/train_loss": loss / windows if windows else 0.0, **self.rates}
         if (norm := pl_module.gradient_norm) is not None:
             entry["step/gradient_norm"] = float(norm.full_tensor() if isinstance(norm, DTensor) else norm)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from qa_arch.config.schema import Optim
 from qa_arch.nn.losses import Loss
 from qa_arch.tasks.base import Collector, Task, gather
+from qa_arch.tasks.distiller import Distiller
 from qa_arch.training.optim import make_optimizer, parameter_groups, schedule
 from qa_arch.training.strategies import shard
 
@@ -37,21 +38,27 @@ class TrainingModule(pl.LightningModule):
         accumulate: int,
         calibration: Any = None,
         collector: Callable[[], Collector] | None = None,
+        distiller: Distiller | None = None,
     ) -> None:
-        """``collector`` makes an empty collector of outputs for ``calibration``; both None without one."""
+        """``collector`` makes an empty collector of outputs for ``calibration``; both None without one.
+
+        With a ``distiller`` what is trained on is its sum, of which ``loss`` is a term.
+        """
         super().__init__()
         self.model = model
         self.optim = optim
         self.task = task
         self.loss = loss
+        self.distiller = distiller
+        self.terms = distiller.terms if distiller is not None else ()
         self.total_steps = total_steps
         self.accumulate = accumulate
         self.calibration = calibration
         self.new_collector = collector
         self.optimizer_bits: Literal[8, 32] = 32
-        self.train_sums = torch.zeros(2, dtype=torch.float64)
-        """Sum of losses and number of windows of this epoch so far, on this rank. Not a buffer: DDP
-        would put rank 0's over those of the others."""
+        self.train_sums = torch.zeros(2 + len(self.terms), dtype=torch.float64)
+        """Sum of losses, number of windows and sum of each term of a distiller, of this epoch so far, on this
+        rank. Not a buffer: DDP would put rank 0's over those of the others."""
         self.gradient_norm: torch.Tensor | None = None
         """Of the last step, before clipping."""
 
@@ -68,6 +75,11 @@ class TrainingModule(pl.LightningModule):
             weight_decay=self.optim.weight_decay,
             layer_decay=self.optim.layer_decay,
         )
+        if self.distiller is not None and (maps := list(self.distiller.parameters())):
+            rate = self.optim.head_lr or self.optim.lr
+            groups.append(
+                {"params": maps, "lr": rate, "weight_decay": self.optim.weight_decay, "name": "maps"}
+            )
         # Fused takes a third of the time, on a CPU too, but unscales gradients itself: too late to clip.
         fused = self.trainer.precision != "16-mixed"
         optimizer = make_optimizer(self.optim.name, groups, fused=fused, bits=self.optimizer_bits)
@@ -96,14 +108,19 @@ class TrainingModule(pl.LightningModule):
         if batch_idx == 0:
             self.train_sums.zero_()
 
-    def loss_and_weight(self, batch: Any) -> tuple[Tensor, Tensor]:
-        """(B,) loss and (B,) weight of each row of a batch."""
-        return self.loss(self.model(batch), self.task.labels(batch)), self.task.weight(batch)
+    def losses_and_weight(self, batch: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """(B,) loss and (B,) weight of each row of a batch, and (B,) each term of a distiller."""
+        labels, weight = self.task.labels(batch), self.task.weight(batch)
+        if self.distiller is None:
+            return self.loss(self.model(batch), labels), weight, []
+        values = self.distiller(self.model, batch, lambda logits: self.loss(logits, labels))
+        return values["loss"], weight, [values[name] for name in self.terms]
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        losses, weight = self.loss_and_weight(batch)
+        losses, weight, terms = self.losses_and_weight(batch)
         total = (losses * weight).sum()
-        self.train_sums += torch.stack([total.detach(), weight.sum()]).double()
+        sums = [total, weight.sum(), *((term * weight).sum() for term in terms)]
+        self.train_sums += torch.stack([value.detach() for value in sums]).double()
         windows = self.trainer.train_dataloader.sampler.window_total(batch_idx)  # type: ignore[union-attr]
         return total * (self.accumulate * self.trainer.world_size / windows)
 
@@ -128,10 +145,12 @@ class TrainingModule(pl.LightningModule):
         # ``History`` hands them to the loggers, once an epoch.
         self.log_dict(scores, sync_dist=False, rank_zero_only=False, batch_size=1, logger=False)
 
-    def epoch_so_far(self) -> tuple[float, int]:
-        """Loss a window and number of windows of the training epoch, over all ranks."""
-        loss, windows = self._over_ranks(self.train_sums).tolist()
-        return (loss / windows if windows else 0.0), round(windows)
+    def epoch_so_far(self) -> tuple[dict[str, float], int]:
+        """``loss`` and each term of a distiller a window, and number of windows of the training epoch, over
+        all ranks."""
+        loss, windows, *terms = self._over_ranks(self.train_sums).tolist()
+        sums = dict(zip(("loss", *self.terms), (loss, *terms), strict=True))
+        return {name: total / windows if windows else 0.0 for name, total in sums.items()}, round(windows)
 
     def _over_ranks(self, sums: Tensor) -> Tensor:
         return self.trainer.strategy.reduce(sums.clone(), reduce_op="sum")

@@ -121,6 +121,9 @@ def _train(
     encoder = encoder_run(config.encoder.name)
     if encoder is not None:
         hashes[ENCODER] = encoder.config_hash
+    teacher = parts.distiller.facts if parts.distiller is not None else None
+    if teacher is not None:
+        hashes["teacher"] = teacher.fingerprint
     world = world_size(config.trainer, gpu=gpu)
     run.note(
         config_hash=config_hash(run.record.config, hashes),
@@ -134,6 +137,7 @@ def _train(
         precision=config.trainer.precision,
         optimizer_bits=config.trainer.optimizer_bits,
         parameters=Parameters(**asdict(parameter_blocks(parts.model))),
+        teacher=teacher,
     )
     task.save(run.folder / MODEL, parts)
     with open_logger(config, run.folder, trusted) as logger:

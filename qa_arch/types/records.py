@@ -293,6 +293,21 @@ class EncoderRun:
     """The same hash without the seed: equal of runs that differ in nothing else."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeacherFacts:
+    """The model that a distilled one learned from, wherever it lay."""
+
+    name: str
+    """Of its run folder, or of the checkpoint."""
+    config_hash: str
+    fingerprint: str
+    """SHA-256 over its files."""
+    precision: str
+    """In which it was read."""
+    titles: tuple[str, ...] = ()
+    """Articles that it was trained or calibrated on and the student was not."""
+
+
 @dataclass(frozen=True, order=True)
 class Measure:
     """What a figure was measured on and by; figures of different measures do not compare."""
@@ -354,6 +369,8 @@ class RunRecord:
     """None for a run that was trained from its own beginning."""
     cost: Cost | None = None
     """None where it was not measured."""
+    teacher: TeacherFacts | None = None
+    """None where nothing was distilled; such a record does not name the field."""
 
     def facts(self, split: str) -> SplitFacts:
         """What is known of a split; nothing where the record does not name it."""
@@ -361,6 +378,12 @@ class RunRecord:
 
     def fingerprint(self, split: str) -> str | None:
         return self.facts(split).fingerprint
+
+    @property
+    def trained_titles(self) -> frozenset[str]:
+        """Articles that the run, or its teacher, was trained or calibrated on."""
+        own = frozenset(title for facts in self.data.values() for title in facts.titles)
+        return own | frozenset(self.teacher.titles if self.teacher else ())
 
     def point(self, split: str, name: str) -> Point | None:
         return self.scores.get(split, {}).get(name)

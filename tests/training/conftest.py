@@ -120,3 +120,25 @@ def offline_wandb(monkeypatch, tmp_path):
     monkeypatch.setenv("WANDB_SILENT", "true")
     monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.delenv("WANDB_RUN_GROUP", raising=False)
+
+
+TAUGHT = ("encoder.layers=2", "encoder.vocabulary=null")
+"""A student of half the depth of ``teacher`` that reads by its tokenizer."""
+
+
+@pytest.fixture(scope="session")
+def teacher(configure_once, tmp_path_factory) -> Path:
+    """A run of four layers that answers something."""
+    folder = tmp_path_factory.mktemp("teachers") / "teacher"
+    train(configure_once("encoder.layers=4", "trainer.epochs=3", "optim.lr=3e-3", "seed=3"), folder=folder)
+    return folder
+
+
+@pytest.fixture
+def taught(teacher) -> Callable[..., tuple[str, ...]]:
+    """``taught(choice)``: the overrides of a student of ``teacher`` by a choice of ``conf/distillation``."""
+
+    def by(choice: str) -> tuple[str, ...]:
+        return (*TAUGHT, f"distillation={choice}", f"distillation.teacher={teacher}")
+
+    return by

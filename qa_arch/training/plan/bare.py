@@ -48,7 +48,7 @@ def build_bare(config: Config, trusted: Sequence[str]) -> Bare:
     task = task_of(config.model)
     try:
         sets = task.load_splits(config.data)
-        tokenizer = make_tokenizer(config.encoder, sets["train"])
+        tokenizer = make_tokenizer(config.encoder, sets["train"], config.distillation.teacher)
     except UnavailableError as error:
         notes.append(f"windows of {config.features.max_length} tokens replace the questions: {error}")
         sets = {"train": full_window(config.features.max_length)}
@@ -63,6 +63,8 @@ def build_bare(config: Config, trusted: Sequence[str]) -> Bare:
         notes.append(f"glove.path is not given: {len(vectors.matrix):,} vectors are assumed")  # type: ignore[union-attr]
     else:
         vectors = passage_vectors(config, tables)
+    if config.distillation.teacher:
+        notes.append("the teacher is not counted: where it reads along, it needs memory and time of its own")
     process = resident_bytes()
     model = build_model(config.model, encoder, vectors, trusted)
     process -= sum(p.numel() * p.element_size() for p in encoder.parameters())

@@ -128,7 +128,7 @@ def pace(config: Config, bare: Bare, *, gpu: bool, world: int) -> Pace:
 
 
 def _loss(module: TrainingModule, batch: object) -> torch.Tensor:
-    losses, weight = module.loss_and_weight(batch)
+    losses, weight, _ = module.losses_and_weight(batch)
     return (losses * weight).sum() / len(weight)
 
 

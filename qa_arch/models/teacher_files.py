@@ -1,0 +1,59 @@
+"""The files of a teacher: those of a run, or of a span checkpoint. No torch here."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from qa_arch.config.checkpoints import is_checkpoint
+from qa_arch.config.schema import Config, validate
+from qa_arch.errors import ConfigError, QaArchError, RunError
+from qa_arch.models.checkpoint_files import digest, names_checkpoint
+from qa_arch.results.record import MODEL, read_finished
+from qa_arch.types.records import RunRecord
+
+SETTING = "distillation.teacher"
+
+
+def require_teacher(config: Config) -> None:
+    """Raise RunError or ConfigError, before anything is loaded, for a teacher that is missing, unfinished,
+    without weights or of another task. Of a hub id only the spelling is known here."""
+    teacher = config.distillation.teacher
+    if teacher is None:
+        return
+    try:
+        record = teacher_record(teacher)
+        own = validate(record.config).model["task"] if record else "span"
+    except QaArchError as error:
+        raise type(error)(f"{SETTING}: {error}") from error
+    if own != config.model["task"]:
+        raise ConfigError(
+            f"{SETTING}: {teacher} is of task {own}, the student of task {config.model['task']}; name a run"
+            " of the same task"
+        )
+
+
+def teacher_record(teacher: str) -> RunRecord | None:
+    """The record of a run that can teach, None for a checkpoint. Raises RunError for any other folder."""
+    if names_checkpoint(teacher):
+        return None
+    record = read_finished(teacher)
+    if is_checkpoint(record.config):
+        source = record.config["encoder"]["name"]
+        raise RunError(f"{teacher}: is the record of the checkpoint {source}; name that")
+    if not (Path(teacher) / MODEL).is_dir():
+        raise RunError(
+            f"{teacher}: has no folder {MODEL} with weights, as published records, ensembles and exports have"
+            " none; name a run that was trained here"
+        )
+    return record
+
+
+def teacher_identity(teacher: str) -> str:
+    """The hash over the files and the config of a run, or over the files of a local checkpoint; a hub id,
+    which is not fetched, is its own."""
+    record = teacher_record(teacher)
+    if record is None:
+        return digest(Path(teacher)) if Path(teacher).is_dir() else teacher
+    files = digest(Path(teacher) / MODEL, ["**/*"])
+    return hashlib.sha256(f"{record.config_hash} {files}".encode()).hexdigest()

@@ -1,0 +1,187 @@
+"""Runs with a teacher: exact however they are cut, recorded, and free of the teacher afterwards."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+
+from qa_arch.results.record import read_record
+from qa_arch.results.systems import group_by_system
+from qa_arch.tasks.loading import load_predictor
+from qa_arch.tasks.span import TASK
+from qa_arch.training.checkpoint import KeepLast
+from qa_arch.training.module import TrainingModule
+from qa_arch.types.records import TeacherFacts
+
+CHOICES = ["soft_targets", "with_hidden", "relations"]
+DROPOUT = ("encoder.hidden_dropout=0.1", "model.dropout=0.1")
+"""So that the random states matter."""
+NARROW = ("encoder.width=8", "distillation.layers=none")
+"""A student whose hidden states are mapped to the teacher's width."""
+CLOCKS = ("train_seconds", "validation_seconds", "windows_per_second")
+
+
+def state(run) -> dict:
+    return torch.load(run.checkpoint, weights_only=True)
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_a_teacher_of_no_weight_changes_no_bit(run_training, taught, same, choice):
+    """The same random states, losses and weights as of a run without, whose own tokenizer is alike."""
+    weights = ("labels=1", "soft_targets=0", "hidden_states=0", "relations=0", "layers=none")
+    nothing = [f"distillation.{setting}" for setting in weights]
+    plain = run_training("trainer.epochs=2", *DROPOUT, "encoder.layers=2", name="plain")
+    idle = run_training("trainer.epochs=2", *DROPOUT, *taught(choice), *nothing, name="idle")
+    assert idle.weights == plain.weights
+    same(state(idle)["state_dict"], state(plain)["state_dict"])
+    assert [e.train_loss for e in idle.record.epochs] == [e.train_loss for e in plain.record.epochs]
+    assert idle.record.scores == plain.record.scores
+
+
+@pytest.mark.parametrize(
+    ("choice", "more"),
+    [("soft_targets", ()), ("with_hidden", NARROW), ("relations", ("trainer.precision=bf16",))],
+    ids=["targets read once", "maps of their own", "bf16"],
+)
+def test_resumed_is_the_same_as_never_stopped(run_training, taught, same, monkeypatch, choice, more):
+    settings = (
+        *("trainer.epochs=2", "trainer.accumulate=2", "trainer.checkpoint_minutes=1e-9"),
+        *(*DROPOUT, *taught(choice), *more),
+    )
+    straight = run_training(*settings, name="straight")
+    save, count = KeepLast._save, iter(range(1, 100))
+
+    def stopping(self, trainer):
+        save(self, trainer)
+        if next(count) == 4:  # in the second epoch
+            raise KeyError("stopped")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KeepLast, "_save", stopping)
+        with pytest.raises(KeyError, match="stopped"):
+            run_training(*settings, name="stopped")
+    resumed = run_training(*settings, name="stopped", resume=True)
+    assert resumed.weights == straight.weights
+    same(state(resumed), state(straight))
+    without_clocks = [
+        [replace(epoch, **dict.fromkeys(CLOCKS)) for epoch in run.record.epochs]
+        for run in (resumed, straight)
+    ]
+    assert without_clocks[0] == without_clocks[1]
+
+
+@pytest.fixture
+def gradients(monkeypatch):
+    """The gradients of every step from now on, those of the maps included, in place of steps."""
+    seen: list[torch.Tensor] = []
+
+    def keep(self, optimizer):
+        seen.append(torch.cat([p.grad.flatten().clone() for p in self.parameters()]))
+
+    monkeypatch.setattr(TrainingModule, "on_before_optimizer_step", keep)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("choice", "more"),
+    [("soft_targets", ()), ("with_hidden", (*NARROW, "distillation.relations=1"))],
+    ids=["targets read once", "teacher reading along"],
+)
+def test_two_devices_and_accumulated_batches_take_the_steps_of_one(
+    run_training, taught, gradients, choice, more
+):
+    plain = ("optim.clip=0", "optim.lr=1e-9", *taught(choice), *more)
+    alone = run_training(*plain, "trainer.batch_size=8", name="alone").record
+    cut = ("trainer.batch_size=2", "trainer.accumulate=2", "trainer.devices=2")
+    both = run_training(*plain, *cut, name="both").record
+    assert len(gradients) == 6
+    for first, second in zip(gradients[:3], gradients[3:], strict=True):
+        torch.testing.assert_close(first, second, rtol=1e-4, atol=2e-6)
+    for name in ("train_loss", "train_labels", "train_soft_targets"):
+        values = [run.epochs[0].value(name) for run in (alone, both)]
+        assert values[0] == pytest.approx(values[1], rel=1e-5)
+        assert values[0] > 0
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_nothing_of_the_teacher_is_trained_counted_or_saved(run_training, taught, choice):
+    plain = run_training("encoder.layers=2", name="plain")
+    run = run_training(*taught(choice), name="taught")
+    saved, bare = state(run), state(plain)
+    assert saved["state_dict"].keys() == bare["state_dict"].keys()
+    groups = [[group["name"] for group in s["optimizer_states"][0]["param_groups"]] for s in (saved, bare)]
+    assert groups[0] == groups[1]
+    assert run.record.parameters == plain.record.parameters
+    files = [{path.relative_to(r.folder) for path in r.folder.rglob("model/**/*")} for r in (run, plain)]
+    assert files[0] == files[1]
+    assert len(run.weights) == len(plain.weights)
+
+
+def test_maps_are_trained_and_resumed_and_are_no_part_of_the_model(run_training, taught):
+    run = run_training(*taught("with_hidden"), *NARROW, "optim.head_lr=1e-2")
+    saved = state(run)
+    maps = {name: value for name, value in saved["state_dict"].items() if name.startswith("distiller")}
+    assert {name: tuple(value.shape) for name, value in maps.items()} == {
+        f"distiller.maps.{which}.weight": (16, 8) for which in ("embeddings", "layers")
+    }
+    groups = {group["name"]: group for group in saved["optimizer_states"][0]["param_groups"]}
+    assert len(groups["maps"]["params"]) == 2
+    alone = run_training("encoder.layers=2", "encoder.width=8", name="alone")
+    assert run.record.parameters == alone.record.parameters
+    assert len(run.weights) == len(alone.weights)
+
+
+def test_a_student_needs_no_teacher(run_training, taught, teacher, tmp_path):
+    """Neither to answer nor to be scored again, wherever both lie."""
+    copy = tmp_path / "elsewhere" / "teacher"
+    shutil.copytree(teacher, copy)
+    run = run_training(*taught("with_hidden"), f"distillation.teacher={copy}")
+    shutil.rmtree(copy.parent)
+    moved = run.folder.rename(tmp_path / "moved")
+    predictor = load_predictor(moved, device="cpu")
+    example = TASK.open(run.record.config["data"]["dev"]).examples[0]
+    assert predictor(example.question, example.context).windows
+
+
+def test_the_record_names_the_teacher_wherever_it_lay(run_training, taught, teacher, tmp_path):
+    copy = tmp_path / "elsewhere" / "teacher"
+    shutil.copytree(teacher, copy)
+    run = run_training(*taught("soft_targets"), name="here")
+    there = run_training(*taught("soft_targets"), f"distillation.teacher={copy}", name="there")
+    record = read_record(run.folder)
+    own = read_record(teacher)
+    assert isinstance(record.teacher, TeacherFacts)
+    assert (record.teacher.name, record.teacher.config_hash) == ("teacher", own.config_hash)
+    assert (record.teacher.precision, record.teacher.titles) == ("fp32", ())
+    assert there.record.teacher == record.teacher
+    assert there.record.config_hash == record.config_hash
+    assert record.setting("distillation", "temperature") == 2.0
+    terms = {name: record.epochs[0].value(f"train_{name}") for name in ("loss", "labels", "soft_targets")}
+    assert terms["loss"] == pytest.approx((terms["labels"] + terms["soft_targets"]) / 2)
+
+
+def test_the_record_of_a_run_without_a_teacher_has_no_field_for_it(run_training):
+    run = run_training("trainer.max_steps=1")
+    assert '"teacher":' not in (run.folder / "run.json").read_text().split('"distillation"')[0]
+    assert read_record(run.folder).teacher is None
+
+
+def test_another_teacher_is_another_system(run_training, configure, taught, teacher, tmp_path):
+    other = run_training("encoder.layers=4", "seed=4", "trainer.max_steps=1", name="other").folder
+    runs = [
+        run_training("trainer.max_steps=1", *settings, name=name)
+        for name, settings in {
+            "none": ("encoder.layers=2",),
+            "first": taught("soft_targets"),
+            "second": (*taught("soft_targets"), f"distillation.teacher={other}"),
+            "seed": (*taught("soft_targets"), "seed=5"),
+        }.items()
+    ]
+    systems = group_by_system([(run.folder, run.record) for run in runs])
+    assert [len(system.runs) for system in systems] == [1, 2, 1]
+    hashes = [read_record(folder).config_hash[:8] for folder in (teacher, other)]
+    assert f"teacher=teacher ({hashes[0]})" in systems[1].label
+    assert f"teacher=other ({hashes[1]})" in systems[2].label

@@ -1,0 +1,347 @@
+"""What a teacher reads for its student, and what cannot teach."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from checkpoints import make_checkpoint
+from contract import write_vectors
+
+from qa_arch.config.files import write_json
+from qa_arch.data.squad import write
+from qa_arch.data.synthetic import generate
+from qa_arch.errors import ConfigError, DataError, RunError
+from qa_arch.features.collate import Collator
+from qa_arch.models.teacher_files import require_teacher
+from qa_arch.nn.encoder import encoder_of
+from qa_arch.tasks import teacher as teachers
+from qa_arch.tasks.loading import load_predictor
+from qa_arch.tasks.span import TASK
+from qa_arch.training.fitting import training_module
+from qa_arch.types.tensors import Batch
+
+ROWS = [0, 5, 3, 11]
+SHORT = ("features.max_length=40", "features.max_question=24", "features.stride=4")
+
+
+@pytest.fixture
+def assembled(configure, taught):
+    """``assembled(choice, ...)``: the parts of a student of ``teacher``."""
+
+    def assemble(choice: str, *overrides: str):
+        config = configure(*taught(choice), *overrides)
+        torch.manual_seed(config.seed)
+        return TASK.assemble(config)
+
+    return assemble
+
+
+def batch_of(parts, rows=ROWS) -> Batch:
+    table = parts.tables["train"]
+    vectors = None if parts.vectors is None else parts.vectors.rows(table.vocabulary)
+    return Collator(table, vectors)(rows)
+
+
+def same_logits(actual, expected, **tolerance) -> None:
+    for name in ("start", "end", "null_start", "null_end"):
+        torch.testing.assert_close(getattr(actual, name), getattr(expected, name), **tolerance)
+
+
+def test_targets_read_once_are_those_of_reading_along(assembled):
+    """For any rows in any order, padded to the batch's own width; the verifier's odds too."""
+    once = assembled("soft_targets").distiller
+    assert (once.teacher, once.targets is None) == (None, False)
+    parts = assembled("relations")
+    assert parts.distiller.targets is None
+    for rows in (ROWS, [20, 1], [7]):
+        batch = batch_of(parts, rows)
+        live = parts.distiller.teacher.read(batch).logits
+        same_logits(once.targets(batch), live, rtol=1e-5, atol=1e-5)
+        assert not torch.is_grad_enabled() or not live.start.requires_grad
+        values = [d(parts.model.eval(), batch, lambda logits: logits.null) for d in (once, parts.distiller)]
+        torch.testing.assert_close(values[0]["soft_targets"], values[1]["soft_targets"], rtol=1e-4, atol=1e-6)
+
+
+@pytest.fixture
+def readings(monkeypatch):
+    """The number of times that a teacher read all windows."""
+    read, count = teachers.read_table, []
+    monkeypatch.setattr(teachers, "read_table", lambda *a, **k: (count.append(1), read(*a, **k))[1])
+    return count
+
+
+def test_targets_are_cached_for_these_windows_and_this_teacher(
+    assembled, readings, tmp_path, teacher, taught
+):
+    cache = f"features.cache_dir={tmp_path / 'cache'}"
+    first = assembled("soft_targets", cache)
+    again = assembled("soft_targets", cache, "optim.lr=1", "distillation.temperature=1", "seed=5")
+    assert len(readings) == 1
+    same_logits(
+        again.distiller.targets(batch_of(again)), first.distiller.targets(batch_of(first)), rtol=0, atol=0
+    )
+    (file,) = (tmp_path / "cache").glob("*.safetensors")
+    assembled("soft_targets", cache, *SHORT)
+    assert len(readings) == 2
+    other = tmp_path / "other"
+    shutil.copytree(teacher, other)
+    assembled("soft_targets", cache, f"distillation.teacher={other}")
+    assert len(readings) == 2  # a copy, under another name
+    weights = other / "model" / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    assembled("soft_targets", cache, f"distillation.teacher={other}")
+    assert len(readings) == 3
+    file.write_bytes(file.read_bytes()[:-50])
+    mended = assembled("soft_targets", cache)
+    assert len(readings) == 4
+    same_logits(mended.distiller.targets(batch_of(mended)), first.distiller.targets(batch_of(first)))
+
+
+def test_targets_that_cannot_be_cached_are_read_all_the_same(assembled, readings, tmp_path, caplog):
+    (tmp_path / "cache").write_text("a file, no folder")
+    parts = assembled("soft_targets", f"features.cache_dir={tmp_path / 'cache'}")
+    assert parts.distiller.targets is not None
+    assert "the teacher's logits are not cached" in caplog.text
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_teacher_reads_in_its_own_precision_whatever_the_students_is(
+    assembled, run_training, configure, taught, precision
+):
+    folder = run_training("encoder.layers=4", "trainer.max_steps=1", f"trainer.precision={precision}").folder
+    parts = assembled("with_hidden", f"distillation.teacher={folder}")
+    batch, own = batch_of(parts), parts.distiller.teacher
+    assert own.facts.precision == precision
+    plain = own.read(batch, hidden=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = own.read(batch, hidden=True)
+    same_logits(inside.logits, plain.logits, rtol=0, atol=0)
+    assert torch.equal(inside.layers.hidden[-1], plain.layers.hidden[-1])
+    scored = load_predictor(folder, device="cpu", precision=precision)
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+        same_logits(plain.logits, scored.model(batch), rtol=0, atol=0)
+
+
+def test_a_teacher_is_never_in_training_and_has_no_gradients(assembled, configure, taught):
+    """Dropout would make its answers noise, and half of its memory would be gradients."""
+    config = configure(*taught("with_hidden"))
+    parts = TASK.assemble(config)
+    module = training_module(config, parts, total_steps=1).train()
+    model = parts.distiller.teacher.model
+    assert not any(m.training for m in model.modules())
+    assert not any(p.requires_grad for p in model.parameters())
+    losses, weight, terms = module.losses_and_weight(batch_of(parts))
+    (losses * weight).sum().backward()
+    assert all(p.grad is None for p in model.parameters())
+    assert all(p.grad is not None for p in parts.model.parameters())
+    assert {id(p) for p in module.parameters()}.isdisjoint({id(p) for p in model.parameters()})
+    assert len(terms) == 3
+
+
+def test_a_student_that_is_its_teacher_has_nothing_to_learn(configure, teacher, taught):
+    """All of the teacher's layers and its head: every term is 0, and so is its gradient."""
+    weights = [
+        f"distillation.{name}={value}"
+        for name, value in (("labels", 0), ("hidden_states", 1), ("relations", 1))
+    ]
+    config = configure(*taught("soft_targets"), "encoder.layers=4", "optim.lr=1e-3", *weights)
+    parts = TASK.assemble(config)
+    parts.model.load_state_dict(parts.distiller.teacher.model.state_dict())
+    parts.model.eval()
+    values = parts.distiller(parts.model, batch_of(parts), lambda logits: logits.null)
+    values["loss"].sum().backward()
+    assert set(values) == {"soft_targets", "hidden_states", "relations", "loss"}
+    for value in values.values():
+        torch.testing.assert_close(value, torch.zeros(len(ROWS)), rtol=0, atol=1e-6)
+    assert max(float(p.grad.abs().max()) for p in parts.model.parameters() if p.grad is not None) < 1e-4
+
+
+@pytest.mark.parametrize("layers", ["every_other", "first", "embeddings"])
+def test_a_student_begins_with_layers_of_its_teacher(assembled, teacher, layers):
+    parts = assembled("soft_targets", f"distillation.layers={layers}")
+    theirs = encoder_of(load_predictor(teacher, device="cpu").model)
+    chosen = {"every_other": [0, 2], "first": [0, 1], "embeddings": []}[layers]
+    assert torch.equal(
+        parts.encoder.backbone.get_input_embeddings().weight, theirs.backbone.get_input_embeddings().weight
+    )
+    for own, source in zip(parts.encoder.layers(), [theirs.layers()[n] for n in chosen], strict=False):
+        assert all(torch.equal(a, b) for a, b in zip(own.parameters(), source.parameters(), strict=True))
+
+
+def test_a_bf16_teacher_gives_its_layers_unrounded(run_training, assembled):
+    folder = run_training("encoder.layers=4", "trainer.max_steps=1", "trainer.precision=bf16").folder
+    parts = assembled("layers", f"distillation.teacher={folder}")
+    theirs = encoder_of(load_predictor(folder, device="cpu").model)
+    assert torch.equal(next(parts.encoder.layers()[1].parameters()), next(theirs.layers()[2].parameters()))
+
+
+def test_a_teacher_with_segment_ids_and_a_student_without(assembled, configure, teacher):
+    """DistilBERT reads the same tokens and no segment ids, which the teacher needs."""
+    parts = assembled("with_hidden", "encoder.family=distilbert", "distillation.layers=none")
+    batch = batch_of(parts)
+    assert batch.segments is None
+    own = load_predictor(teacher, device="cpu")
+    expected = Collator(own.table(parts.sets["train"], cache=False))(ROWS)
+    assert expected.segments.any()
+    with torch.no_grad():
+        same_logits(parts.distiller.teacher.read(batch).logits, own.model(expected))
+    assert (parts.distiller(parts.model, batch, lambda logits: logits.null)["loss"] > 0).all()
+
+
+def test_a_teacher_with_word_vectors_of_its_own(assembled, run_training, configure, tmp_path):
+    examples = TASK.open(configure().data.train).examples
+    write_vectors(tmp_path / "vectors.txt", {text for e in examples for text in (e.context, e.question)})
+    folder = run_training(
+        "model=proposed",
+        "model.hidden=6",
+        "glove=file",
+        f"glove.path={tmp_path}/vectors.txt",
+        "trainer.max_steps=1",
+    ).folder
+    parts = assembled("soft_targets", f"distillation.teacher={folder}", "distillation.layers=none")
+    assert parts.vectors is None
+    own = load_predictor(folder, device="cpu")
+    table = own.table(parts.sets["train"], cache=False)
+    with torch.no_grad():
+        expected = own.model(Collator(table, own.vectors.rows(table.vocabulary))(ROWS))
+    same_logits(parts.distiller.targets(batch_of(parts)), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.fixture
+def checkpoint(configure, tmp_path) -> Path:
+    """A question-answering checkpoint of another library's making."""
+    texts = [t for e in TASK.open(configure().data.train).examples for t in (e.context, e.question)]
+    sizes = {"num_hidden_layers": 4, "intermediate_size": 64, "max_position_embeddings": 96}
+    return make_checkpoint("bert", tmp_path / "checkpoint", texts, **sizes)
+
+
+@pytest.mark.parametrize("choice", ["soft_targets", "with_hidden", "relations"])
+def test_a_checkpoint_teaches(run_training, taught, checkpoint, choice, caplog):
+    done = run_training(*taught(choice), f"distillation.teacher={checkpoint}", "trainer.max_steps=2")
+    assert done.record.teacher.name == "checkpoint"
+    assert done.record.teacher.fingerprint.startswith("sha256:")
+    assert done.record.epochs[0].value("train_soft_targets") > 0
+    assert "is not known to have been trained without the articles of calibration and dev" in caplog.text
+
+
+def test_a_biaffine_teacher_reads_along_over_spans(assembled, run_training):
+    """What it scores, (T, T) a window, is not stored."""
+    folder = run_training("head=biaffine", "model.head.hidden=6", "trainer.max_steps=1").folder
+    options = (f"distillation.teacher={folder}", "distillation.layers=none")
+    with pytest.raises(ConfigError, match=r"start and end together.*distillation\.outcomes=spans"):
+        assembled("soft_targets", *options)
+    parts = assembled("soft_targets", *options, "distillation.outcomes=spans")
+    assert parts.distiller.targets is None
+    values = parts.distiller(parts.model, batch_of(parts), lambda logits: logits.null)
+    assert (values["soft_targets"] > 0).all()
+
+
+def test_windows_of_other_lengths_than_the_teachers_own(assembled, teacher):
+    """It reads the student's windows, up to what its positions allow."""
+    assert assembled("soft_targets", *SHORT).distiller.targets is not None
+    with pytest.raises(ConfigError, match=r"features\.max_length: 128 is more than the 96 tokens .* teacher"):
+        assembled("soft_targets", "features.max_length=128")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["encoder.vocabulary=200"],
+            r"distillation\.teacher: the teacher teacher and the student .* vocabular",
+        ),
+        (["encoder.width=8"], r"distillation\.layers: the teacher's hidden_size is 16, the student's 8"),
+        (["encoder.layers=5"], "the teacher has 4 layers and the student 5"),
+        (["encoder.family=distilbert"], "the teacher's model_type is bert, the student's distilbert"),
+        (
+            ["distillation.relations=1", "distillation.relation_heads=3"],
+            "relation_heads: 3 do not divide .* 16",
+        ),
+        (["distillation.relations=1", "distillation.relation_layer=5"], "relation_layer: 5, .* has 4 layers"),
+        (
+            ["model=proposed", "glove=none", "model.no_answer=verifier", "model.hidden=6"],
+            "only the student .* verifier; set distillation.outcomes=spans",
+        ),
+        (
+            ["encoder.family=words", "encoder.vocabulary=300", "model=match_lstm/boundary", "model.hidden=6"],
+            "do not read the same tokens",
+        ),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_training(assembled, overrides, message):
+    with pytest.raises(ConfigError, match=message):
+        assembled("soft_targets", *overrides)
+
+
+def test_relation_heads_split_models_of_unlike_widths_and_heads(assembled):
+    parts = assembled(
+        "relations",
+        "encoder.width=24",
+        "encoder.heads=3",
+        "distillation.layers=none",
+        "distillation.relation_heads=8",
+    )
+    values = parts.distiller(parts.model, batch_of(parts), lambda logits: logits.null)
+    assert (values["relations"] > 0).all()
+
+
+def test_a_teacher_that_knows_the_articles_of_dev_is_refused(
+    assembled, run_training, few_questions, tmp_path
+):
+    dev = json.loads(Path(few_questions[2].partition("=")[2]).read_text())
+    write_json(tmp_path / "dev_trained.json", dev)
+    write_json(tmp_path / "other.json", write(generate(1, 4, 1, "dev")))
+    folder = run_training(
+        f"data.train={tmp_path}/dev_trained.json", f"data.dev={tmp_path}/other.json", "trainer.max_steps=1"
+    ).folder
+    with pytest.raises(DataError, match="what the teacher run was trained on and dev share 1 article"):
+        assembled("soft_targets", f"distillation.teacher={folder}", "distillation.layers=none")
+
+
+def test_articles_that_only_the_teacher_was_trained_on_count_as_known(run_training, taught, tmp_path):
+    """Neither the student nor a student of the student is scored on them as if they were new."""
+    write_json(tmp_path / "more.json", write(generate(1, 4, 1, "train")))
+    more = run_training(
+        "encoder.layers=2", f"data.train={tmp_path}/more.json", "trainer.max_steps=1", name="more"
+    )
+    # Its tokenizer is of other texts, so the student takes it.
+    settings = ("encoder.vocabulary=null", "encoder.layers=2", "distillation=layers", "trainer.max_steps=1")
+    student = run_training(*settings, f"distillation.teacher={more.folder}", name="student")
+    (title,) = more.record.data["train"].titles
+    assert student.record.teacher.titles == (title,)
+    assert title in student.record.trained_titles
+    second = run_training(*settings, f"distillation.teacher={student.folder}", name="second")
+    assert second.record.teacher.titles == (title,)
+
+
+def test_folders_that_cannot_teach_are_named_before_anything_is_loaded(configure, taught, teacher, tmp_path):
+    def check(folder, *overrides):
+        require_teacher(configure(*taught("soft_targets"), f"distillation.teacher={folder}", *overrides))
+
+    def copied(name, change):
+        shutil.copytree(teacher, tmp_path / name)
+        record = json.loads((tmp_path / name / "run.json").read_text())
+        change(record)
+        write_json(tmp_path / name / "run.json", record)
+        return tmp_path / name
+
+    check(teacher)
+    with pytest.raises(RunError, match=r"distillation\.teacher: .*nowhere.*no such record"):
+        check(tmp_path / "nowhere")
+    with pytest.raises(RunError, match=r"distillation\.teacher: .*status is 'failed'"):
+        check(copied("unfinished", lambda record: record.update(status="failed")))
+    bare = copied("bare", lambda record: None)
+    shutil.rmtree(bare / "model")
+    with pytest.raises(RunError, match=r"distillation\.teacher: .*has no folder model"):
+        check(bare)
+    other = copied("other", lambda record: record["config"]["model"].update(task="sequence"))
+    with pytest.raises(
+        ConfigError, match=r"distillation\.teacher: .* is of task sequence, the student of task span"
+    ):
+        check(other)
