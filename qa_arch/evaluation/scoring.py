@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +93,9 @@ def score(
     task = task_of(predictor.config.model)
     answered = (reading.questions, reading.outputs, predictor.null_threshold)
     target = questions_folder(folder, split)
-    points = task.points(*answered, given)
+    points = {
+        name: replace(point, engine=predictor.engine) for name, point in task.points(*answered, given).items()
+    }
     if warning := task.warning(*answered):
         log.warning("%s: %s", split, warning)
     if split != CALIBRATION:

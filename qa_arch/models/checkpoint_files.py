@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from qa_arch.config.identity import files_hash
 from qa_arch.errors import RunError, UnavailableError
 from qa_arch.results.record import RECORD
 
@@ -99,9 +99,4 @@ def _download(source: str, revision: str | None) -> Path:
 
 def _digest(folder: Path) -> str:
     """The hash over names and contents of the files that a checkpoint is made of."""
-    total = hashlib.sha256()
-    for path in sorted({path for pattern in NEEDED for path in folder.glob(pattern)}):
-        with path.open("rb") as file:
-            content = hashlib.file_digest(file, "sha256").hexdigest()
-        total.update(f"{path.name} {content}\n".encode())
-    return f"sha256:{total.hexdigest()}"
+    return f"sha256:{files_hash(folder, {path for pattern in NEEDED for path in folder.glob(pattern)})}"

@@ -24,6 +24,8 @@ RECORDS = "records"
 """The folder of an experiment's committed runs."""
 MODEL = "model"
 """The folder of a run's weights, its encoder and its tokenizer; what is published has none."""
+ONNX = "onnx"
+"""The folder of a run's graph for ONNX Runtime, if ``qa-arch export`` laid one; the record is the run's."""
 Runs = Sequence[tuple[Path, RunRecord]]
 """Run folders with their records."""
 Globs = str | Sequence[str]
