@@ -96,7 +96,8 @@ def score(
     points = {
         name: replace(point, engine=predictor.engine) for name, point in task.points(*answered, given).items()
     }
-    if warning := task.warning(*answered):
+    warning = task.warning(*answered)
+    if warning and not predictor.config.trainer.is_trial:
         log.warning("%s: %s", split, warning)
     if split != CALIBRATION:
         task.write_predictions(target, *answered)
