@@ -8,7 +8,6 @@ import json
 import re
 import sys
 from collections.abc import Sequence
-from functools import partial
 from textwrap import fill as fill_text
 from typing import Any
 
@@ -27,7 +26,9 @@ def render(tables: Sequence[Table], form: str, width: int | None = None) -> str:
         return json.dumps([table.as_dict() for table in tables], indent=2, ensure_ascii=False) + "\n"
     if form == "csv":
         return _csv(tables)
-    draw = {"markdown": markdown, "latex": latex, "text": partial(_text, width=width)}[form]
+    if form == "text":
+        return "\n".join(_text(table, width) for table in tables)
+    draw = {"markdown": markdown, "latex": latex}[form]
     return "\n".join(draw(table) for table in tables)
 
 
@@ -84,7 +85,7 @@ def print_table(table: Table) -> None:
     sys.stdout.write(_notes(table, width))
 
 
-def _text(table: Table, *, width: int | None) -> str:
+def _text(table: Table, width: int | None) -> str:
     from rich.console import Console
 
     page = io.StringIO()

@@ -49,10 +49,9 @@ class TrainingProgress(pl.Callback):
             for task in self.bar.task_ids:
                 self.bar.remove_task(task)
             self.bar.start()
+            batches = trainer.num_training_batches
             self.task = self.bar.add_task(
-                self._title(trainer),
-                total=trainer.num_training_batches,
-                **dict.fromkeys(("rate", "left", "loss", "score"), ""),
+                self._title(trainer), total=batches, rate="", left="", loss="", score=""
             )
 
     def on_train_batch_end(
@@ -120,7 +119,7 @@ class TrainingProgress(pl.Callback):
     def _status(self, pl_module: pl.LightningModule, rate: float) -> str:
         return ", ".join(filter(None, self._figures(pl_module, rate).values()))
 
-    def _figures(self, pl_module: pl.LightningModule, rate: float) -> dict[str, str]:
+    def _figures(self, pl_module: pl.LightningModule, rate: float) -> dict[str, Any]:
         sums = pl_module.train_sums
         loss = float(sums[0] / sums[1].clamp(min=1))  # type: ignore[index]
         return {"loss": f"loss {loss:.3f}", "rate": f"{rate:.1f} batches/s", "score": self.headline}

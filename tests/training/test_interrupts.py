@@ -109,6 +109,21 @@ def test_a_training_in_a_terminal_is_stopped_and_goes_on(small, tmp_path, width)
     assert checkpoint_step(again) > step
 
 
+@pytest.mark.slow
+def test_two_ranks_stop_at_the_same_step(small, tmp_path):
+    """The terminal interrupts both of them, perhaps in different steps."""
+    folder = tmp_path / "run"
+    terminal = Terminal(["train", *small, *LONG, "trainer.devices=2", "--folder", folder], 120, tmp_path)
+    terminal.wait_for("epoch 3/100000")
+    terminal.press(CTRL_C)
+    assert terminal.finish() == 130
+    saved = torch.load(folder / "last.ckpt", weights_only=True)
+    assert saved["global_step"] == checkpoint_step(terminal)
+    assert len(saved["random"]) == 2
+    assert "Traceback" not in terminal.text
+    assert read_record(folder).status == "killed"
+
+
 def checkpoint_step(terminal: Terminal) -> int:
     saved = re.search(r"the checkpoint after\s+step\s+(\d+)", terminal.text)
     assert saved, terminal.text
