@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from qa_arch.cli.runs import add_answer_options, add_run_options, open_reader
+from qa_arch.cli.runs import add_answer_options, add_engine, add_run_options, open_reader
 from qa_arch.errors import ConfigError
 from qa_arch.serving.query import Query
 
@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_answer_options(parser, TOP_K)
     parser.add_argument("--json", action="store_true", help="print a JSON object a question (docs/asking.md)")
     add_run_options(parser)
+    add_engine(parser)
 
 
 def run(args: argparse.Namespace) -> int:

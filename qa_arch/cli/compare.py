@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from qa_arch.cli.runs import open_scored
@@ -15,10 +14,11 @@ from qa_arch.errors import ConfigError
 from qa_arch.metrics.significance import RESAMPLES
 from qa_arch.results.baseline_table import baseline_table
 from qa_arch.results.columns import Table, number, text, two_decimals
-from qa_arch.results.pairwise import Changed, Comparison, compare, kinds_table, measures_table
+from qa_arch.results.pairwise import Changed, Comparison, compare, kinds_table, measures_table, settings_table
 from qa_arch.results.record import find_runs
 from qa_arch.results.render import FORMATS, render
-from qa_arch.results.systems import find_system, group_by_system, one_system, same_measure
+from qa_arch.results.systems import apart, find_system, group_by_system, one_system, same_measure
+from qa_arch.results.width import terminal_width
 from qa_arch.types.records import DEV
 from qa_arch.types.text import Example
 
@@ -70,8 +70,7 @@ def run(args: argparse.Namespace) -> int:
         one_system(find_runs(patterns), name)
         for name, patterns in zip("AB", _run_patterns(args), strict=True)
     )
-    if a.label == b.label:
-        a, b = replace(a, label=f"A: {a.label}"), replace(b, label=f"B: {b.label}")
+    a, b = apart(a, b)
     questions = open_scored(args.data, a.record, args.split) if args.data else None
     examples = {example.id: example for example in questions.examples} if questions else {}
     resampling = {"resamples": args.resamples, "seed": args.seed, "unit": args.unit}
@@ -84,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
         ]
         print(json.dumps(page, indent=2, ensure_ascii=False))
         return 0
-    sys.stdout.write(render(_tables(comparison, args, examples), args.format))
+    sys.stdout.write(render(_tables(comparison, args, examples), args.format, terminal_width()))
     return 0
 
 
@@ -110,13 +109,14 @@ def _against_baseline(args: argparse.Namespace) -> int:
     baseline = find_system(groups, args.baseline)
     resampling = {"resamples": args.resamples, "seed": args.seed, "unit": args.unit}
     table = baseline_table(groups, baseline, split=args.split, spans=args.spans, **resampling)
-    sys.stdout.write(render([table], "json" if args.json else args.format))
+    sys.stdout.write(render([table], "json" if args.json else args.format, terminal_width()))
     return 0
 
 
 def _tables(comparison: Comparison, args: argparse.Namespace, examples: Mapping[str, Example]) -> list[Table]:
     tables = [
         measures_table(comparison, args.resamples),
+        settings_table(comparison),
         kinds_table(comparison),
         _changed(comparison, examples),
     ]
@@ -127,8 +127,8 @@ def _changed(comparison: Comparison, examples: Mapping[str, Example]) -> Table:
     scores = {side: number(side, f"F1 {side.upper()}", two_decimals) for side in "ab"}
     columns = [text("model", "question"), text("kind", "kind"), *scores.values()]
     if examples:
-        answers = {side: text(f"{side}_answer", side.upper()) for side in "ab"}
-        columns = [text("run", "question"), text("kind", "kind"), text("gold", "gold")]
+        answers = {side: text(f"{side}_answer", side.upper(), weight=1) for side in "ab"}
+        columns = [text("run", "question"), text("kind", "kind", weight=-1), text("gold", "gold", weight=-1)]
         columns += [column for side in "ab" for column in (scores[side], answers[side])]
     rows = []
     for change in comparison.changed:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qa_arch.cli.runs import add_run_options, open_predictor
+from qa_arch.cli.runs import add_engine, add_run_options, open_predictor
 from qa_arch.config.files import write_json
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError
@@ -51,7 +51,7 @@ _FILE_OPTIONS = ("predictions", "na_prob", "null_threshold", "protocol", "strict
 _CHECKPOINT_OPTIONS = ("calibration", "set")
 """Options that need a downloaded checkpoint."""
 _RUN_OPTIONS = (
-    *("final", "allow_overlap", "decode", "record", "margin", "precision", "device", "trust"),
+    *("final", "allow_overlap", "decode", "record", "margin", "precision", "device", "trust", "engine"),
     *_CHECKPOINT_OPTIONS,
 )
 """Options that need --run."""
@@ -131,6 +131,7 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
         help="score a set that shares articles with the run's training data; the scores then say so",
     )
     add_run_options(group)
+    add_engine(group)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from qa_arch.cli.runs import add_trust, open_span_predictor
 from qa_arch.errors import ConfigError
+from qa_arch.models.checkpoint_files import names_checkpoint
+from qa_arch.results.record import ONNX
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,7 +19,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("hf", "onnx"),
         help="hf: for AutoModelForQuestionAnswering (encoders with a linear head); onnx: any span model",
     )
-    parser.add_argument("--out", required=True, metavar="DIR", help="the folder to write; it must be new")
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        help="the folder to write; it must be new (default for an ONNX graph: RUN/onnx, where --engine auto"
+        " of other commands looks for it; an earlier graph there is replaced)",
+    )
     parser.add_argument(
         "--precision",
         choices=("fp32", "int8"),
@@ -33,28 +40,50 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(
             f"--precision {args.precision}: a Hugging Face folder holds fp32 weights; leave it out"
         )
-    loading = argparse.Namespace(device="cpu", precision="fp32", trust=args.trust)
+    out = Path(args.out) if args.out else _beside_run(args)
+    loading = argparse.Namespace(device="cpu", precision="fp32", trust=args.trust, engine="torch")
     predictor = open_span_predictor([args.run_folder], loading)
     from qa_arch.export.folder import sizes
 
     if args.to == "hf":
         from qa_arch.export.huggingface import export_hf
 
-        export_hf(predictor, args.out)
+        export_hf(predictor, out)
     else:
         from qa_arch.cli.watch import watching
         from qa_arch.export.onnx_folder import export_onnx
+        from qa_arch.tasks.engines import source_of
 
+        assert predictor.record is not None
         with watching("checking", "windows") as watch:
-            check = export_onnx(predictor, args.out, precision=args.precision, watch=watch)
+            check = export_onnx(
+                predictor,
+                out,
+                precision=args.precision,
+                source=source_of(Path(args.run_folder), predictor.record),
+                beside_run=not args.out,
+                watch=watch,
+            )
         print(
             f"checked on {check.questions} questions of {check.data}: logits within"
             f" {check.largest_difference:.1e}, {check.same_answers} of the answers the same; EM"
             f" {check.onnx_scores['exact']:.2f} (torch {check.torch_scores['exact']:.2f}), F1"
             f" {check.onnx_scores['f1']:.2f} ({check.torch_scores['f1']:.2f})"
         )
-    sizes_by_name = sizes(Path(args.out))
+    sizes_by_name = sizes(out)
     for name, size in sizes_by_name.items():
         print(f"{size / 1e6:10.2f} MB  {name}")
-    print(f"{sum(sizes_by_name.values()) / 1e6:10.2f} MB  {args.out}")
+    print(f"{sum(sizes_by_name.values()) / 1e6:10.2f} MB  {out}")
     return 0
+
+
+def _beside_run(args: argparse.Namespace) -> Path:
+    """The folder of the graph that lies beside its run."""
+    wanted = "name the folder to write"
+    if args.to == "hf":
+        raise ConfigError(f"--out: {wanted}")
+    if args.precision != "fp32":
+        raise ConfigError(f"--out: a graph in {args.precision} answers differently than its run; {wanted}")
+    if names_checkpoint(args.run_folder):
+        raise ConfigError(f"--out: {args.run_folder} is a downloaded checkpoint and no run folder; {wanted}")
+    return Path(args.run_folder) / ONNX

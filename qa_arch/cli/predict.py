@@ -9,6 +9,7 @@ from pathlib import Path
 from qa_arch.cli.predict_lines import is_lines, run_lines
 from qa_arch.cli.runs import (
     add_answer_options,
+    add_engine,
     add_on_error,
     add_questions,
     add_run_options,
@@ -40,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="save the attention of a match-LSTM for these questions in the run folder (attention.npz)",
     )
     add_run_options(parser)
+    add_engine(parser)
     group = parser.add_argument_group("JSON lines", "options for --out FILE.jsonl")
     add_answer_options(group)
     group.add_argument(
@@ -77,8 +79,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _official_files(args: argparse.Namespace) -> int:
     """Write predictions.json, nbest_predictions.json and null_odds.json."""
-    if args.keep_attention and len(args.run_folder) > 1:
-        raise ConfigError("--keep-attention is for a single model: name one RUN")
+    if args.keep_attention:
+        if len(args.run_folder) > 1:
+            raise ConfigError("--keep-attention is for a single model: name one RUN")
+        if args.engine == "onnx":
+            raise ConfigError("--keep-attention: a graph shows none; leave out --engine onnx")
+        args.engine = "torch"  # whose layers can be looked into
     from qa_arch.cli.watch import watching
     from qa_arch.decode import formats
     from qa_arch.evaluation.attention_maps import attention_maps, match_lstm

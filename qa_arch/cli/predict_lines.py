@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from qa_arch.serving.bulk import Answering
 
 SUFFIXES = (".jsonl", ".ndjson")
+SETTINGS = ("precision", "engine", "batch_size")
+"""Options that answers depend on, beside those of a query."""
 
 
 def is_lines(out: str) -> bool:
@@ -48,7 +50,7 @@ def run_lines(args: argparse.Namespace) -> int:
             args.out,
             partial(_on_ray, load, args.actors) if args.on == "ray" else partial(_here, load),
             models=args.run_folder,
-            settings={**options, "precision": args.precision, "batch_size": args.batch_size},
+            settings={**options, **{name: getattr(args, name) for name in SETTINGS}},
             on_error=args.on_error,
             if_exists=args.if_exists or "resume",
             watch=watch,

@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from qa_arch.nn.precision import Precision
     from qa_arch.serving.reader import Reader
     from qa_arch.tasks.base import Predictor
+    from qa_arch.tasks.engines import Engine
     from qa_arch.tasks.selection_predictor import SelectionPredictor
     from qa_arch.tasks.span_predictor import SpanPredictor
     from qa_arch.types.text import QuestionSet
 
+ENGINES = ("auto", "torch", "onnx")
 PRECISIONS = ("fp32", "bf16", "fp16", "int8")
 
 
@@ -96,20 +98,34 @@ def add_device_options(parser: argparse._ActionsContainer) -> None:
     add_trust(parser)
 
 
+def add_engine(parser: argparse._ActionsContainer) -> None:
+    """``--engine`` of ``open_predictor``: for commands that do not look inside the model."""
+    parser.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default="auto",
+        help="what computes the logits: torch, or ONNX Runtime with the graph that qa-arch export --to onnx"
+        " laid in the run folder (default: auto, the graph where it gives torch's answers in less time:"
+        " in fp32, on a CPU)",
+    )
+
+
 def open_predictor(
     folders: Sequence[str], args: argparse.Namespace, settings: Settings | None = None
 ) -> Predictor:
-    """Load a finished run, or several as an ensemble, with the device and precision of ``args``.
+    """Load a finished run, or several as an ensemble, with the device, precision and engine of ``args``.
 
-    Downloaded checkpoints count as runs; ``settings`` change how the windows of one are cut and decoded.
+    Without the option ``--engine`` torch reads, so that the model can be looked into. Downloaded checkpoints
+    count as runs; ``settings`` change how the windows of one are cut and decoded.
     """
     with gc_disabled():
         from qa_arch.tasks.loading import load_ensemble, load_predictor
 
     device, precision = _device_and_precision(folders[0], args)
+    options = {"device": device, "precision": precision, "trust": args.trust, "engine": _engine(args)}
     if len(folders) > 1:
-        return load_ensemble(folders, device=device, precision=precision, trust=args.trust)
-    return load_predictor(folders[0], device=device, precision=precision, trust=args.trust, settings=settings)
+        return load_ensemble(folders, **options)
+    return load_predictor(folders[0], settings=settings, **options)
 
 
 def open_span_predictor(folders: Sequence[str], args: argparse.Namespace) -> SpanPredictor:
@@ -146,10 +162,12 @@ def open_selection(folder: str, args: argparse.Namespace) -> SelectionPredictor:
 
 
 def _device_and_precision(folder: str, args: argparse.Namespace) -> tuple[str, Precision]:
-    precision: Any = args.precision or _recorded_precision(folder)
+    onnx = _engine(args) == "onnx"
+    precision: Any = args.precision or ("fp32" if onnx else _recorded_precision(folder))
     import torch
 
-    device = args.device or ("cuda" if torch.cuda.is_available() and precision != "int8" else "cpu")
+    gpu = torch.cuda.is_available() and precision != "int8" and not onnx
+    device = args.device or ("cuda" if gpu else "cpu")
     if precision == "fp16" and device == "cpu" and not args.precision:
         precision = "fp32"  # runs trained in half precision on a GPU predict in fp32 on a CPU
     try:
@@ -158,6 +176,10 @@ def _device_and_precision(folder: str, args: argparse.Namespace) -> tuple[str, P
         reason = str(error).strip().splitlines()[0]
         raise UnavailableError(f"--device {device}: cannot be used ({reason}); try --device cpu") from error
     return device, precision
+
+
+def _engine(args: argparse.Namespace) -> Engine | None:
+    return getattr(args, "engine", None)
 
 
 def _recorded_precision(source: str) -> str:

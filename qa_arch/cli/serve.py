@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from qa_arch.cli.runs import add_device_options, open_span_predictor
+from qa_arch.cli.runs import add_device_options, add_engine, open_span_predictor
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.serving.options import LOOPBACK
 
@@ -48,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--timeout", type=float, default=60.0, metavar="S", help="seconds for an answer (default: 60)"
     )
     add_device_options(parser)
+    add_engine(parser)
 
 
 def run(args: argparse.Namespace) -> int:

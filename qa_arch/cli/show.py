@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qa_arch.cli.runs import open_scored
 from qa_arch.data.sources import usage
@@ -16,9 +16,15 @@ from qa_arch.results.mistakes import BOUNDARIES, LEGEND, NAMES, Mistakes
 from qa_arch.results.record import RECORD, read_record
 from qa_arch.results.render import drawn
 from qa_arch.results.summary import Summary, summarise
+from qa_arch.results.width import terminal_width
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _STYLES = {"ok": "bold green", "running": "bold blue"}
 _WIDE = 120
+_SIDE_BY_SIDE = 100
+"""Characters of a line from which on two sections share it."""
 _MORE = "--data FILE, the file that the run was scored on, adds where spans went wrong, and articles"
 
 
@@ -55,32 +61,43 @@ def run(args: argparse.Namespace) -> int:
 
 def _print(summary: Summary) -> None:
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    console = Console(width=None if sys.stdout.isatty() else _WIDE)
+    console = Console(width=terminal_width() or _WIDE)
     style = _STYLES.get(summary.status, "bold red")
     console.print(Text.assemble((summary.title, "bold"), "   ", (summary.status, style)))
     if summary.error:
         console.print(Text(summary.error.strip().splitlines()[-1], style="red"))
     if summary.scores.rows:
-        console.print(drawn(summary.scores))
-    page = Table.grid(padding=(0, 4))
-    page.add_row(_facts("run", summary.facts["run"]), _facts("settings", summary.facts["settings"]))
-    page.add_row()
-    page.add_row(_curves(summary), _errors(summary.mistakes))
-    page.add_row()
-    console.print(page)
+        console.print(drawn(summary.scores, console.width))
+    facts = _facts("run", summary.facts["run"]), _facts("settings", summary.facts["settings"])
+    _print_sections(console, [facts, (_curves(summary), _errors(summary.mistakes))])
     if summary.mistakes is not None:
         for table in summary.mistakes.tables():
-            console.print(drawn(table))
+            console.print(drawn(table, console.width))
         missing = "" if summary.mistakes.texts else f"; {_MORE}"
         console.print(Text(f"{LEGEND}{missing}\n", style="dim"))
     if summary.types is not None:
-        console.print(drawn(summary.types))
+        console.print(drawn(summary.types, console.width))
     console.print(_facts("provenance", summary.facts["provenance"]))
     if summary.note:
         console.print(Text(summary.note, style="dim"))
+
+
+def _print_sections(console: Console, rows: Sequence[tuple[Any, Any]]) -> None:
+    """Rows of two sections each, side by side where there is room for it, else all below each other."""
+    from rich.table import Table
+
+    if console.width >= _SIDE_BY_SIDE:
+        page = Table.grid(padding=(0, 4))
+        for row in rows:
+            page.add_row(*row)
+            page.add_row()
+        console.print(page)
+        return
+    for section in filter(None, chain.from_iterable(rows)):
+        console.print(section)
+        console.print()
 
 
 def _grid(head: str, rows: Sequence[Sequence[Any]]) -> Any:

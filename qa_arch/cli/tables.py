@@ -20,6 +20,7 @@ from qa_arch.results.publish import publish
 from qa_arch.results.record import RECORD, RECORDS, Runs, find_runs
 from qa_arch.results.render import FORMATS, fill, render
 from qa_arch.results.systems import labelled
+from qa_arch.results.width import terminal_width
 
 log = logging.getLogger(__name__)
 README = Path("README.md")
@@ -66,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         for folder, _ in find_runs(roots):
             print(publish(folder, Path(args.publish)))
         return 0
-    page = render(_tables(roots, args.columns), args.format)
+    page = render(_tables(roots, args.columns), args.format, None if args.out else terminal_width())
     if args.figure:
         _draw(by_measure(find_runs(roots)), args.figure)
     if args.out:

@@ -206,6 +206,7 @@ def _train_locked(job: Job, if_exists: str, trusted: Sequence[str], *, go_on: bo
     if if_exists == "replace":
         _empty(job.folder)
     write_atomic(job.folder / CONFIG, _yaml(job.raw))
+    log.info("run: %s", job.folder)
     with gc_disabled():
         from qa_arch.training.run import train
 
@@ -244,6 +245,7 @@ def _finished(folder: Path) -> bool:
 
 
 def _show(folders: Sequence[Path], *, compared: bool) -> None:
+    from qa_arch.cli.next_steps import next_steps
     from qa_arch.results.comparison import comparison
     from qa_arch.results.render import print_table
 
@@ -251,9 +253,11 @@ def _show(folders: Sequence[Path], *, compared: bool) -> None:
     print_table(table)
     if not compared:
         print(f"record: {folders[0] / RECORD}")
-        return
-    path = write_json(folders[0].parent / "table.json", table.as_dict())
-    print(f"records: {folders[0].parent}/*/{RECORD}; this table: {path}")
+    else:
+        path = write_json(folders[0].parent / "table.json", table.as_dict())
+        print(f"records: {folders[0].parent}/*/{RECORD}; this table: {path}")
+    for number, command in enumerate(next_steps(folders)):
+        print(f"{'' if number else 'next:':<8}{command}")
 
 
 def _yaml(raw: dict[str, Any]) -> str:

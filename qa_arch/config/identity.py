@@ -1,11 +1,12 @@
-"""Identity of a run: a hash over the settings that can change a result."""
+"""Identity of a run: a hash over the settings that can change a result, and a hash over its files."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from qa_arch.config.schema import Distillation
@@ -61,6 +62,16 @@ def config_hash(config: Mapping[str, Any], data_fingerprints: Mapping[str, str] 
     relevant = _without(config, "", (*NEUTRAL, *places))
     text = json.dumps([relevant, dict(data_fingerprints or {})], sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def files_hash(folder: Path, files: Iterable[Path]) -> str:
+    """Hex SHA-256 over the names below ``folder`` and the contents of ``files``."""
+    total = hashlib.sha256()
+    for path in sorted(files):
+        with path.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        total.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode())
+    return total.hexdigest()
 
 
 def _without(value: Any, path: str, dropped: Collection[str]) -> Any:

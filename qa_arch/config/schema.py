@@ -53,6 +53,8 @@ DEFAULT_LOSS: Mapping[str, dict[str, Any]] = {
 DISTILLED = ("span",)
 """Tasks whose models can learn from a teacher."""
 TASKS = tuple(DEFAULT_LOSS)
+TRIAL_STEPS = 50
+"""Optimizer steps below which a run is a trial of the machinery (``debug=fast``)."""
 """What a model's YAML may name as its ``task``."""
 
 
@@ -179,6 +181,11 @@ class Trainer:
     """8: the optimizer's state in 8 bits (bitsandbytes, GPU only); ``auto``: 8 where that is installed."""
     log_every: Annotated[int, Range(0)] = 50
     """Optimizer steps between two entries of the logger inside an epoch; 0 = one entry an epoch."""
+
+    @property
+    def is_trial(self) -> bool:
+        """Whether there are so few steps that nothing can be learned, only seen to run."""
+        return 0 < self.max_steps < TRIAL_STEPS
 
 
 @dataclass(frozen=True)

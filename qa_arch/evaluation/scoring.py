@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,8 +93,11 @@ def score(
     task = task_of(predictor.config.model)
     answered = (reading.questions, reading.outputs, predictor.null_threshold)
     target = questions_folder(folder, split)
-    points = task.points(*answered, given)
-    if warning := task.warning(*answered):
+    points = {
+        name: replace(point, engine=predictor.engine) for name, point in task.points(*answered, given).items()
+    }
+    warning = task.warning(*answered)
+    if warning and not predictor.config.trainer.is_trial:
         log.warning("%s: %s", split, warning)
     if split != CALIBRATION:
         task.write_predictions(target, *answered)

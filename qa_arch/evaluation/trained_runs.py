@@ -23,7 +23,7 @@ from qa_arch.evaluation.combined import combined_record, record_folder
 from qa_arch.evaluation.scoring import read, reference_scores, score
 from qa_arch.results import provenance
 from qa_arch.results.dev_access_log import EXPERIMENTS, DevAccess, log_dev_access
-from qa_arch.results.record import RECORD, read_record, write_record
+from qa_arch.results.record import MODEL, ONNX, RECORD, read_record, write_record
 from qa_arch.tasks import task_of
 from qa_arch.tasks.base import Predictor, Watch
 from qa_arch.types.records import CALIBRATION, DEV, Points, RunRecord
@@ -182,7 +182,7 @@ def _log_dev_access(folder: Path, record: RunRecord, config: Config, questions: 
 def _folder_name(name: str) -> str:
     """The name of another set as a key of the record and a folder; never that of one of the run's own."""
     plain = re.sub(r"[^\w.+-]", "_", name).strip(".") or "set"
-    return f"{plain}-set" if plain in ("train", "calibration", DEV) else plain
+    return f"{plain}-set" if plain in ("train", "calibration", DEV, MODEL, ONNX) else plain
 
 
 def _references(record: RunRecord, config: Config, questions: Any, trust: Sequence[str]) -> Points:

@@ -11,13 +11,15 @@ from qa_arch.errors import QaArchError, RunError
 
 
 @contextmanager
-def new_folder(path: str | Path) -> Iterator[Path]:
+def new_folder(path: str | Path, *, replaces: str | None = None) -> Iterator[Path]:
     """Yield a temporary folder that becomes ``path`` at the end of the block, or is removed on an error.
 
-    RunError where ``path`` holds anything, QaArchError where it cannot be written.
+    RunError where ``path`` holds anything, unless the file ``replaces`` is in it; QaArchError where it cannot
+    be written.
     """
     target = Path(path)
-    if target.is_file() or (target.is_dir() and any(target.iterdir())):
+    replaced = replaces is not None and (target / replaces).is_file()
+    if target.is_file() or (target.is_dir() and any(target.iterdir()) and not replaced):
         raise RunError(f"{target}: is in the way; name a new folder, or remove it first")
     try:
         with replacing_folder(target) as temporary:

@@ -30,18 +30,23 @@ def export_onnx(
     *,
     precision: Precision = "fp32",
     questions: QuestionSet | None = None,
+    source: str | None = None,
+    beside_run: bool = False,
     watch: Watch | None = None,
 ) -> Equality:
     """Write the predictor (in fp32, on the CPU) as a graph with all that is needed to ask it.
 
     ``precision`` is fp32 or int8. The graph is checked on ``questions`` (by default some of the run's own)
-    before the folder appears. Raises ConfigError for a model that cannot be traced, RunError where ``out``
-    is in the way or the graph gives something else, UnavailableError without the packages.
+    before the folder appears. ``source`` identifies the run's model (``tasks.engines.source_of``).
+    ``beside_run``: ``out`` lies in the folder of the run, whose record is its own, and replaces an earlier
+    graph; else it gets a copy of the record and is a run by itself. Raises ConfigError for a model that
+    cannot be traced, RunError where ``out`` is in the way or the graph gives something else, UnavailableError
+    without the packages.
     """
     if precision not in ("fp32", "int8"):
         raise ConfigError(f"--precision {precision}: a graph is in fp32 or in int8; cast neither by hand")
     questions = check_questions(predictor.config) if questions is None else questions
-    with new_folder(out) as folder:
+    with new_folder(out, replaces=DESCRIPTION if beside_run else None) as folder:
         inputs, outputs = write_graph(folder / GRAPH, predictor)
         description = Description(
             inputs=inputs,
@@ -50,6 +55,7 @@ def export_onnx(
             precision="fp32",
             opset=OPSET,
             versions=provenance.versions(PACKAGES),
+            source=source,
         )
         result = check(predictor, OnnxModel(folder / GRAPH, description), questions, watch)
         if precision == "int8":
@@ -60,9 +66,10 @@ def export_onnx(
         store.save_tokenizer(folder, predictor.tokenizer)
         if predictor.vectors is not None:
             store.save_vectors(folder, predictor.vectors)
-        size = sum(file.stat().st_size for file in folder.glob(f"{GRAPH}*"))
-        record = replace(_record(predictor), precision=precision, weights_bytes=size, cost=None)
-        write_record(folder, record)
+        if not beside_run:
+            size = sum(file.stat().st_size for file in folder.glob(f"{GRAPH}*"))
+            record = replace(_record(predictor), precision=precision, weights_bytes=size, cost=None)
+            write_record(folder, record)
     return result
 
 

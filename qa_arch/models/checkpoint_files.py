@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from qa_arch.config.identity import files_hash
 from qa_arch.errors import RunError, UnavailableError
 from qa_arch.results.record import RECORD
 
@@ -100,10 +100,5 @@ def _download(source: str, revision: str | None) -> Path:
 
 def digest(folder: Path, patterns: Sequence[str] = NEEDED) -> str:
     """The hash over names and contents of the files of ``folder``, by default those of a checkpoint."""
-    total = hashlib.sha256()
     paths = {path for pattern in patterns for path in folder.glob(pattern) if path.is_file()}
-    for path in sorted(paths):
-        with path.open("rb") as file:
-            content = hashlib.file_digest(file, "sha256").hexdigest()
-        total.update(f"{path.name} {content}\n".encode())
-    return f"sha256:{total.hexdigest()}"
+    return f"sha256:{files_hash(folder, paths)}"

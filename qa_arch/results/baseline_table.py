@@ -92,7 +92,11 @@ def baseline_table(
 
 def _columns(figures: Sequence[str], unit: Unit) -> list[Column]:
     of_questions, *of_runs = P_VALUES[unit]
-    scores = ((mean_column(key, _HEADINGS[key]), interval_column(key)) for key in figures)
+    compared = figures[-1]
+    scores = (
+        (mean_column(key, _HEADINGS[key], weight=int(key == compared)), interval_column(key))
+        for key in figures
+    )
     return [
         text("model", "model"),
         number("seeds", "seeds"),

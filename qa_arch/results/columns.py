@@ -104,6 +104,9 @@ class Column:
     """Computed only in tables that show it; otherwise programs are given it in every row."""
     says_status: bool = False
     """Where a run did not end well, this cell says how it ended."""
+    weight: int = 0
+    """On a terminal that is too narrow for a table the lightest column is left out first, of equal ones the
+    last."""
     mark: tuple[str, str] | None = None
     """Colour and marker of its panel in a dot plot; None for what is no percentage. The colours are those of
     Okabe & Ito 2008, told apart by every kind of colour vision."""
@@ -133,14 +136,21 @@ class Table:
         return {"title": self.title, "rows": [dict(row) for row in self.rows], "notes": list(self.notes)}
 
 
-def text(key: str, heading: str) -> Column:
+def text(key: str, heading: str, *, weight: int = 0) -> Column:
     """A column of words, of a table whose maker fills it."""
-    return Column(key, heading, left=True)
+    return Column(key, heading, left=True, weight=weight)
 
 
-def number(key: str, heading: str, format: Callable[..., str] = plain, parts: tuple[str, ...] = ()) -> Column:
+def number(
+    key: str,
+    heading: str,
+    format: Callable[..., str] = plain,
+    parts: tuple[str, ...] = (),
+    *,
+    weight: int = 0,
+) -> Column:
     """A column of figures, of a table whose maker fills it."""
-    return Column(key, heading, format=format, parts=parts)
+    return Column(key, heading, format=format, parts=parts, weight=weight)
 
 
 def two_decimals(value: float) -> str:

@@ -43,29 +43,33 @@ def effect_figures(effect: Effect, p_holm: float | None) -> Figures:
     }
 
 
-def mean_column(key: str, heading: str) -> Column:
+def mean_column(key: str, heading: str, *, weight: int = 0) -> Column:
     """A mean, with its standard deviation over seeds where there are several."""
-    return number(key, heading, _spread, (f"{key}_mean", f"{key}_sd"))
+    return number(key, heading, _spread, (f"{key}_mean", f"{key}_sd"), weight=weight)
 
 
 def interval_column(key: str) -> Column:
-    return number(f"{key}_interval", "95% interval", lambda low, high: f"{low:.2f} .. {high:.2f}", _ends(key))
+    ends = _ends(key)
+    return number(
+        f"{key}_interval", "95% interval", lambda low, high: f"{low:.2f} .. {high:.2f}", ends, weight=-1
+    )
 
 
 def delta_columns(heading: str) -> list[Column]:
-    """A difference and its interval."""
+    """A difference and its interval, which a narrow terminal shows before what they are the difference of."""
+    ends = _ends("delta")
     return [
-        number("delta", heading, lambda delta: f"{delta:+.2f}"),
+        number("delta", heading, lambda delta: f"{delta:+.2f}", weight=2),
         number(
-            "delta_interval", "95% interval", lambda low, high: f"{low:+.2f} .. {high:+.2f}", _ends("delta")
+            "delta_interval", "95% interval", lambda low, high: f"{low:+.2f} .. {high:+.2f}", ends, weight=2
         ),
     ]
 
 
 def p_columns(*keys: str) -> list[Column]:
     """p-values by the keys of ``effect_figures``."""
-    headings = {"p": "p", "p_holm": "p, Holm", "p_these_runs": "p, these runs"}
-    return [number(key, headings[key], _p_value) for key in keys]
+    shown = {"p": ("p", 1), "p_holm": ("p, Holm", 2), "p_these_runs": ("p, these runs", -1)}
+    return [number(key, shown[key][0], _p_value, weight=shown[key][1]) for key in keys]
 
 
 def _ends(key: str) -> tuple[str, str]:

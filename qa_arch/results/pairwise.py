@@ -31,7 +31,7 @@ from qa_arch.results.question_rows import (
     load_aligned,
     stacked,
 )
-from qa_arch.results.systems import System, same_measure
+from qa_arch.results.systems import System, differing, same_measure
 from qa_arch.types.records import CALIBRATION, DEV
 from qa_arch.types.text import QuestionSet
 
@@ -92,6 +92,7 @@ class Comparison:
         return {
             "a": side(self.a),
             "b": side(self.b),
+            "settings": differing([self.a.record, self.b.record]),
             "split": self.split,
             "unit": self.unit,
             "measures": [_flat(figure) for figure in self.measures],
@@ -242,6 +243,23 @@ def measures_table(result: Comparison, resamples: int = RESAMPLES) -> Table:
     return _table(f"{result.split}: B against A", result, result.measures, notes)
 
 
+def settings_table(result: Comparison) -> Table:
+    """The settings that the two systems have otherwise; without a row where they differ in nothing."""
+    unlike = differing([result.a.record, result.b.record])
+    if "model.name" in unlike:
+        del unlike["model"]  # the same name again
+    rows = [{"name": key, "a": _written(key, a), "b": _written(key, b)} for key, (a, b) in unlike.items()]
+    columns = [text("name", "setting"), text("a", "A"), text("b", "B")]
+    return Table("Settings that differ", columns, rows)
+
+
+def _written(setting: str, value: Any) -> str | None:
+    """A value as a person reads it, of a class its name; None where there is no such setting."""
+    if value is None:
+        return None
+    return str(value).rpartition(".")[2] if setting.endswith("_target_") else str(value)
+
+
 def kinds_table(result: Comparison) -> Table:
     """F1 by what questions are sorted by; without a row where nothing sorts them."""
     notes = [f"Holm: p corrected for {len(result.kinds)} kinds"]
@@ -265,9 +283,9 @@ def effects_table(result: Comparison, title: str) -> Table:
 def _table(title: str, result: Comparison, measured: Sequence[Measured], notes: Sequence[str]) -> Table:
     columns = [
         text("name", ""),
-        number("questions", "questions"),
-        mean_column("a", f"A: {result.a.label.removeprefix('A: ')}"),
-        mean_column("b", f"B: {result.b.label.removeprefix('B: ')}"),
+        number("questions", "questions", weight=-1),
+        mean_column("a", f"A: {result.a.label}"),
+        mean_column("b", f"B: {result.b.label}"),
         *delta_columns("B − A"),
         *p_columns(*P_VALUES[result.unit]),
     ]

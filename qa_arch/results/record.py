@@ -28,6 +28,8 @@ PRETRAINED = "encoder"
 """The folder within ``MODEL`` of a pre-training run's encoder and tokenizer, as transformers opens them."""
 RARE = ("teacher",)
 """Fields that a record has only where they say something."""
+ONNX = "onnx"
+"""The folder of a run's graph for ONNX Runtime, if ``qa-arch export`` laid one; the record is the run's."""
 Runs = Sequence[tuple[Path, RunRecord]]
 """Run folders with their records."""
 Globs = str | Sequence[str]

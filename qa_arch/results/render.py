@@ -8,23 +8,27 @@ import json
 import re
 import sys
 from collections.abc import Sequence
+from textwrap import fill as fill_text
 from typing import Any
 
 from qa_arch.results.columns import Table
 from qa_arch.results.latex import latex_table
+from qa_arch.results.width import fit, terminal_width
 
 FORMATS = ("text", "markdown", "latex", "json", "csv")
 _WIDE = 1000
 """Columns of a page without a terminal: nothing is folded or cut."""
 
 
-def render(tables: Sequence[Table], form: str) -> str:
-    """The tables in one of ``FORMATS``, ending in a line end."""
+def render(tables: Sequence[Table], form: str, width: int | None = None) -> str:
+    """The tables in one of ``FORMATS``, ending in a line end; as text within ``width`` if that is given."""
     if form == "json":
         return json.dumps([table.as_dict() for table in tables], indent=2, ensure_ascii=False) + "\n"
     if form == "csv":
         return _csv(tables)
-    draw = {"markdown": markdown, "latex": latex, "text": _text}[form]
+    if form == "text":
+        return "\n".join(_text(table, width) for table in tables)
+    draw = {"markdown": markdown, "latex": latex}[form]
     return "\n".join(draw(table) for table in tables)
 
 
@@ -73,32 +77,49 @@ def fill_between(page: str, mark: str, text: str) -> str:
 
 
 def print_table(table: Table) -> None:
-    """On a terminal a drawn table, into a pipe the same without colour or folding."""
+    """On a terminal a table that fits it, into a pipe the same without colour or folding."""
     from rich.console import Console
 
-    Console(width=None if sys.stdout.isatty() else _WIDE).print(drawn(table))
-    for note in table.notes:
-        print(f"  {note}")
+    width = terminal_width()
+    Console(width=width or _WIDE).print(drawn(table, width))
+    sys.stdout.write(_notes(table, width))
 
 
-def _text(table: Table) -> str:
+def _text(table: Table, width: int | None) -> str:
     from rich.console import Console
 
     page = io.StringIO()
-    Console(file=page, width=_WIDE).print(drawn(table))
-    return page.getvalue() + "".join(f"  {note}\n" for note in table.notes)
+    Console(file=page, width=width or _WIDE).print(drawn(table, width))
+    return page.getvalue() + _notes(table, width)
 
 
-def drawn(table: Table) -> Any:
-    """The table for a rich console."""
+def _notes(table: Table, width: int | None) -> str:
+    """A line a note, within ``width``, and the note of what the table had no place for."""
+    notes = list(table.notes)
+    if width is None:
+        return "".join(f"  {note}\n" for note in notes)
+    if left_out := fit(table.columns, cells(table), width).left_out:
+        shown = f"not shown in {width} characters: {', '.join(left_out)}"
+        notes.append(f"{shown}; a wider terminal or a pipe (| cat) has every column")
+    wrapped = (fill_text(note, width, initial_indent="  ", subsequent_indent="    ") for note in notes)
+    return "".join(f"{note}\n" for note in wrapped)
+
+
+def drawn(table: Table, width: int | None = None) -> Any:
+    """The table for a rich console, within ``width``."""
     from rich.table import Table as Drawn
 
     drawn = Drawn(title=table.title or None, title_justify="left")
-    for column in table.columns:
-        justify, wrapped = ("left", False) if column.left else ("right", True)
-        drawn.add_column(column.heading, justify=justify, overflow="fold", no_wrap=wrapped)  # type: ignore[arg-type]
-    for row in cells(table)[1:]:
-        drawn.add_row(*row)
+    lines = cells(table)
+    layout = None if width is None else fit(table.columns, lines, width)
+    places = range(len(table.columns)) if layout is None else layout.places
+    for number, place in enumerate(places):
+        column, own = table.columns[place], None if layout is None else layout.widths[number]
+        justify: Any = "left" if column.left else "right"
+        whole = own is None and not column.left
+        drawn.add_column(column.heading, justify=justify, overflow="fold", no_wrap=whole, width=own)
+    for row in lines[1:]:
+        drawn.add_row(*(row[place] for place in places))
     return drawn
 
 

@@ -20,6 +20,8 @@ _ASIDE = {*NEUTRAL, *PLACES, "seed"}
 _PREFIXES = ("logger.", "references.")
 MOST_NAMES = 6
 """Names that a message lists."""
+MOST_SETTINGS = 3
+"""Settings in the label of one of two systems."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,24 @@ def one_system(runs: Runs, name: str) -> System:
     return system
 
 
+def apart(a: System, b: System) -> tuple[System, System]:
+    """Both with labels that tell B from A: its model, or of the same model the settings that differ.
+
+    Systems that differ in nothing are called by their seeds.
+    """
+    if a.label != b.label:
+        return a, b
+    unlike = differing([a.record, b.record])
+    if not unlike:
+        seeds = (",".join(str(record.seed) for _, record in system.runs) for system in (a, b))
+        first, second = (f"{a.label} seed={seed}" for seed in seeds)
+        return replace(a, label=first), replace(b, label=second)
+    named = zip(_short_names(unlike), unlike.values(), strict=True)
+    words = [f"{name}={_shortened(values)[1]}" for name, values in named]
+    more = f" and {len(words) - MOST_SETTINGS} more" if len(words) > MOST_SETTINGS else ""
+    return a, replace(b, label=f"{b.label} {' '.join(words[:MOST_SETTINGS])}{more}")
+
+
 def repeated(system: System) -> list[tuple[Path, Path, int]]:
     """Scored runs that are another's again: folder, folder of the first, seed.
 
@@ -169,13 +189,18 @@ def _labels(members: Sequence[Sequence[tuple[Path, RunRecord]]]) -> list[str]:
     labels = [record.model for record in records]
     for same in namesakes.values():
         unlike = differing([records[index] for index in same])
-        short = [key.rpartition(".")[2] for key in unlike]
-        for (key, values), last in zip(unlike.items(), short, strict=True):
-            shown = last if short.count(last) == 1 else key
+        for shown, values in zip(_short_names(unlike), unlike.values(), strict=True):
             usual = _usual(values)
             for index, value, written in zip(same, values, _shortened(values), strict=True):
                 labels[index] += "" if usual and value == usual[0] else f" {shown}={written}"
     return labels
+
+
+def _short_names(settings: Iterable[str]) -> list[str]:
+    """The last parts of dotted settings, of those that share it the whole."""
+    whole = list(settings)
+    short = [key.rpartition(".")[2] for key in whole]
+    return [last if short.count(last) == 1 else key for key, last in zip(whole, short, strict=True)]
 
 
 def _usual(values: Sequence[Any]) -> list[Any]:

@@ -38,6 +38,7 @@ from qa_arch.serving.query import Query
 from qa_arch.serving.reader import Reader
 from qa_arch.serving.refusals import RefusalError, handle_errors
 from qa_arch.serving.telemetry import CONTENT_TYPE, Telemetry
+from qa_arch.tasks.reading import device_of
 
 PAGE = Path(__file__).with_name("page")
 # Not what the system's registry says, which browsers may refuse to run.
@@ -177,16 +178,18 @@ def _add_state(app: FastAPI, service: Service) -> None:
 
 def _describe(name: str, reader: Reader) -> ModelMessage:
     predictor = reader.predictor
-    parameters = list(predictor.model.parameters())
+    record = predictor.record
+    counted = sum(parameter.numel() for parameter in predictor.model.parameters())
     threshold = predictor.null_threshold
     return ModelMessage(
         name=name,
-        architecture=predictor.record.model if predictor.record else type(predictor.model).__name__,
-        parameters=sum(parameter.numel() for parameter in parameters),
+        architecture=record.model if record else type(predictor.model).__name__,
+        parameters=counted or (record.parameters.total if record else None) or 0,  # a graph tells none
         null_threshold=threshold if abs(threshold) != float("inf") else None,
         max_answer_tokens=predictor.config.decode.max_answer_tokens,
         precision=predictor.precision,
-        device=str(parameters[0].device) if parameters else "cpu",
+        engine=predictor.engine,
+        device=str(device_of(predictor.model)),
         attention=reader.has_attention,
     )
 

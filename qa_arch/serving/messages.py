@@ -155,6 +155,7 @@ class ModelMessage(_Response):
     null_threshold: float | None
     max_answer_tokens: int
     precision: str
+    engine: str = Field(description="What computes, and in which precision: `torch fp32`, `onnx fp32`.")
     device: str
     attention: bool = Field(description="Whether `/v1/attention` has something to show.")
 

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch import __version__
+from qa_arch.config.identity import files_hash
 from qa_arch.data.examples import clip
 from qa_arch.errors import DataError
 from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint
 from qa_arch.models.onnx_model import GRAPH
 from qa_arch.models.store import TOKENIZER, VECTORS
-from qa_arch.results.record import MODEL, read_record
+from qa_arch.results.record import MODEL, ONNX, read_record
 from qa_arch.serving.json_lines import PART_BYTES, PART_LINES
 from qa_arch.types.records import Seconds
 
@@ -34,7 +35,7 @@ def origin_of(data: str, models: Sequence[str], settings: Mapping[str, Any]) -> 
     }
     return {
         "data": _data(Path(data)),
-        "models": [_model(model) for model in models],
+        "models": [_model(model, engine=str(settings.get("engine"))) for model in models],
         "settings": {**plain, "part_lines": PART_LINES, "part_bytes": PART_BYTES, "qa_arch": __version__},
     }
 
@@ -50,9 +51,9 @@ def _data(path: Path) -> dict[str, Any]:
     return {"name": path.name, "size": facts.st_size, "modified": facts.st_mtime_ns, "head_sha256": digest}
 
 
-def _model(source: str) -> dict[str, Any]:
-    """Name and hash of a run: weights, tokenizer and vectors, config, and what was fitted after training; of
-    a downloaded checkpoint its revision.
+def _model(source: str, *, engine: str) -> dict[str, Any]:
+    """Name and hash of a run: weights, tokenizer and vectors, the graph beside it if ``engine`` may read it,
+    config, and what was fitted after training; of a downloaded checkpoint its revision.
 
     Raises RunError where it is neither.
     """
@@ -62,19 +63,18 @@ def _model(source: str) -> dict[str, Any]:
     # Without what evaluating the run changes, and no answer depends on.
     settings = replace(record, scores={}, references={}, data={}, seconds=Seconds())
     digest = hashlib.sha256(repr(settings).encode())
-    for path in _model_files(run):
-        digest.update(path.relative_to(run).as_posix().encode())
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
+    digest.update(files_hash(run, _model_files(run, engine)).encode())
     return {"name": run.resolve().name, "sha256": digest.hexdigest()}
 
 
-def _model_files(run: Path) -> list[Path]:
+def _model_files(run: Path, engine: str) -> list[Path]:
     """Weights, tokenizer and vectors of a run; of an exported graph these lie beside its record."""
     graph = run / GRAPH
-    folders = [run / TOKENIZER, run / VECTORS] if graph.is_file() else [run / MODEL]
+    folders = [run / MODEL] if engine == "torch" else [run / MODEL, run / ONNX]
+    if graph.is_file():
+        folders = [run / TOKENIZER, run / VECTORS]
     inside = (path for folder in folders for path in folder.rglob("*") if path.is_file())
-    return sorted([*inside, graph] if graph.is_file() else inside)
+    return [*inside, *([graph] if graph.is_file() else [])]
 
 
 def first_change(old: Any, new: Any, name: str = "") -> str | None:

@@ -24,7 +24,9 @@ from qa_arch.metrics.confidence import confidences
 from qa_arch.nn.precision import Precision
 from qa_arch.results.attention import AttentionMap
 from qa_arch.serving.query import Answer, Query, Span
+from qa_arch.tasks.engines import Engine
 from qa_arch.tasks.loading import load_predictor
+from qa_arch.tasks.reading import device_of
 from qa_arch.tasks.span_predictor import SpanPredictor
 from qa_arch.types.text import Candidate, Example, Prediction
 
@@ -53,15 +55,21 @@ def load(
     device: str | torch.device | None = None,
     precision: Precision = "fp32",
     trust: Sequence[str] = (),
+    engine: Engine = "auto",
 ) -> Reader:
     """A trained model that answers questions about texts: a run, or a downloaded checkpoint.
+
+    ``engine`` is ``torch``, or ``onnx`` for the graph that ``qa-arch export RUN --to onnx`` laid in the run's
+    folder; ``auto`` takes the graph where it gives torch's answers in less time: in fp32, on a CPU, made of
+    the weights that the run has. The log says which reads where there is a graph.
 
     Weights come from safetensors and classes from trusted packages only (``trust`` adds prefixes).
     ``int8`` needs a CPU, the default device then. Raises RunError where the folder is not a finished
     run, or that of a run which ranks candidates (``qa_arch.load_predictor`` loads it), ConfigError for an
-    untrusted target, UnavailableError for a precision that the device has not.
+    untrusted target or ``onnx`` with another device or precision, UnavailableError for a precision that the
+    device has not.
     """
-    predictor = load_predictor(source, device=device, precision=precision, trust=trust)
+    predictor = load_predictor(source, device=device, precision=precision, trust=trust, engine=engine)
     if not isinstance(predictor, SpanPredictor):
         raise RunError(
             f"{source}: this run ranks candidates and finds none in a text;"
@@ -85,7 +93,7 @@ class Reader:
         name = predictor.record.model if predictor.record else type(predictor.model).__name__
         return (
             f"Reader({name}, null_threshold={self.null_threshold:.2f}, temperature={self.temperature:.2f},"
-            f" precision={predictor.precision}, device={next(predictor.model.parameters()).device})"
+            f" engine={predictor.engine}, device={device_of(predictor.model)})"
         )
 
     @property

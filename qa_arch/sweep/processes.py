@@ -15,7 +15,7 @@ from qa_arch.sweep.state import LOG
 from qa_arch.system import lifeline
 
 GRACE = 10.0
-"""Seconds for an interrupted point to write its record."""
+"""Seconds for an interrupted point to save a checkpoint, and as many again to write its record without."""
 REMAINS = 5.0
 """Seconds to wait for the last process of a group after its SIGKILL."""
 Process = subprocess.Popen[Any]
@@ -58,10 +58,11 @@ def clear_away(process: Process) -> int:
 
 
 def interrupt(processes: Sequence[Process]) -> None:
-    """Interrupt the first process of each group and wait at most ``GRACE`` seconds for them."""
-    for process in processes:
-        if not has_ended(process):
-            process.send_signal(signal.SIGINT)
-    deadline = time.monotonic() + GRACE
-    while time.monotonic() < deadline and not all(map(has_ended, processes)):
-        time.sleep(0.05)
+    """Interrupt the first process of each group and wait at most ``GRACE`` seconds for them, twice."""
+    for _ in range(2):  # as a person would: the second time a point leaves at once
+        for process in processes:
+            if not has_ended(process):
+                process.send_signal(signal.SIGINT)
+        deadline = time.monotonic() + GRACE
+        while time.monotonic() < deadline and not all(map(has_ended, processes)):
+            time.sleep(0.05)

@@ -100,6 +100,11 @@ class Predictor(ABC):
     temperature: float = 1.0
     """By which scores are divided before they become confidences (``metrics.confidence``)."""
 
+    @property
+    def engine(self) -> str:
+        """What computes the logits and in which precision, as scores record it: ``torch fp32``."""
+        return f"torch {self.precision}"
+
     @abstractmethod
     def table(self, questions: Any, *, cache: bool = True) -> Any:
         """The features of a set, under the settings that the model was trained with."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 from qa_arch.config.checkpoints import Settings, is_checkpoint, run_config
 from qa_arch.config.schema import validate
 from qa_arch.config.target import TRUSTED
-from qa_arch.errors import ConfigError, RunError
+from qa_arch.errors import ConfigError, QaArchError, RunError
 from qa_arch.features.glove import WordVectors
 from qa_arch.features.template import backend_of, unlimited
 from qa_arch.models import store
@@ -20,13 +21,16 @@ from qa_arch.models.checkpoint_files import names_checkpoint
 from qa_arch.models.ensemble import Ensemble
 from qa_arch.models.onnx_model import DESCRIPTION, GRAPH, OnnxModel, read_description
 from qa_arch.nn.precision import Precision
-from qa_arch.results.record import MODEL, read_finished
+from qa_arch.results.record import MODEL, ONNX, read_finished
 from qa_arch.tasks import task_of
 from qa_arch.tasks.base import Predictor
 from qa_arch.tasks.checkpoint_predictor import checkpoint_predictor
+from qa_arch.tasks.engines import Engine, report_fallback, require_graph
 from qa_arch.tasks.reading import device_of
 from qa_arch.tasks.span_predictor import SpanPredictor
 from qa_arch.types.records import RunRecord
+
+log = logging.getLogger(__name__)
 
 
 def load_predictor(
@@ -36,25 +40,41 @@ def load_predictor(
     precision: Precision = "fp32",
     trust: Sequence[str] = (),
     settings: Settings | None = None,
+    engine: Engine | None = None,
 ) -> Predictor:
     """The best model of a run folder, ready to answer: to find a span, or to select an answer.
 
     ``run`` may also be a downloaded checkpoint (a folder or a hub id of any
     ``AutoModelForQuestionAnswering``), or the folder of its record; ``settings`` change how its windows are
     cut and its spans decoded. A folder of ``qa-arch export --to onnx`` is a run that reads on the CPU, in the
-    precision of its export.
+    precision of its export. Of a run with a graph beside it (folder ``onnx``) ``engine`` chooses what reads:
+    ``torch``, ``onnx``, or ``auto``, the graph where it gives torch's answers in less time
+    (``tasks.engines``), which the log then says. None: what the folder itself holds.
 
     Weights come from safetensors and classes from trusted packages only (``trust`` adds prefixes).
     ``int8`` needs a CPU, the default device then. Raises RunError where the folder is not a finished
-    run, ConfigError for an untrusted target, UnavailableError for a precision that the device has not.
+    run, or ``engine="onnx"`` has no graph of it, ConfigError for an untrusted target and for an engine
+    without the device or the precision, UnavailableError for a precision that the device has not.
     """
-    where = device or ("cuda" if torch.cuda.is_available() and precision != "int8" else "cpu")
+    gpu = torch.cuda.is_available() and precision != "int8" and engine != "onnx"
+    where = device or ("cuda" if gpu else "cpu")
     if names_checkpoint(run):
+        if engine == "onnx":
+            raise ConfigError(
+                f"--engine onnx: {run} is a downloaded checkpoint without a graph; qa-arch export {run}"
+                " --to onnx --out GRAPH makes it, then name GRAPH"
+            )
         return checkpoint_predictor(run, device=where, precision=precision, settings=settings)
     folder = Path(run)
     record = read_finished(folder)
     if (folder / GRAPH).exists() or (folder / DESCRIPTION).exists():
+        if engine == "torch":
+            raise ConfigError(
+                f"--engine torch: {folder} holds a graph and no weights; name the run that it was made of"
+            )
         return _load_onnx(folder, record, precision)
+    if engine in ("auto", "onnx") and (graph := _graph_beside(folder, record, engine, where, precision)):
+        return graph
     if is_checkpoint(record.config) and not record.members:
         source = str(run_config(record.config).encoder.name)
         return checkpoint_predictor(source, device=where, precision=precision, record=record)
@@ -66,6 +86,25 @@ def load_predictor(
     config = validate(record.config)
     trusted = (*TRUSTED, *trust)
     return task_of(config.model).load(folder / MODEL, record, config, where, precision, trusted)
+
+
+def _graph_beside(
+    folder: Path, record: RunRecord, engine: Engine, device: str | torch.device, precision: Precision
+) -> SpanPredictor | None:
+    """The graph that lies in the run's folder; None where ``auto`` has torch read."""
+    graph = folder / ONNX
+    if engine == "auto" and not graph.is_dir():
+        return None
+    try:
+        require_graph(folder, record, device=torch.device(device), precision=precision)
+        predictor = _load_onnx(graph, record, precision)
+    except QaArchError as error:
+        if engine == "onnx":
+            raise
+        report_fallback(error)
+        return None
+    log.info("%s: ONNX Runtime reads, with the graph in %s", folder, graph)
+    return predictor
 
 
 def _load_onnx(folder: Path, record: RunRecord, precision: Precision) -> SpanPredictor:
@@ -94,6 +133,7 @@ def load_ensemble(
     device: str | torch.device | None = None,
     precision: Precision = "fp32",
     trust: Sequence[str] = (),
+    engine: Engine | None = None,
 ) -> SpanPredictor:
     """The mean of the runs' probabilities as one predictor; of one run, the run itself.
 
@@ -103,7 +143,8 @@ def load_ensemble(
     if len({Path(run).resolve() for run in runs}) < len(runs):
         raise ConfigError("an ensemble names each run once")
     members = [
-        _of_spans(run, load_predictor(run, device=device, precision=precision, trust=trust)) for run in runs
+        _of_spans(run, load_predictor(run, device=device, precision=precision, trust=trust, engine=engine))
+        for run in runs
     ]
     first = members[0]
     if len(members) == 1:

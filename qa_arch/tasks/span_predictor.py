@@ -17,6 +17,8 @@ from qa_arch.features.cache import windows_of
 from qa_arch.features.collate import Collator
 from qa_arch.features.glove import WordVectors, vector_rows
 from qa_arch.features.table import FeatureTable, check_ids
+from qa_arch.models.ensemble import Ensemble
+from qa_arch.models.onnx_model import OnnxModel
 from qa_arch.nn.precision import Precision
 from qa_arch.tasks.base import Predictor, Watch
 from qa_arch.tasks.reading import read_table
@@ -53,6 +55,13 @@ class SpanPredictor(Predictor):
         self.null_threshold, self.temperature = null_threshold, temperature
         self.precision: Precision = precision
         self.vocab_size = vocab_size
+
+    @property
+    def engine(self) -> str:
+        """As of every predictor; ``onnx fp32`` of a graph, ``onnx + torch fp32`` of an ensemble of both."""
+        models = self.model.members if isinstance(self.model, Ensemble) else [self.model]
+        names = sorted({"onnx" if isinstance(model, OnnxModel) else "torch" for model in models})
+        return f"{' + '.join(names)} {self.precision}"
 
     def __call__(self, question: str, context: str) -> Prediction:
         """The prediction for a single question about a text."""

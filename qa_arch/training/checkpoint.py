@@ -18,6 +18,7 @@ from pytorch_lightning.strategies import DeepSpeedStrategy
 
 from qa_arch.config.files import write_with
 from qa_arch.errors import QaArchError, RunError
+from qa_arch.training.interrupts import Interrupt
 
 log = logging.getLogger(__name__)
 LAST = "last.ckpt"
@@ -27,12 +28,15 @@ PREVIOUS = "previous.ckpt"
 class KeepLast(pl.Callback):
     """Writes ``last.ckpt`` at each epoch's end, and inside an epoch every ``minutes``.
 
-    It is the last of the callbacks, so that the state of the others at the same moment is in it.
+    After Ctrl-C on rank 0 it writes one more at the next of these places where a step is whole, and raises
+    KeyboardInterrupt on all ranks. It is the last of the callbacks, so that the state of the others at the
+    same moment is in it.
     """
 
-    def __init__(self, folder: Path, minutes: float, accumulate: int) -> None:
+    def __init__(self, folder: Path, minutes: float, accumulate: int, interrupt: Interrupt) -> None:
         self.path = folder / LAST
         self.seconds, self.accumulate = 60 * minutes, accumulate
+        self.interrupt = interrupt
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.saved = time.monotonic()
@@ -43,11 +47,21 @@ class KeepLast(pl.Callback):
         # Gradients half accumulated are not in a checkpoint, so it waits for the optimizer step.
         if (batch_idx + 1) % self.accumulate or trainer.is_last_batch:
             return
-        if trainer.strategy.broadcast(time.monotonic() - self.saved >= self.seconds):
+        due = time.monotonic() - self.saved >= self.seconds
+        stop, due = trainer.strategy.broadcast((self.interrupt.pressed, due))
+        if stop or due:
             self._save(trainer)
+        if stop:
+            self._stop(trainer)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._save(trainer)
+        if trainer.strategy.broadcast(self.interrupt.pressed):
+            self._stop(trainer)
+
+    def _stop(self, trainer: pl.Trainer) -> None:
+        self.interrupt.step = trainer.global_step
+        raise KeyboardInterrupt
 
     def _save(self, trainer: pl.Trainer) -> None:
         if isinstance(trainer.strategy, DeepSpeedStrategy):  # a folder, to which every rank adds its shard

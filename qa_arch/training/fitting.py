@@ -26,9 +26,10 @@ from qa_arch.tasks import task_of
 from qa_arch.tasks.base import Parts
 from qa_arch.training import strategies
 from qa_arch.training.callbacks import BestWeights, RandomState, SameConfig
-from qa_arch.training.checkpoint import DurableCheckpoints, KeepLast, newest
+from qa_arch.training.checkpoint import LAST, DurableCheckpoints, KeepLast, newest
 from qa_arch.training.datamodule import TrainingData
 from qa_arch.training.history import History, StepMetrics
+from qa_arch.training.interrupts import Interrupt, deferred
 from qa_arch.training.loggers import RunLogger
 from qa_arch.training.machine import PRECISIONS
 from qa_arch.training.module import TrainingModule
@@ -94,10 +95,11 @@ def fit(
         settings.select,
         whole=parts.model if sharded else None,
     )
+    interrupt = Interrupt()
     trainer = _trainer(
         config,
         folder,
-        [*callbacks, *_callbacks(config, folder, history, best)],
+        [*callbacks, *_callbacks(config, folder, history, best, interrupt)],
         strategy,
         world=world,
         gpu=gpu,
@@ -107,8 +109,13 @@ def fit(
         trained.compile()  # in place: torch.compile(model) would rename every weight
     steps = _steps(settings, len(data.sampler(world=trainer.world_size)))
     module = training_module(config, replace(parts, model=trained), total_steps=steps)
-    with _interruptible():
-        trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+    try:
+        with deferred(interrupt, announce=trainer.is_global_zero), _interruptible():
+            trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+    except KeyboardInterrupt:
+        if interrupt.step is not None and trainer.is_global_zero:
+            log.info("%s: the checkpoint after step %d", folder / LAST, interrupt.step)
+        raise
     return _fitted(settings, history.epochs, best.epoch, world)
 
 
@@ -193,14 +200,16 @@ def _plugins() -> list[Any]:
     return [DurableCheckpoints(), LightningEnvironment()]
 
 
-def _callbacks(config: Config, folder: Path, history: History, best: BestWeights) -> list[pl.Callback]:
+def _callbacks(
+    config: Config, folder: Path, history: History, best: BestWeights, interrupt: Interrupt
+) -> list[pl.Callback]:
     settings = config.trainer
     callbacks: list[pl.Callback] = [SameConfig(config_hash(asdict(config))), best, history, RandomState()]
     if config.logger["_target_"] and settings.log_every:
         callbacks.append(StepMetrics(settings.log_every))
     label = f"{config.model.get('name', 'model')} seed {config.seed}"
     callbacks.append(TrainingProgress(label, live=settings.progress))
-    callbacks.append(KeepLast(folder, settings.checkpoint_minutes, settings.accumulate))
+    callbacks.append(KeepLast(folder, settings.checkpoint_minutes, settings.accumulate, interrupt))
     return callbacks
 
 

@@ -8,20 +8,17 @@ from typing import Any
 
 import pytorch_lightning as pl
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import Progress, ProgressColumn, Task
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 
 from qa_arch.training.history import calibration_scores
 from qa_arch.training.module import TrainingModule
 
 log = logging.getLogger(__name__)
 EVERY_SECONDS = 30.0
+BAR = 10, 40
+"""Characters of the bar: below the first it is left out, more than the second it does not take."""
 FIRST_STEP = "first optimizer step done"
 """Logged once: until then a run may only be reading data and building its model."""
 
@@ -52,7 +49,10 @@ class TrainingProgress(pl.Callback):
             for task in self.bar.task_ids:
                 self.bar.remove_task(task)
             self.bar.start()
-            self.task = self.bar.add_task(self._title(trainer), total=trainer.num_training_batches, status="")
+            batches = trainer.num_training_batches
+            self.task = self.bar.add_task(
+                self._title(trainer), total=batches, rate="", left="", loss="", score=""
+            )
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -66,19 +66,18 @@ class TrainingProgress(pl.Callback):
         self.offset = batch_idx if self.offset is None else self.offset
         now, done = time.perf_counter(), batch_idx + 1
         rate = (done - self.offset) / max(1e-9, now - self.begun)
+        left = f"{_clock((trainer.num_training_batches - done) / rate)} left"
         if self.bar is not None:
-            self.bar.update(self.task, completed=done, status=self._status(pl_module, rate))
+            self.bar.update(self.task, completed=done, left=left, **self._figures(pl_module, rate))
         elif now - self.logged >= EVERY_SECONDS:
             self.logged = now
-            left = (trainer.num_training_batches - done) / rate
-            status = self._status(pl_module, rate)
             log.info(
-                "%s: batch %d of %d, %s, %s left",
+                "%s: batch %d of %d, %s, %s",
                 self._title(trainer),
                 done,
                 trainer.num_training_batches,
-                status,
-                _clock(left),
+                self._status(pl_module, rate),
+                left,
             )
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -86,7 +85,7 @@ class TrainingProgress(pl.Callback):
         self.scores = calibration_scores(trainer)
         key = pl_module.task.monitor or "calibration_f1"
         if key in self.scores:
-            self.headline = f", {key.replace('_', ' ')} {self.scores[key]:.2f}"
+            self.headline = f"{key.replace('_', ' ')} {self.scores[key]:.2f}"
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         scores, self.scores = self.scores, {}
@@ -118,22 +117,45 @@ class TrainingProgress(pl.Callback):
         return f"{self.label} epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
 
     def _status(self, pl_module: pl.LightningModule, rate: float) -> str:
+        return ", ".join(filter(None, self._figures(pl_module, rate).values()))
+
+    def _figures(self, pl_module: pl.LightningModule, rate: float) -> dict[str, Any]:
         sums = pl_module.train_sums
         loss = float(sums[0] / sums[1].clamp(min=1))  # type: ignore[index]
-        return f"loss {loss:.3f}, {rate:.1f} batches/s{self.headline}"
+        return {"loss": f"loss {loss:.3f}", "rate": f"{rate:.1f} batches/s", "score": self.headline}
+
+
+class _Line(ProgressColumn):
+    """The whole line of an epoch, within the console's width.
+
+    Where it is narrow the bar goes first, then the time elapsed, the score and the loss; steps, rate and time
+    left stay, and the title is cut.
+    """
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self.console = console
+
+    def render(self, task: Task) -> Table:
+        steps = f"{task.completed:.0f}/{task.total or 0:.0f}"
+        line = ", ".join(filter(None, (steps, task.fields["rate"], task.fields["left"])))
+        width = self.console.width - len(task.description) - 1
+        for part in (task.fields["loss"], task.fields["score"], f"{_clock(task.elapsed or 0.0)} so far"):
+            if part and len(line) + 2 + len(part) > width:
+                break
+            line += f", {part}" if part else ""
+        grid = Table.grid(padding=(0, 1))
+        title = task.description[: max(0, self.console.width - len(line) - 1)]
+        bar = min(BAR[1], width - len(line) - 1)
+        if bar < BAR[0]:
+            grid.add_row(title, line)
+        else:
+            grid.add_row(title, ProgressBar(total=task.total, completed=task.completed, width=bar), line)
+        return grid
 
 
 def _bar(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[status]}"),
-        console=console,
-        transient=True,
-    )
+    return Progress(_Line(console), console=console, transient=True)
 
 
 def _clock(seconds: float) -> str:

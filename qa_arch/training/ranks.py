@@ -29,6 +29,8 @@ from qa_arch.training import machine, strategies
 from qa_arch.training.fitting import fit
 from qa_arch.training.lost_ranks import OUT_OF_MEMORY, ended_when_lost, rank_out_of_memory
 
+INTERRUPTED = 130
+"""Exit code of a rank that stopped with the run, after Ctrl-C."""
 PATIENCE = 300.0
 """Seconds that the other ranks have to end once rank 0 has; a busy machine may need them."""
 
@@ -129,6 +131,8 @@ def main(folder: str, how: str, *trusted: str) -> None:
     config = validate(read_record(folder).config)
     try:
         follow(config, Path(folder), resume=how == "resume", trusted=trusted)
+    except KeyboardInterrupt:  # of rank 0, which records it
+        sys.exit(INTERRUPTED)
     except Exception as error:
         if not machine.out_of_memory(error):
             raise

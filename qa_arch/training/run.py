@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import time
 import traceback
 from collections.abc import Mapping, Sequence
@@ -92,14 +93,21 @@ def train(
         write_atomic(folder / TRACEBACK, traceback.format_exc())
         run.note(status=status, error=f"{type(error).__name__}: {error}".strip().splitlines()[0])
         if (folder / LAST).is_file():
-            again = "the same command" if start else "--if-exists resume"
-            log.info("%s: %s continues from its last checkpoint", folder, again)
+            again = "the same command" if start else resume_command(folder, trusted)
+            log.info("go on: %s", again)
         if not oom:
             raise
         log.error(
             "out of memory; a smaller trainer.batch_size with trainer.accumulate keeps the global batch"
         )
     return run.record
+
+
+def resume_command(folder: Path, trusted: Sequence[str] = TRUSTED) -> str:
+    """The command that goes on from the last checkpoint in a run folder."""
+    trust = [word for prefix in trusted if prefix not in TRUSTED for word in ("--trust", prefix)]
+    words = ["qa-arch", "train", "--config-from", str(folder), "--folder", str(folder), *trust]
+    return shlex.join([*words, "--if-exists", "resume"])
 
 
 def _train(

@@ -112,6 +112,8 @@ class Point(_Open):
     metric_version: str
     overlap: tuple[str, ...] = ()
     """Articles that the split shares with the run's training data."""
+    engine: str | None = None
+    """What computed the logits, and in which precision: ``torch fp32``, ``onnx int8``. None: not recorded."""
     metrics: Mapping[str, Number | None]
     """By the keys of the official evaluation (``HasAns_f1``), then ours."""
 
@@ -138,7 +140,8 @@ class Point(_Open):
         """Metrics and the other fields in a flat mapping, as commands print a point."""
         about: dict[str, Any] = {"threshold": self.threshold} if is_of_spans(self.protocol) else {}
         about |= {"protocol": self.protocol, "metric_version": self.metric_version}
-        return {**self.metrics, **about, **({"overlap": list(self.overlap)} if self.overlap else {})}
+        about |= {"overlap": list(self.overlap)} if self.overlap else {}
+        return {**self.metrics, **about, **({"engine": self.engine} if self.engine else {})}
 
 
 Points = Mapping[str, Point]

@@ -197,4 +197,10 @@ FAULTS = (
     Fault(name="a passage is read as HTML", at="notebook:_text", test="test_notebook",
           old="escape(_t)",
           new="_t"),
+    Fault(name="the graph of other weights reads", at="require_graph", test="cli/test_engine",
+          old="_d.source != source_of(_f, _r)",
+          new="False"),
+    Fault(name="fp32 is read where bf16 is wanted", at="require_graph", test="cli/test_engine",
+          old='if _p != "fp32": raise ConfigError(___)',
+          new=""),
 )

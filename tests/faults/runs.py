@@ -194,4 +194,8 @@ FAULTS = (
           test="serving/test_json_lines",
           old="{**_o, **_w}",
           new="{**_w, **_o}"),
+    Fault(name="what a table needs most is left out first", at="width:fit",
+          test="test_the_lightest_goes_first_and_of_equal_ones_the_last",
+          old="_c[_p].weight",
+          new="-_c[_p].weight"),
 )

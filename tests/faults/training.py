@@ -147,4 +147,12 @@ FAULTS = (
           test="test_a_closed_dev_set_stays_closed",
           old="_d.dev is not None and _d.open_dev",
           new="_d.dev is not None"),
+    Fault(name="Ctrl-C without a checkpoint", at="KeepLast.on_train_batch_end",
+          test="test_what_was_interrupted_goes_on_as_if_it_had_not_been",
+          old="if _s or _d: self._save(_t)",
+          new="if _d: self._save(_t)"),
+    Fault(name="the second Ctrl-C waits like the first", at="deferred.note",
+          test="test_the_second_time_it_ends_at_once",
+          old="signal.signal(___)",
+          new=""),
 )

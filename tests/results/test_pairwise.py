@@ -233,7 +233,8 @@ def test_the_command_writes_numbers_for_programs(sides, call):
     assert found == pytest.approx([exact.a, exact.a_sd, exact.b, exact.b_sd, *tests], abs=1e-6)
     ends = [float(row[f"delta_95_{end}"]) for end in ("low", "high")]
     assert ends == pytest.approx(exact.effect.interval, abs=1e-6)
-    _, kinds, changed = json.loads(call(*given, "--format", "json")[1])
+    _, settings, kinds, changed = json.loads(call(*given, "--format", "json")[1])
+    assert {"name": "model.name", "a": a.record.model, "b": b.record.model} in settings["rows"]
     assert all(isinstance(kind["p_holm"], float) for kind in kinds["rows"])
     assert all(isinstance(one[side], float) for one in changed["rows"] for side in ("a", "b"))
 

@@ -255,7 +255,7 @@ def test_eight_threads_get_the_answers_of_a_single_thread(reader, pairs):
 
 def test_a_reader_says_what_it_is(reader, span_run):
     described = repr(reader)
-    for word in ("Reader(bert", "temperature=1.70", "precision=fp32", "device=cpu"):
+    for word in ("Reader(bert", "temperature=1.70", "engine=torch fp32", "device=cpu"):
         assert word in described
     assert f"null_threshold={reader.null_threshold:.2f}" in described
 

@@ -21,6 +21,7 @@ from qa_arch.tasks.span import SpanTask
 from qa_arch.training import checkpoint, fitting
 from qa_arch.training.callbacks import RandomState, random_state
 from qa_arch.training.checkpoint import LAST, PREVIOUS, DurableCheckpoints, KeepLast, newest
+from qa_arch.training.interrupts import Interrupt
 from qa_arch.training.module import TrainingModule
 
 TWO_EPOCHS = (
@@ -228,12 +229,12 @@ def test_ranks_agree_on_a_checkpoint_only_where_there_can_be_one(tmp_path, monke
     broadcasts, saved = [], []
     strategy = SimpleNamespace(broadcast=lambda due: broadcasts.append(due) or due)
     trainer = SimpleNamespace(strategy=strategy, is_last_batch=False)
-    keep = KeepLast(tmp_path, 1e-9, accumulate=4)
+    keep = KeepLast(tmp_path, 1e-9, accumulate=4, interrupt=Interrupt())
     monkeypatch.setattr(keep, "_save", lambda trainer: saved.append(len(broadcasts)))
     keep.on_train_start(trainer, None)
     for batch in range(8):
         keep.on_train_batch_end(trainer, None, None, None, batch)
-    assert (broadcasts, saved) == ([True, True], [1, 2])
+    assert (broadcasts, saved) == ([(False, True)] * 2, [1, 2])
     trainer.is_last_batch = True
     keep.on_train_batch_end(trainer, None, None, None, 11)
     assert len(broadcasts) == 2

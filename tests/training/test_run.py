@@ -194,6 +194,13 @@ def test_a_run_that_never_learned_warns(run_training, caplog, monkeypatch):
     """An untrained model under a margin at which nothing is answered."""
     monkeypatch.setattr(SpanTask, "fit_threshold", lambda *_: -1e9)
     with caplog.at_level(logging.WARNING, "qa_arch"):
-        run_training("trainer.max_steps=1")
+        run_training()
     output = [r.getMessage() for r in caplog.records if "learned nothing else" in r.getMessage()]
     assert [line.split(":")[0] for line in output] == ["calibration", "dev"]
+
+
+def test_a_trial_of_a_few_steps_gets_no_advice(run_training, caplog, monkeypatch):
+    monkeypatch.setattr(SpanTask, "fit_threshold", lambda *_: -1e9)
+    with caplog.at_level(logging.WARNING, "qa_arch"):
+        run_training("trainer.max_steps=3")
+    assert not any("learned nothing else" in message for message in caplog.messages)

@@ -1,0 +1,235 @@
+"""``--engine``: the graph that lies beside a run reads for it, where it gives what the run's weights give."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from jaxtyping import config as shapes
+from safetensors.torch import load_file, save_file
+
+import qa_arch as package
+from qa_arch.cli.main import main
+from qa_arch.config.files import write_json
+from qa_arch.errors import ConfigError
+from qa_arch.models.onnx_model import DESCRIPTION, GRAPH
+from qa_arch.results.record import MODEL, ONNX, find_runs, read_record
+from qa_arch.tasks.engines import require_graph
+from qa_arch.tasks.loading import load_ensemble
+
+TEXT = "The song was written by Ada Stone in 1971."
+QUESTION = ("--question", "Who wrote it?", "--context", TEXT, "--margin", "inf")
+PREDICT = ("predict", "RUN", "--data", "synthetic:dev", "--out", "none")
+READS = "ONNX Runtime reads"
+
+
+@contextmanager
+def as_outside_pytest() -> Iterator[None]:
+    """A trace has symbols for sizes, which are no int to the checks of shapes."""
+    shapes.update("jaxtyping_disable", True)
+    yield
+    shapes.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="session")
+def with_graph(trained, tmp_path_factory) -> Path:
+    """The trained run with its graph beside it, untouched."""
+    folder = Path(shutil.copytree(trained, tmp_path_factory.mktemp("graph") / trained.name))
+    with as_outside_pytest():
+        assert main(["export", str(folder), "--to", "onnx"]) == 0
+    return folder
+
+
+@pytest.fixture
+def qa_arch(qa_arch, caplog):
+    """``qa_arch(*arguments)`` -> exit code, stdout, and stderr with the lines of the log."""
+    caplog.set_level("INFO", "qa_arch")
+
+    def call(*arguments):
+        caplog.clear()
+        code, out, err = qa_arch(*arguments)
+        return code, out, "\n".join([err, *caplog.messages])
+
+    return call
+
+
+@pytest.fixture
+def run(with_graph, tmp_path) -> Path:
+    """A copy of it to change at will."""
+    return Path(shutil.copytree(with_graph, tmp_path / with_graph.name))
+
+
+def change_weights(run: Path) -> None:
+    """As another training would have left them."""
+    path = run / MODEL / "model.safetensors"
+    save_file({name: value * 1.01 for name, value in load_file(path).items()}, path)
+
+
+def engine_of(run: Path) -> str:
+    """What the record tells for the scores on dev."""
+    (engine,) = {point.engine for point in read_record(run).scores["dev"].values()}
+    return engine
+
+
+def test_the_graph_lies_in_the_run_and_is_no_run(with_graph):
+    names = {path.name for path in (with_graph / ONNX).iterdir()}
+    assert names == {GRAPH, DESCRIPTION, "tokenizer"}
+    assert [folder for folder, _ in find_runs([with_graph])] == [with_graph]
+
+
+def test_evaluation_reads_by_the_graph_and_records_that(qa_arch, trained, run):
+    assert engine_of(run) == "torch fp32"
+    by_torch = json.loads(qa_arch("evaluate", "--run", run, "--engine", "torch")[1])
+    assert engine_of(run) == "torch fp32"
+    code, out, err = qa_arch("evaluate", "--run", run)
+    assert code == 0, err
+    assert err.count(READS) == 1
+    assert engine_of(run) == "onnx fp32"
+    by_graph = json.loads(out)
+    assert {point.pop("engine") for point in by_graph.values()} == {"onnx fp32"}
+    assert {point.pop("engine") for point in by_torch.values()} == {"torch fp32"}
+    for name, point in by_torch.items():
+        assert by_graph[name]["exact"] == point["exact"]
+        assert by_graph[name]["f1"] == pytest.approx(point["f1"], abs=1e-9)
+
+
+def test_without_a_graph_torch_reads_and_nothing_is_reported(qa_arch, trained):
+    code, _, err = qa_arch("ask", trained, *QUESTION)
+    assert (code, err.strip()) == (0, "")
+
+
+@pytest.mark.parametrize("command", ["ask", "predict"])
+def test_commands_take_the_engine(qa_arch, run, tmp_path, command):
+    data = tmp_path / "data.jsonl"
+    data.write_text(json.dumps({"question": "Who wrote it?", "context": TEXT}) + "\n")
+    rest = {"ask": QUESTION, "predict": ("--data", data, "--out", "-")}[command]
+    outputs = {}
+    for engine, reads in (("auto", True), ("onnx", True), ("torch", False)):
+        code, out, err = qa_arch(command, run, *rest, "--engine", engine)
+        assert code == 0, err
+        assert (READS in err) == reads
+        outputs[engine] = out
+    assert outputs["auto"] == outputs["onnx"] != ""
+
+
+def test_a_graph_of_other_weights_is_not_used(qa_arch, run):
+    change_weights(run)
+    code, _, err = qa_arch("evaluate", "--run", run)
+    assert code == 0
+    (line,) = [line for line in err.splitlines() if "torch reads" in line]
+    assert "was made of other weights" in line
+    assert engine_of(run) == "torch fp32"
+    code, _, err = qa_arch("evaluate", "--run", run, "--engine", "onnx")
+    assert code == 5
+    assert f"qa-arch export {run} --to onnx makes it anew" in err
+
+
+def test_a_graph_is_made_anew_in_place(qa_arch, run):
+    change_weights(run)
+    with as_outside_pytest():
+        code, out, err = qa_arch("export", run, "--to", "onnx")
+    assert code == 0, err
+    assert out.splitlines()[-1].endswith(f"MB  {run / ONNX}")
+    assert READS in qa_arch("ask", run, *QUESTION)[2]
+
+
+def test_another_precision_is_read_by_torch(qa_arch, run):
+    code, _, err = qa_arch("evaluate", "--run", run, "--precision", "bf16")
+    assert code == 0
+    assert "the graph is in fp32, and bf16 is wanted" in err
+    assert "torch reads" in err
+    assert engine_of(run) == "torch bf16"
+    assert qa_arch("ask", run, *QUESTION, "--precision", "bf16", "--engine", "onnx")[0] == 2
+
+
+def test_a_graph_reads_in_fp32_what_was_trained_in_bf16(qa_arch, run):
+    record = json.loads((run / "run.json").read_text())
+    write_json(run / "run.json", record | {"precision": "bf16"})
+    assert "torch reads" in qa_arch("ask", run, *QUESTION)[2]
+    assert READS in qa_arch("ask", run, *QUESTION, "--engine", "onnx")[2]
+
+
+def test_on_a_gpu_torch_reads(run):
+    with pytest.raises(ConfigError, match="a graph reads on the CPU, and cuda is wanted"):
+        require_graph(run, read_record(run), device=torch.device("cuda"), precision="fp32")
+
+
+def test_without_onnx_runtime_torch_reads(qa_arch, run, monkeypatch):
+    monkeypatch.setattr("qa_arch.tasks.engines.find_spec", lambda name: None)
+    code, _, err = qa_arch("ask", run, *QUESTION)
+    assert code == 0
+    assert "ONNX Runtime is not installed" in err
+    assert qa_arch("ask", run, *QUESTION, "--engine", "onnx")[0] == 6
+
+
+@pytest.mark.parametrize("name", [GRAPH, DESCRIPTION])
+def test_a_damaged_graph_is_named_and_torch_reads(qa_arch, run, name):
+    (run / ONNX / name).write_bytes(b"no such thing")
+    code, _, err = qa_arch("ask", run, *QUESTION)
+    assert code == 0
+    assert f"{ONNX}/{name}: cannot be" in err
+    assert err.count("torch reads") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("export", "RUN", "--to", "hf"), 2, "--out: name the folder to write"),
+        (("export", "RUN", "--to", "onnx", "--precision", "int8"), 2, "answers differently than its run"),
+        (("ask", "RUN", *QUESTION, "--engine", "onnx"), 5, "there is no graph of the run"),
+        (("ask", "OTHERS/onnx", *QUESTION, "--engine", "onnx"), 2, "downloaded checkpoint without a graph"),
+        ((*PREDICT, "--keep-attention", "q", "--engine", "onnx"), 2, "a graph shows none"),
+    ],
+)
+def test_what_there_is_no_graph_for_is_refused(qa_arch, trained, arguments, code, message):
+    actual, _, err = qa_arch(*(str(trained) if word == "RUN" else word for word in arguments))
+    assert actual == code
+    assert message in err
+
+
+def test_something_else_in_the_place_of_the_graph_stays(qa_arch, run_folder):
+    (run_folder / ONNX).mkdir()
+    (run_folder / ONNX / "notes.txt").write_text("mine")
+    code, _, err = qa_arch("export", run_folder, "--to", "onnx")
+    assert (code, "is in the way" in err) == (5, True)
+    assert [path.name for path in (run_folder / ONNX).iterdir()] == ["notes.txt"]
+
+
+def test_a_folder_that_is_a_graph_has_nothing_for_torch(qa_arch, run, tmp_path):
+    graph = Path(shutil.copytree(run / ONNX, tmp_path / "graph"))
+    shutil.copy(run / "run.json", graph)
+    for engine in ("auto", "onnx"):
+        assert qa_arch("ask", graph, *QUESTION, "--engine", engine)[0] == 0
+    code, _, err = qa_arch("ask", graph, *QUESTION, "--engine", "torch")
+    assert code == 2
+    assert "holds a graph and no weights" in err
+
+
+def test_answers_are_not_continued_by_another_engine(qa_arch, run, tmp_path):
+    data, out = tmp_path / "data.jsonl", tmp_path / "out.jsonl"
+    data.write_text(json.dumps({"question": "Who wrote it?", "context": TEXT}) + "\n")
+    shutil.move(run / ONNX, tmp_path / "aside")
+    predict = ("predict", run, "--data", data, "--out", out)
+    assert qa_arch(*predict)[0] == 0
+    shutil.move(tmp_path / "aside", run / ONNX)
+    code, _, err = qa_arch(*predict)
+    assert code == 5
+    assert "was made with another models.sha256" in err
+    code, _, err = qa_arch(*predict, "--engine", "torch")
+    assert code == 5
+    assert "another settings.engine ('auto', now 'torch')" in err
+
+
+def test_an_ensemble_has_the_engines_of_its_members(run, trained):
+    assert load_ensemble([run, trained], engine="auto").engine == "onnx + torch fp32"
+    assert load_ensemble([run, trained]).engine == "torch fp32"
+
+
+def test_a_reader_tells_its_engine(run):
+    assert "engine=onnx fp32, device=cpu" in repr(package.load(run))
+    assert "engine=torch fp32, device=cpu" in repr(package.load(run, engine="torch"))

@@ -1,0 +1,85 @@
+"""Commands in a real terminal of a given width: what they draw, and keys that are pressed meanwhile."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import sys
+import termios
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.cells import cell_len
+
+ROOT = Path(__file__).resolve().parents[1]
+CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+"""Colours and movements of the cursor."""
+CTRL_C = b"\x03"
+SECONDS = 240.0
+
+
+class Terminal:
+    """``qa-arch`` with these arguments as the foreground process of a terminal of ``width`` columns."""
+
+    def __init__(self, arguments: Sequence[object], width: int, cwd: Path) -> None:
+        command = [sys.executable, "-m", "qa_arch.cli.main", *map(str, arguments)]
+        environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR")}
+        environment |= {"TERM": "xterm-256color", "PYTHONPATH": str(ROOT)}
+        self.output = b""
+        self.process, self._terminal = pty.fork()
+        if not self.process:
+            fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
+            os.chdir(cwd)
+            os.execve(sys.executable, command, environment)
+
+    def wait_for(self, text: str) -> None:
+        """Read until ``text`` was printed; AssertionError where the command ends or hangs before."""
+        until = time.monotonic() + SECONDS
+        while text not in self.text:
+            assert time.monotonic() < until, f"no {text!r} in {self.text[-2000:]}"
+            assert self._read() or text in self.text, f"ended without {text!r}: {self.text[-2000:]}"
+
+    def press(self, key: bytes) -> None:
+        os.write(self._terminal, key)
+
+    def finish(self) -> int:
+        """The exit code, once everything is read."""
+        until = time.monotonic() + SECONDS
+        while self._read():
+            assert time.monotonic() < until, f"still at work: {self.text[-2000:]}"
+        os.close(self._terminal)
+        return os.waitstatus_to_exitcode(os.waitpid(self.process, 0)[1])
+
+    @property
+    def text(self) -> str:
+        return CONTROL.sub("", self.output.decode(errors="replace"))
+
+    @property
+    def lines(self) -> list[str]:
+        """Everything that ever stood on a line, also what was drawn over."""
+        return re.split(r"[\r\n]+", self.text)
+
+    def _read(self) -> bool:
+        """Whether the command is still there to write."""
+        if not select.select([self._terminal], [], [], 1.0)[0]:
+            return True
+        try:
+            part = os.read(self._terminal, 1 << 16)
+        except OSError:  # how Linux tells that nobody has the other end
+            return False
+        self.output += part
+        return bool(part)
+
+
+def drawn(arguments: Sequence[object], width: int, cwd: Path = ROOT) -> list[str]:
+    """The lines that a command prints in a terminal; none of them is wider than that."""
+    terminal = Terminal(arguments, width, cwd)
+    assert terminal.finish() == 0, terminal.text
+    wide = [line for line in terminal.lines if cell_len(line) > width]
+    assert not wide, "\n".join(wide)
+    return [line.rstrip() for line in terminal.lines]

@@ -1,0 +1,131 @@
+"""Ctrl-C: a checkpoint, how to go on from it, and at once if pressed again."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+from dataclasses import replace
+
+import pytest
+import torch
+from rich.cells import cell_len
+from terminals import CTRL_C, Terminal
+
+from qa_arch.results.record import read_record
+from qa_arch.training.module import TrainingModule
+
+LONG = ("trainer.epochs=100000", "trainer.progress=true")
+SLOW_STEP = ("trainer.batch_size=1", "trainer.accumulate=1000")
+CLOCKS = ("train_seconds", "validation_seconds", "windows_per_second")
+
+
+@pytest.fixture
+def press(monkeypatch):
+    """``press(batch, times)``: SIGINT so often, before the training step of the batch with this number."""
+    step, plan = TrainingModule.training_step, {}
+
+    def pressing(self, batch, batch_idx):
+        for _ in range(plan.pop((self.current_epoch, batch_idx), 0)):
+            os.kill(os.getpid(), signal.SIGINT)
+        return step(self, batch, batch_idx)
+
+    monkeypatch.setattr(TrainingModule, "training_step", pressing)
+    return lambda batch, times=1, epoch=0: plan.update({(epoch, batch): times})
+
+
+def results_of(record) -> tuple:
+    epochs = [replace(epoch, **dict.fromkeys(CLOCKS)) for epoch in record.epochs]
+    return epochs, record.best_epoch, record.scores
+
+
+@pytest.mark.parametrize("batch", [1, 5], ids=["inside an epoch", "its last batch"])
+def test_what_was_interrupted_goes_on_as_if_it_had_not_been(run_training, press, caplog, capfd, batch):
+    """Six batches an epoch, two of them a step."""
+    settings = ("trainer.epochs=2", "trainer.accumulate=2", "encoder.hidden_dropout=0.1", "model.dropout=0.1")
+    straight = run_training(*settings, name="straight")
+    press(batch)
+    handler = signal.getsignal(signal.SIGINT)
+    with caplog.at_level("INFO", "qa_arch"), pytest.raises(KeyboardInterrupt):
+        run_training(*settings, name="stopped")
+    folder = straight.folder.with_name("stopped")
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert read_record(folder).status == "killed"
+    assert "Ctrl-C again leaves at once" in capfd.readouterr().err
+    steps = {1: 1, 5: 3}[batch]
+    assert torch.load(folder / "last.ckpt", weights_only=True)["global_step"] == steps
+    assert f"{folder}/last.ckpt: the checkpoint after step {steps}" in caplog.messages
+    assert len(read_record(folder).epochs) == (batch == 5)
+    resumed = run_training(*settings, name="stopped", resume=True)
+    assert results_of(resumed.record) == results_of(straight.record)
+    assert resumed.weights == straight.weights
+
+
+def test_the_second_time_it_ends_at_once(run_training, press, tmp_path):
+    press(0, times=2)
+    with pytest.raises(KeyboardInterrupt):
+        run_training(*SLOW_STEP)
+    assert read_record(tmp_path / "run").status == "killed"
+    assert not (tmp_path / "run" / "last.ckpt").exists()
+
+
+def test_where_interrupts_are_ignored_they_stay_so(run_training, press):
+    """As in a shell's background jobs."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        press(1)
+        assert run_training().record.status == "ok"
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_training_in_a_terminal_is_stopped_and_goes_on(small, tmp_path, width):
+    """A real process, a real Ctrl-C, and the command that it prints; its progress fits the terminal."""
+    folder = tmp_path / "run"
+    terminal = Terminal(["train", *small, *LONG, "--folder", folder], width, tmp_path)
+    terminal.wait_for("epoch 3/100000")
+    terminal.press(CTRL_C)
+    assert terminal.finish() == 130
+    assert f"run: {folder}" in terminal.text.replace("\r\n", "")
+    progress = [line for line in terminal.lines if "batches/s" in line]
+    assert progress
+    assert all(re.search(r"\d/6, \d+\.\d batches/s, \d+:\d\d left", line) for line in progress)
+    assert max(map(cell_len, progress)) <= width
+    assert any("calibration f1" in line for line in progress) == (width == 120)
+    step = checkpoint_step(terminal)
+    assert read_record(folder).status == "killed"
+    assert (folder / "last.ckpt").is_file()
+    if width == 80:
+        return
+    command = re.search(r"go on: qa-arch (train .*--if-exists resume)", terminal.text.replace("\r\n", " "))
+    assert command
+    again = Terminal(shlex.split(command[1]), width, tmp_path)
+    again.wait_for("batches/s")
+    again.press(CTRL_C)
+    assert again.finish() == 130
+    assert checkpoint_step(again) > step
+
+
+@pytest.mark.slow
+def test_two_ranks_stop_at_the_same_step(small, tmp_path):
+    """The terminal interrupts both of them, perhaps in different steps."""
+    folder = tmp_path / "run"
+    terminal = Terminal(["train", *small, *LONG, "trainer.devices=2", "--folder", folder], 120, tmp_path)
+    terminal.wait_for("epoch 3/100000")
+    terminal.press(CTRL_C)
+    assert terminal.finish() == 130
+    saved = torch.load(folder / "last.ckpt", weights_only=True)
+    assert saved["global_step"] == checkpoint_step(terminal)
+    assert len(saved["random"]) == 2
+    assert "Traceback" not in terminal.text
+    assert read_record(folder).status == "killed"
+
+
+def checkpoint_step(terminal: Terminal) -> int:
+    saved = re.search(r"the checkpoint after\s+step\s+(\d+)", terminal.text)
+    assert saved, terminal.text
+    assert "Ctrl-C again leaves at once" in terminal.text
+    return int(saved[1])
