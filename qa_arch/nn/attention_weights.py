@@ -51,8 +51,8 @@ def attention_weights(
         fused = _read(model, batch, backbone)
         with _written_out(backbone):
             plain = _read(model, batch, backbone, output_attentions=True)
-    hidden = (output.last_hidden_state[batch.mask].float() for output in (fused, plain))
-    _check_hidden(*hidden, HIDDEN_TOLERANCE[precision], kind)
+    expected, actual = (output.last_hidden_state[batch.mask].float() for output in (fused, plain))
+    _check_hidden(expected, actual, HIDDEN_TOLERANCE[precision], kind)
     layers = getattr(plain, "attentions", None) or ()
     if not layers:
         raise RunError(f"attention: {kind} gives no attention probabilities")

@@ -92,13 +92,14 @@ def _text(table: Table) -> str:
 def drawn(table: Table) -> Any:
     """The table for a rich console."""
     from rich.table import Table as Drawn
+    from rich.text import Text
 
     drawn = Drawn(title=table.title or None, title_justify="left")
     for column in table.columns:
         justify, wrapped = ("left", False) if column.left else ("right", True)
         drawn.add_column(column.heading, justify=justify, overflow="fold", no_wrap=wrapped)  # type: ignore[arg-type]
     for row in cells(table)[1:]:
-        drawn.add_row(*row)
+        drawn.add_row(*map(Text, row))  # brackets are no markup
     return drawn
 
 
