@@ -93,7 +93,7 @@ def test_the_example_architecture_is_one_file_and_one_yaml(tmp_path, monkeypatch
 
     shutil.copytree(conf_folder(), config)
     (config / "model" / "gated.yaml").write_text(settings)
-    monkeypatch.setattr("qa_arch.cli.compose.conf_folder", lambda: config)
+    monkeypatch.setattr("qa_arch.config.find.conf_folder", lambda: config)
     overrides = ["model=gated", "debug=fast", f"runs_dir={tmp_path}", "features.cache_dir=null"]
     try:
         assert main(["train", *overrides]) == 0

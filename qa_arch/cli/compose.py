@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError  # type: ignore[import-untyped]
 
-from qa_arch.config.check import suggest
-from qa_arch.config.find import conf_folder
+from qa_arch.config.check import suggest, suggest_setting
+from qa_arch.config.find import config_folders, groups
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.results.publish import local
 from qa_arch.results.record import RECORD, read_record
@@ -34,22 +35,42 @@ SUBMITTED = {
 point inside the process of the job."""
 
 
-def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[str, Any]:
-    """``conf/train.yaml`` with ``overrides`` as a plain, fully resolved dictionary: the config of a run."""
+def compose(overrides: Sequence[str], config_dir: str | None = None) -> dict[str, Any]:
+    """``conf/train.yaml`` with ``overrides`` as a plain, fully resolved dictionary: the config of a run.
+
+    ``config_dir`` is a folder with further choices for the groups.
+    """
     for override in overrides:
-        if re.match(r"\+*sweep\.", override):
-            raise ConfigError(f"{override}: sets how a sweep is run; use it with train -m")
-    folder = config_dir or conf_folder()
-    _load_plugins()
-    _refuse_no_choice(overrides, folder)
-    try:
-        with initialize_config_dir(str(folder), version_base="1.3", job_name="qa_arch"):
-            composed = hydra_compose("train", overrides=list(overrides))
+        _refuse_of_sweeps(override)
+    with _explained(overrides, config_dir) as search:
+        composed = hydra_compose("train", overrides=[*search, *overrides])
         plain = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(_explain(error, folder)) from error
     assert isinstance(plain, dict)
     return {str(key): value for key, value in plain.items() if key != "sweep"}
+
+
+def _refuse_of_sweeps(override: str) -> None:
+    """Raise ConfigError for what a single run would ignore."""
+    if re.match(r"\+*sweep\.", override):
+        raise ConfigError(f"{override}: sets how a sweep is run; use it with train -m")
+    if override.startswith(("hydra.run.", "hydra.sweep.")):
+        raise ConfigError(f"{override}: say where a run is kept with --folder DIR, or below runs_dir=DIR")
+    if re.match(r"\+*hydra[./]", override):
+        raise ConfigError(f"{override}: has no effect on a single run; Hydra's own settings are for train -m")
+
+
+@contextmanager
+def _explained(overrides: Sequence[str], config_dir: str | None) -> Iterator[list[str]]:
+    """Hydra, ready to compose: yields what to add to the overrides; its errors become one line."""
+    folders = config_folders(config_dir)
+    _load_plugins()
+    _refuse_no_choice(overrides, groups(folders))
+    search = [f'hydra.searchpath=["file://{folder}"]' for folder in folders[1:]]
+    try:
+        with initialize_config_dir(str(folders[0]), version_base="1.3", job_name="qa_arch"):
+            yield search
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(_explain(error, overrides, folders)) from error
 
 
 def split_grid(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -57,7 +78,7 @@ def split_grid(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     try:
         parsed = OverridesParser.create().parse_overrides(list(overrides))
     except HydraException as error:
-        raise ConfigError(_explain(error, conf_folder())) from error
+        raise ConfigError(_explain(error, overrides, config_folders())) from error
     settings = [override for override in parsed if not override.is_hydra_override()]
     fixed = [
         f"{override.get_key_element()}={override.get_value_element_as_str()}"
@@ -67,20 +88,19 @@ def split_grid(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     return fixed, [override.get_key_element() for override in settings if override.is_sweep_override()]
 
 
-def multirun(overrides: Sequence[str], task: Any, output: Path) -> None:
+def multirun(overrides: Sequence[str], task: Any, output: Path, config_dir: str | None = None) -> None:
     """Run Hydra's sweeper over the points of ``overrides``; its own files go to ``output``.
 
     The default launcher is ``isolated``. Errors of points are not caught.
     """
-    folder = conf_folder()
-    _load_plugins()
-    _refuse_no_choice(overrides, folder)
-    arguments = [*_launcher(overrides), *overrides, f"hydra.sweep.dir={output}"]
-    try:
-        with initialize_config_dir(str(folder), version_base="1.3", job_name="qa_arch"):
-            GlobalHydra.instance().hydra.multirun("train", task, arguments, with_log_configuration=False)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(_explain(error, folder)) from error
+    for override in overrides:
+        if re.match(r"\+*hydra[./](?!launcher|sweeper)", override):
+            raise ConfigError(
+                f"{override}: has no effect here; of Hydra's own settings launcher and sweeper do"
+            )
+    with _explained(overrides, config_dir) as search:
+        arguments = [*_launcher(overrides), *search, *overrides, f"hydra.sweep.dir={output}"]
+        GlobalHydra.instance().hydra.multirun("train", task, arguments, with_log_configuration=False)
 
 
 def _launcher(overrides: Sequence[str]) -> list[str]:
@@ -146,37 +166,24 @@ def _load_plugins() -> None:
         ) from error
 
 
-def groups(folder: Path | None = None) -> dict[str, list[str]]:
-    """The choices of each config group, from the files themselves."""
-    base = folder or conf_folder()
-    choices: dict[str, list[str]] = {}
-    for path in sorted(base.rglob("*.yaml")):
-        relative = path.relative_to(base)
-        if len(relative.parts) > 1:
-            group = relative.parts[0]
-            choices.setdefault(group, []).append(Path(*relative.parts[1:]).with_suffix("").as_posix())
-    return choices
-
-
-def _refuse_no_choice(overrides: Sequence[str], folder: Path) -> None:
+def _refuse_no_choice(overrides: Sequence[str], known: Mapping[str, Sequence[str]]) -> None:
     """Hydra 1.3 takes ``experiment: null`` in a file, but ends with a ValueError at ``experiment=null``."""
     for override in overrides:
         match = re.fullmatch(r"([\w/]+)=(null)?", override)
-        if override == "~experiment" or (match and match[1] in groups(folder)):
+        if override == "~experiment" or (match and match[1] in known):
             raise ConfigError(f"{override}: names no choice; leave it out (no experiment is the default)")
 
 
-def _explain(error: Exception, folder: Path) -> str:
+def _explain(error: Exception, overrides: Sequence[str], folders: Sequence[Path]) -> str:
     """Hydra's message in one line, with the most similar known name."""
     text = str(error)
     if match := re.search(r"Could not find '([^']+)'", text):
         group, _, choice = match[1].partition("/")
-        known = groups(folder).get(group)
+        known = groups(folders).get(group)
         return f"{group}={choice} does not exist" + (suggest(choice, known) if known else "")
     if match := re.search(r"Could not override '([^']+)'", text):
-        section, _, key = match[1].rpartition(".")
-        known = _keys(folder, section)
-        return f"unknown setting '{match[1]}'" + (suggest(key, known) if known else "")
+        chosen = [word for word in overrides if word.partition("=")[0] in groups(folders)]
+        return f"unknown setting '{match[1]}'{suggest_setting(match[1], _settings(chosen, folders))}"
     if match := re.search(r"full_key: (\S+)", text) if "Missing mandatory value" in text else None:
         return f"setting '{match[1]}' has no value; give {match[1]}=..."
     if match := re.search(r"Error parsing override '([^']*)'", text):
@@ -186,7 +193,20 @@ def _explain(error: Exception, folder: Path) -> str:
     return " ".join(text.split())
 
 
-def _keys(folder: Path, section: str) -> list[str]:
-    with initialize_config_dir(str(folder), version_base="1.3", job_name="qa_arch"):
-        node = OmegaConf.select(hydra_compose("train"), section) if section else hydra_compose("train")
-    return [str(key) for key in node] if node is not None and hasattr(node, "keys") else []
+def _settings(chosen: Sequence[str], folders: Sequence[Path]) -> list[str]:
+    """Every dotted setting of the config with the choices ``chosen``, else of the default."""
+    search = [f'hydra.searchpath=["file://{folder}"]' for folder in folders[1:]]
+    with initialize_config_dir(str(folders[0]), version_base="1.3", job_name="qa_arch"):
+        try:
+            composed = hydra_compose("train", overrides=[*search, *chosen])
+        except (HydraException, OmegaConfBaseException):
+            composed = hydra_compose("train")
+    return [*_dotted(OmegaConf.to_container(composed))]
+
+
+def _dotted(value: Any, where: str = "") -> Iterator[str]:
+    """The keys of nested mappings, joined by dots; sections as well as what is in them."""
+    for key, item in value.items():
+        yield f"{where}{key}"
+        if isinstance(item, dict):
+            yield from _dotted(item, f"{where}{key}.")

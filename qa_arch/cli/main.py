@@ -18,6 +18,7 @@ COMMANDS = {
     "evaluate": "score predictions as the official scripts do, or a trained run on a data set",
     "predict": "answer every question of a file with a trained run",
     "ask": "answer one question about one text",
+    "inspect": "show the attention of every layer and head over a question and its text",
     "serve": "answer questions over REST and on a web page",
     "export": "write a trained span model as a Hugging Face folder or an ONNX graph",
     "compress": "make a trained span model smaller: prune it, or store it in int8",

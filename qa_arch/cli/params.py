@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from qa_arch.cli.runs import add_trust
+from qa_arch.cli.runs import add_config_dir, add_trust, use_config_dir
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -14,6 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object: total, trainable, blocks, word_vectors"
     )
+    add_config_dir(parser)
     add_trust(parser)
 
 
@@ -23,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
     from qa_arch.config.schema import validate
     from qa_arch.config.target import TRUSTED
 
-    config = validate(compose(args.overrides))
+    config = validate(compose(args.overrides, use_config_dir(args.config_dir, args.trust)))
     from qa_arch.tasks import task_of
 
     counts = task_of(config.model).count_parameters(config, (*TRUSTED, *args.trust))

@@ -7,7 +7,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from qa_arch.cli.runs import add_trust
+from qa_arch.cli.runs import add_config_dir, add_trust, use_config_dir
 from qa_arch.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--memory", metavar="8GB", help="memory to fit the batch into (default: that of the device)")
     add("--no-time", action="store_true", help="do not time any step")
     add("--json", action="store_true", help="print one JSON object")
+    add_config_dir(parser)
     add_trust(parser)
 
 
@@ -46,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     from qa_arch.config.target import TRUSTED
 
     available = None if args.memory is None else read_size(args.memory)
-    config = validate(compose(args.overrides))
+    config = validate(compose(args.overrides, use_config_dir(args.config_dir, args.trust)))
     from dataclasses import asdict
 
     from qa_arch.training.plan.predict import plan

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from qa_arch.cli.inspect import add_head_options
 from qa_arch.cli.predict_lines import is_lines, run_lines
 from qa_arch.cli.runs import (
     add_answer_options,
@@ -17,6 +21,12 @@ from qa_arch.cli.runs import (
 )
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError
+from qa_arch.results.inspection import MATCH
+
+if TYPE_CHECKING:
+    from qa_arch.results.attention import AttentionMap
+    from qa_arch.tasks.span_predictor import SpanPredictor
+    from qa_arch.types.text import QuestionSet
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,8 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="ID",
-        help="save the attention of a match-LSTM for these questions in the run folder (attention.npz)",
+        help="save the attention over these questions in the run folder (attention.npz): that of the"
+        " match-LSTM, or with --layer of the encoder",
     )
+    add_head_options(parser)
     add_run_options(parser)
     add_engine(parser)
     group = parser.add_argument_group("JSON lines", "options for --out FILE.jsonl")
@@ -67,6 +79,8 @@ def run(args: argparse.Namespace) -> int:
     """Write the official files into the folder ``--out``, or answers as JSON lines into the file."""
     if args.batch_size is not None and args.batch_size < 1:
         raise ConfigError(f"--batch-size: {args.batch_size} is out of range, it must be >= 1")
+    if (args.layer or args.head) and not args.keep_attention:
+        raise ConfigError("--layer and --head say which attention --keep-attention saves; give it too")
     if is_lines(args.out):
         if args.keep_attention:
             raise ConfigError("--keep-attention needs a set with ids: give --out a folder")
@@ -87,28 +101,42 @@ def _official_files(args: argparse.Namespace) -> int:
         args.engine = "torch"  # whose layers can be looked into
     from qa_arch.cli.watch import watching
     from qa_arch.decode import formats
-    from qa_arch.evaluation.attention_maps import attention_maps, match_lstm
     from qa_arch.results.attention import write_attention
 
     questions = open_passages(args.data, on_error=args.on_error)
     for problem in questions.skipped:
         print(f"left out: {problem}", file=sys.stderr)
     predictor = open_span_predictor(args.run_folder, args)
-    if args.keep_attention:
-        match_lstm(predictor.model)  # fail before a long prediction
+    attention = _attention(args, predictor, questions) if args.keep_attention else None
     threshold = predictor.null_threshold if args.margin is None else args.margin
     predicted = []
     with watching("predicting", "questions") as watch:
         parts = predictor.read_parts(questions, batch_size=args.batch_size, watch=watch)
-        if args.keep_attention:
+        if attention:
             rankings = list(parts)
             predicted = [answer for ranking in rankings for answer in ranking.best_predictions]
             parts = iter(rankings)
         formats.write_parts(args.out, parts, threshold)
     written = Path(args.out) / "predictions.json"
     print(f"{written}: {len(questions)} questions answered at null threshold {threshold:g}")
-    if args.keep_attention:
+    if attention:
         ids = [id_ for word in args.keep_attention for id_ in word.split(",") if id_]
-        maps = attention_maps(predictor, questions, predicted, ids)
+        maps = attention(questions, predicted, ids)
         print(f"{write_attention(Path(args.run_folder[0]), maps)}: attention over {len(maps)} questions")
     return 0
+
+
+def _attention(
+    args: argparse.Namespace, predictor: SpanPredictor, questions: QuestionSet
+) -> Callable[..., list[AttentionMap]]:
+    """What makes the maps of ``--keep-attention``; fails before a long prediction where it could not."""
+    from qa_arch.evaluation.attention_maps import attention_maps, match_lstm
+    from qa_arch.evaluation.question_inspection import check_heads, encoder_maps
+
+    if args.layer in (None, MATCH):
+        if args.head:
+            raise ConfigError("--head is for --layer L: the match-LSTM's directions are both saved")
+        match_lstm(predictor.model)
+        return partial(attention_maps, predictor)
+    check_heads(predictor, questions, layer=args.layer, head=args.head)
+    return partial(encoder_maps, predictor, layer=args.layer, head=args.head)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qa_arch.data.sources import open_passages, usage
@@ -37,6 +40,29 @@ def add_trust(parser: argparse._ActionsContainer) -> None:
         metavar="PREFIX",
         help="a package whose classes a config may name",
     )
+
+
+def add_config_dir(parser: argparse._ActionsContainer) -> None:
+    """``--config-dir``: choices of the user's own for the config groups; see ``use_config_dir``."""
+    parser.add_argument(
+        "--config-dir",
+        metavar="DIR",
+        help="a folder with choices of your own for the config groups, such as DIR/model/mine.yaml; with"
+        " --trust PACKAGE that package may lie in it too",
+    )
+
+
+def use_config_dir(config_dir: str | None, trusted: Sequence[str]) -> str | None:
+    """The folder's absolute path; where packages are trusted they can be imported from it, here and in all
+    processes that this one starts."""
+    if config_dir is None:
+        return None
+    folder = str(Path(config_dir).expanduser().resolve())
+    if trusted and folder not in sys.path:
+        sys.path.insert(0, folder)
+        paths = (folder, *filter(None, [os.environ.get("PYTHONPATH")]))
+        os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+    return folder
 
 
 def add_questions(parser: argparse._ActionsContainer) -> None:

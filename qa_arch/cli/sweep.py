@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from qa_arch.cli.runs import add_config_dir, add_trust, use_config_dir
 from qa_arch.errors import ConfigError
 from qa_arch.sweep import preflight, runner
 from qa_arch.sweep.runner import Grid, PointError, Sweep
@@ -58,22 +59,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     dry = actions.add_parser("dry-run", help="print what would be run, and run nothing")
     dry.add_argument("what", nargs="+", metavar="SWEEP|KEY=VALUE", help="a sweep's folder, or a grid")
     dry.add_argument("--json", action="store_true", help="print one JSON object")
+    add_config_dir(dry)
+    add_trust(dry)
 
 
 def run(args: argparse.Namespace) -> int:
     if args.action == "dry-run":
         if len(args.what) == 1 and "=" not in Path(args.what[0]).name:
             return _dry_run_of(Path(args.what[0]), as_json=args.json)
-        return dry_run(args.what, (), as_json=args.json)
+        return dry_run(args.what, args.trust, args.config_dir, as_json=args.json)
     folder = Path(args.sweep)
     if args.action == "status":
         return _status(folder, watch=args.watch, as_json=args.json)
     return _resume(folder, args)
 
 
-def multirun(overrides: Sequence[str], trusted: Sequence[str]) -> int:
+def multirun(overrides: Sequence[str], trusted: Sequence[str], config_dir: str | None = None) -> int:
     """Run or resume a sweep; exit code 1 if a point failed or was not run."""
-    sweep = _sweep(overrides, trusted, dry=False)
+    sweep = _sweep(overrides, trusted, config_dir, dry=False)
     try:
         _through_hydra(overrides, sweep)
     except PointError:
@@ -86,9 +89,11 @@ def multirun(overrides: Sequence[str], trusted: Sequence[str]) -> int:
     return _report(sweep.folder, sweep.requested)
 
 
-def dry_run(overrides: Sequence[str], trusted: Sequence[str], *, as_json: bool = False) -> int:
+def dry_run(
+    overrides: Sequence[str], trusted: Sequence[str], config_dir: str | None = None, *, as_json: bool = False
+) -> int:
     """Check a grid and print the planned actions; nothing is written."""
-    sweep = _sweep(overrides, trusted, dry=True)
+    sweep = _sweep(overrides, trusted, config_dir, dry=True)
     _through_hydra(overrides, sweep)
     assert sweep.folder is not None
     return _print_plan(sweep.folder, sweep.requested, as_json=as_json)
@@ -99,19 +104,22 @@ class PointCommand:
     """Command that trains or resumes the point in a folder: an ordinary ``qa-arch train``."""
 
     trusted: tuple[str, ...]
+    config_dir: str | None = None
+    """Where trusted packages lie, if not among the installed ones."""
 
     def __call__(self, folder: Path) -> list[str]:
         trust = [word for prefix in self.trusted for word in ("--trust", prefix)]
+        trust += ["--config-dir", self.config_dir] if self.config_dir else []
         where = ["--config-from", str(folder / CONFIG), "--folder", str(folder), "--if-exists", "resume"]
         return lifeline.module_command("qa_arch.cli.main", "train", *where, *trust)
 
 
-def point_command(trusted: Sequence[str]) -> Command:
+def point_command(trusted: Sequence[str], config_dir: str | None) -> Command:
     """Command of the points of a sweep; it can be sent to another machine."""
-    return PointCommand(tuple(trusted))
+    return PointCommand(tuple(trusted), config_dir)
 
 
-def _sweep(overrides: Sequence[str], trusted: Sequence[str], *, dry: bool) -> Sweep:
+def _sweep(overrides: Sequence[str], trusted: Sequence[str], config_dir: str | None, *, dry: bool) -> Sweep:
     from qa_arch.cli.compose import LAUNCHER, split_grid, to_yaml
 
     for override in overrides:
@@ -119,12 +127,14 @@ def _sweep(overrides: Sequence[str], trusted: Sequence[str], *, dry: bool) -> Sw
             raise ConfigError(f"{override}: say where a sweep is kept with sweep.folder=DIR")
         if override == "hydra/launcher=basic":
             raise ConfigError(f"{override}: would train every point in this process; {LAUNCHER} does not")
+    folder = use_config_dir(config_dir, trusted)
     return Sweep(
         Grid(*split_grid(overrides)),
-        command=point_command(trusted),
+        command=point_command(trusted, folder),
         to_text=to_yaml,
         preflight=preflight.check,
         trusted=list(trusted),
+        config_dir=folder,
         dry=dry,
     )
 
@@ -134,7 +144,7 @@ def _through_hydra(overrides: Sequence[str], sweep: Sweep) -> None:
 
     with tempfile.TemporaryDirectory() as temporary:  # Hydra writes before the points are checked
         try:
-            hydra_multirun(overrides, sweep, Path(temporary))
+            hydra_multirun(overrides, sweep, Path(temporary), sweep.config_dir)
         finally:
             if sweep.accepted and sweep.folder is not None:
                 shutil.copytree(temporary, sweep.folder / HYDRA, dirs_exist_ok=True)
@@ -145,9 +155,11 @@ def _resume(folder: Path, args: argparse.Namespace) -> int:
     if args.devices:
         devices = [int(name) if name.isdecimal() else name for name in args.devices.split(",")]
     with runner.opened(folder) as manifest:
+        use_config_dir(manifest.config_dir, manifest.trusted)
         settings = runner.stored_settings(
             manifest, n_jobs=args.n_jobs, devices=devices, fail_fast=args.fail_fast
         )
+        command = point_command(manifest.trusted, manifest.config_dir)
         retry = args.action == "retry"
         todo = (runner.unsuccessful if retry else runner.unfinished)(folder, manifest)
         if pool := runner.check_devices(todo, settings):
@@ -155,7 +167,7 @@ def _resume(folder: Path, args: argparse.Namespace) -> int:
         for entry in todo if retry else ():
             runner.reset_point(folder / entry.name)
         try:
-            runner.run_points(folder, manifest, todo, settings, point_command(manifest.trusted))
+            runner.run_points(folder, manifest, todo, settings, command)
         except KeyboardInterrupt:
             _report(folder, manifest.points, as_json=args.json)
             raise

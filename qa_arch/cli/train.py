@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from qa_arch.cli.runs import add_trust
+from qa_arch.cli.runs import add_config_dir, add_trust, use_config_dir
 from qa_arch.config.files import is_unfinished, write_atomic, write_json
 from qa_arch.config.identity import config_hash
 from qa_arch.config.launched import Launched, launched
@@ -61,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--resume", dest="if_exists", action="store_const", const="resume", help="--if-exists resume")
     add("--folder", metavar="DIR", help="the run folder (default: RUNS_DIR/NAME/MODEL-sSEED-HASH)")
+    add_config_dir(parser)
     add_trust(parser)
     add("--dry-run", action="store_true", help="run all checks that load no weights, print the config")
 
@@ -72,6 +73,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("torchrun and srun start the processes of one run; -m asks for several")
     if args.multirun:
         return _sweep(args)
+    use_config_dir(args.config_dir, args.trust)
     trusted = (*TRUSTED, *args.trust)
     jobs = _plan(args, launch)
     _check_models(jobs, trusted)
@@ -103,7 +105,7 @@ def _sweep(args: argparse.Namespace) -> int:
             raise ConfigError(f"{named} does not go with -m; a sweep takes model=A,B and sweep.folder=DIR")
     if args.if_exists == "replace":
         raise ConfigError("--if-exists replace: a sweep keeps its results; give another sweep.folder=DIR")
-    return (dry_run if args.dry_run else multirun)(args.overrides, args.trust)
+    return (dry_run if args.dry_run else multirun)(args.overrides, args.trust, args.config_dir)
 
 
 def _plan(args: argparse.Namespace, launch: Launched | None) -> list[Job]:
@@ -136,7 +138,7 @@ def _settings(args: argparse.Namespace, model: str | None) -> dict[str, Any]:
     from qa_arch.cli.compose import compose, merge
 
     if not args.config_from:
-        return compose([*args.overrides, *([f"model={model}"] if model else [])])
+        return compose([*args.overrides, *([f"model={model}"] if model else [])], args.config_dir)
     source = Path(args.config_from)
     path = next((path for path in (source / CONFIG, source / RECORD) if path.is_file()), source)
     if not path.is_file():

@@ -47,12 +47,31 @@ class Range:
         return " and ".join(part for part in (low, high) if part)
 
 
-def suggest(name: str, known: typing.Iterable[str]) -> str:
-    """`` (did you mean 'x'?)`` for a similar known name, else the list of known names."""
+def suggest(name: str, known: typing.Iterable[str], where: str = "") -> str:
+    """`` (did you mean 'x'?)`` for a similar known name, else the list of known names.
+
+    ``where`` is the section that the names are of: a suggestion names the setting whole.
+    """
     known = sorted(known)
+    near = _nearest(name, known)
+    return f" (did you mean '{_join(where, near)}'?)" if near else f" (known: {', '.join(known)})"
+
+
+def suggest_setting(name: str, known: typing.Iterable[str]) -> str:
+    """``suggest`` among dotted settings: the same key of another section comes before a similar one."""
+    known = sorted(known)
+    same = [setting for setting in known if setting.rpartition(".")[2] == name.rpartition(".")[2]]
+    near = _nearest(name, same, cutoff=0.0) or _nearest(name, known)
+    if near is None:
+        sections = dict.fromkeys(setting.partition(".")[0] for setting in known)
+        return f" (known: {', '.join(sections)}; qa-arch list settings has all)"
+    return f" (did you mean '{near}'?)"
+
+
+def _nearest(name: str, known: typing.Iterable[str], cutoff: float = 0.6) -> str | None:
     folded = {choice.casefold(): choice for choice in known}
-    near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
-    return f" (did you mean '{folded[near[0]]}'?)" if near else f" (known: {', '.join(known)})"
+    near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=cutoff)
+    return folded[near[0]] if near else None
 
 
 def read(schema: type[T], value: Any, where: str = "") -> T:
@@ -63,7 +82,7 @@ def read(schema: type[T], value: Any, where: str = "") -> T:
     names = {f.name for f in fields(schema)}  # type: ignore[arg-type]
     for key in value:
         if key not in names:
-            raise ConfigError(f"unknown setting '{_join(where, str(key))}'{suggest(str(key), names)}")
+            raise ConfigError(f"unknown setting '{_join(where, str(key))}'{suggest(str(key), names, where)}")
     arguments = {key: convert(hints[key], item, _join(where, key)) for key, item in value.items()}
     try:
         return schema(**arguments)

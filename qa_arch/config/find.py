@@ -1,7 +1,8 @@
-"""Location of the configuration folder: the checkout's ``conf/``, else the copy inside the wheel."""
+"""Where the config groups are: ``conf/`` of the checkout or the wheel, and a folder of the user's own."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from qa_arch.errors import ConfigError
@@ -16,3 +17,52 @@ def conf_folder() -> Path:
     raise ConfigError(
         f"no conf/train.yaml beside {package}: the installation is incomplete, install it again"
     )
+
+
+def config_folders(own: str | Path | None = None) -> tuple[Path, ...]:
+    """``conf_folder()``, and behind it ``own`` (``--config-dir``), a folder with choices for the same groups.
+
+    Raises ConfigError where ``own`` is no folder, has no choice of any group, or has one of a name that
+    ``conf/`` has already, which Hydra would take in its place.
+    """
+    conf = conf_folder()
+    if own is None:
+        return (conf,)
+    folder = Path(own).expanduser().resolve()
+    if not folder.is_dir():
+        raise ConfigError(f"--config-dir {own}: there is no such folder")
+    known = groups([conf])
+    choices = _choices(folder, known)
+    if not any(choices.values()):
+        raise ConfigError(
+            f"--config-dir {own}: holds no choice of any group, such as model/NAME.yaml (groups:"
+            f" {', '.join(known)})"
+        )
+    for group, names in choices.items():
+        if shared := set(names) & set(known[group]):
+            raise ConfigError(
+                f"--config-dir {own}: {group}/{min(shared)}.yaml has the name of one of qa_arch's own, which"
+                " would be taken in its place; rename it"
+            )
+    return conf, folder
+
+
+def groups(folders: Sequence[Path]) -> dict[str, list[str]]:
+    """The choices of each config group, from the files; the first folder says which groups there are."""
+    first, *others = folders
+    names = sorted(path.name for path in first.iterdir() if path.is_dir())
+    choices = _choices(first, names)
+    for folder in others:
+        for group, more in _choices(folder, names).items():
+            choices[group] = sorted({*choices[group], *more})
+    return choices
+
+
+def _choices(folder: Path, names: Iterable[str]) -> dict[str, list[str]]:
+    return {
+        name: sorted(
+            path.relative_to(folder / name).with_suffix("").as_posix()
+            for path in (folder / name).rglob("*.yaml")
+        )
+        for name in names
+    }

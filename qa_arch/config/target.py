@@ -100,7 +100,7 @@ def arguments(
         if key in descriptive:
             continue
         if key in given or (key not in settable and not open_ended):
-            raise ConfigError(f"unknown setting '{where}.{key}'{suggest(key, settable)}")
+            raise ConfigError(f"unknown setting '{where}.{key}'{suggest(key, settable, where)}")
         value, place = section[key], f"{where}.{key}"
         hint = hints.get(key, Any) if key in settable else Any
         if (inner := _given(hint)) is not None:

@@ -15,6 +15,7 @@ from qa_arch.features.glove import vector_rows
 from qa_arch.features.table import FeatureTable
 from qa_arch.features.windows import Window, assemble
 from qa_arch.nn.match_lstm import MatchLSTM
+from qa_arch.nn.precision import mixed
 from qa_arch.results.attention import AttentionMap
 from qa_arch.tasks.reading import device_of
 from qa_arch.tasks.span_predictor import SpanPredictor
@@ -28,33 +29,41 @@ def attention_maps(
 
     Raises DataError for ids of no question, RunError where the model has no match-LSTM.
     """
-    module = match_lstm(predictor.model)
-    chosen, best = _choose(questions, answers, ids)
+    match_lstm(predictor.model)
+    chosen, best = choose(questions, answers, ids)
     table = predictor.table(chosen, cache=False)
-    rows = np.array([_window(table, q, answer) for q, answer in enumerate(best)], np.int64)
-    collate = Collator(table, vector_rows(predictor.vectors, table), labels=False)
-    device = device_of(predictor.model)
-    maps = []
+    rows = np.array([window_of(table, q, answer) for q, answer in enumerate(best)], np.int64)
     size = predictor.config.trainer.eval_batch_size
-    for first in range(0, len(rows), size):
-        part = rows[first : first + size]
+    parts = (rows[first : first + size] for first in range(0, len(rows), size))
+    return [item for part in parts for item in match_maps(predictor, chosen, table, part)]
+
+
+def match_maps(
+    predictor: SpanPredictor, questions: QuestionSet, table: FeatureTable, rows: np.ndarray
+) -> list[AttentionMap]:
+    """The match-LSTM's attention in the windows ``rows`` of ``table``, read in one batch."""
+    model = predictor.model
+    collate = Collator(table, vector_rows(predictor.vectors, table), labels=False)
+    device = device_of(model)
+    with torch.inference_mode(), mixed(predictor.precision, device.type):
         weights, context_mask, question_mask = _look(
-            predictor.model, module, collate(part.tolist()).to(device)
+            model, match_lstm(model), collate(rows.tolist()).to(device)
         )
-        window = assemble(table, part)
-        for at, row in enumerate(part):
-            example = chosen.examples[int(table.example[row])]
-            C, Q = int(context_mask[at].sum()), int(question_mask[at].sum())
-            unpadded = torch.cat([weights[at, :, :C, :Q], weights[at, :, :C, -1:]], dim=-1)
-            maps.append(
-                AttentionMap(
-                    example.id,
-                    questions.fingerprint,
-                    unpadded.cpu().numpy().astype(np.float16),
-                    _units(table, window, at, window.context[at], C, 0),
-                    _units(table, window, at, window.question[at], Q, _stripped(example)),
-                )
+    window = assemble(table, rows)
+    maps = []
+    for at, row in enumerate(rows):
+        example = questions.examples[int(table.example[row])]
+        C, Q = int(context_mask[at].sum()), int(question_mask[at].sum())
+        unpadded = torch.cat([weights[at, :, :C, :Q], weights[at, :, :C, -1:]], dim=-1)
+        maps.append(
+            AttentionMap(
+                example.id,
+                questions.fingerprint,
+                unpadded.cpu().numpy(),
+                _units(table, window, at, window.context[at], C, 0),
+                _units(table, window, at, window.question[at], Q, stripped(example)),
             )
+        )
     return maps
 
 
@@ -64,7 +73,7 @@ def match_lstm(model: nn.Module) -> MatchLSTM:
     if layer is None:
         raise RunError(
             "attention: the model has no match-LSTM; name a run of model=proposed with match=true, read by"
-            " torch"
+            " torch, or --layer L, which takes the encoder's"
         )
     return layer
 
@@ -73,7 +82,7 @@ def find_match_lstm(model: nn.Module) -> MatchLSTM | None:
     return next((module for module in model.modules() if isinstance(module, MatchLSTM)), None)
 
 
-def _choose(
+def choose(
     questions: QuestionSet, answers: Sequence[Prediction], ids: Sequence[str]
 ) -> tuple[QuestionSet, list[Prediction]]:
     known = {
@@ -86,7 +95,7 @@ def _choose(
     return chosen, [known[id_][1] for id_ in wanted]
 
 
-def _window(table: FeatureTable, question: int, answer: Prediction) -> int:
+def window_of(table: FeatureTable, question: int, answer: Prediction) -> int:
     """The first window of the question that holds its best span, or else its first."""
     rows = np.flatnonzero(table.example == question)
     if answer.best is not None:
@@ -106,8 +115,7 @@ def _look(model: nn.Module, module: MatchLSTM, batch) -> tuple[Tensor, Tensor, T
 
     handle = module.register_forward_pre_hook(keep)
     try:
-        with torch.inference_mode():
-            model(batch)
+        model(batch)
     finally:
         handle.remove()
     return seen[0]
@@ -129,6 +137,6 @@ def _units(
     return (spans + shift).astype(np.int32)
 
 
-def _stripped(example: Example) -> int:
+def stripped(example: Example) -> int:
     """Characters that the features leave out at the front of a question."""
     return len(example.question) - len(example.question.lstrip())

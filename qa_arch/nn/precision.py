@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
 import torch
@@ -12,11 +13,17 @@ from qa_arch.errors import UnavailableError
 from qa_arch.nn.encoder import WithBackbone
 
 Precision = Literal["fp32", "bf16", "fp16", "int8"]
+_HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 MOST = 127
 """Largest magnitude in int8: the range is symmetric, so that zero is exact."""
 UNSIGNED = 128
 """Added to inputs: oneDNN has its fast kernel for unsigned ones everywhere, for signed ones not on every CPU
 (on a Zen 5 these took 700 times as long as fp32), and takes it off again inside the exact sums."""
+
+
+def mixed(precision: str, device: str) -> AbstractContextManager[object]:
+    """The autocast of ``precision`` on ``device``; for fp32 and int8 none."""
+    return torch.autocast(device, _HALVES[precision]) if precision in _HALVES else nullcontext()
 
 
 def cast_weights(model: nn.Module, precision: Precision) -> nn.Module:

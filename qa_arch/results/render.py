@@ -108,6 +108,7 @@ def _notes(table: Table, width: int | None) -> str:
 def drawn(table: Table, width: int | None = None) -> Any:
     """The table for a rich console, within ``width``."""
     from rich.table import Table as Drawn
+    from rich.text import Text
 
     drawn = Drawn(title=table.title or None, title_justify="left")
     lines = cells(table)
@@ -119,7 +120,7 @@ def drawn(table: Table, width: int | None = None) -> Any:
         whole = own is None and not column.left
         drawn.add_column(column.heading, justify=justify, overflow="fold", no_wrap=whole, width=own)
     for row in lines[1:]:
-        drawn.add_row(*(row[place] for place in places))
+        drawn.add_row(*(Text(row[place]) for place in places))  # brackets are no markup
     return drawn
 
 

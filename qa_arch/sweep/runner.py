@@ -88,6 +88,8 @@ class Sweep:
     preflight: Callable[[Sequence[Point], Sequence[str], list[str] | None, bool], Any]
     settings: Settings = field(default_factory=Settings)
     trusted: Sequence[str] = ()
+    config_dir: str | None = None
+    """Further choices for the config groups, and perhaps trusted packages."""
     dry: bool = False
     engine: schedule.Engine = schedule.run
     local: bool = True
@@ -159,6 +161,7 @@ class Sweep:
             created=provenance.now(),
             cwd=str(Path.cwd()),
             trusted=list(self.trusted),
+            config_dir=self.config_dir,
             settings=asdict(self.settings),
             points=list(entries),
             commit=commit,

@@ -57,6 +57,8 @@ class Manifest:
     settings: dict[str, Any]
     points: list[Entry] = field(default_factory=list)
     commit: str | None = None
+    config_dir: str | None = None
+    """The ``--config-dir`` that its points import trusted packages from."""
     schema: int = SCHEMA_VERSION
 
     def continued_by(self, other: Manifest) -> bool:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from qa_arch.features.sampler import BucketBatchSampler
-from qa_arch.nn.precision import Precision
+from qa_arch.nn.precision import Precision, mixed
 from qa_arch.tasks.base import Collator, OutputCollector, Watch
 
-HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 C = TypeVar("C", bound=OutputCollector)
 
 
@@ -34,9 +32,8 @@ def read_table(
     batches = BucketBatchSampler(collate.lengths, batch_size=batch_size, seed=0, shuffle=False)
     was_training = model.training
     model.eval()
-    half = HALVES.get(precision)
     done, total = 0, len(collate.lengths)
-    with torch.inference_mode(), torch.autocast(device.type, half) if half else nullcontext():
+    with torch.inference_mode(), mixed(precision, device.type):
         for rows in batches:
             batch = collate(rows).to(device)
             collector.add(batch, model(batch))

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMPARING = (ROOT / "docs" / "comparing.md").read_text(encoding="utf-8")
 OF_THE_DEMO = "runs/demo/proposed-s13-*"
-READING = ("ask", "predict", "evaluate", "tables", "compare", "show", "report")
+READING = ("ask", "inspect", "predict", "evaluate", "tables", "compare", "show", "report")
 TRAININGS = ("train model=bert experiment=squad2", "train model=proposed experiment=squad2")
 QUICK = ("debug=fast", "name=squad2", "glove.path=null", "trainer.progress=false")
 

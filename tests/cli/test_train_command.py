@@ -164,14 +164,14 @@ def test_config_from_takes_single_settings(qa_arch, trained):
     assert "model.KEY=VALUE" in err
     code, _, err = qa_arch(*repeat, "optim.lrr=1")
     assert code == 2
-    assert "did you mean 'lr'" in err
+    assert "did you mean 'optim.lr'" in err
 
 
 TYPOS = {
     "model=brt": "did you mean 'bert'",
     "experiment=demmo": "did you mean 'demo'",
     "debug=fst": "did you mean 'fast'",
-    "optim.lrr=1": "did you mean 'lr'",
+    "optim.lrr=1": "did you mean 'optim.lr'",
     "trainer.epochs=many": "expected an integer",
     "features.stride=400": "no step between windows",
     "data=files": "data.train=...",
@@ -199,7 +199,7 @@ assert "torch" not in sys.modules
 def test_a_setting_the_model_does_not_take(qa_arch, settings):
     code, _, err = qa_arch("train", "model=proposed", "+model.hiden=3", *settings, "--dry-run")
     assert code == 2
-    assert "did you mean 'hidden'" in err
+    assert "did you mean 'model.hidden'" in err
 
 
 def test_several_models(qa_arch, settings, tmp_path, read_json):

@@ -48,7 +48,7 @@ def test_defaults_fill_what_is_left_out():
     ("change", "message"),
     [
         ({"nmae": 1}, "unknown setting 'nmae' (did you mean 'name'?)"),
-        ({"inner": {"depth": 2, "dept": 3}}, "unknown setting 'inner.dept' (did you mean 'depth'?)"),
+        ({"inner": {"depth": 2, "dept": 3}}, "unknown setting 'inner.dept' (did you mean 'inner.depth'?)"),
         ({"zzz": 1}, "unknown setting 'zzz' (known: count, flag, inner, mode, name, names, share, table)"),
         ({"inner": {}}, "inner: missing depth"),
         ({"inner": 3}, "inner: expected a mapping, got 3"),

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from qa_arch.cli.compose import compose, groups, merge, to_yaml
-from qa_arch.config.find import conf_folder
+from qa_arch.cli.compose import compose, merge, to_yaml
+from qa_arch.config.find import conf_folder, groups
 from qa_arch.config.schema import Config, require_vectors, validate
 from qa_arch.errors import ConfigError, QaArchError
 
-ALL = groups(conf_folder())
+ALL = groups([conf_folder()])
 NEEDS = {
     ("data", "files"): ["data.train=some.json"],
     ("special", "ablations/match_lstm/boundary"): ["experiment=ablations", "model=match_lstm/boundary"],
@@ -108,13 +108,21 @@ def test_a_model_may_have_settings_of_its_own_in_one_experiment():
     [
         ("experiment=null", ["experiment=null: names no choice"]),
         ("~experiment", ["~experiment: names no choice"]),
-        ("trainer.epoch=3", ["trainer.epoch", "did you mean 'epochs'?"]),
-        ("optim.Lr=1", ["optim.Lr", "did you mean 'lr'?"]),
+        ("trainer.epoch=3", ["trainer.epoch", "did you mean 'trainer.epochs'?"]),
+        ("optim.Lr=1", ["optim.Lr", "did you mean 'optim.lr'?"]),
         ("sed=1", ["'sed'", "did you mean 'seed'?"]),
-        ("+trainer.epoch=3", ["trainer.epoch", "did you mean 'epochs'?"]),
+        ("+trainer.epoch=3", ["trainer.epoch", "did you mean 'trainer.epochs'?"]),
         ("model=propsed", ["model=propsed does not exist", "did you mean 'proposed'?"]),
         ("experiment=dmeo", ["experiment=dmeo does not exist", "did you mean 'demo'?"]),
         ("modle=bert", ["'modle'", "did you mean 'model'?"]),
+        ("trainer.batchsize=4", ["'trainer.batchsize'", "did you mean 'trainer.batch_size'?"]),
+        ("trainr.batch_size=4", ["'trainr.batch_size'", "did you mean 'trainer.batch_size'?"]),
+        ("batch_size=4", ["'batch_size'", "did you mean 'trainer.batch_size'?"]),
+        ("zzz.qqq=4", ["'zzz.qqq'", "known: ", "trainer", "qa-arch list settings"]),
+        ("hydra.run.dir=x", ["hydra.run.dir=x", "--folder DIR"]),
+        ("hydra.sweep.dir=x", ["hydra.sweep.dir=x", "--folder DIR"]),
+        ("hydra.job.chdir=true", ["hydra.job.chdir=true", "no effect"]),
+        ("hydra/launcher=joblib", ["hydra/launcher=joblib", "train -m"]),
         ("data=zzz", ["data=zzz does not exist", "known: "]),
         ("trainer.epochs=0", ["trainer.epochs: 0 is out of range"]),
         ("trainer.epochs=three", ["trainer.epochs: expected an integer, got 'three'"]),
@@ -152,6 +160,11 @@ def test_what_is_wrong_is_named_in_one_line(override, parts):
 def test_combinations_that_cannot_work(overrides, message):
     with pytest.raises(ConfigError, match=message):
         validate(compose(overrides))
+
+
+def test_a_suggestion_is_a_setting_of_the_model_that_was_chosen():
+    with pytest.raises(ConfigError, match=r"'model\.hiden' \(did you mean 'model\.hidden'\?\)"):
+        compose(["model=proposed", "model.hiden=3"])
 
 
 def test_a_step_of_one_token_is_enough():

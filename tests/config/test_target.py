@@ -25,7 +25,7 @@ def test_every_head_goes_with_every_model_that_takes_one(model, head):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["+model.head.hiden=3"], "unknown setting 'model.head.hiden' (did you mean 'hidden'?)"),
+        (["+model.head.hiden=3"], "unknown setting 'model.head.hiden' (did you mean 'model.head.hidden'?)"),
         (["model.head.hidden=0"], "model.head.hidden: 0 is out of range, it must be >= 1"),
         (["model.head.hidden=many"], "model.head.hidden: expected an integer, got 'many'"),
         (["+model.head.in_dim=3"], "unknown setting 'model.head.in_dim'"),

@@ -375,7 +375,7 @@ def test_a_loss_is_chosen_by_its_file(overrides, expected):
     ("overrides", "message"),
     [
         (["loss=null_weight", "loss.null_weight=0"], "loss.null_weight: 0.0 is out of range, it must be > 0"),
-        (["loss=null_weight", "+loss.nul_weight=2"], "'loss.nul_weight' (did you mean 'null_weight'?)"),
+        (["loss=null_weight", "+loss.nul_weight=2"], "'loss.nul_weight' (did you mean 'loss.null_weight'?)"),
         (["loss=null_weight", "+loss.null_share=1"], "unknown setting 'loss.null_share'"),
         (["loss=label_smoothing", "loss.label_smoothing=a"], "loss.label_smoothing: expected a number"),
         (["loss=hinge"], "loss._target_: HingeLoss is a loss for task selection or classification"),

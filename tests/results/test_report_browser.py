@@ -5,6 +5,8 @@ Needs playwright (extra ``dev``) and a Chromium of the system (Debian: apt-get i
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from browsers import start_browser
@@ -72,6 +74,7 @@ def report(make_run, question_set, tmp_path):
     for model, right in (("bert", 0.5), ("proposed", 0.8)):
         for seed in (1, 2):
             about = {"seed": seed, "right": right, "peak_memory_mb": 900.0 + seed}
+            about |= {"parameters": {"blocks": {"match": 5}, "total": 9}} if model == "proposed" else {}
             folder = make_run(f"{model}-{seed}", questions, model=model, **about)
     weights = np.random.default_rng(0).dirichlet(np.ones(3), size=(2, 4)).astype(np.float16)
     context = np.array([[0, 3], [4, 8], [9, 14], [15, 17]], np.int32)
@@ -122,6 +125,34 @@ def check_figures(page, width: int) -> None:
         assert box["height"] > 60, name
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate("window.broken") is None
+
+
+def test_the_encoders_attention_stands_beside_the_match_lstms(report, tmp_path, visit):
+    _, questions = report
+    folder = tmp_path / "runs" / "proposed-2"
+    labels = ("layer 1, head 1", "layer 1, head 2", "layer 2, head 1")
+    context = np.array([[0, 3], [4, 8], [9, 14], [15, 17]], np.int32)
+    requested = np.array([[0, 4], [5, 8]], np.int32)
+    weights = np.random.default_rng(0).dirichlet(np.ones(3), size=(3, 4))
+    place = ("q1-0", questions.fingerprint)
+    write_attention(folder, [AttentionMap(*place, weights, context, requested, labels, encoder=True)])
+    page = visit(write_report(find_runs([folder.parent]), tmp_path / "r.html", questions=questions).path)
+    drawn = (
+        "document.querySelector('#figure-attention')?.data?.[0].z.map((row) => row.map((x) => x.toFixed(2)))"
+    )
+    choices = page.locator("#attention-view select")
+    until(page, f"JSON.stringify({drawn}) !== undefined")
+    assert "all else" in page.inner_text("#attention-view .told")
+    for number, name in enumerate(labels):
+        choices.nth(2).select_option(label=name)
+        wanted = [[f"{round(x * 255) / 255:.2f}" for x in row] for row in weights[number].T]
+        until(page, f"JSON.stringify({drawn}) === '{json.dumps(wanted, separators=(',', ':'))}'")
+    choices.nth(1).select_option("1")
+    until(page, "document.querySelector('#attention-view .told').innerText.includes('nothing')")
+    assert page.locator("#attention-view select").nth(2).locator("option").all_inner_texts() == [
+        "match-LSTM, forward",
+        "match-LSTM, backward",
+    ]
 
 
 def test_the_table_sorts_filters_and_shows_runs(report, visit):
@@ -300,7 +331,7 @@ def test_one_run_without_texts_says_what_is_missing(make_run, question_set, tmp_
     page.wait_for_selector("#question-list .item")
     assert "--data FILE" in page.inner_text("#questions")
     assert "--data FILE" in page.inner_text("#breakdowns")
-    assert "No run of this set has a match-LSTM" in page.inner_text("#attention")
+    assert "--keep-attention ID ID --layer all" in page.inner_text("#attention .command >> nth=1")
     assert page.inner_text("#question-list .asked >> nth=0") == "q1-0"
 
 

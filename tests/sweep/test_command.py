@@ -17,7 +17,7 @@ from qa_arch.sweep.state import read_manifest
 @pytest.fixture
 def train_m(stubbed, monkeypatch, capsys):
     """``train_m(*arguments)`` -> exit code, stdout, stderr, with points that train nothing."""
-    monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda trusted: stubbed.command)
+    monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda *_: stubbed.command)
     monkeypatch.setattr("qa_arch.sweep.preflight.check", lambda *_: None)
 
     def call(*arguments: str) -> tuple[int, str, str]:
@@ -120,14 +120,14 @@ def test_what_the_sweeper_is_told(stubbed, monkeypatch, train_m):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["optim.lrr=1,2"], 2, "did you mean 'lr'"),
+        (["optim.lrr=1,2"], 2, "did you mean 'optim.lr'"),
         (["model=brt,bert"], 2, "did you mean 'bert'"),
         (["trainer.epochs=1,0"], 2, "trainer.epochs=0: trainer.epochs: 0 is out of range"),
         (["seed=range(5,5)"], 2, "grid is empty"),
         (["seed=1,1"], 2, "the same point, given twice"),
         (["trainer.workers=0,1"], 2, "change no result"),
         (["seed=1,2", "sweep.n_jobs=0"], 2, "out of range"),
-        (["seed=1,2", "sweep.job=1"], 2, "did you mean 'n_jobs'"),
+        (["seed=1,2", "sweep.job=1"], 2, "did you mean 'sweep.n_jobs'"),
         (["seed=1,2", "sweep.n_jobs=1,2"], 2, "the same point"),
         (["seed=1,2", "sweep.devices=[0,0]"], 2, "each once"),
         (["seed=1,2", "hydra.sweep.dir=x"], 2, "sweep.folder=DIR"),

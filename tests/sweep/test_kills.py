@@ -141,7 +141,7 @@ def test_an_interrupted_retry_is_gone_on_with(stubbed):
 def test_retry_begins_anew(stubbed, monkeypatch, capsys):
     stubbed.does(seed1="failed", seed2="oom").launch(1, 2, 3)
     (stubbed.point(1) / "last.ckpt").write_text("old")
-    monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda trusted: stubbed.command)
+    monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda *_: stubbed.command)
     assert main(["sweep", "resume", str(stubbed.folder), "--json"]) == 1
     assert stubbed.begun() == ["seed1", "seed2", "seed3", "seed1"]
     assert (stubbed.point(1) / "last.ckpt").exists()

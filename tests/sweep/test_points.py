@@ -166,7 +166,7 @@ def test_devices_are_counted_within_what_is_visible(visible, devices, pool):
         ({"devices": "0,1"}, r"sweep\.devices: expected a list"),
         ({"n_jobs": 0}, r"sweep\.n_jobs: 0 is out of range"),
         ({"fail_fast": 1}, r"sweep\.fail_fast: expected true or false"),
-        ({"njobs": 1}, r"unknown setting 'sweep\.njobs' \(did you mean 'n_jobs'\?\)"),
+        ({"njobs": 1}, r"unknown setting 'sweep\.njobs' \(did you mean 'sweep\.n_jobs'\?\)"),
     ],
 )
 def test_settings_that_cannot_be_meant(raw, message):

@@ -161,7 +161,7 @@ def test_a_dry_search_writes_nothing(tmp_path):
 
 def test_through_hydra(stubbed, monkeypatch, capsys):
     """``train -m hydra/sweeper=optuna``: points of our launcher, in one sweep that grows."""
-    monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda trusted: stubbed.command)
+    monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda *_: stubbed.command)
     monkeypatch.setattr("qa_arch.sweep.preflight.check", lambda *_: None)
 
     def train(trials: int) -> str:

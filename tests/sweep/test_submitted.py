@@ -21,7 +21,7 @@ pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
 @pytest.fixture
 def train_m(stubbed, monkeypatch, capsys):
     """``train_m(*arguments)`` -> exit code, stdout; each point is a job of the local cluster."""
-    monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda trusted: stubbed.command)
+    monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda *_: stubbed.command)
     monkeypatch.setattr("qa_arch.sweep.preflight.check", lambda *_: None)
 
     def call(*arguments: str) -> tuple[int, str, str]:
@@ -74,7 +74,7 @@ class Plan:
 
 
 def test_a_job_that_cannot_begin_has_failed(stubbed, train_m, monkeypatch):
-    monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda trusted: Unloadable())
+    monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda *_: Unloadable())
     code, out, _ = train_m("seed=1")
     assert code == 1
     assert "its job did not start it" in out

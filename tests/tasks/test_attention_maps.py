@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 
-from qa_arch.cli.compose import compose
 from qa_arch.cli.main import main
-from qa_arch.config.schema import validate
 from qa_arch.data.sources import open_passages
-from qa_arch.errors import DataError, RunError
+from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.evaluation.attention_maps import attention_maps
+from qa_arch.evaluation.question_inspection import inspect_question
 from qa_arch.results.attention import ATTENTION, read_attention
 from qa_arch.tasks.loading import load_predictor
-from qa_arch.training.run import train
-
-
-@pytest.fixture(scope="module", params=["pieces", "words"])
-def proposed(request, tiny_config, tmp_path_factory):
-    """A run of the proposed model whose windows are short, so that passages need several."""
-    dev, calibration, train_ = (
-        f"data.{split}={getattr(tiny_config.data, split)}" for split in ("dev", "calibration", "train")
-    )
-    small = ["model=proposed", "debug=fast", "glove=none", "features.cache_dir=null", "model.hidden=12"]
-    lengths = ["features.max_length=40", "features.stride=4", "features.max_question=20"]
-    matching = f"model.matching={request.param}"
-    config = validate(compose([*small, *lengths, dev, calibration, train_, matching]))
-    folder = tmp_path_factory.mktemp("proposed")
-    train(config, folder=folder)
-    return folder, config, request.param
 
 
 def test_maps_cover_the_window_with_the_answer(proposed):
@@ -87,5 +72,39 @@ def test_the_command_leaves_the_file_beside_the_record(proposed, tmp_path, capsy
 def test_models_without_match_lstm_are_refused_before_reading(tiny_run, tiny_config, tmp_path, capsys):
     call = ["predict", str(tiny_run), "--data", str(tiny_config.data.dev), "--out", str(tmp_path / "p")]
     assert main([*call, "--keep-attention", "x"]) == RunError.exit_code
-    assert "no match-LSTM" in capsys.readouterr().err
+    assert "no match-LSTM; --layer L takes the encoder's" in capsys.readouterr().err
     assert not (tmp_path / "p").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--keep-attention", "x", "--layer", "7"], "no layer '7' (known: 1, all)"),
+        (["--keep-attention", "x", "--layer", "1", "--head", "9"], "no head '9'"),
+        (["--keep-attention", "x", "--head", "1"], "--head is for --layer L"),
+        (["--layer", "1"], "say which attention --keep-attention saves"),
+    ],
+)
+def test_wrong_heads_are_refused_before_reading(tiny_run, tiny_config, tmp_path, capsys, options, message):
+    call = ["predict", str(tiny_run), "--data", str(tiny_config.data.dev), "--out", str(tmp_path / "p")]
+    assert main([*call, *options]) == ConfigError.exit_code
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "p").exists()
+
+
+def test_the_encoders_attention_is_saved_with_layer(proposed, tmp_path, capsys):
+    folder, config, _ = proposed
+    copy = shutil.copytree(folder, tmp_path / "run")
+    questions = open_passages(config.data.dev)
+    id_ = questions.examples[1].id
+    call = ["predict", str(copy), "--data", str(config.data.dev), "--out", str(tmp_path / "p")]
+    assert main([*call, "--keep-attention", id_]) == 0
+    assert main([*call, "--keep-attention", id_, "--layer", "all", "--head", "2"]) == 0
+    saved = {item.key: item for item in read_attention(copy)}
+    assert len(saved[id_, False].labels) == 2
+    item = saved[id_, True]
+    assert item.labels == ("layer 1, head 2", "layer 2, head 2", "layer 3, head 2")
+    assert item.fingerprint == questions.fingerprint
+    inspection = inspect_question(load_predictor(copy, device="cpu"), questions.examples[1])
+    for layer, weights in zip(inspection.layers, item.weights, strict=False):
+        assert weights.astype(float) == pytest.approx(layer.over_question("2"), abs=1e-3)

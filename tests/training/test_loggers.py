@@ -312,7 +312,7 @@ def test_without_a_login_wandb_stays_offline(tmp_path, monkeypatch):
         ({"_target_": "pytorch_lightning.loggers.Nothing"}, "cannot be imported"),
         (
             {"_target_": "pytorch_lightning.loggers.CSVLogger", "save_dir": "x", "nmae": "y"},
-            r"unknown setting 'logger\.nmae' \(did you mean 'name'\?\)",
+            r"unknown setting 'logger\.nmae' \(did you mean 'logger\.name'\?\)",
         ),
         ({"_target_": "pytorch_lightning.loggers.CSVLogger"}, "logger: CSVLogger also needs save_dir"),
         (

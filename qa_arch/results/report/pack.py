@@ -55,7 +55,7 @@ def pack_run(rows: Questions, judged: Mistakes | None = None) -> str:
         "flags": flags,
         "mistake": np.array([_mistake(row) for row in (judged or mistakes(rows)).judged], dtype=np.int64),
     }
-    return pack_bytes(b"".join(_planes(columns[name], width) for name, width in COLUMNS))
+    return pack_bytes(b"".join(planes(columns[name], width) for name, width in COLUMNS))
 
 
 def pack_levels(levels: list[npt.NDArray[np.uint8]]) -> str:
@@ -92,6 +92,7 @@ def _mistake(row: Judged) -> int:
     return code + NEAR * row.near_miss + PLAUSIBLE * (row.plausible is True)
 
 
-def _planes(values: npt.NDArray, width: int) -> bytes:
+def planes(values: npt.NDArray, width: int) -> bytes:
+    """Whole numbers of ``width`` bytes, plane by plane, lowest first."""
     whole = np.asarray(values).astype(np.uint32)
     return b"".join(((whole >> (8 * byte)) & 0xFF).astype(np.uint8).tobytes() for byte in range(width))

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import html
-import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources, util
+from importlib import util
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ from qa_arch.results.provenance import now, versions
 from qa_arch.results.record import Runs
 from qa_arch.results.report import pack
 from qa_arch.results.report.collect import Collected, ScoredSet, collect
+from qa_arch.results.report.single_file import single_file
 from qa_arch.results.systems import group_by_system, repeated
 from qa_arch.types.text import QuestionSet
 
@@ -28,6 +26,7 @@ LIMIT = 30_000_000
 MAPS = 40
 """Attention maps of one run that a page holds."""
 SCRIPTS = (
+    "elements.js",
     "data.js",
     "state.js",
     "charts.js",
@@ -220,31 +219,19 @@ def _unused(stored: Sequence[AttentionMap], known: set[str | None], count: int) 
 
 
 def _map(item: AttentionMap) -> dict[str, Any]:
-    return {"id": item.id, "context": item.context.tolist(), "question": item.question.tolist()}
+    return {
+        "id": item.id,
+        "labels": list(item.labels),
+        "encoder": item.encoder,
+        "context": item.context.tolist(),
+        "question": item.question.tolist(),
+    }
 
 
 def _page(value: Mapping[str, Any], packs: Mapping[str, str]) -> bytes:
-    """The template with its places filled, each once, so that no data is taken for a place."""
-    places = {
-        "title": html.escape(value["title"]),
-        "style": _text("style.css"),
-        "script": "\n".join(_text(name) for name in SCRIPTS),
-        "data": embed(value),
-        "packs": "\n".join(
-            f'<script type="text/plain" id="pack-{name}">{packed}</script>' for name, packed in packs.items()
-        ),
-    }
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: places[place[1]], _text("page.html")).encode("utf-8")
-
-
-def embed(value: Any) -> str:
-    """JSON that can stand in a script element: no character of it can end the element or open a comment."""
-    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
-
-
-def _text(name: str) -> str:
-    return (resources.files(__package__) / "page" / name).read_text(encoding="utf-8")
+    return single_file(
+        "page.html", value["title"], styles=("style.css",), scripts=SCRIPTS, value=value, packs=packs
+    )
 
 
 def _plotly() -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +12,7 @@ import torch
 from qa_arch.config.schema import Config
 from qa_arch.features.collate import Collator
 from qa_arch.features.glove import vector_rows
+from qa_arch.nn.precision import mixed
 from qa_arch.tasks import task_of
 from qa_arch.training.datamodule import TrainingData
 from qa_arch.training.fitting import training_module
@@ -21,16 +21,10 @@ from qa_arch.training.optim import make_optimizer, parameter_groups
 from qa_arch.training.plan.bare import Bare
 from qa_arch.training.plan.live import Lines, lines
 
-HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 SAMPLES = 5
 """Timed batches of an epoch: one from each of as many groups of similar length."""
 LONG = 60.0
 """Time limit of the timing, seconds."""
-
-
-def mixed(precision: str, device: str) -> AbstractContextManager[object]:
-    """Autocast context of ``trainer.precision``."""
-    return torch.autocast(device, HALF[precision]) if precision in HALF else nullcontext()
 
 
 @dataclass(frozen=True)

@@ -1,43 +1,47 @@
-// What the match-LSTM looked at: question pieces by passage pieces.
-const DIRECTIONS = { 0: "forward", 1: "backward" };
-const looked = { run: null, at: 0, direction: 0 };
+// What match-LSTM or encoder looked at: question pieces by passage pieces.
+const looked = { run: null, at: 0, map: 0 };
 
 /** Words stay whole, options with their hyphens, as far as they fit. */
 const command = (text) => make("code", { class: "command" }, text.split(" ").flatMap((word, i) => [i ? " " : "", make("span", {}, word)]));
-const keepCommand = (folder) => command(`qa-arch predict ${folder} --data FILE --out predictions --keep-attention ID ID`);
+/** Without a match-LSTM it is the encoder that looks. */
+const keepCommand = (folder, matching) => command(`qa-arch predict ${folder} --data FILE --out predictions --keep-attention ID ID${matching ? "" : " --layer all"}`);
 
 /** How attention is kept for more questions; a record that came without its weights is trained again first. */
 function keeping(run, told) {
-  const { folder, name, weights } = DATA.runs[run];
-  if (weights) return make("div", { class: "empty" }, `${told} This keeps it for the questions named, beside the run's record:`, keepCommand(folder), "Then write this report again.");
+  const { folder, name, weights, matching } = DATA.runs[run];
+  if (weights) return make("div", { class: "empty" }, `${told} This keeps it for the questions named, beside the run's record:`, keepCommand(folder, matching), "Then write this report again.");
   const again = `runs/again/${name}`;
   return make("div", { class: "empty" }, `${told} The record of ${labelOf(run)} came without weights: train the run again, then keep the attention of the questions named:`,
-    command(`qa-arch train --config-from ${folder} --folder ${again}`), keepCommand(again), `Then write a report of ${again}.`);
+    command(`qa-arch train --config-from ${folder} --folder ${again}`), keepCommand(again, matching), `Then write a report of ${again}.`);
 }
-/** Of runs with a match-LSTM one that has its weights, or else the first. */
-const ableRun = (runs) => runs.find((run) => DATA.runs[run].weights) ?? runs[0] ?? null;
+/** Of `runs` one that has its weights and, if any has, a match-LSTM; or else the first. */
+function ableRun(runs) {
+  const rank = (run) => 2 * DATA.runs[run].weights + DATA.runs[run].matching;
+  return [...runs].sort((a, b) => rank(b) - rank(a))[0] ?? null;
+}
+
+/** Which attention it is, where a run has that of both. */
+const sourceOf = (map, maps) => (maps.every(({ encoder }) => encoder === map.encoder) ? "" : map.encoder ? " (encoder)" : " (match-LSTM)");
 
 function drawAttention() {
   const parent = byId("attention-view");
   const runs = runsOfSet().filter((run) => DATA.attention[run]);
   if (!runs.length) {
-    const able = ableRun(runsOfSet().filter((run) => DATA.runs[run].matching));
-    return parent.replaceChildren(able === null
-      ? make("p", { class: "empty" }, "No run of this set has a match-LSTM.")
-      : keeping(able, "No attention was kept for these runs."));
+    return parent.replaceChildren(keeping(ableRun(runsOfSet()), "No attention was kept for these runs."));
   }
-  if (!runs.includes(looked.run)) Object.assign(looked, { run: runs[0], at: 0 });
+  if (!runs.includes(looked.run)) Object.assign(looked, { run: runs[0], at: 0, map: 0 });
   const maps = DATA.attention[looked.run];
-  const without = ableRun(runsOfSet().filter((run) => DATA.runs[run].matching && !DATA.attention[run]));
+  const { labels, encoder } = maps[looked.at];
+  const without = ableRun(runsOfSet().filter((run) => !DATA.attention[run] && DATA.runs[run].weights));
   const pick = (list, current, set_) => make("select", { onchange: (event) => { set_(Number(event.target.value)); drawAttention(); } },
     list.map(([value, name]) => make("option", { value, selected: value === current }, name)));
-  const questions = pick(maps.map((map, i) => [i, map.id]), looked.at, (value) => { looked.at = value; });
+  const questions = pick(maps.map((map, i) => [i, map.id + sourceOf(map, maps)]), looked.at, (value) => Object.assign(looked, { at: value, map: Math.min(looked.map, maps[value].labels.length - 1) }));
   questions.id = "attention-question";
   const heat = make("div", { class: "heat", tabindex: "0", "aria-label": "Heat map, scrolls sideways" }, make("div", { id: "figure-attention", class: "plot", role: "img" }));
   parent.replaceChildren(
-    make("div", { class: "tools" }, make("label", {}, "Run ", pick(runs.map((run) => [run, labelOf(run)]), looked.run, (value) => Object.assign(looked, { run: value, at: 0 }))),
-      make("label", {}, "Question ", questions), make("label", {}, "Direction ", pick(Object.entries(DIRECTIONS).map(([key, name]) => [Number(key), name]), looked.direction, (value) => { looked.direction = value; }))),
-    heat, make("p", { class: "told", style: "font-size: .8rem" }, "Each column sums to 1: how a piece of the passage spreads its attention over the question; “∅” is the word “nothing”."),
+    make("div", { class: "tools" }, make("label", {}, "Run ", pick(runs.map((run) => [run, labelOf(run)]), looked.run, (value) => Object.assign(looked, { run: value, at: 0, map: 0 }))),
+      make("label", {}, "Question ", questions), make("label", {}, "Attention ", pick(labels.map((name, i) => [i, name]), looked.map, (value) => { looked.map = value; }))),
+    heat, make("p", { class: "told", style: "font-size: .8rem" }, `Each column sums to 1: how a piece of the passage spreads its attention over the question; “∅” is ${encoder ? "all else: special tokens and the passage" : "the word “nothing”"}.`),
     keeping(without ?? looked.run, "There may be more of other questions and other runs."));
   paintAttention(maps[looked.at], questions);
 }
@@ -51,15 +55,16 @@ async function paintAttention(map, questions) {
   const across = map.context.map((span, i) => piece(1, span, i));
   const down = [...map.question.map((span, i) => piece(0, span, i)), "∅"];
   const [C, Q] = [across.length, down.length];
-  const from = looked.direction * C * Q;
+  const from = looked.map * C * Q;
   const z = down.map((_, row) => across.map((__, column) => bytes[from + column * Q + row] / 255));
-  if (known) questions.selectedOptions[0].textContent = texts.questions[q][0];
+  if (known) questions.selectedOptions[0].textContent = texts.questions[q][0] + sourceOf(map, DATA.attention[looked.run]);
+  const most = map.encoder ? Math.max(...z.slice(0, -1).flat()) : 1; // an encoder looks elsewhere for the most part
   const plot = byId("figure-attention");
   if (!plot) return;
   plot.style.width = `max(100%, ${120 + 17 * C}px)`;
   plot.setAttribute("aria-label", `Attention of ${labelOf(looked.run)} over question ${map.id}`);
   const text = z.map((row, i) => row.map((value, j) => `${escapeHtml(across[j])} → ${escapeHtml(down[i])}<br>${value.toFixed(2)}`));
-  Plotly.react(plot, [{ type: "heatmap", z, text, hovertemplate: "%{text}<extra></extra>", zmin: 0, zmax: 1, colorscale: [[0, css("--panel")], [1, css("--heat")]], xgap: 1, ygap: 1, showscale: true, colorbar: { thickness: 10, len: 0.9, outlinewidth: 0 } }],
+  Plotly.react(plot, [{ type: "heatmap", z, text, hovertemplate: "%{text}<extra></extra>", zmin: 0, zmax: most, colorscale: [[0, css("--panel")], [1, css("--heat")]], xgap: 1, ygap: 1, showscale: true, colorbar: { thickness: 10, len: 0.9, outlinewidth: 0 } }],
     layout({ height: 130 + 24 * Q, margin: { l: 20, r: 10, t: 10, b: 20 },
       xaxis: { tickvals: across.map((_, i) => i), ticktext: across.map(escapeHtml), tickangle: -60, showgrid: false, ticks: "" },
       yaxis: { tickvals: down.map((_, i) => i), ticktext: down.map(escapeHtml), autorange: "reversed", showgrid: false, ticks: "" } }),

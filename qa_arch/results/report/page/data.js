@@ -1,27 +1,4 @@
-// What the page was given: plain JSON at once, packed columns when they are asked for.
-const DATA = JSON.parse(document.getElementById("qa-data").textContent);
-
-/** Bytes of a packed element: Base64 of deflate. */
-async function unpack(id) {
-  const text = document.getElementById(id).textContent;
-  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return new Uint8Array(await new Response(stream).arrayBuffer());
-}
-
-async function unpackText(id) {
-  return new TextDecoder().decode(await unpack(id));
-}
-
-/** Remembers what an asynchronous function of one key gave. */
-function once(load) {
-  const kept = new Map();
-  return (key) => {
-    if (!kept.has(key)) kept.set(key, load(key));
-    return kept.get(key);
-  };
-}
-
+// Columns of the report's questions and texts, unpacked when they are asked for.
 const has = (id) => document.getElementById(id) !== null;
 const idsOf = once(async (set) => (has(`pack-${set}-ids`) ? JSON.parse(await unpackText(`pack-${set}-ids`)) : []));
 const textsOf = once(async (set) => (has(`pack-${set}-texts`) ? JSON.parse(await unpackText(`pack-${set}-texts`)) : null));

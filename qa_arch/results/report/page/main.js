@@ -52,7 +52,7 @@ async function start() {
   byId("over").replaceChildren(...["F1", "EM", "HasAns F1", "NoAns F1"].map((name) => make("option", {}, name)));
   byId("over").addEventListener("change", (event) => { state.over = event.target.value; drawAbstention(); });
   byId("filter").addEventListener("input", drawTable);
-  byId("theme").addEventListener("click", turnTheme);
+  byId("theme").addEventListener("click", () => turnTheme(changed));
   document.addEventListener("keydown", keys);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { paintTheme(firstTheme()); changed(); });
   onChange(drawAll);

@@ -1,25 +1,9 @@
-// What is chosen, who wants to know, and small helpers for elements and figures.
+// What is chosen, who wants to know, and what is known of runs and systems.
 const COLOURS = 8;
-const STORED = "qa-arch-report-theme";
 const state = { set: 0, measure: "f1", slots: new Map(), over: "F1", rows: "systems" };
 const listeners = [];
 const onChange = (listener) => listeners.push(listener);
 const changed = () => listeners.forEach((listener) => listener());
-
-/** An element with attributes, listeners (`onclick`) and children; text is never read as HTML. */
-function make(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (value === null || value === undefined || value === false) continue;
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (name === "style") element.style.cssText = value;
-    else element.setAttribute(name, value === true ? "" : value);
-  }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
-  return element;
-}
-const byId = (id) => document.getElementById(id);
-const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 const set = () => DATA.sets[state.set];
 const runsOfSet = () => (set() ? set().runs : DATA.runs.map((_, number) => number));
@@ -77,28 +61,3 @@ const whole = (value) => fixed(value, 0);
 const MEASURES = { exact: "EM", f1: "F1", spans: "Spans" };
 const nameOf = (measure) => (measure === "spans" ? DATA.spans : MEASURES[measure]);
 const measures = () => set()?.measures ?? ["exact", "f1"];
-
-/** Buttons of which one is pressed. */
-function choice(parent, options, current, pick) {
-  parent.replaceChildren(
-    ...Object.entries(options).map(([key, name]) =>
-      make("button", { type: "button", "aria-pressed": String(key === current), onclick: () => pick(key) }, name)),
-  );
-}
-
-function paintTheme(theme) {
-  document.documentElement.dataset.theme = theme;
-}
-function firstTheme() {
-  try {
-    const kept = localStorage.getItem(STORED);
-    if (kept) return kept;
-  } catch { /* pages from disk may not store anything */ }
-  return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-}
-function turnTheme() {
-  const next = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
-  try { localStorage.setItem(STORED, next); } catch { /* likewise */ }
-  paintTheme(next);
-  changed();
-}

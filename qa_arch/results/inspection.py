@@ -1,0 +1,192 @@
+"""What a model looks at in one window: the attention of all its layers and heads, as numbers.
+
+Axes: ``N`` heads, ``R`` units that look, ``K`` units that are looked at, ``C`` units of the passage, ``Q``
+units of the question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from qa_arch.errors import ConfigError
+from qa_arch.results.attention import AttentionMap
+
+Part = Literal["special", "question", "passage"]
+MATCH = "match"
+"""The layer that is the match-LSTM's; those of the encoder are numbers from 1."""
+ALL, MEAN = "all", "mean"
+
+
+class Unit(NamedTuple):
+    """What looks or is looked at: a token of the encoder, or a piece or word of the match-LSTM."""
+
+    text: str
+    """Its characters; of a special token, and of one without characters, its name."""
+    part: Part
+    start: int
+    """First character in its own text; 0 of a special one."""
+    end: int
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionLayer:
+    name: str
+    """``1`` is next to the embeddings; or ``MATCH``."""
+    heads: tuple[str, ...]
+    """From ``1``; of the match-LSTM the directions."""
+    weights: npt.NDArray[np.float32]
+    """(N, R, K) probabilities; they sum to 1 over K."""
+    rows: tuple[Unit, ...]
+    columns: tuple[Unit, ...]
+
+    def head(self, name: str) -> npt.NDArray[np.float32]:
+        """(R, K) the probabilities of a head, or with ``MEAN`` their mean over heads."""
+        return self.weights.mean(0) if name == MEAN else self.weights[self.heads.index(name)]
+
+    def over_question(self, head: str) -> npt.NDArray[np.float32]:
+        """(C, Q + 1) how each unit of the passage spreads its attention over the question.
+
+        The last column is what it gives to all else: special tokens and the passage, or the match-LSTM's
+        word "nothing".
+        """
+        passage = self.head(head)[_of(self.rows, "passage")]
+        question = _of(self.columns, "question")
+        return np.concatenate([passage[:, question], passage[:, ~question].sum(-1, keepdims=True)], axis=-1)
+
+    def crossing(self) -> npt.NDArray[np.float32]:
+        """(N,) the share of attention that goes from one text to the other: from the question to the passage,
+        or from the passage to the question where only the passage looks; a mean over the units that look."""
+        looks = _of(self.rows, "question")
+        away: Part = "passage"
+        if not looks.any():
+            looks, away = _of(self.rows, "passage"), "question"
+        return self.weights[:, looks][..., _of(self.columns, away)].sum(-1).mean(-1)
+
+
+@dataclass(frozen=True, eq=False)
+class Inspection:
+    """One window of one question: what was read, what was answered, and every layer."""
+
+    model: str
+    question: str
+    passage: str
+    window: int
+    """From 1."""
+    windows: int
+    """In how many the passage was read."""
+    first: int
+    """The first character of the passage in the window."""
+    last: int
+    """The end of the window's characters, exclusive."""
+    answer: tuple[int, int] | None
+    """Characters of the answer in the passage; None: no answer, or none that is a single span."""
+    layers: tuple[AttentionLayer, ...]
+    """The encoder's from the lowest up, then the match-LSTM's."""
+
+    @property
+    def window_text(self) -> str:
+        """Which window of how many, and what it holds of the passage."""
+        return (
+            f"window {self.window} of {self.windows}, characters {self.first:,} to {self.last:,} of"
+            f" {len(self.passage):,}"
+        )
+
+    def as_dict(self, chosen: Iterable[tuple[AttentionLayer, str]]) -> dict[str, Any]:
+        """Plain values: texts, window, answer, and of each layer and head in ``chosen`` all probabilities."""
+        answer = None
+        if self.answer is not None:
+            start, end = self.answer
+            answer = {"text": self.passage[start:end], "start": start, "end": end}
+        return {
+            "model": self.model,
+            "question": self.question,
+            "passage": self.passage,
+            "window": {"number": self.window, "of": self.windows, "start": self.first, "end": self.last},
+            "answer": answer,
+            "attention": [
+                {
+                    "layer": layer.name if layer.name == MATCH else int(layer.name),
+                    "head": int(head) if head.isdecimal() else head,
+                    "rows": [unit._asdict() for unit in layer.rows],
+                    "columns": [unit._asdict() for unit in layer.columns],
+                    "weights": [
+                        [round(weight, 6) for weight in row]
+                        for row in layer.head(head).astype(float).tolist()
+                    ],
+                }
+                for layer, head in chosen
+            ],
+        }
+
+
+def select_heads(
+    layers: Sequence[AttentionLayer], layer: str | None, head: str | None
+) -> list[tuple[AttentionLayer, str]]:
+    """The layers and heads that ``--layer`` and ``--head`` mean: names, ``ALL``, for heads ``MEAN``.
+
+    Without ``layer`` it is the encoder's last, or the match-LSTM's where there is no encoder; without
+    ``head`` the mean. Raises ConfigError, with what there is, for an unknown name.
+    """
+    head = head or MEAN
+    names = [item.name for item in layers]
+    if layer is None:
+        layer = next((name for name in reversed(names) if name != MATCH), MATCH)
+    if layer not in (*names, ALL):
+        raise ConfigError(f"--layer: the model has no layer '{layer}' (known: {_range(names)}, {ALL})")
+    chosen = [item for item in layers if layer in (item.name, ALL)]
+    if head not in (ALL, MEAN, *(name for item in chosen for name in item.heads)):
+        heads = _range(dict.fromkeys(name for item in chosen for name in item.heads))
+        raise ConfigError(f"--head: there is no head '{head}' (known: {heads}, {MEAN}, {ALL})")
+    return [(item, name) for item in chosen for name in _heads(item, head)]
+
+
+def _heads(layer: AttentionLayer, head: str) -> tuple[str, ...]:
+    if head == ALL:
+        return layer.heads
+    return (head,) if head == MEAN or head in layer.heads else ()
+
+
+def attention_map(id_: str, fingerprint: str, chosen: Sequence[tuple[AttentionLayer, str]]) -> AttentionMap:
+    """How the passage looks at the question in layers and heads of one encoder, as a record has it."""
+    units = chosen[0][0].rows
+    return AttentionMap(
+        id_,
+        fingerprint,
+        np.stack([layer.over_question(head) for layer, head in chosen]),
+        _spans(units, "passage"),
+        _spans(units, "question"),
+        tuple(label(layer, head) for layer, head in chosen),
+        encoder=True,
+    )
+
+
+def label(layer: AttentionLayer, head: str) -> str:
+    """``layer 3, head 5``, ``layer 3, mean of 12 heads``, ``match-LSTM, forward``."""
+    if head == MEAN:
+        what = "directions" if layer.name == MATCH else "heads"
+        head = f"mean of {len(layer.heads)} {what}"
+    elif layer.name != MATCH:
+        head = f"head {head}"
+    return f"{'match-LSTM' if layer.name == MATCH else f'layer {layer.name}'}, {head}"
+
+
+def _spans(units: Iterable[Unit], part: Part) -> npt.NDArray[np.int32]:
+    return np.array([(unit.start, unit.end) for unit in units if unit.part == part], np.int32).reshape(-1, 2)
+
+
+def _range(names: Iterable[str]) -> str:
+    """``1 to 12, match`` for the names of layers or heads."""
+    names = list(names)
+    numbers = [name for name in names if name.isdecimal()]
+    others = [name for name in names if not name.isdecimal()]
+    counted = [f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else numbers[0]] if numbers else []
+    return ", ".join([*counted, *others])
+
+
+def _of(units: Iterable[Unit], part: Part) -> npt.NDArray[np.bool_]:
+    return np.array([unit.part == part for unit in units], dtype=bool)

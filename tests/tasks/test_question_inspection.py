@@ -1,0 +1,161 @@
+"""What ``qa-arch inspect`` computes: the model's own probabilities, by layer, head, token and window."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from checkpoints import make_checkpoint
+from reports import page_parts
+
+from qa_arch.cli.main import main
+from qa_arch.data.question_sets import question_set
+from qa_arch.data.sources import open_passages
+from qa_arch.errors import ConfigError, DataError
+from qa_arch.evaluation.question_inspection import inspect_question
+from qa_arch.features.collate import Collator
+from qa_arch.nn.attention_weights import find_backbone
+from qa_arch.tasks.loading import load_predictor
+from qa_arch.types.text import Example
+
+QUESTION, CONTEXT = "  Who built the mill?", "Ada Stone built the mill in 1821. " * 3
+
+
+@pytest.fixture(scope="module")
+def inspected(proposed):
+    """The inspection of a long passage, and what read it."""
+    folder, config, _ = proposed
+    predictor = load_predictor(folder, device="cpu")
+    examples = open_passages(config.data.dev).examples
+    example = max(examples, key=lambda example: len(example.context))
+    return inspect_question(predictor, example), predictor, example
+
+
+def batch_of(inspected):
+    inspection, predictor, example = inspected
+    table = predictor.table(question_set("q", [example], "2.0"), cache=False)
+    return Collator(table, labels=False)([inspection.window - 1])
+
+
+def test_every_layer_and_head_is_the_models_own(inspected):
+    """As the library gives them for the very window, nothing swapped and nothing transposed."""
+    inspection, predictor, _ = inspected
+    batch = batch_of(inspected)
+    backbone = find_backbone(predictor.model)
+    backbone.set_attn_implementation("eager")
+    with torch.inference_mode():
+        wanted = backbone(
+            input_ids=batch.ids,
+            attention_mask=batch.mask,
+            token_type_ids=batch.segments,
+            output_attentions=True,
+        ).attentions
+    backbone.set_attn_implementation("qa_arch_sdpa")
+    assert [layer.name for layer in inspection.layers] == ["1", "2", "3", "match"]
+    for layer, weights in zip(inspection.layers, wanted, strict=False):
+        assert layer.heads == ("1", "2")
+        for head in layer.heads:
+            assert layer.head(head) == pytest.approx(weights[0, int(head) - 1].numpy(), abs=1e-5)
+
+
+def test_tokens_stand_where_their_texts_say(inspected):
+    inspection, _, example = inspected
+    for layer in inspection.layers:
+        assert layer.weights.sum(-1) == pytest.approx(np.ones(layer.weights.shape[:2]), abs=1e-3)
+        for unit in (*layer.rows, *layer.columns):
+            text = {"question": example.question, "passage": example.context}.get(unit.part)
+            assert text is None or (unit.text == text[unit.start : unit.end] and unit.text.strip())
+    parts = [unit.part for unit in inspection.layers[0].rows]
+    runs = [part for at, part in enumerate(parts) if at == 0 or part != parts[at - 1]]
+    assert runs == ["special", "question", "special", "passage", "special"]
+    assert inspection.layers[-1].columns[-1].text == "(nothing)"
+
+
+def test_the_window_is_that_of_the_answer_or_the_one_named(inspected):
+    inspection, predictor, example = inspected
+    (best,) = predictor.predict([(example.question, example.context)])
+    assert inspection.windows == best.windows > 1
+    assert inspection.first <= best.best.start
+    assert best.best.end <= inspection.last
+    windows = [inspect_question(predictor, example, window=n + 1) for n in range(inspection.windows)]
+    assert [item.window for item in windows] == list(range(1, inspection.windows + 1))
+    firsts = [item.first for item in windows]
+    assert firsts == sorted(set(firsts))
+    for item in windows:
+        for layer in item.layers:
+            passage = [unit for unit in layer.rows if unit.part == "passage"]
+            assert (passage[0].start, passage[-1].end) == (item.first, item.last)
+    with pytest.raises(ConfigError, match=f"--window: 99 is out of range.*in {inspection.windows}"):
+        inspect_question(predictor, example, window=99)
+    for blank in ({"question": " "}, {"context": "\n"}):
+        with pytest.raises(ConfigError, match="blank"):
+            inspect_question(predictor, replace(example, **blank))
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "albert", "mpnet", "modernbert"])
+def test_any_checkpoint_is_inspected(family, tmp_path):
+    folder = make_checkpoint(family, tmp_path / family, [CONTEXT, QUESTION])
+    inspection = inspect_question(load_predictor(folder, device="cpu"), Example("0", QUESTION, CONTEXT))
+    assert [layer.name for layer in inspection.layers] == ["1", "2"]
+    for layer in inspection.layers:
+        assert layer.weights.shape == (2, len(layer.rows), len(layer.columns))
+        question = [unit for unit in layer.rows if unit.part == "question"]
+        assert "".join(unit.text for unit in question).startswith("Who")
+        assert QUESTION[question[0].start :].startswith("Who")
+
+
+def call(capsys, *arguments):
+    capsys.readouterr()
+    code = main(["inspect", *map(str, arguments)])
+    return code, *capsys.readouterr()
+
+
+def test_the_command_prints_and_writes(proposed, tmp_path, capsys):
+    folder, _, _ = proposed
+    asking = (folder, "--question", QUESTION, "--context", CONTEXT)
+    code, out, err = call(capsys, *asking)
+    assert code == 0, err
+    assert "layer 3, mean of 2 heads" in out
+    assert "looks at" in out
+    code, out, _ = call(capsys, *asking, "--layer", "all", "--head", "all")
+    assert "match" in out
+    assert "backward" in out
+    code, out, _ = call(capsys, *asking, "--layer", "2", "--head", "1", "--json")
+    value = json.loads(out)
+    assert [(item["layer"], item["head"]) for item in value["attention"]] == [(2, 1)]
+    assert np.array(value["attention"][0]["weights"]).sum(-1) == pytest.approx(1, abs=1e-3)
+    files = ("--html", tmp_path / "a.html", "--png", tmp_path / "a.png")
+    code, out, err = call(capsys, *asking, *files, "--layer", "match", "--head", "forward", "--window", "1")
+    assert (code, out) == (0, "")
+    assert "window 1 of" in err
+    assert page_parts(tmp_path / "a.html")[0]["opened"] == ["match", "forward"]
+    assert (tmp_path / "a.png").is_file()
+    assert (tmp_path / "a.svg").is_file()
+
+
+def test_a_question_of_a_set_is_named_by_its_id(proposed, capsys):
+    folder, config, _ = proposed
+    example = open_passages(config.data.dev).examples[2]
+    code, out, _ = call(capsys, folder, "--data", config.data.dev, "--id", example.id, "--json")
+    assert code == 0
+    assert json.loads(out)["question"] == example.question
+    code, _, err = call(capsys, folder, "--data", config.data.dev, "--id", "nobody")
+    assert (code, "no question nobody" in err) == (DataError.exit_code, True)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--question", "Who?"),
+        ("--id", "x"),
+        ("--question", "Who?", "--context", "Ada.", "--id", "x"),
+        ("--question", "Who?", "--data", "synthetic:dev"),
+    ],
+)
+def test_a_question_is_named_in_either_of_two_ways(tmp_path, capsys, arguments):
+    code, _, err = call(capsys, tmp_path, *arguments)
+    assert (code, "--data SOURCE --id ID" in err) == (ConfigError.exit_code, True)
