@@ -71,10 +71,7 @@ def match_lstm(model: nn.Module) -> MatchLSTM:
     """The model's match-LSTM; RunError where it has none."""
     layer = find_match_lstm(model)
     if layer is None:
-        raise RunError(
-            "attention: the model has no match-LSTM; name a run of model=proposed with match=true, read by"
-            " torch, or --layer L, which takes the encoder's"
-        )
+        raise RunError("attention: the model has no match-LSTM; --layer L takes the encoder's")
     return layer
 
 

@@ -13,7 +13,7 @@ from qa_arch.errors import UnavailableError
 from qa_arch.nn.encoder import WithBackbone
 
 Precision = Literal["fp32", "bf16", "fp16", "int8"]
-_HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 MOST = 127
 """Largest magnitude in int8: the range is symmetric, so that zero is exact."""
 UNSIGNED = 128
@@ -23,7 +23,7 @@ UNSIGNED = 128
 
 def mixed(precision: str, device: str) -> AbstractContextManager[object]:
     """The autocast of ``precision`` on ``device``; for fp32 and int8 none."""
-    return torch.autocast(device, _HALVES[precision]) if precision in _HALVES else nullcontext()
+    return torch.autocast(device, HALVES[precision]) if precision in HALVES else nullcontext()
 
 
 def cast_weights(model: nn.Module, precision: Precision) -> nn.Module:

@@ -23,9 +23,9 @@ from qa_arch.features.table import FeatureTable, check_ids
 from qa_arch.models.teacher_files import SETTING, require_teacher, teacher_identity
 from qa_arch.nn.encoder import encoder_of
 from qa_arch.nn.layer_outputs import LayerOutputs, recorded
-from qa_arch.nn.precision import Precision, cast_weights
+from qa_arch.nn.precision import HALVES, Precision, cast_weights
 from qa_arch.tasks.loading import load_predictor
-from qa_arch.tasks.reading import HALVES, device_of, read_table
+from qa_arch.tasks.reading import device_of, read_table
 from qa_arch.tasks.soft_targets import SoftTargets, TargetCollector, cached_targets
 from qa_arch.tasks.span_predictor import SpanPredictor
 from qa_arch.types.records import CALIBRATION, TRAIN, RunRecord, TeacherFacts
