@@ -125,8 +125,8 @@ def _open(source: str) -> list[Corpus]:
 def _text_file(path: Path) -> Corpus:
     if path.suffix in _RECORDS:
         raise DataError(
-            f"{path}: is no plain text; for the passages of a question set write squad:{path}, for a column of"
-            " a folder of such files hub:FOLDER:COLUMN"
+            f"{path}: is no plain text; for the passages of a question set write squad:{path}, for a column"
+            " of a folder of such files hub:FOLDER:COLUMN"
         )
     return Corpus(
         str(path),
