@@ -343,7 +343,7 @@ def _check_encoder(encoder: Encoder) -> None:
                 "encoder.width and encoder.vocabulary: words are learned with both, or with neither (null)"
             )
         return
-    sizes = ("family", "layers", "width", "heads", "vocabulary")
+    sizes: tuple[str, ...] = ("family", "layers", "width", "heads", "vocabulary")
     if encoder.tokenizer:
         sizes = sizes[:-1]
     if missing := [f"encoder.{key}" for key in sizes if getattr(encoder, key) is None]:
