@@ -15,7 +15,7 @@ from qa_arch.errors import DataError
 from qa_arch.types.text import Example, QuestionSet, SelectionQuestion, SelectionSet
 
 _WORD = re.compile(r"\w+|[^\w\s]")
-_END = re.compile(r"""[.!?]+["'”’)\]]*(?:\[[^\]\s]*\])*(?=\s+["'“‘(\[]?[^\W_a-z])|\n+""")
+_END = re.compile(r"""(?<![.!?])[.!?]++["'”’)\]]*(?:\[[^\]\s]{0,40}\])*(?=\s+["'“‘(\[]?[^\W_a-z])|\n+""")
 """What may end a sentence: its mark, then closing quotes, brackets and footnotes, white space and a
 capital, a digit or an opening sign; or a line break."""
 _SHORT = """
@@ -25,6 +25,8 @@ rev rt sen sep sept sgt sr st u.k u.s vol vs viz e.g i.e a.m p.m b.c a.d
 """
 _ABBREVIATIONS = frozenset(_SHORT.split())
 _LAST_WORD = re.compile(r"[\w.]*\w$")
+_LONGEST = max(map(len, _ABBREVIATIONS)) + 1
+"""Characters before a full stop that decide whether they are an abbreviation."""
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -94,7 +96,7 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
     spans = []
     begin = 0
     for match in _END.finditer(text):
-        if match[0] == "." and _is_abbreviation(text[begin : match.start()]):
+        if match[0] == "." and _is_abbreviation(text[max(begin, match.start() - _LONGEST) : match.start()]):
             continue
         spans.append((begin, match.end()))
         begin = match.end()

@@ -1,8 +1,8 @@
-"""Training of tokenizers of the common families, for small encoders with random weights and for tests.
+"""Tokenizers of the common families, and their training for small encoders with random weights and for tests.
 
 The WordPiece and Unigram trainers of the library are not reproducible across processes, its BPE trainer
 is. So all three subword families take their vocabulary from BPE; they differ, like the published ones, in
-normalisation and segmentation.
+normalisation and segmentation. ``pretraining.tokenizer_training`` trains those of a size for a corpus.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from transformers import AlbertTokenizer, BertTokenizer, PreTrainedTokenizerFast
 from qa_arch.errors import ConfigError
 
 Family = Literal["wordpiece", "byte_bpe", "unigram", "words"]
+WORDPIECE_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+BYTE_BPE_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+UNIGRAM_SPECIALS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 WORD = Regex(r"[\p{L}\p{M}\p{N}_]+|[^\p{L}\p{M}\p{N}_\s]")
 """A word as in ``features.words``: a run of letters, marks and digits, or one other character."""
 
@@ -30,48 +33,68 @@ def build(family: Family, texts: Iterable[str], vocab_size: int = 1000) -> PreTr
     ALBERT's, each with its own special tokens and pair template. ``words`` has one piece per word,
     lower-cased, for the most frequent words; its template is ``question [SEP] passage``.
     """
-    makers = {"wordpiece": _wordpiece, "byte_bpe": _byte_bpe, "unigram": _unigram, "words": _words}
+    makers = {"wordpiece": _wordpiece, "byte_bpe": byte_bpe, "unigram": _unigram, "words": _words}
     if family not in makers:
         raise ConfigError(f"tokenizer family {family!r} is unknown: choose one of {', '.join(makers)}")
     return makers[family](list(texts), vocab_size)
 
 
+def wordpiece(pieces: Iterable[str], *, lowercase: bool = True) -> PreTrainedTokenizerFast:
+    """BERT's tokenizer with its special tokens in front of ``pieces``, numbered in this order; without
+    ``lowercase`` accents stay as well."""
+    vocabulary = {piece: number for number, piece in enumerate([*WORDPIECE_SPECIALS, *pieces])}
+    return BertTokenizer(vocab=vocabulary, do_lower_case=lowercase)
+
+
+def byte_bpe(texts: Iterable[str], size: int, *, lowercase: bool = False) -> PreTrainedTokenizerFast:
+    """RoBERTa's tokenizer, trained on ``texts`` in one pass; at least its special tokens and all bytes."""
+    plain = Tokenizer(models.BPE())
+    plain.normalizer = normalizers.Lowercase() if lowercase else None
+    plain.pre_tokenizer = RobertaTokenizer().backend_tokenizer.pre_tokenizer
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    plain.train_from_iterator(texts, _trainer(size, alphabet, [*BYTE_BPE_SPECIALS]))
+    model = json.loads(plain.to_str())["model"]
+    merges: list = [tuple(pair) for pair in model["merges"]]
+    tokenizer = RobertaTokenizer(vocab=model["vocab"], merges=merges)
+    if not lowercase:
+        return tokenizer
+    # RobertaTokenizer itself has no normalizer, and would lose one on its way through the disk.
+    tokenizer.backend_tokenizer.normalizer = plain.normalizer
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer.backend_tokenizer, **tokenizer.special_tokens_map
+    )
+
+
+def unigram(scored: Iterable[tuple[str, float]], *, lowercase: bool = True) -> PreTrainedTokenizerFast:
+    """ALBERT's tokenizer with its special tokens in front of the pieces and their log probabilities; without
+    ``lowercase`` accents stay as well."""
+    specials = [(special, 0.0) for special in UNIGRAM_SPECIALS]
+    return AlbertTokenizer(vocab=[*specials, *scored], do_lower_case=lowercase, keep_accents=not lowercase)
+
+
 def _wordpiece(texts: list[str], size: int) -> PreTrainedTokenizerFast:
-    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     counts = _count_pieces(BertTokenizer().backend_tokenizer, texts, size)
     # Every character, initial and continuing, so that no word of the training texts is unknown.
     for character in {c for piece, _ in counts for c in piece}:
         counts[character, True] += 0
         counts[character, False] += 0
     marked = Counter({piece if first else f"##{piece}": n for (piece, first), n in counts.items()})
-    pieces = _most_frequent(
-        marked, size - len(specials), is_character=lambda piece: len(piece.removeprefix("##")) == 1
+    room = size - len(WORDPIECE_SPECIALS)
+    return wordpiece(
+        _most_frequent(marked, room, is_character=lambda piece: len(piece.removeprefix("##")) == 1)
     )
-    return BertTokenizer(vocab={piece: number for number, piece in enumerate(specials + pieces)})
-
-
-def _byte_bpe(texts: list[str], size: int) -> PreTrainedTokenizerFast:
-    specials = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    plain = Tokenizer(models.BPE())
-    plain.pre_tokenizer = RobertaTokenizer().backend_tokenizer.pre_tokenizer
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    plain.train_from_iterator(texts, _trainer(size, alphabet, specials))
-    model = json.loads(plain.to_str())["model"]
-    merges: list = [tuple(pair) for pair in model["merges"]]
-    return RobertaTokenizer(vocab=model["vocab"], merges=merges)
 
 
 def _unigram(texts: list[str], size: int) -> PreTrainedTokenizerFast:
-    specials = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
     counts: Counter[str] = Counter()
     for (piece, _), n in _count_pieces(AlbertTokenizer().backend_tokenizer, texts, size).items():
         counts[piece] += n
     for character in {c for piece in counts for c in piece}:
         counts[character] += 0
-    pieces = _most_frequent(counts, size - len(specials), is_character=lambda piece: len(piece) == 1)
+    room = size - len(UNIGRAM_SPECIALS)
+    pieces = _most_frequent(counts, room, is_character=lambda piece: len(piece) == 1)
     total = sum(counts.values()) + len(pieces)
-    scored = [(piece, math.log((counts[piece] + 1) / total)) for piece in pieces]
-    return AlbertTokenizer(vocab=[(special, 0.0) for special in specials] + scored)
+    return unigram((piece, math.log((counts[piece] + 1) / total)) for piece in pieces)
 
 
 def _words(texts: list[str], size: int) -> PreTrainedTokenizerFast:

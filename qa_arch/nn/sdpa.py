@@ -22,7 +22,7 @@ def attention(
     dropout: float = 0.0,
     **kwargs,
 ) -> tuple[Tensor, None]:
-    """``query``, ``key``, ``value`` (B, heads, T, D) -> (B, T, heads, D), None: an attention of transformers."""
+    """``query``, ``key``, ``value`` (B, heads, T, D) -> (B, T, heads, D), None; for transformers."""
 
     def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         return sdpa_attention_forward(module, query, key, value, mask, dropout, **kwargs)[0]

@@ -3,11 +3,11 @@
 So ``AutoConfig`` and ``AutoModel`` know it, and folders of it are read from safetensors like any other.
 """
 
-from __future__ import annotations
-
+# No "from __future__ import annotations": ``strict`` would take the types of a configuration for strings.
 from collections.abc import Mapping
 from typing import Literal
 
+from huggingface_hub.dataclasses import strict
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, BertConfig, PretrainedConfig, PreTrainedModel
@@ -40,6 +40,7 @@ _FROM_BERT = {
 """Parts of the names of ``BertModel``'s weights -> of ours, replaced in this order."""
 
 
+@strict
 class QaTransformerConfig(PretrainedConfig):
     """``TransformerSettings`` under the library's names; ``causal`` for the stack of a language model."""
 

@@ -87,7 +87,7 @@ def mapped(path: Path) -> dict[str, NDArray[Any]]:
     sums = header.pop("__metadata__")
     columns = {column: _mapped(path, **entry) for column, entry in header.items()}
     for column, values in columns.items():
-        if sums[f"crc32 of {column}"] != str(zlib.crc32(values)):
+        if sums[f"crc32 of {column}"] != str(zlib.crc32(values.data)):
             raise ValueError(f"the checksum of {column} does not match its content")
     return columns
 

@@ -13,15 +13,17 @@ Only a question set is read as a whole; the other kinds take constant memory, ho
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from qa_arch.data.input_files import Paths, as_list, content_hash, expand
 from qa_arch.data.sources import identity, open_passages
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.pretraining import hub_texts, text_files
 
-_SCHEMES = ("squad", "hub")
+_RECORDS = (".json", ".jsonl", ".ndjson", ".csv", ".tsv")
+"""Endings of files whose text is a column or a field."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +44,23 @@ class Corpus:
         a corpus without text.
         """
         count = 0
-        for count, document in enumerate(self._stream(), 1):
+        for document in self._stream():
+            count += 1
+            if not document.isascii():
+                self._require_unicode(document, count)
             yield document
         if not count:
             raise DataError(f"{self.name}: holds no text; name a corpus with documents")
+
+    def _require_unicode(self, document: str, number: int) -> None:
+        try:
+            document.encode()
+        except UnicodeEncodeError as error:
+            near = document[max(0, error.start - 30) : error.start]
+            raise DataError(
+                f"{self.name}: document {number} holds half a surrogate pair after {near!r}; write the source"
+                " again as UTF-8"
+            ) from None
 
 
 def open_corpus(sources: Paths) -> Corpus:
@@ -77,7 +92,7 @@ def split(corpus: Corpus, share: float, seed: int) -> tuple[Corpus, Corpus]:
     """
     if not 0 < share < 1:
         raise ConfigError(
-            f"a share of {share:g} of {corpus.name} cannot be held out; give one within 0 and 1"
+            f"a share of {share:g} of {corpus.name} cannot be held out; give one between 0 and 1"
         )
 
     def part(held: bool, title: str) -> Corpus:
@@ -96,17 +111,23 @@ def _is_held(document: str, share: float, seed: int) -> bool:
     return int.from_bytes(digest) < share * 2**64
 
 
-def _open(source: str) -> Sequence[Corpus]:
-    scheme, colon, rest = source.partition(":")
-    if colon and scheme == "squad":
+def _open(source: str) -> list[Corpus]:
+    """The corpora of a source: a single one, or one per text file."""
+    scheme, _, rest = source.partition(":")
+    if scheme == "squad":
         return [Corpus(source, _digest("passages", identity(rest)), None, lambda: _passages(rest))]
-    if colon and scheme == "hub":
+    if scheme == "hub":
         dataset = hub_texts.open_dataset(rest)
         return [Corpus(source, _digest("hub", dataset.identity), None, dataset.documents)]
     return [_text_file(path) for path in expand(source, "*.txt")]
 
 
-def _text_file(path):
+def _text_file(path: Path) -> Corpus:
+    if path.suffix in _RECORDS:
+        raise DataError(
+            f"{path}: is no plain text; for the passages of a question set write squad:{path}, for a column"
+            " of a folder of such files hub:FOLDER:COLUMN"
+        )
     return Corpus(
         str(path),
         _digest("text", content_hash(path)),

@@ -24,8 +24,8 @@ class HubTexts:
 
     @property
     def identity(self) -> str:
-        """Files of the data set: of a hub data set their names at a commit, of a local folder their content."""
-        files = self.builder.config.data_files[SPLIT]
+        """Files of the data set: on the hub their names at a commit, in a local folder their content."""
+        files = (self.builder.config.data_files or {}).get(SPLIT, [self.builder.hash])
         hashes = [content_hash(Path(file)) if Path(file).is_file() else str(file) for file in files]
         return "\0".join([self.column, *hashes])
 
@@ -58,9 +58,9 @@ def open_dataset(source: str) -> HubTexts:
         raise DataError(f"hub:{source}: write hub:NAME, hub:NAME:COLUMN or hub:NAME:COLUMN:CONFIG")
     column, config = (*settings, "", "")[:2]
     builder = _builder(source, name, config or None, revision or None)
-    splits = builder.config.data_files or {}
-    if SPLIT not in splits:
-        raise DataError(f"hub:{source}: has no split '{SPLIT}' (it has {', '.join(splits) or 'none'})")
+    splits = builder.config.data_files
+    if splits is not None and SPLIT not in splits:  # None: offline, a data set from the cache
+        raise DataError(f"hub:{source}: has no split '{SPLIT}' (it has {', '.join(map(str, splits))})")
     return HubTexts(source, column or "text", builder)
 
 

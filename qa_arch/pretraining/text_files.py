@@ -69,8 +69,8 @@ def _decode(path: Path, data: bytes, position: int) -> str:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{path}: byte {position + error.start} (0x{data[error.start]:02x}) is not UTF-8; name a text file,"
-            " or save it as UTF-8 (from Latin-1: iconv -f ISO-8859-1 -t UTF-8)"
+            f"{path}: byte {position + error.start} (0x{data[error.start]:02x}) is not UTF-8; name a text"
+            " file, or save it as UTF-8 (from Latin-1: iconv -f ISO-8859-1 -t UTF-8)"
         ) from None
     return text.removeprefix("\ufeff") if position == 0 else text
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -321,3 +323,11 @@ def test_it_learns_to_copy_and_to_reverse(reverse, settings):
     expected = [tuple(x for x in row if x > END) for row in target.tolist()]
     right = [h.ids == ids and h.finished for h, ids in zip(written, expected, strict=True)]
     assert sum(right) >= 0.99 * len(right)
+
+
+def test_the_page_s_example_runs(capsys):
+    """``docs/transformer.md``."""
+    page = Path(__file__).parents[2] / "docs" / "transformer.md"
+    [example] = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    exec(example, {})
+    assert re.fullmatch(r"\([\d, ]*\) \([\d, ]*\) -\d+\.\d+\n", capsys.readouterr().out)
