@@ -1,7 +1,8 @@
 """What every model must keep to: each ``conf/model/**/*.yaml``, and the proposed model in its variants.
 
 Here are the models that find spans; those of ``task: selection`` are in ``test_contract_selection.py``,
-those of ``task: classification`` in ``test_contract_classification.py``.
+those of ``task: classification`` in ``test_contract_classification.py``, those that are pre-trained on a
+corpus in ``test_contract_language.py``.
 
 Each is composed as a user would, with a tiny random encoder of its own family and a tokenizer trained
 on the spot. A new architecture is tested by its YAML alone.
@@ -20,7 +21,7 @@ from omegaconf import OmegaConf
 
 from qa_arch.cli.compose import compose
 from qa_arch.config.find import conf_folder
-from qa_arch.config.schema import MODEL_INPUTS, TASKS, Config, validate
+from qa_arch.config.schema import TASKS, Config, validate
 from qa_arch.features.collate import Collator
 from qa_arch.models import store
 from qa_arch.models.build import build_model
@@ -32,7 +33,7 @@ from qa_arch.types.tensors import Batch, SpanLogits, StepLogits, span_scores
 FOLDER = conf_folder() / "model"
 ALL = {p.relative_to(FOLDER).with_suffix("").as_posix(): p for p in sorted(FOLDER.rglob("*.yaml"))}
 MODELS = {
-    name: path for name, path in ALL.items() if "encoder" in MODEL_INPUTS[OmegaConf.load(path).get("task")]
+    name: path for name, path in ALL.items() if OmegaConf.load(path).get("task") in ("span", "sequence")
 }
 VARIANTS = {
     "both": ["model.no_answer=both"],

@@ -24,19 +24,36 @@ NEUTRAL = (
 OPTIONAL: Mapping[str, Any] = {
     "loss": None,
     "calibration": {"prior": None},
+    "pretraining": {
+        "mask_share": 0.15,
+        "masked": 0.8,
+        "replaced": 0.1,
+        "whole_words": False,
+        "span_length": 3.0,
+        "permute_sentences": True,
+    },
     "data.made_up_share": 0.0,
     "data.made_up_kinds": None,
     "decode.null_odds": "best",
+    "encoder.positions": None,
+    "encoder.pre_norm": None,
+    "encoder.tokenizer": None,
 }
 """Setting -> the value at which it does not count, so that a config from before it has the same hash."""
 
 PLACES = ("data.train", "data.calibration", "data.dev", "glove.path")
 """Locations of data, replaced by fingerprints of their content once these are known."""
+ENCODER = "encoder"
+"""Among the fingerprints: the pre-training run that the encoder is taken from."""
 
 
 def config_hash(config: Mapping[str, Any], data_fingerprints: Mapping[str, str] | None = None) -> str:
-    """Hex SHA-256 of the resolved config without ``NEUTRAL``; fingerprints, if given, replace ``PLACES``."""
-    relevant = _without(config, "", NEUTRAL if data_fingerprints is None else (*NEUTRAL, *PLACES))
+    """Hex SHA-256 of the resolved config without ``NEUTRAL``; fingerprints, if given, replace ``PLACES``, and
+    that of an ``encoder`` its name."""
+    places = () if data_fingerprints is None else PLACES
+    if data_fingerprints and ENCODER in data_fingerprints:
+        places = (*places, "encoder.name")
+    relevant = _without(config, "", (*NEUTRAL, *places))
     text = json.dumps([relevant, dict(data_fingerprints or {})], sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -26,13 +26,26 @@ MODEL_INPUTS = {
     "sequence": ("encoder", "vectors"),
     "selection": ("vectors",),
     "classification": ("vectors",),
+    "masked_lm": ("encoder",),
+    "causal_lm": ("encoder",),
+    "denoising": ("encoder",),
 }
 """By task, a module of ``qa_arch.tasks``: the arguments of its models that come from other sections."""
+CORPUS_TASKS = ("masked_lm", "causal_lm", "denoising")
+"""The tasks that read a corpus in place of questions, to pre-train encoders on."""
 DEFAULT_LOSS: Mapping[str, dict[str, Any]] = {
     "span": {"_target_": "qa_arch.nn.losses.SpanLoss", "null_weight": 1.0, "label_smoothing": 0.0},
     "sequence": {"_target_": "qa_arch.nn.losses.SequenceLoss"},
     "selection": {"_target_": "qa_arch.nn.losses.HingeLoss"},
     "classification": {"_target_": "qa_arch.nn.losses.ChoiceLoss"},
+    **{
+        task: {
+            "_target_": "qa_arch.nn.language_loss.TokenLoss",
+            "label_smoothing": 0.0,
+            "sentence_weight": 1.0,
+        }
+        for task in CORPUS_TASKS
+    },
 }
 """By task: the loss of a config that names none."""
 TASKS = tuple(DEFAULT_LOSS)
@@ -53,7 +66,8 @@ class Data:
     """The same as a share of the questions (the thesis: 0.2)."""
     split_seed: int
     train_questions: Annotated[int, Range(0)]
-    """Train on a seeded sample of articles, the last one cut at this many questions; 0 = all."""
+    """Train on a seeded sample of articles, the last one cut at this many questions; 0 = all. Of a corpus:
+    the first so many documents."""
     on_error: Literal["raise", "skip"]
     open_dev: bool
     """Score dev when training ends. If false, only ``qa-arch evaluate --final`` does, and logs it."""
@@ -77,7 +91,8 @@ class Encoder:
     name: str | None
     """A hub id, a local folder, ``minilm`` or ``mpnet``; None for a randomly initialised one."""
     family: str | None
-    """Architecture of a random encoder (``bert``, ``albert``, ``roberta``, ``distilbert``, ``words``)."""
+    """Architecture of a random encoder (``bert``, ``albert``, ``roberta``, ``distilbert``, ``words``,
+    ``qa_transformer``); with a pretrained BERT, ``qa_transformer`` reads its weights into our own classes."""
     init: Literal["pretrained", "random"]
     layers: Count | None
     width: Count | None
@@ -89,6 +104,13 @@ class Encoder:
     hidden_dropout: Share | None
     freeze: Literal["none", "all"] | Count
     """``none``, ``all``, or how many top layers are trained."""
+    positions: Literal["learned", "sinusoidal"] | None = None
+    """Of a random ``qa_transformer``; None: learned."""
+    pre_norm: bool | None = None
+    """Of a random ``qa_transformer``: norms before its sublayers, not behind them; None: behind."""
+    tokenizer: str | None = None
+    """Of a random encoder: a folder of ``qa-arch pretrain tokenizer``, or what ``name`` may be; None: one of
+    ``vocabulary`` pieces is trained on the training texts."""
 
 
 @dataclass(frozen=True)
@@ -173,6 +195,24 @@ class Selection:
 
 
 @dataclass(frozen=True)
+class Pretraining:
+    """What is hidden of a corpus, for models of the tasks ``masked_lm`` and ``denoising``."""
+
+    mask_share: Annotated[float, Range(0, 0.9, above=True)] = 0.15
+    """Share of a block's tokens that are predicted, or that denoising replaces by masks (BART: 0.3)."""
+    masked: Share = 0.8
+    """Of these, the share that is replaced by the mask token; masked_lm only."""
+    replaced: Share = 0.1
+    """Of these, the share that is replaced by a random word; the rest stays as it is. masked_lm only."""
+    whole_words: bool = False
+    """Hide all pieces of a word or none of them; masked_lm only."""
+    span_length: Annotated[float, Range(0.5)] = 3.0
+    """Mean of the Poisson distribution of the lengths of spans; denoising only."""
+    permute_sentences: bool = True
+    """Put the sentences of a block in random order; denoising only."""
+
+
+@dataclass(frozen=True)
 class Calibration:
     """What the null threshold and the probability of "answerable" are fitted for on the calibration split."""
 
@@ -210,6 +250,7 @@ class Config:
     """Heuristics that stand beside the models in every table, by name: a ``_target_`` and its arguments."""
     selection: Selection = field(default_factory=Selection)
     calibration: Calibration = field(default_factory=Calibration)
+    pretraining: Pretraining = field(default_factory=Pretraining)
     loss: dict[str, Any] | None = None
     """A ``_target_`` and its arguments; None = the loss of the model's task (``loss_section``)."""
 
@@ -265,6 +306,11 @@ def validate(raw: Any) -> Config:
         )
     if config.trainer.max_steps == 0:
         raise ConfigError("trainer.max_steps: 0 trains nothing; give a number of steps, or -1 for no limit")
+    if config.pretraining.masked + config.pretraining.replaced > 1:
+        raise ConfigError(
+            f"pretraining.masked, pretraining.replaced: {config.pretraining.masked:g} and"
+            f" {config.pretraining.replaced:g} are shares of the same tokens and exceed 1 together; lower one"
+        )
     if config.trainer.precision == "fp16" and config.trainer.accelerator == "cpu":
         raise ConfigError("trainer.precision: fp16 needs a GPU; use bf16 or fp32 on a CPU")
     if config.trainer.optimizer_bits == 8 and config.optim.name != "adamw":
@@ -297,7 +343,9 @@ def _check_encoder(encoder: Encoder) -> None:
                 "encoder.width and encoder.vocabulary: words are learned with both, or with neither (null)"
             )
         return
-    sizes = ("family", "layers", "width", "heads", "vocabulary")
+    sizes: tuple[str, ...] = ("family", "layers", "width", "heads", "vocabulary")
+    if encoder.tokenizer:
+        sizes = sizes[:-1]
     if missing := [f"encoder.{key}" for key in sizes if getattr(encoder, key) is None]:
         raise ConfigError(f"encoder.init=random also needs {', '.join(missing)}")
     if encoder.width % encoder.heads:  # type: ignore[operator]

@@ -111,11 +111,12 @@ def counts(source: str) -> dict[str, int]:
 def portable(source: str) -> str:
     """``source`` with absolute paths rewritten relative to ``$QA_ARCH_DATA`` or the working folder (``./``).
 
-    The scheme and relative paths stay as they are. Raises DataError for a path outside of both.
+    The scheme, that of a corpus too (``squad:FILE``), and relative paths stay as they are. Raises DataError
+    for a path outside of both.
     """
-    scheme, rest = split_scheme(source)
-    if scheme:
-        return f"{scheme}:{portable(rest)}"
+    prefix = re.match(r"\w+:(?=[\w/.])(?!//)", source)
+    if prefix:
+        return f"{prefix[0]}{portable(source[prefix.end() :])}"
     path = Path(source)
     if not path.is_absolute():
         return source

@@ -170,10 +170,12 @@ def reference_scores(
 def load_references(config: Config, trusted: Sequence[str] = TRUSTED) -> dict[str, Any]:
     """The heuristics in ``config.references`` by their names; ConfigError where they are not of its task."""
     task = task_of(config.model)
+    if config.references and task.reference_method is None:
+        raise ConfigError(f"references: task {task.name} has no heuristics; choose references=none")
     heuristics = {}
     for name, section in config.references.items():
         target = locate(section.get("_target_"), trusted, where=f"references.{name}")
-        if not hasattr(target, task.reference_method):
+        if not hasattr(target, str(task.reference_method)):
             raise ConfigError(
                 f"references.{name}: {target.__name__} cannot {task.reference_method}, which task {task.name}"
                 " asks for; choose references=spans, candidates or classes"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from qa_arch.config.schema import Config
@@ -13,10 +15,12 @@ from qa_arch.features.table import FeatureTable, check_ids
 from qa_arch.nn.encoder_configs import resolve
 from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.nn.word_encoder import AnyEncoder
+from qa_arch.results.pretrained_runs import pretrained_run
 from qa_arch.types.text import QuestionSet
 
 TOKENIZER_KINDS = {
     "bert": "wordpiece",
+    "qa_transformer": "wordpiece",
     "distilbert": "wordpiece",
     "roberta": "byte_bpe",
     "albert": "unigram",
@@ -25,7 +29,14 @@ TOKENIZER_KINDS = {
 
 
 def make_tokenizer(settings: EncoderSettings, train: QuestionSet) -> PreTrainedTokenizerBase:
-    """The encoder's own tokenizer, or for a random encoder one of its kind trained on the train texts."""
+    """``tokenizer_of`` the questions and passages of a set."""
+    return tokenizer_of(settings, (text for e in train.examples for text in (e.context, e.question)))
+
+
+def tokenizer_of(settings: EncoderSettings, texts: Iterable[str]) -> PreTrainedTokenizerBase:
+    """The encoder's own tokenizer; for a random one that which is named, or one trained on ``texts``."""
+    if settings.init == "random" and settings.tokenizer:
+        return load_tokenizer(settings.tokenizer, setting="encoder.tokenizer")
     if settings.init == "random":
         kind = TOKENIZER_KINDS.get(settings.family or "")
         if kind is None:
@@ -33,12 +44,11 @@ def make_tokenizer(settings: EncoderSettings, train: QuestionSet) -> PreTrainedT
             raise ConfigError(
                 f"encoder.family: no tokenizer is built for '{settings.family}' (known: {known})"
             )
-        texts = dict.fromkeys(text for e in train.examples for text in (e.context, e.question))
-        return tokenizers.build(kind, list(texts), settings.vocabulary or 0)  # type: ignore[arg-type]
+        return tokenizers.build(kind, list(dict.fromkeys(texts)), settings.vocabulary or 0)  # type: ignore[arg-type]
     return load_tokenizer(str(settings.name))
 
 
-def load_tokenizer(encoder: str) -> PreTrainedTokenizerBase:
+def load_tokenizer(encoder: str, *, setting: str = "encoder.name") -> PreTrainedTokenizerBase:
     """The tokenizer of a hub id, a local folder or ``minilm``; UnavailableError where there is none."""
     name = resolve(encoder)
     try:
@@ -46,13 +56,13 @@ def load_tokenizer(encoder: str) -> PreTrainedTokenizerBase:
     except Exception as error:  # a damaged tokenizer.json may raise anything, a missing package ImportError
         first = (str(error).strip().splitlines() or [""])[0]
         raise UnavailableError(
-            f"encoder.name: no tokenizer for '{name}' ({type(error).__name__}: {first}); check the name and"
+            f"{setting}: no tokenizer for '{name}' ({type(error).__name__}: {first}); check the name and"
             " the connection, or give a local folder with a tokenizer.json"
         ) from error
     # Without tokenizer files the library silently makes a tokenizer without words.
     if not set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens):
         raise UnavailableError(
-            f"encoder.name: no tokenizer for '{name}' (it knows special tokens alone); put the encoder's"
+            f"{setting}: no tokenizer for '{name}' (it knows special tokens alone); put the encoder's"
             " tokenizer.json beside its weights, or give a local folder with a tokenizer.json"
         )
     return tokenizer
@@ -66,6 +76,12 @@ def make_encoder(
     ``blank``: a pretrained one gets random weights, and its own are not loaded.
     """
     settings = config.encoder
+    if settings.init == "random" and settings.name and pretrained_run(settings.name):
+        raise ConfigError(
+            f"encoder.init: random makes a new encoder and would leave {settings.name} unread; add"
+            " encoder.init=pretrained and encoder.KEY=null for layers, width, heads, vocabulary and"
+            " initializer_range"
+        )
     shared = {
         "init": "random" if blank else settings.init,
         "initializer_range": settings.initializer_range,
@@ -75,7 +91,7 @@ def make_encoder(
         "gradient_checkpointing": config.trainer.gradient_checkpointing,
     }
     if settings.init == "pretrained":
-        encoder = build_encoder(settings.name, **shared)  # type: ignore[arg-type]
+        encoder = build_encoder(settings.name, family=settings.family, **shared)  # type: ignore[arg-type]
     else:
         encoder = build_encoder(
             family=settings.family,
@@ -85,6 +101,8 @@ def make_encoder(
             vocab_size=len(tokenizer) if tokenizer else 0,
             pad_token_id=tokenizer.pad_token_id if tokenizer else 0,
             max_positions=config.features.max_length,
+            positions=settings.positions,
+            pre_norm=settings.pre_norm,
             **shared,  # type: ignore[arg-type]
         )
     limit = encoder.max_tokens

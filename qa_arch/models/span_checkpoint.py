@@ -83,15 +83,13 @@ def load_span_checkpoint(files: CheckpointFiles) -> LoadedCheckpoint:
     Raises ConfigError for what is no span model of texts, UnavailableError for files that cannot be read.
     """
     source = files.source
-    try:
-        with quiet_loading():
-            config = AutoConfig.from_pretrained(files.folder, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        raise UnavailableError(f"{source}: its config.json cannot be used ({first_line(error)})") from error
+    config = read_config(files)
     _check_kind(source, config)
     tokenizer = load_tokenizer(str(files.folder))
     null_at = _position_of_cls(source, tokenizer)
-    model = SpanCheckpoint(_load(files, config), null_at)
+    remedy = f"train it with qa-arch train encoder.name={source}"
+    whole = load_with_head(files, config, AutoModelForQuestionAnswering, "span head", remedy)
+    model = SpanCheckpoint(whole, null_at)
     # A tokenizer that writes no segment ids is one that the model was trained without them.
     return LoadedCheckpoint(model.eval(), tokenizer, model.has_segments and has_segment_ids(tokenizer))
 
@@ -126,12 +124,18 @@ def _position_of_cls(source: str, tokenizer: PreTrainedTokenizerBase) -> int:
     return before.index(tokenizer.cls_token_id)
 
 
-def _load(files: CheckpointFiles, config: PretrainedConfig) -> PreTrainedModel:
-    """The library's model with all its weights; ConfigError where its span head was never trained."""
+def load_with_head(
+    files: CheckpointFiles, config: PretrainedConfig, auto_class: Any, head: str, remedy: str
+) -> PreTrainedModel:
+    """The library's model of ``auto_class`` with all its weights, in fp32.
+
+    ConfigError, with ``remedy``, where its ``head`` was never trained, UnavailableError for files that cannot
+    be read.
+    """
     source = files.source
     try:
         with quiet_loading():
-            model, report = AutoModelForQuestionAnswering.from_pretrained(
+            model, report = auto_class.from_pretrained(
                 files.folder,
                 config=config,
                 dtype=torch.float32,
@@ -143,14 +147,21 @@ def _load(files: CheckpointFiles, config: PretrainedConfig) -> PreTrainedModel:
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise UnavailableError(f"{source}: its weights cannot be read ({first_line(error)})") from error
     missing = sorted(report["missing_keys"])
-    head = [key for key in missing if not key.startswith(f"{model.base_model_prefix}.")]
-    if head:
-        raise ConfigError(
-            f"{source}: has no trained span head (its weights lack {head[0]}); train it with qa-arch train"
-            f" encoder.name={source}"
-        )
+    untrained = [key for key in missing if not key.startswith(f"{model.base_model_prefix}.")]
+    if untrained:
+        raise ConfigError(f"{source}: has no trained {head} (its weights lack {untrained[0]}); {remedy}")
     if missing:
         raise UnavailableError(
             f"{source}: its weights lack {len(missing)} of those of '{config.model_type}' ({missing[0]}, ...)"
         )
     return model
+
+
+def read_config(files: CheckpointFiles) -> PretrainedConfig:
+    """The configuration of ``files``; UnavailableError where it cannot be used."""
+    try:
+        with quiet_loading():
+            return AutoConfig.from_pretrained(files.folder, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        reason = first_line(error)
+        raise UnavailableError(f"{files.source}: its config.json cannot be used ({reason})") from error

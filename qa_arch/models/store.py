@@ -16,8 +16,10 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from qa_arch.config.files import replacing_folder, write_json, write_with
 from qa_arch.errors import RunError
 from qa_arch.features.glove import WordVectors
+from qa_arch.nn.encoder import Encoder
+from qa_arch.nn.encoder_factory import quiet_loading
 from qa_arch.nn.word_encoder import AnyEncoder, encoder_from
-from qa_arch.results.record import RECORD
+from qa_arch.results.record import PRETRAINED, RECORD
 
 WEIGHTS, ENCODER, TOKENIZER, VECTORS = "model.safetensors", "encoder.json", "tokenizer", "vectors"
 CLASSIFIER = "types"
@@ -32,6 +34,13 @@ def save_encoder(folder: Path, encoder: AnyEncoder) -> None:
 def save_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     """The tokenizer in its own files."""
     with replacing_folder(folder / TOKENIZER) as path:
+        tokenizer.save_pretrained(path)
+
+
+def save_pretrained(folder: Path, encoder: Encoder, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Encoder and tokenizer in a folder that transformers opens: what ``encoder.name=RUN`` starts from."""
+    with replacing_folder(folder / PRETRAINED) as path, quiet_loading():
+        encoder.backbone.save_pretrained(path)
         tokenizer.save_pretrained(path)
 
 

@@ -70,9 +70,10 @@ class Encoder(WithBackbone):
     def forward(
         self,
         ids: Int[Tensor, "B T"],
-        mask: Bool[Tensor, "B T"],
+        mask: Bool[Tensor, "B T"] | Bool[Tensor, "B 1 T T"],
         segments: Int[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T H"]:
+        """``mask`` is True on real tokens, or says of each token which others it may read."""
         if self.has_segments == (segments is None):  # else silently all zero (huggingface/transformers#48128)
             wanted = "needs" if self.has_segments else "has no"
             raise ValueError(f"{self.config.model_type} {wanted} segment ids")
@@ -146,6 +147,8 @@ class Encoder(WithBackbone):
     def from_description(cls, description: dict[str, Any]) -> Encoder:
         """The same architecture with fresh weights, without the hub; weights are loaded into it."""
         from transformers import AutoConfig
+
+        import qa_arch.nn.transformer_backbone  # noqa: F401  registers its family
 
         values = {key: value for key, value in description.items() if key != "model_type"}
         return cls(new_backbone(AutoConfig.for_model(description["model_type"], **values)))

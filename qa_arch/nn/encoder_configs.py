@@ -10,6 +10,8 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
+from qa_arch.results.pretrained_runs import encoder_folder
+
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 MPNET = "sentence-transformers/all-mpnet-base-v2"
 HUB_IDS = {"minilm": MINILM, "mpnet": MPNET}
@@ -85,11 +87,14 @@ _OWNERS = {"", "google-bert", "albert", "FacebookAI", "distilbert", "sentence-tr
 
 def resolve(name: str) -> str:
     """What ``from_pretrained`` takes for ``name``: for ``minilm`` the installed package, for ``mpnet`` the
-    folder that ``make mpnet`` laid, else their hub ids."""
+    folder that ``make mpnet`` laid, else their hub ids; for a pre-training run its encoder's folder.
+
+    ConfigError for a run that has none.
+    """
     if name == "mpnet":
         return str(MPNET_FOLDER) if MPNET_FOLDER.is_dir() else MPNET
     if name != "minilm":
-        return name
+        return str(encoder_folder(name) or name)
     package = importlib.util.find_spec(_MINILM_PACKAGE)
     if package is None or not package.submodule_search_locations:
         return MINILM

@@ -27,6 +27,8 @@ from qa_arch.types.records import (
     TRAIN,
     Point,
     RunRecord,
+    is_language,
+    is_of_spans,
 )
 
 NOTHING = "–"
@@ -65,11 +67,15 @@ class Scored:
 
     @property
     def has_spans(self) -> bool:
-        return self.point is not None and self.point.protocol != SELECTION
+        return self.point is not None and is_of_spans(self.point.protocol)
 
     @property
     def has_ranks(self) -> bool:
         return self.point is not None and self.point.protocol == SELECTION
+
+    @property
+    def has_tokens(self) -> bool:
+        return self.point is not None and is_language(self.point.protocol)
 
 
 def plain(value: Any) -> str:
@@ -141,6 +147,10 @@ def two_decimals(value: float) -> str:
     return f"{value:.2f}"
 
 
+def three_decimals(value: float) -> str:
+    return f"{value:.3f}"
+
+
 def named(keys: Iterable[str], where: str = "columns") -> list[Column]:
     """The columns of runs with these keys; ConfigError for an unknown one."""
     keys = list(keys)
@@ -186,6 +196,15 @@ def _ranks(key: str, heading: str, **options: Any) -> Column:
     return Column(key, heading, _metric(key), applies, **options)
 
 
+def _tokens(key: str, heading: str, metric: str | None = None, **options: Any) -> Column:
+    """A score of pre-training runs; absent where it was not measured."""
+
+    def applies(scored: Scored) -> bool:
+        return scored.has_tokens and scored.point is not None and (metric or key) in scored.point.metrics
+
+    return Column(key, heading, _metric(metric or key), applies, **options)
+
+
 def _other(key: str, heading: str, value: Callable[[RunRecord, str], Any], **options: Any) -> Column:
     """A score at another operating point than the compared one."""
     return Column(key, heading, lambda scored: value(scored.run, scored.split), _is_scored_run, **options)
@@ -219,6 +238,14 @@ def _spans_f1(record: RunRecord, split: str) -> Any:
         return None
     value = point.metric("HasAns_f1")
     return point.f1 if value is None and compared.protocol == "1.1" else value
+
+
+def _encoder(record: RunRecord) -> str | None:
+    """The pre-training run that the encoder is from, else its name, else its family."""
+    if record.encoder:
+        return f"{record.encoder.model}, seed {record.encoder.seed}"
+    name, family = (record.setting("encoder", key) for key in ("name", "family"))
+    return name if record.setting("encoder", "init") == "pretrained" else family and f"random {family}"
 
 
 def _batch(key: str) -> Callable[[RunRecord], Any]:
@@ -291,6 +318,11 @@ _ENTRIES = (
     _ranks("accuracy", "top-1", says_status=True),
     _ranks("main_accuracy", "top-1, main class"),
     _ranks("mrr", "MRR"),
+    _tokens("token_accuracy", "token accuracy", says_status=True),
+    _tokens("perplexity", "perplexity", format=two_decimals),
+    _tokens("bits_per_byte", "bits/byte", format=three_decimals),
+    _tokens("sentence_accuracy", "NSP/SOP accuracy"),
+    _tokens("sentence_f1", "NSP/SOP F1"),
     Column("insuranceqa_dev", "published: InsuranceQA validation"),
     Column("insuranceqa_test1", "published: test 1"),
     Column("insuranceqa_test2", "published: test 2"),
@@ -303,6 +335,7 @@ _ENTRIES = (
     _other("f1_at_0", "F1 at margin 0", _f1_at(MARGIN_0)),
     _other("f1_oracle", "F1 oracle", _f1_at(ORACLE)),
     _other("spans_f1", "HasAns F1, never null", _spans_f1, mark=("#56B4E9", "v")),
+    _run("encoder", "encoder", _encoder, left=True, on_request=True),
     _run("parameters", "parameters", lambda record: record.parameters.total),
     _run("train_questions", "training questions", lambda record: record.facts(TRAIN).questions),
     _run("epochs", "epochs", lambda record: len(record.epochs) or None),

@@ -19,6 +19,7 @@ from qa_arch.types.records import (
     Measure,
     RunRecord,
     SplitFacts,
+    is_language,
 )
 
 MEMORY = {
@@ -30,7 +31,10 @@ MEMORY = {
 SPAN_COLUMNS = ("model", "exact", "f1", "HasAns_f1", "NoAns_f1", "null_threshold", "parameters", "seconds")
 SELECTION_COLUMNS = ("model", "accuracy", "mrr", "parameters", "seconds")
 TYPE_COLUMNS = ("model", "accuracy", "main_accuracy", "mrr", "parameters", "seconds")
-"""What is shown where nothing else is asked for; the second for answer selection, the third for classes."""
+TOKEN_COLUMNS = ("model", "token_accuracy", "perplexity", "bits_per_byte")
+SENTENCE_COLUMNS = ("sentence_accuracy", "sentence_f1")
+"""What is shown where nothing else is asked for: of spans, answer selection, classes, and of pre-training,
+without and with sentence tasks."""
 
 
 def comparison(
@@ -77,6 +81,9 @@ def _usual(runs: Runs, split: str) -> tuple[str, ...]:
     columns: tuple[str, ...] = SPAN_COLUMNS
     if any(point.protocol == SELECTION for point in points):
         columns = SELECTION_COLUMNS
+    if any(is_language(point.protocol) for point in points):
+        pairs = any(SENTENCE_COLUMNS[0] in point.metrics for point in points)
+        columns = (*TOKEN_COLUMNS, *(SENTENCE_COLUMNS if pairs else ()), "parameters", "seconds")
     references = [p for _, record in runs for p in record.references.get(split, {}).values()]
     if any("main_accuracy" in point.metrics for point in (*points, *references)):
         columns = TYPE_COLUMNS
@@ -158,6 +165,12 @@ def _fit(record: RunRecord) -> str:
 
 
 def _measured_on(facts: SplitFacts, split: str, protocol: str) -> str:
+    if is_language(protocol):
+        tokens, blocks = facts.extra.get("tokens") or 0, facts.windows or 0
+        return (
+            f"{facts.name or split}: {tokens:,} tokens in {blocks:,} blocks; perplexity by predicted token,"
+            " bits per byte of the text in UTF-8 (docs/pretraining.md)"
+        )
     questions = f"{facts.name or split}: {facts.questions or 0:,} questions"
     if protocol == SELECTION:
         offered = f"{facts.candidates or 0:,.1f} candidates each on average"

@@ -23,6 +23,9 @@ MEASURES: Mapping[str, str] = {
     "calibration_f1": "calibration F1",
     "calibration_f1_at_0": "calibration F1 at margin 0",
     "calibration_spans_f1": "calibration HasAns F1, never null",
+    "calibration_perplexity": "calibration perplexity",
+    "calibration_token_accuracy": "calibration token accuracy",
+    "calibration_bits_per_byte": "calibration bits per byte",
     "train_seconds": "seconds of training",
     "windows_per_second": "windows a second",
 }

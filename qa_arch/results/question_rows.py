@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from qa_arch.errors import RunError
 from qa_arch.results.record import QUESTIONS, Runs, read_questions
-from qa_arch.types.records import CALIBRATION, DEV, SELECTION, RunRecord
+from qa_arch.types.records import CALIBRATION, DEV, SELECTION, RunRecord, is_language
 from qa_arch.types.text import QuestionSet
 
 UNTYPED = "not classified"
@@ -86,6 +86,11 @@ def load_questions(run: Path, record: RunRecord, split: str = DEV) -> Questions:
             f" qa-arch evaluate --run {run} {option}"
         )
     measure = record.measure(split)
+    if measure is not None and is_language(measure.protocol):
+        raise RunError(
+            f"{path}: rows of a pre-training run, which answers no questions; qa-arch tables has its scores,"
+            f" and qa-arch train encoder.name={run} makes a run that answers"
+        )
     if measure is not None and measure.protocol == SELECTION:
         raise RunError(f"{path}: rows of a run that selects answers, which has no spans; see qa-arch tables")
     columns = read_questions(folder)

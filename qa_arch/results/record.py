@@ -24,6 +24,8 @@ RECORDS = "records"
 """The folder of an experiment's committed runs."""
 MODEL = "model"
 """The folder of a run's weights, its encoder and its tokenizer; what is published has none."""
+PRETRAINED = "encoder"
+"""The folder within ``MODEL`` of a pre-training run's encoder and tokenizer, as transformers opens them."""
 Runs = Sequence[tuple[Path, RunRecord]]
 """Run folders with their records."""
 Globs = str | Sequence[str]

@@ -22,8 +22,12 @@ from qa_arch.types.records import (
     ORACLE,
     RANKED,
     SELECTION,
+    TOKENS,
     Epoch,
     RunRecord,
+    SplitFacts,
+    is_language,
+    is_of_spans,
 )
 from qa_arch.types.text import QuestionSet
 
@@ -53,10 +57,12 @@ POINTS = {
     NEVER_NULL: "never null",
     ORACLE: "oracle (a bound)",
     RANKED: "none",
+    TOKENS: "none",
 }
 SCORES = (
     *("exact", "f1", "HasAns_exact", "HasAns_f1", "NoAns_exact"),
     *("answerable_precision", "answerable_recall", "accuracy", "main_accuracy", "mrr"),
+    *("token_accuracy", "perplexity", "bits_per_byte", "sentence_accuracy", "sentence_f1"),
 )
 """Columns that are shown of every set and operating point."""
 _BARS = "▁▂▃▄▅▆▇█"
@@ -65,6 +71,8 @@ _CURVES = {
     "calibration_loss": "calibration loss",
     "calibration_exact": "calibration EM",
     "calibration_f1": "calibration F1",
+    "calibration_perplexity": "calibration perplexity",
+    "calibration_token_accuracy": "calibration token accuracy",
 }
 
 
@@ -120,7 +128,7 @@ def summarise(
     """
     result, note, rows = None, None, None
     measure = record.measure(split)
-    if measure is not None and measure.protocol != SELECTION:
+    if measure is not None and is_of_spans(measure.protocol):
         try:
             rows = load_questions(folder, record, split)
             result = mistakes(rows, questions)
@@ -182,6 +190,8 @@ def _settings(record: RunRecord) -> list[tuple[str, str]]:
         value = record.setting(section, name)
         if value is not None:
             shown.append((key, str(value)))
+    if encoder := record.encoder:
+        shown.append(("pre-trained by", f"{encoder.model} seed {encoder.seed} ({encoder.config_hash[:8]})"))
     own = record.config.get("model", {})
     shown += [(f"model.{key}", str(value)) for key, value in own.items() if key not in ("task", "name")]
     return shown
@@ -191,12 +201,7 @@ def _run(record: RunRecord) -> list[tuple[str, str]]:
     batch = record.batch
     shown = [("seed", str(record.seed))]
     for split, facts in record.data.items():
-        about = f"{facts.questions or 0:,} questions"
-        if facts.protocol == SELECTION:
-            about += f", {facts.candidates or 0:,.1f} candidates each"
-        else:
-            about += f" ({facts.unanswerable or 0:,} unanswerable), SQuAD {facts.protocol or '?'}"
-        shown.append((f"{split} set", about))
+        shown.append((f"{split} set", _about(facts)))
     if batch.devices is not None:
         times = f"× {batch.accumulate} × {batch.devices}"
         windows = f"{batch.global_size} ({batch.micro} {times})"
@@ -216,6 +221,17 @@ def _run(record: RunRecord) -> list[tuple[str, str]]:
     if confidence := record.confidence:
         shown.append(("confidence", f"{confidence.method} {confidence.value:.2f}, on {confidence.fitted_on}"))
     return shown
+
+
+def _about(facts: SplitFacts) -> str:
+    """How large a split is."""
+    if is_language(facts.protocol):
+        counts = {name: facts.extra.get(name) or 0 for name in ("documents", "tokens", "bytes")}
+        return f"{', '.join(f'{count:,} {name}' for name, count in counts.items())}, {facts.windows:,} blocks"
+    about = f"{facts.questions or 0:,} questions"
+    if facts.protocol == SELECTION:
+        return f"{about}, {facts.candidates or 0:,.1f} candidates each"
+    return f"{about} ({facts.unanswerable or 0:,} unanswerable), SQuAD {facts.protocol or '?'}"
 
 
 def _provenance(record: RunRecord) -> list[tuple[str, str]]:

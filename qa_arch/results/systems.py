@@ -67,6 +67,8 @@ def settings(record: RunRecord) -> dict[str, Any]:
     relevant["model"] = record.model
     if flat.get("glove.use") and flat.get("glove.path"):
         relevant["glove.path"] = Path(str(flat["glove.path"])).name  # which vectors, wherever they lie
+    if pretrained := record.encoder:  # seeds of a system may start from seeds of another
+        relevant["encoder.name"] = f"{pretrained.model} ({pretrained.system[:8]})"
     fingerprints = {split: record.fingerprint(split) for split in (TRAIN, CALIBRATION)}
     return relevant | {f"data.{split} (hash)": value[:8] for split, value in fingerprints.items() if value}
 

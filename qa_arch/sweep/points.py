@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from qa_arch.config.identity import NEUTRAL, config_hash
-from qa_arch.config.schema import Config, Source, require_vectors, validate
+from qa_arch.config.identity import ENCODER, NEUTRAL, config_hash
+from qa_arch.config.schema import CORPUS_TASKS, Config, Source, require_vectors, validate
+from qa_arch.data.input_files import content_hash
 from qa_arch.data.sources import identity
 from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.features.packaged_vectors import packaged_files
+from qa_arch.pretraining.corpus_splits import corpus_identity
+from qa_arch.results.pretrained_runs import encoder_run
 
 LONGEST = 80
 """Characters of a folder's name before the hash."""
@@ -84,7 +88,13 @@ def sources(config: Config) -> dict[str, str]:
     if config.glove.use and config.glove.path:
         files = packaged_files(config.glove.path)
         named["glove"] = list(map(str, files)) if files else config.glove.path
-    return {split: identity(source) for split, source in named.items() if source is not None}
+    identify = corpus_identity if config.model["task"] in CORPUS_TASKS else identity
+    hashes = {split: identify(source) for split, source in named.items() if source is not None}
+    if (tokenizer := config.encoder.tokenizer) and (path := Path(tokenizer) / "tokenizer.json").is_file():
+        hashes["tokenizer"] = content_hash(path)
+    if encoder := encoder_run(config.encoder.name):
+        hashes[ENCODER] = encoder.config_hash
+    return hashes
 
 
 def _label(overrides: Sequence[str]) -> str:

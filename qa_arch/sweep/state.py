@@ -134,11 +134,11 @@ def record_of(folder: Path) -> RunRecord | None:
 
 
 def value_of(record: RunRecord | None) -> float | None:
-    """What a sweeper optimises, on calibration: F1 at the margin fitted there (without a null: F1), or the
-    top-1 accuracy of answer selection; None before it is known."""
+    """What a sweeper optimises, on calibration: F1 at the margin fitted there (without a null: F1), the
+    top-1 accuracy of answer selection, or the token accuracy of pre-training; None before it is known."""
     point = record.compared_point(CALIBRATION) if record is not None else None
-    value = None if point is None else point.f1 if point.accuracy is None else point.accuracy
-    return None if value is None else float(value)
+    values = () if point is None else map(point.metric, ("accuracy", "token_accuracy", "f1"))
+    return next((float(value) for value in values if value is not None), None)
 
 
 def _load(path: Path) -> dict[str, Any]:

@@ -18,7 +18,8 @@ LEGEND = ("ok", "running", "queued", "oom", "failed", "killed")
 
 @dataclass(frozen=True)
 class Row:
-    """One point. ``f1`` is that of calibration; ``epoch`` counts whole epochs of ``epochs``."""
+    """One point. ``f1`` is that of calibration, or where there is none the accuracy; ``epoch`` counts whole
+    epochs of ``epochs``."""
 
     point: str
     status: str
@@ -29,6 +30,8 @@ class Row:
     memory_mb: float | None
     attempts: int
     commit: str | None
+    pretrains: bool
+    """Whether ``f1`` is the accuracy of predicted tokens."""
     error: str | None
     remedy: str | None
     folder: str
@@ -49,7 +52,8 @@ def _row(folder: Path, entry: Entry, *, parent: bool) -> Row:
     epochs = record.epochs if record else ()
     f1 = value_of(record)
     if f1 is None and epochs:
-        f1 = epochs[-1].value("calibration_f1")
+        last = map(epochs[-1].value, ("calibration_token_accuracy", "calibration_f1"))
+        f1 = next((value for value in last if value is not None), None)
     return Row(
         point=title(entry.overrides),
         status=status.status,
@@ -60,6 +64,7 @@ def _row(folder: Path, entry: Entry, *, parent: bool) -> Row:
         memory_mb=record.peak_memory_mb if record else None,
         attempts=status.attempts,
         commit=status.commit,
+        pretrains=record is not None and record.pretrains,
         error=status.error,
         remedy=oom_remedy(record.config) if record and status.status == "oom" else None,
         folder=str(folder),
@@ -108,7 +113,8 @@ def table(heading: str, rows: Sequence[Row]) -> Any:
     grid.add_column("point", overflow="fold")
     grid.add_column("status", no_wrap=True)
     retried = any(row.attempts > 1 for row in rows)
-    for name in (*(["attempts"] if retried else []), "epoch", "F1", "time", "MiB"):
+    score = _score(rows)
+    for name in (*(["attempts"] if retried else []), "epoch", score, "time", "MiB"):
         grid.add_column(name, justify="right", no_wrap=True)
     has_notes = any(row.note for row in rows)
     if has_notes:
@@ -132,10 +138,15 @@ def line(row: Row) -> str:
     """Log line of one point."""
     parts = [row.status, row.point]
     if row.f1 is not None and row.status != "running":
-        parts.append(f"calibration F1 {row.f1:.1f}")
+        parts.append(f"calibration {_score([row])} {row.f1:.1f}")
     if row.seconds is not None and row.status != "running":
         parts.append(f"in {clock(row.seconds)}")
     return ", ".join([" ".join(parts[:2]), *parts[2:]]) + (f": {row.note}" if row.note else "")
+
+
+def _score(rows: Sequence[Row]) -> str:
+    """What ``f1`` of the rows is called."""
+    return "token accuracy" if rows and all(row.pretrains for row in rows) else "F1"
 
 
 def clock(seconds: float | None) -> str:

@@ -109,12 +109,15 @@ class Task(ABC):
     """As ``model.task`` names it."""
     monitor: ClassVar[str | None] = None
     """A calibration score, the higher the better, that chooses the epoch in place of ``trainer.select``."""
+    lower_is_better: ClassVar[bool] = False
+    """Whether ``monitor`` is a loss."""
     has_validation_loss: ClassVar[bool] = True
     """Whether the loss of the calibration split is computed and recorded with its scores."""
     lengths_are_tokens: ClassVar[bool] = False
     """Whether the lengths of training rows count all tokens that are computed, so that padding is known."""
-    reference_method: ClassVar[str]
-    """What the heuristics of ``references`` must offer: ``predict`` texts, or ``rank`` candidates."""
+    reference_method: ClassVar[str | None] = None
+    """What the heuristics of ``references`` must offer: ``predict`` texts, or ``rank`` candidates; None where
+    the task has none."""
     has_null: ClassVar[bool] = False
     """Whether "no answer" is an answer, given above a null threshold."""
     has_search: ClassVar[bool] = False
@@ -149,6 +152,10 @@ class Task(ABC):
     @abstractmethod
     def save(self, folder: Path, parts: Any) -> None:
         """Write all of the model but its weights."""
+
+    def finish(self, folder: Path, parts: Any) -> None:
+        """Write what only a trained model has, beside its weights; by default nothing."""
+        return
 
     @abstractmethod
     def load(
@@ -213,9 +220,9 @@ class Task(ABC):
     def write_predictions(self, folder: Path, questions: Any, outputs: Any, threshold: float) -> None:
         """Write the model's answers in the usual file formats of the task."""
 
-    @abstractmethod
     def reference_scores(self, heuristic: Any, calibration: Any, questions: Any) -> Point:
         """Scores of a heuristic without training, fitted on ``calibration`` if there is one."""
+        raise NotImplementedError(f"task {self.name} has no heuristics")
 
     def warning(self, questions: Any, outputs: Any, threshold: float) -> str | None:
         """A warning about outputs that are no usable result (a collapsed model); None if there is none."""

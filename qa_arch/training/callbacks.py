@@ -73,7 +73,9 @@ class BestWeights(pl.Callback):
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, TrainingModule)
-        metric, sign = (pl_module.task.monitor, 1.0) if pl_module.task.monitor else (self.metric, self.sign)
+        metric, sign, task = self.metric, self.sign, pl_module.task
+        if task.monitor:
+            metric, sign = task.monitor, -1.0 if task.lower_is_better else 1.0
         last = not self.metric
         value = float(trainer.current_epoch if last else sign * trainer.callback_metrics[metric])
         self._consider(trainer, pl_module, value)

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.config.files import write_atomic
-from qa_arch.config.identity import config_hash
+from qa_arch.config.identity import ENCODER, config_hash
 from qa_arch.config.schema import Config
 from qa_arch.config.target import TRUSTED
 from qa_arch.evaluation.scoring import evaluate_splits, load_references
 from qa_arch.models import store
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.results import provenance
+from qa_arch.results.pretrained_runs import encoder_run
 from qa_arch.results.record import MODEL, write_record
 from qa_arch.tasks import task_of
 from qa_arch.tasks.base import Parts
@@ -92,6 +93,9 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str]) -> No
     hashes = {split: questions.fingerprint for split, questions in parts.sets.items()}
     if parts.vectors is not None:
         hashes["glove"] = parts.vectors.fingerprint
+    encoder = encoder_run(config.encoder.name)
+    if encoder is not None:
+        hashes[ENCODER] = encoder.config_hash
     world = world_size(config.trainer, gpu=gpu)
     run.note(
         config_hash=config_hash(run.record.config, hashes),
@@ -99,6 +103,7 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str]) -> No
             split: task.facts(questions, parts.tables[split], titles=split != DEV)
             for split, questions in parts.sets.items()
         },
+        encoder=encoder,
         device=machine.describe(gpu),
         strategy=strategies.name_of(config.trainer, world),
         precision=config.trainer.precision,
@@ -144,6 +149,7 @@ def _fit_and_score(
             logger=logger,
         )
     store.load_weights(run.folder / MODEL, parts.model)
+    task.finish(run.folder / MODEL, parts)
     parts.model.to("cuda" if gpu else "cpu")
     scored = evaluate_splits(task.predictor(config, parts), parts, run.folder, trusted)
     run.note(

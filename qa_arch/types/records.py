@@ -14,6 +14,9 @@ from typing import Annotated, Any, Literal, TypeVar
 SCHEMA = 2
 SELECTION = "selection"
 """The protocol of answer selection and of classification: candidates are ranked."""
+LANGUAGE = ("masked_lm", "causal_lm", "denoising")
+"""What the protocols of pre-training begin with: tokens are predicted. Behind a colon is a hash of what the
+scores depend on beside text and model: tokenizer, length of blocks, noise."""
 DEV, CALIBRATION, TRAIN = "dev", "calibration", "train"
 
 MARGIN_0 = "margin_0"
@@ -28,8 +31,21 @@ ORACLE = "oracle"
 """The null threshold that fits the scored set best: a bound, no result."""
 RANKED = "ranked"
 """Candidates are ranked, there is no threshold."""
-COMPARED = (CALIBRATED, NEVER_NULL, RANKED)
+TOKENS = "tokens"
+"""Tokens are predicted, there is no threshold."""
+COMPARED = (CALIBRATED, NEVER_NULL, RANKED, TOKENS)
 """The operating point that runs are compared at: the first of these that a split was scored at."""
+
+
+def is_language(protocol: str | None) -> bool:
+    """Whether a protocol is that of pre-training."""
+    return protocol is not None and protocol.partition(":")[0] in LANGUAGE
+
+
+def is_of_spans(protocol: str | None) -> bool:
+    """Whether a protocol is SQuAD's, by which spans are scored."""
+    return protocol != SELECTION and not is_language(protocol)
+
 
 Status = Literal["running", "ok", "oom", "failed", "killed"]
 Number = int | Annotated[float, "measured"]
@@ -120,7 +136,7 @@ class Point(_Open):
 
     def flat(self) -> dict[str, Any]:
         """Metrics and the other fields in a flat mapping, as commands print a point."""
-        about: dict[str, Any] = {} if self.protocol == SELECTION else {"threshold": self.threshold}
+        about: dict[str, Any] = {"threshold": self.threshold} if is_of_spans(self.protocol) else {}
         about |= {"protocol": self.protocol, "metric_version": self.metric_version}
         return {**self.metrics, **about, **({"overlap": list(self.overlap)} if self.overlap else {})}
 
@@ -229,6 +245,17 @@ class Confidence:
     """A split."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncoderRun:
+    """The pre-training run that a run took its encoder from."""
+
+    model: str
+    seed: int
+    config_hash: str
+    system: str
+    """The same hash without the seed: equal of runs that differ in nothing else."""
+
+
 @dataclass(frozen=True, order=True)
 class Measure:
     """What a figure was measured on and by; figures of different measures do not compare."""
@@ -282,6 +309,8 @@ class RunRecord:
     precision: str | None = None
     """What the products were computed in, where the config leaves it to the machine as well."""
     optimizer_bits: int | None = None
+    encoder: EncoderRun | None = None
+    """None where ``encoder.name`` names no pre-training run."""
 
     def facts(self, split: str) -> SplitFacts:
         """What is known of a split; nothing where the record does not name it."""
@@ -321,6 +350,11 @@ class RunRecord:
     def selects(self) -> bool:
         """Whether the run ranks candidates, as the data say that it read: it has no spans."""
         return any(facts.protocol == SELECTION for facts in self.data.values())
+
+    @property
+    def pretrains(self) -> bool:
+        """Whether the run is a pre-training run, which predicts tokens and finds no spans."""
+        return any(is_language(facts.protocol) for facts in self.data.values())
 
     def setting(self, section: str, key: str) -> Any:
         """``section.key`` of the config; None where the run's config has no such setting."""

@@ -1,4 +1,5 @@
-"""Batches, labels and logits. Axes: ``B`` batch, ``T`` tokens of a window, padded; ``S`` steps."""
+"""Batches, labels and logits. Axes: ``B`` batch, ``T`` tokens of a window, padded; ``S`` steps; ``P``
+predicted tokens; ``V`` vocabulary."""
 
 from __future__ import annotations
 
@@ -172,3 +173,40 @@ class SelectionBatch(_Movable):
 
     def __len__(self) -> int:
         return self.question.shape[0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LanguageBatch(_Movable):
+    """Blocks of text and the tokens that are predicted of them, each axis padded to its longest row."""
+
+    index: Int[Tensor, "B"]
+    """Row of each block in its table."""
+    ids: Int[Tensor, "B T"]
+    """What the encoder reads: the text, for some objectives with tokens hidden or moved."""
+    mask: Bool[Tensor, "B T"]
+    """True on every token that is not padding."""
+    segments: Int[Tensor, "B T"] | None
+    """Segment ids for encoders that have them, else None."""
+    targets: Int[Tensor, "B P"]
+    """The tokens to predict."""
+    counted: Bool[Tensor, "B P"]
+    """True on every target that is not padding."""
+    weight: Float[Tensor, "B"]
+    """1 for a block that counts, 0 for one that only keeps an idle rank in step."""
+    positions: Int[Tensor, "B P"] | None = None
+    """Masked language modelling: the place on the token axis of each target."""
+    follows: Bool[Tensor, "B"] | None = None
+    """Sentence tasks: True where the second part follows the first in the text."""
+    prefix: Int[Tensor, "B P"] | None = None
+    """Denoising: what the decoder reads, the token before each target."""
+
+    def __len__(self) -> int:
+        return self.ids.shape[0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LanguageLogits(_Movable):
+    """Scores of the vocabulary for each target, and for sentence tasks the log-odds of "follows"."""
+
+    tokens: Float[Tensor, "B P V"]
+    follows: Float[Tensor, "B"] | None = None

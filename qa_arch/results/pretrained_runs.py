@@ -1,0 +1,79 @@
+"""Pre-training runs that other runs start from: ``encoder.name=RUN``. No torch here."""
+
+from __future__ import annotations
+
+from glob import glob, has_magic
+from pathlib import Path
+
+from qa_arch.config.identity import config_hash
+from qa_arch.config.schema import CORPUS_TASKS
+from qa_arch.errors import ConfigError
+from qa_arch.results.record import MODEL, PRETRAINED, RECORD, read_record
+from qa_arch.types.records import EncoderRun, RunRecord
+
+_TRANSFORMERS = "config.json"
+"""A folder with this file is a checkpoint of transformers, whatever record lies beside it."""
+
+
+def pretrained_run(name: str) -> tuple[Path, RunRecord] | None:
+    """The folder and record of the pre-training run that ``encoder.name`` names, by a folder or a glob that
+    matches a single one; None where it names something else: a hub id, a checkpoint's folder.
+
+    ConfigError, which says what to do, for a run that is not finished, answers questions or has no weights.
+    """
+    folder = Path(name)
+    if has_magic(name) and not folder.exists():
+        folder = _only_match(name)
+    if not (folder / RECORD).is_file() or (folder / _TRANSFORMERS).is_file():
+        return None
+    record = read_record(folder)
+    task = record.config.get("model", {}).get("task")
+    if task not in CORPUS_TASKS:
+        raise ConfigError(
+            f"encoder.name: {folder} is a run of task {task}, not a pre-training run; name one of"
+            " model=pretrain/mlm or another of these, or the encoder that the run itself started from"
+            f" ({record.setting('encoder', 'name') or 'a random one'})"
+        )
+    if record.status != "ok":
+        raise ConfigError(
+            f"encoder.name: {folder} is not finished (status '{record.status}'); go on with it first:"
+            f" qa-arch train --config-from {folder} --folder {folder} --if-exists resume"
+        )
+    if not (folder / MODEL / PRETRAINED).is_dir():
+        raise ConfigError(
+            f"encoder.name: {folder} has no weights (no folder {MODEL}/{PRETRAINED}), as a published record"
+            f" has none; train it again: qa-arch train --config-from {folder} --folder RUN"
+        )
+    return folder, record
+
+
+def encoder_folder(name: str) -> Path | None:
+    """The folder of encoder and tokenizer within the run that ``encoder.name`` names; see
+    ``pretrained_run``."""
+    run = pretrained_run(name)
+    return None if run is None else run[0] / MODEL / PRETRAINED
+
+
+def encoder_run(name: str | None) -> EncoderRun | None:
+    """What a record says of the pre-training run that ``encoder.name`` names, if it names one."""
+    run = None if name is None else pretrained_run(name)
+    if run is None:
+        return None
+    record = run[1]
+    hashes = {split: facts.fingerprint for split, facts in record.data.items() if facts.fingerprint}
+    return EncoderRun(
+        model=record.model,
+        seed=record.seed,
+        config_hash=record.config_hash,
+        system=config_hash({**record.config, "seed": None}, hashes),
+    )
+
+
+def _only_match(pattern: str) -> Path:
+    matches = [Path(match) for match in sorted(glob(pattern)) if (Path(match) / RECORD).is_file()]  # noqa: PTH207
+    if len(matches) != 1:
+        listed = ": " + ", ".join(map(str, matches[:3])) if matches else ""
+        raise ConfigError(
+            f"encoder.name: {pattern} matches {len(matches)} runs{listed}; name a single pre-training run"
+        )
+    return matches[0]

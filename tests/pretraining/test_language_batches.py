@@ -1,0 +1,229 @@
+"""Blocks as batches of each objective: what is read, what is predicted, and when it is drawn anew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from qa_arch.config.schema import Pretraining
+from qa_arch.features import tokenizers
+from qa_arch.pretraining.corpus import open_corpus
+from qa_arch.pretraining.language_batches import (
+    CausalCollator,
+    DenoisingCollator,
+    LanguageTable,
+    MaskedCollator,
+)
+from qa_arch.pretraining.packing import pack
+from qa_arch.pretraining.token_masks import vocabulary_of
+
+STORY = (
+    "Old {0} keeps {1} bees. {0} sells honey to {2}. On day {1} it rains in {2}. Nobody minds the {1} bees."
+)
+DOCUMENTS = [
+    STORY.format(name, n, town)
+    for n, (name, town) in enumerate(
+        [
+            ("Tarn", "Lomm"),
+            ("Mira", "Osk"),
+            ("Bell", "Ryde"),
+            ("Quill", "Fenn"),
+            ("Ada", "Wick"),
+            ("Otto", "Yarm"),
+        ]
+    )
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return tokenizers.build("wordpiece", DOCUMENTS, 200)
+
+
+@pytest.fixture(scope="module")
+def table_of(tmp_path_factory, tokenizer):
+    """The table of the documents above in blocks of ``unit``."""
+    path = tmp_path_factory.mktemp("corpus") / "stories.txt"
+    path.write_text("\n\n".join(DOCUMENTS))
+
+    def build(unit: str) -> LanguageTable:
+        blocks = pack(open_corpus(str(path)), tokenizer, max_length=32, unit=unit)
+        return LanguageTable(blocks, vocabulary_of(tokenizer, len(tokenizer)), True, "test")
+
+    tables = {unit: build(unit) for unit in ("tokens", "sentences")}
+    return tables.__getitem__
+
+
+def rows_of(table: LanguageTable) -> list[int]:
+    return list(range(len(table)))
+
+
+def original(batch) -> torch.Tensor:
+    """What a masked batch hides, put back in its place."""
+    ids = batch.ids.clone()
+    for row, (places, targets, real) in enumerate(
+        zip(batch.positions, batch.targets, batch.counted, strict=True)
+    ):
+        ids[row, places[real]] = targets[real]
+    return ids
+
+
+def test_what_is_hidden_is_the_target(table_of, tokenizer):
+    table = table_of("tokens")
+    batch = MaskedCollator(table, Pretraining(), seed=1)((0, rows_of(table)))
+    for row, ids in enumerate(original(batch)):
+        content = ids[batch.mask[row]].tolist()
+        assert content == [tokenizer.cls_token_id, *table.blocks.content(row), tokenizer.sep_token_id]
+    assert (batch.ids == tokenizer.mask_token_id).sum() > len(table)
+    assert batch.counted.sum(1).tolist() == [
+        max(1, round(0.15 * int((~table.vocabulary.special[table.blocks.content(row)]).sum())))
+        for row in rows_of(table)
+    ]
+
+
+@pytest.mark.parametrize("task", ["none", "nsp", "sop"])
+def test_no_special_token_and_no_padding_is_ever_predicted(table_of, tokenizer, task):
+    table = table_of("tokens" if task == "none" else "sentences")
+    collate = MaskedCollator(table, Pretraining(mask_share=0.5), seed=3, sentence_task=task)
+    special = torch.from_numpy(table.vocabulary.special)
+    for epoch in range(5):
+        batch = collate((epoch, rows_of(table)))
+        assert not special[batch.targets[batch.counted]].any()
+        assert (batch.ids[~batch.mask] == tokenizer.pad_token_id).all()
+        assert batch.mask.gather(1, batch.positions)[batch.counted].all()
+
+
+def test_another_mask_each_epoch_and_the_same_for_a_seed(table_of):
+    table = table_of("tokens")
+    collate = MaskedCollator(table, Pretraining(), seed=7)
+    epochs = [collate((epoch, rows_of(table))).ids for epoch in range(4)]
+    assert all(not torch.equal(a, b) for n, a in enumerate(epochs) for b in epochs[:n])
+    assert torch.equal(collate((2, rows_of(table))).ids, epochs[2])
+    other = MaskedCollator(table, Pretraining(), seed=8)
+    assert not torch.equal(other((2, rows_of(table))).ids, epochs[2])
+
+
+def test_a_row_is_hidden_alike_in_any_batch_and_as_a_padding_row(table_of):
+    table = table_of("tokens")
+    collate = MaskedCollator(table, Pretraining(), seed=7)
+    together = collate((1, rows_of(table)))
+    for row in rows_of(table):
+        alone = collate((1, [row]))
+        width = alone.ids.shape[1]
+        assert torch.equal(alone.ids[0], together.ids[row, :width])
+        padding = collate((1, [-1 - row]))
+        assert torch.equal(padding.ids, alone.ids)
+        assert (padding.weight.tolist(), padding.index.tolist()) == ([0.0], [row])
+
+
+def test_masks_of_validation_are_those_of_every_seed_and_epoch(table_of):
+    table = table_of("tokens")
+    first, second = (MaskedCollator(table, Pretraining())(rows_of(table)) for _ in range(2))
+    assert torch.equal(first.ids, second.ids)
+    training = MaskedCollator(table, Pretraining(), seed=13)((0, rows_of(table)))
+    assert not torch.equal(training.ids, first.ids)
+
+
+def parts(batch, row: int, tokenizer) -> tuple[list[int], list[int]]:
+    ids = original(batch)[row][batch.mask[row]].tolist()
+    middle = ids.index(tokenizer.sep_token_id)
+    segments = batch.segments[row][batch.mask[row]].tolist()
+    assert segments == [0] * (middle + 1) + [1] * (len(ids) - middle - 1)
+    return ids[1:middle], ids[middle + 1 : -1]
+
+
+@pytest.mark.parametrize("task", ["nsp", "sop"])
+def test_half_of_the_pairs_follow_and_the_others_do_not(table_of, tokenizer, task):
+    table = table_of("sentences")
+    blocks = table.blocks
+    collate = MaskedCollator(table, Pretraining(), seed=5, sentence_task=task)
+    documents = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in DOCUMENTS]
+    true = total = 0
+    for epoch in range(20):
+        batch = collate((epoch, rows_of(table)))
+        assert batch.ids.shape[1] <= 32
+        for row in rows_of(table):
+            first, second = parts(batch, row, tokenizer)
+            follows = bool(batch.follows[row])
+            content = blocks.content(row).tolist()
+            if follows:
+                assert first + second == content
+            elif task == "sop":
+                assert second + first == content
+            else:
+                assert first == content[: len(first)]
+                own = documents[blocks.document(row)]
+                assert not any(own[i : i + len(second)] == second for i in range(len(own)))
+            assert first
+            assert second
+            true, total = true + follows, total + 1
+    assert true / total == pytest.approx(0.5, abs=0.1)
+
+
+def test_parts_begin_with_sentences(table_of, tokenizer):
+    """A block of several sentences is never cut within one, and neither is what is put in its place."""
+    table = table_of("sentences")
+    sentences = {
+        tuple(tokenizer(text, add_special_tokens=False)["input_ids"][:2])
+        for document in DOCUMENTS
+        for text in (s.strip() + "." for s in document.split(".") if s.strip())
+    }
+    collate = MaskedCollator(table, Pretraining(), seed=5, sentence_task="nsp")
+    for epoch in range(10):
+        batch = collate((epoch, rows_of(table)))
+        for row in rows_of(table):
+            if len(table.blocks.sentence_starts(row)):
+                assert all(tuple(part[:2]) in sentences for part in parts(batch, row, tokenizer))
+
+
+def test_a_causal_batch_predicts_every_token_but_the_first(table_of, tokenizer):
+    table = table_of("tokens")
+    batch = CausalCollator(table, Pretraining(), seed=1)((0, rows_of(table)))
+    for row in rows_of(table):
+        text = [tokenizer.cls_token_id, *table.blocks.content(row), tokenizer.sep_token_id]
+        real = batch.counted[row]
+        assert batch.targets[row][real].tolist() == text[1:]
+        assert batch.ids[row][real].tolist() == text[:-1]
+    assert batch.positions is None
+
+
+def test_a_denoising_batch_predicts_the_text_from_a_noisy_one(table_of, tokenizer):
+    table = table_of("tokens")
+    noise = Pretraining(mask_share=0.3)
+    collate = DenoisingCollator(table, noise, seed=1)
+    batch = collate((0, rows_of(table)))
+    for row in rows_of(table):
+        text = [tokenizer.cls_token_id, *table.blocks.content(row), tokenizer.sep_token_id]
+        real = batch.counted[row]
+        assert batch.targets[row][real].tolist() == text[1:]
+        assert batch.prefix[row][real].tolist() == text[:-1]
+        noisy = batch.ids[row][batch.mask[row]].tolist()
+        assert tokenizer.mask_token_id in noisy
+        rest = [token for token in noisy if token != tokenizer.mask_token_id]
+        assert not set(rest) - set(text)
+        assert len(rest) == len(text) - round(0.3 * (len(text) - 2))
+    assert not torch.equal(collate((1, rows_of(table))).ids, batch.ids)
+    in_order = DenoisingCollator(table, replace(noise, permute_sentences=False), seed=1)
+    for row, ids in enumerate(in_order((0, rows_of(table))).ids.tolist()):
+        rest = [t for t in ids if t not in (tokenizer.mask_token_id, tokenizer.pad_token_id)]
+        text = iter([tokenizer.cls_token_id, *table.blocks.content(row), tokenizer.sep_token_id])
+        assert all(token in text for token in rest), "a subsequence"
+
+
+def test_the_size_of_the_text_is_that_of_the_documents(table_of, tokenizer):
+    lengths = [len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in DOCUMENTS]
+    for unit in ("tokens", "sentences"):
+        text = table_of(unit).text
+        assert text.tokens == sum(lengths)
+        assert text.bytes == sum(len(document.encode()) for document in DOCUMENTS)
+
+
+def test_an_encoder_without_segments_is_given_none(table_of):
+    table = replace(table_of("sentences"), segments=False)
+    batch = MaskedCollator(table, Pretraining(), seed=5, sentence_task="sop")((0, [0, 1]))
+    assert batch.segments is None
+    assert len(batch) == 2
+    assert np.array_equal(MaskedCollator(table, Pretraining()).lengths, table.blocks.lengths)
