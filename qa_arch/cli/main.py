@@ -25,7 +25,7 @@ COMMANDS = {
     "types": "classify the questions of a file with a trained classifier",
     "paraphrase": "score the similarity of question pairs with a trained QA-LSTM",
     "data": "write data sets: generated questions, or parts of a set by article",
-    "pretrain": "train tokenizers on a corpus, and compare them",
+    "pretrain": "train and compare tokenizers, ask pre-trained models about a text",
     "stats": "describe data sets: examples, negatives, articles, lengths",
     "params": "count a model's parameters by block, without loading weights",
     "plan": "predict memory and time of a run before it starts",

@@ -1,4 +1,4 @@
-"""``qa-arch pretrain``: tokenizers for pre-training, trained on a corpus and compared with published ones."""
+"""``qa-arch pretrain``: tokenizers trained on a corpus and compared, and what pre-trained models say."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qa_arch.cli import pretrain_ask
 from qa_arch.cli.watch import watching_file
 from qa_arch.config.files import replacing_folder, write_atomic, write_json
 from qa_arch.errors import ConfigError
@@ -29,6 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="pretrain_command", metavar="COMMAND", required=True)
     _add_tokenizer(commands.add_parser("tokenizer", help="train a tokenizer on a corpus"))
     _add_comparison(commands.add_parser("compare-tokenizers", help="how tokenizers cut the same text"))
+    asking = commands.add_parser("ask", help="what a pre-trained model makes of a text")
+    pretrain_ask.add_arguments(asking)
+    asking.set_defaults(action=pretrain_ask.run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -221,7 +225,7 @@ def _print_comparison(comparison: Comparison) -> None:
         for label, pieces in zip(comparison.names, cuts, strict=True):
             head = f"  {label} ({len(pieces)}): "
             print(textwrap.fill(head + _shown(pieces), _WIDTH, subsequent_indent="    "))
-    print("\n· divides the pieces of a word (·· bytes of a character), ⟨ ⟩ is unknown, ␣ a blank alone")
+    print("\n· divides pieces of a word, ·· bytes of a character; ⟨ ⟩ is unknown, ␣ a blank")
 
 
 def _shown(pieces: tuple[Piece, ...]) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qa_arch.config.schema import CORPUS_TASKS
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import DataError, RunError, UnavailableError
 from qa_arch.models.checkpoint_files import names_checkpoint
@@ -157,10 +158,12 @@ def open_predictor(
 def open_span_predictor(folders: Sequence[str], args: argparse.Namespace) -> SpanPredictor:
     """``open_predictor`` for commands on spans; RunError for a run of another task."""
     with gc_disabled():
+        from qa_arch.tasks.loading import refuse_pretrained
         from qa_arch.tasks.span_predictor import SpanPredictor
 
     predictor = open_predictor(folders, args)
     if not isinstance(predictor, SpanPredictor):
+        refuse_pretrained(folders[0], predictor)
         raise RunError(
             f"{folders[0]}: this run selects answers from candidates, not spans of a text; score it with"
             " qa-arch evaluate --run, rank candidates with qa_arch.load_predictor(RUN)(question, candidates)"
@@ -183,7 +186,8 @@ def open_selection(folder: str, args: argparse.Namespace) -> SelectionPredictor:
 
     predictor = open_predictor([folder], args)
     if not isinstance(predictor, SelectionPredictor):
-        raise RunError(f"{folder}: this run answers with spans; name a run of task selection")
+        does = "was pre-trained" if predictor.config.model["task"] in CORPUS_TASKS else "answers with spans"
+        raise RunError(f"{folder}: this run {does}; name a run of task selection")
     return predictor
 
 

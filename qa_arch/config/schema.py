@@ -390,7 +390,7 @@ def _check_encoder(encoder: Encoder, teacher: str | None) -> None:
                 "encoder.width and encoder.vocabulary: words are learned with both, or with neither (null)"
             )
         return
-    sizes = ("family", "layers", "width", "heads", *(() if teacher else ("vocabulary",)))
+    sizes: tuple[str, ...] = ("family", "layers", "width", "heads", *(() if teacher else ("vocabulary",)))
     if encoder.tokenizer and not teacher:
         sizes = sizes[:-1]
     if missing := [f"encoder.{key}" for key in sizes if getattr(encoder, key) is None]:

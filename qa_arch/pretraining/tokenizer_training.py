@@ -49,13 +49,16 @@ def train_tokenizer(
     it. ``characters``: how many of the most frequent characters are pieces. Raises ConfigError for a size
     that the documents do not allow, naming the smallest or the largest that they do.
     """
+    if characters < 1:
+        raise ConfigError(f"a vocabulary of {characters} characters: give at least 1")
     lower = LOWERCASE[kind] if lowercase is None else lowercase
+    room = max(size, 0)
     if kind == "bpe":
-        tokenizer = tokenizers.byte_bpe(documents, size, lowercase=lower)
+        tokenizer = tokenizers.byte_bpe(documents, room, lowercase=lower)
         smallest = len(tokenizers.BYTE_BPE_SPECIALS) + len(pre_tokenizers.ByteLevel.alphabet())
     else:
         train = _wordpiece if kind == "wordpiece" else _unigram
-        tokenizer, smallest = train(count_words(documents), size, lower, characters)
+        tokenizer, smallest = train(count_words(documents), room, lower, characters)
     if size < smallest:
         raise ConfigError(
             f"a vocabulary of {size:,} is too small: special tokens and characters alone are {smallest:,};"
@@ -105,7 +108,8 @@ def _unigram(counts: Mapping[str, int], size: int, lowercase: bool, most: int) -
     alphabet = _alphabet(words, most)
     known = {word: n for word, n in words.items() if set(alphabet).issuperset(word)}
     specials = len(tokenizers.UNIGRAM_SPECIALS)
-    scored = unigram.fit(known, alphabet, _merge(words, SEEDS * size, alphabet), size - specials)
+    seeds = _merge(words, SEEDS * size, alphabet)
+    scored = unigram.fit(known, alphabet, seeds, size - specials)
     return tokenizers.unigram(scored, lowercase=lowercase), specials + len(alphabet)
 
 

@@ -17,6 +17,8 @@ from tokenizers import Tokenizer, models
 
 LONGEST = 16
 """Characters of a piece."""
+LEAST = 2
+"""Occurrences of a piece: the words of rare ones would otherwise be pieces, and parts of words be lost."""
 ROUNDS = 2
 """Rounds of EM between two prunings, and at the end."""
 SHRINK = 0.75
@@ -31,11 +33,15 @@ def fit(
 ) -> list[tuple[str, float]]:
     """(piece, log probability) of ``size`` pieces for ``words`` (word -> frequency), the likeliest first.
 
-    The characters of ``alphabet`` are pieces, and words have no others; the other pieces come from ``seeds``.
-    There are fewer than ``size`` where the seeds are fewer, and more where the characters are.
+    The characters of ``alphabet`` are pieces, and words have no others; the other pieces come from ``seeds``,
+    as far as they are not too rare or too long. There are fewer than ``size`` where the seeds are fewer, and
+    more where the characters are.
     """
-    pieces = sorted({*alphabet, *(seed for seed in seeds if len(seed) <= LONGEST)})
-    scores = _scores(pieces, _substring_counts(pieces, words))
+    candidates = sorted({*alphabet, *(seed for seed in seeds if len(seed) <= LONGEST)})
+    counts = _substring_counts(candidates, words)
+    useful = np.array([n >= LEAST or len(piece) == 1 for piece, n in zip(candidates, counts, strict=True)])
+    pieces = [piece for piece, is_useful in zip(candidates, useful, strict=True) if is_useful]
+    scores = _scores(pieces, counts[useful])
     size = max(size, len(alphabet))
     while True:
         for _ in range(ROUNDS):

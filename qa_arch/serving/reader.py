@@ -25,7 +25,7 @@ from qa_arch.nn.precision import Precision
 from qa_arch.results.attention import AttentionMap
 from qa_arch.serving.query import Answer, Query, Span
 from qa_arch.tasks.engines import Engine
-from qa_arch.tasks.loading import load_predictor
+from qa_arch.tasks.loading import load_predictor, refuse_pretrained
 from qa_arch.tasks.reading import device_of
 from qa_arch.tasks.span_predictor import SpanPredictor
 from qa_arch.types.text import Candidate, Example, Prediction
@@ -65,12 +65,13 @@ def load(
 
     Weights come from safetensors and classes from trusted packages only (``trust`` adds prefixes).
     ``int8`` needs a CPU, the default device then. Raises RunError where the folder is not a finished
-    run, or that of a run which ranks candidates (``qa_arch.load_predictor`` loads it), ConfigError for an
-    untrusted target or ``onnx`` with another device or precision, UnavailableError for a precision that the
-    device has not.
+    run, or that of a run which ranks candidates (``qa_arch.load_predictor`` loads it) or predicts tokens,
+    ConfigError for an untrusted target or ``onnx`` with another device or precision, UnavailableError for a
+    precision that the device has not.
     """
     predictor = load_predictor(source, device=device, precision=precision, trust=trust, engine=engine)
     if not isinstance(predictor, SpanPredictor):
+        refuse_pretrained(source, predictor)
         raise RunError(
             f"{source}: this run ranks candidates and finds none in a text;"
             " qa_arch.load_predictor(RUN)(question, candidates) ranks"

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from qa_arch.config.checkpoints import Settings, is_checkpoint, run_config
-from qa_arch.config.schema import validate
+from qa_arch.config.schema import CORPUS_TASKS, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, QaArchError, RunError
 from qa_arch.features.glove import WordVectors
@@ -171,10 +171,20 @@ def load_ensemble(
 def _of_spans(run: str | Path, member: Predictor) -> SpanPredictor:
     if isinstance(member, SpanPredictor):
         return member
+    refuse_pretrained(run, member)
     raise RunError(
         f"{run}: this run selects answers from candidates and finds none in a text; qa-arch evaluate --run"
         " scores it, qa_arch.load_predictor(RUN)(question, candidates) ranks"
     )
+
+
+def refuse_pretrained(run: str | Path, predictor: Predictor) -> None:
+    """RunError, with what to do, for a pre-training run where answers are wanted."""
+    if predictor.config.model["task"] in CORPUS_TASKS:
+        raise RunError(
+            f"{run}: this run was pre-trained on a corpus and answers no questions yet; qa-arch train"
+            f" model=bert encoder.name={run} makes one that does, and qa-arch pretrain ask asks this one"
+        )
 
 
 def _index(tables: Sequence[WordVectors | None]) -> WordVectors | None:
