@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 from checkpoints import make_checkpoint
+from kills import killed_at_sizes
 from safetensors.torch import load_file, save_file
 from steps import step
 from transformers import AutoModelForQuestionAnswering
@@ -342,6 +343,27 @@ def test_a_training_that_broke_off_goes_on_where_it_stopped(parent, smaller, tmp
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert {path.name for path in tmp_path.iterdir()} == {"whole", "broken"}
     assert not list(broken.glob("*.ckpt"))
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [("int8", {}), ("magnitude", {"sparsity": 0.5, "epochs": 2})],
+    ids=["stored", "trained"],
+)
+def test_a_kill_leaves_no_half_run(parent, smaller, tmp_path, method, settings):
+    whole = smaller(parent, method, name="whole", **settings)
+
+    def make():
+        smaller(parent, method, **settings)
+
+    for _ in killed_at_sizes(make, [1, 4_000, 20_000]):
+        assert not (tmp_path / "smaller").exists()
+        make()
+        made = tmp_path / "smaller"
+        assert weights(made).keys() == weights(whole).keys()
+        assert all(torch.equal(weights(made)[name], value) for name, value in weights(whole).items())
+        assert {path.name for path in tmp_path.iterdir()} == {"whole", "smaller"}
+        shutil.rmtree(made)
 
 
 def test_what_was_finished_but_for_its_name_is_not_made_again(parent, smaller, tmp_path, monkeypatch):
