@@ -17,6 +17,7 @@ from qa_arch.cli.runs import (
     add_questions,
     add_run_options,
     open_span_predictor,
+    require_runs,
 )
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError
@@ -93,6 +94,7 @@ def _official_files(args: argparse.Namespace) -> int:
     """Write predictions.json, nbest_predictions.json and null_odds.json."""
     if args.keep_attention and len(args.run_folder) > 1:
         raise ConfigError("--keep-attention is for a single model: name one RUN")
+    require_runs(args.run_folder)
     from qa_arch.cli.watch import watching
     from qa_arch.decode import formats
     from qa_arch.results.attention import write_attention

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from qa_arch.config.extras import require_for
 from qa_arch.config.identity import NEUTRAL, config_hash
 from qa_arch.config.schema import Config, Source, require_vectors, validate
 from qa_arch.data.sources import identity
@@ -69,6 +70,7 @@ def _point(overrides: tuple[str, ...], raw: dict[str, Any]) -> Point:
     try:
         config = validate(raw)
         require_vectors(config)
+        require_for(config)
         key = config_hash(asdict(config), sources(config))
     except QaArchError as error:
         raise type(error)(f"{title(overrides)}: {error}") from error
