@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError  # type: ignore[import-untyped]
 
+from qa_arch.config import extras
 from qa_arch.config.check import suggest, suggest_setting
 from qa_arch.config.find import config_folders, groups
 from qa_arch.errors import ConfigError, UnavailableError
@@ -107,8 +107,7 @@ def _launcher(overrides: Sequence[str]) -> list[str]:
     """Overrides to add so that one of our launchers runs the points."""
     for chosen, target in SUBMITTED.items():
         if chosen in overrides:
-            if importlib.util.find_spec("submitit") is None:
-                raise UnavailableError(f"{chosen}: pip install 'qa-arch[slurm]'")
+            extras.require("slurm", chosen)
             return [f"hydra.launcher._target_={target}"]
     return [] if any(override.startswith("hydra/launcher=") for override in overrides) else [LAUNCHER]
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qa_arch.cli.runs import add_engine, add_run_options, open_predictor
+from qa_arch.cli.runs import add_engine, add_run_options, open_predictor, require_runs
 from qa_arch.config.files import write_json
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError
@@ -199,6 +199,7 @@ def _score_runs(args: argparse.Namespace) -> int:
         "is for prediction files: --run writes predictions.json, which --predictions accepts; the null"
         " threshold of --run is --margin",
     )
+    require_runs(args.run_folder)
     checkpoint = _checkpoint(args)
     with gc_disabled():
         from qa_arch.cli.watch import watching

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from qa_arch.cli.runs import add_trust, open_span_predictor
+from qa_arch.cli.runs import add_trust, open_span_predictor, require_runs
+from qa_arch.config import extras
 from qa_arch.errors import ConfigError
 from qa_arch.models.checkpoint_files import names_checkpoint
 from qa_arch.results.record import ONNX
@@ -41,6 +42,9 @@ def run(args: argparse.Namespace) -> int:
             f"--precision {args.precision}: a Hugging Face folder holds fp32 weights; leave it out"
         )
     out = Path(args.out) if args.out else _beside_run(args)
+    if args.to == "onnx":
+        extras.require("onnx", "--to onnx")
+    require_runs([args.run_folder])
     loading = argparse.Namespace(device="cpu", precision="fp32", trust=args.trust, engine="torch")
     predictor = open_span_predictor([args.run_folder], loading)
     from qa_arch.export.folder import sizes

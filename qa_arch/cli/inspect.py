@@ -6,7 +6,8 @@ import argparse
 import json
 import sys
 
-from qa_arch.cli.runs import add_device_options, open_span_predictor
+from qa_arch.cli.runs import add_device_options, open_span_predictor, require_runs
+from qa_arch.config import extras
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.results.inspection import ALL, MATCH, MEAN, AttentionLayer, Inspection, select_heads
@@ -44,6 +45,9 @@ def add_head_options(parser: argparse._ActionsContainer) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a table, or JSON; write page and figure where they are named."""
+    if args.png:
+        extras.require("plots", "--png")
+    require_runs([args.run_folder])
     example = _example(args)
     predictor = open_span_predictor([args.run_folder], args)
     from qa_arch.evaluation.question_inspection import inspect_question

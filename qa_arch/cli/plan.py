@@ -45,9 +45,11 @@ def run(args: argparse.Namespace) -> int:
     from qa_arch.cli.compose import compose
     from qa_arch.config.schema import validate
     from qa_arch.config.target import TRUSTED
+    from qa_arch.features.required_files import require_files
 
     available = None if args.memory is None else read_size(args.memory)
     config = validate(compose(args.overrides, use_config_dir(args.config_dir, args.trust)))
+    require_files(config)
     from dataclasses import asdict
 
     from qa_arch.training.plan.predict import plan

@@ -18,6 +18,7 @@ from qa_arch.cli.runs import (
     add_questions,
     add_run_options,
     open_span_predictor,
+    require_runs,
 )
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError
@@ -99,6 +100,7 @@ def _official_files(args: argparse.Namespace) -> int:
         if args.engine == "onnx":
             raise ConfigError("--keep-attention: a graph shows none; leave out --engine onnx")
         args.engine = "torch"  # whose layers can be looked into
+    require_runs(args.run_folder)
     from qa_arch.cli.watch import watching
     from qa_arch.decode import formats
     from qa_arch.results.attention import write_attention

@@ -10,7 +10,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from qa_arch.cli.runs import open_reader
+from qa_arch.cli.runs import open_reader, require_runs
+from qa_arch.config import extras
 from qa_arch.errors import ConfigError
 from qa_arch.serving.json_lines import STANDARD, AnsweredPart, Part, answer_part
 from qa_arch.serving.query import Query
@@ -40,6 +41,9 @@ def run_lines(args: argparse.Namespace) -> int:
         "null_threshold": args.margin,
     }
     Query("", ("",), **options)  # refuses what is out of range before anything is read
+    if args.on == "ray":
+        extras.require("ray", "--on ray")
+    require_runs(args.run_folder)
     from qa_arch.cli.watch import watching_file
     from qa_arch.serving.bulk import answer_file
 

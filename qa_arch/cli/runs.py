@@ -137,6 +137,13 @@ def add_engine(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def require_runs(sources: Sequence[str]) -> None:
+    """Raise RunError for the first that is neither a run nor named like a checkpoint; imports no torch."""
+    for source in sources:
+        if not names_checkpoint(source):
+            read_record(source)
+
+
 def open_predictor(
     folders: Sequence[str], args: argparse.Namespace, settings: Settings | None = None
 ) -> Predictor:
@@ -145,6 +152,7 @@ def open_predictor(
     Without the option ``--engine`` torch reads, so that the model can be looked into. Downloaded checkpoints
     count as runs; ``settings`` change how the windows of one are cut and decoded.
     """
+    require_runs(folders)
     with gc_disabled():
         from qa_arch.tasks.loading import load_ensemble, load_predictor
 
@@ -157,6 +165,7 @@ def open_predictor(
 
 def open_span_predictor(folders: Sequence[str], args: argparse.Namespace) -> SpanPredictor:
     """``open_predictor`` for commands on spans; RunError for a run of another task."""
+    require_runs(folders)
     with gc_disabled():
         from qa_arch.tasks.loading import refuse_pretrained
         from qa_arch.tasks.span_predictor import SpanPredictor
@@ -181,6 +190,7 @@ def open_reader(folders: Sequence[str], args: argparse.Namespace) -> Reader:
 
 def open_selection(folder: str, args: argparse.Namespace) -> SelectionPredictor:
     """``open_predictor`` for commands on selection; RunError for a run of another task."""
+    require_runs([folder])
     with gc_disabled():
         from qa_arch.tasks.selection_predictor import SelectionPredictor
 

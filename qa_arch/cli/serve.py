@@ -8,8 +8,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from qa_arch.cli.runs import add_device_options, add_engine, open_span_predictor
-from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.cli.runs import add_device_options, add_engine, open_span_predictor, require_runs
+from qa_arch.config import extras
+from qa_arch.errors import ConfigError
 from qa_arch.serving.options import LOOPBACK
 
 TOKEN = "QA_ARCH_TOKEN"
@@ -53,15 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the address and serve until SIGTERM or Ctrl-C; requests under way are answered first."""
-    try:
-        from qa_arch.serving.app import create_app
-        from qa_arch.serving.server import address, bind, serve
-    except ModuleNotFoundError as error:
-        raise UnavailableError(
-            f"the service needs a package that is not installed ({error.name}): pip install 'qa-arch[serve]'"
-        ) from error
+    extras.require("serve", "the service")
+    require_runs(args.run_folder)
+    from qa_arch.serving.app import create_app
     from qa_arch.serving.options import ServiceOptions
     from qa_arch.serving.reader import Reader
+    from qa_arch.serving.server import address, bind, serve
 
     names = distinct_names(args.run_folder)
     is_local = is_loopback(args.host)

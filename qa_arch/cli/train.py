@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.cli.runs import add_config_dir, add_trust, use_config_dir
+from qa_arch.config.extras import require_for
 from qa_arch.config.files import is_unfinished, write_atomic, write_json
 from qa_arch.config.identity import config_hash
 from qa_arch.config.launched import Launched, launched
 from qa_arch.config.schema import Config, require_trainable, require_vectors, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, RunError
+from qa_arch.features.required_files import require_files
 from qa_arch.models.teacher_files import require_teacher
 from qa_arch.results.record import RECORD, read_record
 from qa_arch.system.garbage import gc_disabled
@@ -76,6 +78,9 @@ def run(args: argparse.Namespace) -> int:
     use_config_dir(args.config_dir, args.trust)
     trusted = (*TRUSTED, *args.trust)
     jobs = _plan(args, launch)
+    for job in jobs:
+        if not (args.dry_run or (args.if_exists == "resume" and _finished(job.folder))):
+            require_files(job.config)
     _check_models(jobs, trusted)
     if args.dry_run:
         from qa_arch.features.packaged_vectors import PACKAGES
@@ -130,6 +135,7 @@ def _plan(args: argparse.Namespace, launch: Launched | None) -> list[Job]:
         require_trainable(config)
         require_vectors(config)
         require_teacher(config)
+        require_for(config)
         jobs.append(Job(config, raw, Path(args.folder) if args.folder else _folder(config)))
     return jobs
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 
-from qa_arch.cli.runs import add_device_options, add_questions, open_selection
+from qa_arch.cli.runs import add_device_options, add_questions, open_selection, require_runs
 from qa_arch.config.files import write_json
 from qa_arch.data.sources import open_passages
 
@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the class of every question, print the number of questions per main class."""
+    require_runs([args.run_folder])
     questions = open_passages(args.data)
     predictor = open_selection(args.run_folder, args)
     from qa_arch.cli.watch import watching

@@ -53,9 +53,20 @@ DEFAULT_LOSS: Mapping[str, dict[str, Any]] = {
 DISTILLED = ("span",)
 """Tasks whose models can learn from a teacher."""
 TASKS = tuple(DEFAULT_LOSS)
+"""What a model's YAML may name as its ``task``."""
 TRIAL_STEPS = 50
 """Optimizer steps below which a run is a trial of the machinery (``debug=fast``)."""
-"""What a model's YAML may name as its ``task``."""
+GROUP_ENCODERS: Mapping[str, str] = {
+    "albert-base-v2": "albert",
+    "bert-base-uncased": "bert",
+    "distilbert-base-uncased": "distilbert",
+    "minilm": "bert",
+    "mpnet": "mpnet",
+    "roberta-base": "roberta",
+}
+"""Name -> family of the choices in ``conf/encoder``. Beside ``init=random`` such a name is a label that a
+group left there, any other one is meant to be loaded."""
+ENCODER_SIZES = ("layers", "width", "heads", "vocabulary")
 
 
 @dataclass(frozen=True)
@@ -383,17 +394,28 @@ def _check_encoder(encoder: Encoder, teacher: str | None) -> None:
             raise ConfigError(
                 "encoder.name: missing; give a hub id, a folder or 'minilm', or set encoder.init=random"
             )
+        sizes = (*ENCODER_SIZES, "initializer_range")
+        if given := [f"encoder.{key}" for key in sizes if getattr(encoder, key) is not None]:
+            raise ConfigError(
+                f"{', '.join(given)}: a pretrained encoder has its own; leave out, or set encoder.init=random"
+            )
         return
+    if encoder.name is not None and GROUP_ENCODERS.get(encoder.name) != encoder.family:
+        nulls = " ".join(f"encoder.{key}=null" for key in (*ENCODER_SIZES, "initializer_range"))
+        raise ConfigError(
+            f"encoder.name: {encoder.name} would not be loaded: encoder.init=random, which debug=fast and"
+            f" experiment=demo set, trains a new {encoder.family}. Leave the name out, or load it:"
+            f" encoder.init=pretrained {nulls}"
+        )
     if encoder.family == "words":
         if (encoder.width is None) != (encoder.vocabulary is None):
             raise ConfigError(
                 "encoder.width and encoder.vocabulary: words are learned with both, or with neither (null)"
             )
         return
-    sizes: tuple[str, ...] = ("family", "layers", "width", "heads", *(() if teacher else ("vocabulary",)))
-    if encoder.tokenizer and not teacher:
-        sizes = sizes[:-1]
-    if missing := [f"encoder.{key}" for key in sizes if getattr(encoder, key) is None]:
+    with_tokenizer = teacher or encoder.tokenizer
+    sizes = ENCODER_SIZES[:-1] if with_tokenizer else ENCODER_SIZES  # the vocabulary is the tokenizer's
+    if missing := [f"encoder.{key}" for key in ("family", *sizes) if getattr(encoder, key) is None]:
         raise ConfigError(f"encoder.init=random also needs {', '.join(missing)}")
     if encoder.width % encoder.heads:  # type: ignore[operator]
         raise ConfigError(f"encoder.width: {encoder.width} is no multiple of encoder.heads {encoder.heads}")

@@ -93,6 +93,18 @@ def available(source: Paths) -> bool:
     return _format(scheme).offline and all(file.exists() for file in files)
 
 
+def require_present(source: Paths, setting: str) -> None:
+    """Raise DataError, naming the config key ``setting``, where a file of ``source`` does not exist."""
+    scheme, parts = _resolve(source)
+    try:
+        files = [file for part in parts for file in _format(scheme).files(part)]
+    except DataError as error:
+        raise DataError(f"{setting}: {error}") from None
+    for file in files:
+        if not file.exists():
+            raise DataError(f"{setting}: {file} does not exist; check the path")
+
+
 def counts(source: str) -> dict[str, int]:
     """Numbers of ``questions``, right ``answers`` and ``question_words`` of a set without passages."""
     scheme, parts = _resolve(source)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from qa_arch.config.extras import require_for
 from qa_arch.config.identity import ENCODER, NEUTRAL, config_hash
 from qa_arch.config.schema import CORPUS_TASKS, Config, Source, require_vectors, validate
 from qa_arch.data.input_files import content_hash
@@ -75,6 +76,7 @@ def _point(overrides: tuple[str, ...], raw: dict[str, Any]) -> Point:
         config = validate(raw)
         require_vectors(config)
         require_teacher(config)
+        require_for(config)
         key = config_hash(asdict(config), sources(config))
     except QaArchError as error:
         raise type(error)(f"{title(overrides)}: {error}") from error

@@ -6,7 +6,6 @@ later costs the run nothing but the log.
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import netrc
 import os
@@ -21,6 +20,7 @@ from pytorch_lightning import loggers as lightning
 from pytorch_lightning.utilities import rank_zero_only
 from pytorch_lightning.utilities.seed import isolate_rng
 
+from qa_arch.config.extras import require_logger
 from qa_arch.config.schema import Config
 from qa_arch.config.target import TRUSTED, arguments, locate
 from qa_arch.errors import ConfigError, QaArchError, UnavailableError
@@ -32,12 +32,6 @@ from qa_arch.types.records import CALIBRATION, DEV
 log = logging.getLogger(__name__)
 LIGHTNING = "pytorch_lightning.loggers"
 """The package whose loggers a config may name, beside those that are trusted anyway."""
-PACKAGES = {
-    "WandbLogger": ("wandb", "wandb"),
-    "TensorBoardLogger": ("tensorboard", "'qa-arch[tensorboard]'"),
-    "MLFlowLogger": ("mlflow", "'qa-arch[mlflow]'"),
-}
-"""Logger class -> the module it needs, and what pip installs for it."""
 MOST_FAILURES = 3
 """Failed calls in a row after which a logger is left alone: a service may take minutes to time out."""
 
@@ -204,11 +198,7 @@ def check_logger(
         raise ConfigError(f"logger._target_: {target.__name__} is no subclass of Lightning's Logger")
     settings = arguments(target, section, (), where="logger", descriptive=("_target_",))
     for base in target.__mro__:
-        module, install = PACKAGES.get(base.__name__, (None, None))
-        if module is not None and importlib.util.find_spec(module) is None:
-            raise UnavailableError(
-                f"{target.__name__}: {module} is not installed; pip install {install}, or logger=none"
-            )
+        require_logger(base.__name__)
     return target, settings
 
 

@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from qa_arch.config import extras
 from qa_arch.config.schema import Trainer
-from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.errors import ConfigError
 from qa_arch.results.provenance import processor
 from qa_arch.types.records import Device
 
@@ -44,10 +45,8 @@ def resolve(settings: Trainer, *, gpu: bool) -> Trainer:
         bits = 8 if gpu and packed else 32
     elif bits == 8 and not gpu:
         raise ConfigError("trainer.optimizer_bits: 8 bits need a GPU; use 32, or auto")
-    elif bits == 8 and not packed:
-        raise UnavailableError(
-            "trainer.optimizer_bits: bitsandbytes is not installed; pip install 'qa-arch[8bit]', or use 32"
-        )
+    elif bits == 8:
+        extras.require("8bit", "trainer.optimizer_bits", ", or use 32")
     return replace(settings, precision=precision, optimizer_bits=bits)
 
 

@@ -122,6 +122,8 @@ def _train(
     machine.seed_everything(config.seed)
     begun = time.perf_counter()
     task = task_of(config.model)
+    if config.encoder.init == "random" and config.encoder.layers:
+        log.info("encoder: a new %(family)s, %(layers)s layers of width %(width)s", asdict(config.encoder))
     parts = start.parts if start else task.assemble(config, trusted)
     hashes = {split: questions.fingerprint for split, questions in parts.sets.items()}
     if parts.vectors is not None:

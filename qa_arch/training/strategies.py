@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import torch
@@ -11,9 +10,10 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 
+from qa_arch.config import extras
 from qa_arch.config.launched import launched
 from qa_arch.config.schema import Trainer
-from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.errors import ConfigError
 from qa_arch.nn.encoder import Encoder
 
 SHARDED = ("fsdp", "deepspeed")
@@ -44,11 +44,8 @@ def require(settings: Trainer, *, gpu: bool) -> None:
         )
     if settings.strategy == "fsdp" and settings.precision == "fp16":
         raise ConfigError("trainer.precision: fsdp has no scaler for fp16; use bf16 or fp32")
-    if settings.strategy == "deepspeed" and importlib.util.find_spec("deepspeed") is None:
-        raise UnavailableError(
-            "trainer.strategy: deepspeed is not installed; pip install 'qa-arch[deepspeed]' or use"
-            " trainer=fsdp"
-        )
+    if settings.strategy == "deepspeed":
+        extras.require("deepspeed", "trainer.strategy", ", or use trainer=fsdp")
 
 
 def build(name: str, *, world: int) -> Any:

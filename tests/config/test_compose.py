@@ -6,10 +6,11 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 
 from qa_arch.cli.compose import compose, merge, to_yaml
 from qa_arch.config.find import conf_folder, groups
-from qa_arch.config.schema import Config, require_vectors, validate
+from qa_arch.config.schema import GROUP_ENCODERS, Config, require_vectors, validate
 from qa_arch.errors import ConfigError, QaArchError
 
 ALL = groups([conf_folder()])
@@ -154,6 +155,11 @@ def test_what_is_wrong_is_named_in_one_line(override, parts):
         (["debug=fast", "encoder.width=15"], "no multiple of encoder.heads"),
         (["trainer=cpu", "trainer.precision=fp16"], "fp16 needs a GPU"),
         (["trainer.max_steps=0"], "0 trains nothing"),
+        (["debug=fast", "encoder.name=./mine"], r"\./mine would not be loaded.*encoder\.init=pretrained"),
+        (["experiment=demo", "encoder.name=org/model"], "org/model would not be loaded"),
+        (["debug=fast", "encoder.name=roberta-base"], "roberta-base would not be loaded.*a new bert"),
+        (["model=match_lstm/boundary", "encoder.name=minilm"], "minilm would not be loaded.*a new words"),
+        (["encoder.layers=3", "encoder.width=8"], "encoder.layers, encoder.width: a pretrained encoder has"),
         (["data=demo", "data.calibration=null", "trainer.patience=2"], "trainer.patience"),
     ],
 )
@@ -165,6 +171,16 @@ def test_combinations_that_cannot_work(overrides, message):
 def test_a_suggestion_is_a_setting_of_the_model_that_was_chosen():
     with pytest.raises(ConfigError, match=r"'model\.hiden' \(did you mean 'model\.hidden'\?\)"):
         compose(["model=proposed", "model.hiden=3"])
+
+
+def test_a_name_that_a_group_left_is_a_label():
+    for overrides in (["debug=fast"], ["experiment=demo", "model=roberta"], ["debug=fast", "encoder=minilm"]):
+        assert validate(compose(overrides)).encoder.init == "random"
+
+
+def test_the_labels_are_those_of_the_groups():
+    files = (yaml.safe_load(path.read_text()) for path in (conf_folder() / "encoder").glob("[!_]*.yaml"))
+    assert {file["name"]: file["family"] for file in files if "name" in file} == GROUP_ENCODERS
 
 
 def test_a_step_of_one_token_is_enough():

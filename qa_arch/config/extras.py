@@ -1,0 +1,57 @@
+"""Optional packages: what an extra brings, and whether it is there. Nothing is imported to know it."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+
+from qa_arch.config.schema import Config
+from qa_arch.errors import UnavailableError
+
+EXTRAS: Mapping[str, tuple[str, ...]] = {
+    "8bit": ("bitsandbytes",),
+    "deepspeed": ("deepspeed",),
+    "mlflow": ("mlflow",),
+    "onnx": ("onnx", "onnxscript", "onnxruntime"),
+    "plots": ("matplotlib",),
+    "ray": ("ray",),
+    "serve": ("fastapi", "uvicorn", "prometheus_client", "batched"),
+    "slurm": ("submitit",),
+    "tensorboard": ("tensorboard",),
+}
+"""Extra of pyproject.toml -> modules without which nothing of it works."""
+LOGGERS: Mapping[str, tuple[str, str]] = {
+    "WandbLogger": ("wandb", "wandb"),
+    "TensorBoardLogger": ("tensorboard", "'qa-arch[tensorboard]'"),
+    "MLFlowLogger": ("mlflow", "'qa-arch[mlflow]'"),
+}
+"""Logger class -> the module it needs, and what pip installs for it."""
+
+
+def require(extra: str, what: str, instead: str = "") -> None:
+    """Raise UnavailableError where a package of ``extra`` is missing.
+
+    ``what`` needs it: a setting, an option. ``instead`` ends the message with what does without.
+    """
+    for module in EXTRAS[extra]:
+        _require(module, f"'qa-arch[{extra}]'", what, instead)
+
+
+def require_logger(name: str) -> None:
+    """``require`` for the logger class ``name``; one that is not in ``LOGGERS`` needs nothing known."""
+    if name in LOGGERS:
+        _require(*LOGGERS[name], name, ", or logger=none")
+
+
+def require_for(config: Config) -> None:
+    """``require`` for everything that the settings ask for by name."""
+    require_logger(str(config.logger["_target_"]).rpartition(".")[2])
+    if config.trainer.strategy == "deepspeed":
+        require("deepspeed", "trainer.strategy", ", or use trainer=fsdp")
+    if config.trainer.optimizer_bits == 8:
+        require("8bit", "trainer.optimizer_bits", ", or use 32")
+
+
+def _require(module: str, install: str, what: str, instead: str) -> None:
+    if importlib.util.find_spec(module) is None:
+        raise UnavailableError(f"{what}: {module} is not installed; pip install {install}{instead}")

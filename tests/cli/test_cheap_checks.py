@@ -1,0 +1,118 @@
+"""What can be known at once is told at once: in a fresh interpreter, without torch and without the hub."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "transformers", "pytorch_lightning", "datasets", "huggingface_hub", "wandb")
+PROGRAM = """
+import contextlib, io, json, sys
+from qa_arch.cli.main import main
+calls, missing, heavy = map(json.loads, sys.argv[1:])
+for module in missing:
+    sys.modules[module] = None
+messages = []
+for arguments in calls:
+    with contextlib.redirect_stderr(io.StringIO()) as err, contextlib.redirect_stdout(io.StringIO()):
+        code = main(arguments)
+    messages.append([code, err.getvalue().strip(), [name for name in heavy if sys.modules.get(name)]])
+print(json.dumps(messages))
+"""
+
+
+def told(*calls, missing=()):
+    """(exit code, message, heavy packages imported by then) of each call, all in one interpreter."""
+    texts = json.dumps([list(map(str, call)) for call in calls]), json.dumps(missing), json.dumps(HEAVY)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *texts], capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_an_unknown_run_is_told_before_torch(tmp_path):
+    run, data = tmp_path / "none", ["--data", "hub:some/set:validation"]
+    calls = [
+        ("ask", run, "--question", "Who?", "--context", "Ada."),
+        ("predict", run, *data, "--out", tmp_path / "p"),
+        ("predict", run, "--data", "x.jsonl", "--out", tmp_path / "p.jsonl"),
+        ("inspect", run, *data, "--id", "x"),
+        ("evaluate", "--run", run, *data),
+        ("serve", run),
+        ("export", run, "--to", "onnx", "--out", tmp_path / "o"),
+        ("types", run, *data, "--out", tmp_path / "t"),
+        ("compare", run, run),
+        ("show", run),
+        ("train", "debug=fast", f"selection.types={run}"),
+    ]
+    for call, (code, message, heavy) in zip(calls, told(*calls), strict=True):
+        assert (code, heavy) == (5, []), (call, message)
+        assert str(run) in message
+        assert len(message.splitlines()) == 1
+
+
+def test_a_missing_file_is_told_before_torch(tmp_path):
+    there = tmp_path / "there.json"
+    there.write_text("{}")
+    files = ("data=files", f"data.train={there}", "data.hold_out_articles=1")
+    calls = {
+        ("train", "model=proposed", "data=demo", "glove.path=no/glove.txt"): (4, "glove.path: no/glove.txt"),
+        ("train", "-m", "model=proposed", "data=demo", "glove.path=no/glove.txt", "seed=1,2"): (4, "glove"),
+        ("train", "model=bert", *files, "data.dev=no/dev.json"): (4, "data.dev: no/dev.json"),
+        ("train", "model=bert", "data=files", "data.train=no/t.json"): (4, "data.train: no/t.json"),
+        ("train", "model=bert", "data=demo", "encoder.name=./mine"): (2, "encoder.name: ./mine is no folder"),
+        ("train", "debug=fast", "encoder.name=./mine"): (2, "encoder.name: ./mine would not be loaded"),
+        ("plan", "model=proposed", "data=demo", "glove.path=no/glove.txt"): (4, "glove.path: no/glove.txt"),
+    }
+    for (call, (code, part)), result in zip(calls.items(), told(*calls), strict=True):
+        assert (result[0], result[2]) == (code, []), (call, result)
+        assert part in result[1]
+
+
+def test_a_dev_set_that_stays_closed_need_not_be_there(tmp_path):
+    files = (
+        "data=demo",
+        "data.dev=no/dev.json",
+        "data.open_dev=false",
+        "glove.path=no.txt",
+        "model=proposed",
+    )
+    ((_, message, _),) = told(("train", *files))
+    assert "glove.path: no.txt" in message
+
+
+@pytest.mark.parametrize(
+    ("call", "module", "message"),
+    [
+        (
+            ("train", "debug=fast", "logger=tensorboard"),
+            "tensorboard",
+            "'qa-arch[tensorboard]', or logger=none",
+        ),
+        (("train", "debug=fast", "logger=mlflow"), "mlflow", "'qa-arch[mlflow]', or logger=none"),
+        (("train", "-m", "debug=fast", "logger=mlflow", "seed=1,2"), "mlflow", "'qa-arch[mlflow]'"),
+        (
+            ("train", "data=demo", "trainer=deepspeed"),
+            "deepspeed",
+            "'qa-arch[deepspeed]', or use trainer=fsdp",
+        ),
+        (("train", "data=demo", "trainer.optimizer_bits=8"), "bitsandbytes", "'qa-arch[8bit]', or use 32"),
+        (("serve", "runs/x"), "uvicorn", "'qa-arch[serve]'"),
+        (("export", "runs/x", "--to", "onnx", "--out", "o"), "onnxscript", "'qa-arch[onnx]'"),
+        (("inspect", "runs/x", "--png", "a.png"), "matplotlib", "'qa-arch[plots]'"),
+        (
+            ("predict", "runs/x", "--data", "x.jsonl", "--out", "y.jsonl", "--on", "ray"),
+            "ray",
+            "'qa-arch[ray]'",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_a_missing_extra_is_told_before_torch(call, module, message):
+    ((code, line, heavy),) = told(call, missing=[module])
+    assert (code, heavy) == (6, []), line
+    assert f"{module} is not installed; pip install {message}" in line
