@@ -66,7 +66,7 @@ GROUP_ENCODERS: Mapping[str, str] = {
 }
 """Name -> family of the choices in ``conf/encoder``. Beside ``init=random`` such a name is a label that a
 group left there, any other one is meant to be loaded."""
-ENCODER_SIZES = ("layers", "width", "heads", "vocabulary")
+ENCODER_SIZES: tuple[str, ...] = ("layers", "width", "heads", "vocabulary")
 
 
 @dataclass(frozen=True)
