@@ -225,7 +225,7 @@ def _print_comparison(comparison: Comparison) -> None:
         for label, pieces in zip(comparison.names, cuts, strict=True):
             head = f"  {label} ({len(pieces)}): "
             print(textwrap.fill(head + _shown(pieces), _WIDTH, subsequent_indent="    "))
-    print("\n· divides the pieces of a word (·· bytes of a character), ⟨ ⟩ is unknown, ␣ a blank alone")
+    print("\n· divides pieces of a word, ·· bytes of a character; ⟨ ⟩ is unknown, ␣ a blank")
 
 
 def _shown(pieces: tuple[Piece, ...]) -> str:

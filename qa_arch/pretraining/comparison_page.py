@@ -39,10 +39,10 @@ def page(comparison: Comparison) -> str:
         f"<h1>{escape(title)}</h1>",
         f"<p>{escape(measured)}</p>",
         "<h2>Figures</h2>",
-        _table(_HEADINGS, figures),
+        _table("Figures", _HEADINGS, figures),
         "<h2>Vocabularies in common</h2>",
         "<p>Share of the row's pieces that the column's vocabulary has as well.</p>",
-        _table(("tokenizer", *comparison.names), shared),
+        _table("Vocabularies in common", ("tokenizer", *comparison.names), shared),
         "<h2>The same sentences, cut</h2>",
         "<p>A box is a piece; boxes that touch belong to a word, a dashed one is unknown to the tokenizer, an"
         " empty one is a further byte of a character. Under the pointer a piece is spelled as in the"
@@ -68,7 +68,7 @@ def _cells(row: Figures) -> tuple[str, ...]:
     )
 
 
-def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _table(label: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings)
     body = "\n".join(
         f'<tr><th scope="row">{escape(row[0])}</th>'
@@ -77,7 +77,7 @@ def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         for row in rows
     )
     return (
-        '<div class="scroll" tabindex="0" role="region" aria-label="table"><table>\n'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table>\n'
         f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table></div>"
     )
 

@@ -11,7 +11,6 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerBase
 
-from qa_arch.errors import DataError
 from qa_arch.features import words as word_module
 from qa_arch.features.pieces import tokenize_whole
 from qa_arch.features.table import Longs
@@ -110,7 +109,7 @@ def compare(
 ) -> Comparison:
     """Compare ``tokenizers`` (by the name to show) on a text, and on example sentences.
 
-    The text is read once per tokenizer. Raises DataError where it has no words, ConfigError for a slow
+    The text is read once per tokenizer. Raises DataError where there is none, ConfigError for a slow
     tokenizer.
     """
     vocabularies = [_surfaces(tokenizer) for tokenizer in tokenizers.values()]
@@ -129,9 +128,9 @@ def compare(
 
 
 def figures(tokenizer: PreTrainedTokenizerBase, documents: Iterable[str]) -> Figures:
-    """Count pieces, words and positions over ``documents``, in memory that grows only by a number a document.
+    """Count pieces, words and positions over ``documents``, of which there is at least one.
 
-    Raises DataError where the documents have no words.
+    Memory grows by a number per document.
     """
     lengths: list[Longs] = []
     n_words = n_pieces = whole = unknown = 0
@@ -141,20 +140,16 @@ def figures(tokenizer: PreTrainedTokenizerBase, documents: Iterable[str]) -> Fig
             pieces = tokenize_whole(texts, backend)
             words = word_module.split(texts)
             text = np.repeat(np.arange(len(texts)), pieces.count)
-            start, end = word_module.fit(
-                words.base[text] + pieces.start, words.base[text] + pieces.end, words
-            )
+            base = words.base[text]
+            start, end = word_module.fit(base + pieces.start, base + pieces.end, words)
             word = word_module.word_of(start, end, text, words)
-            of_a_word = word >= 0
-            per_word = np.bincount(word[of_a_word], minlength=len(words.start))
-            lost = of_a_word & (pieces.ids == tokenizer.unk_token_id)
+            per_word = np.bincount(word[word >= 0], minlength=len(words.start))
+            lost = pieces.ids == tokenizer.unk_token_id
             n_words += len(words.start)
             n_pieces += len(pieces.ids)
             whole += int((per_word <= 1).sum())  # 0: the word shares a piece with the word before it
-            unknown += len(np.unique(word[lost]))
+            unknown += _count_touched(start[lost], end[lost], words)
             lengths.append(pieces.count + specials)
-    if not n_words:
-        raise DataError("the text to compare on has no words; name another text")
     length = np.concatenate(lengths)
     p50, p95 = np.percentile(length, (50, 95), method="inverted_cdf").tolist()
     return Figures(
@@ -167,6 +162,16 @@ def figures(tokenizer: PreTrainedTokenizerBase, documents: Iterable[str]) -> Fig
         unknown=unknown / n_words,
         positions=Lengths(p50, p95, int(length.max())),
     )
+
+
+def _count_touched(start: Longs, end: Longs, words: word_module.Words) -> int:
+    """Number of words that have a character in common with any ``[start, end)``; a span may touch several."""
+    first = np.searchsorted(words.end, start, side="right")
+    last = np.maximum(np.searchsorted(words.start, end, side="left"), first)
+    depth = np.zeros(len(words.start) + 1, np.int64)
+    np.add.at(depth, first, 1)
+    np.add.at(depth, last, -1)
+    return int((np.cumsum(depth) > 0).sum())
 
 
 def _chunks(documents: Iterable[str]) -> Iterable[list[str]]:
