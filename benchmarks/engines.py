@@ -1,0 +1,279 @@
+"""The engines that read a trained run, side by side: torch in fp32, bf16 and int8, ONNX in fp32 and int8.
+
+    python -m benchmarks.engines RUN --data SOURCE [--questions N] [--rounds N] [--page FILE] [--json FILE]
+
+prints scores, speed, size and memory as Markdown, writes them between the marks of ``--page`` and as JSON.
+The engines take turns in every round, so that a machine that slows down slows all of them; their speeds are
+worth something on a quiet machine alone. Time is that of inference and decoding, without making features;
+memory is that of a process of its own that loads the engine and reads the same questions once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.report import describe_machine
+from benchmarks.timing import once
+from qa_arch.config.files import write_atomic, write_json
+from qa_arch.data.sources import open_passages
+from qa_arch.data.splits import subset
+from qa_arch.decode.candidates import Ranking
+from qa_arch.errors import QaArchError, RunError, UnavailableError
+from qa_arch.export.folder import sizes
+from qa_arch.export.onnx_folder import export_onnx
+from qa_arch.features.table import FeatureTable
+from qa_arch.metrics.threshold import best_texts
+from qa_arch.nn.precision import Precision
+from qa_arch.results.columns import Table, number, text, two_decimals
+from qa_arch.results.record import MODEL, read_record
+from qa_arch.results.render import fill_between, markdown
+from qa_arch.tasks.loading import load_predictor
+from qa_arch.tasks.span_predictor import SpanPredictor
+from qa_arch.tasks.span_scores import answerable_auroc, operating_points
+from qa_arch.types.records import CALIBRATED, NEVER_NULL
+from qa_arch.types.text import QuestionSet
+
+MARK = "table: engines"
+STATUS = Path("/proc/self/status")
+BUSY = 0.5
+"""Load per core from which on the table says that the machine was not quiet."""
+CHECKED = 20
+"""Questions on which a graph is compared with its model before it is used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    library: str
+    """``torch`` or ``onnx``."""
+    precision: Precision
+
+    def __str__(self) -> str:
+        return f"{self.library} {self.precision}"
+
+
+BASE = Engine("torch", "fp32")
+ENGINES = (
+    BASE,
+    Engine("torch", "bf16"),
+    Engine("torch", "int8"),
+    Engine("onnx", "fp32"),
+    Engine("onnx", "int8"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What an engine gave; scores in percent, at the run's null threshold."""
+
+    engine: str
+    answers_per_second: float
+    ratio: float
+    """Times the speed of torch in fp32: the median over the rounds."""
+    exact: float
+    f1: float
+    span_f1: float
+    """F1 of the best spans of answerable questions, where "no answer" is never given."""
+    null_auc: float | None
+    """Area under the ROC curve of "answerable" by null odds; None without both kinds of questions."""
+    same_answers: float
+    """Percent of the answers that are those of torch in fp32."""
+    same_spans: float
+    """The same of the best spans."""
+    disk_mb: float
+    memory_mb: float | None
+    """Peak of resident memory; None where the system does not tell."""
+
+
+def measure(run: Path, sources: Sequence[str], count: int, rounds: int) -> dict[str, Any]:
+    """The rows of all engines that this machine has, with what they were measured on, as plain JSON."""
+    machine = describe_machine()
+    questions = _questions(sources, count)
+    with tempfile.TemporaryDirectory() as temporary:
+        graphs = Path(temporary)
+        loaded, missing = _load_all(run, graphs, questions)
+        table = loaded[BASE].table(questions, cache=False)
+        rankings = {engine: predictor.read(questions, table=table) for engine, predictor in loaded.items()}
+        seconds = _alternate(loaded, questions, table, rounds)
+        rows = []
+        for engine, predictor in loaded.items():
+            disk = sum(sizes(_folder(run, graphs, engine)).values())
+            peak = _peak_memory(run, sources, count, graphs, engine)
+            figures = _scores(questions, rankings[engine], rankings[BASE], predictor.null_threshold)
+            pace = _pace(seconds[engine], seconds[BASE], len(questions))
+            rows.append(Row(engine=str(engine), **pace, **figures, disk_mb=disk / 1e6, memory_mb=peak))
+    machine["load_after"] = [round(value, 2) for value in os.getloadavg()]
+    record = read_record(run)
+    return {
+        "machine": machine,
+        "run": {"model": record.model, "config_hash": record.config_hash, "threshold": record.null_threshold},
+        "data": {"name": questions.name, "questions": len(questions), "windows": len(table)},
+        "rounds": rounds,
+        "rows": [asdict(row) for row in rows],
+        "missing": missing,
+    }
+
+
+def table_of(results: Mapping[str, Any]) -> Table:
+    """The rows of ``measure`` as a table."""
+    machine, data = results["machine"], results["data"]
+    loads = machine["load"][0], machine["load_after"][0]
+    run, shown = results["run"], f"{data['questions']:,} questions of {data['name']}"
+    notes = [
+        f"{run['model']} (config {run['config_hash'][:8]}), {shown} in {data['windows']:,} windows;"
+        f" {results['rounds']} rounds in which the engines take turns",
+        f"{machine['processor']}, {machine['threads']} of {machine['cores']} cores, torch {machine['torch']},"
+        f" {machine['date'][:10]}; load {loads[0]} at the beginning, {loads[1]} at the end",
+        *results["missing"],
+    ]
+    if max(loads) > BUSY * machine["cores"]:
+        notes.append("the machine was busy: take the speeds again on a quiet one")
+    columns = [
+        text("engine", "engine"),
+        number("answers_per_second", "answers/s"),
+        number("ratio", "times torch fp32", two_decimals),
+        number("exact", "EM", two_decimals),
+        number("f1", "F1", two_decimals),
+        number("span_f1", "F1 of spans", two_decimals),
+        number("null_auc", "null AUC", two_decimals),
+        number("same_answers", "same answers, %"),
+        number("same_spans", "same best spans, %"),
+        number("disk_mb", "MB on disk"),
+        number("memory_mb", "peak MB"),
+    ]
+    return Table("Engines", columns, results["rows"], notes)
+
+
+def _questions(sources: Sequence[str], count: int) -> QuestionSet:
+    whole = open_passages(list(sources))
+    return subset(whole, min(count, len(whole)), 0)
+
+
+def _load_all(
+    run: Path, graphs: Path, questions: QuestionSet
+) -> tuple[dict[Engine, SpanPredictor], list[str]]:
+    """The engines of this machine, graphs made anew below ``graphs``; and a line for each that it has not."""
+    loaded, missing = {}, []
+    base = _open(run, graphs, BASE)
+    for engine in ENGINES:
+        try:
+            if engine.library == "onnx":
+                few = subset(questions, min(CHECKED, len(questions)), 0)
+                export_onnx(base, _folder(run, graphs, engine), precision=engine.precision, questions=few)
+            loaded[engine] = base if engine == BASE else _open(run, graphs, engine)
+        except UnavailableError as error:
+            missing.append(f"{engine}: {error}")
+    return loaded, missing
+
+
+def _folder(run: Path, graphs: Path, engine: Engine) -> Path:
+    """What the engine loads; torch casts the same weights to every precision."""
+    return run / MODEL if engine.library == "torch" else graphs / engine.precision
+
+
+def _open(run: Path, graphs: Path, engine: Engine) -> SpanPredictor:
+    source = run if engine.library == "torch" else _folder(run, graphs, engine)
+    predictor = load_predictor(source, device="cpu", precision=engine.precision)
+    if not isinstance(predictor, SpanPredictor):
+        raise RunError(f"{run}: ranks candidates; engines read span models")
+    return predictor
+
+
+def _alternate(
+    loaded: Mapping[Engine, SpanPredictor], questions: QuestionSet, table: FeatureTable, rounds: int
+) -> dict[Engine, list[float]]:
+    """Seconds of each engine in every round; another engine begins each time."""
+    seconds: dict[Engine, list[float]] = {engine: [] for engine in loaded}
+    engines = list(loaded)
+    for turn in range(rounds):
+        shift = turn % len(engines)
+        for engine in engines[shift:] + engines[:shift]:
+            seconds[engine].append(once(partial(loaded[engine].read, questions, table=table)).wall)
+    return seconds
+
+
+def _pace(seconds: Sequence[float], base: Sequence[float], count: int) -> dict[str, float]:
+    ratios = [theirs / ours for ours, theirs in zip(seconds, base, strict=True)]
+    return {"answers_per_second": count / median(seconds), "ratio": median(ratios)}
+
+
+def _scores(questions: QuestionSet, ranking: Ranking, base: Ranking, threshold: float) -> dict[str, Any]:
+    own, others = ranking.best_predictions, base.best_predictions
+    answers, expected = ({p.id: p.text(threshold) for p in side} for side in (own, others))
+    points = operating_points(questions, own, threshold)
+    given = points[CALIBRATED] if math.isfinite(threshold) else points[NEVER_NULL]
+    return {
+        "exact": given.exact,
+        "f1": given.f1,
+        "span_f1": points[NEVER_NULL].metric("HasAns_f1") or points[NEVER_NULL].f1,
+        "null_auc": answerable_auroc(questions, own),
+        "same_answers": _equal(answers, expected),
+        "same_spans": _equal(best_texts(own), best_texts(others)),
+    }
+
+
+def _equal(texts: Mapping[str, str], expected: Mapping[str, str]) -> float:
+    return 100 * sum(texts[id_] == value for id_, value in expected.items()) / len(expected)
+
+
+def _peak_memory(run: Path, sources: Sequence[str], count: int, graphs: Path, engine: Engine) -> float | None:
+    """MB at the peak of a process that loads the engine and reads the questions."""
+    if not STATUS.exists():
+        return None
+    command = [sys.executable, "-m", "benchmarks.engines", str(run), "--data", *sources]
+    command += ["--questions", str(count), "--peak", engine.library, engine.precision, str(graphs)]
+    return float(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+
+
+def _print_peak(args: argparse.Namespace) -> None:
+    """The work of that process. Its peak is read of its own memory map: ru_maxrss has the parent's too."""
+    library, precision, graphs = args.peak
+    predictor = _open(args.run, Path(graphs), Engine(library, precision))
+    predictor.read(_questions(args.data, args.questions))
+    line = next(line for line in STATUS.read_text(encoding="utf-8").splitlines() if "VmHWM" in line)
+    print(int(line.split()[1]) * 1024 / 1e6)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.engines",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
+    add = parser.add_argument
+    add("run", type=Path, metavar="RUN", help="the folder of a trained span model")
+    add("--data", nargs="+", required=True, metavar="SOURCE", help="questions with answers")
+    add("--questions", type=int, default=400, metavar="N", help="sampled from them (default: 400)")
+    add("--rounds", type=int, default=5, metavar="N", help="default: 5")
+    add("--page", type=Path, metavar="FILE", help=f"write the table behind its mark '{MARK}'")
+    add("--json", type=Path, metavar="FILE", help="write the figures")
+    add("--peak", nargs=3, help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    if args.peak:
+        _print_peak(args)
+        return 0
+    results = measure(args.run, args.data, args.questions, args.rounds)
+    page = markdown(table_of(results), titled=False)
+    print(page)
+    if args.json:
+        write_json(args.json, results)
+    if args.page:
+        write_atomic(args.page, fill_between(args.page.read_text(encoding="utf-8"), MARK, page))
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except QaArchError as error:
+        sys.exit(str(error))

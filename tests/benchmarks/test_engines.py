@@ -1,0 +1,84 @@
+"""``benchmarks.engines``: turns, figures, and the table in docs/export.md."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from jaxtyping import config as shapes
+
+from benchmarks import engines
+from qa_arch.cli.compose import compose
+from qa_arch.config.schema import validate
+from qa_arch.results.render import fill_between, markdown
+from qa_arch.training.run import train
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_engines_take_turns_and_another_begins_each_time():
+    calls: list[str] = []
+    loaded = {
+        engine: SimpleNamespace(read=lambda questions, table, engine=engine: calls.append(str(engine)))
+        for engine in engines.ENGINES[:3]
+    }
+    seconds = engines._alternate(loaded, "questions", "table", 2)
+    first, second, third = map(str, engines.ENGINES[:3])
+    assert calls == [first, second, third, second, third, first]
+    assert {engine: len(times) for engine, times in seconds.items()} == dict.fromkeys(loaded, 2)
+
+
+def test_the_ratio_is_that_of_the_same_round():
+    pace = engines._pace([1.0, 4.0, 2.0], [2.0, 8.0, 2.0], 100)
+    assert pace == {"answers_per_second": 50.0, "ratio": 2.0}
+
+
+def test_equal_answers_are_counted_by_question():
+    texts = {"a": "x", "b": "", "c": "y", "d": "z"}
+    assert engines._equal({**texts, "b": "w"}, texts) == 75.0
+
+
+def test_a_busy_machine_is_named(results):
+    results["machine"] |= {"load": [3.0, 0, 0], "cores": 2}
+    assert any("take the speeds again" in note for note in engines.table_of(results).notes)
+    results["machine"] |= {"load": [0.1, 0, 0], "load_after": [0.2, 0, 0]}
+    assert not any("take the speeds again" in note for note in engines.table_of(results).notes)
+
+
+@pytest.fixture
+def results() -> dict:
+    return json.loads((ROOT / "benchmarks/results/engines.json").read_text(encoding="utf-8"))
+
+
+def test_the_page_has_the_table_of_the_figures(results):
+    page = (ROOT / "docs/export.md").read_text(encoding="utf-8")
+    table = markdown(engines.table_of(results), titled=False)
+    assert table.count("\n| torch") == 3
+    assert fill_between(page, engines.MARK, table) == page
+
+
+@pytest.mark.slow
+def test_a_run_is_measured_by_a_single_command(tmp_path, capsys):
+    small = ("model=bert", "debug=fast", "encoder.initializer_range=0.2", "features.cache_dir=null")
+    train(
+        validate(compose([*small, "features.max_length=64", "features.max_question=24"])),
+        folder=tmp_path / "run",
+    )
+    page = Path(shutil.copy(ROOT / "docs/export.md", tmp_path))
+    files = ["--page", str(page), "--json", str(tmp_path / "engines.json")]
+    shapes.update("jaxtyping_disable", True)  # a trace has symbols for sizes, which are no int to the checks
+    try:
+        arguments = [str(tmp_path / "run"), "--data", "synthetic:dev", "--questions", "30", "--rounds", "1"]
+        assert engines.main([*arguments, *files]) == 0
+    finally:
+        shapes.update("jaxtyping_disable", False)
+    results = json.loads((tmp_path / "engines.json").read_text())
+    rows = {row["engine"]: row for row in results["rows"]}
+    assert list(rows) == [str(engine) for engine in engines.ENGINES]
+    assert rows["torch fp32"]["ratio"] == 1.0
+    assert rows["onnx fp32"]["same_answers"] == rows["onnx fp32"]["same_spans"] == 100.0
+    assert all(row["memory_mb"] > 50 for row in results["rows"])
+    assert capsys.readouterr().out.strip() in page.read_text()
