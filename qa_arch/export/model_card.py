@@ -102,7 +102,7 @@ def model_card(predictor: SpanPredictor) -> str:
         fitted=f"fitted on {record.threshold.fitted_on}" if record and record.threshold else "not fitted",
         data="\n".join(_data(record.data if record else {})) or "The record names no data.",
         data_licence=_data_licence(config),
-        weights=_weights(config),
+        weights=_weights(config, record),
         length=config.features.max_length,
         stride=config.features.stride,
         question=config.features.max_question,
@@ -149,8 +149,13 @@ def _data_licence(config: Config) -> str:
     return f"The licence of this data is not recorded. {squad}: if the questions are SQuAD's, it applies."
 
 
-def _weights(config: Config) -> str:
+def _weights(config: Config, record: RunRecord | None) -> str:
     encoder = config.encoder
+    if record and record.teacher:
+        return (
+            f"they were learned from the teacher `{record.teacher.name}` (config"
+            f" {record.teacher.config_hash[:8]}), whose licence is not recorded here, on the data above."
+        )
     if encoder.init == "random":
         return f"they were trained from scratch ({encoder.family or encoder.name}), on the data above."
     return f"they started from the encoder `{encoder.name}`, whose licence is not recorded here."

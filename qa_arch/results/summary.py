@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from qa_arch.config.schema import defaults
 from qa_arch.errors import RunError
 from qa_arch.results.columns import Table, named, number, text
 from qa_arch.results.mistakes import NAMES, Mistakes, mistakes
@@ -68,6 +69,10 @@ SCORES = (
 _BARS = "▁▂▃▄▅▆▇█"
 _CURVES = {
     "train_loss": "training loss",
+    "train_labels": "loss of labels",
+    "train_soft_targets": "loss of soft targets",
+    "train_hidden_states": "loss of hidden states",
+    "train_relations": "loss of relations",
     "calibration_loss": "calibration loss",
     "calibration_exact": "calibration EM",
     "calibration_f1": "calibration F1",
@@ -194,7 +199,17 @@ def _settings(record: RunRecord) -> list[tuple[str, str]]:
         shown.append(("pre-trained by", f"{encoder.model} seed {encoder.seed} ({encoder.config_hash[:8]})"))
     own = record.config.get("model", {})
     shown += [(f"model.{key}", str(value)) for key, value in own.items() if key not in ("task", "name")]
-    return shown
+    return [*shown, *_teaching(record)]
+
+
+def _teaching(record: RunRecord) -> list[tuple[str, str]]:
+    """The teacher, and the settings of its section that are not their defaults; empty without one."""
+    if record.teacher is None:
+        return []
+    given = dict(record.config["distillation"])
+    given["teacher"] = f"{record.teacher.name} (config {record.teacher.config_hash[:8]})"
+    keys = (key for key, value in given.items() if value != defaults().get(f"distillation.{key}"))
+    return [(f"distillation.{key}", str(given[key])) for key in keys]
 
 
 def _run(record: RunRecord) -> list[tuple[str, str]]:

@@ -119,7 +119,7 @@ class TrainingModule(pl.LightningModule):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         losses, weight, terms = self.losses_and_weight(batch)
         total = (losses * weight).sum()
-        sums = [total, weight.sum(), *((term * weight).sum() for term in terms)]
+        sums = [total, weight.sum(), *(term.mul(weight).sum() for term in terms)]
         self.train_sums += torch.stack([value.detach() for value in sums]).double()
         windows = self.trainer.train_dataloader.sampler.window_total(batch_idx)  # type: ignore[union-attr]
         return total * (self.accumulate * self.trainer.world_size / windows)

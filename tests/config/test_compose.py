@@ -18,6 +18,12 @@ NEEDS = {
     ("data", "files"): ["data.train=some.json"],
     ("special", "ablations/match_lstm/boundary"): ["experiment=ablations", "model=match_lstm/boundary"],
     ("special", "fast/question_types"): ["model=question_types", "glove=none"],
+    ("encoder", "minilm_l3"): ["distillation=layers", "distillation.teacher=runs/teacher"],
+    **{
+        ("distillation", choice): ["distillation.teacher=runs/teacher"]
+        for choice in ALL["distillation"]
+        if choice not in ("_base", "none")
+    },
 }
 CHOICES = [
     (group, choice) for group, choices in ALL.items() for choice in choices if not choice.startswith("_")
@@ -181,6 +187,55 @@ def test_a_name_that_a_group_left_is_a_label():
 def test_the_labels_are_those_of_the_groups():
     files = (yaml.safe_load(path.read_text()) for path in (conf_folder() / "encoder").glob("[!_]*.yaml"))
     assert {file["name"]: file["family"] for file in files if "name" in file} == GROUP_ENCODERS
+
+
+TEACHER = "distillation.teacher=runs/teacher"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["distillation.temperature=2"],
+            "distillation.temperature: has no effect without distillation.teacher",
+        ),
+        (["distillation=soft_targets"], "setting 'distillation.teacher' has no value"),
+        (
+            [TEACHER, "model=match_lstm/sequence"],
+            "models of task sequence cannot learn .* only those of span",
+        ),
+        ([TEACHER, "model=qa_lstm/c", "data=insuranceqa", "glove=none"], "models of task selection cannot"),
+        ([TEACHER, "distillation.labels=0", "distillation.relations=1"], "one of them must be above 0"),
+        (
+            [TEACHER, "distillation.relations=1", "trainer.compile=true"],
+            r"relations: .*trainer\.compile=false",
+        ),
+        (
+            [TEACHER, "distillation.hidden_states=1", "trainer.strategy=fsdp"],
+            "hidden_states: .* fsdp has in shards",
+        ),
+        ([TEACHER, "distillation.labels=-1"], "distillation.labels: -1 is out of range"),
+        ([TEACHER, "distillation.temperature=0"], "distillation.temperature: 0 is out of range"),
+        ([TEACHER, "distillation.layers=last"], "distillation.layers: 'last' is not a choice"),
+        ([TEACHER, "distillation.relation_pairs=[qv]"], "distillation.relation_pairs.*qv"),
+    ],
+)
+def test_settings_of_a_teacher_that_cannot_work(overrides, message):
+    with pytest.raises(ConfigError, match=message):
+        validate(compose(overrides))
+
+
+def test_only_a_student_may_leave_its_vocabulary_to_another():
+    sizes = [f"encoder.{size}" for size in ("family=bert", "layers=1", "width=8", "heads=2", "init=random")]
+    assert validate(compose([*sizes, TEACHER])).encoder.vocabulary is None
+    with pytest.raises(ConfigError, match=r"also needs encoder\.vocabulary"):
+        validate(compose(sizes))
+
+
+def test_soft_targets_alone_go_with_compiling_and_shards():
+    soft = [TEACHER, "distillation.soft_targets=1"]
+    validate(compose([*soft, "trainer.compile=true"]))
+    validate(compose([*soft, "trainer.strategy=fsdp"]))
 
 
 def test_a_step_of_one_token_is_enough():

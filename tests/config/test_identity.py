@@ -90,6 +90,23 @@ def test_a_config_of_before_the_prior_has_the_same_hash_as_without_one():
     assert config_hash(changed(("calibration", "prior"))) != config_hash(PLAIN)
 
 
+def test_a_config_of_before_distillation_has_the_same_hash_as_without_a_teacher():
+    assert PLAIN["distillation"]["teacher"] is None
+    before = {key: value for key, value in PLAIN.items() if key != "distillation"}
+    assert config_hash(before) == config_hash(PLAIN)
+    assert config_hash(before, {"train": "a"}) == config_hash(PLAIN, {"train": "a"})
+
+
+def test_a_teacher_counts_by_its_content_once_that_is_known():
+    first, second = changed(("distillation", "teacher")), changed(("distillation", "teacher"))
+    second["distillation"]["teacher"] = "elsewhere"
+    assert config_hash(first) != config_hash(second)
+    known = {"teacher": "a"}
+    assert config_hash(first, known) == config_hash(second, known) != config_hash(first, {"teacher": "b"})
+    second["distillation"]["temperature"] = 3.0
+    assert config_hash(first, known) != config_hash(second, known)
+
+
 def test_the_same_name_elsewhere_counts():
     """``name`` is neutral at the top, not inside the model or the encoder."""
     for path in (("model", "name"), ("encoder", "name"), ("data", "name")):
