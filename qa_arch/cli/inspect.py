@@ -47,8 +47,8 @@ def run(args: argparse.Namespace) -> int:
     """Print a table, or JSON; write page and figure where they are named."""
     if args.png:
         extras.require("plots", "--png")
-    require_runs([args.run_folder])
     example = _example(args)
+    require_runs([args.run_folder])
     predictor = open_span_predictor([args.run_folder], args)
     from qa_arch.evaluation.question_inspection import inspect_question
 

@@ -78,19 +78,19 @@ def _open(args: argparse.Namespace) -> LanguagePredictor | MaskedCheckpoint:
 
 
 def _answer(model: LanguagePredictor | MaskedCheckpoint, args: argparse.Namespace) -> dict[str, Any]:
+    from qa_arch.models.language_models import CausalLM, MaskedLM
     from qa_arch.tasks import language_texts
     from qa_arch.tasks.language_predictor import LanguagePredictor
 
-    task = model.config.model["task"] if isinstance(model, LanguagePredictor) else "masked_lm"
     if args.next is not None:
         if not isinstance(model, LanguagePredictor):
             raise ConfigError(f"--next: {args.source} is a checkpoint; only runs with NSP or SOP say that")
         probability = language_texts.follows(model, args.text, args.next)
         return {"text": args.text, "next": args.next, "follows": probability}
-    if task == "masked_lm" or not isinstance(model, LanguagePredictor):
+    if not isinstance(model, LanguagePredictor) or isinstance(model.model, MaskedLM):
         masks = language_texts.fill(model, args.text, args.top_k)
         return {"text": args.text, "masks": [[_guess(guess) for guess in guesses] for guesses in masks]}
-    if task == "causal_lm":
+    if isinstance(model.model, CausalLM):
         written = language_texts.continuation(model, args.text, max_tokens=args.max_tokens, beams=args.beams)
         return {"text": args.text, "continuation": _written(written)}
     return {

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from qa_arch.config.checkpoints import Settings, is_checkpoint, run_config
-from qa_arch.config.schema import CORPUS_TASKS, validate
+from qa_arch.config.schema import validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, QaArchError, RunError
 from qa_arch.features.glove import WordVectors
@@ -26,6 +26,7 @@ from qa_arch.tasks import task_of
 from qa_arch.tasks.base import Predictor
 from qa_arch.tasks.checkpoint_predictor import checkpoint_predictor
 from qa_arch.tasks.engines import Engine, report_fallback, require_graph
+from qa_arch.tasks.language_predictor import LanguagePredictor
 from qa_arch.tasks.reading import device_of
 from qa_arch.tasks.span_predictor import SpanPredictor
 from qa_arch.types.records import RunRecord
@@ -180,7 +181,7 @@ def _of_spans(run: str | Path, member: Predictor) -> SpanPredictor:
 
 def refuse_pretrained(run: str | Path, predictor: Predictor) -> None:
     """RunError, with what to do, for a pre-training run where answers are wanted."""
-    if predictor.config.model["task"] in CORPUS_TASKS:
+    if isinstance(predictor, LanguagePredictor):
         raise RunError(
             f"{run}: this run was pre-trained on a corpus and answers no questions yet; qa-arch train"
             f" model=bert encoder.name={run} makes one that does, and qa-arch pretrain ask asks this one"

@@ -21,6 +21,14 @@ SLOW_STEP = ("trainer.batch_size=1", "trainer.accumulate=1000")
 CLOCKS = ("train_seconds", "validation_seconds", "windows_per_second")
 
 
+@pytest.fixture(autouse=True)
+def interruptible():
+    """Also where the tests run in a shell's background, whose jobs ignore interrupts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def press(monkeypatch):
     """``press(batch, times)``: SIGINT so often, before the training step of the batch with this number."""
