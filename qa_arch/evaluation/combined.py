@@ -77,11 +77,13 @@ def combined_record(
 
 
 def _data(records: Sequence[RunRecord]) -> dict[str, SplitFacts]:
-    """Train and calibration of the first run, with the titles of all."""
+    """Train and calibration of the first run, with the titles of all and of their teachers."""
     data = {}
     for split in (TRAIN, CALIBRATION):
         facts = [record.data[split] for record in records if split in record.data]
         if facts:
             titles = {title for about in facts for title in about.titles}
+            if split == TRAIN:
+                titles.update(title for r in records if r.teacher for title in r.teacher.titles)
             data[split] = replace(facts[0], titles=tuple(sorted(titles)))
     return data

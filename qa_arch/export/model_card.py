@@ -151,10 +151,10 @@ def _data_licence(config: Config) -> str:
 
 def _weights(config: Config, record: RunRecord | None) -> str:
     encoder = config.encoder
-    if record and record.teacher:
+    if record and (teacher := record.teacher):
         return (
-            f"they were learned from the teacher `{record.teacher.name}` (config"
-            f" {record.teacher.config_hash[:8]}), whose licence is not recorded here, on the data above."
+            f"they were learned from the teacher `{teacher.name}` (config {teacher.config_hash[:8]}), whose"
+            " licence is not recorded here, on the data above."
         )
     if encoder.init == "random":
         return f"they were trained from scratch ({encoder.family or encoder.name}), on the data above."

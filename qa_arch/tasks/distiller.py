@@ -122,20 +122,22 @@ def make_distiller(config: Config, teacher: Teacher, student: nn.Module, collate
     Both models read the two shortest windows, so that what cannot be compared is refused before anything is
     trained: raises ConfigError. A teacher that is needed for its logits alone then reads all windows once.
     """
-    teacher.face(collate.table)
+    teacher.prepare(collate.table)
     distiller = Distiller(config.distillation, teacher, student, seed=config.seed)
     batch = collate(collate.lengths.argsort(kind="stable")[:2].tolist())
     training = student.training
     with torch.no_grad():
         distiller(student.eval(), batch, lambda logits: logits.null)
     student.train(training)
-    if not {"hidden_states", "relations"} & set(distiller.terms):
-        if "soft_targets" in distiller.terms and teacher.read(batch).logits.pair is None:
-            gpu = config.trainer.accelerator != "cpu" and torch.cuda.is_available()
-            size = config.trainer.eval_batch_size
-            distiller.targets = teacher.soft_targets(config.features.cache_dir, size, gpu=gpu)
-        if distiller.targets is not None or "soft_targets" not in distiller.terms:
-            distiller.teacher = None  # its memory is free again
+    if {"hidden_states", "relations"} & set(distiller.terms):
+        return distiller
+    if "soft_targets" in distiller.terms:
+        if teacher.read(batch).logits.pair is not None:  # (T, T) scores of each window are too many to store
+            return distiller
+        gpu = config.trainer.accelerator != "cpu" and torch.cuda.is_available()
+        size = config.trainer.eval_batch_size
+        distiller.targets = teacher.soft_targets(config.features.cache_dir, size, gpu=gpu)
+    distiller.teacher = None  # its memory is free again
     return distiller
 
 

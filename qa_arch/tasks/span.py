@@ -142,9 +142,10 @@ class SpanTask(Task):
         Raises DataError where the file of vectors cannot be read: its width would be a guess.
         """
         tokenizer, teacher = None, config.distillation.teacher
-        if config.encoder.init == "random" and (
+        own = (
             config.encoder.vocabulary or teacher
-        ):  # its size is in no setting
+        )  # learned from the texts, or the teacher's: of unknown size
+        if config.encoder.init == "random" and own:
             tokenizer = make_tokenizer(config.encoder, self.load_splits(config.data)["train"], teacher)
         shape = assumed_shape(config.glove)
         with torch.device("meta"):

@@ -46,7 +46,7 @@ class Teacher:
     """A trained model in evaluation mode, for the windows that a student is trained on.
 
     It is no module: nothing of it is trained, counted or saved with the student. Its weights are in fp32
-    until ``face`` gives them the precision that it was trained in.
+    until ``prepare`` gives them the precision that it was trained in.
     """
 
     def __init__(self, predictor: SpanPredictor, source: str) -> None:
@@ -101,7 +101,7 @@ class Teacher:
         own = frozenset(title for questions in sets.values() for title in questions.titles)
         self.facts = replace(self.facts, titles=tuple(sorted(seen - own)))
 
-    def face(self, table: FeatureTable) -> None:
+    def prepare(self, table: FeatureTable) -> None:
         """Get ready for the student's windows, with the teacher's own segment ids and word vectors."""
         if self.encoder is not None:
             check_ids(table, self.encoder.vocab_size, self.facts.name)
@@ -124,7 +124,7 @@ class Teacher:
                 return Reading(self.model(own), layers)
 
     def soft_targets(self, cache_dir: str | None, batch_size: int, *, gpu: bool) -> SoftTargets:
-        """Its logits for all windows that it faces, from the cache or read now."""
+        """Its logits for all windows of its table, from the cache or read now."""
 
         def build() -> SoftTargets:
             log.info("teacher %s: reads %d windows", self.facts.name, len(self.table))

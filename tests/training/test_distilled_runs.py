@@ -8,8 +8,13 @@ from dataclasses import replace
 import pytest
 import torch
 
+from qa_arch.cli.compose import compose
+from qa_arch.cli.main import main
+from qa_arch.errors import RunError
+from qa_arch.export.model_card import model_card
 from qa_arch.results.record import read_record
 from qa_arch.results.systems import group_by_system
+from qa_arch.sweep.points import make_points, sources
 from qa_arch.tasks.loading import load_predictor
 from qa_arch.tasks.span import TASK
 from qa_arch.training.checkpoint import KeepLast
@@ -120,6 +125,15 @@ def test_nothing_of_the_teacher_is_trained_counted_or_saved(run_training, taught
     assert len(run.weights) == len(plain.weights)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("choice", CHOICES)
+def test_a_teacher_follows_its_student_onto_a_gpu(run_training, taught, choice):
+    gpu = ("trainer.accelerator=gpu", "trainer.precision=bf16", "encoder.width=8", "distillation.layers=none")
+    there = run_training(*taught(choice), *gpu, name="gpu").record.epochs[0]
+    here = run_training(*taught(choice), *gpu, "trainer.accelerator=cpu", name="cpu").record.epochs[0]
+    assert there.value("train_soft_targets") == pytest.approx(here.value("train_soft_targets"), rel=0.05)
+
+
 def test_maps_are_trained_and_resumed_and_are_no_part_of_the_model(run_training, taught):
     run = run_training(*taught("with_hidden"), *NARROW, "optim.head_lr=1e-2")
     saved = state(run)
@@ -161,6 +175,34 @@ def test_the_record_names_the_teacher_wherever_it_lay(run_training, taught, teac
     assert record.setting("distillation", "temperature") == 2.0
     terms = {name: record.epochs[0].value(f"train_{name}") for name in ("loss", "labels", "soft_targets")}
     assert terms["loss"] == pytest.approx((terms["labels"] + terms["soft_targets"]) / 2)
+
+
+def test_show_and_the_model_card_name_the_teacher(run_training, taught, teacher, capsys):
+    run = run_training(*taught("soft_targets"), "trainer.max_steps=1")
+    named = read_record(teacher).config_hash[:8]
+    assert main(["show", str(run.folder)]) == 0
+    shown = capsys.readouterr().out
+    for part in (f"teacher (config {named})", "distillation.temperature", "loss of soft targets"):
+        assert part in shown
+    assert "distillation.outcomes" not in shown  # as by default
+    card = model_card(load_predictor(run.folder, device="cpu"))
+    assert f"they were learned from the teacher `teacher` (config {named})" in " ".join(card.split())
+    assert "from scratch" not in card
+
+
+def test_a_point_of_a_sweep_is_known_by_its_teachers_content(small, taught, teacher, tmp_path):
+    def point(folder):
+        settings = [*small, *taught("soft_targets"), f"distillation.teacher={folder}"]
+        return make_points([(("seed=1",), compose(settings))])[0]
+
+    copy = tmp_path / "copy"
+    shutil.copytree(teacher, copy)
+    assert sources(point(copy).config) == sources(point(teacher).config)
+    (copy / "model" / "model.safetensors").write_bytes(b"other weights")
+    assert sources(point(copy).config)["teacher"] != sources(point(teacher).config)["teacher"]
+    assert point(copy).key != point(teacher).key
+    with pytest.raises(RunError, match=r"^seed=1: distillation\.teacher: .*no such record"):
+        point(tmp_path / "nowhere")
 
 
 def test_the_record_of_a_run_without_a_teacher_has_no_field_for_it(run_training):

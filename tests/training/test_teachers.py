@@ -12,6 +12,7 @@ from checkpoints import make_checkpoint
 from contract import write_vectors
 
 from qa_arch.config.files import write_json
+from qa_arch.config.target import TRUSTED
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import ConfigError, DataError, RunError
@@ -22,6 +23,7 @@ from qa_arch.tasks import teacher as teachers
 from qa_arch.tasks.loading import load_predictor
 from qa_arch.tasks.span import TASK
 from qa_arch.training.fitting import training_module
+from qa_arch.training.plan.bare import build_bare
 from qa_arch.types.tensors import Batch
 
 ROWS = [0, 5, 3, 11]
@@ -277,6 +279,17 @@ def test_windows_of_other_lengths_than_the_teachers_own(assembled, teacher):
 def test_what_cannot_be_compared_is_refused_before_training(assembled, overrides, message):
     with pytest.raises(ConfigError, match=message):
         assembled("soft_targets", *overrides)
+
+
+def test_a_student_is_counted_and_planned_without_its_teacher(configure, taught):
+    """By the size of the teacher's tokenizer, which the student's settings do not tell."""
+    config = configure(*taught("with_hidden"))
+    parts = TASK.assemble(config)
+    expected = sum(parameter.numel() for parameter in parts.model.parameters())
+    assert TASK.count_parameters(config)["total"] == expected
+    bare = build_bare(config, TRUSTED)
+    assert sum(parameter.numel() for parameter in bare.parts.model.parameters()) == expected
+    assert any("the teacher is not counted" in note for note in bare.notes)
 
 
 def test_relation_heads_split_models_of_unlike_widths_and_heads(assembled):
