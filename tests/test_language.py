@@ -55,6 +55,7 @@ PAIRS: dict[str, str] = {
     "candidates": "candidate spans: n-grams of the passage for the regression, the best of a decoder",
     "match_lstm": "the published model, and the layer that it is named after",
     "question_types": "the classes of Li & Roth 2002: their data, their rules, the model that learns them",
+    "transformer": "the architecture, and the standard baseline on any encoder of that architecture",
     "squad": "SQuAD: its files, its official evaluation, and that as a module of ``evaluate``",
 }
 """Stem -> reason why several modules share it."""

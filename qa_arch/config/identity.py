@@ -27,6 +27,8 @@ OPTIONAL: Mapping[str, Any] = {
     "data.made_up_share": 0.0,
     "data.made_up_kinds": None,
     "decode.null_odds": "best",
+    "encoder.positions": None,
+    "encoder.pre_norm": None,
 }
 """Setting -> the value at which it does not count, so that a config from before it has the same hash."""
 

@@ -88,7 +88,8 @@ class Encoder:
     name: str | None
     """A hub id, a local folder, ``minilm`` or ``mpnet``; None for a randomly initialised one."""
     family: str | None
-    """Architecture of a random encoder (``bert``, ``albert``, ``roberta``, ``distilbert``, ``words``)."""
+    """Architecture of a random encoder (``bert``, ``albert``, ``roberta``, ``distilbert``, ``words``,
+    ``qa_transformer``); with a pretrained BERT, ``qa_transformer`` reads its weights into our own classes."""
     init: Literal["pretrained", "random"]
     layers: Count | None
     width: Count | None
@@ -100,6 +101,10 @@ class Encoder:
     hidden_dropout: Share | None
     freeze: Literal["none", "all"] | Count
     """``none``, ``all``, or how many top layers are trained."""
+    positions: Literal["learned", "sinusoidal"] | None = None
+    """Of a random ``qa_transformer``; None: learned."""
+    pre_norm: bool | None = None
+    """Of a random ``qa_transformer``: norms before its sublayers, not behind them; None: behind."""
 
 
 @dataclass(frozen=True)

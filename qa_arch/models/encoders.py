@@ -17,6 +17,7 @@ from qa_arch.types.text import QuestionSet
 
 TOKENIZER_KINDS = {
     "bert": "wordpiece",
+    "qa_transformer": "wordpiece",
     "distilbert": "wordpiece",
     "roberta": "byte_bpe",
     "albert": "unigram",
@@ -69,13 +70,15 @@ def make_encoder(
     shared = {
         "init": "random" if blank else settings.init,
         "initializer_range": settings.initializer_range,
+        "positions": settings.positions,
+        "pre_norm": settings.pre_norm,
         "attention_dropout": settings.attention_dropout,
         "hidden_dropout": settings.hidden_dropout,
         "freeze": settings.freeze,
         "gradient_checkpointing": config.trainer.gradient_checkpointing,
     }
     if settings.init == "pretrained":
-        encoder = build_encoder(settings.name, **shared)  # type: ignore[arg-type]
+        encoder = build_encoder(settings.name, family=settings.family, **shared)  # type: ignore[arg-type]
     else:
         encoder = build_encoder(
             family=settings.family,

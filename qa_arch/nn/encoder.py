@@ -147,6 +147,8 @@ class Encoder(WithBackbone):
         """The same architecture with fresh weights, without the hub; weights are loaded into it."""
         from transformers import AutoConfig
 
+        import qa_arch.nn.transformer_backbone  # noqa: F401  registers its family
+
         values = {key: value for key, value in description.items() if key != "model_type"}
         return cls(new_backbone(AutoConfig.for_model(description["model_type"], **values)))
 

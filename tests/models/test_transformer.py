@@ -1,4 +1,4 @@
-"""The standard baseline over the four families."""
+"""The standard baseline over the families."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from baselines.transformer import TransformerSpan
 
-FAMILIES = ["bert", "albert", "roberta", "distilbert"]
+FAMILIES = ["bert", "albert", "roberta", "distilbert", "qa_transformer"]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -16,7 +16,7 @@ from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.encoder_configs import MPNET_FOLDER, known_config, resolve
 from qa_arch.nn.encoder_factory import build_encoder
 
-FAMILIES = ["bert", "albert", "roberta", "distilbert", "electra"]
+FAMILIES = ["bert", "albert", "roberta", "distilbert", "electra", "qa_transformer"]
 
 
 def tiny(family="bert", **options):
@@ -88,7 +88,10 @@ def test_segments_are_asked_for_where_they_mean_something():
     assert not torch.allclose(encoder(ids, mask, ids), encoder(ids, mask, 0 * ids))
 
 
-@pytest.mark.parametrize(("family", "depth"), [("bert", 3), ("distilbert", 3), ("roberta", 3), ("albert", 1)])
+@pytest.mark.parametrize(
+    ("family", "depth"),
+    [("bert", 3), ("distilbert", 3), ("roberta", 3), ("albert", 1), ("qa_transformer", 3)],
+)
 def test_depth_rises_from_the_embeddings(family, depth):
     encoder = tiny(family)
     depths = {name: encoder.depth_of(name) for name, _ in encoder.named_parameters()}
@@ -122,11 +125,13 @@ def test_dropout_settings_reach_the_layers(family):
     assert not torch.equal(read(noisy, ids), read(noisy, ids))
 
 
-def test_gradient_checkpointing_gives_the_same_gradient():
+@pytest.mark.parametrize("family", ["bert", "qa_transformer"])
+def test_gradient_checkpointing_gives_the_same_gradient(family):
     gradients = []
     for checkpointing in (False, True):
         torch.manual_seed(0)
-        encoder = tiny(gradient_checkpointing=checkpointing, hidden_dropout=0.0, attention_dropout=0.0)
+        dropout = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
+        encoder = tiny(family, gradient_checkpointing=checkpointing, **dropout)
         read(encoder, torch.arange(5, 13)[None])[..., 0].sum().backward()
         gradients.append([p.grad for p in encoder.parameters()])
     torch.testing.assert_close(*gradients)
