@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -146,6 +147,33 @@ def dotted(overrides: Sequence[str]) -> dict[str, dict[str, Any]]:
         raise ConfigError(" ".join(str(error).split())) from error
     assert isinstance(plain, dict)
     return {str(section): values for section, values in plain.items()}
+
+
+def show(overrides: Sequence[str], config_dir: str | None, *, cfg: str | None, info: str | None) -> None:
+    """Print what Hydra's ``--cfg`` or ``--info`` prints of a single run; ``cfg="job"`` is ``compose``."""
+    if cfg == "job":
+        print(to_yaml(compose(overrides, config_dir)), end="")
+        return
+    with _explained(overrides, config_dir) as search:
+        hydra, words = GlobalHydra.instance().hydra, [*search, *overrides]
+        if cfg:
+            hydra.show_cfg(config_name="train", overrides=words, cfg_type=cfg, package=None)
+        else:
+            with _quiet_root():
+                hydra.show_info(str(info), config_name="train", overrides=words)
+
+
+@contextmanager
+def _quiet_root() -> Iterator[None]:
+    """Hydra logs to handlers of its own: with ours each line would come twice."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    root.handlers.clear()
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
 
 
 def to_yaml(plain: dict[str, Any]) -> str:

@@ -28,12 +28,14 @@ COMMANDS = {
     "pretrain": "train and compare tokenizers, ask pre-trained models about a text",
     "stats": "describe data sets: examples, negatives, articles, lengths",
     "params": "count a model's parameters by block, without loading weights",
+    "list": "list models, experiments, data, encoders and settings, with their documentation",
     "plan": "predict memory and time of a run before it starts",
     "tables": "compare recorded runs, or rebuild the tables of experiments/",
     "compare": "test whether one system beats another, over questions and seeds",
     "show": "show a run on one screen",
     "report": "write runs into one HTML page that opens from disk",
     "wandb": "send runs that were logged offline to wandb",
+    "completion": "print the completion of commands, settings and choices for a shell",
     "doctor": "check the installation, data and network, and say how to fix problems",
 }
 EXIT_CODES = """\

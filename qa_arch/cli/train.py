@@ -65,11 +65,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--folder", metavar="DIR", help="the run folder (default: RUNS_DIR/NAME/MODEL-sSEED-HASH)")
     add_config_dir(parser)
     add_trust(parser)
+    add("-c", "--cfg", choices=("job", "hydra", "all"), help="print the config, checked by nobody, and end")
+    add(
+        "-i",
+        "--info",
+        nargs="?",
+        const="all",
+        choices=("all", "config", "defaults", "defaults-tree", "plugins", "searchpath"),
+        help="print where Hydra takes the config from, and end (qa-arch list shows what there is)",
+    )
     add("--dry-run", action="store_true", help="run all checks that load no weights, print the config")
 
 
 def run(args: argparse.Namespace) -> int:
     """Train the requested runs; exit code 1 if a run failed."""
+    if args.cfg or args.info:
+        from qa_arch.cli.compose import show
+
+        show(args.overrides, args.config_dir, cfg=args.cfg, info=args.info)
+        return 0
     launch = launched()
     if args.multirun and launch is not None:
         raise ConfigError("torchrun and srun start the processes of one run; -m asks for several")

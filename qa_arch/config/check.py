@@ -42,9 +42,13 @@ class Range:
         )
 
     def __str__(self) -> str:
-        low = "" if self.low == -math.inf else f"{'> ' if self.above else '>= '}{self.low:g}"
-        high = "" if self.high == math.inf else f"{'< ' if self.below else '<= '}{self.high:g}"
+        low = "" if self.low == -math.inf else f"{'> ' if self.above else '>= '}{_bound(self.low)}"
+        high = "" if self.high == math.inf else f"{'< ' if self.below else '<= '}{_bound(self.high)}"
         return " and ".join(part for part in (low, high) if part)
+
+
+def _bound(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() else f"{value:g}"
 
 
 def suggest(name: str, known: typing.Iterable[str], where: str = "") -> str:
@@ -145,7 +149,7 @@ def _union(hints: tuple[Any, ...], value: Any, where: str) -> Any:
                 failures.append(error)
     if len(failures) == 1:
         raise failures[0]
-    kinds = " or ".join(_name(hint) for hint in hints)
+    kinds = " or ".join(type_name(hint) for hint in hints)
     raise ConfigError(f"{where}: {short(value)} is not {kinds}")
 
 
@@ -156,19 +160,25 @@ def _scalar(hint: Any, value: Any, where: str) -> Any:
         return float(value)
     fits = isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
     if not fits or (hint is float and not math.isfinite(value)):
-        raise ConfigError(f"{where}: expected {_name(hint)}, got {short(value)}")
+        raise ConfigError(f"{where}: expected {type_name(hint)}, got {short(value)}")
     return value
 
 
-def _name(hint: Any) -> str:
-    if hint is type(None):
-        return "null"
-    if get_origin(hint) is Annotated:
-        base, *notes = get_args(hint)
-        return " ".join([_name(base), *map(str, notes)])
-    if get_origin(hint) is Literal:
-        return "one of " + "|".join(map(str, get_args(hint)))
-    plain = {int: "an integer", float: "a number", str: "a text", bool: "true or false"}
+def type_name(hint: Any) -> str:
+    """A type of the schema in words, with its range: ``an integer >= 1 or null``."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        base, *notes = inner
+        return " ".join([type_name(base), *map(str, notes)])
+    if origin is Literal:
+        return "one of " + "|".join(map(str, inner))
+    if origin in (Union, types.UnionType):
+        return " or ".join(map(type_name, inner))
+    if origin in (list, tuple):
+        return f"a list, each {type_name(inner[0])}"
+    if origin in (dict, Mapping):
+        return "a section"
+    plain = {int: "an integer", float: "a number", str: "a text", bool: "true or false", type(None): "null"}
     return plain.get(hint, str(hint))
 
 

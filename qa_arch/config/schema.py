@@ -67,6 +67,8 @@ GROUP_ENCODERS: Mapping[str, str] = {
 """Name -> family of the choices in ``conf/encoder``. Beside ``init=random`` such a name is a label that a
 group left there, any other one is meant to be loaded."""
 ENCODER_SIZES: tuple[str, ...] = ("layers", "width", "heads", "vocabulary")
+OF_RANDOM = (*ENCODER_SIZES, "initializer_range", "positions", "pre_norm")
+"""Settings of the encoder that only a random one takes."""
 
 
 @dataclass(frozen=True)
@@ -395,14 +397,13 @@ def _check_encoder(encoder: Encoder, teacher: str | None) -> None:
             raise ConfigError(
                 "encoder.name: missing; give a hub id, a folder or 'minilm', or set encoder.init=random"
             )
-        sizes = (*ENCODER_SIZES, "initializer_range")
-        if given := [f"encoder.{key}" for key in sizes if getattr(encoder, key) is not None]:
+        if given := _of_random(encoder):
             raise ConfigError(
                 f"{', '.join(given)}: a pretrained encoder has its own; leave out, or set encoder.init=random"
             )
         return
-    if encoder.name is not None and GROUP_ENCODERS.get(encoder.name) != encoder.family:
-        nulls = " ".join(f"encoder.{key}=null" for key in (*ENCODER_SIZES, "initializer_range"))
+    if encoder.name is not None and not _is_label(encoder):
+        nulls = " ".join(f"{setting}=null" for setting in _of_random(encoder))
         raise ConfigError(
             f"encoder.name: {encoder.name} would not be loaded: encoder.init=random, which debug=fast and"
             f" experiment=demo set, trains a new {encoder.family}. Leave the name out, or load it:"
@@ -459,6 +460,16 @@ def _check_distillation(config: Config) -> None:
             f"distillation.{inner[0]}: reads whole layers, which {config.trainer.strategy} has in shards; use"
             " trainer=ddp, or soft targets alone"
         )
+
+
+def _of_random(encoder: Encoder) -> list[str]:
+    return [f"encoder.{key}" for key in OF_RANDOM if getattr(encoder, key) is not None]
+
+
+def _is_label(encoder: Encoder) -> bool:
+    """Whether the name of a random encoder may be what its group left, whatever family was chosen since."""
+    family = GROUP_ENCODERS.get(str(encoder.name))
+    return family is not None and encoder.family not in {*GROUP_ENCODERS.values(), "words"} - {family}
 
 
 def require_vectors(config: Config) -> None:

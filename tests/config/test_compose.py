@@ -180,7 +180,13 @@ def test_a_suggestion_is_a_setting_of_the_model_that_was_chosen():
 
 
 def test_a_name_that_a_group_left_is_a_label():
-    for overrides in (["debug=fast"], ["experiment=demo", "model=roberta"], ["debug=fast", "encoder=minilm"]):
+    for overrides in (
+        ["debug=fast"],
+        ["experiment=demo", "model=roberta"],
+        ["debug=fast", "encoder=minilm"],
+        ["debug=fast", "encoder.family=qa_transformer"],
+        ["model=qa_transformer"],
+    ):
         assert validate(compose(overrides)).encoder.init == "random"
 
 

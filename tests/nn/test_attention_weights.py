@@ -15,7 +15,10 @@ from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.nn.precision import cast_weights
 from qa_arch.types.tensors import Batch
 
-FAMILIES = ("bert", "albert", "roberta", "distilbert", "electra", "mpnet", "deberta-v2", "modernbert")
+FAMILIES = (
+    *("bert", "albert", "roberta", "distilbert", "electra", "mpnet", "deberta-v2", "modernbert"),
+    "qa_transformer",
+)
 LENGTHS = (9, 6)
 
 

@@ -14,6 +14,7 @@ import torch
 import wandb
 from pytorch_lightning import loggers as lightning
 
+from qa_arch.config import extras
 from qa_arch.config.target import TRUSTED
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, UnavailableError
@@ -163,7 +164,7 @@ def test_mlflow_ends_with_a_status_of_its_own(ended, error, status):
 
 @pytest.mark.parametrize(("error", "status"), ENDS)
 def test_mlflow_without_its_package(train_with_stub, monkeypatch, calls, error, status):
-    monkeypatch.delitem(loggers.PACKAGES, "MLFlowLogger")
+    monkeypatch.delitem(extras.LOGGERS, "MLFlowLogger")
     if error is None:
         train_with_stub("trainer.epochs=1", target="NoMLFlow")
     else:
