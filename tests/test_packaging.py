@@ -38,11 +38,6 @@ def test_extras_that_messages_name_can_be_installed():
     assert {(e, where) for e, where in named if e not in PROJECT["optional-dependencies"]} == set()
 
 
-@pytest.mark.parametrize("extra", [name for name in PROJECT["optional-dependencies"] if name != "dev"])
-def test_the_list_of_dependencies_says_what_an_extra_is_for(extra):
-    assert re.search(rf"extra `{extra}`", read("docs/dependencies.md")), extra
-
-
 def test_the_workflow_runs_what_ci_runs():
     steps = yaml.safe_load(read(".github/workflows/ci.yml"))["jobs"]["test"]["steps"]
     assert steps[-1] == {"run": "./.ci/run"}

@@ -120,7 +120,8 @@ def test_every_dependency_is_justified() -> None:
     listed = {name.strip() for row, _ in rows for name in row.split(",")}
     assert names == listed - {"package", "---"}
     for extra in project["optional-dependencies"]:
-        assert any(f"`{extra}`" in why for _, why in rows), f"the extra {extra} is not named"
+        name = f"`{extra}`" if extra == "dev" else f"extra `{extra}`"
+        assert any(name in why for _, why in rows), f"the extra {extra} is not named"
 
 
 def test_the_map_is_that_of_the_tree() -> None:
@@ -133,5 +134,7 @@ def test_the_map_is_that_of_the_tree() -> None:
         inside = folder.parent.relative_to(ROOT).as_posix()
         assert any(path.startswith(inside) for path in named), f"{inside}/ is not in the map"
     assert {"conf", "experiments", "hydra_plugins", "tests", "docs"} <= tops
+    for path in re.findall(r"`([\w/]+/\w+\.(?:py|yaml))`", page("docs/layout.md")):
+        assert (ROOT / path).exists() or (ROOT / "qa_arch" / path).exists(), path
     (listed,) = (re.findall(r"`qa-arch ([^`]+)`", why)[0] for where, why in rows if "qa_arch/cli/" in where)
     assert set(listed.split(", ")) == set(COMMANDS)

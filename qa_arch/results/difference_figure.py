@@ -9,7 +9,7 @@ from typing import Any
 
 from qa_arch.errors import ConfigError
 from qa_arch.results.columns import Table
-from qa_arch.results.figure_style import COLOURS, FAINT, INK, plain_panel, save_figure
+from qa_arch.results.figure_style import COLOURS, FAINT, INK, row_panel, row_panels, save_figure
 
 GREY = "#B9B9B9"
 LOW, HIGH = "delta_95_low", "delta_95_high"
@@ -45,21 +45,20 @@ def ranked_systems(table: Table) -> list[str]:
 def _draw(
     panels: Mapping[str, Table], systems: Sequence[str], title: str, caption: str, names: Mapping[str, str]
 ) -> Any:
-    from matplotlib.figure import Figure
-
     labels = [names.get(system, system) for system in systems]
     left = max(1.4, 0.2 + 0.075 * max(map(len, labels)))
     width = left + 2.6 * len(panels) + 0.2
-    below = wrap(caption, int(17 * width))
-    body, head, foot = 0.42 * len(systems) + 0.15, 0.72, 0.62 + 0.17 * len(below)  # inches
-    height = body + head + foot
-    figure = Figure(figsize=(width, height))
-    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    figure.subplots_adjust(
-        left=left / width, right=1 - 0.2 / width, top=1 - head / height, bottom=foot / height, wspace=0.1
+    figure, axes = row_panels(
+        title,
+        wrap(caption, int(17 * width)),
+        panels=len(panels),
+        left=left,
+        width=width,
+        body=0.42 * len(systems) + 0.15,
+        head=0.72,
+        foot=0.62,
+        gap=0.1,
     )
-    figure.text(0.12 / width, 1 - 0.14 / height, title, va="top", fontsize=11, fontweight="bold", color=INK)
-    figure.text(0.12 / width, 0.1 / height, "\n".join(below), va="bottom", fontsize=7.5, color=FAINT)
     for panel, (measure, table) in zip(axes, panels.items(), strict=True):
         _panel(panel, measure, table, systems)
     axes[0].set_yticks(range(len(systems)), labels)
@@ -70,12 +69,8 @@ def _panel(panel: Any, measure: str, table: Table, systems: Sequence[str]) -> No
     """The intervals of one measure around a line at zero, where a system equals the baseline."""
     rows = {str(row["model"]): row for row in table.rows}
     widest = max(abs(rows[system][end]) for system in systems for end in (LOW, HIGH))
-    panel.set_title(f"Δ{measure}", loc="left", fontsize=9.5, color=INK, fontweight="bold")
+    row_panel(panel, f"Δ{measure}", len(systems))
     panel.set_xlim(-1.12 * widest, 1.12 * widest)
-    panel.set_ylim(len(systems) - 0.4, -0.6)
-    plain_panel(panel, "x")
-    panel.tick_params(axis="y", labelsize=9, labelcolor=INK)
-    panel.spines[:].set_visible(False)
     panel.axvline(0, color=INK, linewidth=0.9)
     panel.set_xlabel("← baseline better      system better →", fontsize=7.5, color=FAINT)
     for line, system in enumerate(systems):

@@ -5,7 +5,7 @@ Needs the extra ``plots`` (matplotlib), which is imported when a figure is saved
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,46 @@ def save_figure(draw: Callable[[], Any], path: str | Path) -> tuple[Path, Path]:
             for kind in ("svg", "png")
         )
     return svg, png
+
+
+def row_panels(
+    title: str,
+    caption: Sequence[str],
+    *,
+    panels: int,
+    left: float,
+    width: float,
+    body: float,
+    head: float,
+    foot: float,
+    gap: float,
+) -> tuple[Any, Any]:
+    """A figure and its panels side by side, which share their rows: title above, lines of caption below.
+
+    Lengths are inches: ``left`` for the names of rows, ``width`` of all, ``body`` of the panels between
+    ``head`` and ``foot``, to which the caption adds its own height. ``gap`` is a share of a panel's width.
+    """
+    from matplotlib.figure import Figure
+
+    foot += 0.17 * len(caption)
+    height = body + head + foot
+    figure = Figure(figsize=(width, height))
+    axes = figure.subplots(1, panels, sharey=True, squeeze=False)[0]
+    figure.subplots_adjust(
+        left=left / width, right=1 - 0.2 / width, top=1 - head / height, bottom=foot / height, wspace=gap
+    )
+    figure.text(0.12 / width, 1 - 0.14 / height, title, va="top", fontsize=11, fontweight="bold", color=INK)
+    figure.text(0.12 / width, 0.1 / height, "\n".join(caption), va="bottom", fontsize=7.5, color=FAINT)
+    return figure, axes
+
+
+def row_panel(panel: Any, title: str, rows: int, colour: str = INK) -> None:
+    """A panel with so many rows, the first on top, that are named at its left."""
+    panel.set_title(title, loc="left", fontsize=9.5, color=colour, fontweight="bold")
+    panel.set_ylim(rows - 0.4, -0.6)
+    plain_panel(panel, "x")
+    panel.tick_params(axis="y", labelsize=9, labelcolor=INK)
+    panel.spines[:].set_visible(False)
 
 
 def plain_panel(panel: Any, axis: str) -> None:

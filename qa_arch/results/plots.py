@@ -10,7 +10,7 @@ from typing import Any
 
 from qa_arch.errors import ConfigError
 from qa_arch.results.columns import COLUMNS, Table
-from qa_arch.results.figure_style import FAINT, INK, plain_panel, save_figure
+from qa_arch.results.figure_style import FAINT, INK, row_panel, row_panels, save_figure
 
 DRAWN = ("model", "exact", "f1", "HasAns_f1", "NoAns_f1")
 """The columns of a table that is made to be drawn: no seconds, so its notes speak of scores alone."""
@@ -69,45 +69,32 @@ def _is_reference(row: Mapping[str, Any]) -> bool:
 
 
 def _draw(table: Table, measures: Sequence[str], by: str = "f1") -> Any:
-    from matplotlib.figure import Figure
-
     drawn = lines(table, by)
-    below = wrap(caption(table), 26 + 33 * len(measures))
-    body, head, foot = 0.32 * len(drawn) + 0.1, 0.66, 0.42 + 0.17 * len(below)  # inches
     left = max(1.4, 0.2 + 0.085 * max(len(name) for name, _ in drawn))
-    width, height = left + 0.1 + 2.1 * len(measures), body + head + foot
-    figure = Figure(figsize=(width, height))
-    panels = figure.subplots(1, len(measures), sharey=True, squeeze=False)[0]
-    figure.subplots_adjust(
-        left=left / width, right=1 - 0.2 / width, top=1 - head / height, bottom=foot / height, wspace=0.12
-    )
-    figure.text(
-        0.12 / width,
-        1 - 0.14 / height,
+    figure, panels = row_panels(
         f"{table.title}, percent",
-        va="top",
-        fontsize=11,
-        fontweight="bold",
-        color=INK,
+        wrap(caption(table), 26 + 33 * len(measures)),
+        panels=len(measures),
+        left=left,
+        width=left + 0.1 + 2.1 * len(measures),
+        body=0.32 * len(drawn) + 0.1,
+        head=0.66,
+        foot=0.42,
+        gap=0.12,
     )
-    figure.text(0.12 / width, 0.1 / height, "\n".join(below), va="bottom", fontsize=7.5, color=FAINT)
     for panel, key in zip(panels, measures, strict=True):
         _frame(panel, key, drawn)
-        for height_, (_, rows) in enumerate(drawn):
-            _marks(panel, key, height_, rows)
+        for line, (_, rows) in enumerate(drawn):
+            _marks(panel, key, line, rows)
     return figure
 
 
 def _frame(panel: Any, key: str, drawn: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) -> None:
     """Axis, grid and names of one panel; a thin line parts the models from the references."""
-    panel.set_title(COLUMNS[key].heading, loc="left", fontsize=9.5, color=_mark(key)[0], fontweight="bold")
+    row_panel(panel, COLUMNS[key].heading, len(drawn), _mark(key)[0])
     panel.set_xlim(-3, 116)  # room for the mark at 0 and the number beside the mark at 100
     panel.set_xticks([0, 25, 50, 75, 100])
-    panel.set_ylim(len(drawn) - 0.4, -0.6)
     panel.set_yticks(range(len(drawn)), [name for name, _ in drawn])
-    plain_panel(panel, "x")
-    panel.tick_params(axis="y", labelsize=9, labelcolor=INK)
-    panel.spines[:].set_visible(False)
     models = sum(not _is_reference(rows[0]) for _, rows in drawn)
     if 0 < models < len(drawn):
         panel.axhline(models - 0.5, color=FAINT, linewidth=0.6)

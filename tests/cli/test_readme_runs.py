@@ -66,6 +66,10 @@ def test_reading_commands_do_what_they_say(workplace, capsys):
     exec(program.replace('"RUN"', repr(workplace["RUN"])), names)
     answer = names["answer"].text
     assert answer in "The song was written by Ada Stone in 1971."
+    question, context = re.findall(r'answer = qa\("(.*?)", "(.*?)"\)', program)[0]
+    capsys.readouterr()
+    assert main(["ask", workplace["RUN"], "--question", question, "--context", context]) == 0
+    assert capsys.readouterr().out.startswith(answer or "no answer in this text")
 
 
 @pytest.mark.slow
