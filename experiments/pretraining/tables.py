@@ -17,7 +17,7 @@ OBJECTIVES = ("mlm", "mlm_nsp", "mlm_sop", "causal")
 SEEDS = "seed=13,14,15"
 RUNS = "runs/pretraining/tiny/pretrain_{}-seed${{seed}}-*"
 SPANS = f"qa-arch train -m experiment=pretrained_spans {SEEDS}"
-RATES = "encoder.attention_dropout=0.0 optim.lr=1e-4 optim.head_lr=5e-4"
+RATES = "encoder.attention_dropout=0.0 trainer.precision=bf16 optim.lr=1e-4 optim.head_lr=5e-4"
 TOKENIZER = "'encoder.tokenizer=runs/pretraining/tiny/pretrain_mlm-seed13-*'"  # the same of all seeds
 
 
@@ -79,6 +79,8 @@ def _spans(folder: Path) -> list[Table]:
 def figures(folder: Path) -> list[Sequence[Path]]:
     measures = ("train_loss", "calibration_loss")
     return [
-        learning_curves(folder, name, f"Pre-training, {name}", measures, records=f"tiny/pretrain_{name}-seed*")
+        learning_curves(
+            folder, name, f"Pre-training, {name}", measures, records=f"tiny/pretrain_{name}-seed*"
+        )
         for name in OBJECTIVES
     ]
