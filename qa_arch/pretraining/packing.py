@@ -46,6 +46,7 @@ CHUNK = 1 << 18
 _INDICES = ("starts", "sentences", "documents", "text_bytes")
 
 Unit = Literal["tokens", "sentences"]
+_Settings = tuple[Framing, Unit, int]
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +139,11 @@ def pack(
         "unit": unit,
         "packing": PACKING_VERSION,
     }
-    path = cache_file(cache_dir, key, ".safetensors")
+    return _cached(cache_file(cache_dir, key, ".safetensors"), build, settings)
+
+
+def _cached(path: Path, build: Callable[[Path], None], settings: _Settings) -> Blocks:
+    """Blocks in ``path``, which is written where it is not there or damaged."""
     if path.exists():
         try:
             return _read(path, *settings)
@@ -157,7 +162,7 @@ def _specials(framing: Framing, unit: Unit) -> int:
     return framing.pairs.specials if unit == "sentences" else len(framing.before) + len(framing.after)
 
 
-def _temporary(build: Callable[[Path], None], settings: tuple[Framing, Unit, int]) -> Blocks:
+def _temporary(build: Callable[[Path], None], settings: _Settings) -> Blocks:
     """Blocks in a folder of their own that is removed with them."""
     folder = tempfile.TemporaryDirectory(prefix="qa-arch-blocks-")
     build(path := Path(folder.name) / "blocks.safetensors")

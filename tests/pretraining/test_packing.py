@@ -14,12 +14,12 @@ import pytest
 from kills import check_recovery, killed_at_each_step, killed_at_sizes
 from safetensors.numpy import load_file
 
+from qa_arch.data.selection_sets import sentence_spans
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.features import tokenizers
 from qa_arch.pretraining import column_store, packing
 from qa_arch.pretraining.corpus import Corpus
 from qa_arch.pretraining.packing import pack
-from qa_arch.pretraining.sentences import sentences
 
 UNITS = ("tokens", "sentences")
 DOCUMENTS = (
@@ -102,9 +102,9 @@ def test_sentences_begin_where_they_begin(corpus, tokenizer, unit):
     starts = blocks.sentences.tolist()
     begun = [tokenizer.decode(blocks.ids[start : start + 30].astype(int)).strip() for start in starts]
     expected = [
-        tokenizer.decode(encoded(tokenizer, sentence)["input_ids"])
+        tokenizer.decode(encoded(tokenizer, document[begin:end])["input_ids"])
         for document in DOCUMENTS
-        for sentence in sentences(document)
+        for begin, end in sentence_spans(document)
     ]
     assert len(begun) == len(expected) == 11
     for have, want in zip(begun, expected, strict=True):
