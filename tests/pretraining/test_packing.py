@@ -88,6 +88,23 @@ def test_blocks_of_sentences_hold_whole_sentences_of_a_document(corpus, tokenize
         assert (end in begins and (following == end or following - begin > room)) or end - last >= room
 
 
+@pytest.mark.parametrize(
+    ("lengths", "room", "expected"),
+    [
+        ([4, 4, 1], 8, [8, 1]),
+        ([4, 4, 1], 9, [9]),
+        ([4, 4, 1], 7, [4, 5]),
+        ([8], 8, [8]),
+        ([3, 20, 2, 5], 8, [3, 8, 8, 6, 5]),
+        ([17], 8, [8, 8, 1]),
+        ([16, 1], 8, [8, 8, 1]),
+    ],
+)
+def test_as_many_sentences_as_fit_are_in_a_block(lengths, room, expected):
+    bounds = np.cumsum([0, *lengths]).tolist()
+    assert np.diff([0, *packing._whole_sentences(bounds, room)]).tolist() == expected
+
+
 def test_a_document_keeps_its_blocks_apart(corpus, bert):
     blocks = pack(corpus, bert, max_length=40, unit="sentences")
     numbers = [blocks.document(row) for row in range(len(blocks))]
@@ -100,7 +117,7 @@ def test_a_document_keeps_its_blocks_apart(corpus, bert):
 def test_sentences_begin_where_they_begin(corpus, tokenizer, unit):
     blocks = pack(corpus, tokenizer, max_length=48, unit=unit)
     starts = blocks.sentences.tolist()
-    begun = [tokenizer.decode(blocks.ids[start : start + 30].astype(int)).strip() for start in starts]
+    begun = [tokenizer.decode(blocks.ids[start : start + 30].astype(int)).lstrip(" ") for start in starts]
     expected = [
         tokenizer.decode(encoded(tokenizer, document[begin:end])["input_ids"])
         for document in DOCUMENTS
