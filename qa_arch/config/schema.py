@@ -89,7 +89,8 @@ class Features:
 @dataclass(frozen=True)
 class Encoder:
     name: str | None
-    """A hub id, a local folder, ``minilm`` or ``mpnet``; None for a randomly initialised one."""
+    """A hub id, a local folder, ``minilm``, ``mpnet`` or a pre-training run (its folder, or a glob that matches
+    a single one); None for a randomly initialised one."""
     family: str | None
     """Architecture of a random encoder (``bert``, ``albert``, ``roberta``, ``distilbert``, ``words``,
     ``qa_transformer``); with a pretrained BERT, ``qa_transformer`` reads its weights into our own classes."""
@@ -109,8 +110,8 @@ class Encoder:
     pre_norm: bool | None = None
     """Of a random ``qa_transformer``: norms before its sublayers, not behind them; None: behind."""
     tokenizer: str | None = None
-    """Of a random encoder: a folder of ``qa-arch pretrain tokenizer``, or what ``name`` may be; None: one of
-    ``vocabulary`` pieces is trained on the training texts."""
+    """Of a random encoder: a folder of ``qa-arch pretrain tokenizer``, or what ``name`` may be (a pre-training
+    run: its tokenizer); None: one of ``vocabulary`` pieces is trained on the training texts."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from qa_arch.data.sources import identity
 from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.features.packaged_vectors import packaged_files
 from qa_arch.pretraining.corpus_splits import corpus_identity
-from qa_arch.results.pretrained_runs import encoder_run
+from qa_arch.results.pretrained_runs import encoder_folder, encoder_run
 
 LONGEST = 80
 """Characters of a folder's name before the hash."""
@@ -90,8 +90,10 @@ def sources(config: Config) -> dict[str, str]:
         named["glove"] = list(map(str, files)) if files else config.glove.path
     identify = corpus_identity if config.model["task"] in CORPUS_TASKS else identity
     hashes = {split: identify(source) for split, source in named.items() if source is not None}
-    if (tokenizer := config.encoder.tokenizer) and (path := Path(tokenizer) / "tokenizer.json").is_file():
-        hashes["tokenizer"] = content_hash(path)
+    if config.encoder.init == "random" and (tokenizer := config.encoder.tokenizer):
+        path = (encoder_folder(tokenizer) or Path(tokenizer)) / "tokenizer.json"
+        if path.is_file():
+            hashes["tokenizer"] = content_hash(path)
     if encoder := encoder_run(config.encoder.name):
         hashes[ENCODER] = encoder.config_hash
     return hashes

@@ -1,4 +1,4 @@
-"""A language model asked about a text: masked tokens, whether a sentence follows, how a text goes on, repair.
+"""What a language model says of a text: masked tokens, whether a sentence follows, continuation, repair.
 
 Axes: ``P`` masked tokens, ``T`` tokens, ``V`` vocabulary, ``N`` prefixes.
 """
@@ -43,20 +43,20 @@ class Written:
     """Whether the model ended it; False where it was cut at the largest length."""
 
 
-def fill(asked: LanguagePredictor | MaskedCheckpoint, text: str, top_k: int = 5) -> list[list[Guess]]:
+def fill(model: LanguagePredictor | MaskedCheckpoint, text: str, top_k: int = 5) -> list[list[Guess]]:
     """For each [MASK] of ``text`` the ``top_k`` most probable tokens, best first.
 
     Raises ConfigError for a text without a mask or longer than the model reads, RunError for a run of another
     objective.
     """
-    tokenizer = asked.tokenizer
+    tokenizer = model.tokenizer
     ids = _encode(tokenizer, text)
     row = Framing.of(tokenizer).single([ids])
     places = (row.ids[0] == tokenizer.mask_token_id).nonzero()[0].tolist()
     if not places:
         raise ConfigError(f"the text has no {MASK}: put it where a token is to be predicted")
     with torch.inference_mode():
-        probabilities = _mask_scores(asked, row, places).float().softmax(-1)
+        probabilities = _mask_scores(model, row, places).float().softmax(-1)
     best = probabilities.topk(min(top_k, probabilities.shape[-1]))
     return [
         [Guess(_shown(tokenizer, token), p) for token, p in zip(tokens, chances, strict=True)]
@@ -126,15 +126,16 @@ def _shown(tokenizer: PreTrainedTokenizerBase, token: int) -> str:
     return tokenizer.decode([token]).strip() or tokenizer.convert_ids_to_tokens(token)
 
 
-def _mask_scores(asked: LanguagePredictor | MaskedCheckpoint, row: Padded, places: list[int]) -> Tensor:
+def _mask_scores(model: LanguagePredictor | MaskedCheckpoint, row: Padded, places: list[int]) -> Tensor:
     """(P, V) scores of the tokens at ``places``."""
-    if isinstance(asked, LanguagePredictor):
-        model = _require(asked, MaskedLM, "pretrain/mlm")
-        _check_length(row.ids.shape[1], model.encoder.max_tokens)
-        return model(_batch(asked, row, places)).tokens[0]
-    _check_length(row.ids.shape[1], getattr(asked.model.config, "max_position_embeddings", None))
+    length = row.ids.shape[1]
+    if isinstance(model, LanguagePredictor):
+        own = _require(model, MaskedLM, "pretrain/mlm")
+        _check_length(length, own.encoder.max_tokens)
+        return own(_batch(model, row, places)).tokens[0]
+    _check_length(length, getattr(model.model.config, "max_position_embeddings", None))
     ids = torch.from_numpy(row.ids)
-    return asked.model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0, places]
+    return model.model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0, places]
 
 
 def _batch(predictor: LanguagePredictor, row: Padded, places: list[int]) -> LanguageBatch:

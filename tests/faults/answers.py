@@ -197,4 +197,8 @@ FAULTS = (
     Fault(name="a passage is read as HTML", at="notebook:_text", test="test_notebook",
           old="escape(_t)",
           new="_t"),
+    Fault(name="perplexity of the mean over blocks", at="language_scores",
+          test="test_the_mean_is_over_tokens_and_not_over_blocks",
+          old="math.fsum(_b.loss for _b in _l) / _t",
+          new="math.fsum(_b.loss / _b.tokens for _b in _l) / len(_l)"),
 )

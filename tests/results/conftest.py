@@ -11,7 +11,7 @@ from qa_arch.metrics.squad import score_questions
 from qa_arch.results.experiment_scripts import TABLES
 from qa_arch.results.record import find_runs, parse_record, write_questions, write_record
 from qa_arch.results.systems import one_system
-from qa_arch.types.records import RunRecord
+from qa_arch.types.records import TOKENS, Epoch, Point, RunRecord, SplitFacts
 from qa_arch.types.text import Example, Gold, QuestionSet
 
 
@@ -94,6 +94,31 @@ def question_set():
                 name = f"{id_}-{copy}"
                 examples.append(Example(name, asked + extra, context, f"Title {at}", answers, kind=kind))
         return made_set("made-up", examples, "2.0")
+
+    return make
+
+
+@pytest.fixture
+def make_language_run():
+    """``make_language_run(folder, model, ...)``: the record of a pre-training run."""
+
+    def make(folder, model, *, seed=13, protocol="masked_lm:1"):
+        metrics = {"loss": 3.0, "perplexity": 20.0, "token_accuracy": 12.0, "bits_per_byte": 1.5}
+        facts = SplitFacts(name="corpus", fingerprint="c", protocol=protocol, windows=9, extra={"tokens": 99})
+        epoch = {"train_loss": 4.0} | {f"calibration_{key}": value for key, value in metrics.items()}
+        record = RunRecord(
+            status="ok",
+            name="pretraining",
+            model=model,
+            seed=seed,
+            config={"model": {"task": protocol.partition(":")[0], "name": model}},
+            config_hash="h",
+            data={"train": facts, "calibration": facts},
+            epochs=(Epoch.from_flat(epoch),),
+            scores={"calibration": {TOKENS: Point(protocol=protocol, metric_version="1", metrics=metrics)}},
+        )
+        write_record(folder, record)
+        return folder
 
     return make
 

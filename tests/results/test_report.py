@@ -299,6 +299,35 @@ def test_runs_that_select_answers_are_left_out_and_told(runs, make_record, tmp_p
         write_report(find_runs([folder / "selecting"]), tmp_path / "none.html")
 
 
+def test_pretraining_runs_have_a_section_of_their_own(runs, make_language_run, tmp_path):
+    folder, _ = runs
+    make_language_run(folder / "mlm", "mlm", seed=1)
+    make_language_run(folder / "mlm-2", "mlm", seed=2)
+    make_language_run(folder / "causal", "causal", protocol="causal_lm:1")
+    written = write_report(find_runs([folder]), tmp_path / "r.html")
+    value, _ = page_parts(written.path)
+    assert written.runs == 7
+    assert [run["model"] for run in value["runs"]] == ["bert", "bert", "proposed", "proposed"]
+    tables = value["pretraining"]["tables"]
+    assert [[row[0] for row in table["rows"]] for table in tables] == [["causal"], ["mlm", "mlm"]]
+    assert [head["text"] for head in tables[1]["heads"]][:4] == [
+        "model",
+        "seed",
+        "token accuracy",
+        "perplexity",
+    ]
+    assert tables[1]["rows"][0][3] == "20.00"
+    curves = value["pretraining"]["curves"]
+    assert [curve["label"] for curve in curves] == ["causal, seed 13", "mlm, seed 1", "mlm, seed 2"]
+    assert curves[0]["epochs"][0] == {
+        "train_loss": 4.0,
+        "calibration_loss": 3.0,
+        "calibration_perplexity": 20.0,
+    }
+    alone, _ = page_parts(write_report(find_runs([folder / "mlm"]), tmp_path / "alone.html").path)
+    assert (alone["runs"], alone["sets"], len(alone["pretraining"]["tables"])) == ([], [], 1)
+
+
 def test_sets_are_never_mixed(make_run, question_set, tmp_path):
     first, second = question_set(), question_set(again=2)
     make_run("a", first, seed=1)

@@ -124,6 +124,22 @@ def check_figures(page, width: int) -> None:
     assert page.evaluate("window.broken") is None
 
 
+def test_a_page_of_pretraining_runs_alone_shows_them_alone(make_language_run, visit, tmp_path):
+    folder = make_language_run(tmp_path / "runs" / "mlm", "mlm").parent
+    page = visit(write_report(find_runs([folder]), tmp_path / "r.html").path)
+    sections = page.eval_on_selector_all(
+        "section", "all => all.filter((one) => !one.hidden).map(({ id }) => id)"
+    )
+    assert sections == ["pretraining", "about"]
+    assert page.locator("#pretraining tbody td").all_inner_texts()[:3] == ["mlm", "12.0", "20.00"]
+    for name in ("loss", "perplexity"):
+        assert page.locator(f"#figure-pretraining-{name} .scatterlayer .trace").count() >= 1
+
+
+def test_a_page_without_pretraining_runs_says_nothing_of_them(report, visit):
+    assert visit(report[0]).locator("#pretraining").is_hidden()
+
+
 def test_the_table_sorts_filters_and_shows_runs(report, visit):
     page = visit(report[0])
     assert table(page) == ["proposed", "bert"]

@@ -20,6 +20,7 @@ from qa_arch.results.provenance import now, versions
 from qa_arch.results.record import Runs
 from qa_arch.results.report import pack
 from qa_arch.results.report.collect import Collected, ScoredSet, collect
+from qa_arch.results.report.language_runs import language_runs
 from qa_arch.results.systems import group_by_system, repeated
 from qa_arch.types.text import QuestionSet
 
@@ -36,6 +37,7 @@ SCRIPTS = (
     "errors.js",
     "questions.js",
     "attention.js",
+    "pretraining.js",
     "main.js",
 )
 
@@ -72,14 +74,16 @@ def write_report(
     id, ``columns`` (keys of ``results.columns``) stand in the table beside the page's own. Where the page
     would exceed ``limit`` bytes, single questions are kept of the ``named`` run folders first, then of the
     best run of each system, then of the others, as far as they fit. ``problems`` are said on the page.
-    Runs that select answers have no spans and are left out. Raises RunError where there is nothing to show,
+    Runs that select answers have no spans and are left out; pre-training runs have a section of their own.
+    Raises RunError where there is nothing to show,
     UnavailableError without plotly.
     """
     if not runs:
         raise RunError("no runs to report; name a folder that holds run.json files")
     plotly = _plotly()
     problems = list(problems)
-    runs, again = _once(_with_spans(runs, problems))
+    pretraining = [run for run in runs if run[1].pretrains]
+    runs, again = _once(_with_spans([run for run in runs if run not in pretraining], problems, pretraining))
     collected = collect(runs, questions=questions, baseline=baseline, types=types, columns=columns)
     problems = [*problems, *again, *collected.problems]
     value, packs = collected.value, {"plotly": pack.pack_bytes(plotly)}
@@ -87,7 +91,8 @@ def write_report(
         packs |= _pack_set(number, scored)
     room = (limit - sum(map(len, packs.values()))) // 2  # the rest is for rows of single questions
     value["attention"] = _attention(runs, packs, problems, room=room)
-    value |= _about(runs, title, limit, problems)
+    value |= _about([*runs, *pretraining], title, limit, problems)
+    value["pretraining"] = language_runs(pretraining)
     value["leftOut"] = []
     spare = limit - len(_page(value, packs)) - 200 * len(runs)
     left_out = _add_rows(collected, runs, packs, named, spare)
@@ -98,13 +103,13 @@ def write_report(
         )
     page = _page(value, packs)
     path = write_atomic(out, page)
-    return Report(path, len(runs), len(page), tuple(value["leftOut"]), tuple(problems))
+    return Report(path, len(runs) + len(pretraining), len(page), tuple(value["leftOut"]), tuple(problems))
 
 
-def _with_spans(runs: Runs, problems: list[str]) -> Runs:
+def _with_spans(runs: Runs, problems: list[str], pretraining: Runs) -> Runs:
     with_spans = [run for run in runs if not run[1].selects]
     others = len(runs) - len(with_spans)
-    if not with_spans:
+    if not with_spans and not pretraining:
         raise RunError("these runs select answers and have no spans to show; qa-arch tables compares them")
     if others:
         problems.append(f"{others} runs select answers and have no spans to show; see qa-arch tables")

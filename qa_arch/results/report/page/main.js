@@ -9,12 +9,12 @@ function drawBar() {
 
 function drawAll() {
   drawBar(); drawTable(); drawTableNotes();
-  drawLearning(); drawCost(); drawAbstention(); drawCalibration(); drawErrors(); drawBreakdowns(); drawAttention();
+  drawLearning(); drawCost(); drawAbstention(); drawCalibration(); drawErrors(); drawBreakdowns(); drawAttention(); drawPretraining();
   if (byId("question-detail") && browser.found.length) showQuestion();
 }
 
 function drawAbout() {
-  const facts = [["Written", `${DATA.created} by qa_arch ${DATA.version}`], ["Runs", `${DATA.runs.length}, of ${DATA.groups.length} system${DATA.groups.length > 1 ? "s" : ""}; a system is all seeds of one configuration`],
+  const facts = [["Written", `${DATA.created} by qa_arch ${DATA.version}`], ["Runs", `${DATA.runs.length}, of ${DATA.groups.length} system${DATA.groups.length === 1 ? "" : "s"}; a system is all seeds of one configuration`],
     ["Drawn by", `plotly.js ${Plotly.version}, MIT licence, part of this file`], ["Network", "nothing is loaded and nothing is sent"]];
   for (const one of DATA.sets) facts.push([`Set: ${one.name}`, `${one.split}, SQuAD ${one.protocol}, hash ${one.fingerprint}, ${one.runs.length} runs; texts ${one.texts ? "included" : "not included"}`]);
   if (DATA.leftOut.length) facts.push(["Left out", folded(`single questions of ${DATA.leftOut.length} runs, to stay below ${+(DATA.limit / 1e6).toFixed(2)} MB; qa-arch report … --questions RUN keeps those of the runs named`, DATA.leftOut)]);
@@ -56,6 +56,7 @@ async function start() {
   document.addEventListener("keydown", keys);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { paintTheme(firstTheme()); changed(); });
   onChange(drawAll);
+  dropEmptySections();
   chooseSet(0);
   drawAbout();
   byId("wait").remove();
