@@ -32,7 +32,7 @@ from qa_arch.config.files import write_with
 from qa_arch.data.selection_sets import sentence_spans
 from qa_arch.errors import ConfigError, DataError, QaArchError, UnavailableError
 from qa_arch.features.cache import cache_file, tokenizer_hash
-from qa_arch.features.pieces import tokenize_whole
+from qa_arch.features.pieces import tokenize_fn
 from qa_arch.features.table import Longs
 from qa_arch.features.template import backend_of, unlimited
 from qa_arch.pretraining import column_store
@@ -43,6 +43,8 @@ PACKING_VERSION = 1
 """Part of every key; raised when the same inputs give other blocks."""
 CHUNK = 1 << 18
 """Characters that are tokenised together: enough for the tokenizer's threads, few enough for the memory."""
+RENEWAL = 64
+"""Chunks after which the tokenizer's cache of words is begun again."""
 _INDICES = ("starts", "sentences", "documents", "text_bytes")
 
 Unit = Literal["tokens", "sentences"]
@@ -197,8 +199,11 @@ class _Document:
 
 
 def _tokenized(corpus: Corpus, backend: Tokenizer) -> Iterator[_Document]:
-    for texts in _chunks(corpus.documents()):
-        pieces = tokenize_whole(texts, backend)
+    to_pieces = tokenize_fn(backend)
+    for number, texts in enumerate(_chunks(corpus.documents()), 1):
+        pieces = to_pieces(texts)
+        if number % RENEWAL == 0:
+            to_pieces = tokenize_fn(backend)  # its cache has grown with the text
         bounds = np.concatenate([[0], np.cumsum(pieces.count)])
         for text, (first, last) in zip(texts, pairwise(bounds.tolist()), strict=True):
             if first < last:

@@ -150,6 +150,7 @@ def test_the_bytes_of_a_block_are_those_of_its_text(bert):
 def test_chunks_make_no_difference(corpus, bert, monkeypatch):
     whole = contents(pack(corpus, bert, max_length=20))
     monkeypatch.setattr(packing, "CHUNK", 1)
+    monkeypatch.setattr(packing, "RENEWAL", 2)
     assert contents(pack(corpus, bert, max_length=20)) == whole
 
 
@@ -200,7 +201,7 @@ def test_a_block_fits_with_its_special_tokens(corpus, tokenizer):
 @pytest.mark.parametrize("unit", UNITS)
 def test_what_is_read_back_is_what_was_built(corpus, bert, tmp_path, monkeypatch, unit):
     built = pack(corpus, bert, tmp_path, max_length=20, unit=unit)
-    monkeypatch.setattr(packing, "tokenize_whole", lambda *_: pytest.fail("built again"))
+    monkeypatch.setattr(packing, "tokenize_fn", lambda *_: pytest.fail("built again"))
     bert.backend_tokenizer.enable_truncation(9)  # as calling the tokenizer does: no reason to miss
     read = pack(corpus, bert, tmp_path, max_length=20, unit=unit)
     bert.backend_tokenizer.no_truncation()
