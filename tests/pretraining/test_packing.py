@@ -306,11 +306,11 @@ def test_a_folder_that_cannot_be_written_costs_no_run(corpus, bert, tmp_path, ca
 
 def test_packing_takes_the_same_memory_whatever_the_size(bert, tmp_path, monkeypatch):
     monkeypatch.setattr(packing, "CHUNK", 5000)
+    monkeypatch.setattr(packing, "RENEWAL", 4)
     peaks = []
-    for times in (40, 160):
-        corpus = Corpus(
-            "c", f"f{times}", None, lambda times=times: (text for _ in range(times) for text in DOCUMENTS)
-        )
+    for count in (100, 400):
+        documents = (" ".join(f"{n}a{word}" for word in range(50)) for n in range(count))
+        corpus = Corpus("c", f"f{count}", None, lambda documents=documents: documents)
         tracemalloc.start()
         blocks = pack(corpus, bert, tmp_path, max_length=32)
         assert blocks.content(len(blocks) - 1)[-1] == bert.sep_token_id
