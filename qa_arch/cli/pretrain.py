@@ -157,7 +157,10 @@ def _compare(args: argparse.Namespace) -> int:
     from qa_arch.pretraining.tokenizer_comparison import SENTENCES, compare
 
     names = _short_names(args.tokenizers)
-    tokenizers = {name: load_tokenizer(place) for name, place in zip(names, args.tokenizers, strict=True)}
+    tokenizers = {
+        name: load_tokenizer(place, setting="TOKENIZER")
+        for name, place in zip(names, args.tokenizers, strict=True)
+    }
     comparison = compare(tokenizers, corpus, args.sentence or SENTENCES)
     if args.html:
         from qa_arch.pretraining.comparison_page import page
@@ -219,7 +222,7 @@ def _print_comparison(comparison: Comparison) -> None:
     if len(rows) > 1:
         shared = [number(str(nth), str(nth + 1)) for nth in range(len(rows))]
         print()
-        print_table(Table("Pieces that the 1st, 2nd, ... tokenizer has as well, %", [name, *shared], rows))
+        print_table(Table("Pieces that others have, %", [name, *shared], rows))
     for sentence, cuts in comparison.examples:
         print(f"\n{textwrap.fill(sentence, _WIDTH)}")
         for label, pieces in zip(comparison.names, cuts, strict=True):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from kills import contents
+from pages import commands
 
 from qa_arch.config.files import write_json
 from qa_arch.data import synthetic
@@ -93,6 +95,24 @@ def test_help_names_the_kinds_and_the_default(qa_arch):
     assert f"{{{','.join(KINDS)}}}" in out
     assert f"(default: {CHARACTERS})" in " ".join(out.split())
     assert qa_arch("pretrain")[0] == 2
+
+
+def test_the_commands_of_the_docs_do_what_they_say(qa_arch, text_file, tmp_path, monkeypatch):
+    page = (Path(__file__).parents[2] / "docs" / "tokenizers.md").read_text(encoding="utf-8")
+    calls = commands(page)
+    assert [call[1] for call in calls] == ["tokenizer", "tokenizer", "compare-tokenizers"]
+    monkeypatch.chdir(tmp_path)
+    Path("corpus.txt").write_bytes(text_file.read_bytes())
+    for split in ("train-v2.0", "calibration", "dev-v2.0"):
+        write_json(f"{split}.json", write(synthetic.generate(9, seed=len(split))))
+    # The files are small, and minilm may not be installed.
+    stand_ins = {"8000": "250", "minilm": "./minilm"}
+    Path("minilm").symlink_to("TOKENIZER")
+    for call in calls:
+        code, out, error = qa_arch(*(stand_ins.get(word, word) for word in call))
+        assert code == 0, error
+    assert "│ UNIGRAM" in out
+    assert Path("tokenizers.html").is_file()
 
 
 # Comparison --------------------------------------------------------------------------------------
