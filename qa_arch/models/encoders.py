@@ -85,6 +85,8 @@ def make_encoder(
     shared = {
         "init": "random" if blank else settings.init,
         "initializer_range": settings.initializer_range,
+        "positions": settings.positions,
+        "pre_norm": settings.pre_norm,
         "attention_dropout": settings.attention_dropout,
         "hidden_dropout": settings.hidden_dropout,
         "freeze": settings.freeze,
@@ -101,8 +103,6 @@ def make_encoder(
             vocab_size=len(tokenizer) if tokenizer else 0,
             pad_token_id=tokenizer.pad_token_id if tokenizer else 0,
             max_positions=config.features.max_length,
-            positions=settings.positions,
-            pre_norm=settings.pre_norm,
             **shared,  # type: ignore[arg-type]
         )
     limit = encoder.max_tokens

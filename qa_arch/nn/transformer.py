@@ -303,11 +303,7 @@ class Seq2Seq(nn.Module):
         self.decoder.__dict__["embeddings"] = self.encoder.embeddings
 
     def forward(
-        self,
-        source: Int[Tensor, "B S"],
-        source_mask: MemoryReal,
-        target: Ids,
-        target_mask: Real = None,
+        self, source: Int[Tensor, "B S"], source_mask: MemoryReal, target: Ids, target_mask: Real = None
     ) -> Float[Tensor, "B T V"]:
         """Scores of the token that follows each of ``target``, which begins with a start token."""
         return self.decode(target, self.encode(source, source_mask), source_mask, target_mask)

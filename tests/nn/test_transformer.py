@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -269,7 +270,7 @@ def test_embeddings_of_both_sides_are_the_same_and_saved_once(tmp_path):
     copy = Seq2Seq(TINY)
     copy.load_state_dict(load_file(tmp_path / "weights.safetensors"))
     assert torch.equal(copy(source, None, target), expected)
-    assert copy.double().decoder.embeddings.tokens.weight.dtype == torch.float64
+    assert deepcopy(copy).double().decoder.embeddings.tokens.weight.dtype == torch.float64
     expected.sum().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
 
