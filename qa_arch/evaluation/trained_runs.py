@@ -158,9 +158,7 @@ def check_target(target: Target, *, null_threshold: float | None, final: bool, a
     if null_threshold is not None and protocol == "1.1":
         raise ConfigError(f"--margin: {name} is a SQuAD 1.1 set, where every question is answered")
     if null_threshold is not None and protocol != "2.0":
-        raise ConfigError(
-            "--margin: a run that ranks candidates or predicts tokens has no null threshold; leave it out"
-        )
+        raise ConfigError("--margin: this run finds no spans, so it has no null threshold; leave it out")
     if final and not target.closed:
         raise ConfigError(f"--final: nothing keeps {name} closed for this run; leave it out")
 

@@ -32,7 +32,7 @@ from qa_arch.config.files import write_with
 from qa_arch.data.selection_sets import sentence_spans
 from qa_arch.errors import ConfigError, DataError, QaArchError, UnavailableError
 from qa_arch.features.cache import cache_file, tokenizer_hash
-from qa_arch.features.pieces import tokenize_whole
+from qa_arch.features.pieces import tokenize_fn
 from qa_arch.features.table import Longs
 from qa_arch.features.template import backend_of, unlimited
 from qa_arch.pretraining import column_store
@@ -43,9 +43,12 @@ PACKING_VERSION = 1
 """Part of every key; raised when the same inputs give other blocks."""
 CHUNK = 1 << 18
 """Characters that are tokenised together: enough for the tokenizer's threads, few enough for the memory."""
+RENEWAL = 64
+"""Chunks after which the tokenizer's cache of words is begun again."""
 _INDICES = ("starts", "sentences", "documents", "text_bytes")
 
 Unit = Literal["tokens", "sentences"]
+_Settings = tuple[Framing, Unit, int]
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +141,11 @@ def pack(
         "unit": unit,
         "packing": PACKING_VERSION,
     }
-    path = cache_file(cache_dir, key, ".safetensors")
+    return _cached(cache_file(cache_dir, key, ".safetensors"), build, settings)
+
+
+def _cached(path: Path, build: Callable[[Path], None], settings: _Settings) -> Blocks:
+    """Blocks in ``path``, which is written where it is not there or damaged."""
     if path.exists():
         try:
             return _read(path, *settings)
@@ -157,7 +164,7 @@ def _specials(framing: Framing, unit: Unit) -> int:
     return framing.pairs.specials if unit == "sentences" else len(framing.before) + len(framing.after)
 
 
-def _temporary(build: Callable[[Path], None], settings: tuple[Framing, Unit, int]) -> Blocks:
+def _temporary(build: Callable[[Path], None], settings: _Settings) -> Blocks:
     """Blocks in a folder of their own that is removed with them."""
     folder = tempfile.TemporaryDirectory(prefix="qa-arch-blocks-")
     build(path := Path(folder.name) / "blocks.safetensors")
@@ -192,8 +199,11 @@ class _Document:
 
 
 def _tokenized(corpus: Corpus, backend: Tokenizer) -> Iterator[_Document]:
-    for texts in _chunks(corpus.documents()):
-        pieces = tokenize_whole(texts, backend)
+    to_pieces = tokenize_fn(backend)
+    for number, texts in enumerate(_chunks(corpus.documents()), 1):
+        pieces = to_pieces(texts)
+        if number % RENEWAL == 0:
+            to_pieces = tokenize_fn(backend)  # its cache has grown with the text
         bounds = np.concatenate([[0], np.cumsum(pieces.count)])
         for text, (first, last) in zip(texts, pairwise(bounds.tolist()), strict=True):
             if first < last:

@@ -96,6 +96,13 @@ def test_the_fingerprint_covers_everything_that_is_scored():
     assert selection_set("b", [("x",), ("y",)], [question]).fingerprint == plain.fingerprint
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("text", ["." * 300_000, "x" * 300_000 + ". A", "A. " * 50_000, ".[" * 100_000])
+def test_degenerate_text_takes_linear_time(text):
+    parts = (text[start:end] for start, end in sentence_spans(text))
+    assert "".join(parts).replace(" ", "") == text.replace(" ", "")
+
+
 @pytest.mark.data
 def test_the_answer_stands_in_its_sentence(real_data):
     questions = read(real_data / "squad" / "dev-v1.1.json")

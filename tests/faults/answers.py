@@ -203,4 +203,8 @@ FAULTS = (
     Fault(name="fp32 is read where bf16 is wanted", at="require_graph", test="cli/test_engine",
           old='if _p != "fp32": raise ConfigError(___)',
           new=""),
+    Fault(name="perplexity of the mean over blocks", at="language_scores",
+          test="test_the_mean_is_over_tokens_and_not_over_blocks",
+          old="math.fsum(_b.loss for _b in _l) / _t",
+          new="math.fsum(_b.loss / _b.tokens for _b in _l) / len(_l)"),
 )

@@ -246,4 +246,12 @@ FAULTS = (
           test="test_inspection_browser",
           old="looks ? at(row, i) : at(i, column)",
           new="looks ? at(i, column) : at(row, i)"),
+    Fault(name="the head's embeddings are a copy of their own", at="LanguageModel.scores",
+          test="test_tied_weights_are_saved_once_and_tied_when_loaded",
+          old="self.tokens(_s, self.embedding.weight)",
+          new="self.tokens(_s, self.__dict__.setdefault('_copy', self.embedding.weight.detach().clone()))"),
+    Fault(name="a causal model looks ahead", at="CausalLM.forward",
+          test="test_a_causal_model_never_looks_ahead",
+          old="padding_mask(_m) & look_ahead_mask(___)",
+          new="padding_mask(_m)"),
 )

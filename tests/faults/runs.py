@@ -213,4 +213,12 @@ FAULTS = (
           test="test_bash_completes",
           old='before=${word%"${word##*[=:]}"}',
           new="before="),
+    Fault(name="a random encoder in place of the pre-trained run", at="make_encoder",
+          test="test_what_cannot_be_trained_is_refused_first",
+          old="_s.init == 'random' and _s.name and pretrained_run(_s.name)",
+          new="False"),
+    Fault(name="an unfinished pre-training run gives its encoder", at="pretrained_run",
+          test="test_a_run_that_gives_no_encoder_says_what_to_do",
+          old="_r.status != 'ok'",
+          new="False"),
 )

@@ -12,7 +12,6 @@ from qa_arch.data import synthetic
 from qa_arch.errors import ConfigError, DataError, UnavailableError
 from qa_arch.pretraining import text_files
 from qa_arch.pretraining.corpus import Corpus, open_corpus, split
-from qa_arch.pretraining.sentences import sentences
 
 TEXT = "\ufeffFirst line.  \nSecond line.\n\n \t\nCafé – 3½.\r\n\r\n\r\nLast"
 DOCUMENTS = ["First line.\nSecond line.", "Café – 3½.", "Last"]
@@ -286,22 +285,3 @@ def test_reading_takes_the_same_memory_whatever_the_size(tmp_path, monkeypatch):
         tracemalloc.stop()
     assert peaks[1] < 1.2 * peaks[0]
     assert peaks[1] < 2_000_000
-
-
-# Sentences ---------------------------------------------------------------------------------------
-
-
-def test_sentences_of_a_document():
-    assert sentences("Dr. Ada dug it. Who?  \nNobody\nknows. ") == [
-        "Dr. Ada dug it.",
-        "Who?",
-        "Nobody",
-        "knows.",
-    ]
-    assert sentences(" \n") == []
-
-
-@pytest.mark.timeout(20)
-@pytest.mark.parametrize("text", ["." * 300_000, "x" * 300_000 + ". A", "A. " * 50_000, ".[" * 100_000])
-def test_degenerate_text_takes_linear_time(text):
-    assert "".join(sentences(text)).replace(" ", "") == text.replace(" ", "")

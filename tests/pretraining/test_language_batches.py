@@ -22,6 +22,7 @@ from qa_arch.pretraining.token_masks import vocabulary_of
 
 STORY = (
     "Old {0} keeps {1} bees. {0} sells honey to {2}. On day {1} it rains in {2}. Nobody minds the {1} bees."
+    " In spring {0} paints {1} boats. They sink near {2}. {0} swims home."
 )
 DOCUMENTS = [
     STORY.format(name, n, town)

@@ -14,12 +14,12 @@ import pytest
 from kills import check_recovery, killed_at_each_step, killed_at_sizes
 from safetensors.numpy import load_file
 
+from qa_arch.data.selection_sets import sentence_spans
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.features import tokenizers
 from qa_arch.pretraining import column_store, packing
 from qa_arch.pretraining.corpus import Corpus
 from qa_arch.pretraining.packing import pack
-from qa_arch.pretraining.sentences import sentences
 
 UNITS = ("tokens", "sentences")
 DOCUMENTS = (
@@ -88,6 +88,23 @@ def test_blocks_of_sentences_hold_whole_sentences_of_a_document(corpus, tokenize
         assert (end in begins and (following == end or following - begin > room)) or end - last >= room
 
 
+@pytest.mark.parametrize(
+    ("lengths", "room", "expected"),
+    [
+        ([4, 4, 1], 8, [8, 1]),
+        ([4, 4, 1], 9, [9]),
+        ([4, 4, 1], 7, [4, 5]),
+        ([8], 8, [8]),
+        ([3, 20, 2, 5], 8, [3, 8, 8, 6, 5]),
+        ([17], 8, [8, 8, 1]),
+        ([16, 1], 8, [8, 8, 1]),
+    ],
+)
+def test_as_many_sentences_as_fit_are_in_a_block(lengths, room, expected):
+    bounds = np.cumsum([0, *lengths]).tolist()
+    assert np.diff([0, *packing._whole_sentences(bounds, room)]).tolist() == expected
+
+
 def test_a_document_keeps_its_blocks_apart(corpus, bert):
     blocks = pack(corpus, bert, max_length=40, unit="sentences")
     numbers = [blocks.document(row) for row in range(len(blocks))]
@@ -100,11 +117,11 @@ def test_a_document_keeps_its_blocks_apart(corpus, bert):
 def test_sentences_begin_where_they_begin(corpus, tokenizer, unit):
     blocks = pack(corpus, tokenizer, max_length=48, unit=unit)
     starts = blocks.sentences.tolist()
-    begun = [tokenizer.decode(blocks.ids[start : start + 30].astype(int)).strip() for start in starts]
+    begun = [tokenizer.decode(blocks.ids[start : start + 30].astype(int)).lstrip(" ") for start in starts]
     expected = [
-        tokenizer.decode(encoded(tokenizer, sentence)["input_ids"])
+        tokenizer.decode(encoded(tokenizer, document[begin:end])["input_ids"])
         for document in DOCUMENTS
-        for sentence in sentences(document)
+        for begin, end in sentence_spans(document)
     ]
     assert len(begun) == len(expected) == 11
     for have, want in zip(begun, expected, strict=True):
@@ -133,6 +150,7 @@ def test_the_bytes_of_a_block_are_those_of_its_text(bert):
 def test_chunks_make_no_difference(corpus, bert, monkeypatch):
     whole = contents(pack(corpus, bert, max_length=20))
     monkeypatch.setattr(packing, "CHUNK", 1)
+    monkeypatch.setattr(packing, "RENEWAL", 2)
     assert contents(pack(corpus, bert, max_length=20)) == whole
 
 
@@ -183,7 +201,7 @@ def test_a_block_fits_with_its_special_tokens(corpus, tokenizer):
 @pytest.mark.parametrize("unit", UNITS)
 def test_what_is_read_back_is_what_was_built(corpus, bert, tmp_path, monkeypatch, unit):
     built = pack(corpus, bert, tmp_path, max_length=20, unit=unit)
-    monkeypatch.setattr(packing, "tokenize_whole", lambda *_: pytest.fail("built again"))
+    monkeypatch.setattr(packing, "tokenize_fn", lambda *_: pytest.fail("built again"))
     bert.backend_tokenizer.enable_truncation(9)  # as calling the tokenizer does: no reason to miss
     read = pack(corpus, bert, tmp_path, max_length=20, unit=unit)
     bert.backend_tokenizer.no_truncation()
@@ -288,11 +306,11 @@ def test_a_folder_that_cannot_be_written_costs_no_run(corpus, bert, tmp_path, ca
 
 def test_packing_takes_the_same_memory_whatever_the_size(bert, tmp_path, monkeypatch):
     monkeypatch.setattr(packing, "CHUNK", 5000)
+    monkeypatch.setattr(packing, "RENEWAL", 4)
     peaks = []
-    for times in (40, 160):
-        corpus = Corpus(
-            "c", f"f{times}", None, lambda times=times: (text for _ in range(times) for text in DOCUMENTS)
-        )
+    for count in (100, 400):
+        documents = (" ".join(f"{n}a{word}" for word in range(50)) for n in range(count))
+        corpus = Corpus("c", f"f{count}", None, lambda documents=documents: documents)
         tracemalloc.start()
         blocks = pack(corpus, bert, tmp_path, max_length=32)
         assert blocks.content(len(blocks) - 1)[-1] == bert.sep_token_id

@@ -283,3 +283,16 @@ def test_a_glob_of_a_single_run_and_what_is_no_run(pretrained):
     assert (folder, record.model) == (pretrained, "mlm")
     assert pretrained_run("bert-base-uncased") is None
     assert pretrained_run(str(pretrained / "model" / "encoder")) is None
+
+
+def test_the_mask_of_validation_is_no_business_of_the_seed(setting_up):
+    """So that the perplexities of seeds are of the same tokens; those of training are drawn anew."""
+    batches = []
+    for seed in (1, 2):
+        config = setting_up(f"seed={seed}")
+        task = task_of(config.model)
+        made = task.batches(config, task.assemble(config))
+        batches.append((made.calibration([0, 1]).ids, made.train((0, [0, 1])).ids))
+    (first, drawn), (second, drawn_anew) = batches
+    assert torch.equal(first, second)
+    assert not torch.equal(drawn, drawn_anew)

@@ -1,0 +1,86 @@
+"""What does pre-training on the passages of the training articles bring, and which objective brings most?
+
+Filled by the commands in README.md; then qa-arch tables runs/pretraining/tiny --publish
+experiments/pretraining/records/tiny, and the same for spans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from qa_arch.results.columns import Table
+from qa_arch.results.experiments import Wanted, baseline_table, learning_curves, runs_table
+from qa_arch.types.records import CALIBRATION
+
+OBJECTIVES = ("mlm", "mlm_nsp", "mlm_sop", "causal")
+SEEDS = "seed=13,14,15"
+RUNS = "runs/pretraining/tiny/pretrain_{}-seed${{seed}}-*"
+SPANS = f"qa-arch train -m experiment=pretrained_spans {SEEDS}"
+RATES = "encoder.attention_dropout=0.0 trainer.precision=bf16 optim.lr=1e-4 optim.head_lr=5e-4"
+TOKENIZER = "'encoder.tokenizer=runs/pretraining/tiny/pretrain_mlm-seed13-*'"  # the same of all seeds
+
+
+def tables(folder: Path) -> list[Table]:
+    return [*(_pretraining(folder, name) for name in OBJECTIVES), *_spans(folder)]
+
+
+def _pretraining(folder: Path, objective: str) -> Table:
+    """Objectives predict different tokens, so each has a table of its own."""
+    pairs = ("sentence_accuracy", "sentence_f1") if objective in ("mlm_nsp", "mlm_sop") else ()
+    command = f"qa-arch train -m experiment=pretrain_tiny model=pretrain/{objective} {SEEDS}"
+    return runs_table(
+        folder,
+        f"Pre-training, {objective}: passages of the calibration articles",
+        split=CALIBRATION,
+        records=f"tiny/pretrain_{objective}-seed*",
+        sort=("seed",),
+        columns=(
+            *("model", "seed", "token_accuracy", "perplexity", "bits_per_byte"),
+            *pairs,
+            *("parameters", "steps", "seconds"),
+        ),
+        wanted=[Wanted(objective, command)],
+    )
+
+
+def _spans(folder: Path) -> list[Table]:
+    names = ",".join(RUNS.format(objective) for objective in OBJECTIVES)
+    wanted = [
+        Wanted("bert", f"{SPANS} 'encoder.name={names}'"),
+        Wanted("scratch", f"{SPANS} model.name=scratch encoder=qa_transformer_tiny {TOKENIZER}"),
+        Wanted("minilm", f"{SPANS} model.name=minilm encoder=minilm {RATES}"),
+    ]
+    return [
+        runs_table(
+            folder,
+            "Spans from these encoders: 3,000 training questions, 3 epochs, calibration",
+            split=CALIBRATION,
+            records="spans",
+            sort=("model", "encoder", "seed"),
+            columns=("model", "encoder", "seed", "spans_f1", "auroc", "f1", "parameters", "seconds"),
+            wanted=wanted,
+            notes=[
+                "HasAns F1, never null, has no margin; F1 is at a margin that is fitted on this same set",
+                "bert: the plain span head on the encoder of a pre-training run of the same seed",
+            ],
+        ),
+        baseline_table(
+            folder,
+            "Spans, against no pre-training: calibration, the null never allowed",
+            "scratch",
+            split=CALIBRATION,
+            spans=True,
+            records="spans",
+        ),
+    ]
+
+
+def figures(folder: Path) -> list[Sequence[Path]]:
+    measures = ("train_loss", "calibration_loss")
+    return [
+        learning_curves(
+            folder, name, f"Pre-training, {name}", measures, records=f"tiny/pretrain_{name}-seed*"
+        )
+        for name in OBJECTIVES
+    ]
