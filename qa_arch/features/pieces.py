@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from itertools import count as numbers
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -66,8 +67,8 @@ class _Runs:
 
     def __init__(self, backend: Tokenizer) -> None:
         self.backend = backend
-        self.number: defaultdict[str, int] = defaultdict()
-        self.number.default_factory = self.number.__len__  # a new run gets the next number
+        # A new run gets the next number. Not by the dict's own __len__: a cycle would outlive the cache.
+        self.number: defaultdict[str, int] = defaultdict(numbers().__next__)
         empty = np.zeros(0, np.int64)
         self.seen = Pieces(empty, empty, empty, empty)
 
