@@ -17,7 +17,7 @@ from qa_arch.errors import UnavailableError
 from qa_arch.results.render import fill_between
 
 RESULTS = Path(__file__).parent / "results"
-README = Path(__file__).parents[1] / "README.md"
+PAGE = Path(__file__).parent / "README.md"
 MARK = "bench"
 
 
@@ -56,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
         write_atomic(RESULTS / "table.md", table)
         results = {"machine": machine, "rows": [row.record() for row in rows]}
         write_json(RESULTS / "table.json", results)
-        write_atomic(README, fill_between(README.read_text(encoding="utf-8"), MARK, summary(results)))
+        write_atomic(PAGE, fill_between(PAGE.read_text(encoding="utf-8"), MARK, summary(results)))
     return 0
 
 

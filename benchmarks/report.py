@@ -77,7 +77,7 @@ def markdown(rows: Sequence[Row], machine: dict[str, Any]) -> str:
 
 
 def summary(results: dict[str, Any]) -> str:
-    """The README's table, from what ``table.json`` holds: rows that were measured, names of others."""
+    """The table of the page, from what ``table.json`` holds: rows that were measured, names of others."""
     rows, machine = results["rows"], results["machine"]
     lines = ["| what | against | measured | wanted | reached |", "|---|---|---:|---:|---|"]
     for row in rows:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from qa_arch.serving.reader import Reader, load
     from qa_arch.tasks.loading import load_predictor
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["Answer", "Query", "Reader", "Span", "__version__", "load", "load_predictor"]
 
 _LAZY = {

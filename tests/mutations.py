@@ -35,6 +35,8 @@ COPIED = ("qa_arch", "baselines", "hydra_plugins", "conf", "experiments", "tests
 TEST_SECONDS = 100
 """Limit of a single test: some faults make a loop endless."""
 RUN_SECONDS = 600
+SOUND_SECONDS = 3600
+"""Limit of all tests without a fault, which is most of the suite in one process."""
 CACHE = ROOT / ".pytest_cache/mutations"
 """Which test caught each fault last: it runs first the next time."""
 
@@ -90,7 +92,7 @@ class Checkout:
 
     def baseline(self, tests: Sequence[str]) -> Outcome:
         """The result of ``tests`` without any fault: ``survived`` is what it must be."""
-        return self._run(tests, "-p", "no:cacheprovider")
+        return self._run(tests, "-p", "no:cacheprovider", limit=SOUND_SECONDS)
 
     def outcome(self, fault: Fault) -> Outcome:
         """The result of the test of ``fault`` while it is there. Raises StaleFaultError."""
@@ -113,7 +115,7 @@ class Checkout:
         finally:
             path.write_text(sound, encoding="utf-8")
 
-    def _run(self, tests: Sequence[str], *options: str) -> Outcome:
+    def _run(self, tests: Sequence[str], *options: str, limit: int = RUN_SECONDS) -> Outcome:
         report = self.scratch.with_suffix(".xml")
         report.unlink(missing_ok=True)
         files = [f"--basetemp={self.scratch}", f"--junitxml={report}"]
@@ -130,7 +132,7 @@ class Checkout:
             start_new_session=True,
         )
         try:
-            output, _ = process.communicate(timeout=RUN_SECONDS)
+            output, _ = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)  # with the ranks that a test may have started
             return Outcome("too slow", (), time.monotonic() - begun, process.communicate()[0])

@@ -11,7 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from qa_arch.results.columns import Table
-from qa_arch.results.experiments import Wanted, baseline_table, learning_curves, pairwise_table, runs_table
+from qa_arch.results.experiments import (
+    Wanted,
+    baseline_table,
+    difference_plot,
+    learning_curves,
+    pairwise_table,
+    runs_table,
+)
 
 
 def tables(folder: Path) -> list[Table]:
@@ -52,6 +59,18 @@ def _wanted(model: str) -> Wanted:
 def figures(folder: Path) -> list[Sequence[Path]]:
     scores = ("calibration_exact", "calibration_f1", "calibration_spans_f1")
     return [
+        difference_plot(
+            folder,
+            "differences",
+            "Does it beat the plain span head? Dev fold A, 3 seeds, 2,500 training questions",
+            "bert",
+            unit="article",
+            names={
+                "proposed": "proposed: BERT + GloVe + match-LSTM + pointer",
+                "ablation_letter": "section 3.3 to the letter, no match-LSTM",
+                "bert": "the plain span head of the same encoder",
+            },
+        ),
         learning_curves(folder, "losses", "Losses by epoch", ("train_loss", "calibration_loss")),
         learning_curves(folder, "scores", "Calibration by epoch", scores),
     ]

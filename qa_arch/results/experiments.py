@@ -23,7 +23,9 @@ from qa_arch.results.baseline_table import baseline_table as against_baseline
 from qa_arch.results.columns import Table, named, number, text
 from qa_arch.results.comparison import SPAN_COLUMNS, comparison
 from qa_arch.results.dev_access_log import dev_access_note
+from qa_arch.results.difference_figure import difference_figure
 from qa_arch.results.drawbacks import drawbacks
+from qa_arch.results.effects import UNITS
 from qa_arch.results.learning_curves import MEASURES, SizePoint, by_size, curves_figure, sizes_figure
 from qa_arch.results.pairwise import compare, effects_table
 from qa_arch.results.plots import comparison_figure
@@ -252,6 +254,33 @@ def dot_plot(
     rows = [row for row in table.rows if "run" in row or any(row.get(k) is not None for k in columns)]
     table = replace(table, title=title, rows=rows)
     return comparison_figure(table, folder / file, measures=columns, by=columns[0])
+
+
+def difference_plot(
+    folder: Path,
+    file: str,
+    title: str,
+    baseline: str,
+    *,
+    records: Globs = "**",
+    split: str = DEV,
+    unit: Unit = "question",
+    names: Mapping[str, str] | None = None,
+) -> Sequence[Path]:
+    """Differences from a ``baseline`` in F1, and in F1 of the spans where "no answer" is never allowed, with
+    their 95% intervals; nothing before two systems are recorded. ``names`` are what readers call them."""
+    panels = {
+        measure: baseline_table(folder, title, baseline, records=records, split=split, spans=spans, unit=unit)
+        for measure, spans in (("F1", False), ("F1 of spans, never null", True))
+    }
+    if not all(table.rows for table in panels.values()):
+        return ()
+    caption = (
+        f"Bars: 95% intervals over {UNITS[unit]} and seeds, not corrected for the number of comparisons."
+        " Grey: zero lies inside, so the difference may be chance."
+        f" Baseline: {(names or {}).get(baseline, baseline)}."
+    )
+    return difference_figure(panels, folder / file, title=title, caption=caption, names=names)
 
 
 def _systems(folder: Path, records: Globs, split: str) -> list[System]:

@@ -185,7 +185,7 @@ def test_the_runner_keeps_whole_runs_only_and_survives_a_fault(monkeypatch, tmp_
     monkeypatch.setattr(runner, "MEASURES", made)
     readme = tmp_path / "README.md"
     readme.write_text("# Title\n\n<!-- bench -->\nold\n<!-- end -->\n\nrest\n")
-    monkeypatch.setattr(runner, "README", readme)
+    monkeypatch.setattr(runner, "PAGE", readme)
     monkeypatch.setattr(runner, "RESULTS", tmp_path / "results")
     assert runner.main(["cli-help"]) == 0
     assert runner.main(["--quick"]) == 0

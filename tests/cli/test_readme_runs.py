@@ -1,4 +1,4 @@
-"""What the README does with trained runs is done here, line by line and in its order, on runs of seconds."""
+"""What README and docs/comparing.md do with trained runs is done here, line by line, on runs of seconds."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from qa_arch.data.squad import write
 ROOT = Path(__file__).resolve().parents[2]
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMPARING = (ROOT / "docs" / "comparing.md").read_text(encoding="utf-8")
+OF_THE_DEMO = "runs/demo/proposed-s13-*"
 READING = ("ask", "predict", "evaluate", "tables", "compare", "show", "report")
 TRAININGS = ("train model=bert experiment=squad2", "train model=proposed experiment=squad2")
 QUICK = ("debug=fast", "name=squad2", "glove.path=null", "trainer.progress=false")
@@ -35,13 +37,16 @@ def workplace(tmp_path, monkeypatch, feature_cache) -> dict[str, str]:
     write_json("dev-v2.0.json", write(dev))
     twins = [str(shutil.copytree(proposed, name)) for name in ("second", "third")]
     ids = (example.id for example in dev.examples)
-    return {"RUN": str(proposed), "RUN_A": str(bert), "RUN_B": str(proposed)} | dict(
-        zip(("RUN2", "RUN3", "ID1", "ID2"), (*twins, *ids), strict=False)
-    )
+    return {
+        "RUN": str(proposed),
+        "RUN_A": str(bert),
+        "RUN_B": str(proposed),
+        OF_THE_DEMO: str(proposed),
+    } | dict(zip(("RUN2", "RUN3", "ID1", "ID2"), (*twins, *ids), strict=False))
 
 
 def test_reading_commands_do_what_they_say(workplace, capsys):
-    calls = [call for call in commands(README) if call[0] in READING and "OTHER" not in call]
+    calls = [call for call in commands(README) + commands(COMPARING) if call[0] in READING]
     assert {call[0] for call in calls} == set(READING)
     outputs = {}
     for call in calls:
@@ -61,4 +66,16 @@ def test_reading_commands_do_what_they_say(workplace, capsys):
     exec(program.replace('"RUN"', repr(workplace["RUN"])), names)
     answer = names["answer"].text
     assert answer in "The song was written by Ada Stone in 1971."
-    assert outputs["ask"].startswith(answer or "no answer in this text")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_first_question_is_answered(tmp_path, monkeypatch, capsys):
+    """By the demo's own model; `make demo` trains it by the same settings."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "model=proposed", "experiment=demo", "trainer.progress=false"]) == 0
+    (run,) = Path().glob(OF_THE_DEMO)
+    (call,) = (call for call in commands(README) if OF_THE_DEMO in call)
+    capsys.readouterr()
+    assert main([str(run) if word == OF_THE_DEMO else word for word in call]) == 0
+    assert capsys.readouterr().out.startswith("Kemcreek")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import email
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+
+import qa_arch
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,6 +26,12 @@ def test_the_wheel_holds_configs_and_baselines(tmp_path):
     site = tmp_path / "site"
     configs = {path.relative_to(ROOT / "conf") for path in (ROOT / "conf").rglob("*.yaml")}
     assert {path.relative_to(site / "qa_arch/conf") for path in (site / "qa_arch/conf").rglob("*")} >= configs
+    information = f"qa_arch-{qa_arch.__version__}.dist-info"
+    assert {path.name for path in site.iterdir()} == {"qa_arch", "baselines", "hydra_plugins", information}
+    about = email.message_from_string((site / information / "METADATA").read_text(encoding="utf-8"))
+    assert (about["Author"], about["License-Expression"]) == ("qa_arch developers", "MIT")
+    assert len(about.get_all("Project-URL")) >= 2
+    assert (site / information / "licenses" / "LICENSE").is_file()
     assert (site / "baselines" / "transformer.py").is_file()
     assert (site / "qa_arch" / "py.typed").is_file()
     assert (site / "hydra_plugins" / "qa_arch_isolated" / "launcher.py").is_file()

@@ -1,0 +1,62 @@
+"""The thesis's question, with five seeds: does the proposed model beat the plain span head?
+
+Filled by: qa-arch train -m experiment=answer seed=13,14,15,16,17 model=...; then qa-arch evaluate --run RUN
+--final for each, and qa-arch tables runs/answer --publish experiments/answer/records (see README.md)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from qa_arch.results.columns import Table
+from qa_arch.results.experiments import Wanted, baseline_table, difference_plot, pairwise_table, runs_table
+
+MODELS = ("bert", "ablation/plain_verifier", "ablation/letter", "proposed", "ablation/together")
+NAMES = {
+    "bert": "the plain span head of the same encoder",
+    "ablation_plain_verifier": "plain span head with a verifier",
+    "ablation_letter": "section 3.3 to the letter, no match-LSTM",
+    "proposed": "proposed: BERT + GloVe + match-LSTM + pointer",
+    "ablation_together": "proposed, with all parts of the exploration",
+}
+
+
+def tables(folder: Path) -> list[Table]:
+    return [
+        runs_table(
+            folder,
+            "The answer: MiniLM-L6 on the balanced set, dev fold A",
+            columns=(
+                *("model", "seed", "exact", "f1", "HasAns_f1", "NoAns_f1", "spans_f1", "auroc"),
+                *("null_threshold", "parameters", "seconds"),
+            ),
+            wanted=[_wanted(model) for model in MODELS],
+            sort=("model", "seed"),
+        ),
+        baseline_table(folder, "Tested against the plain span head, dev fold A", "bert", unit="article"),
+        baseline_table(
+            folder,
+            "Spans, against the plain span head: dev fold A, the null never allowed",
+            "bert",
+            spans=True,
+            unit="article",
+        ),
+        pairwise_table(
+            folder,
+            "All parts together against the plain head with the same verifier, dev fold A",
+            "ablation_plain_verifier",
+            "ablation_together",
+            unit="article",
+        ),
+    ]
+
+
+def figures(folder: Path) -> list[Sequence[Path]]:
+    title = "Does it beat the plain span head? Dev fold A, 10,638 training questions"
+    return [difference_plot(folder, "differences", title, "bert", unit="article", names=NAMES)]
+
+
+def _wanted(model: str) -> Wanted:
+    settings = f"experiment=answer model={model} seed=13,14,15,16,17"
+    return Wanted(model.replace("/", "_"), f"qa-arch train -m {settings}")

@@ -1,0 +1,70 @@
+"""What goes along with the code: licence, citation, versions, extras, the workflow file."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+import qa_arch
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_all_name_the_version_that_the_package_has():
+    assert PROJECT["dynamic"] == ["version"]
+    (newest, *_) = re.findall(r"^## (\S+)$", read("CHANGELOG.md"), re.MULTILINE)
+    assert newest == yaml.safe_load(read("CITATION.cff"))["version"] == qa_arch.__version__
+
+
+def test_extras_that_messages_name_can_be_installed():
+    named = {
+        (extra, str(path.relative_to(ROOT)))
+        for folder in ("qa_arch", "baselines", "benchmarks", "docs", "README.md")
+        for path in ([ROOT / folder] if folder.endswith(".md") else (ROOT / folder).rglob("*"))
+        if path.suffix in {".py", ".md"}
+        for extra in re.findall(r"qa[-_]arch\[(\w+)\]", path.read_text(encoding="utf-8"))
+    }
+    assert len({extra for extra, _ in named}) > 8  # else the pattern no longer fits the messages
+    assert {(e, where) for e, where in named if e not in PROJECT["optional-dependencies"]} == set()
+
+
+@pytest.mark.parametrize("extra", [name for name in PROJECT["optional-dependencies"] if name != "dev"])
+def test_the_list_of_dependencies_says_what_an_extra_is_for(extra):
+    assert re.search(rf"extra `{extra}`", read("docs/dependencies.md")), extra
+
+
+def test_the_workflow_runs_what_ci_runs():
+    steps = yaml.safe_load(read(".github/workflows/ci.yml"))["jobs"]["test"]["steps"]
+    assert steps[-1] == {"run": "./.ci/run"}
+    assert os.access(ROOT / ".ci/run", os.X_OK)
+
+
+def test_hooks_use_the_ruff_that_lint_uses():
+    (local,) = yaml.safe_load(read(".pre-commit-config.yaml"))["repos"]
+    assert local["repo"] == "local"
+    assert {hook["entry"].split()[0] for hook in local["hooks"]} == {".venv/bin/ruff"}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("*.md")), ids=lambda p: p.stem)
+def test_issue_templates_have_a_name_and_say_what_they_are_for(path):
+    _, head, body = path.read_text(encoding="utf-8").split("---\n", 2)
+    assert set(yaml.safe_load(head)) == {"name", "about"}
+    assert body.strip()
+
+
+def test_the_citation_names_what_was_published():
+    citation = yaml.safe_load(read("CITATION.cff"))
+    assert citation["license"] == PROJECT["license"] == "MIT"
+    published = [item for item in citation["references"] if item["type"] != "thesis"]
+    assert all(item["url"].startswith("https://") and item["year"] > 2000 for item in published)
+    assert any("Match-LSTM" in item["title"] for item in published)
