@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from checkpoints import make_checkpoint
-from contract import write_vectors
+from contract import learned_by_heart, write_vectors
 
 from qa_arch.config.files import write_json
 from qa_arch.config.target import TRUSTED
@@ -162,6 +162,25 @@ def test_a_student_that_is_its_teacher_has_nothing_to_learn(configure, teacher, 
     for value in values.values():
         torch.testing.assert_close(value, torch.zeros(len(ROWS)), rtol=0, atol=1e-6)
     assert max(float(p.grad.abs().max()) for p in parts.model.parameters() if p.grad is not None) < 1e-4
+
+
+@pytest.mark.parametrize("choice", ["soft_targets", "with_hidden", "relations"])
+def test_a_student_learns_from_its_teacher_without_labels(assembled, choice):
+    parts = assembled(choice, "distillation.labels=0")
+    batch, distiller = batch_of(parts), parts.distiller
+
+    def term(name):
+        with torch.no_grad():
+            return float(distiller(parts.model.eval(), batch, lambda logits: logits.null)[name].mean())
+
+    def loss():
+        return distiller(parts.model, batch, lambda logits: logits.null)["loss"].mean()
+
+    names = [name for name in distiller.terms if name != "labels"]
+    before = {name: term(name) for name in names}
+    with learned_by_heart(parts.model, loss, steps=60, lr=3e-3):
+        assert term("soft_targets") < 0.2 * before["soft_targets"]
+        assert all(term(name) < before[name] for name in names)
 
 
 @pytest.mark.parametrize("layers", ["every_other", "first", "embeddings"])
