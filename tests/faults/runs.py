@@ -205,7 +205,8 @@ FAULTS = (
     Fault(name="a run is looked for after torch", at="open_span_predictor", test="test_cheap_checks",
           old="require_runs(_f)",
           new=""),
-    Fault(name="a completion that repeats the key", at="qa_arch/cli/completion.py", test="test_bash_completes",
+    Fault(name="a completion that repeats the key", at="qa_arch/cli/completion.py",
+          test="test_bash_completes",
           old='before=${word%"${word##*[=:]}"}',
           new="before="),
 )
