@@ -48,6 +48,10 @@ def run(args: argparse.Namespace) -> int:
     """Print a table, or JSON; write page and figure where they are named."""
     if args.png:
         extras.require("plots", "--png")
+    given = {"--question": args.question, "--context": args.context, "--data": args.data, "--id": args.id}
+    named = [option for option, value in given.items() if value is not None]
+    if named not in (["--question", "--context"], ["--data", "--id"]):
+        raise ConfigError("name a question: --question TEXT --context TEXT, or --data SOURCE --id ID")
     require_runs([args.run_folder])
     example = _example(args)
     predictor = open_span_predictor([args.run_folder], args)
@@ -73,13 +77,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _example(args: argparse.Namespace) -> Example:
-    """The question that the arguments name; ConfigError where they name none or two."""
-    given = {"--question": args.question, "--context": args.context, "--data": args.data, "--id": args.id}
-    named = [option for option, value in given.items() if value is not None]
-    if named == ["--question", "--context"]:
+    """The question that the arguments name; DataError where the set has none of that id."""
+    if args.data is None:
         return Example("question", args.question, args.context)
-    if named != ["--data", "--id"]:
-        raise ConfigError("name a question: --question TEXT --context TEXT, or --data SOURCE --id ID")
     questions = open_passages(args.data)
     example = next((example for example in questions.examples if example.id == args.id), None)
     if example is None:
