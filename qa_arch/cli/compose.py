@@ -34,6 +34,8 @@ SUBMITTED = {
 }
 """Launchers of Hydra's submitit plugin -> our replacements with the same settings: the plugin would run a
 point inside the process of the job."""
+OF_HYDRA = r"\+*hydra[./]"
+"""What overrides of Hydra's own settings begin with."""
 
 
 def compose(overrides: Sequence[str], config_dir: str | None = None) -> dict[str, Any]:
@@ -42,7 +44,11 @@ def compose(overrides: Sequence[str], config_dir: str | None = None) -> dict[str
     ``config_dir`` is a folder with further choices for the groups.
     """
     for override in overrides:
-        _refuse_of_sweeps(override)
+        if re.match(r"\+*sweep\.", override):
+            raise ConfigError(f"{override}: sets how a sweep is run; use it with train -m")
+        if re.match(r"hydra\.(run|sweep)\.", override):
+            raise ConfigError(f"{override}: say where a run is kept with --folder DIR, or below runs_dir=DIR")
+        _refuse_of_hydra(override, OF_HYDRA)
     with _explained(overrides, config_dir) as search:
         composed = hydra_compose("train", overrides=[*search, *overrides])
         plain = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
@@ -50,14 +56,14 @@ def compose(overrides: Sequence[str], config_dir: str | None = None) -> dict[str
     return {str(key): value for key, value in plain.items() if key != "sweep"}
 
 
-def _refuse_of_sweeps(override: str) -> None:
-    """Raise ConfigError for what a single run would ignore."""
-    if re.match(r"\+*sweep\.", override):
-        raise ConfigError(f"{override}: sets how a sweep is run; use it with train -m")
-    if override.startswith(("hydra.run.", "hydra.sweep.")):
-        raise ConfigError(f"{override}: say where a run is kept with --folder DIR, or below runs_dir=DIR")
-    if re.match(r"\+*hydra[./]", override):
-        raise ConfigError(f"{override}: has no effect on a single run; Hydra's own settings are for train -m")
+def _refuse_of_hydra(override: str, refused: str) -> None:
+    """Raise ConfigError for a setting of Hydra's that matches ``refused`` and would change nothing."""
+    if re.match(r"\+*hydra\.searchpath", override):
+        raise ConfigError(f"{override}: name the folder of your own configs with --config-dir DIR")
+    if re.match(refused, override):
+        raise ConfigError(
+            f"{override}: has no effect; a sweep (train -m) takes hydra/launcher and hydra/sweeper"
+        )
 
 
 @contextmanager
@@ -66,12 +72,16 @@ def _explained(overrides: Sequence[str], config_dir: str | None) -> Iterator[lis
     folders = config_folders(config_dir)
     _load_plugins()
     _refuse_no_choice(overrides, groups(folders))
-    search = [f'hydra.searchpath=["file://{folder}"]' for folder in folders[1:]]
     try:
         with initialize_config_dir(str(folders[0]), version_base="1.3", job_name="qa_arch"):
-            yield search
+            yield _search(folders)
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_explain(error, overrides, folders)) from error
+
+
+def _search(folders: Sequence[Path]) -> list[str]:
+    """The override by which Hydra also looks in the folders behind the first."""
+    return [f'hydra.searchpath=["file://{folder}"]' for folder in folders[1:]]
 
 
 def split_grid(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -95,10 +105,7 @@ def multirun(overrides: Sequence[str], task: Any, output: Path, config_dir: str 
     The default launcher is ``isolated``. Errors of points are not caught.
     """
     for override in overrides:
-        if re.match(r"\+*hydra[./](?!launcher|sweeper)", override):
-            raise ConfigError(
-                f"{override}: has no effect here; of Hydra's own settings launcher and sweeper do"
-            )
+        _refuse_of_hydra(override, rf"{OF_HYDRA}(?!launcher|sweeper)")
     with _explained(overrides, config_dir) as search:
         arguments = [*_launcher(overrides), *search, *overrides, f"hydra.sweep.dir={output}"]
         GlobalHydra.instance().hydra.multirun("train", task, arguments, with_log_configuration=False)
@@ -205,7 +212,8 @@ def _explain(error: Exception, overrides: Sequence[str], folders: Sequence[Path]
     """Hydra's message in one line, with the most similar known name."""
     text = str(error)
     if match := re.search(r"Could not find '([^']+)'", text):
-        group, _, choice = match[1].partition("/")
+        split = match[1].rpartition if match[1].startswith("hydra/") else match[1].partition
+        group, _, choice = split("/")
         known = groups(folders).get(group)
         return f"{group}={choice} does not exist" + (suggest(choice, known) if known else "")
     if match := re.search(r"Could not override '([^']+)'", text):
@@ -222,10 +230,9 @@ def _explain(error: Exception, overrides: Sequence[str], folders: Sequence[Path]
 
 def _settings(chosen: Sequence[str], folders: Sequence[Path]) -> list[str]:
     """Every dotted setting of the config with the choices ``chosen``, else of the default."""
-    search = [f'hydra.searchpath=["file://{folder}"]' for folder in folders[1:]]
     with initialize_config_dir(str(folders[0]), version_base="1.3", job_name="qa_arch"):
         try:
-            composed = hydra_compose("train", overrides=[*search, *chosen])
+            composed = hydra_compose("train", overrides=[*_search(folders), *chosen])
         except (HydraException, OmegaConfBaseException):
             composed = hydra_compose("train")
     return [*_dotted(OmegaConf.to_container(composed))]

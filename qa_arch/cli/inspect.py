@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from typing import TYPE_CHECKING
 
 from qa_arch.cli.runs import add_device_options, open_span_predictor, require_runs
 from qa_arch.config import extras
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, DataError
-from qa_arch.results.inspection import ALL, MATCH, MEAN, AttentionLayer, Inspection, select_heads
-from qa_arch.results.inspection_tables import inspection_table
-from qa_arch.results.render import print_table
 from qa_arch.types.text import Example
+
+if TYPE_CHECKING:
+    from qa_arch.results.inspection import AttentionLayer, Inspection
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,12 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_head_options(parser: argparse._ActionsContainer) -> None:
     """``--layer --head`` of ``results.inspection.select_heads``."""
     parser.add_argument(
-        "--layer", metavar="L", help=f"1 is above the embeddings; {ALL}; {MATCH}: the match-LSTM"
+        "--layer", metavar="L", help="1 is above the embeddings; all; match is the match-LSTM"
     )
     parser.add_argument(
         "--head",
         metavar="H",
-        help=f"from 1, of the match-LSTM forward or backward; {MEAN} (the default), {ALL}",
+        help="from 1, of the match-LSTM forward or backward; mean (the default), all",
     )
 
 
@@ -47,10 +48,17 @@ def run(args: argparse.Namespace) -> int:
     """Print a table, or JSON; write page and figure where they are named."""
     if args.png:
         extras.require("plots", "--png")
-    example = _example(args)
+    given = {"--question": args.question, "--context": args.context, "--data": args.data, "--id": args.id}
+    named = [option for option, value in given.items() if value is not None]
+    if named not in (["--question", "--context"], ["--data", "--id"]):
+        raise ConfigError("name a question: --question TEXT --context TEXT, or --data SOURCE --id ID")
     require_runs([args.run_folder])
+    example = _example(args)
     predictor = open_span_predictor([args.run_folder], args)
     from qa_arch.evaluation.question_inspection import inspect_question
+    from qa_arch.results.inspection import ALL, select_heads
+    from qa_arch.results.inspection_tables import inspection_table
+    from qa_arch.results.render import print_table
 
     inspection = inspect_question(predictor, example, window=args.window)
     chosen = select_heads(inspection.layers, args.layer, args.head)
@@ -69,13 +77,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _example(args: argparse.Namespace) -> Example:
-    """The question that the arguments name; ConfigError where they name none or two."""
-    given = {"--question": args.question, "--context": args.context, "--data": args.data, "--id": args.id}
-    named = [option for option, value in given.items() if value is not None]
-    if named == ["--question", "--context"]:
+    """The question that the arguments name; DataError where the set has none of that id."""
+    if args.data is None:
         return Example("question", args.question, args.context)
-    if named != ["--data", "--id"]:
-        raise ConfigError("name a question: --question TEXT --context TEXT, or --data SOURCE --id ID")
     questions = open_passages(args.data)
     example = next((example for example in questions.examples if example.id == args.id), None)
     if example is None:
@@ -84,6 +88,7 @@ def _example(args: argparse.Namespace) -> Example:
 
 
 def _write_page(inspection: Inspection, out: str, layer: AttentionLayer, head: str | None) -> None:
+    from qa_arch.results.inspection import MEAN
     from qa_arch.results.inspection_page import write_inspection
 
     path, left_out = write_inspection(inspection, out, opened=(layer, head or MEAN))

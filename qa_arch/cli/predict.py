@@ -22,7 +22,6 @@ from qa_arch.cli.runs import (
 )
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError
-from qa_arch.results.inspection import MATCH
 
 if TYPE_CHECKING:
     from qa_arch.results.attention import AttentionMap
@@ -134,6 +133,7 @@ def _attention(
     """What makes the maps of ``--keep-attention``; fails before a long prediction where it could not."""
     from qa_arch.evaluation.attention_maps import attention_maps, match_lstm
     from qa_arch.evaluation.question_inspection import check_heads, encoder_maps
+    from qa_arch.results.inspection import MATCH
 
     if args.layer in (None, MATCH):
         if args.head:

@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--folder", metavar="DIR", help="the run folder (default: RUNS_DIR/NAME/MODEL-sSEED-HASH)")
     add_config_dir(parser)
     add_trust(parser)
-    add("-c", "--cfg", choices=("job", "hydra", "all"), help="print the config, checked by nobody, and end")
+    add("-c", "--cfg", choices=("job", "hydra", "all"), help="print the config, unchecked, and end")
     add(
         "-i",
         "--info",
@@ -80,10 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Train the requested runs; exit code 1 if a run failed."""
     if args.cfg or args.info:
-        from qa_arch.cli.compose import show
-
-        show(args.overrides, args.config_dir, cfg=args.cfg, info=args.info)
-        return 0
+        return _show_config(args)
     launch = launched()
     if args.multirun and launch is not None:
         raise ConfigError("torchrun and srun start the processes of one run; -m asks for several")
@@ -113,6 +110,20 @@ def run(args: argparse.Namespace) -> int:
     statuses = [_train(job, args.if_exists, trusted, go_on=compared and not args.debug) for job in jobs]
     _show([job.folder for job in jobs], compared=bool(args.models))
     return 0 if all(status == "ok" for status in statuses) else 1
+
+
+def _show_config(args: argparse.Namespace) -> int:
+    """Print the config of a single run as Hydra does, or where it comes from."""
+    from qa_arch.cli.compose import show
+
+    option = "--cfg" if args.cfg else "--info"
+    for other in ("multirun", "models", "config_from", "dry_run"):
+        if getattr(args, other):
+            raise ConfigError(
+                f"{option} shows the config of one run; --{other.replace('_', '-')} does not go with it"
+            )
+    show(args.overrides, args.config_dir, cfg=args.cfg, info=args.info)
+    return 0
 
 
 def _sweep(args: argparse.Namespace) -> int:

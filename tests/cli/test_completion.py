@@ -128,7 +128,7 @@ def test_bash_completes(program):
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
 def test_a_press_of_the_tab_key(program):
     """In an interactive bash: the line that it has after the tab is the one it runs."""
-    typed = "source <(qa-arch completion bash)\nqa-arch trai\t --dr\t model=prop\t --cf\tjob\nexit\n"
+    typed = "source <(qa-arch completion bash)\nqa-arch trai\t model=prop\t --cf\tjob\nexit\n"
     done = subprocess.run(
         ["bash", "--norc", "-i"], input=typed, env={**program, "TERM": "dumb"}, capture_output=True, text=True
     )

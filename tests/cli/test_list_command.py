@@ -129,6 +129,13 @@ def test_the_config_is_printed_as_hydra_prints_it(qa_arch):
     assert (code, "did you mean 'proposed'" in err) == (2, True)
 
 
+@pytest.mark.parametrize("other", [["-m"], ["--models", "all"], ["--config-from", "x"], ["--dry-run"]])
+def test_what_the_config_would_not_show_is_refused(qa_arch, other):
+    code, out, err = qa_arch("train", "--cfg", "job", *other)
+    assert (code, out) == (2, "")
+    assert "does not go with it" in err
+
+
 def test_info_says_where_the_config_comes_from(qa_arch, tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "mine.yaml").write_text("name: mine\n")

@@ -129,6 +129,7 @@ def test_a_model_may_have_settings_of_its_own_in_one_experiment():
         ("hydra.run.dir=x", ["hydra.run.dir=x", "--folder DIR"]),
         ("hydra.sweep.dir=x", ["hydra.sweep.dir=x", "--folder DIR"]),
         ("hydra.job.chdir=true", ["hydra.job.chdir=true", "no effect"]),
+        ("hydra.searchpath=[x]", ["hydra.searchpath", "--config-dir DIR"]),
         ("hydra/launcher=joblib", ["hydra/launcher=joblib", "train -m"]),
         ("data=zzz", ["data=zzz does not exist", "known: "]),
         ("trainer.epochs=0", ["trainer.epochs: 0 is out of range"]),

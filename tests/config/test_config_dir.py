@@ -145,6 +145,7 @@ def test_every_command_that_composes_takes_it(own, capsys, tmp_path, monkeypatch
     assert read_record(tmp_path / "run").model == "mine"
 
 
+@pytest.mark.slow
 def test_the_points_of_a_sweep_import_from_it(own, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     quick = ("model=mine", "debug=fast", "features.cache_dir=null", "trainer.progress=false", "seed=1")

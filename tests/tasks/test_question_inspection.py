@@ -11,7 +11,9 @@ import torch
 from checkpoints import make_checkpoint
 from reports import page_parts
 
+from qa_arch.cli.compose import compose
 from qa_arch.cli.main import main
+from qa_arch.config.schema import validate
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, DataError
@@ -19,6 +21,7 @@ from qa_arch.evaluation.question_inspection import inspect_question
 from qa_arch.features.collate import Collator
 from qa_arch.nn.attention_weights import find_backbone
 from qa_arch.tasks.loading import load_predictor
+from qa_arch.training.run import train
 from qa_arch.types.text import Example
 
 QUESTION, CONTEXT = "  Who built the mill?", "Ada Stone built the mill in 1821. " * 3
@@ -105,6 +108,17 @@ def test_any_checkpoint_is_inspected(family, tmp_path):
         question = [unit for unit in layer.rows if unit.part == "question"]
         assert "".join(unit.text for unit in question).startswith("Who")
         assert QUESTION[question[0].start :].startswith("Who")
+
+
+def test_our_own_transformer_is_inspected(tiny_config, tmp_path):
+    sets = [f"data.{split}={getattr(tiny_config.data, split)}" for split in ("train", "calibration", "dev")]
+    small = ["model=qa_transformer", "debug=fast", "encoder.layers=3", "features.cache_dir=null"]
+    config = validate(compose([*small, *sets, "features.max_length=64", "features.max_question=24"]))
+    train(config, folder=tmp_path)
+    inspection = inspect_question(load_predictor(tmp_path, device="cpu"), Example("0", QUESTION, CONTEXT))
+    assert [(layer.name, layer.heads) for layer in inspection.layers] == [
+        (str(number), ("1", "2")) for number in (1, 2, 3)
+    ]
 
 
 def call(capsys, *arguments):
