@@ -32,12 +32,18 @@ RUNS = {
     "sequence": ["model=match_lstm/sequence", "glove=none", "encoder.width=8", "model.hidden=6"],
     "selection": ["model=qa_lstm/c", "model.hidden=5", "glove.dim=6"],
     "classification": ["model=question_types", "data=question_types", "model.hidden=5", "glove.dim=6"],
+    "masked_lm": ["model=pretrain/mlm_nsp"],
+    "causal_lm": ["model=pretrain/causal"],
+    "denoising": ["model=pretrain/denoising", "model.layers=1"],
 }
 FILES = {
     "span": ["predictions.json", "nbest_predictions.json", "null_odds.json"],
     "sequence": ["predictions.json", "nbest_predictions.json", "null_odds.json"],
     "selection": ["selections.json"],
     "classification": ["selections.json"],
+    "masked_lm": [],
+    "causal_lm": [],
+    "denoising": [],
 }
 
 
@@ -87,8 +93,8 @@ def test_evaluating_again_gives_what_training_left(trained):
     points = evaluated(folder)
     again = read_record(folder)
     assert points == again.scores[DEV] == record.scores[DEV]
-    assert again.references[DEV] == record.references[DEV]
-    assert len(again.references[DEV]) > 1
+    assert again.references.get(DEV, {}) == record.references[DEV]
+    assert len(record.references[DEV]) > 1 or task_named(name).reference_method is None
     assert again.data[DEV] == record.data[DEV]
     assert again.threshold == record.threshold
     assert {file: (folder / file).read_bytes() for file in FILES[name]} == files
@@ -99,7 +105,8 @@ def test_calibration_keeps_its_rows_and_leaves_no_predictions(trained):
     name, folder = trained
     rows = questions_folder(folder, CALIBRATION)
     assert [path.name for path in rows.iterdir()] == [QUESTIONS]
-    assert len(read_questions(rows)["id"]) == read_record(folder).data[CALIBRATION].questions
+    facts = read_record(folder).data[CALIBRATION]
+    assert len(read_questions(rows)["id"]) == (facts.questions or facts.windows)
     assert task_named(name).has_null == (read_record(folder).threshold is not None)
 
 
@@ -118,7 +125,7 @@ def test_weights_are_cast_alike_when_a_run_ends_and_when_it_is_loaded(trained):
 def test_references_are_those_of_the_config(trained):
     _, folder = trained
     config = validate(read_record(folder).config)
-    assert list(read_record(folder).references[DEV]) == list(config.references)
+    assert list(read_record(folder).references.get(DEV, {})) == list(config.references)
 
 
 def test_references_of_another_task_are_refused_before_anything_is_read(tmp_path):
