@@ -204,7 +204,9 @@ def test_a_bf16_teacher_gives_its_layers_unrounded(run_training, assembled):
 
 def test_a_teacher_with_segment_ids_and_a_student_without(assembled, configure, teacher):
     """DistilBERT reads the same tokens and no segment ids, which the teacher needs."""
-    parts = assembled("with_hidden", "encoder.family=distilbert", "distillation.layers=none")
+    parts = assembled(
+        "with_hidden", "encoder.family=distilbert", "encoder.name=null", "distillation.layers=none"
+    )
     batch = batch_of(parts)
     assert batch.segments is None
     own = load_predictor(teacher, device="cpu")
@@ -279,7 +281,10 @@ def test_windows_of_other_lengths_than_the_teachers_own(assembled, teacher):
         ),
         (["encoder.width=8"], r"distillation\.layers: the teacher's hidden_size is 16, the student's 8"),
         (["encoder.layers=5"], "the teacher has 4 layers and the student 5"),
-        (["encoder.family=distilbert"], "the teacher's model_type is bert, the student's distilbert"),
+        (
+            ["encoder.family=distilbert", "encoder.name=null"],
+            "the teacher's model_type is bert, the student's distilbert",
+        ),
         (
             ["distillation.relations=1", "distillation.relation_heads=3"],
             "relation_heads: 3 do not divide .* 16",
