@@ -35,6 +35,13 @@ MODEL_INPUTS = {
 """By task, a module of ``qa_arch.tasks``: the arguments of its models that come from other sections."""
 CORPUS_TASKS = ("masked_lm", "causal_lm", "denoising")
 """The tasks that read a corpus in place of questions, to pre-train encoders on."""
+QUESTIONS_WITH: Mapping[str, Literal["passages", "candidates", "classes"]] = {
+    "span": "passages",
+    "sequence": "passages",
+    "selection": "candidates",
+    "classification": "classes",
+}
+"""By task: what the questions of its data come with."""
 DEFAULT_LOSS: Mapping[str, dict[str, Any]] = {
     "span": {"_target_": "qa_arch.nn.losses.SpanLoss", "null_weight": 1.0, "label_smoothing": 0.0},
     "sequence": {"_target_": "qa_arch.nn.losses.SequenceLoss"},

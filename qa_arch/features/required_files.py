@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from qa_arch.config.schema import Config
-from qa_arch.data.sources import require_present
+from qa_arch.config.schema import QUESTIONS_WITH, Config
+from qa_arch.data.sources import require, require_present
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.features.packaged_vectors import packaged_files
 from qa_arch.results.record import read_record
@@ -14,10 +14,12 @@ from qa_arch.results.record import read_record
 def require_files(config: Config) -> None:
     """Raise for the first that is missing: data sets, word vectors, a local encoder, a run of classes.
 
-    DataError for data and vectors, UnavailableError for vectors of a package that is not installed,
-    ConfigError for the encoder, RunError for the run.
+    DataError for data and vectors, and for data that does not suit the model's task, UnavailableError for
+    vectors of a package that is not installed, ConfigError for the encoder, RunError for the run.
     """
     data = config.data
+    if want := QUESTIONS_WITH.get(config.model["task"]):
+        require(data.train, want, "data.train")  # before its files, which another model would read
     for setting, source in (
         ("data.train", data.train),
         ("data.calibration", data.calibration),

@@ -84,7 +84,7 @@ def test_tasks_do_not_share_a_table(qa_arch, selecting, trained):
         (["evaluate", "--run", "RUN", "--text-metrics"], "predictions.json"),
         (["stats", "--data", "insuranceqa:x:dev", "SET"], "count it separately"),
         (
-            ["train", "model=question_types", "debug=fast", "model.classes=6"],
+            ["train", "model=question_types", "debug=fast", "data=question_types", "model.classes=6"],
             "model.classes: 6; questions",
         ),
     ],

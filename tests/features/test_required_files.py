@@ -1,0 +1,41 @@
+"""What is looked for before torch is imported is what the tasks themselves ask for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from qa_arch.cli.compose import compose
+from qa_arch.config.schema import TASKS, validate
+from qa_arch.errors import DataError
+from qa_arch.features.required_files import require_files
+from qa_arch.tasks import task_named
+
+MODELS = {
+    "span": "bert",
+    "sequence": "match_lstm/sequence",
+    "selection": "qa_lstm/c",
+    "classification": "question_types",
+    "masked_lm": "pretrain/mlm",
+    "causal_lm": "pretrain/causal",
+    "denoising": "pretrain/denoising",
+}
+
+
+def refusal(read, argument) -> str | None:
+    try:
+        read(argument)
+    except DataError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize("source", ["synthetic:train", "types:synthetic:train"])
+@pytest.mark.parametrize("task", TASKS)
+def test_data_that_does_not_suit_the_task_is_refused_as_the_task_refuses_it(task, source):
+    config = validate(compose(["debug=fast", f"model={MODELS[task]}"]))
+    data = replace(config.data, train=source, calibration=None, dev=None, hold_out_share=0.3)
+    data = replace(data, hold_out_articles=0)
+    expected = refusal(task_named(task).load_splits, data)
+    assert refusal(require_files, replace(config, data=data)) == expected
