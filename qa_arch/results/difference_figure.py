@@ -9,7 +9,7 @@ from typing import Any
 
 from qa_arch.errors import ConfigError
 from qa_arch.results.columns import Table
-from qa_arch.results.figure_style import COLOURS, FAINT, INK, row_panel, row_panels, save_figure
+from qa_arch.results.figure_style import COLOURS, FAINT, INK, panel_grid, row_panel, save_figure
 
 GREY = "#B9B9B9"
 LOW, HIGH = "delta_95_low", "delta_95_high"
@@ -48,10 +48,10 @@ def _draw(
     labels = [names.get(system, system) for system in systems]
     left = max(1.4, 0.2 + 0.075 * max(map(len, labels)))
     width = left + 2.6 * len(panels) + 0.2
-    figure, axes = row_panels(
+    figure, (axes,) = panel_grid(
         title,
         wrap(caption, int(17 * width)),
-        panels=len(panels),
+        columns=len(panels),
         left=left,
         width=width,
         body=0.42 * len(systems) + 0.15,

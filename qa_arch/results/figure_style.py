@@ -18,6 +18,8 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1, 1, 1, 1, 1)))
 MARKERS = "osD^vPX"
 INK, FAINT, GRID = "#222222", "#767676", "#E3E3E3"
+LINE = 0.17
+"""Inches that a line of a caption takes."""
 _STYLE = {
     "font.family": "DejaVu Sans",  # ships with matplotlib, so every machine draws the same shapes
     "font.size": 9,
@@ -51,35 +53,43 @@ def save_figure(draw: Callable[[], Any], path: str | Path) -> tuple[Path, Path]:
     return svg, png
 
 
-def row_panels(
+def panel_grid(
     title: str,
     caption: Sequence[str],
     *,
-    panels: int,
+    rows: int = 1,
+    columns: int,
     left: float,
     width: float,
     body: float,
     head: float,
     foot: float,
     gap: float,
+    row_gap: float = 0.0,
 ) -> tuple[Any, Any]:
-    """A figure and its panels side by side, which share their rows: title above, lines of caption below.
+    """A figure and its (rows, columns) panels, which share the y of a row: title above, caption below.
 
     Lengths are inches: ``left`` for the names of rows, ``width`` of all, ``body`` of the panels between
-    ``head`` and ``foot``, to which the caption adds its own height. ``gap`` is a share of a panel's width.
+    ``head`` and ``foot``, to which the lines of the caption add their own height. ``gap`` is a share of a
+    panel's width, ``row_gap`` of its height.
     """
     from matplotlib.figure import Figure
 
-    foot += 0.17 * len(caption)
+    foot += LINE * len(caption)
     height = body + head + foot
     figure = Figure(figsize=(width, height))
-    axes = figure.subplots(1, panels, sharey=True, squeeze=False)[0]
+    panels = figure.subplots(rows, columns, sharey="row", squeeze=False)
     figure.subplots_adjust(
-        left=left / width, right=1 - 0.2 / width, top=1 - head / height, bottom=foot / height, wspace=gap
+        left=left / width,
+        right=1 - 0.2 / width,
+        top=1 - head / height,
+        bottom=foot / height,
+        wspace=gap,
+        hspace=row_gap,
     )
     figure.text(0.12 / width, 1 - 0.14 / height, title, va="top", fontsize=11, fontweight="bold", color=INK)
     figure.text(0.12 / width, 0.1 / height, "\n".join(caption), va="bottom", fontsize=7.5, color=FAINT)
-    return figure, axes
+    return figure, panels
 
 
 def row_panel(panel: Any, title: str, rows: int, colour: str = INK) -> None:

@@ -10,7 +10,16 @@ from typing import Any
 
 from qa_arch.errors import ConfigError
 from qa_arch.results.columns import COLUMNS, Table
-from qa_arch.results.figure_style import COLOURS, FAINT, INK, MARKERS, plain_panel, save_figure
+from qa_arch.results.figure_style import (
+    COLOURS,
+    FAINT,
+    INK,
+    LINE,
+    MARKERS,
+    panel_grid,
+    plain_panel,
+    save_figure,
+)
 
 COSTS = ("weights_mb", "latency_ratio", "memory_ratio")
 MEASURES = ("exact", "f1")
@@ -49,33 +58,29 @@ def front(rows: Sequence[Row], cost: str, measure: str) -> list[Row]:
 
 
 def _draw(table: Table, costs: Sequence[str], measures: Sequence[str]) -> Any:
-    from matplotlib.figure import Figure
-
     shown = [row for row in table.rows if any(row in points(table, c, m) for c in costs for m in measures)]
     styles = dict(
         zip(dict.fromkeys(str(row["model"]) for row in shown), product(MARKERS, COLOURS), strict=False)
     )
     below = wrap("; ".join(table.notes), 120)
-    width, body = 1.0 + 2.9 * len(costs), 2.5 * len(measures)
-    head, foot = 0.55, 0.65 + 0.2 * -(-len(styles) // 3) + 0.17 * len(below)
-    height = body + head + foot
-    figure = Figure(figsize=(width, height))
-    panels = figure.subplots(len(measures), len(costs), sharey="row", squeeze=False)
-    figure.subplots_adjust(
-        left=0.75 / width,
-        right=1 - 0.2 / width,
-        top=1 - head / height,
-        bottom=foot / height,
-        wspace=0.12,
-        hspace=0.3,
+    figure, panels = panel_grid(
+        table.title,
+        below,
+        rows=len(measures),
+        columns=len(costs),
+        left=0.75,
+        width=1.0 + 2.9 * len(costs),
+        body=2.5 * len(measures),
+        head=0.55,
+        foot=0.65 + 0.2 * -(-len(styles) // 3),
+        gap=0.12,
+        row_gap=0.3,
     )
-    figure.text(0.012, 1 - 0.14 / height, table.title, va="top", fontsize=11, fontweight="bold", color=INK)
-    figure.text(0.012, 0.08 / height, "\n".join(below), va="bottom", fontsize=7.5, color=FAINT)
     for row_of_panels, measure in zip(panels, measures, strict=True):
         row_of_panels[0].set_ylabel(f"{COLUMNS[measure].heading}, percent", fontsize=9, color=INK)
         for panel, cost in zip(row_of_panels, costs, strict=True):
             _panel(panel, points(table, cost, measure), cost, measure, styles)
-    _legend(figure, styles, (0.1 + 0.17 * len(below)) / height)
+    _legend(figure, styles, (0.12 + LINE * len(below)) / figure.get_figheight())
     return figure
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from qa_arch.errors import ConfigError
 from qa_arch.results.columns import COLUMNS, Table
-from qa_arch.results.figure_style import FAINT, INK, row_panel, row_panels, save_figure
+from qa_arch.results.figure_style import FAINT, INK, panel_grid, row_panel, save_figure
 
 DRAWN = ("model", "exact", "f1", "HasAns_f1", "NoAns_f1")
 """The columns of a table that is made to be drawn: no seconds, so its notes speak of scores alone."""
@@ -71,10 +71,10 @@ def _is_reference(row: Mapping[str, Any]) -> bool:
 def _draw(table: Table, measures: Sequence[str], by: str = "f1") -> Any:
     drawn = lines(table, by)
     left = max(1.4, 0.2 + 0.085 * max(len(name) for name, _ in drawn))
-    figure, panels = row_panels(
+    figure, (panels,) = panel_grid(
         f"{table.title}, percent",
         wrap(caption(table), 26 + 33 * len(measures)),
-        panels=len(measures),
+        columns=len(measures),
         left=left,
         width=left + 0.1 + 2.1 * len(measures),
         body=0.32 * len(drawn) + 0.1,
