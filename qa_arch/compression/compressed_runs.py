@@ -36,6 +36,7 @@ from qa_arch.errors import ConfigError, DataError, QaArchError, RunError
 from qa_arch.evaluation.scoring import evaluate_splits
 from qa_arch.evaluation.trained_runs import calibration_set
 from qa_arch.models import store
+from qa_arch.models.teacher_files import SETTING
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.stored_int8 import int8_state
@@ -45,6 +46,7 @@ from qa_arch.tasks import task_of
 from qa_arch.tasks.loading import load_predictor
 from qa_arch.tasks.span import SpanParts, SpanTask
 from qa_arch.tasks.span_scores import set_facts
+from qa_arch.tasks.teacher import Teacher, load_teacher
 from qa_arch.training import machine
 from qa_arch.training.checkpoint import LAST, PREVIOUS
 from qa_arch.training.run import Start, new_record, train
@@ -108,7 +110,11 @@ def _compress(config: Config, parent: ParentRun, request: Request, work: Path, *
     """The whole run, in ``work``."""
     task, step = task_of(config.model), request.step
     assert isinstance(task, SpanTask)
+    trains = not isinstance(step, Int8) and step.epochs > 0
+    teacher = _teacher(config, parent, request.trusted) if trains else None
     sets = _open_sets(task, config, parent, step)
+    if teacher is not None:
+        teacher.check(config, parent.predictor.tokenizer, sets)
     parts = task.reassemble(config, sets, parent.predictor, request.trusted)
     if isinstance(step, Layers | Heads | Widths):
         encoder = smaller_encoder(task, config, parts, parent, step)
@@ -121,6 +127,8 @@ def _compress(config: Config, parent: ParentRun, request: Request, work: Path, *
         record = _stored(config, parts, parent, request, work, notes)
     else:
         _make_trainable(parts, config)
+        if teacher is not None:
+            parts = task.taught(config, parts, teacher)
         held = _held_zeros(parts.model, step, parent)
         start = Start(parts, _recovery(config, step, parent), held, notes)
         record = train(config, folder=work, resume=resume, trusted=request.trusted, start=start)
@@ -231,6 +239,18 @@ def _held_zeros(model: nn.Module, step: Step, parent: ParentRun) -> list[HoldZer
 # Data ---------------------------------------------------------------------------------------------
 
 
+def _teacher(config: Config, parent: ParentRun, trusted: Sequence[str]) -> Teacher | None:
+    """The teacher that the parent learned from, to go on with; RunError where it is another one by now."""
+    teacher, recorded = load_teacher(config, trusted), parent.record.teacher
+    if teacher and recorded and teacher.facts.fingerprint != recorded.fingerprint:
+        raise RunError(
+            f"{SETTING}: {config.distillation.teacher} is not the teacher that {parent.name.run} learned"
+            f" from (hash {recorded.fingerprint[:12]}, this has {teacher.facts.fingerprint[:12]}); restore"
+            " that, or compress without training (--epochs 0)"
+        )
+    return teacher
+
+
 def _open_sets(task: SpanTask, config: Config, parent: ParentRun, step: Step) -> dict[str, QuestionSet]:
     """The sets that the step reads; DataError where one of them is not what the parent was made with."""
     data = config.data
@@ -279,6 +299,9 @@ def _stored(
     hashes = {split: str(facts.fingerprint) for split, facts in data.items()}
     if parts.vectors is not None:
         hashes["glove"] = parts.vectors.fingerprint
+    teacher = parent.record.teacher
+    if teacher is not None:
+        hashes["teacher"] = teacher.fingerprint
     record = replace(
         new_record(config),
         status="ok",
@@ -288,6 +311,7 @@ def _stored(
         precision=precision,
         parameters=Parameters(**asdict(parameter_blocks(parts.model))),
         weights_bytes=store.weights_bytes(model_folder),
+        teacher=teacher,
         **notes,
     )
     write_record(work, record)  # so that the run can be loaded as it will be

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +53,13 @@ from qa_arch.tasks.span_scores import (
     question_rows,
     set_facts,
 )
-from qa_arch.tasks.teacher import load_teacher
+from qa_arch.tasks.teacher import Teacher, load_teacher
 from qa_arch.types.records import (
     CALIBRATED,
     GIVEN,
     MARGIN_0,
     NEVER_NULL,
+    TRAIN,
     Point,
     Points,
     RunRecord,
@@ -114,13 +115,17 @@ class SpanTask(Task):
         _log_sizes(sets, tables)
         vectors = passage_vectors(config, tables)
         model = build_model(config.model, encoder, vectors, trusted)
-        loss = _loss(config, tables, trusted)
-        distiller = None
-        if teacher is not None:
-            collate = Collator(tables["train"], vector_rows(vectors, tables["train"]), labels=False)
-            copy_layers(teacher.encoder, encoder, config.distillation.layers)
-            distiller = make_distiller(config, teacher, model, collate)
-        return SpanParts(sets, tables, vectors, model, loss, tokenizer, encoder, distiller=distiller)
+        parts = SpanParts(sets, tables, vectors, model, _loss(config, tables, trusted), tokenizer, encoder)
+        if teacher is None:
+            return parts
+        copy_layers(teacher.encoder, encoder, config.distillation.layers)
+        return self.taught(config, parts, teacher)
+
+    def taught(self, config: Config, parts: SpanParts, teacher: Teacher) -> SpanParts:
+        """The parts with what ``teacher`` adds to the loss. Raises what ``make_distiller`` raises."""
+        table = parts.tables[TRAIN]
+        collate = Collator(table, vector_rows(parts.vectors, table), labels=False)
+        return replace(parts, distiller=make_distiller(config, teacher, parts.model, collate))
 
     def reassemble(
         self,

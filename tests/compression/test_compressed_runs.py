@@ -404,6 +404,60 @@ def test_what_is_in_the_way_is_left_alone(parent, smaller, tmp_path):
         smaller(parent, "int8")
 
 
+# Teachers -----------------------------------------------------------------------------------------
+
+
+def student_of(teacher, parents, choice):
+    settings = ["encoder.layers=2", "encoder.vocabulary=null", f"distillation={choice}"]
+    return parents("bert", *settings, f"distillation.teacher={teacher}")
+
+
+@pytest.mark.parametrize(
+    ("choice", "method", "settings", "terms"),
+    [
+        ("soft_targets", "magnitude", {"sparsity": 0.5}, ["soft_targets"]),
+        ("with_hidden", "layers", {"layers": 1}, ["soft_targets", "hidden_states"]),
+        ("relations", "heads", {"heads": 2, "windows": 8}, ["soft_targets", "relations"]),
+    ],
+)
+def test_a_student_goes_on_learning_from_its_teacher(
+    parent, parents, smaller, choice, method, settings, terms
+):
+    student = student_of(parent, parents, choice)
+    folder = smaller(student, method, epochs=1, **settings)
+    before, after = read_record(student), read_record(folder)
+    assert after.teacher == before.teacher
+    for term in terms:
+        assert after.epochs[0].value(f"train_{term}") > 0
+    assert load_predictor(folder, device="cpu")("Who wrote it?", "Ada wrote it.").windows == 1
+
+
+@pytest.mark.parametrize(("method", "settings"), [("int8", {}), ("magnitude", {"sparsity": 0.5})])
+def test_what_is_not_trained_again_still_says_who_taught_it(parent, parents, smaller, method, settings):
+    """Articles that the teacher alone has seen count as seen when the smaller run is scored."""
+    student = student_of(parent, parents, "soft_targets")
+    record = read_record(student)
+    assert record.teacher.name == parent.name
+    write_record(student, replace(record, teacher=replace(record.teacher, titles=("Lomm",))))
+    try:
+        assert "Lomm" in read_record(smaller(student, method, **settings)).trained_titles
+    finally:
+        write_record(student, record)
+
+
+def test_without_its_teacher_a_student_is_not_trained_again(parent, parents, smaller, tmp_path):
+    teacher = shutil.copytree(parent, tmp_path / "teacher")
+    student = student_of(teacher, parents, "soft_targets")
+    (teacher / "model" / "note.txt").write_text("something else")
+    with pytest.raises(RunError, match=r"is not the teacher that .* learned from .*--epochs 0"):
+        smaller(student, "layers", layers=1, epochs=1)
+    shutil.rmtree(teacher)
+    with pytest.raises(RunError, match=r"distillation\.teacher: .*teacher"):
+        smaller(student, "layers", layers=1, epochs=1)
+    assert not (tmp_path / "smaller").exists()
+    assert read_record(smaller(student, "layers", layers=1)).status == "ok"
+
+
 # What does not fit --------------------------------------------------------------------------------
 
 

@@ -175,4 +175,8 @@ FAULTS = (
           test="test_the_second_time_it_ends_at_once",
           old="signal.signal(___)",
           new=""),
+    Fault(name="a student is pruned and trained again without its teacher", at="compressed_runs:_compress",
+          test="test_a_student_goes_on_learning_from_its_teacher",
+          old="_k.taught(_c, _p, _t)",
+          new="_p"),
 )
