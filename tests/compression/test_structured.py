@@ -24,12 +24,13 @@ from qa_arch.errors import ConfigError
 from qa_arch.nn.encoder import Encoder
 from qa_arch.types.tensors import Batch
 
-FAMILIES = ("bert", "roberta", "distilbert", "electra", "mpnet", "deberta-v2", "modernbert")
+HEADED = ("bert", "roberta", "distilbert", "electra", "qa_transformer")
+FAMILIES = (*HEADED, "mpnet", "deberta-v2", "modernbert")
 
 
 def tiny(family: str) -> Encoder:
     """Three layers of four heads with weights far from zero."""
-    own = {key: value for key, value in CONFIGS[family].items() if key not in ("n_layers", "n_heads")}
+    own = {key: value for key, value in CONFIGS.get(family, {}).items() if key not in ("n_layers", "n_heads")}
     depth = {"n_layers": 3, "n_heads": 4} if family == "distilbert" else {}
     sizes = {**SIZES, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 50, "pad_token_id": 0}
     torch.manual_seed(1)
@@ -90,7 +91,7 @@ def test_fewer_units_are_the_whole_with_the_others_at_zero(family, batch):
     assert torch.equal(states(again, batch), states(smaller, batch))
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra"])
+@pytest.mark.parametrize("family", HEADED)
 def test_fewer_heads_are_the_whole_with_the_others_at_zero(family, batch):
     encoder = tiny(family)
     batch = of(encoder, batch)

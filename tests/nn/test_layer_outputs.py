@@ -9,7 +9,7 @@ from qa_arch.errors import ConfigError
 from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.nn.layer_outputs import attention_linears, passed_layers, recorded
 
-FAMILIES = ["bert", "albert", "roberta", "distilbert", "electra", "deberta-v2"]
+FAMILIES = ["bert", "albert", "roberta", "distilbert", "electra", "deberta-v2", "qa_transformer"]
 IDS = torch.tensor([[2, 7, 8, 9, 3], [2, 11, 3, 1, 1]])
 MASK = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], dtype=torch.bool)
 

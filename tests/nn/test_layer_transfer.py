@@ -9,7 +9,7 @@ from qa_arch.errors import ConfigError
 from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.nn.layer_transfer import copy_layers
 
-FAMILIES = ["bert", "roberta", "distilbert", "electra"]
+FAMILIES = ["bert", "roberta", "distilbert", "electra", "qa_transformer"]
 
 
 def tiny(family="bert", seed=0, **options):
