@@ -1,6 +1,6 @@
 """What does pre-training on the passages of the training articles bring, and which objective brings most?
 
-Filled by the commands in README.md; then qa-arch tables runs/pretraining/tiny --publish
+Filled by: the commands in README.md, in order; then qa-arch tables runs/pretraining/tiny --publish
 experiments/pretraining/records/tiny, and the same for spans.
 """
 
