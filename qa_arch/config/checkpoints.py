@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
-
 from qa_arch.config.find import conf_folder
 from qa_arch.config.schema import Config, validate
 from qa_arch.errors import ConfigError
@@ -116,6 +114,8 @@ def linear_head_config(recorded: Mapping[str, Any]) -> Config:
 
 def _choice(name: str) -> dict[str, Any]:
     """A choice of a config group that is made of plain values."""
+    import yaml  # type: ignore[import-untyped]  # slow for what only asks whether a record is a checkpoint's
+
     return yaml.safe_load((conf_folder() / f"{name}.yaml").read_text(encoding="utf-8"))
 
 

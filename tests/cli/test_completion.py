@@ -18,8 +18,8 @@ from qa_arch.config.schema import Config, Trainer
 
 def test_commands_and_options():
     assert set(COMMANDS) <= set(complete("qa-arch "))
-    assert complete("qa-arch pre") == ["predict"]
-    assert complete("qa-arch --debug pre") == ["predict"]
+    assert complete("qa-arch pre") == ["predict", "pretrain"]
+    assert complete("qa-arch --debug pred") == ["predict"]
     assert "--config-dir" in complete("qa-arch train --con")
     assert complete("qa-arch sweep status --w") == ["--watch"]
     assert complete("qa-arch nothing ") == []
@@ -116,7 +116,7 @@ def test_bash_completes(program):
     done = subprocess.run(["bash", "-c", BASH, "bash", *lines], env=program, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
-        "predict|",
+        "predict|pretrain|",
         "proposed|",  # what follows the break at =
         "trainer.batch_size=|",
         "|",
