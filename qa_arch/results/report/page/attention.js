@@ -25,6 +25,7 @@ const sourceOf = (map, maps) => (maps.every(({ encoder }) => encoder === map.enc
 
 function drawAttention() {
   const parent = byId("attention-view");
+  if (!runsOfSet().length) return; // pre-training runs alone, and no section
   const runs = runsOfSet().filter((run) => DATA.attention[run]);
   if (!runs.length) {
     return parent.replaceChildren(keeping(ableRun(runsOfSet()), "No attention was kept for these runs."));
