@@ -23,6 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.memory import STATUS, status_bytes
 from benchmarks.report import describe_machine
 from benchmarks.timing import once
 from qa_arch.config.files import write_atomic, write_json
@@ -45,7 +46,6 @@ from qa_arch.types.records import CALIBRATED, NEVER_NULL
 from qa_arch.types.text import QuestionSet
 
 MARK = "table: engines"
-STATUS = Path("/proc/self/status")
 BUSY = 0.5
 """Load per core from which on the table says that the machine was not quiet."""
 CHECKED = 20
@@ -240,8 +240,7 @@ def _print_peak(args: argparse.Namespace) -> None:
     library, precision, graphs = args.peak
     predictor = _open(args.run, Path(graphs), Engine(library, precision))
     predictor.read(_questions(args.data, args.questions))
-    line = next(line for line in STATUS.read_text(encoding="utf-8").splitlines() if "VmHWM" in line)
-    print(int(line.split()[1]) * 1024 / 1e6)
+    print(status_bytes("VmHWM") / 1e6)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

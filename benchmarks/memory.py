@@ -69,8 +69,13 @@ def watched_memory() -> Iterator[list[float]]:
 
 def private_memory() -> float:
     """MiB of this process that are not pages of files."""
-    line = next(line for line in STATUS.read_text(encoding="utf-8").splitlines() if "RssAnon" in line)
-    return int(line.split()[1]) / 1024
+    return status_bytes("RssAnon") / 2**20
+
+
+def status_bytes(name: str) -> int:
+    """A figure of this process that Linux keeps: ``RssAnon``, or ``VmHWM``, the peak of what was resident."""
+    line = next(line for line in STATUS.read_text(encoding="utf-8").splitlines() if name in line)
+    return int(line.split()[1]) * 1024
 
 
 ROWS: dict[str, Measure] = {"memory-flat": flat}
