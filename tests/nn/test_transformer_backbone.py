@@ -12,6 +12,7 @@ from transformers import AutoModel, BertConfig, BertForMaskedLM, BertModel
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.encoder_factory import build_encoder
+from qa_arch.nn.transformer import Seq2Seq
 from qa_arch.nn.transformer_backbone import QaTransformerConfig, QaTransformerModel, from_bert
 
 SIZES = {
@@ -50,6 +51,18 @@ def windows(width: int = 9, vocabulary: int = 60) -> dict[str, torch.Tensor]:
         "attention_mask": position < lengths,
         "token_type_ids": ((position > 2) & (position < lengths)).long(),
     }
+
+
+@pytest.mark.parametrize("options", VARIANTS[:2])
+def test_the_encoder_of_a_sequence_model_is_an_encoder_like_any_other(options, tmp_path):
+    torch.manual_seed(7)
+    sequences = Seq2Seq(QaTransformerConfig(**SIZES | options).settings()).eval()
+    model, inputs = random_model(**options), windows()
+    model.transformer.load_state_dict(sequences.encoder.state_dict())
+    model.save_pretrained(tmp_path)
+    read = AutoModel.from_pretrained(tmp_path).eval()
+    ids, mask = inputs["input_ids"], inputs["attention_mask"]
+    assert torch.equal(read(ids, mask).last_hidden_state, sequences.encode(ids, mask))
 
 
 @pytest.mark.parametrize(
