@@ -513,6 +513,22 @@ def test_every_span_model_is_pruned_by_magnitude(parents, smaller, model):
     assert load_predictor(folder, device="cpu")("Who wrote it?", "Ada wrote it.").windows == 1
 
 
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("heads", {"heads": 2, "windows": 8, "epochs": 1}),
+        ("widths", {"width": 24, "windows": 8, "epochs": 1}),
+        ("layers", {"layers": 2, "epochs": 1}),
+    ],
+)
+def test_our_transformer_becomes_smaller_as_the_librarys_do(parents, smaller, dev, method, settings):
+    parent = parents("ours")
+    folder = smaller(parent, method, **settings)
+    assert read_record(folder).parameters.total < read_record(parent).parameters.total
+    int8 = smaller(folder, "int8", name="int8")
+    assert rankings(int8, dev, "int8") == rankings(folder, dev, "int8")
+
+
 def test_fewer_layers_and_units_are_a_folder_of_the_library(parent, smaller, tmp_path):
     fewer = smaller(parent, "layers", name="fewer", layers=2)
     narrow = smaller(fewer, "widths", name="narrow", width=24, windows=8)

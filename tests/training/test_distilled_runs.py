@@ -111,6 +111,25 @@ def test_two_devices_and_accumulated_batches_take_the_steps_of_one(
         assert values[0] > 0
 
 
+@pytest.mark.parametrize(
+    ("teaches", "learns"),
+    [("qa_transformer", "qa_transformer"), ("qa_transformer", "bert"), ("bert", "qa_transformer")],
+)
+def test_our_transformer_teaches_and_learns(run_training, taught, teacher, teaches, learns):
+    """Hidden states and relations of either are compared with those of the other."""
+    if teaches != "bert":
+        teacher = run_training("encoder.layers=4", f"encoder.family={teaches}", name="ours").folder
+    student = run_training(
+        *(*taught("with_hidden"), "distillation.relations=1", "distillation.layers=none"),
+        *(f"encoder.family={learns}", f"distillation.teacher={teacher}"),
+        name="student",
+    )
+    for term in ("soft_targets", "hidden_states", "relations"):
+        assert student.record.epochs[0].value(f"train_{term}") > 0
+    assert student.record.teacher.name == teacher.name
+    assert load_predictor(student.folder, device="cpu")("Who?", "Ada wrote it.").windows == 1
+
+
 @pytest.mark.parametrize("choice", CHOICES)
 def test_nothing_of_the_teacher_is_trained_counted_or_saved(run_training, taught, choice):
     plain = run_training("encoder.layers=2", name="plain")
