@@ -18,7 +18,6 @@ from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint
 from qa_arch.nn.encoder_configs import resolve
 from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.nn.word_encoder import WORDS, AnyEncoder
-from qa_arch.results.pretrained_runs import pretrained_run
 from qa_arch.results.record import MODEL
 from qa_arch.types.text import QuestionSet
 
@@ -93,12 +92,6 @@ def make_encoder(
     ``blank``: a pretrained one gets random weights, and its own are not loaded.
     """
     settings = config.encoder
-    if settings.init == "random" and settings.name and pretrained_run(settings.name):
-        raise ConfigError(
-            f"encoder.init: random makes a new encoder and would leave {settings.name} unread; add"
-            " encoder.init=pretrained and encoder.KEY=null for layers, width, heads, vocabulary and"
-            " initializer_range"
-        )
     shared = {
         "init": "random" if blank else settings.init,
         "initializer_range": settings.initializer_range,
