@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from qa_arch.errors import RunError
 EXPERIMENTS = Path("experiments")
 """In the root of a checkout, from where the commands are called; a folder for each experiment's name."""
 DEV_ACCESS_LOG = "dev_openings.jsonl"
+_NAMED = 4
+"""As many openings are named one by one below a table; of more their days are, and the file has the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +75,7 @@ def dev_access_note(experiment: str | Path, fingerprints: Collection[str | None]
     here = [access for access in read_dev_accesses(folder) if access.fingerprint in fingerprints]
     if not here:
         return None
-    entries = (
-        f"{o.run} on {o.date[:10]} (commit {(o.commit or 'none')[:7]}, config {o.config_hash[:8]})"
-        for o in here
-    )
+    entries = _single(here) if len(here) <= _NAMED else _by_day(here)
     others = {
         other.parent.name: sum(
             access.fingerprint in fingerprints for access in read_dev_accesses(other.parent)
@@ -86,6 +86,22 @@ def dev_access_note(experiment: str | Path, fingerprints: Collection[str | None]
     elsewhere = ", ".join(f"{_times(count)} for {name}" for name, count in others.items() if count)
     more = f"; the same set was opened {elsewhere}" if elsewhere else ""
     return f"dev was opened {_times(len(here))}: {', '.join(entries)}{more}"
+
+
+def _single(accesses: Sequence[DevAccess]) -> list[str]:
+    return [
+        f"{access.run} on {access.date[:10]} (commit {_short(access)}, config {access.config_hash[:8]})"
+        for access in accesses
+    ]
+
+
+def _by_day(accesses: Sequence[DevAccess]) -> list[str]:
+    counts = Counter((access.date[:10], _short(access)) for access in accesses)
+    return [f"{_times(count)} on {date} (commit {commit})" for (date, commit), count in counts.items()]
+
+
+def _short(access: DevAccess) -> str:
+    return (access.commit or "none")[:7]
 
 
 def _times(count: int) -> str:
