@@ -33,7 +33,7 @@ FAULTS = (
           test="test_a_split_that_was_killed_is_made_whole_by_the_same_call",
           old="_p.is_file() and _p.read_bytes() == _t.encode()",
           new="False"),
-    Fault(name="a run that was killed at its start is no run", at="train:require_usable",
+    Fault(name="a run that was killed at its start is no run", at="jobs:require_usable",
           test="test_a_run_that_was_killed_before_its_config_was_written_begins_anew",
           old="_p.name == LOCK or is_unfinished(_p)",
           new="_p.name == LOCK"),
