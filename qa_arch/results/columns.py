@@ -132,6 +132,11 @@ class Table:
     def keys(self) -> tuple[str, ...]:
         return tuple(column.key for column in self.columns)
 
+    def __repr__(self) -> str:
+        from qa_arch.results.render import markdown  # which imports this module
+
+        return markdown(self)
+
     def _repr_html_(self) -> str:
         from qa_arch.results.render import html  # which imports this module
 

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 from qa_arch.metrics.significance import RESAMPLES, Unit
 from qa_arch.results.baseline_table import baseline_table
 from qa_arch.results.columns import Scored, Table, figures, named
-from qa_arch.results.question_rows import open_scored, question_columns
+from qa_arch.results.mistakes import NAMES, mistakes
+from qa_arch.results.question_rows import load_questions, open_scored, question_columns
 from qa_arch.results.record import RECORD, find_runs, read_record
 from qa_arch.results.render import html
 from qa_arch.results.summary import scores_table
 from qa_arch.results.systems import differing, find_system, group_by_system
-from qa_arch.types.records import CALIBRATION, DEV, RunRecord
+from qa_arch.types.records import CALIBRATION, DEV, RunRecord, is_of_spans
 from qa_arch.types.text import Example
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Run:
 
     def questions_of(self, split: str = DEV, data: str | Sequence[str] | None = None) -> DataFrame:
         """One row a question of a scored set, by its id: kind, scores (0..1), character offsets of the best
-        span, null odds, whether the run abstained, confidence.
+        span, null odds, whether the run abstained, confidence, outcome (``qa-arch show`` has the words).
 
         ``data`` is the file, or another source, that the set was read from. It adds the texts, which no
         record holds: ``title``, ``question``, ``context``, ``gold`` (tuples, empty where there is no
@@ -65,6 +66,10 @@ class Run:
         from pandas import DataFrame
 
         frame = DataFrame(question_columns(self.folder, self.record, split)).set_index("id")
+        measure = self.record.measure(split)
+        if measure is not None and is_of_spans(measure.protocol):
+            judged = mistakes(load_questions(self.folder, self.record, split)).judged
+            frame["outcome"] = [NAMES[row.outcome] for row in judged]
         if data is not None:
             _add_texts(frame, self, split, [data] if isinstance(data, str) else list(data))
         return frame

@@ -53,11 +53,12 @@ def markdown(table: Table, *, titled: bool = True) -> str:
 
 
 def html(table: Table) -> str:
-    """The table for a notebook: a ``div`` in the colours of the page; texts are escaped."""
+    """The table for a notebook: a ``div`` in the colours of the page, every text escaped."""
     alignments = ["left" if column.left else "right" for column in table.columns]
     headings, *rows = cells(table)
     lines = [
-        f"<div><b>{escape(table.title)}</b>" if table.title else "<div>",
+        '<div style="overflow-x:auto">',
+        f"<b>{escape(table.title)}</b>" if table.title else "",
         f"<table><thead>{_html_row('th', headings, alignments)}</thead>",
         f"<tbody>{''.join(_html_row('td', row, alignments) for row in rows)}</tbody></table>",
         *(f'<div style="opacity:.7">{escape(note)}</div>' for note in table.notes),
@@ -67,7 +68,7 @@ def html(table: Table) -> str:
 
 def _html_row(tag: str, texts: Sequence[str], alignments: Sequence[str]) -> str:
     filled = (
-        f'<{tag} style="text-align:{side}">{escape(text)}</{tag}>'
+        f'<{tag} style="text-align:{side};white-space:nowrap;padding:.2em .6em">{escape(text)}</{tag}>'
         for text, side in zip(texts, alignments, strict=True)
     )
     return f"<tr>{''.join(filled)}</tr>"

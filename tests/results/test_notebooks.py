@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -93,8 +94,11 @@ def test_rows_of_questions_give_the_score(demo):
     questions = demo.questions
     assert 100 * questions["f1"].mean() == pytest.approx(demo.record.compared_point("dev").f1)
     assert questions.index.is_unique
+    assert ((questions["outcome"] == "right") == (questions["exact"] == 1)).all()
+    undue = ~questions["answerable"] & ~questions["abstained"]
+    assert ((questions["outcome"] == "undue answer") == undue).all()
     run = qa_arch.Run(ANSWER / "seed13-bert")
-    assert run.questions_of("calibration").index.isdisjoint(run.questions.index)
+    assert set(run.questions_of("calibration").index).isdisjoint(run.questions.index)
 
 
 def test_texts_come_from_the_scored_set(demo):
@@ -151,6 +155,6 @@ def test_a_table_is_html_with_its_notes():
     columns = [text("name", "<name>"), number("f1", "F1")]
     page = Table("A & B", columns, [{"name": EVIL, "f1": 51.25}], notes=["a < b"])._repr_html_()
     assert page.count("<tr>") == 2
-    assert '<td style="text-align:right">51.2</td>' in page
+    assert re.search(r'<td style="text-align:right[^"]*">51\.2</td>', page)
     assert all(escaped in page for escaped in ("A &amp; B", "&lt;name&gt;", "&lt;script", "a &lt; b"))
     assert "<script" not in page
