@@ -21,7 +21,7 @@ exclude_patterns = [".*", "docs/_static", "docs/_templates", "runs", "site"]
 myst_heading_anchors = 4
 suppress_warnings = ["myst.header", "misc.highlighting_failure"]  # tables begin at "##"; "..." in JSON
 nb_execution_mode = "force"
-nb_execution_raise_on_error = True
+nb_execution_show_tb = True
 nb_execution_timeout = 300
 nb_merge_streams = True
 

@@ -92,4 +92,5 @@ def test_a_notebook_that_fails_stops_the_build(copy, tmp_path_factory):
     shutil.rmtree(copy / "experiments" / "answer")  # and the records that the notebooks read
     done = build(copy, tmp_path_factory.mktemp("out"), "-b", "dummy")
     assert done.returncode != 0
-    assert "CellExecutionError" in done.stderr
+    assert "Executing notebook failed: CellExecutionError" in done.stderr
+    assert "experiments/answer/records: no such run" in done.stderr
