@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import runpy
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-from pages import BLOCK, commands
 
 from qa_arch.cli import new_model
 from qa_arch.cli.compose import compose
@@ -24,27 +21,7 @@ from qa_arch.contract.contenders import ContractError
 from qa_arch.errors import QaArchError
 from qa_arch.tasks.span import TASK
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "your_model.md").read_text(encoding="utf-8")
-
-
-@pytest.fixture
-def quick(tmp_path) -> list[str]:
-    """Overrides for a run of seconds, on a handful of questions."""
-    return contracts.SPANS.settings(tmp_path / "questions")
-
-
-@pytest.fixture(autouse=True)
-def nothing_imported(monkeypatch, tmp_path):
-    """A folder of one's own; modules that were imported from it are forgotten."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", sys.path[:])
-    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
-    before = set(sys.modules)
-    yield
-    for name in set(sys.modules) - before:
-        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", None)):
-            del sys.modules[name]
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 def files(folder: Path) -> list[str]:
@@ -270,40 +247,3 @@ def test_a_loss_that_is_already_a_mean_is_refused(quick, capsys):
     assert main(["train", "model=mean_loss", "loss=averaged", *quick, *given]) == 1
     message = capsys.readouterr().err.splitlines()[-1]
     assert re.search(r"mine/mean_loss/loss.py:5: Mean returns \(\), expected \(B,\) = \(4,\)", message)
-
-
-# The page -------------------------------------------------------------------------------------------
-
-
-def test_the_worked_example_is_true(quick, capsys):
-    """Its files are written where it says, its commands do what they say, in seconds each."""
-    calls = commands(PAGE)
-    assert main(calls[0]) == 0
-    sources = [block for block in BLOCK.findall(PAGE) if block.startswith("# mine/")]
-    assert len(sources) == 4
-    for block in sources:
-        first, _, text = block.partition("\n")
-        path = Path(first.removeprefix("# "))
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-    (checked,) = (call for call in calls if call[0] == "check-model" and "loss=near" in call)
-    assert main(checked) == 0, capsys.readouterr().out
-    assert "8 of 8 hold" in capsys.readouterr().out
-    (trained,) = (call for call in calls if call[0] == "train" and "-m" not in call)
-    assert main([*trained, *quick[1:], "loss=near"]) == 0
-    (swept,) = (call for call in calls if "-m" in call)
-    first = ["seed=1" if word == "seed=1,2,3" else word for word in swept]
-    capsys.readouterr()
-    assert main([*first, "--dry-run", "sweep.folder=sweep"]) == 0
-    assert capsys.readouterr().out.count(" run ") == 4
-
-
-def test_distances_and_losses_of_the_example():
-    names: dict = {}
-    for block in BLOCK.findall(PAGE):
-        if block.startswith("# mine/near/"):
-            exec(compile(block, "page", "exec"), names)
-    model = object.__new__(names["Near"])
-    model.__dict__["farthest"] = 3
-    marked = torch.tensor([[0, 1, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]]).bool()
-    assert model.distances(marked).tolist() == [[1, 0, 1, 2, 3, 3], [3] * 6]
