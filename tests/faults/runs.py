@@ -217,4 +217,11 @@ FAULTS = (
           test="test_a_run_that_gives_no_encoder_says_what_to_do",
           old="_r.status != 'ok'",
           new="False"),
+    Fault(name="a half-written model of one's own stays", at="write_model", test="test_own_models",
+          old="_u.callback(_remove_package, _p)",
+          new=""),
+    Fault(name="every error is the user's", at="_last_frame",
+          test="test_only_what_went_through_trusted_code_is_theirs",
+          old="any(_f for _p in _t)",
+          new="True"),
 )
