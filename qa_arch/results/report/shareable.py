@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
+from pathlib import Path
 from typing import Any
 
 PATH = re.compile(r"""(?<![\w./}~$])/(?:[^\s/:;,'"()]+/)*([^\s/:;,'"()]+/[^\s/:;,'"()]+)""")
@@ -22,4 +22,4 @@ def shareable(value: Any) -> Any:
         return [shareable(item) for item in value]
     if not isinstance(value, str):
         return value
-    return PATH.sub(r"…/\1", value.replace(f"{os.getcwd().rstrip('/')}/", ""))
+    return PATH.sub(r"…/\1", value.replace(f"{Path.cwd()}/", ""))

@@ -191,7 +191,7 @@ function drawBreakdowns() {
     const at = Object.keys(MEASURES).indexOf(state.measure);
     // Of the spans, a level without answerable questions has nothing to show.
     const levels = facet.names.map((_, level) => level).filter((level) => state.measure !== "spans" || Object.values(facet.runs).some((of) => of[at][level] !== null));
-    if (levels.length < (facets.length > 1 ? 2 : 1)) continue; // of one level there is nothing to compare
+    if (!levels.length || facet.names.length < 2) continue; // of one level there is nothing to compare
     const names = levels.map((level) => `${facet.names[level]}  (${whole(facet.count[level])})`);
     const step = Math.min(0.13, 0.7 / groups.length);
     const traces = groups.map((group, place) => {

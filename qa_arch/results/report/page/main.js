@@ -78,7 +78,7 @@ function tellView() {
   inLink("show", () => columns(true), (keys) => { state.columns = new Map(keys.map((key) => [key, true])); });
   inLink("hide", () => columns(false), (keys) => keys.forEach((key) => state.columns.set(key, false)));
   inLink("over", () => only(state.over, "F1"), ([name = "F1"]) => { if (OVER.includes(name)) state.over = byId("over").value = name; });
-  inLink("run", () => only(runWord(viewed.run), runWord(bestRuns()[0] ?? null)), ([word]) => { viewed.run = runOfWord(word); });
+  inLink("run", () => only(runWord(viewed.run), runWord(bestRuns()[0] ?? null)), ([word]) => { viewed.run = runOfWord(word) ?? bestRuns()[0] ?? null; });
   inLink("beside", () => runWord(viewed.beside), ([word]) => { viewed.beside = runOfWord(word); });
   const pair = (key) => inLink(key, () => (browser.own ? runWord(browser[key]) : null), ([word]) => {
     const run = runOfWord(word);

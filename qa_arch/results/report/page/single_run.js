@@ -55,7 +55,7 @@ function recordTable(shown, heads) {
   };
   const keys = Object.keys(RECORDED).filter((key) => shown.some((run) => value(run, key) !== "–"));
   const rows = keys.map((key) => [RECORDED[key], ...shown.map((run) => value(run, key))]);
-  return wrapped(plainTable(["", ...heads], rows, { left: [0, 1, 2] }));
+  return wrapped(plainTable(["Field", ...heads], rows, { left: [0, 1, 2] }));
 }
 function wrapped(table) {
   table.classList.add("wrapped");
@@ -63,8 +63,11 @@ function wrapped(table) {
 }
 
 function scoreTable(shown) {
-  const rows = shown.flatMap((run) => Object.entries(DATA.runs[run].scores).flatMap(([split, points]) => Object.entries(points).map(([name, scored]) =>
-    [make("span", { class: "pick" }, make("i", { class: "swatch", style: `background: var(--c${shown.indexOf(run)})` }), `${split}, ${POINTS[name] ?? name}`), ...Object.keys(SCORES).map((key) => fixed(scored[key] ?? null, key === "threshold" ? 2 : 1))])));
+  const scored = new Map(shown.flatMap((run) => Object.entries(DATA.runs[run].scores).flatMap(([split, points]) => Object.keys(points).map((name) => [`${split}, ${POINTS[name] ?? name}`, [split, name]]))));
+  const rows = [...scored].flatMap(([label, [split, name]]) => shown.map((run) => {
+    const figures = DATA.runs[run].scores[split]?.[name] ?? {};
+    return [make("span", { class: "pick" }, make("i", { class: "swatch", style: `background: var(--c${shown.indexOf(run)})` }), label), ...Object.keys(SCORES).map((key) => fixed(figures[key] ?? null, key === "threshold" ? 2 : 1))];
+  }));
   return rows.length ? plainTable(["Split and margin", ...Object.values(SCORES)], rows) : plainTable(["Scores"], [["none"]]);
 }
 
