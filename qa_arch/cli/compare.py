@@ -8,16 +8,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from qa_arch.cli.runs import open_scored
 from qa_arch.data.sources import usage
 from qa_arch.errors import ConfigError
 from qa_arch.metrics.significance import RESAMPLES
-from qa_arch.results.baseline_table import baseline_table
 from qa_arch.results.columns import Table, number, text, two_decimals
+from qa_arch.results.notebooks import compare as compare_with
 from qa_arch.results.pairwise import Changed, Comparison, compare, kinds_table, measures_table, settings_table
+from qa_arch.results.question_rows import open_scored
 from qa_arch.results.record import find_runs
 from qa_arch.results.render import FORMATS, render
-from qa_arch.results.systems import apart, find_system, group_by_system, one_system, same_measure
+from qa_arch.results.systems import apart, one_system
 from qa_arch.results.width import terminal_width
 from qa_arch.types.records import DEV
 from qa_arch.types.text import Example
@@ -103,12 +103,8 @@ def _run_patterns(args: argparse.Namespace) -> tuple[Sequence[str], Sequence[str
 def _against_baseline(args: argparse.Namespace) -> int:
     if args.a or args.b or args.data:
         raise ConfigError("--baseline compares the systems below RUN...; leave out --a, --b and --data")
-    runs = find_runs(args.runs or ["runs"])
-    same_measure(runs, args.split)
-    groups = group_by_system(runs)
-    baseline = find_system(groups, args.baseline)
     resampling = {"resamples": args.resamples, "seed": args.seed, "unit": args.unit}
-    table = baseline_table(groups, baseline, split=args.split, spans=args.spans, **resampling)
+    table = compare_with(args.runs or "runs", args.baseline, split=args.split, spans=args.spans, **resampling)
     sys.stdout.write(render([table], "json" if args.json else args.format, terminal_width()))
     return 0
 

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qa_arch.config.schema import CORPUS_TASKS
-from qa_arch.data.sources import open_passages, usage
-from qa_arch.errors import DataError, RunError, UnavailableError
+from qa_arch.data.sources import usage
+from qa_arch.errors import RunError, UnavailableError
 from qa_arch.models.checkpoint_files import names_checkpoint
 from qa_arch.results.record import read_record
 from qa_arch.system.garbage import gc_disabled
-from qa_arch.types.records import RunRecord
 
 if TYPE_CHECKING:
     from qa_arch.config.checkpoints import Settings
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from qa_arch.tasks.engines import Engine
     from qa_arch.tasks.selection_predictor import SelectionPredictor
     from qa_arch.tasks.span_predictor import SpanPredictor
-    from qa_arch.types.text import QuestionSet
 
 ENGINES = ("auto", "torch", "onnx")
 PRECISIONS = ("fp32", "bf16", "fp16", "int8")
@@ -228,20 +226,6 @@ def _recorded_precision(source: str) -> str:
         return "fp32"
     record = read_record(source)
     return record.precision or record.config["trainer"]["precision"]
-
-
-def open_scored(source: list[str], record: RunRecord, split: str) -> QuestionSet:
-    """Open the set on which the run's ``split`` was scored; DataError where ``source`` is another set."""
-    about = record.facts(split)
-    questions = open_passages(source, on_error=record.setting("data", "on_error") or "raise")
-    if questions.fingerprint != about.fingerprint:
-        raise DataError(
-            f"{' '.join(source)}: not the questions that the runs were scored on ({split} is"
-            f" {about.name or 'unknown'}, {about.questions or 0:,} questions, hash"
-            f" {str(about.fingerprint)[:12]}; this has {len(questions):,}, hash"
-            f" {questions.fingerprint[:12]}); name that file, or leave out --data for output without texts"
-        )
-    return questions
 
 
 def split_columns(text: str) -> list[str]:

@@ -9,10 +9,10 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qa_arch.cli.runs import open_scored
 from qa_arch.data.sources import usage
 from qa_arch.metrics.prediction_files import read_types
 from qa_arch.results.mistakes import BOUNDARIES, LEGEND, NAMES, Mistakes
+from qa_arch.results.question_rows import open_scored
 from qa_arch.results.record import RECORD, read_record
 from qa_arch.results.render import drawn
 from qa_arch.results.summary import Summary, summarise

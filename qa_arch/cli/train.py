@@ -4,38 +4,21 @@ from __future__ import annotations
 
 import argparse
 import logging
-import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from qa_arch.cli.jobs import CONFIG, Job, check_jobs, finished, plan_job, require_usable, train_job
 from qa_arch.cli.runs import add_config_dir, add_trust, use_config_dir
-from qa_arch.config.extras import require_for
-from qa_arch.config.files import is_unfinished, write_atomic, write_json
-from qa_arch.config.identity import config_hash
+from qa_arch.config.files import write_json
 from qa_arch.config.launched import Launched, launched
-from qa_arch.config.schema import Config, require_trainable, require_vectors, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.features.required_files import require_files
-from qa_arch.models.teacher_files import require_teacher
 from qa_arch.results.record import RECORD, read_record
 from qa_arch.system.garbage import gc_disabled
-from qa_arch.system.lock import LOCK, hold
 
 log = logging.getLogger(__name__)
-CONFIG = "config.yaml"
 CONTENDERS = ("albert", "roberta", "distilbert", "bert", "proposed")
-
-
-@dataclass(frozen=True)
-class Job:
-    """A run to train: its validated config, the raw config to save, and its folder."""
-
-    config: Config
-    raw: dict[str, Any]
-    folder: Path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,27 +72,30 @@ def run(args: argparse.Namespace) -> int:
     use_config_dir(args.config_dir, args.trust)
     trusted = (*TRUSTED, *args.trust)
     jobs = _plan(args, launch)
-    for job in jobs:
-        if not (args.dry_run or (args.if_exists == "resume" and _finished(job.folder))):
-            require_files(job.config)
-    _check_models(jobs, trusted)
+    check_jobs(jobs, args.if_exists, trusted, dry=args.dry_run)
     if args.dry_run:
-        from qa_arch.features.packaged_vectors import PACKAGES
-
-        used = dict.fromkeys(job.config.glove.path for job in jobs if job.config.glove.use)
-        for path in used:
-            if path and path not in PACKAGES and not Path(path).exists():
-                log.warning("glove.path: %s does not exist yet; the run will read it", path)
-        print("---\n".join(_yaml(job.raw) for job in jobs), end="")
-        return 0
+        return _dry_run(jobs)
     if launch is not None and launch.rank:
         return _follow(jobs[0], args.if_exists, trusted)
     for job in jobs:
-        _require_usable(job, args.if_exists)
+        require_usable(job, args.if_exists)
     compared = len(jobs) > 1
-    statuses = [_train(job, args.if_exists, trusted, go_on=compared and not args.debug) for job in jobs]
+    statuses = [train_job(job, args.if_exists, trusted, go_on=compared and not args.debug) for job in jobs]
     _show([job.folder for job in jobs], compared=bool(args.models))
     return 0 if all(status == "ok" for status in statuses) else 1
+
+
+def _dry_run(jobs: Sequence[Job]) -> int:
+    """Print the configs, and warn of word vectors that are not there yet."""
+    from qa_arch.cli.compose import to_yaml
+    from qa_arch.features.packaged_vectors import PACKAGES
+
+    used = dict.fromkeys(job.config.glove.path for job in jobs if job.config.glove.use)
+    for path in used:
+        if path and path not in PACKAGES and not Path(path).exists():
+            log.warning("glove.path: %s does not exist yet; the run will read it", path)
+    print("---\n".join(to_yaml(job.raw) for job in jobs), end="")
+    return 0
 
 
 def _show_config(args: argparse.Namespace) -> int:
@@ -156,12 +142,7 @@ def _plan(args: argparse.Namespace, launch: Launched | None) -> list[Job]:
         raw = _settings(args, name)
         if launch is not None:
             _take_devices(raw, launch)
-        config = validate(raw)
-        require_trainable(config)
-        require_vectors(config)
-        require_teacher(config)
-        require_for(config)
-        jobs.append(Job(config, raw, Path(args.folder) if args.folder else _folder(config)))
+        jobs.append(plan_job(raw, args.folder))
     return jobs
 
 
@@ -187,83 +168,9 @@ def _take_devices(raw: dict[str, Any], launch: Launched) -> None:
     raw["trainer"]["devices"] = launch.world
 
 
-def _check_models(jobs: Sequence[Job], trusted: Sequence[str]) -> None:
-    with gc_disabled():
-        from qa_arch.models.build import check_model  # imports torch, so it comes after the cheap checks
-        from qa_arch.nn.losses import build_loss
-        from qa_arch.training.loggers import check_logger
-
-    for job in jobs:
-        check_model(job.config.model, trusted, with_vectors=job.config.glove.use)
-        build_loss(job.config, trusted)
-        check_logger(job.config.logger, trusted)
-
-
-def _folder(config: Config) -> Path:
-    name = config.model.get("name", "model")
-    return Path(config.runs_dir) / config.name / f"{name}-s{config.seed}-{config_hash(asdict(config))[:8]}"
-
-
-def _require_usable(job: Job, if_exists: str) -> None:
-    """Raise RunError for a folder that would be overwritten or belongs to another config."""
-    folder = job.folder
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise RunError(f"{folder}: is a file; choose another --folder")
-    if all(path.name == LOCK or is_unfinished(path) for path in folder.iterdir()):
-        return
-    if if_exists == "fail":
-        raise RunError(
-            f"{folder}: already exists; --if-exists resume continues it, --if-exists replace starts again"
-        )
-    if not (folder / CONFIG).is_file():
-        raise RunError(f"{folder}: holds no {CONFIG}, so it is not a run and was not changed")
-    if if_exists == "resume" and (folder / RECORD).is_file():
-        begun = config_hash(asdict(validate(read_record(folder).config)))  # with defaults for newer settings
-        if begun != config_hash(asdict(job.config)):
-            raise RunError(f"{folder}: was begun with another config; resume with --config-from {folder}")
-
-
-def _train(job: Job, if_exists: str, trusted: Sequence[str], *, go_on: bool) -> str:
-    """Status of the run. With ``go_on`` a failure is logged and recorded, and the next model is trained."""
-    with hold(job.folder, "run"):
-        _require_usable(job, if_exists)  # again: another process may have used the folder since the plan
-        return _train_locked(job, if_exists, trusted, go_on=go_on)
-
-
-def _train_locked(job: Job, if_exists: str, trusted: Sequence[str], *, go_on: bool) -> str:
-    if if_exists == "resume" and _finished(job.folder):
-        log.info("%s: already finished, nothing to do", job.folder)
-        return "ok"
-    if if_exists == "replace":
-        _empty(job.folder)
-    write_atomic(job.folder / CONFIG, _yaml(job.raw))
-    log.info("run: %s", job.folder)
-    with gc_disabled():
-        from qa_arch.training.run import train
-
-    try:
-        record = train(job.config, folder=job.folder, resume=if_exists == "resume", trusted=trusted)
-    except Exception as error:
-        if not go_on:
-            raise
-        log.error("%s: failed (%s: %s)", job.folder, type(error).__name__, error)
-        return "failed"
-    return record.status
-
-
-def _empty(folder: Path) -> None:
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        elif path.name != LOCK:
-            path.unlink()
-
-
 def _follow(job: Job, if_exists: str, trusted: Sequence[str]) -> int:
     """Take part in a run that rank 0 checks, records and scores."""
-    if if_exists == "resume" and _finished(job.folder):
+    if if_exists == "resume" and finished(job.folder):
         return 0
     logging.getLogger("qa_arch").setLevel(logging.WARNING)
     with gc_disabled():
@@ -271,10 +178,6 @@ def _follow(job: Job, if_exists: str, trusted: Sequence[str]) -> int:
 
     follow(job.config, job.folder, resume=if_exists == "resume", trusted=trusted)
     return 0
-
-
-def _finished(folder: Path) -> bool:
-    return (folder / RECORD).is_file() and read_record(folder).status == "ok"
 
 
 def _show(folders: Sequence[Path], *, compared: bool) -> None:
@@ -291,9 +194,3 @@ def _show(folders: Sequence[Path], *, compared: bool) -> None:
         print(f"records: {folders[0].parent}/*/{RECORD}; this table: {path}")
     for number, command in enumerate(next_steps(folders)):
         print(f"{'' if number else 'next:':<8}{command}")
-
-
-def _yaml(raw: dict[str, Any]) -> str:
-    from qa_arch.cli.compose import to_yaml
-
-    return to_yaml(raw)

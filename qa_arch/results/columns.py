@@ -132,6 +132,16 @@ class Table:
     def keys(self) -> tuple[str, ...]:
         return tuple(column.key for column in self.columns)
 
+    def __repr__(self) -> str:
+        from qa_arch.results.render import markdown  # which imports this module
+
+        return markdown(self)
+
+    def _repr_html_(self) -> str:
+        from qa_arch.results.render import html  # which imports this module
+
+        return html(self)
+
     def as_dict(self) -> dict[str, Any]:
         return {"title": self.title, "rows": [dict(row) for row in self.rows], "notes": list(self.notes)}
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qa_arch.errors import RunError
+from qa_arch.data.sources import open_passages
+from qa_arch.errors import DataError, RunError
 from qa_arch.results.record import QUESTIONS, Runs, read_questions
 from qa_arch.types.records import CALIBRATION, DEV, SELECTION, RunRecord, is_language
 from qa_arch.types.text import QuestionSet
@@ -69,8 +70,8 @@ def questions_folder(run: Path, split: str = DEV) -> Path:
     return run if split == DEV else run / "sets" / split
 
 
-def load_questions(run: Path, record: RunRecord, split: str = DEV) -> Questions:
-    """The rows of ``split``; RunError names file, fault and remedy."""
+def question_columns(run: Path, record: RunRecord, split: str = DEV) -> dict[str, list[Any]]:
+    """The rows of ``split`` as written, whatever the task; RunError names file, fault and remedy."""
     folder = questions_folder(run, split)
     path = folder / QUESTIONS
     if not path.is_file():
@@ -91,17 +92,26 @@ def load_questions(run: Path, record: RunRecord, split: str = DEV) -> Questions:
             f"{path}: rows of a pre-training run, which answers no questions; qa-arch tables has its scores,"
             f" and qa-arch train encoder.name={run} makes a run that answers"
         )
-    if measure is not None and measure.protocol == SELECTION:
-        raise RunError(f"{path}: rows of a run that selects answers, which has no spans; see qa-arch tables")
     columns = read_questions(folder)
-    if missing := [name for name in _NEEDED if name not in columns]:
-        raise RunError(f"{path}: lacks the columns {', '.join(missing)}; score the run again")
+    rows = len(next(iter(columns.values()), ()))
     expected = record.facts(split).questions
-    if expected is not None and expected != len(columns["id"]):
+    if expected is not None and expected != rows:
         raise RunError(
-            f"{path}: holds {len(columns['id']):,} questions where the record says {expected:,};"
+            f"{path}: holds {rows:,} questions where the record says {expected:,};"
             " the two do not belong together, score the run again"
         )
+    return columns
+
+
+def load_questions(run: Path, record: RunRecord, split: str = DEV) -> Questions:
+    """The rows of ``split`` of a run that finds spans; RunError names file, fault and remedy."""
+    columns = question_columns(run, record, split)
+    path = questions_folder(run, split) / QUESTIONS
+    measure = record.measure(split)
+    if measure is not None and measure.protocol == SELECTION:
+        raise RunError(f"{path}: rows of a run that selects answers, which has no spans; see qa-arch tables")
+    if missing := [name for name in _NEEDED if name not in columns]:
+        raise RunError(f"{path}: lacks the columns {', '.join(missing)}; score the run again")
     return _from_columns(run, columns)
 
 
@@ -149,3 +159,17 @@ def articles_of(rows: Questions, questions: QuestionSet | None = None) -> Ints:
             " over questions (--unit question)"
         )
     return numbers
+
+
+def open_scored(source: Sequence[str], record: RunRecord, split: str) -> QuestionSet:
+    """Open the set on which the run's ``split`` was scored; DataError where ``source`` is another set."""
+    about = record.facts(split)
+    questions = open_passages(list(source), on_error=record.setting("data", "on_error") or "raise")
+    if questions.fingerprint != about.fingerprint:
+        raise DataError(
+            f"{' '.join(source)}: not the questions that the runs were scored on ({split} is"
+            f" {about.name or 'unknown'}, {about.questions or 0:,} questions, hash"
+            f" {str(about.fingerprint)[:12]}; this has {len(questions):,}, hash"
+            f" {questions.fingerprint[:12]}); name that file, or leave out --data for output without texts"
+        )
+    return questions

@@ -8,6 +8,7 @@ import json
 import re
 import sys
 from collections.abc import Sequence
+from html import escape
 from textwrap import fill as fill_text
 from typing import Any
 
@@ -49,6 +50,28 @@ def markdown(table: Table, *, titled: bool = True) -> str:
         *("| " + " | ".join(row) + " |" for row in escaped),
     ]
     return "\n".join([*head, *lines, "", *(f"- {note}" for note in table.notes)]).rstrip() + "\n"
+
+
+def html(table: Table) -> str:
+    """The table for a notebook: a ``div`` in the colours of the page, every text escaped."""
+    alignments = ["left" if column.left else "right" for column in table.columns]
+    headings, *rows = cells(table)
+    lines = [
+        '<div style="overflow-x:auto">',
+        f"<b>{escape(table.title)}</b>" if table.title else "",
+        f"<table><thead>{_html_row('th', headings, alignments)}</thead>",
+        f"<tbody>{''.join(_html_row('td', row, alignments) for row in rows)}</tbody></table>",
+        *(f'<div style="opacity:.7">{escape(note)}</div>' for note in table.notes),
+    ]
+    return "".join([*lines, "</div>"])
+
+
+def _html_row(tag: str, texts: Sequence[str], alignments: Sequence[str]) -> str:
+    filled = (
+        f'<{tag} style="text-align:{side};white-space:nowrap;padding:.2em .6em">{escape(text)}</{tag}>'
+        for text, side in zip(texts, alignments, strict=True)
+    )
+    return f"<tr>{''.join(filled)}</tr>"
 
 
 def latex(table: Table) -> str:

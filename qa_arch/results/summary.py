@@ -146,7 +146,7 @@ def summarise(
         status=record.status,
         error=record.error,
         facts={"settings": _settings(record), "run": _run(record), "provenance": _provenance(record)},
-        scores=_scores(record),
+        scores=scores_table(record),
         curves=_curves(record.epochs),
         best_epoch=record.best_epoch,
         mistakes=result,
@@ -277,7 +277,7 @@ def _provenance(record: RunRecord) -> list[tuple[str, str]]:
     return shown
 
 
-def _scores(record: RunRecord) -> Table:
+def scores_table(record: RunRecord) -> Table:
     rows = []
     for split, points in record.scores.items():
         for key in POINTS:

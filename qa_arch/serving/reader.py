@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
+from os import PathLike, fspath
 from threading import Lock
 from typing import TypedDict, Unpack, overload
 
@@ -50,7 +50,7 @@ class Options(TypedDict, total=False):
 
 
 def load(
-    source: str | Path,
+    source: str | PathLike[str],
     *,
     device: str | torch.device | None = None,
     precision: Precision = "fp32",
@@ -69,6 +69,7 @@ def load(
     ConfigError for an untrusted target or ``onnx`` with another device or precision, UnavailableError for a
     precision that the device has not.
     """
+    source = fspath(source)
     predictor = load_predictor(source, device=device, precision=precision, trust=trust, engine=engine)
     if not isinstance(predictor, SpanPredictor):
         refuse_pretrained(source, predictor)

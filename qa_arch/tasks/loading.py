@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
+from os import PathLike, fspath
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 def load_predictor(
-    run: str | Path,
+    run: str | PathLike[str],
     *,
     device: str | torch.device | None = None,
     precision: Precision = "fp32",
@@ -57,6 +58,7 @@ def load_predictor(
     run, or ``engine="onnx"`` has no graph of it, ConfigError for an untrusted target and for an engine
     without the device or the precision, UnavailableError for a precision that the device has not.
     """
+    run = fspath(run)
     gpu = torch.cuda.is_available() and precision != "int8" and engine != "onnx"
     where = device or ("cuda" if gpu else "cpu")
     if names_checkpoint(run):

@@ -37,6 +37,10 @@ COMPARED = (CALIBRATED, NEVER_NULL, RANKED, TOKENS)
 """The operating point that runs are compared at: the first of these that a split was scored at."""
 
 
+_HEADLINE = {"exact": "EM", "f1": "F1", "accuracy": "top-1", "mrr": "MRR", "perplexity": "perplexity"}
+"""Scores by which a record is told in a line, of any task."""
+
+
 def is_language(protocol: str | None) -> bool:
     """Whether a protocol is that of pre-training."""
     return protocol is not None and protocol.partition(":")[0] in LANGUAGE
@@ -374,6 +378,18 @@ class RunRecord:
     """None where it was not measured."""
     teacher: TeacherFacts | None = None
     """None where nothing was distilled; such a record does not name the field."""
+
+    def __repr__(self) -> str:
+        return f"RunRecord({self.brief})"
+
+    @property
+    def brief(self) -> str:
+        """One line: model, seed, how it ended, and the headline scores of dev, else of calibration."""
+        split = DEV if DEV in self.scores else CALIBRATION
+        point = self.compared_point(split)
+        values = {} if point is None else {name: point.metric(key) for key, name in _HEADLINE.items()}
+        scores = ", ".join(f"{name} {value:.1f}" for name, value in values.items() if value is not None)
+        return f"{self.model}, seed {self.seed}, {self.status}" + (f": {split} {scores}" if scores else "")
 
     def facts(self, split: str) -> SplitFacts:
         """What is known of a split; nothing where the record does not name it."""

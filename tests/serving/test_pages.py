@@ -19,9 +19,10 @@ def snippets(page: str, kind: str = "") -> list[str]:
     return re.findall(rf"```python{kind}\n(.*?)```", text, flags=re.DOTALL)
 
 
-@pytest.mark.parametrize(("page", "count"), [("python", 3), ("from_the_pipeline", 3)])
+@pytest.mark.parametrize(("page", "count"), [("python", 5), ("from_the_pipeline", 3)])
 def test_snippets_run(page, count, span_run, question_set, tmp_path, monkeypatch, capsys):
     (tmp_path / "RUN").symlink_to(span_run)
+    (tmp_path / "experiments").symlink_to(DOCS.parent / "experiments")
     write_json(tmp_path / "dev.json", write(question_set))
     monkeypatch.chdir(tmp_path)
     names: dict = {}

@@ -1,0 +1,169 @@
+"""Runs in Python and in notebooks: a run folder as an object, runs and their questions as data frames.
+
+pandas is imported when a frame is made: a command never waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from html import escape
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qa_arch.metrics.significance import RESAMPLES, Unit
+from qa_arch.results.baseline_table import baseline_table
+from qa_arch.results.columns import Scored, Table, figures, named
+from qa_arch.results.mistakes import NAMES, mistakes
+from qa_arch.results.question_rows import load_questions, open_scored, question_columns
+from qa_arch.results.record import RECORD, find_runs, read_record
+from qa_arch.results.render import html
+from qa_arch.results.summary import scores_table
+from qa_arch.results.systems import differing, find_system, group_by_system
+from qa_arch.types.records import CALIBRATION, DEV, RunRecord, is_of_spans
+from qa_arch.types.text import Example
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Place = str | PathLike[str]
+"""A run folder, a folder of runs, or a glob."""
+
+
+class Run:
+    """A run folder with its record; it can be given wherever a path of a run can (``qa_arch.load(run)``).
+
+    Raises RunError where the folder holds no readable record.
+    """
+
+    folder: Path
+    record: RunRecord
+    """``run.json``: settings, data, machine, cost and scores."""
+
+    def __init__(self, folder: Place) -> None:
+        path = Path(folder)
+        self.record = read_record(path)
+        self.folder = path.parent if path.name == RECORD else path
+
+    def __fspath__(self) -> str:
+        return str(self.folder)
+
+    @cached_property
+    def questions(self) -> DataFrame:
+        """``questions_of()``: the dev set, without texts."""
+        return self.questions_of()
+
+    def questions_of(self, split: str = DEV, data: str | Sequence[str] | None = None) -> DataFrame:
+        """One row a question of a scored set, by its id: kind, scores (0..1), character offsets of the best
+        span, null odds, whether the run abstained, confidence, outcome (``qa-arch show`` has the words).
+
+        ``data`` is the file, or another source, that the set was read from. It adds the texts, which no
+        record holds: ``title``, ``question``, ``context``, ``gold`` (tuples, empty where there is no
+        answer) and ``answer``, what the run answered ("" for no answer). Raises RunError where the run has
+        no such rows, DataError where ``data`` is another set.
+        """
+        from pandas import DataFrame
+
+        frame = DataFrame(question_columns(self.folder, self.record, split)).set_index("id")
+        measure = self.record.measure(split)
+        if measure is not None and is_of_spans(measure.protocol):
+            judged = mistakes(load_questions(self.folder, self.record, split)).judged
+            frame["outcome"] = [NAMES[row.outcome] for row in judged]
+        if data is not None:
+            _add_texts(frame, self, split, [data] if isinstance(data, str) else list(data))
+        return frame
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r}: {self.record.brief})"
+
+    def _repr_html_(self) -> str:
+        head = f"<b>{escape(self.record.brief)}</b><br><code>{escape(str(self.folder))}</code>"
+        error = f"<pre>{escape(self.record.error)}</pre>" if self.record.error else ""
+        scores = scores_table(self.record)
+        return f"<div>{head}{error}{html(scores) if scores.rows else ''}</div>"
+
+
+def runs(
+    folders: Place | Sequence[Place] = "runs", *, split: str | None = None, columns: Sequence[str] = ()
+) -> DataFrame:
+    """One row a run at or below ``folders`` (globs too), by its folder: system, figures, settings.
+
+    ``system`` is equal for runs that differ in nothing but the seed, and ``set`` for those that were scored
+    on the same questions: average over the first and compare within the second. The figures are those of
+    ``qa-arch tables``, by the keys of ``--columns``, scores in percent; ``columns`` adds figures that take
+    the rows of questions, such as ``auroc`` and ``ece``. ``split`` defaults to dev, of a run that was not
+    scored on it to calibration. The settings in which the runs differ follow by their dotted names; figures
+    that no run has are left out. Raises RunError where there is no run, ConfigError for an unknown column.
+    """
+    from pandas import DataFrame
+
+    requested = {column.key for column in named(columns)}
+    matches = find_runs(_paths(folders))
+    systems = {str(path): system.label for system in group_by_system(matches) for path, _ in system.runs}
+    rows = []
+    for path, record in matches:
+        scored_on = split or (DEV if DEV in record.scores else CALIBRATION)
+        scored = Scored(record.model, scored_on, record.compared_point(scored_on), record, path)
+        facts = {"run": str(path), "system": systems[str(path)], "set": _set_name(record, scored_on)}
+        rows.append(facts | figures(scored, requested))
+    frame = DataFrame(rows)
+    for setting, values in differing([record for _, record in matches]).items():
+        if setting not in frame:
+            frame[setting] = values
+    return frame.set_index("run").dropna(axis="columns", how="all")
+
+
+def compare(
+    folders: Place | Sequence[Place],
+    baseline: str,
+    *,
+    split: str = DEV,
+    spans: bool = False,
+    unit: Unit = "question",
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Table:
+    """Every system below ``folders`` tested against the one called ``baseline``, as ``qa-arch compare`` does.
+
+    Differences in F1 come with 95% intervals and p-values over seeds and over questions, or over articles
+    with ``unit="article"``, corrected for the number of systems (Holm 1979). With ``spans`` the F1 is that on
+    the answerable questions where "no answer" is never allowed. A notebook shows the table; ``.rows`` are its
+    figures. Raises RunError for runs that were not scored on the same set by the same measure.
+    """
+    systems = group_by_system(find_runs(_paths(folders)))
+    return baseline_table(
+        systems,
+        find_system(systems, baseline),
+        split=split,
+        spans=spans,
+        unit=unit,
+        resamples=resamples,
+        seed=seed,
+    )
+
+
+def _paths(folders: Place | Sequence[Place]) -> list[str]:
+    return [fspath(folders)] if isinstance(folders, str | PathLike) else [fspath(path) for path in folders]
+
+
+def _set_name(record: RunRecord, split: str) -> str | None:
+    measure = record.measure(split)
+    name = record.facts(split).name or split
+    return None if measure is None else f"{name} ({measure.fingerprint[:8]})"
+
+
+def _add_texts(frame: DataFrame, run: Run, split: str, data: Sequence[str]) -> None:
+    """Columns of texts, from the set ``data`` that the rows are of."""
+    examples = {example.id: example for example in open_scored(data, run.record, split).examples}
+    own = [examples[id_] for id_ in frame.index]
+    for name in ("title", "question", "context"):
+        frame[name] = [getattr(example, name) for example in own]
+    frame["gold"] = [tuple(dict.fromkeys(answer.text for answer in example.answers)) for example in own]
+    spans = zip(own, frame["start"], frame["end"], frame["abstained"], strict=True)
+    frame["answer"] = ["" if none else _span(example, start, end) for example, start, end, none in spans]
+
+
+def _span(example: Example, start: int, end: int) -> str | None:
+    """The words of a span; None of a sequence model's that do not stand side by side."""
+    return example.context[start:end] if start >= 0 else None

@@ -1,0 +1,160 @@
+"""Runs in Python: objects, frames and tables, from the committed records and from a record made here."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+import qa_arch
+from qa_arch.errors import ConfigError, DataError, RunError
+from qa_arch.results.columns import Table, number, text
+from qa_arch.results.record import RECORD
+
+ROOT = Path(__file__).resolve().parents[2]
+ANSWER = ROOT / "experiments" / "answer" / "records"
+DEMO = ROOT / "experiments" / "demo" / "records"
+EVIL = '<script>alert("&1")</script>'
+
+
+@pytest.fixture(scope="module")
+def demo() -> qa_arch.Run:
+    (folder,) = DEMO.glob("bert-s13-*")
+    return qa_arch.Run(folder)
+
+
+@pytest.fixture
+def changed(demo, tmp_path):
+    """``changed(**fields)`` -> folder of the demo's BERT with other fields in its record."""
+
+    def copy(name="copy", **fields):
+        folder = Path(shutil.copytree(demo.folder, tmp_path / name))
+        record = json.loads((folder / RECORD).read_text())
+        (folder / RECORD).write_text(json.dumps({**record, **fields}))
+        return folder
+
+    return copy
+
+
+def test_a_row_has_the_figures_of_the_tables():
+    frame = qa_arch.runs(ANSWER)
+    rows = json.loads((ANSWER.parent / "table.json").read_text())[0]["rows"]
+    committed = {row["run"]: row for row in rows if "run" in row}
+    assert len(frame) == len(committed) > 10
+    for folder, row in frame.iterrows():
+        wanted = committed[str(Path(str(folder)).relative_to(ANSWER.parent))]
+        for key in ("model", "seed", "exact", "f1", "HasAns_f1", "NoAns_f1", "null_threshold", "seconds"):
+            assert row[key] == wanted[key], key
+
+
+def test_systems_are_runs_that_differ_in_the_seed_alone():
+    frame = qa_arch.runs(ANSWER)
+    seeds = frame.groupby("system")["seed"].apply(sorted)
+    assert set(map(tuple, seeds)) == {tuple(sorted(set(frame["seed"])))}
+    assert frame["set"].nunique() == 1
+
+
+def test_settings_that_vary_have_a_column_and_others_none(changed, demo):
+    config = json.loads((demo.folder / RECORD).read_text())["config"]
+    config["optim"]["lr"] *= 2
+    frame = qa_arch.runs([demo, changed(config=config)])
+    assert frame["optim.lr"].tolist()[1] == 2 * frame["optim.lr"].tolist()[0]
+    assert [column for column in frame if "." in column] == ["optim.lr"]
+    assert frame["system"].nunique() == 2
+
+
+def test_sets_that_do_not_compare_have_different_names():
+    assert qa_arch.runs([ANSWER, DEMO])["set"].nunique() == 2
+
+
+def test_figures_of_questions_come_on_request(demo):
+    assert "auroc" not in qa_arch.runs(demo)
+    assert 0 < qa_arch.runs(demo, columns=["auroc"])["auroc"].item() <= 100
+    with pytest.raises(ConfigError, match=r"unknown column 'aurok'.*auroc"):
+        qa_arch.runs(demo, columns=["aurok"])
+
+
+def test_calibration_stands_for_a_run_that_was_not_scored_on_dev(changed, demo):
+    scores = json.loads((demo.folder / RECORD).read_text())["scores"]
+    frame = qa_arch.runs(changed(scores={"calibration": scores["calibration"]}))
+    assert frame["split"].item() == "calibration"
+    assert frame["f1"].item() == demo.record.compared_point("calibration").f1
+
+
+def test_a_run_without_scores_has_a_row(changed):
+    frame = qa_arch.runs(changed(scores={}, status="failed", error="ValueError: no"))
+    assert frame["status"].tolist() == ["failed"]
+    assert "f1" not in frame
+
+
+def test_rows_of_questions_give_the_score(demo):
+    questions = demo.questions
+    assert 100 * questions["f1"].mean() == pytest.approx(demo.record.compared_point("dev").f1)
+    assert questions.index.is_unique
+    assert ((questions["outcome"] == "right") == (questions["exact"] == 1)).all()
+    undue = ~questions["answerable"] & ~questions["abstained"]
+    assert ((questions["outcome"] == "undue answer") == undue).all()
+    run = qa_arch.Run(ANSWER / "seed13-bert")
+    assert set(run.questions_of("calibration").index).isdisjoint(run.questions.index)
+
+
+def test_texts_come_from_the_scored_set(demo):
+    questions = demo.questions_of(data="synthetic:dev")
+    answered = questions[~questions["abstained"]]
+    right = answered[answered["exact"] == 1]
+    assert len(right) > 20
+    assert all(row.answer in row.gold for row in right.itertuples())
+    assert (questions[questions["abstained"]]["answer"] == "").all()
+    assert [len(gold) > 0 for gold in questions["gold"]] == questions["answerable"].tolist()
+    with pytest.raises(DataError, match="not the questions that the runs were scored on"):
+        demo.questions_of(data="synthetic:calibration")
+
+
+def test_rows_of_another_record_are_refused(changed, demo):
+    data = json.loads((demo.folder / RECORD).read_text())["data"]
+    data["dev"]["questions"] += 1
+    with pytest.raises(RunError, match="do not belong together"):
+        _ = qa_arch.Run(changed(data=data)).questions
+    with pytest.raises(RunError, match="missing"):
+        demo.questions_of("other")
+
+
+def test_ranked_candidates_have_rows_too():
+    (folder, *_) = (ROOT / "experiments/question_types/records").glob("*lstm")
+    assert "rank" in qa_arch.Run(folder).questions
+
+
+def test_the_comparison_is_the_committed_one():
+    table = qa_arch.compare(ANSWER, "bert", unit="article")
+    assert table.rows == json.loads((ANSWER.parent / "table.json").read_text())[1]["rows"]
+    with pytest.raises(RunError, match="no system is called 'brt'"):
+        qa_arch.compare(ANSWER, "brt")
+
+
+def test_a_run_is_a_path_and_tells_itself_in_a_line(demo):
+    again = qa_arch.Run(demo.folder / RECORD)
+    assert (Path(again), again.record) == (demo.folder, demo.record)
+    point = demo.record.compared_point("dev")
+    assert f"bert, seed 13, ok: dev EM {point.exact:.1f}, F1 {point.f1:.1f}" in repr(demo)
+    assert len(repr(demo.record)) < 100
+    assert "F1" in demo._repr_html_()
+    with pytest.raises(RunError, match="no such record"):
+        qa_arch.Run(DEMO / "nothing")
+
+
+def test_nothing_in_a_record_becomes_html(changed):
+    run = qa_arch.Run(changed(EVIL.replace("/", "|"), model=EVIL, status="failed", error=EVIL, scores={}))
+    assert "<script" not in run._repr_html_()
+    assert run._repr_html_().count("&lt;script") == 3
+
+
+def test_a_table_is_html_with_its_notes():
+    columns = [text("name", "<name>"), number("f1", "F1")]
+    page = Table("A & B", columns, [{"name": EVIL, "f1": 51.25}], notes=["a < b"])._repr_html_()
+    assert page.count("<tr>") == 2
+    assert re.search(r'<td style="text-align:right[^"]*">51\.2</td>', page)
+    assert all(escaped in page for escaped in ("A &amp; B", "&lt;name&gt;", "&lt;script", "a &lt; b"))
+    assert "<script" not in page

@@ -1,0 +1,96 @@
+"""The site of ``make docs``: built with every warning an error, complete, and asking nobody."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import qa_arch
+
+pytest.importorskip("sphinx", reason="no sphinx: pip install 'qa-arch[docs]'")
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def build(source: Path, out: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Sphinx as ``make docs`` calls it."""
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-c", source / "docs", *options]
+    return subprocess.run([*command, source, out], capture_output=True, text=True, timeout=600)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("site")
+    done = build(ROOT, out, "-d", str(tmp_path_factory.mktemp("trees")))
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.fixture
+def copy(tmp_path) -> Path:
+    """Pages and figures of the checkout, to change at will; without notebooks, which need the records."""
+    pages = shutil.ignore_patterns("records", "results", "*.ipynb", "*.py", "*.pyc", "__pycache__")
+    for folder in ("experiments", "benchmarks"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=pages)
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    for path in [*ROOT.glob("*.md"), ROOT / "CITATION.cff"]:
+        shutil.copy(path, tmp_path)
+    return tmp_path
+
+
+def test_it_has_every_page_and_what_the_notebooks_show(site):
+    for page in [
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("docs/*/*.ipynb"),
+        *ROOT.glob("experiments/*/README.md"),
+    ]:
+        assert (site / page.relative_to(ROOT).with_suffix(".html")).is_file(), page
+    shown = (site / "docs/notebooks/compare_runs.html").read_text(encoding="utf-8")
+    assert "every system against bert" in shown
+    assert 'class="dataframe"' in shown
+    interface = (site / "docs/api.html").read_text(encoding="utf-8")
+    names = set(dir(qa_arch)) - {"__version__"}
+    assert not [name for name in names if f'id="qa_arch.{name}"' not in interface]
+    assert "docs/index.html" in (site / "index.html").read_text(encoding="utf-8")
+
+
+def test_its_pages_fetch_nothing(site):
+    fetched = re.compile(
+        r"""<(?:script|img|iframe)[^>]+src=["'](?:https?:)?//|<link[^>]+href=["'](?:https?:)?//"""
+    )
+    pages = [path.read_text(encoding="utf-8") for path in site.rglob("*.html")]
+    assert len(pages) > 50
+    assert not [page[:200] for page in pages if fetched.search(page)]
+    styles = [path.read_text(encoding="utf-8") for path in site.rglob("*.css")]
+    assert not [css[:200] for css in styles if re.search(r"url\(\W*(?:https?:)?//|@import\s", css)]
+
+
+@pytest.mark.parametrize(
+    ("page", "text", "message"),
+    [
+        ("docs/training.md", "\n[gone](gone.md)\n", "gone"),
+        ("docs/api.md", "\n```{eval-rst}\n.. autofunction:: qa_arch.gone\n```\n", "gone"),
+        ("docs/orphan.md", "# A page that no list names\n", "toctree"),
+    ],
+)
+def test_what_leads_nowhere_stops_the_build(copy, tmp_path_factory, page, text, message):
+    with (copy / page).open("a", encoding="utf-8") as file:
+        file.write(text)
+    done = build(copy, tmp_path_factory.mktemp("out"), "-b", "dummy", "-D", "nb_execution_mode=off")
+    assert done.returncode == 1
+    warnings = [line for line in done.stderr.splitlines() if "WARNING" in line]
+    assert len(warnings) == 1, done.stderr
+    assert message in warnings[0]
+
+
+def test_a_notebook_that_fails_stops_the_build(copy, tmp_path_factory):
+    shutil.rmtree(copy / "experiments" / "answer")  # and the records that the notebooks read
+    done = build(copy, tmp_path_factory.mktemp("out"), "-b", "dummy")
+    assert done.returncode != 0
+    assert "Executing notebook failed: CellExecutionError" in done.stderr
+    assert "experiments/answer/records: no such run" in done.stderr

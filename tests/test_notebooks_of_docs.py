@@ -1,0 +1,54 @@
+"""The notebooks of docs/ run from a clean kernel, and are committed without outputs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import qa_arch
+
+nbformat = pytest.importorskip("nbformat", reason="no nbclient: pip install 'qa-arch[dev]'")
+nbclient = pytest.importorskip("nbclient", reason="no nbclient: pip install 'qa-arch[dev]'")
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_nothing_that_a_machine_wrote_is_committed(path):
+    notebook = nbformat.read(path, 4)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert all((cell.outputs, cell.execution_count, cell.metadata) == ([], None, {}) for cell in code)
+    assert set(notebook.metadata) == {"kernelspec", "language_info"}
+    assert not re.search(r"/(home|root|tmp|work|Users)/", path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_it_runs_and_every_cell_behind_a_heading_shows_something(path):
+    notebook = nbformat.read(path, 4)
+    nbclient.NotebookClient(
+        notebook, timeout=120, resources={"metadata": {"path": str(path.parent)}}
+    ).execute()
+    first, *code = (cell for cell in notebook.cells if cell.cell_type == "code")
+    assert first.outputs == []  # the imports
+    assert all(cell.outputs for cell in code)
+    streams = [output for cell in code for output in cell.outputs if output.output_type == "stream"]
+    assert all(output.name == "stdout" for output in streams)  # no warning
+
+
+def test_both_notebooks_are_in_the_site():
+    assert len(NOTEBOOKS) == 2
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    assert all(f"\nnotebooks/{path.stem}\n" in index for path in NOTEBOOKS)
+
+
+def test_every_page_is_in_the_site():
+    index = (DOCS / "index.md").read_text(encoding="utf-8").splitlines()
+    assert {path.stem for path in DOCS.glob("*.md")} - {"index"} <= set(index)
+
+
+def test_the_page_of_the_interface_has_every_public_name():
+    page = (DOCS / "api.md").read_text(encoding="utf-8")
+    documented = set(re.findall(r"auto(?:function|class):: (\w+)$", page, re.MULTILINE))
+    assert documented == set(dir(qa_arch)) - {"__version__"}
