@@ -50,6 +50,8 @@ def test_links_lead_somewhere(path: Path) -> None:
 def test_every_command_is_understood(call: list[str]) -> None:
     assert call[0] in COMMANDS
     args = _parser(call[0]).parse_args(call)
+    if "--config-dir" in call:
+        return  # its choices are those of a folder that the tests of docs/settings.md and your_model.md write
     if call[0] == "train" and args.multirun:
         fixed, swept = split_grid(args.overrides)
         assert swept

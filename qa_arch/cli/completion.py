@@ -128,8 +128,10 @@ def _candidates(command: str, rest: Sequence[str], current: str) -> Iterator[str
 
 def _parser(command: str, rest: Sequence[str]) -> argparse.ArgumentParser:
     """The parser of the command, or of its subcommand where one is named."""
+    from qa_arch.cli.main import module_of
+
     parser = argparse.ArgumentParser(prog=command)
-    importlib.import_module(f"qa_arch.cli.{command}").add_arguments(parser)
+    importlib.import_module(module_of(command)).add_arguments(parser)
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             return next((action.choices[word] for word in rest if word in action.choices), parser)

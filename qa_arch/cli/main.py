@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from qa_arch import __version__
+from qa_arch.cli.own_code import explain
 from qa_arch.errors import QaArchError
 
 COMMANDS = {
@@ -28,6 +29,8 @@ COMMANDS = {
     "pretrain": "train and compare tokenizers, ask pre-trained models about a text",
     "stats": "describe data sets: examples, negatives, articles, lengths",
     "params": "count a model's parameters by block, without loading weights",
+    "new-model": "write a model of your own to begin with: its package, its YAML and its test",
+    "check-model": "check that a model keeps to the contract: masks, padding, gradients, saving, learning",
     "list": "list models, experiments, data, encoders and settings, with their documentation",
     "plan": "predict memory and time of a run before it starts",
     "tables": "compare recorded runs, or rebuild the tables of experiments/",
@@ -59,11 +62,14 @@ def main(argv: list[str] | None = None) -> int:
         parser.print_help()
         return 0
     _configure_logging()
-    return _guarded(lambda: int(args.run(args)), debug=args.debug)
+    return _guarded(lambda: int(args.run(args)), debug=args.debug, trusted=getattr(args, "trust", ()))
 
 
-def _guarded(work: Callable[[], int], *, debug: bool) -> int:
-    """Exit code of ``work``; an exception becomes one line of output, or with ``debug`` a traceback."""
+def _guarded(work: Callable[[], int], *, debug: bool, trusted: Sequence[str] = ()) -> int:
+    """Exit code of ``work``; an exception becomes one line of output, or with ``debug`` a traceback.
+
+    ``trusted`` are packages of the user's own: what fails in them is theirs to mend.
+    """
     try:
         return work()
     except QaArchError as error:
@@ -79,6 +85,8 @@ def _guarded(work: Callable[[], int], *, debug: bool) -> int:
     except Exception as error:
         if debug:
             raise
+        if place := explain(error, trusted):
+            return _fail(f"{place}; --debug shows how it came there", QaArchError.exit_code)
         message = " ".join(str(error).split())[:300]
         return _fail(
             f"unexpected {type(error).__name__}: {message}; --debug shows where, please report it", INTERNAL
@@ -106,10 +114,15 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
             help="show the traceback of an error",
         )
         if name == command:
-            module = importlib.import_module(f"qa_arch.cli.{name}")
+            module = importlib.import_module(module_of(name))
             module.add_arguments(sub)
             sub.set_defaults(run=module.run)
     return parser
+
+
+def module_of(command: str) -> str:
+    """The module of a subcommand."""
+    return f"qa_arch.cli.{command.replace('-', '_')}"
 
 
 def _configure_logging() -> None:

@@ -21,7 +21,7 @@ ROWS = {
     "optimizer": "optimizer",
     "exchange": "exchange of gradients",
     "activations": "activations",
-    "process": "the process itself",
+    "process": "the process itself; cuBLAS on a GPU",
 }
 
 

@@ -64,7 +64,7 @@ def settings(record: RunRecord) -> dict[str, Any]:
 
     A setting that the record is too old to name has the value that it is read with.
     """
-    flat = {**defaults(), **dict(_flatten(upgrade(record.config)))}
+    flat = whole_config(record)
     relevant = {key: value for key, value in flat.items() if not _aside(key)}
     relevant["model"] = record.model
     if flat.get("glove.use") and flat.get("glove.path"):
@@ -73,8 +73,18 @@ def settings(record: RunRecord) -> dict[str, Any]:
         relevant["encoder.name"] = f"{pretrained.model} ({pretrained.system[:8]})"
     if teacher := flat.get("distillation.teacher"):
         relevant["distillation.teacher"] = _teacher(record, str(teacher))
-    fingerprints = {split: record.fingerprint(split) for split in (TRAIN, CALIBRATION)}
-    return relevant | {f"data.{split} (hash)": value[:8] for split, value in fingerprints.items() if value}
+    return relevant | fingerprints(record)
+
+
+def whole_config(record: RunRecord) -> dict[str, Any]:
+    """Dotted setting -> value of the whole config, as ``settings`` reads it."""
+    return {**defaults(), **dict(_flatten(upgrade(record.config)))}
+
+
+def fingerprints(record: RunRecord) -> dict[str, str]:
+    """The first digits of the hashes of what a run was trained and calibrated on."""
+    hashes = {split: record.fingerprint(split) for split in (TRAIN, CALIBRATION)}
+    return {f"data.{split} (hash)": value[:8] for split, value in hashes.items() if value}
 
 
 def _teacher(record: RunRecord, place: str) -> str:

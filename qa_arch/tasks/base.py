@@ -121,6 +121,8 @@ class Task(ABC):
 
     name: ClassVar[str]
     """As ``model.task`` names it."""
+    output: ClassVar[Any]
+    """What a model's forward gives: a record of tensors, or a tensor with named axes."""
     monitor: ClassVar[str | None] = None
     """A calibration score, the higher the better, that chooses the epoch in place of ``trainer.select``."""
     lower_is_better: ClassVar[bool] = False

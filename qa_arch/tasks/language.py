@@ -41,7 +41,7 @@ from qa_arch.pretraining.token_masks import vocabulary_of
 from qa_arch.tasks.base import Batches, Parts, Task
 from qa_arch.tasks.language_predictor import LanguageOutputs, LanguagePredictor, OutputCollector
 from qa_arch.types.records import TOKENS, Point, Points, RunRecord, SplitFacts
-from qa_arch.types.tensors import LanguageBatch
+from qa_arch.types.tensors import LanguageBatch, LanguageLogits
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +57,7 @@ class LanguageParts(Parts):
 class LanguageTask(Task):
     """Predicts tokens of a corpus; the objective says which, and from what."""
 
+    output = LanguageLogits
     monitor = "calibration_loss"
     lower_is_better = True
     has_validation_loss = False  # the collector's is exact: over tokens, not over blocks

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from qa_arch.config.schema import Config, Data
@@ -55,6 +56,7 @@ class SelectionTask(Task):
     """A question and its candidates in, a score for each candidate out."""
 
     name = "selection"
+    output = Float[Tensor, "B N"]
     monitor = "calibration_mrr"
     has_validation_loss = False
     reference_method = "rank"

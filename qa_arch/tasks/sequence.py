@@ -6,12 +6,14 @@ Wang & Jiang 2016, section 3.3: the first of their two answer pointers. The word
 from __future__ import annotations
 
 from qa_arch.tasks.span import SpanTask
+from qa_arch.types.tensors import StepLogits
 
 
 class SequenceTask(SpanTask):
     """Like the span task, but decoded greedily: ``decode.search`` has no effect."""
 
     name = "sequence"
+    output = StepLogits
     has_search = False
 
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -65,7 +65,7 @@ from qa_arch.types.records import (
     RunRecord,
     SplitFacts,
 )
-from qa_arch.types.tensors import Batch, SpanLabels
+from qa_arch.types.tensors import Batch, SpanLabels, SpanLogits
 from qa_arch.types.text import QuestionSet
 
 log = logging.getLogger(__name__)
@@ -83,6 +83,7 @@ class SpanTask(Task):
     """Ranks the spans of a passage; "no answer" is the answer where null odds exceed the null threshold."""
 
     name = "span"
+    output: ClassVar[Any] = SpanLogits
     lengths_are_tokens = True
     has_null = True
     reference_method = "predict"

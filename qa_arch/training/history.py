@@ -77,9 +77,10 @@ class History(pl.Callback):
 
 
 class StepMetrics(pl.Callback):
-    """Every ``every`` optimizer steps: training loss, gradient norm and learning rates, for the logger.
+    """Every ``every`` optimizer steps: loss, gradient norm, learning rates and speed, for the logger.
 
-    The loss is the mean over the windows since the entry before, at most since the epoch began. The norm is
+    The loss is the mean over the windows since the entry before, at most since the epoch began, and the speed
+    is theirs: windows a second over all ranks, of which a question has one or more. The norm is
     that of the one step, before clipping; DeepSpeed, which clips by itself, shows none. The rates are those
     that the step used, by parameter group. All ranks take part, since sums and sharded gradients are spread
     over them, and rank 0 logs.
@@ -93,6 +94,10 @@ class StepMetrics(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, TrainingModule)
         self.logged = pl_module.train_sums.clone()
+        self.since = time.perf_counter()
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.since = time.perf_counter()  # without the validation before
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
@@ -120,9 +125,12 @@ class StepMetrics(pl.Callback):
         assert isinstance(pl_module, TrainingModule)
         sums = pl_module.train_sums - self.logged.to(pl_module.train_sums.device)
         loss, windows, *_terms = trainer.strategy.reduce(sums, reduce_op="sum").tolist()
+        seconds = time.perf_counter() - self.since
         entry = {"step/train_loss": loss / windows if windows else 0.0, **self.rates}
+        entry["step/windows_per_second"] = windows / seconds
         if (norm := pl_module.gradient_norm) is not None:
             entry["step/gradient_norm"] = float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
         if trainer.logger is not None:
             trainer.logger.log_metrics(entry, step=trainer.global_step)
         self.logged, self.rates = pl_module.train_sums.clone(), {}
+        self.since = time.perf_counter()

@@ -6,6 +6,7 @@ later costs the run nothing but the log.
 
 from __future__ import annotations
 
+import json
 import logging
 import netrc
 import os
@@ -21,6 +22,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from pytorch_lightning.utilities.seed import isolate_rng
 
 from qa_arch.config.extras import require_logger
+from qa_arch.config.files import json_text, write_json
 from qa_arch.config.schema import Config
 from qa_arch.config.target import TRUSTED, arguments, locate
 from qa_arch.errors import ConfigError, QaArchError, UnavailableError
@@ -32,6 +34,8 @@ from qa_arch.types.records import CALIBRATION, DEV
 log = logging.getLogger(__name__)
 LIGHTNING = "pytorch_lightning.loggers"
 """The package whose loggers a config may name, beside those that are trusted anyway."""
+WANDB_RUN = "wandb/run.json"
+"""In a run folder: id, project, mode and address of its run of wandb."""
 MOST_FAILURES = 3
 """Failed calls in a row after which a logger is left alone: a service may take minutes to time out."""
 
@@ -99,8 +103,9 @@ class RunLogger(lightning.logger.Logger):
 class WandbLogger(lightning.WandbLogger):
     """A wandb run whose mode is its own: Lightning's ``offline=True`` sets that of the whole process.
 
-    ``mode`` auto is online with a login, else offline; WANDB_MODE overrules it. Only rank 0 starts a run.
-    It also gets a table of predictions and, as artifacts, the record and the run's tables.
+    ``mode`` auto is online with a login, else offline; WANDB_MODE overrules it. Only rank 0 starts a run,
+    and of a run folder whose run was online before, that same run goes on. It also gets a table of
+    predictions and, as artifacts, the record, all scores and the run's tables.
     """
 
     def __init__(
@@ -118,7 +123,11 @@ class WandbLogger(lightning.WandbLogger):
             chosen = "online" if logged_in() else "offline"
         run = None
         if getattr(rank_zero_only, "rank", 0) == 0:
-            run = self._begin(chosen, project=project, name=name, group=group, tags=tags, dir=save_dir)
+            settings = {"project": project, "name": name, "group": group, "tags": tags, "dir": save_dir}
+            place = Path(save_dir) / WANDB_RUN
+            run = self._begin(chosen, **settings, **_same_run(place, project, chosen))
+            if run is not None:
+                write_json(place, {"id": run.id, "project": project, "mode": chosen, "url": run.url})
         super().__init__(experiment=run, project=project, save_dir=save_dir)
 
     @staticmethod
@@ -134,11 +143,12 @@ class WandbLogger(lightning.WandbLogger):
             ) from error
 
     def log_outcome(self, outcome: Outcome) -> None:
-        """Scores into the summary, a table of predictions, and as artifacts the record and the tables."""
+        """The most read scores into the summary, a table of predictions, and as artifacts the record, all
+        scores and the tables."""
         import wandb
 
         run = self.experiment
-        run.summary.update(outcome.scalars())
+        run.summary.update(outcome.summary())
         if rows := outcome.predictions():
             run.log({"predictions": wandb.Table(columns=list(COLUMNS), data=rows)})
         record = wandb.Artifact(f"record-{run.id}", type="record")
@@ -147,6 +157,10 @@ class WandbLogger(lightning.WandbLogger):
             if path.is_file():
                 record.add_file(str(path), name=path.relative_to(outcome.folder).as_posix())
         run.log_artifact(record)
+        scores = wandb.Artifact(f"scores-{run.id}", type="scores")
+        with scores.new_file("scores.json", encoding="utf-8") as file:
+            file.write(json_text(outcome.scalars()))
+        run.log_artifact(scores)
         tables = wandb.Artifact(f"tables-{run.id}", type="tables")
         for suffix, form in (("md", "markdown"), ("tex", "latex"), ("csv", "csv")):
             with tables.new_file(f"table.{suffix}", encoding="utf-8") as file:
@@ -158,6 +172,20 @@ class WandbLogger(lightning.WandbLogger):
         if self._experiment is not None:
             code = {"success": None, "aborted": 255}.get(status, 1)  # 255: "killed" in the workspace
             self._experiment.finish(exit_code=code)
+
+
+def _same_run(place: Path, project: str, mode: str) -> dict[str, Any]:
+    """What makes wandb go on with the run that ``place`` notes; nothing where there is none to go on with.
+
+    wandb resumes on its server alone: offline every start is a run of its own. A WANDB_RUN_ID, as
+    ``wandb agent`` gives one, names the run itself.
+    """
+    if mode != "online" or os.environ.get("WANDB_RUN_ID") or not place.is_file():
+        return {}
+    before = json.loads(place.read_text(encoding="utf-8"))
+    if before["mode"] != mode or before["project"] != project:
+        return {}
+    return {"id": before["id"], "resume": "allow"}
 
 
 @contextmanager

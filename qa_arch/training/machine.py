@@ -22,6 +22,7 @@ from qa_arch.types.records import Device
 
 BF16 = (8, 0)
 """The compute capability from which GPUs have bf16 (Ampere)."""
+HOPPER = (9, 0)
 PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
 
@@ -53,6 +54,15 @@ def resolve(settings: Trainer, *, gpu: bool) -> Trainer:
 def has_bitsandbytes() -> bool:
     """Whether the optimizer's state can be held in 8 bits."""
     return importlib.util.find_spec("bitsandbytes") is not None
+
+
+def matmul_workspace() -> int:
+    """Bytes of GPU memory that torch allocates for cuBLAS, once: four times as much from Hopper on.
+
+    Those of an older card where there is none.
+    """
+    hopper = torch.cuda.is_available() and torch.cuda.get_device_capability() >= HOPPER
+    return (32 if hopper else 8) * 2**20
 
 
 def describe(gpu: bool) -> Device:

@@ -14,6 +14,7 @@ from qa_arch.config.schema import Optim
 from qa_arch.nn.losses import Loss
 from qa_arch.tasks.base import Collector, Task, gather
 from qa_arch.tasks.distiller import Distiller
+from qa_arch.tasks.output_shapes import check_losses, check_output
 from qa_arch.training.optim import make_optimizer, parameter_groups, schedule
 from qa_arch.training.strategies import shard
 
@@ -59,6 +60,8 @@ class TrainingModule(pl.LightningModule):
         self.train_sums = torch.zeros(2 + len(self.terms), dtype=torch.float64)
         """Sum of losses, number of windows and sum of each term of a distiller, of this epoch so far, on this
         rank. Not a buffer: DDP would put rank 0's over those of the others."""
+        self.is_first = True
+        """Whether no batch was trained on yet."""
         self.gradient_norm: torch.Tensor | None = None
         """Of the last step, before clipping."""
 
@@ -110,11 +113,21 @@ class TrainingModule(pl.LightningModule):
 
     def losses_and_weight(self, batch: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
         """(B,) loss and (B,) weight of each row of a batch, and (B,) each term of a distiller."""
-        labels, weight = self.task.labels(batch), self.task.weight(batch)
+        weight = self.task.weight(batch)
         if self.distiller is None:
-            return self.loss(self.model(batch), labels), weight, []
-        values = self.distiller(self.model, batch, lambda logits: self.loss(logits, labels))
+            return self._checked_loss(batch, self.model(batch)), weight, []
+        values = self.distiller(self.model, batch, lambda logits: self._checked_loss(batch, logits))
         return values["loss"], weight, [values[name] for name in self.terms]
+
+    def _checked_loss(self, batch: Any, logits: Any) -> Tensor:
+        """(B,) loss of each row; in the first batch logits and losses must have the shapes they should."""
+        first, self.is_first = self.is_first, False
+        if first:
+            check_output(self.model, batch, logits, self.task.output)
+        losses = self.loss(logits, self.task.labels(batch))
+        if first:
+            check_losses(self.loss, batch, losses)
+        return losses
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         losses, weight, terms = self.losses_and_weight(batch)

@@ -12,8 +12,24 @@ from qa_arch.decode.formats import PREDICTIONS
 from qa_arch.results.comparison import comparison
 from qa_arch.results.record import QUESTIONS, RunRecord, read_questions
 from qa_arch.results.render import render
+from qa_arch.types.records import DEV, MARGIN_0, NEVER_NULL, ORACLE, Point, is_of_spans
 from qa_arch.types.text import QuestionSet
 
+SUMMARY = 20
+"""Values in the summary of a run; all of them are in an artifact."""
+COMPARED_BY = (
+    "exact",
+    "f1",
+    "HasAns_exact",
+    "HasAns_f1",
+    "NoAns_exact",
+    "NoAns_f1",
+    "answerable_precision",
+    "answerable_recall",
+    "threshold",
+)
+BESIDE = (f"{MARGIN_0}/f1", f"{NEVER_NULL}/HasAns_f1", f"{ORACLE}/f1")
+COST = ("seconds/fit", "seconds/predict", "parameters", "peak_memory_mb")
 COLUMNS = ("id", "kind", "question", "gold", "prediction", "exact", "f1", "null_odds", "article")
 """Of the table of predictions."""
 
@@ -36,6 +52,26 @@ class Outcome:
             for name, point in points.items():
                 values |= {f"{split}/{name}/{key}": value for key, value in point.flat().items()}
         return {key: value for key, value in values.items() if type(value) in (int, float)}
+
+    def summary(self) -> dict[str, float]:
+        """At most ``SUMMARY`` of ``scalars``: scores that runs are compared by, dev first, and the cost."""
+        values, record = self.scalars(), self.record
+        splits = sorted(record.scores, key=lambda split: split != DEV)
+        compared = {split: record.compared_point(split) for split in splits}
+        names = {split: f"{split}/{self._name(split, point)}" for split, point in compared.items() if point}
+        wanted = [
+            key
+            for split, name in names.items()
+            for key in (*(f"{name}/{key}" for key in COMPARED_BY), *(f"{split}/{key}" for key in BESIDE))
+        ]
+        spans = any(point is not None and is_of_spans(point.protocol) for point in compared.values())
+        if not spans:  # few scores, all of them read
+            wanted = [key for key in values if key.startswith(tuple(names.values()))]
+        shown = [key for key in wanted if key in values][: SUMMARY - len(COST)]
+        return {key: values[key] for key in (*shown, *COST) if key in values}
+
+    def _name(self, split: str, point: Point) -> str:
+        return next(name for name, known in self.record.scores[split].items() if known is point)
 
     def tables(self, form: str) -> str:
         """The run's row and those of the heuristics, for each scored set."""

@@ -34,6 +34,7 @@ def runs(tmp_path):
     return [str(tmp_path / name) for name in ("parent", "int8", "graph")]
 
 
+@pytest.mark.slow
 def test_each_run_is_measured_by_its_engine_and_says_what_it_costs(runs, monkeypatch, capsys):
     asked: list[tuple[str, tuple[str, ...]]] = []
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,3 +61,24 @@ def qa_arch(capsys):
 @pytest.fixture
 def read_json():
     return lambda path: json.loads(Path(path).read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def quick(tmp_path) -> list[str]:
+    """Overrides for a run of seconds, on a handful of questions."""
+    from qa_arch.contract.contracts import SPANS
+
+    return SPANS.settings(tmp_path / "questions")
+
+
+@pytest.fixture
+def own_folder(monkeypatch, tmp_path):
+    """A folder of one's own; modules that were imported from it are forgotten."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", None)):
+            del sys.modules[name]

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from contract import write_vectors
 from jaxtyping import config as shapes
 from steps import step
 
@@ -14,6 +13,7 @@ from qa_arch.cli.compose import compose
 from qa_arch.compression.compressed_runs import Request, compress
 from qa_arch.config.files import write_json
 from qa_arch.config.schema import Config, validate
+from qa_arch.contract.contract_sets import write_vectors
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
 from qa_arch.training.run import train

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from contract import Fleet, write_vectors
+from contract import Fleet
 from jaxtyping import config as shapes
 
 from qa_arch.cli.compose import compose
 from qa_arch.config.files import write_json
 from qa_arch.config.schema import validate
+from qa_arch.contract.contract_sets import write_vectors
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
 from qa_arch.tasks.span import TASK

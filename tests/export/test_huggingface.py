@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from contract import reads
 from safetensors import safe_open
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
+from qa_arch.contract.contenders import logits_of
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import ConfigError, RunError
@@ -46,7 +46,7 @@ def test_the_library_gives_our_logits(case, fleet, folders):
     model = AutoModelForQuestionAnswering.from_pretrained(folders(case))
     table = predictor.table(generate(1, 5), cache=False)
     batch = Collator(table, labels=False)([0, 5, 9])
-    ours = reads(predictor.model, batch)
+    ours = logits_of(predictor.model, batch)
     with torch.inference_mode():
         start, end = library_logits(model, batch)
     torch.testing.assert_close(start[batch.context], ours.start[batch.context], rtol=0, atol=1e-5)

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from contract import reads
 
 import qa_arch
+from qa_arch.contract.contenders import logits_of
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.export import equality, graph
@@ -52,7 +52,9 @@ def test_the_graph_gives_the_logits(case, fleet, exported, windows):
         for B, T in ((1, 5), (1, 64), (3, 17))
     ]
     for batch in (*made, *batches(predictor)):
-        assert largest_difference(reads(predictor.model, batch), reads(model, batch)) < equality.LARGEST
+        assert (
+            largest_difference(logits_of(predictor.model, batch), logits_of(model, batch)) < equality.LARGEST
+        )
 
 
 @pytest.mark.parametrize("case", marked(WITH_FIELDS))
@@ -74,9 +76,9 @@ def test_the_folder_answers_as_the_model(case, fleet, exported):
 def test_a_window_alone_is_read_as_in_a_batch(fleet, exported):
     model = load_predictor(exported("proposed")).model
     _, batch = batches(fleet["proposed"])
-    whole = reads(model, batch)
+    whole = logits_of(model, batch)
     for row in range(len(batch)):
-        alone = reads(model, batch._map(lambda x, row=row: x[row : row + 1]))
+        alone = logits_of(model, batch._map(lambda x, row=row: x[row : row + 1]))
         torch.testing.assert_close(alone.start[0], whole.start[row], rtol=0, atol=1e-5)
         torch.testing.assert_close(alone.null[0], whole.null[row], rtol=0, atol=1e-5)
 
@@ -100,7 +102,7 @@ def test_graphs_make_an_ensemble(exported, tmp_path):
     second = shutil.copytree(exported("bert"), tmp_path / "second")
     both, single = load_ensemble([exported("bert"), second]), load_predictor(second)
     batch = batches(single)[1]
-    torch.testing.assert_close(reads(both.model, batch).null, reads(single.model, batch).null)
+    torch.testing.assert_close(logits_of(both.model, batch).null, logits_of(single.model, batch).null)
 
 
 @pytest.mark.parametrize("case", ["bert", pytest.param("proposed", marks=pytest.mark.slow)])
@@ -134,7 +136,7 @@ def _shifted(outputs):
 
 def test_scores_that_are_open_on_one_side_alone_differ_without_bound(fleet):
     batch = batches(fleet["bert"])[0]
-    logits = reads(fleet["bert"].model, batch)
+    logits = logits_of(fleet["bert"].model, batch)
     start = logits.start.clone()
     start[0, int(batch.context[0].nonzero()[0])] = float("nan")
     assert largest_difference(logits, replace(logits, start=start)) == float("inf")

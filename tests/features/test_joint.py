@@ -308,11 +308,33 @@ def test_slow_tokenizers_and_other_templates_are_refused(make_set):
         prepare(questions, tokenizer, segments=True)
 
 
-def test_a_tokenizer_whose_pairs_are_not_its_parts_is_refused(make_set, monkeypatch):
+@pytest.mark.parametrize("place", [1, 6, -1], ids=["question", "passage", "end"])
+def test_a_tokenizer_whose_pairs_are_not_its_parts_is_refused(make_set, monkeypatch, place):
     tokenizer = tokenizers.build("wordpiece", ["A mayor. Who?"], 100)
-    monkeypatch.setattr(type(tokenizer), "__call__", lambda *_, **__: {"input_ids": [[2, 3, 3]]})
+    encode = type(tokenizer).__call__
+
+    def with_another_token(self, *texts, **settings):
+        ids = encode(self, *texts, **settings)["input_ids"]
+        return {"input_ids": [*ids[:place], 5, *ids[place:]]}
+
+    monkeypatch.setattr(type(tokenizer), "__call__", with_another_token)
     with pytest.raises(ConfigError, match="BertTokenizer encodes question 'q0'"):
         prepare(make_set(("Who?", "A mayor.", None)), tokenizer, segments=True)
+
+
+def test_how_a_tokenizer_cuts_pairs_does_not_matter(make_set, passage, monkeypatch):
+    """Before 0.23.3 tokenizers overlapped the parts of a pair by less than the stride."""
+    tokenizer = tokenizers.build("wordpiece", [passage], 300)
+    encode = type(tokenizer).__call__
+
+    def uncut(self, *texts, **settings):
+        assert not settings.get("truncation")
+        return encode(self, *texts, **settings)
+
+    monkeypatch.setattr(type(tokenizer), "__call__", uncut)
+    sizes = {"max_length": 64, "stride": 16, "max_question": 20}
+    table = prepare(make_set(("Who?", passage, None)), tokenizer, **sizes, segments=True)
+    assert len(table.example) > 1
 
 
 def test_the_tokenizers_own_truncation_and_padding_are_put_aside(make_set, passage):

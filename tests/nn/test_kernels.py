@@ -79,6 +79,9 @@ time.sleep(60)
     assert "took more than 3 seconds" in verdict.reason
     assert time.monotonic() - begun < 30
     status = Path(f"/proc/{(tmp_path / 'child').read_text()}/status")
+    until = time.monotonic() + 10  # a machine with other work to do ends a killed process a little later
+    while time.monotonic() < until and status.exists() and "zombie" not in status.read_text():
+        time.sleep(0.05)
     assert not status.exists() or "zombie" in status.read_text()
 
 

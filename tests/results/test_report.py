@@ -21,6 +21,7 @@ from qa_arch.results.question_breakdowns import answer_type, breakdowns, questio
 from qa_arch.results.question_rows import load_questions
 from qa_arch.results.record import QUESTIONS, RECORD, find_runs, read_questions, write_questions, write_record
 from qa_arch.results.report import pack, write_report
+from qa_arch.results.report.shareable import shareable
 from qa_arch.results.report.single_file import embed
 from qa_arch.types.text import Gold
 
@@ -126,6 +127,43 @@ def test_the_page_holds_what_the_records_say(runs, tmp_path):
             for level, f1 in enumerate(facet["runs"][str(number)][1]):
                 assert f1 == pytest.approx(100 * rows.f1[levels == level].mean(), abs=0.01)
                 assert facet["count"][level] == (levels == level).sum()
+
+
+def test_a_page_tells_no_path_of_the_machine(runs, make_run, question_set, tmp_path, monkeypatch):
+    """Settings, errors and problems name files by their last parts, or from the working folder on."""
+    monkeypatch.chdir(tmp_path)
+    folder, questions = runs
+    config = {"data": {"train": "squad:/home/ada/sets/train.json"}, "encoder": {"name": "/opt/models/mini"}}
+    make_run("failed-1", questions, model="failed", config=config, error="OSError: /mnt/disk/a/b.bin is gone")
+    (folder / "bert-1" / QUESTIONS).write_bytes(b"torn")
+    made = write_report(find_runs([folder]), tmp_path / "r.html")
+    value, _ = page_parts(made.path)
+    texts = json.dumps({key: item for key, item in value.items() if key != "sets"})
+    for private in (str(tmp_path), "/home", "/opt", "/mnt/"):
+        assert private not in texts
+    run = next(run for run in value["runs"] if run["model"] == "failed")
+    assert run["folder"] == "runs/failed-1"
+    assert run["error"] == "OSError: …/a/b.bin is gone"
+    own = value["settings"]["own"][value["runs"].index(run)]
+    assert own["data.train"] == "squad:…/sets/train.json"
+    assert own["encoder.name"] == "…/models/mini"
+    assert any(str(folder) in problem for problem in made.problems), "whoever writes the page is told where"
+
+
+@pytest.mark.parametrize(
+    "text", ["https://example.org/a/b", "hub:owner/name", "a and/or b", "windows/s", "$DATA/a/b", "~/a/b"]
+)
+def test_what_is_no_absolute_path_stays(text):
+    assert shareable([{"a": text}]) == [{"a": text}]
+
+
+def test_settings_are_shared_or_a_runs_own(runs, tmp_path):
+    records = find_runs([runs[0]])
+    value, _ = page_parts(write_report(records, tmp_path / "r.html").path)
+    shared, own = value["settings"]["all"], value["settings"]["own"]
+    assert shared["trainer.batch_size"] == "8"
+    assert [settings["seed"] for settings in own] == [str(record.seed) for _, record in records]
+    assert not set(shared) & set().union(*own)
 
 
 def test_the_same_run_again_is_left_out_and_named(runs, tmp_path):
@@ -257,7 +295,7 @@ def test_above_the_limit_named_runs_and_the_best_come_first(runs, make_run, ques
     left = {str(number) for number, (path, _) in enumerate(records) if str(path) in tight.left_out}
     assert tight.left_out
     assert tight.bytes <= full.bytes - row
-    assert value["leftOut"] == list(tight.left_out)
+    assert value["leftOut"] == shareable(list(tight.left_out))
     assert any(f"{len(left)} of 4 runs" in note for note in value["notes"])
     assert kept | left == set("0123")
     assert not kept & left

@@ -29,7 +29,15 @@ def states(stubbed) -> list[str]:
     return [actual_status(stubbed.folder / entry.name, parent=False).status for entry in points]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGKILL,
+        signal.SIGTERM,
+        pytest.param(signal.SIGHUP, marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
+    ],
+)
 def test_the_sweep_ends_and_all_its_processes_with_it(stubbed, survivors, number):
     """Two points run, each with a child; one has finished, one has not begun. Then all is made good."""
     process = stubbed.does(seed2="waits", seed3="stubborn").start(1, 2, 3, 4)

@@ -89,7 +89,7 @@ def test_where_interrupts_are_ignored_they_stay_so(run_training, press):
         signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("width", [pytest.param(80, marks=pytest.mark.slow), 120])
 def test_a_training_in_a_terminal_is_stopped_and_goes_on(small, tmp_path, width):
     """A real process, a real Ctrl-C, and the command that it prints; its progress fits the terminal."""
     folder = tmp_path / "run"

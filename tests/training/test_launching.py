@@ -85,6 +85,7 @@ def test_more_devices_than_processes_are_refused(few_questions, monkeypatch, cap
     assert "--models asks for several" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_torchrun_and_multiprocessing_give_what_the_runs_own_ranks_give(run_training, small, tmp_path):
     """torchrun as on two nodes: an agent each, one process under each. Weights bit for bit; then --resume."""
     own = run_training(*TWO, "trainer.devices=2", "trainer.strategy=ddp", name="own")

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import csv
 import importlib.util
+import json
+import re
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import stub_loggers
 import torch
 import wandb
+import yaml
 from pytorch_lightning import loggers as lightning
 
 from qa_arch.config import extras
@@ -22,15 +27,17 @@ from qa_arch.results.record import read_record
 from qa_arch.training import loggers
 from qa_arch.training import run as running
 from qa_arch.training.history import History
-from qa_arch.training.loggers import check_logger, open_logger
+from qa_arch.training.loggers import WANDB_RUN, check_logger, open_logger
 from qa_arch.training.module import TrainingModule
-from qa_arch.training.outcome import COLUMNS, Outcome
+from qa_arch.training.outcome import COLUMNS, SUMMARY, Outcome
 from qa_arch.training.run import train
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.usefixtures("offline_wandb"),
 ]
+PAGE = Path(__file__).resolve().parents[2] / "docs/loggers.md"
+CONF = PAGE.parents[1] / "conf"
 STUBS = (*TRUSTED, "stub_loggers")
 
 
@@ -188,6 +195,12 @@ def test_wandb_has_curves_predictions_and_tables(run_training, offline_runs, few
         assert curve(run, name) == pytest.approx([epoch.value(name) for epoch in done.record.epochs])
     scores = done.record.scores["dev"]["calibrated"]
     assert run.summary["dev/calibrated/f1"] == pytest.approx(scores.f1)
+    everything = outcome(done, questions).scalars()
+    scored = {key for key in run.summary if key in everything}
+    assert {"calibration/calibrated/f1", "dev/margin_0/f1", "seconds/fit", "parameters"} <= scored
+    assert len(scored) <= SUMMARY < len(everything)
+    assert run.artifacts["scores"] == ["scores.json"]
+    assert json.loads((done.folder / WANDB_RUN).read_text())["mode"] == "offline"
     (shown,) = [row for row in run.history if "predictions/nrows" in row]
     assert (shown["predictions/nrows"], shown["predictions/ncols"]) == (len(questions), len(COLUMNS))
     assert run.artifacts["record"] == ["questions.parquet", "run.json", "sets/calibration/questions.parquet"]
@@ -278,6 +291,32 @@ def test_only_rank_0_starts_a_wandb_run(tmp_path, monkeypatch):
     monkeypatch.setattr(loggers.rank_zero_only, "rank", 1)
     monkeypatch.setattr(wandb, "init", lambda **_: pytest.fail("a run was started"))
     wandb_logger(save_dir=str(tmp_path)).finalize("success")
+
+
+def test_a_resumed_run_goes_on_in_the_same_run_of_wandb(tmp_path, monkeypatch):
+    """Online in the same project; offline wandb resumes nothing, and another project has other runs."""
+    started = []
+
+    def init(**settings):
+        started.append((settings.get("id"), settings.get("resume")))
+        return SimpleNamespace(id=settings.get("id") or f"new{len(started)}", url=None)
+
+    monkeypatch.setattr(wandb, "init", init)
+    monkeypatch.delenv("WANDB_MODE")
+    for mode, project in (
+        ("online", "a"),
+        ("online", "a"),
+        ("online", "b"),
+        ("offline", "b"),
+        ("offline", "b"),
+        ("online", "b"),
+    ):
+        loggers.WandbLogger(project=project, mode=mode, save_dir=str(tmp_path))
+    new = (None, None)
+    assert started == [new, ("new1", "allow"), new, new, new, new]
+    monkeypatch.setenv("WANDB_RUN_ID", "of-an-agent")
+    loggers.WandbLogger(project="b", mode="online", save_dir=str(tmp_path))
+    assert started[-1] == new, "wandb reads the variable itself"
 
 
 def test_a_wandb_that_cannot_be_reached_is_an_error_with_the_remedy(configure, tmp_path, monkeypatch):
@@ -411,16 +450,26 @@ def entries(calls) -> list[tuple[int, dict[str, float]]]:
     return [(step, values) for step, values in logged if "step/train_loss" in values]
 
 
+def spent(times: list[float], step: int) -> tuple[float, float]:
+    """Seconds of the two steps up to ``step``: at least, and with what came before and after at most."""
+    first, last = times[step - 2], times[step - 1]
+    before = times[step - 3] if step > 2 else first - 60
+    after = times[step] if step < len(times) else last + 60
+    return last - first, after - before
+
+
 @pytest.mark.parametrize("clip", [0.0, 0.05])
 def test_steps_have_loss_gradient_norm_and_rates(train_with_stub, calls, monkeypatch, clip):
     step, before = TrainingModule.training_step, TrainingModule.on_before_optimizer_step
     sums: list[list[float]] = []
     norms: list[float] = []
+    times: list[float] = []
 
     def training_step(self, batch, batch_idx):
         done = self.train_sums.clone() if batch_idx else torch.zeros(2)
         loss = step(self, batch, batch_idx)
         sums.append((self.train_sums - done).tolist())
+        times.append(time.perf_counter())
         return loss
 
     def on_before_optimizer_step(self, optimizer):
@@ -437,6 +486,8 @@ def test_steps_have_loss_gradient_norm_and_rates(train_with_stub, calls, monkeyp
         (loss, windows), (more, others) = sums[step - 2 : step]
         assert values["step/train_loss"] == pytest.approx((loss + more) / (windows + others))
         assert values["step/gradient_norm"] == pytest.approx(norms[step - 1], rel=1e-5)
+        (fastest, slowest) = sorted((windows + others) / seconds for seconds in spent(times, step))[::-1]
+        assert slowest <= values["step/windows_per_second"] <= fastest
         rates = {key: value for key, value in values.items() if key.startswith("step/lr/")}
         assert rates == pytest.approx(
             {"step/lr/embeddings": 5e-4, "step/lr/layer_1": 1e-3, "step/lr/head": 4e-3}
@@ -465,3 +516,9 @@ def test_steps_go_on_when_a_run_is_resumed(train_with_stub, calls, monkeypatch):
 def test_no_entries_between_epochs_where_none_are_wanted(train_with_stub, calls):
     train_with_stub("trainer.epochs=1", "trainer.log_every=0")
     assert entries(calls) == []
+
+
+@pytest.mark.parametrize("name", ["csv", "mlflow"])
+def test_the_page_shows_a_loggers_file_as_it_is(name):
+    shown = re.search(rf"```yaml\n# conf/logger/{name}\.yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert yaml.safe_load(shown[1]) == yaml.safe_load((CONF / "logger" / f"{name}.yaml").read_text())

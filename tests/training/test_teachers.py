@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 from checkpoints import make_checkpoint
-from contract import learned_by_heart, write_vectors
 
 from qa_arch.config.files import write_json
 from qa_arch.config.target import TRUSTED
+from qa_arch.contract.contenders import learned_by_heart
+from qa_arch.contract.contract_sets import write_vectors
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import ConfigError, DataError, RunError

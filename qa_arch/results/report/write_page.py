@@ -18,6 +18,8 @@ from qa_arch.results.record import Runs
 from qa_arch.results.report import pack
 from qa_arch.results.report.collect import Collected, ScoredSet, collect
 from qa_arch.results.report.language_runs import language_runs
+from qa_arch.results.report.run_settings import run_settings
+from qa_arch.results.report.shareable import shareable
 from qa_arch.results.report.single_file import single_file
 from qa_arch.results.systems import group_by_system, repeated
 from qa_arch.types.text import QuestionSet
@@ -26,12 +28,18 @@ LIMIT = 30_000_000
 """Bytes of a page; rows of single questions are left out before it grows beyond."""
 MAPS = 40
 """Attention maps of one run that a page holds."""
+WITH_PATHS = ("runs", "groups", "settings", "problems", "leftOut", "pretraining")
+"""What a page tells of runs; not the names in a set's breakdowns, which are the data's."""
 SCRIPTS = (
     "elements.js",
     "data.js",
     "state.js",
+    "view_link.js",
+    "tables.js",
     "charts.js",
+    "seeds.js",
     "runs.js",
+    "single_run.js",
     "figures.js",
     "errors.js",
     "questions.js",
@@ -92,6 +100,7 @@ def write_report(
     value["attention"] = _attention(runs, packs, problems, room=room)
     value |= _about([*runs, *pretraining], title, limit, problems)
     value["pretraining"] = language_runs(pretraining)
+    value["settings"] = run_settings(runs)
     value["leftOut"] = []
     spare = limit - len(_page(value, packs)) - 200 * len(runs)
     left_out = _add_rows(collected, runs, packs, named, spare)
@@ -234,8 +243,9 @@ def _map(item: AttentionMap) -> dict[str, Any]:
 
 
 def _page(value: Mapping[str, Any], packs: Mapping[str, str]) -> bytes:
+    shown = {**value, **{key: shareable(value[key]) for key in WITH_PATHS}}
     return single_file(
-        "page.html", value["title"], styles=("style.css",), scripts=SCRIPTS, value=value, packs=packs
+        "page.html", value["title"], styles=("style.css",), scripts=SCRIPTS, value=shown, packs=packs
     )
 
 

@@ -75,7 +75,8 @@ class Demand:
     """The same without gradients, for predicting the calibration split between epochs."""
     reading_rows: int
     process: int = 0
-    """Bytes of the process itself, if the memory of the machine is counted."""
+    """Bytes of the process itself, if the memory of the machine is counted; on a GPU those that its library
+    of matrix products takes for itself."""
 
     def activations(self, rows: int, accumulate: int) -> int:
         """Bytes that a forward and backward pass over ``rows`` windows adds to states and gradients."""

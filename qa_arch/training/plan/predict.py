@@ -94,7 +94,7 @@ def _demand(config: Config, bare: Bare, *, gpu: bool) -> tuple[Demand, int]:
         fused=config.trainer.precision != "fp16",
         world=_world(config, gpu=gpu),
     )
-    process = 0 if gpu else bare.process
+    process = machine.matmul_workspace() if gpu else bare.process
     return Demand(fixed, training, reading, config.trainer.eval_batch_size, process), longest
 
 

@@ -52,7 +52,7 @@ def test_the_preset_of_a_small_card(configure):
     if torch.cuda.is_available():
         pytest.skip("the card is here")
     assert result.device == "cuda"
-    assert "process" not in result.memory
+    assert result.memory["process"] == 8  # cuBLAS, on a card that is not here
     assert result.batch["micro"] * result.batch["accumulate"] == 24
     assert result.batch["micro"] == 6
     assert result.proposal is None

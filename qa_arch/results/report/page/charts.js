@@ -54,14 +54,6 @@ function absent(parent, name, title, told) {
   put(parent, make("figure", { id: `figure-${name}` }, make("h3", {}, title), make("p", { class: "empty" }, told)));
 }
 
-function line(run, x, y, more = {}) {
-  const { group } = DATA.runs[run];
-  const colour = colourOf(group);
-  return {
-    x, y, mode: "lines", name: labelOf(run), line: { color: colour, width: 1.8, ...(more.line || {}) },
-    hovertemplate: `${escapeHtml(labelOf(run))}<br>%{x:.3~g}, %{y:.2f}<extra></extra>`, ...without(more, "line"),
-  };
-}
 function dots(runs, x, y, more = {}) {
   const groups = runs.map((run) => DATA.runs[run].group);
   return {
@@ -70,5 +62,4 @@ function dots(runs, x, y, more = {}) {
     hovertemplate: "%{text}<br>%{x}, %{y:.2f}<extra></extra>", ...more,
   };
 }
-const without = (object, key) => Object.fromEntries(Object.entries(object).filter(([name]) => name !== key));
 const escapeHtml = (text) => text.replace(/[&<>"']/g, (letter) => `&#${letter.charCodeAt(0)};`);

@@ -1,5 +1,6 @@
 // What went wrong: shares of outcomes, how wrong spans lie to the gold, one run's mistakes by kind or article.
-const OUTCOME_COLOURS = { right: "--line", wrong_span: "--c0", wrong_abstention: "--c4", missed_answer: "--c1", unanswered: "--c1", undue_answer: "--c3" };
+/** One hue from dark to light, which no system has. */
+const OUTCOME_COLOURS = { right: "--line", wrong_span: "--e0", wrong_abstention: "--e1", missed_answer: "--e2", unanswered: "--e2", undue_answer: "--e3" };
 const mistaken = { run: null, facet: null, token: 0 };
 
 const nameOfError = (rows, q) => {
@@ -20,15 +21,18 @@ function drawErrors() {
     return noRows(parent, [["errors", "What went wrong"], ["wrong-spans", "Wrong spans"]]);
   }
   const shown = DATA.outcomes.filter(([key]) => runs.some((run) => set().errors[run].outcomes[key] !== undefined));
-  const names = runs.map((run) => escapeHtml(labelOf(run)));
-  const share = (run, key) => 100 * (set().errors[run].outcomes[key] ?? 0) / set().errors[run].questions;
-  figure(parent, "errors", "What went wrong", "Of all questions, percent. Wrong abstention: not answered though the best span was right. Missed answer: not answered, and the best span was wrong too. Undue answer: there is none.",
+  const systems = bySystem(runs);
+  const names = systems.map(([group]) => escapeHtml(DATA.groups[group].label));
+  const part = (run, key) => 100 * (set().errors[run].outcomes[key] ?? 0) / set().errors[run].questions;
+  const share = ([, members], key) => mean(members.map((run) => part(run, key)));
+  const seeds = systems.some(([, members]) => members.length > 1) ? " Of a system with several seeds, their mean." : "";
+  figure(parent, "errors", "What went wrong", `Of all questions, percent.${seeds} Wrong abstention: not answered though the best span was right. Missed answer: not answered, and the best span was wrong too. Undue answer: there is none.`,
     shown.map(([key, name]) => ({
-      type: "bar", orientation: "h", name, y: names, x: runs.map((run) => share(run, key)), marker: { color: css(OUTCOME_COLOURS[key]), line: { color: css("--paper"), width: 1.5 } },
-      text: runs.map((run) => (share(run, key) >= 4 ? fixed(share(run, key), 0) : "")), textposition: "inside", insidetextanchor: "middle", textangle: 0, textfont: { color: key === "right" ? css("--ink") : css("--paper") },
-      customdata: runs.map((run) => set().errors[run].outcomes[key] ?? 0), hovertemplate: `%{y}<br>${name}: %{x:.1f}% (%{customdata} questions)<extra></extra>`,
+      type: "bar", orientation: "h", name, y: names, x: systems.map((system) => share(system, key)), marker: { color: css(OUTCOME_COLOURS[key]), line: { color: css("--paper"), width: 1.5 } },
+      text: systems.map((system) => (share(system, key) >= 4 ? fixed(share(system, key), 0) : "")), textposition: "inside", insidetextanchor: "middle", textangle: 0, textfont: { color: readableOn(css(OUTCOME_COLOURS[key])) },
+      customdata: systems.map(([, members]) => mean(members.map((run) => set().errors[run].outcomes[key] ?? 0))), hovertemplate: `%{y}<br>${name}: %{x:.1f}% (%{customdata:.1f} questions)<extra></extra>`,
     })),
-    { barmode: "stack", bargap: 0.35, uniformtext: { mode: "hide", minsize: 9 }, height: 56 + 30 * runs.length, margin: { l: 10, r: 14, t: 6, b: 36 }, xaxis: { title: "questions, %", range: [0, 100] }, yaxis: { autorange: "reversed", ticks: "" } });
+    { barmode: "stack", bargap: 0.35, uniformtext: { mode: "hide", minsize: 9 }, height: 56 + 30 * systems.length, margin: { l: 10, r: 14, t: 6, b: 36 }, xaxis: { title: "questions, %", range: [0, 100] }, yaxis: { autorange: "reversed", ticks: "" } });
   byId("figure-errors").lastChild.prepend(make("span", { class: "legend" }, shown.map(([key, name]) =>
     make("span", {}, make("i", { style: `background: var(${OUTCOME_COLOURS[key]})` }), name))));
   drawWrongSpans(parent, runs);
@@ -40,13 +44,19 @@ function drawWrongSpans(parent, runs) {
   const places = DATA.boundaries.filter(([key]) => runs.some((run) => of(run).boundaries?.[key]));
   const plausible = runs.some((run) => of(run).with_plausible);
   const heads = ["System", "Wrong spans", "Boundary errors", "Near misses", ...places.map(([, name]) => name), ...(plausible ? ["Plausible"] : [])];
-  const row = (run) => make("tr", {}, make("td", { class: "text" }, make("span", { class: "pick" }, keyOf(DATA.runs[run].group), labelOf(run))),
-    [of(run).outcomes.wrong_span, of(run).overlapping, of(run).near_misses, ...places.map(([key]) => of(run).boundaries?.[key] ?? null)].map((value) => make("td", {}, whole(value))),
-    plausible ? make("td", {}, of(run).with_plausible ? `${whole(of(run).plausible)} of ${whole(of(run).with_plausible)}` : "–") : null);
-  const told = `A boundary error shares words with a gold answer; a near miss is one with F1 of 50 or more.${plausible ? " Plausible: undue answers that the data names as plausible ones, of those that could be." : ""}`;
-  put(parent, make("figure", { id: "figure-wrong-spans" }, make("h3", {}, "Wrong spans"),
-    make("div", { class: "scroll" }, make("table", {}, make("thead", {}, make("tr", {}, heads.map((head, i) => make("th", { class: i ? null : "text" }, head)))), make("tbody", {}, runs.map(row)))),
+  const count = (members, value) => { const over = mean(members.map((run) => value(run) ?? null)); return fixed(over, members.length > 1 ? 1 : 0); };
+  const rows = bySystem(runs).map(([group, members]) => [systemName(group, members.length),
+    ...[(run) => of(run).outcomes.wrong_span, (run) => of(run).overlapping, (run) => of(run).near_misses, ...places.map(([key]) => (run) => of(run).boundaries?.[key])].map((value) => count(members, value)),
+    ...(plausible ? [members.some((run) => of(run).with_plausible) ? `${count(members, (run) => of(run).plausible)} of ${count(members, (run) => of(run).with_plausible)}` : "–"] : [])]);
+  const told = `Questions; of several seeds their mean. A boundary error shares words with a gold answer; a near miss is one with F1 of 50 or more.${plausible ? " Plausible: undue answers that the data names as plausible ones, of those that could be." : ""}`;
+  put(parent, make("figure", { id: "figure-wrong-spans" }, make("h3", {}, "Wrong spans"), framed(plainTable(heads, rows), "Wrong spans"),
     make("figcaption", {}, told + (set().texts ? "" : " Where they lie to the gold needs the texts: --data FILE."))));
+}
+
+/** Black or white, whichever is read more easily on a colour (WCAG 2, relative luminance). */
+function readableOn(hex) {
+  const [r, g, b] = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16) / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000000" : "#ffffff";
 }
 
 /** The mistakes of one run by the levels of one facet, counted from its rows; the worst first. */
@@ -81,7 +91,5 @@ async function drawMistakes() {
   parent.replaceChildren(
     make("h3", { class: "apart" }, "Mistakes of one run"),
     make("div", { class: "tools" }, pick("Run", runs.map((run) => [run, labelOf(run)]), mistaken.run, (run) => { mistaken.run = run; }), pick("By", facets.map((one, i) => [i, one.title]), mistaken.facet, (i) => { mistaken.facet = i; })),
-    make("div", { class: "scroll" }, make("table", { id: "mistakes-table" }, make("thead", {}, make("tr", {}, heads.map((head, i) => make("th", { class: i ? null : "text" }, head)))),
-      make("tbody", {}, counts.map((count) => make("tr", {}, make("td", { class: "text" }, count.name), make("td", {}, whole(count.questions)), make("td", {}, fixed(100 * (count.right ?? 0) / count.questions)),
-        columns.map(([key]) => make("td", {}, whole(count[key] ?? 0)))))))));
+    framed(plainTable(heads, counts.map((count) => [count.name, whole(count.questions), fixed(100 * (count.right ?? 0) / count.questions), ...columns.map(([key]) => whole(count[key] ?? 0))]), { id: "mistakes-table" }), "Mistakes of one run"));
 }

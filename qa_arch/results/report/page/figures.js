@@ -6,26 +6,36 @@ function drawLearning() {
     absent(parent, "loss", "Loss by epoch", "No selected run has finished an epoch.");
     return byId("figure-learned")?.remove();
   }
-  const epochs = (run) => DATA.runs[run].epochs.map((_, epoch) => epoch + 1);
+  learningFigures(parent, runs, systemTraces);
+}
+/** Losses and the calibration score of `runs` by epoch; `traces` draws them, `prefix` names the figures. */
+function learningFigures(parent, runs, traces, { prefix = "", height = 300, mark = null } = {}) {
   const column = (run, key) => DATA.runs[run].epochs.map((epoch) => epoch[key] ?? null);
+  const points = (key) => (run) => column(run, key).map((value, epoch) => [epoch + 1, value]);
   const chosen = (key) => {
-    const kept = runs.filter((run) => DATA.runs[run].best !== null && DATA.runs[run].best !== undefined);
-    return dots(kept, kept.map((run) => DATA.runs[run].best + 1), kept.map((run) => column(run, key)[DATA.runs[run].best] ?? null));
+    const known = runs.filter((run) => DATA.runs[run].best !== null && DATA.runs[run].best !== undefined);
+    return dots(known, known.map((run) => DATA.runs[run].best + 1), known.map((run) => column(run, key)[DATA.runs[run].best] ?? null), mark ? { marker: mark(known) } : {});
   };
-  const most = Math.max(...runs.map((run) => epochs(run).length));
+  const most = Math.max(...runs.map((run) => DATA.runs[run].epochs.length));
+  if (most < 2) { // one point is no curve
+    byId(`figure-${prefix}learned`)?.remove();
+    return absent(parent, `${prefix}loss`, "Loss by epoch", `One epoch, and so no curve. Training loss: ${few(runs, (run) => fixed(column(run, "train_loss")[0], 3))}.`);
+  }
   const room = Math.max(0.1, 0.05 * (most - 1));
   const axis = { title: "epoch", dtick: Math.max(1, Math.ceil(most / 10)), range: [1 - room, most + room] };
-  figure(parent, "loss", "Loss by epoch", "Dotted: training. Solid: calibration. A mark is the epoch that was kept.", [
-    ...runs.map((run) => line(run, epochs(run), column(run, "train_loss"), { mode: "lines+markers", marker: { size: 3, color: colourOf(DATA.runs[run].group) }, line: { dash: "dot", width: 1.4 } })),
-    ...runs.map((run) => line(run, epochs(run), column(run, "calibration_loss"))),
+  figure(parent, `${prefix}loss`, "Loss by epoch", `Dotted: training. Solid: calibration. A mark is the epoch that a run selected.${bandNote(runs)}`, [
+    ...traces(runs, points("train_loss"), { band: false, line: { dash: "dot", width: 1.4 } }),
+    ...traces(runs, points("calibration_loss")),
     chosen("calibration_loss"),
-  ], { xaxis: axis, yaxis: { title: "loss" } });
+  ], { height, xaxis: axis, yaxis: { title: "loss" } });
   const key = state.measure === "spans" ? "calibration_spans_f1" : `calibration_${state.measure}`;
   const title = `Calibration ${nameOf(state.measure)} by epoch`;
-  if (!runs.some((run) => column(run, key).some((value) => value !== null))) return absent(parent, "learned", title, "Not recorded.");
-  figure(parent, "learned", title, "On the held-out calibration split, by which the epoch is chosen.",
-    [...runs.map((run) => line(run, epochs(run), column(run, key))), chosen(key)], { xaxis: axis, yaxis: { title: `${nameOf(state.measure)}, %` } });
+  if (!runs.some((run) => column(run, key).some((value) => value !== null))) return absent(parent, `${prefix}learned`, title, "Not recorded.");
+  figure(parent, `${prefix}learned`, title, "On the held-out calibration split, by which the epoch is chosen.",
+    [...traces(runs, points(key)), chosen(key)], { height, xaxis: axis, yaxis: { title: `${nameOf(state.measure)}, %` } });
 }
+/** A value of each of a few runs, in words. */
+const few = (runs, value) => runs.slice(0, 6).map((run) => `${labelOf(run)} ${value(run)}`).join("; ") + (runs.length > 6 ? `; and ${runs.length - 6} more` : "");
 
 const COSTS = {
   batch: ["batch size", "windows in one optimizer step"], strategy: ["strategy", ""], train: ["training questions", ""],
@@ -35,11 +45,17 @@ function drawCost() {
   const parent = byId("cost-figures");
   const name = nameOf(state.measure);
   const scored = runsOfSet().filter((run) => scoreOf(run, state.measure) !== null);
+  const left = { same: [], unknown: [] };
   for (const [key, [title, unit]] of Object.entries(COSTS)) {
-    const known = scored.filter((run) => DATA.runs[run][key] !== null && DATA.runs[run][key] !== undefined);
-    const heading = `${name} and ${title}`;
-    if (!known.length) { absent(parent, `cost-${key}`, heading, "Not recorded."); continue; }
     const value = (run) => DATA.runs[run][key];
+    const known = scored.filter((run) => value(run) !== null && value(run) !== undefined);
+    const heading = `${name} and ${title}`;
+    if (new Set(known.map(value)).size < 2) { // one value tells nothing of the score
+      byId(`figure-cost-${key}`)?.remove();
+      if (known.length) left.same.push(`${title} ${typeof value(known[0]) === "number" ? whole(value(known[0])) : value(known[0])}`);
+      else left.unknown.push(title);
+      continue;
+    }
     const score = (run) => scoreOf(run, state.measure);
     const drawn = known.filter((run) => state.slots.has(DATA.runs[run].group));
     const others = known.filter((run) => !state.slots.has(DATA.runs[run].group));
@@ -51,6 +67,8 @@ function drawCost() {
       dots(drawn, drawn.map(value), drawn.map(score)),
     ], { height: 230, xaxis: axis, yaxis: { title: `${name}, %` }, margin: { l: 44, r: 10, t: 8, b: 38 } });
   }
+  const told = [left.same.length && scored.length ? `The same in all runs, and not drawn: ${left.same.join("; ")}.` : "", left.unknown.length ? `Not recorded: ${left.unknown.join("; ")}.` : ""];
+  byId("cost-note").textContent = told.filter(Boolean).join(" ");
 }
 
 /** Decades, and 2 and 5 of each where there are few of them: one mark alone is no scale. */
@@ -75,19 +93,20 @@ function drawAbstention() {
   const runs = curveRuns();
   if (!runs.length) return noRows(parent, titles);
   const of = (run, key) => curvesOf(run).thresholds[key];
-  const cut = set().partial ? " Curves end where the scores of abstained answers would be needed; --data FILE supplies them." : "";
+  const points = (x, y) => (run) => of(run, x).map((value, i) => [value, of(run, y)[i]]);
+  const cut = (set().partial ? " Curves end where the scores of abstained answers would be needed; --data FILE supplies them." : "") + bandNote(runs);
   const at = runs.map((run) => nearest(of(run, "margin"), DATA.runs[run].margin));
   const marks = (x, y) => dots(runs, runs.map((run, i) => (at[i] === null ? null : of(run, x)[at[i]])), runs.map((run, i) => (at[i] === null ? null : of(run, y)[at[i]])));
   const margins = runs.flatMap((run) => of(run, "margin").filter(Number.isFinite));
-  figure(parent, "thresholds", `${state.over} over the null margin`, `“No answer” is given where the null odds exceed the margin; a mark is the run's own margin.${cut}`,
-    [...runs.map((run) => line(run, of(run, "margin"), of(run, state.over), { line: { shape: "hv", width: 1.8 } })), marks("margin", state.over)],
+  figure(parent, "thresholds", `${state.over} over the null margin`, `“No answer” is given where the null odds exceed the margin; a mark is a run's own margin.${cut}`,
+    [...systemTraces(runs, points("margin", state.over), { steps: true }), marks("margin", state.over)],
     { xaxis: { title: "null margin", range: spread(margins) }, yaxis: { title: `${state.over}, %` } });
   figure(parent, "risk", "Risk and coverage", `Risk: 100 − mean F1 of the questions that are answered, as the margin lets more of them through.${cut}`,
-    [...runs.map((run) => line(run, of(run, "coverage"), of(run, "risk"))), marks("coverage", "risk")],
+    [...systemTraces(runs, points("coverage", "risk")), marks("coverage", "risk")],
     { xaxis: { title: "coverage: answered, %", range: [0, 101] }, yaxis: { title: "risk, %", rangemode: "tozero" } });
   if (!set().unanswerable) return absent(parent, "abstain", titles[2][1], "Every question of this set has an answer.");
   figure(parent, "abstain", titles[2][1], "Of the questions abstained from, how many have no answer; of those without an answer, how many are abstained from.",
-    [...runs.map((run) => line(run, of(run, "recall"), of(run, "precision"))), marks("recall", "precision")],
+    [...systemTraces(runs, points("recall", "precision")), marks("recall", "precision")],
     { xaxis: { title: "recall, %", range: [0, 101] }, yaxis: { title: "precision, %", range: [0, 102] } });
 }
 function nearest(values, wanted) {
@@ -124,21 +143,42 @@ function drawCalibration() {
       absent(parent, name, title, missing[key]);
       continue;
     }
-    figure(parent, name, title, `${told} On the dotted line confidence is what it claims; larger marks are more questions.`, [even, ...known.map((run) => {
-      const { confidence, observed, count } = curvesOf(run)[key];
-      const most = Math.max(...count);
-      return line(run, confidence, observed, {
-        mode: "lines+markers", customdata: count, marker: { size: count.map((n) => 4 + 9 * Math.sqrt(n / most)), color: colourOf(DATA.runs[run].group) },
-        hovertemplate: `${escapeHtml(labelOf(run))}<br>claimed %{x:.2f}, true %{y:.2f}<br>%{customdata} questions<extra></extra>`,
-      });
+    const pooled = known.some((run) => runsOf(DATA.runs[run].group).length > 1) ? " Seeds of a system are taken together." : "";
+    figure(parent, name, title, `${told} On the dotted line confidence is what it claims; larger marks are more questions.${pooled}`, [even, ...bySystem(known).map(([group, members]) => {
+      const bins = pooledBins(members.map((run) => curvesOf(run)[key]));
+      const most = Math.max(...bins.map(({ count }) => count));
+      return {
+        x: bins.map(({ confidence }) => confidence), y: bins.map(({ observed }) => observed), customdata: bins.map(({ count }) => count), mode: "lines+markers",
+        line: { color: colourOf(group), width: 1.8 }, marker: { size: bins.map(({ count }) => 4 + 9 * Math.sqrt(count / most)), color: colourOf(group), symbol: symbolOf(group) },
+        hovertemplate: `${escapeHtml(DATA.groups[group].label)}<br>claimed %{x:.2f}, true %{y:.2f}<br>%{customdata} questions<extra></extra>`,
+      };
     })], { xaxis: { title: "confidence", range: [-0.02, 1.02] }, yaxis: { title: "observed", range: [-0.02, 1.02] } });
   }
-  const cell = (found) => make("td", {}, found === undefined || found === null ? "–" : found.toFixed(3));
-  const row = (run) => make("tr", {}, make("td", { class: "text" }, make("span", { class: "pick" }, keyOf(DATA.runs[run].group), labelOf(run))),
-    cell(curvesOf(run).answerability?.ece), cell(curvesOf(run).answers?.ece), cell(curvesOf(run).fitted?.ece), make("td", {}, fixed(curvesOf(run).area, 2)));
-  put(parent, make("figure", { id: "figure-ece" }, make("h3", {}, "Calibration error"), make("div", { class: "scroll" }, make("table", {},
-    make("thead", {}, make("tr", {}, ["System", "ECE, has one", "ECE, right", "ECE, fitted", "Risk area"].map((head, i) => make("th", { class: i ? null : "text" }, head)))),
-    make("tbody", {}, runs.map(row)))), make("figcaption", {}, "ECE: mean distance of confidence from truth over ten bins, 0 to 1. Risk area: mean risk over all coverages, in percent.")));
+  const rows = bySystem(runs).map(([group, members]) => [systemName(group, members.length),
+    ...[["answerability", "ece"], ["answers", "ece"], ["fitted", "ece"]].map(([kind, key]) => overSeeds(members, (run) => curvesOf(run)[kind]?.[key], 3)),
+    overSeeds(members, (run) => curvesOf(run).area, 2)]);
+  put(parent, make("figure", { id: "figure-ece" }, make("h3", {}, "Calibration error"),
+    framed(plainTable(["System", "ECE, has one", "ECE, right", "ECE, fitted", "Risk area"], rows), "Calibration error"),
+    make("figcaption", {}, "ECE: mean distance of confidence from truth over ten bins, 0 to 1. Risk area: mean risk over all coverages, in percent. ± is one standard deviation over seeds.")));
+}
+/** The bins of several seeds as those of one: confidence and share by the number of questions. */
+function pooledBins(curves) {
+  const bins = new Map();
+  for (const { confidence, observed, count } of curves) {
+    count.forEach((n, i) => {
+      const bin = bins.get(Math.min(9, Math.floor(10 * confidence[i]))) ?? { sure: 0, right: 0, count: 0 };
+      bins.set(Math.min(9, Math.floor(10 * confidence[i])), { sure: bin.sure + n * confidence[i], right: bin.right + n * observed[i], count: bin.count + n });
+    });
+  }
+  return [...bins.entries()].sort((a, b) => a[0] - b[0]).map(([, { sure, right, count }]) => ({ confidence: sure / count, observed: right / count, count }));
+}
+/** A system in a table: its mark, its name and how many seeds. */
+const systemName = (group, seeds) => make("span", { class: "pick", title: DATA.groups[group].label }, keyOf(group), make("span", { class: "clipped" }, breakable(DATA.groups[group].label), seeds > 1 ? make("span", { class: "told" }, ` · ${seeds} seeds`) : null));
+/** Mean ± standard deviation over the seeds of a system. */
+function overSeeds(runs, value, digits) {
+  const values = runs.map(value).map((x) => x ?? null);
+  const spreadOf = deviation(values);
+  return fixed(mean(values), digits) + (spreadOf === null ? "" : ` ± ${fixed(spreadOf, digits)}`);
 }
 
 function drawBreakdowns() {
@@ -151,7 +191,7 @@ function drawBreakdowns() {
     const at = Object.keys(MEASURES).indexOf(state.measure);
     // Of the spans, a level without answerable questions has nothing to show.
     const levels = facet.names.map((_, level) => level).filter((level) => state.measure !== "spans" || Object.values(facet.runs).some((of) => of[at][level] !== null));
-    if (!levels.length) continue;
+    if (!levels.length || facet.names.length < 2) continue; // of one level there is nothing to compare
     const names = levels.map((level) => `${facet.names[level]}  (${whole(facet.count[level])})`);
     const step = Math.min(0.13, 0.7 / groups.length);
     const traces = groups.map((group, place) => {

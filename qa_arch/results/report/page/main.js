@@ -1,6 +1,7 @@
 // Wires everything up; the figures wait for Plotly, which is unpacked first.
+const OVER = ["F1", "EM", "HasAns F1", "NoAns F1"];
 function drawBar() {
-  const chips = [...state.slots.keys()].map((group) => make("li", {}, make("button", { type: "button", title: "Do not draw", onclick: () => { select(group, false); changed(); } },
+  const chips = [...state.slots.keys()].map((group) => make("li", {}, make("button", { type: "button", title: `Do not draw ${DATA.groups[group].label}`, onclick: () => { select(group, false); state.picked = true; changed(); } },
     keyOf(group), make("span", {}, DATA.groups[group].label))));
   byId("chips").replaceChildren(...chips);
   choice(byId("measure"), Object.fromEntries(measures().map((key) => [key, MEASURES[key]])), state.measure, (key) => { state.measure = key; changed(); });
@@ -8,9 +9,10 @@ function drawBar() {
 }
 
 function drawAll() {
-  drawBar(); drawTable(); drawTableNotes();
+  drawBar(); drawTable(); drawTableNotes(); drawRun();
   drawLearning(); drawCost(); drawAbstention(); drawCalibration(); drawErrors(); drawBreakdowns(); drawAttention(); drawPretraining();
   if (byId("question-detail") && browser.found.length) showQuestion();
+  viewChanged();
 }
 
 function drawAbout() {
@@ -27,18 +29,73 @@ function folded(summary, lines) {
   return make("details", { open: lines.length <= 5 }, make("summary", {}, summary), make("ul", { class: "notes" }, lines.map((line) => make("li", {}, line))));
 }
 
-function chooseSet(number) {
+/** The choices with which a set is shown first. */
+function openSet(number) {
   state.set = number;
   if (!measures().includes(state.measure)) state.measure = "f1";
   selectBest();
+  resetBrowser();
+}
+function chooseSet(number) {
+  openSet(number);
   buildBrowser(); // before anything is drawn: what it held is of the other set
   changed();
 }
 
+/** Keys of the page, wherever one is but in a field: search, next and previous question. */
 function keys(event) {
-  if (event.key !== "/" || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
   const search = byId("question-search");
-  if (search) { event.preventDefault(); search.focus(); }
+  if (!search || event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
+  const step = { j: 1, k: -1 }[event.key];
+  if (event.key === "/") search.focus();
+  else if (step) {
+    goTo(browser.at + step);
+    const { top, bottom } = byId("question-list").getBoundingClientRect();
+    if (top > innerHeight - 80 || bottom < 80) byId("questions").scrollIntoView();
+  } else return;
+  event.preventDefault();
+}
+
+/** What of the page its address tells, in the order in which a link is followed. */
+function tellView() {
+  const only = (value, usual) => (value === usual ? null : value);
+  inLink("set", () => (state.set ? set().key : null), ([key]) => { openSet(Math.max(0, DATA.sets.findIndex((other) => other.key === key))); byId("set").value = state.set; });
+  inLink("measure", () => only(state.measure, "f1"), ([key]) => { state.measure = measures().includes(key) ? key : "f1"; });
+  inLink("draw", () => (state.picked ? [...state.slots.keys()].map((group) => DATA.groups[group].label) : null), (labels) => {
+    const groups = labels.map(groupOfWord).filter((group) => groupsOfSet().includes(group));
+    if (!groups.length) return;
+    state.slots.clear();
+    groups.forEach((group) => select(group, true));
+    state.picked = true;
+  });
+  inLink("rows", () => only(state.rows, "systems"), ([key]) => { state.rows = key === "runs" ? "runs" : "systems"; });
+  inLink("sort", () => only(`${order.down ? "-" : ""}${order.key}`, "-f1"), ([key = "-f1"]) => {
+    const name = key.replace(/^-/, "");
+    if (COLUMNS.some((column) => column.key === name)) Object.assign(order, { key: name, down: key.startsWith("-") });
+  });
+  inLink("filter", () => byId("filter").value, ([text = ""]) => { byId("filter").value = text; });
+  const columns = (shown) => [...state.columns].filter(([, chosen]) => chosen === shown).map(([key]) => key);
+  inLink("show", () => columns(true), (keys) => { state.columns = new Map(keys.map((key) => [key, true])); });
+  inLink("hide", () => columns(false), (keys) => keys.forEach((key) => state.columns.set(key, false)));
+  inLink("over", () => only(state.over, "F1"), ([name = "F1"]) => { if (OVER.includes(name)) state.over = byId("over").value = name; });
+  inLink("run", () => only(runWord(viewed.run), runWord(bestRuns()[0] ?? null)), ([word]) => { viewed.run = runOfWord(word) ?? bestRuns()[0] ?? null; });
+  inLink("beside", () => runWord(viewed.beside), ([word]) => { viewed.beside = runOfWord(word); });
+  const pair = (key) => inLink(key, () => (browser.own ? runWord(browser[key]) : null), ([word]) => {
+    const run = runOfWord(word);
+    if (packedRuns().includes(run)) Object.assign(browser, { [key]: run, own: true });
+  });
+  pair("a"); pair("b");
+  inLink("outcome", () => only(browser.outcome, "any"), ([key]) => { browser.outcome = OUTCOMES[key] ? key : "any"; });
+  inLink("error", () => only(browser.error, "any"), ([key]) => { browser.error = set() && errorChoices().some(([known]) => known === key) ? key : "any"; });
+  inLink("where", () => Object.entries(browser.facet).map(([facet, level]) => `${set().facets[facet].key}:${set().facets[facet].names[level]}`), (words) => words.forEach((word) => {
+    const [, key, name] = /^(.*?):(.*)$/s.exec(word) ?? [];
+    const facet = set()?.facets.findIndex((other) => other.key === key) ?? -1;
+    const level = facet < 0 ? -1 : set().facets[facet].names.indexOf(name);
+    if (level >= 0) browser.facet[facet] = level;
+  }));
+  inLink("search", () => browser.search, ([text = ""]) => { browser.search = text.toLowerCase(); });
+  inLink("question", () => (browser.at ? browser.id : null), ([id = null]) => { browser.wanted = id; });
+  inLink("at", () => written.section, ([name = null]) => { written.section = name; });
 }
 
 async function start() {
@@ -49,15 +106,21 @@ async function start() {
   byId("facts").textContent = DATA.facts;
   byId("set").replaceChildren(...DATA.sets.map((one, number) => make("option", { value: number }, `${[...new Set([one.name, one.split])].join(", ")} (SQuAD ${one.protocol})`)));
   byId("set").addEventListener("change", (event) => chooseSet(Number(event.target.value)));
-  byId("over").replaceChildren(...["F1", "EM", "HasAns F1", "NoAns F1"].map((name) => make("option", {}, name)));
-  byId("over").addEventListener("change", (event) => { state.over = event.target.value; drawAbstention(); });
+  byId("over").replaceChildren(...OVER.map((name) => make("option", {}, name)));
+  byId("over").addEventListener("change", (event) => { state.over = event.target.value; drawAbstention(); viewChanged(); });
   byId("filter").addEventListener("input", drawTable);
   byId("theme").addEventListener("click", () => turnTheme(changed));
+  byId("copy-link").addEventListener("click", copyLink);
   document.addEventListener("keydown", keys);
+  addEventListener("hashchange", readLink);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { paintTheme(firstTheme()); changed(); });
   onChange(drawAll);
   dropEmptySections();
-  chooseSet(0);
+  const table = byId("table");
+  const place = table.parentNode.insertBefore(make("div"), table);
+  place.replaceWith(framed(table, "Runs"));
+  tellView();
+  readLink();
   drawAbout();
   byId("wait").remove();
   document.documentElement.dataset.ready = "yes";

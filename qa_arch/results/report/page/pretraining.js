@@ -18,15 +18,14 @@ function drawPretraining() {
 }
 
 function pretrainingTable({ title, heads, rows, notes }) {
-  const cell = (tag, text, place) => make(tag, { class: heads[place].left ? "text" : null, scope: tag === "th" ? "col" : null }, text);
-  const table = make("table", {}, make("thead", {}, make("tr", {}, heads.map(({ text }, place) => cell("th", text, place)))),
-    make("tbody", {}, rows.map((row) => make("tr", {}, row.map((text, place) => cell("td", text, place))))));
-  return [make("h3", { class: "apart" }, title), make("div", { class: "scroll" }, table), make("ul", { class: "notes" }, notes.map((note) => make("li", {}, note)))];
+  const left = heads.flatMap((head, place) => (head.left ? [place] : []));
+  const table = plainTable(heads.map(({ text }) => text), rows, { left });
+  return [make("h3", { class: "apart" }, title), framed(table, title), make("ul", { class: "notes" }, notes.map((note) => make("li", {}, note)))];
 }
 
 /** Leaves the sections that have runs: those of questions, of pre-training, or both. */
 function dropEmptySections() {
-  const names = ["runs", "learning", "cost", "abstention", "calibration", "errors", "breakdowns", "questions", "attention"];
+  const names = ["runs", "run", "learning", "cost", "abstention", "calibration", "errors", "breakdowns", "questions", "attention"];
   const empty = [...(DATA.runs.length ? [] : names), ...(DATA.pretraining.tables.length ? [] : ["pretraining"])];
   for (const name of empty) {
     byId(name).hidden = true;

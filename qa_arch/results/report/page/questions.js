@@ -3,9 +3,19 @@ const PAGE = 100;
 const OUTCOMES = {
   any: "all questions", aOnly: "A right, B wrong", bOnly: "A wrong, B right", differ: "answers differ", both: "both right", neither: "both wrong",
 };
-const browser = { a: null, b: null, outcome: "any", error: "any", facet: {}, search: "", found: [], limit: PAGE, at: 0, token: 0 };
+const browser = { a: null, b: null, outcome: "any", error: "any", facet: {}, search: "", found: [], limit: PAGE, at: 0, id: null, wanted: null, token: 0 };
 
 const packedRuns = () => runsOfSet().filter((run) => hasRows(state.set, run));
+
+/** The choices that a set opens with: its best run as A, as B the baseline, or else the best of another system. */
+function resetBrowser() {
+  const runs = packedRuns();
+  const ranked = [...runs].sort((x, y) => (point(y).f1 ?? 0) - (point(x).f1 ?? 0));
+  const ofBaseline = ranked.find((run) => DATA.runs[run].group === set().baseline);
+  const a = ofBaseline === undefined ? ranked[0] : ranked.find((run) => DATA.runs[run].group !== set().baseline) ?? ranked[0];
+  const b = ofBaseline ?? ranked.find((run) => DATA.runs[run].group !== DATA.runs[a].group) ?? ranked[1] ?? ranked[0];
+  Object.assign(browser, { a, b, own: false, outcome: "any", error: "any", facet: {}, search: "", limit: PAGE, at: 0, id: null, wanted: null });
+}
 
 function buildBrowser() {
   browser.token += 1; // nothing that is still being read belongs to this set
@@ -16,27 +26,23 @@ function buildBrowser() {
     const told = DATA.leftOut.length ? "The rows of single questions were left out to keep this page small (see About)." : "No run of this set has rows of single questions (questions.parquet beside the record).";
     return parent.replaceChildren(make("p", { class: "empty" }, told));
   }
-  const ranked = [...runs].sort((x, y) => (point(y).f1 ?? 0) - (point(x).f1 ?? 0));
-  browser.a = ranked[0];
-  browser.b = ranked.find((run) => DATA.runs[run].group !== DATA.runs[ranked[0]].group) ?? ranked[1] ?? ranked[0];
-  Object.assign(browser, { outcome: "any", error: "any", facet: {}, search: "", limit: PAGE, at: 0 });
   const options = (list, current) => list.map(([value, name]) => make("option", { value, selected: String(value) === String(current) }, name));
   const chooser = (name, list, current, pick) =>
     make("label", {}, name, make("select", { "data-filter": name, onchange: (event) => { pick(event.target.value); browser.limit = PAGE; browser.at = 0; find(); } }, options(list, current)));
   const named = runs.map((run) => [run, labelOf(run)]);
-  const facets = set().facets.map((facet, number) => chooser(facet.title, [["", "any"], ...facet.names.map((name, level) => [level, `${name} (${whole(facet.count[level])})`])], "",
+  const facets = set().facets.map((facet, number) => chooser(facet.title, [["", "any"], ...facet.names.map((name, level) => [level, `${name} (${whole(facet.count[level])})`])], browser.facet[number] ?? "",
     (value) => { if (value === "") delete browser.facet[number]; else browser.facet[number] = Number(value); }));
   parent.replaceChildren(
     make("div", { class: "filters" },
-      chooser("A", named, browser.a, (value) => { browser.a = Number(value); }), chooser("B", named, browser.b, (value) => { browser.b = Number(value); }),
-      chooser("Outcome", Object.entries(OUTCOMES), "any", (value) => { browser.outcome = value; }),
-      chooser("A’s error", errorChoices(), "any", (value) => { browser.error = value; }), ...facets,
-      make("label", {}, "Text", make("input", { type: "search", id: "question-search", placeholder: set().texts ? "question or passage" : "question id", oninput: (event) => { browser.search = event.target.value.toLowerCase(); browser.limit = PAGE; browser.at = 0; find(); } })),
+      chooser("A", named, browser.a, (value) => { browser.a = Number(value); browser.own = true; }), chooser("B", named, browser.b, (value) => { browser.b = Number(value); browser.own = true; }),
+      chooser("Outcome", Object.entries(OUTCOMES), browser.outcome, (value) => { browser.outcome = value; }),
+      chooser("A’s error", errorChoices(), browser.error, (value) => { browser.error = value; }), ...facets,
+      make("label", {}, "Text", make("input", { type: "search", id: "question-search", value: browser.search, placeholder: set().texts ? "question or passage" : "question id", oninput: (event) => { browser.search = event.target.value.toLowerCase(); browser.limit = PAGE; browser.at = 0; find(); } })),
       make("span", { class: "told", id: "question-count", role: "status" })),
     make("div", { class: "split" },
       make("div", { class: "list", tabindex: "0", id: "question-list", role: "listbox", "aria-label": "Questions", onkeydown: walk }, make("ol", { role: "presentation" })),
       make("article", { class: "detail", id: "question-detail", "aria-live": "polite" })),
-    make("p", { class: "told", style: "font-size: .8rem" }, make("kbd", {}, "/"), " search · ", make("kbd", {}, "j"), " ", make("kbd", {}, "k"), " or arrows: next and previous question"),
+    make("p", { class: "told", style: "font-size: .8rem" }, make("kbd", {}, "/"), " search · ", make("kbd", {}, "j"), " ", make("kbd", {}, "k"), ": next and previous question, from anywhere on the page; in the list arrows too"),
   );
   find();
 }
@@ -59,9 +65,29 @@ async function find() {
   if (token !== browser.token) return;
   browser.found = [];
   for (let q = 0; q < ids.length; q += 1) if (passes(q, a, b, levels, ids, texts)) browser.found.push(q);
+  if (browser.wanted !== null) goToWanted(ids);
   byId("question-count").textContent = `${whole(browser.found.length)} of ${whole(ids.length)} questions`;
   drawList(a, b, ids, texts, levels);
   await showQuestion();
+}
+
+/** The question that a link names, if it passes the filters. */
+function goToWanted(ids) {
+  browser.at = Math.max(0, browser.found.findIndex((q) => ids[q] === browser.wanted));
+  browser.limit = Math.max(browser.limit, browser.at + 1);
+  browser.wanted = null;
+}
+
+/** A text with the searched words marked. */
+function marked(text) {
+  const at = [0, ...hits(text).flat(), text.length];
+  return at.slice(1).map((end, i) => (i % 2 ? make("mark", {}, text.slice(at[i], end)) : text.slice(at[i], end)));
+}
+/** [start, end] of every place where `text` has what is searched. */
+function hits(text) {
+  if (!browser.search) return [];
+  const pattern = new RegExp(browser.search.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"), "giu");
+  return [...text.matchAll(pattern)].map((hit) => [hit.index, hit.index + hit[0].length]);
 }
 
 function drawList(a, b, ids, texts, levels) {
@@ -70,7 +96,7 @@ function drawList(a, b, ids, texts, levels) {
   const tagged = kind < 0 ? 0 : kind;
   const items = browser.found.slice(0, browser.limit).map((q, place) => make("li", { role: "presentation" },
     make("button", { type: "button", class: "item", role: "option", tabindex: "-1", "aria-selected": String(place === browser.at), "data-place": place, onclick: () => goTo(place) },
-      make("span", { class: "asked" }, texts ? texts.questions[q][0] : ids[q]),
+      make("span", { class: "asked" }, marked(texts ? texts.questions[q][0] : ids[q])),
       make("span", { class: "marks", title: "A, B: ✓ right, ✗ wrong, ∅ wrongly abstained" }, mark(a, q), " ", mark(b, q)),
       make("span", { class: "tag" }, set().facets.length ? `${tagged === kind ? "" : "answerable: "}${set().facets[tagged].names[levels[tagged][q]]}` : ""))));
   if (browser.found.length > browser.limit) {
@@ -90,7 +116,7 @@ function goTo(place) {
   showQuestion();
 }
 function walk(event) {
-  const step = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1 }[event.key];
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
   if (!step || event.ctrlKey || event.metaKey || event.altKey) return;
   event.preventDefault();
   goTo(browser.at + step);
@@ -104,9 +130,11 @@ async function showQuestion() {
   const runs = [...new Set([browser.a, browser.b, ...packedRuns().filter((run) => state.slots.has(DATA.runs[run].group))])];
   const [ids, texts, levels, ...rows] = await Promise.all([idsOf(state.set), textsOf(state.set), levelsOf(state.set), ...runs.map((run) => rowsOf(rowsKey(state.set, run)))]);
   if (token !== browser.token || browser.found[browser.at] !== q) return;
+  browser.id = ids[q];
+  viewChanged();
   const answers = runs.map((run, i) => ({ run, rows: rows[i], span: spanAt(rows[i], q) }));
   const where = set().facets.filter((facet) => facet.key !== "context" && facet.key !== "article").map((facet) => `${facet.title.toLowerCase()}: ${facet.names[levels[set().facets.indexOf(facet)][q]]}`);
-  const parts = [make("h3", {}, texts ? texts.questions[q][0] : ids[q]), make("p", { class: "where" }, [texts ? texts.questions[q][4] : null, ids[q], ...where].filter(Boolean).join(" · "))];
+  const parts = [make("h3", {}, marked(texts ? texts.questions[q][0] : ids[q])), make("p", { class: "where" }, [texts ? texts.questions[q][4] : null, ids[q], ...where].filter(Boolean).join(" · "))];
   if (texts) parts.push(passage(texts, q, answers));
   else parts.push(make("p", { class: "empty" }, "Texts are not part of records. They come with ", make("code", {}, "qa-arch report … --data FILE"), ", the file that these runs were scored on."));
   parent.replaceChildren(...parts, answerTable(texts, q, answers));
@@ -115,7 +143,8 @@ async function showQuestion() {
 function passage(texts, q, answers) {
   const [, context, gold, plausible] = texts.questions[q];
   const letters = Array.from(texts.contexts[context]); // offsets count code points
-  const spans = [...gold.map((span) => ({ span, kind: "gold" })), ...plausible.map((span) => ({ span, kind: "plausible" })),
+  const codePoint = (place) => Array.from(texts.contexts[context].slice(0, place)).length;
+  const spans = [...hits(texts.contexts[context]).map((span) => ({ span: span.map(codePoint), kind: "hit" })), ...gold.map((span) => ({ span, kind: "gold" })), ...plausible.map((span) => ({ span, kind: "plausible" })),
     ...answers.filter(({ span }) => span).map(({ span, run }) => ({ span, run }))];
   const cuts = [...new Set([0, letters.length, ...spans.flatMap(({ span }) => span)])].filter((cut) => cut <= letters.length).sort((x, y) => x - y);
   const pieces = cuts.slice(1).map((end, i) => {
@@ -123,10 +152,10 @@ function passage(texts, q, answers) {
     const text = letters.slice(cuts[i], end).join("");
     if (!over.length) return document.createTextNode(text);
     const said = over.filter(({ run }) => run !== undefined);
-    return make("span", {
+    return make(over.some(({ kind }) => kind === "hit") ? "mark" : "span", {
       class: [...new Set(over.map(({ kind }) => kind).filter(Boolean)), said.length ? "said" : ""].join(" ").trim(),
       style: said.length ? `box-shadow: ${underlines(said)}` : "",
-      title: [...new Set(over.map(({ kind, run }) => kind ?? labelOf(run)))].join(", "),
+      title: [...new Set(over.filter(({ kind }) => kind !== "hit").map(({ kind, run }) => kind ?? labelOf(run)))].join(", "),
     }, text);
   });
   return make("p", { class: "passage" }, pieces);
@@ -142,7 +171,7 @@ function answerTable(texts, q, answers) {
   const letters = texts ? Array.from(texts.contexts[texts.questions[q][1]]) : null;
   const quote = (span) => (span === null ? "no answer" : letters ? letters.slice(...span).join("") : `characters ${span[0]} to ${span[1]}`);
   const gold = texts ? [...new Set(texts.questions[q][2].map(quote))].join(" | ") || "no answer" : null;
-  const head = ["", "Answer", "EM", "F1", "Null odds", "Margin"].map((name, i) => make("th", { class: i < 2 ? "text" : null, style: "padding: .45rem .7rem" }, name));
+  const head = ["System", "Answer", "EM", "F1", "Null odds", "Margin"].map((name, i) => make("th", { class: i < 2 ? "text" : null, style: "padding: .45rem .7rem" }, name));
   const rows = answers.map(({ run, rows: columns, span }) => {
     const tag = run === browser.a ? " (A)" : run === browser.b ? " (B)" : "";
     const odds = oddsAt(columns, q);
@@ -155,5 +184,5 @@ function answerTable(texts, q, answers) {
       make("td", {}, DATA.runs[run].margin === null ? "never null" : fixed(DATA.runs[run].margin, 2)));
   });
   const golden = gold === null ? [] : [make("tr", {}, make("td", { class: "text" }, "gold"), make("td", { class: "text" }, make("span", { class: gold === "no answer" ? null : "gold" }, gold)), ...Array.from({ length: 4 }, () => make("td")))];
-  return make("div", { class: "scroll" }, make("table", { class: "answers" }, make("thead", {}, make("tr", {}, head)), make("tbody", {}, golden, rows)));
+  return framed(make("table", { class: "answers" }, make("thead", {}, make("tr", {}, head)), make("tbody", {}, golden, rows)), "Answers");
 }

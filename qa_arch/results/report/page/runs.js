@@ -1,4 +1,5 @@
 // The table: one row a system (mean ± s.d. over seeds) or one row a run.
+const SIGNIFICANT = 0.05;
 const order = { key: "f1", down: true };
 const COLUMNS = [
   { key: "label", head: "System", text: true },
@@ -83,14 +84,33 @@ function cellText(row, column) {
   if (typeof value === "number") return column.key === "seed" ? String(value) : fixed(value, column.digits ?? 1);
   return value ?? "–";
 }
-const signed = (value) => (value >= 0 ? "+" : "−") + fixed(Math.abs(value));
+function signed(value) {
+  const text = fixed(Math.abs(value));
+  return (value >= 0 || text === "0.0" ? "+" : "−") + text;
+}
 
-function shownColumns() {
+/** What can be shown: of this set, this measure and rows of this kind. */
+function possibleColumns() {
   const two = set()?.protocol !== "1.1";
   const tested = set() !== undefined && set().baseline !== null;
   return COLUMNS.filter((column) =>
     !(column.two && !two) && !(column.spans && !measures().includes("spans")) && !(column.systems && state.rows === "runs") && !(column.runs && state.rows === "systems")
     && !(column.test && !tested));
+}
+/** What the reader chose; without a choice, a column in which something stands. */
+const shownColumns = (rows) => possibleColumns().filter((column) => column.key === "label" || (state.columns.get(column.key) ?? rows.some((row) => cellText(row, column) !== "–")));
+const headOf = (column) => {
+  const head = state.rows === "systems" ? column.head2 ?? column.head : column.head;
+  return typeof head === "function" ? head() : head;
+};
+/** A box for each column. */
+function drawColumnChoice(shown) {
+  const boxes = possibleColumns().filter(({ key }) => key !== "label").map((column) => {
+    const box = make("input", { type: "checkbox", "data-column": column.key, onchange: (event) => { state.columns.set(column.key, event.target.checked); drawTable(); byId("columns").querySelector(`[data-column="${column.key}"]`)?.focus(); } });
+    box.checked = shown.includes(column);
+    return make("label", {}, box, headOf(column));
+  });
+  byId("columns").lastElementChild.replaceChildren(...boxes);
 }
 
 function compareRows(a, b) {
@@ -101,55 +121,73 @@ function compareRows(a, b) {
 }
 
 function drawTable() {
-  const columns = shownColumns();
   const wanted = byId("filter").value.trim().toLowerCase().split(/\s+/).filter(Boolean);
   const about = (row) => row.runs.map((run) => {
     const { name, seed, status, strategy, experiment, error } = DATA.runs[run];
     return [DATA.groups[row.group].label, name, `seed ${seed}`, status, strategy, experiment, error ?? ""].join(" ");
   }).join(" ").toLowerCase();
   const all = tableRows();
+  const columns = shownColumns(all);
+  drawColumnChoice(columns);
   const rows = all.filter((row) => wanted.every((word) => about(row).includes(word))).sort(compareRows);
   byId("table").tHead.replaceChildren(make("tr", {}, columns.map(headCell)));
-  const best = Object.fromEntries(columns.filter((c) => c.score && c.key !== "threshold").map((c) =>
-    [c.key, Math.max(...rows.map((row) => row.cell(c.key) ?? -Infinity))]));
   const references = (set()?.references ?? []).map((reference) => referenceRow(reference, columns));
-  byId("table").tBodies[0].replaceChildren(...rows.map((row) => bodyRow(row, columns, best)), ...(wanted.length ? [] : references));
+  byId("table").tBodies[0].replaceChildren(...rows.map((row) => bodyRow(row, columns)), ...(wanted.length ? [] : references));
   byId("shown").textContent = `${rows.length} of ${all.length}; the checked are drawn (at most ${COLOURS})`;
+  viewChanged();
 }
 function headCell(column) {
   const sorted = order.key === column.key;
-  const named = state.rows === "systems" ? column.head2 ?? column.head : column.head;
-  const name = typeof named === "function" ? named() : named;
+  const name = headOf(column);
   const sort = () => {
     order.down = sorted ? !order.down : !column.text;
     order.key = column.key;
     drawTable();
     byId("table").querySelector(`[data-key="${column.key}"]`)?.focus();
   };
-  return make("th", { scope: "col", class: column.text ? "text" : "", "aria-sort": sorted ? (order.down ? "descending" : "ascending") : null },
+  return make("th", { scope: "col", class: column.text ? "text" : "", "data-csv": JSON.stringify(fieldNames(column, name)), "aria-sort": sorted ? (order.down ? "descending" : "ascending") : null },
     make("button", { type: "button", "data-key": column.key, title: column.spans ? DATA.spans : null, onclick: sort }, name));
 }
-function bodyRow(row, columns, best) {
+/** What a column is in CSV: a mean and its deviation, an interval and an effect are fields of their own. */
+function fieldNames(column, name) {
+  if (column.key === "interval") return [`${MEASURES[state.measure]} low`, `${MEASURES[state.measure]} high`];
+  if (column.key === "delta") return [name, `${name} low`, `${name} high`];
+  return column.score && state.rows === "systems" ? [name, `${name} s.d.`] : [name];
+}
+function fieldValues(row, column) {
+  const value = row.cell(column.key) ?? null;
+  if (column.key === "interval") return testsNow()?.intervals[row.group] ?? [null, null];
+  if (column.key === "delta") return [value, ...(testsNow()?.effects[row.group]?.interval ?? [null, null])];
+  return column.score && state.rows === "systems" ? [value, deviation(row.runs.map((run) => valueOf(run, column.key)))] : [value];
+}
+/** Whether a system is better than the baseline by a column's measure, beyond chance. */
+function isBetter(row, column) {
+  const effect = state.rows === "systems" ? set()?.tests[column.key]?.effects[row.group] : undefined;
+  return effect !== undefined && effect.delta > 0 && effect.holm < SIGNIFICANT;
+}
+function bodyRow(row, columns) {
   const drawn = state.slots.has(row.group);
   const cells = columns.map((column) => {
     const text = cellText(row, column);
+    const csv = JSON.stringify(fieldValues(row, column));
     if (column.key === "label") {
-      const box = make("input", { type: "checkbox", onchange: (event) => { select(row.group, event.target.checked); changed(); } });
+      const box = make("input", { type: "checkbox", onchange: (event) => { select(row.group, event.target.checked); state.picked = true; changed(); } });
       box.checked = drawn;
       box.disabled = !drawn && state.slots.size >= COLOURS;
-      return make("td", { class: "text name", title: text }, make("label", { class: "pick" }, box, keyOf(row.group), make("span", {}, breakable(text))));
+      return make("td", { class: "text name", title: text, "data-csv": csv }, make("label", { class: "pick" }, box, keyOf(row.group), make("span", { class: "clipped" }, breakable(text))));
     }
     const status = column.key === "status" && text !== "ok";
-    const top = column.score && rowsCount() > 1 && row.cell(column.key) === best[column.key];
-    return make("td", { class: [column.text ? "text" : "", top ? "best" : "", status ? "status" : ""].join(" ").trim() || null,
-      title: status ? row.runs.map((run) => DATA.runs[run].error).filter(Boolean)[0] : null }, text);
+    const kinds = [column.text ? "text" : "", isBetter(row, column) ? "better" : "", status ? "status" : ""].join(" ").trim();
+    const opens = column.key === "seed" || column.key === "name";
+    return make("td", { class: kinds || null, "data-csv": csv, title: status ? row.runs.map((run) => DATA.runs[run].error).filter(Boolean)[0] : null },
+      opens ? make("button", { type: "button", class: "open", title: "Record, scores, curves and settings", "aria-label": `Show ${labelOf(row.runs[0])}`, onclick: () => openRun(row.runs[0]) }, text) : text);
   });
   return make("tr", { "data-group": row.group }, cells);
 }
-const rowsCount = () => tableRows().length;
 function referenceRow(reference, columns) {
+  const fields = (column) => fieldNames(column, "").map((_, place) => (place ? null : column.key === "label" ? reference.name : column.score ? reference[column.key] ?? null : null));
   return make("tr", { class: "reference" }, columns.map((column) =>
-    make("td", { class: column.key === "label" ? "text name" : column.text ? "text" : null },
+    make("td", { "data-csv": JSON.stringify(fields(column)), class: column.key === "label" ? "text name" : column.text ? "text" : null },
       column.key === "label" ? `${reference.name} (learns nothing)` : column.score && reference[column.key] !== undefined ? fixed(reference[column.key]) : "")));
 }
 
@@ -171,7 +209,7 @@ function testNote(now) {
   const effects = Object.keys(testsNow().effects).length;
   const [name, against] = [MEASURES[state.measure], DATA.groups[now.baseline].label];
   if (!effects) return `No tests of ${name} against ${against}.`;
-  return `Δ${name} against ${against}: bootstrap over questions and seeds, Holm-corrected over ${effects} comparisons.`;
+  return `Δ${name} against ${against}: bootstrap over questions and seeds, Holm-corrected over ${effects} comparisons. Bold: better than ${against}, p < ${SIGNIFICANT} so corrected.`;
 }
 function spanNotes(now) {
   const notes = [`Spans: ${DATA.spans}, the mean F1 of the best spans over the ${whole(now.questions - now.unanswerable)} answerable questions, which no margin flatters.`];

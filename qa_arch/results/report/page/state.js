@@ -1,6 +1,6 @@
 // What is chosen, who wants to know, and what is known of runs and systems.
 const COLOURS = 8;
-const state = { set: 0, measure: "f1", slots: new Map(), over: "F1", rows: "systems" };
+const state = { set: 0, measure: "f1", slots: new Map(), over: "F1", rows: "systems", columns: new Map(), picked: false };
 const listeners = [];
 const onChange = (listener) => listeners.push(listener);
 const changed = () => listeners.forEach((listener) => listener());
@@ -26,6 +26,7 @@ const labelOf = (run) => {
   return runsOf(group).length > 1 ? `${DATA.groups[group].label}, seed ${seed}` : DATA.groups[group].label;
 };
 
+/** Draws `group`, or no longer; at most as many as there are colours. */
 function select(group, wanted) {
   if (!wanted) state.slots.delete(group);
   else if (!state.slots.has(group)) {
@@ -49,6 +50,7 @@ function deviation(values) {
 /** The systems of highest F1 first, as many as there are colours for. */
 function selectBest(limit = 6) {
   state.slots.clear();
+  state.picked = false;
   const ranked = groupsOfSet().map((group) => [group, mean(runsOf(group).map((run) => point(run).f1 ?? null))]);
   ranked.sort((a, b) => (b[1] ?? -1) - (a[1] ?? -1));
   ranked.slice(0, limit).forEach(([group]) => select(group, true));

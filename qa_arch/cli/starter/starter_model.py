@@ -1,0 +1,55 @@
+"""StarterModel: an encoder and a span head that sees each token beside what the question is about.
+
+A place to begin: change what stands between the encoder and the scores. Axes: ``B`` windows, ``T`` tokens of
+the longest of them, ``H`` width of the encoder (``encoder.out_dim``), ``D`` width of what is scored.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from torch import nn
+
+from qa_arch.config.check import Range
+from qa_arch.nn.encoder import Encoder
+from qa_arch.nn.masking import fill, masked_softmax, scored
+from qa_arch.types.tensors import Batch, SpanLogits
+
+
+class StarterModel(nn.Module):
+    """``encoder`` comes from the config's section of that name; every other argument is a key of the YAML."""
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        *,
+        hidden: Annotated[int, Range(1)] = 128,
+        dropout: Annotated[float, Range(0, 1)] = 0.1,
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.query = nn.Linear(encoder.out_dim, 1, bias=False)  # H -> 1
+        self.mix = nn.Linear(3 * encoder.out_dim, hidden)  # 3H -> D
+        self.score = nn.Linear(hidden, 2)  # D -> start and end
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, batch: Batch) -> SpanLogits:
+        """Scores of where an answer starts and ends; no loss, no labels, no text.
+
+        The batch (qa_arch/types/tensors.py) has ``ids``, ``mask`` (True on tokens that are not padding),
+        ``question`` and ``context`` (True on theirs), ``word``, ``overlap``, all (B, T).
+        """
+        tokens = self.dropout(self.encoder(batch.ids, batch.mask, batch.segments))  # (B, T, H)
+        weights = masked_softmax(self.query(tokens)[..., 0], batch.question)  # (B, T), 0 outside the question
+        question = (weights[:, None] @ tokens).expand_as(tokens)  # (B, 1, H) -> (B, T, H)
+        mixed = self.mix(torch.cat([tokens, question, tokens * question], dim=-1))  # (B, T, D)
+        # In fp32 whatever the precision of training: (B, T, 2) -> twice (B, T).
+        start, end = scored(self.score, torch.tanh(mixed)).unbind(-1)
+        # An answer lies on the context alone. The first token, [CLS], stands for "no answer".
+        return SpanLogits(
+            start=fill(start, batch.context),  # (B, T)
+            end=fill(end, batch.context),  # (B, T)
+            null_start=start[:, 0],  # (B,)
+            null_end=end[:, 0],  # (B,)
+        )

@@ -1,0 +1,249 @@
+"""Models outside the repository: written by new-model, held to the contract, their mistakes told by place."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+import torch
+
+from qa_arch.cli import new_model
+from qa_arch.cli.compose import compose
+from qa_arch.cli.main import main
+from qa_arch.cli.own_code import explain
+from qa_arch.cli.runs import use_config_dir
+from qa_arch.config.schema import validate
+from qa_arch.config.target import TRUSTED
+from qa_arch.contract import contenders, contracts
+from qa_arch.contract.contenders import ContractError
+from qa_arch.errors import QaArchError
+from qa_arch.tasks.span import TASK
+
+pytestmark = pytest.mark.usefixtures("own_folder")
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_new_model_keeps_to_the_contract_and_trains(tmp_path, quick, capsys):
+    assert main(["new-model", "gated_span", "--into", "mine"]) == 0
+    assert main(["new-model", "other", "--into", "mine"]) == 0
+    assert files(tmp_path / "mine") == [
+        *("gated_span/__init__.py", "gated_span/model.py", "model/gated_span.yaml", "model/other.yaml"),
+        *("other/__init__.py", "other/model.py", "tests/test_gated_span.py", "tests/test_other.py"),
+    ]
+    printed = capsys.readouterr().out
+    given = ["--config-dir", "mine", "--trust", "gated_span"]
+    assert f"qa-arch train model=gated_span experiment=demo debug=fast {' '.join(given)}" in printed
+    assert main(["train", "model=gated_span", *quick, *given]) == 0
+    assert next(Path("runs").glob("*/gated_span-s13-*/run.json")).is_file()
+    capsys.readouterr()
+    written = runpy.run_path("mine/tests/test_gated_span.py")
+    written["test_gated_span_keeps_to_the_contract"]()
+    out = capsys.readouterr().out
+    assert len(re.findall(r"^ok    ", out, re.MULTILINE)) == 8
+    assert "8 of 8 hold" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("my-model", "no name for a package"),
+        ("2nd", "no name for a package"),
+        ("class", "no name for a package"),
+        ("null", "no name for a package"),
+        ("../up", "no name for a package"),
+        ("bert", "one of qa_arch's own"),
+        ("model", "for configs or tests"),
+        ("tests", "for configs or tests"),
+        ("torch", "can be imported already"),
+        ("json", "can be imported already"),
+        ("baselines", "can be imported already"),
+    ],
+)
+def test_a_name_that_would_not_work_is_refused(tmp_path, name, why, capsys):
+    assert main(["new-model", name, "--into", "mine"]) == 2
+    assert why in capsys.readouterr().err
+    assert not (tmp_path / "mine").exists()
+
+
+@pytest.mark.parametrize("taken", ["gated/x.py", "gated.py", "model/gated.yaml", "tests/test_gated.py"])
+def test_what_exists_is_not_changed(tmp_path, taken, capsys):
+    path = tmp_path / "mine" / taken
+    path.parent.mkdir(parents=True)
+    path.write_text("mine")
+    assert main(["new-model", "gated", "--into", "mine"]) == 1
+    assert "exists already and was not changed" in capsys.readouterr().err
+    assert files(tmp_path / "mine") == [taken]
+
+
+def test_a_model_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    write = new_model.write_atomic
+
+    def full(path, content):
+        if Path(path).suffix == ".yaml":
+            raise QaArchError("disk full")
+        return write(path, content)
+
+    monkeypatch.setattr(new_model, "write_atomic", full)
+    with pytest.raises(QaArchError, match="disk full"):
+        new_model.write_model("gated", tmp_path)
+    assert files(tmp_path) == []
+
+
+# Mistakes -------------------------------------------------------------------------------------------
+
+
+def plant(name: str, *changes: tuple[str, str]) -> Path:
+    """A new model in ``mine`` with a mistake: the file of its class."""
+    new_model.write_model(name, Path("mine"))
+    path = Path("mine") / name / "model.py"
+    source = path.read_text()
+    for old, new in changes:
+        assert old in source
+        source = source.replace(old, new)
+    path.write_text(source)
+    return path
+
+
+def contender(name: str, folder: Path) -> contenders.Contender:
+    config_dir = use_config_dir("mine", [name])
+    config = validate(compose([*contracts.SPANS.settings(folder), f"model={name}"], config_dir))
+    trusted = (*TRUSTED, name)
+    torch.manual_seed(0)
+    return contenders.Contender(config, TASK.assemble(config, trusted), contracts.SPANS, trusted)
+
+
+MISTAKES = {
+    "open": ("scores_lie_on_the_context", [("fill(start, batch.context)", "start")], "finite at .* outside"),
+    "mixing": (
+        "same_alone_and_padded",
+        [
+            (
+                "masked_softmax(self.query(tokens)[..., 0], batch.question)",
+                "self.query(tokens)[..., 0].softmax(1)",
+            )
+        ],
+        "differs by .* depends on padding",
+    ),
+    "idle": (
+        "gradients_reach_all_parameters",
+        [("        self.dropout = ", "        self.idle = nn.Linear(2, 2)\n        self.dropout = ")],
+        "idle.weight has none",
+    ),
+    "cut": (
+        "gradients_reach_all_parameters",
+        [("torch.tanh(mixed)", "torch.tanh(mixed) * 0")],
+        "that of .* is zero",
+    ),
+    "forgetful": (
+        "saved_weights_load",
+        [
+            ("        self.dropout = ", "        self.factor = torch.rand(hidden)\n        self.dropout = "),
+            ("torch.tanh(mixed)", "torch.tanh(mixed) * self.factor"),
+        ],
+        "neither a parameter nor a buffer",
+    ),
+    "dull": (
+        "learns_four_questions",
+        [("torch.tanh(mixed)", "torch.tanh(mixed) * 1e-7")],
+        "after 150 steps on 4 questions",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_the_contract_notices(tmp_path, mistake):
+    check, changes, why = MISTAKES[mistake]
+    plant(f"own_{mistake}", *changes)
+    checks = {check.__name__: check for check in contracts.SPANS.checks}
+    with pytest.raises(ContractError, match=why):
+        checks[check](contender(f"own_{mistake}", tmp_path))
+
+
+def test_a_failed_check_is_told_and_the_others_go_on(capsys):
+    path = plant("own_open", ("fill(start, batch.context)", "start"))
+    given = ["--config-dir", "mine", "--trust", "own_open"]
+    assert main(["check-model", "model=own_open", "model.dropout=0", *given]) == 1
+    out = capsys.readouterr().out
+    assert re.search(
+        r"^FAIL  Scores are numbers on the context.*\n      start is finite at \d+ tokens", out, re.MULTILINE
+    )
+    assert "ok    Saved and loaded" in out
+    assert path.is_file()
+
+
+@pytest.mark.parametrize("override", ["debug=fast", "data=squad1", "data.train=x.json"])
+def test_the_questions_are_its_own(override, capsys):
+    assert main(["check-model", "model=bert", override]) == 2
+    assert "check-model's own" in capsys.readouterr().err
+
+
+def test_check_model_wants_a_model(capsys):
+    assert main(["check-model", "seed=1"]) == 2
+    assert "model=NAME" in capsys.readouterr().err
+
+
+OUTPUTS = {
+    "column": (
+        [("start=fill(start, batch.context)", "start=fill(start, batch.context)[..., None]")],
+        r"SpanLogits.start is \(4, \d+, 1\), expected \(B, T\) = \(4, \d+\)",
+    ),
+    "tuple": ([("return SpanLogits(", "return dict(")], "returns a dict; a SpanLogits is wanted"),
+    "whole_null": ([("null_end=end[:, 0]", "null_end=None")], "null_end is a NoneType, expected .B,. = .4,."),
+    "integers": ([("null_end=end[:, 0]", "null_end=end[:, 0].long()")], "null_end holds torch.int64"),
+}
+
+
+@pytest.mark.parametrize("mistake", OUTPUTS)
+def test_a_wrong_output_is_told_with_its_field_and_place(mistake, quick, capsys):
+    changes, why = OUTPUTS[mistake]
+    name = f"out_{mistake}"
+    path = plant(name, *changes)
+    line = next(n for n, text in enumerate(path.read_text().splitlines(), 1) if "def forward" in text)
+    given = ["--config-dir", "mine", "--trust", name]
+    assert main(["train", f"model={name}", *quick, *given]) == 1
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert re.search(rf"^qa-arch: {path}:{line}: {new_model.class_name(name)}\.forward\S* .*{why}", message)
+
+
+def test_what_fails_in_own_code_is_told_with_its_shapes(quick, capsys):
+    path = plant("own_narrow", ("torch.cat([tokens, question, tokens * question], dim=-1)", "tokens"))
+    line = next(n for n, text in enumerate(path.read_text().splitlines(), 1) if "self.mix(tokens)" in text)
+    given = ["--config-dir", "mine", "--trust", "own_narrow"]
+    for command in (["train", *quick], ["check-model"]):
+        assert main([*command, "model=own_narrow", *given]) == 1
+        captured = capsys.readouterr()
+        last = captured.err.splitlines()[-1] if command[0] == "train" else captured.out
+        assert f"{path}:{line}: OwnNarrow.forward: self.mix(tokens): RuntimeError: mat1 and mat2" in last
+        assert re.search(r"\(tokens is \(\d+, \d+, 16\)\)", last)
+        assert "report" not in last
+
+
+def test_only_what_went_through_trusted_code_is_theirs():
+    def fail() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no") as raised:
+        fail()
+    assert explain(raised.value, ()) is None
+    assert explain(raised.value, ["elsewhere"]) is None
+    assert "ValueError: no" in str(explain(raised.value, [__name__.split(".")[0]]))
+
+
+def test_a_loss_that_is_already_a_mean_is_refused(quick, capsys):
+    path = plant("mean_loss")
+    (path.parent / "loss.py").write_text(
+        "from qa_arch.nn.losses import SpanLoss\n\n\nclass Mean(SpanLoss):\n"
+        "    def __call__(self, logits, labels):\n        return super().__call__(logits, labels).mean()\n"
+    )
+    choice = Path("mine/loss/averaged.yaml")
+    choice.parent.mkdir()
+    choice.write_text("_target_: mean_loss.loss.Mean\n")
+    given = ["--config-dir", "mine", "--trust", "mean_loss"]
+    assert main(["train", "model=mean_loss", "loss=averaged", *quick, *given]) == 1
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert re.search(r"mine/mean_loss/loss.py:5: Mean returns \(\), expected \(B,\) = \(4,\)", message)
