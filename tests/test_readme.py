@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from pages import commands, points
 
 from qa_arch.cli.compose import compose, split_grid
@@ -102,6 +103,13 @@ def test_the_example_architecture_is_one_file_and_one_yaml(tmp_path, monkeypatch
         assert main(["train", *overrides, "model.dropuot=0.2"]) == 2
     finally:
         sys.modules.pop("baselines.gated", None)
+
+
+@pytest.mark.parametrize("name", ["csv", "mlflow"])
+def test_the_page_of_loggers_shows_their_files(name: str) -> None:
+    files = blocks("yaml", page("docs/loggers.md"))
+    (shown,) = (text for text in files if text.startswith(f"# conf/logger/{name}.yaml"))
+    assert yaml.safe_load(shown) == yaml.safe_load((conf_folder() / "logger" / f"{name}.yaml").read_text())
 
 
 def test_the_benchmarks_are_the_recorded_ones() -> None:

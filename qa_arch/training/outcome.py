@@ -28,7 +28,7 @@ COMPARED_BY = (
     "answerable_recall",
     "threshold",
 )
-BESIDE = (f"{MARGIN_0}/f1", f"{NEVER_NULL}/HasAns_f1", f"{ORACLE}/f1")
+OTHER_POINTS = (f"{MARGIN_0}/f1", f"{NEVER_NULL}/HasAns_f1", f"{ORACLE}/f1")
 COST = ("seconds/fit", "seconds/predict", "parameters", "peak_memory_mb")
 COLUMNS = ("id", "kind", "question", "gold", "prediction", "exact", "f1", "null_odds", "article")
 """Of the table of predictions."""
@@ -62,7 +62,10 @@ class Outcome:
         wanted = [
             key
             for split, name in names.items()
-            for key in (*(f"{name}/{key}" for key in COMPARED_BY), *(f"{split}/{key}" for key in BESIDE))
+            for key in (
+                *(f"{name}/{key}" for key in COMPARED_BY),
+                *(f"{split}/{key}" for key in OTHER_POINTS),
+            )
         ]
         spans = any(point is not None and is_of_spans(point.protocol) for point in compared.values())
         if not spans:  # few scores, all of them read

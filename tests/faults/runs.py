@@ -118,7 +118,7 @@ FAULTS = (
     Fault(name="old records claim to tell abstentions apart", at="mistakes", test="test_show",
           old="Mistakes(___, _k=_r.span_exact is not None)",
           new="Mistakes(___, _k=True)"),
-    Fault(name="an old record is another system", at="settings", test="test_systems",
+    Fault(name="an old record is another system", at="whole_config", test="test_systems",
           old="{**defaults(), **_c}",
           new="_c"),
     Fault(name="labels tell what all namesakes share", at="_labels", test="test_systems",

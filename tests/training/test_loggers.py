@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
-import re
 import sys
 import time
 from dataclasses import replace
@@ -16,7 +15,6 @@ import pytest
 import stub_loggers
 import torch
 import wandb
-import yaml
 from pytorch_lightning import loggers as lightning
 
 from qa_arch.config import extras
@@ -36,8 +34,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.usefixtures("offline_wandb"),
 ]
-PAGE = Path(__file__).resolve().parents[2] / "docs/loggers.md"
-CONF = PAGE.parents[1] / "conf"
 STUBS = (*TRUSTED, "stub_loggers")
 
 
@@ -516,9 +512,3 @@ def test_steps_go_on_when_a_run_is_resumed(train_with_stub, calls, monkeypatch):
 def test_no_entries_between_epochs_where_none_are_wanted(train_with_stub, calls):
     train_with_stub("trainer.epochs=1", "trainer.log_every=0")
     assert entries(calls) == []
-
-
-@pytest.mark.parametrize("name", ["csv", "mlflow"])
-def test_the_page_shows_a_loggers_file_as_it_is(name):
-    shown = re.search(rf"```yaml\n# conf/logger/{name}\.yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert yaml.safe_load(shown[1]) == yaml.safe_load((CONF / "logger" / f"{name}.yaml").read_text())
