@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from qa_arch.cli.runs import use_config_dir
 from qa_arch.config.extras import require_for
@@ -20,10 +20,12 @@ from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.features.required_files import require_files
 from qa_arch.models.teacher_files import require_teacher
-from qa_arch.results.notebooks import Run
 from qa_arch.results.record import RECORD, read_record
 from qa_arch.system.garbage import gc_disabled
 from qa_arch.system.lock import LOCK, hold
+
+if TYPE_CHECKING:
+    from qa_arch.results.notebooks import Run
 
 log = logging.getLogger(__name__)
 CONFIG = "config.yaml"
@@ -73,6 +75,8 @@ def train(
     trusted = (*TRUSTED, *trust)
     check_jobs([job], if_exists, trusted)
     train_job(job, if_exists, trusted)
+    from qa_arch.results.notebooks import Run  # no command that trains waits for it
+
     return Run(job.folder)
 
 

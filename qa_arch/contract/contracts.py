@@ -32,6 +32,7 @@ from qa_arch.features.selection_features import CandidateCollator
 from qa_arch.nn.distillation import soft_target_loss
 from qa_arch.tasks import task_of
 from qa_arch.tasks.candidate_scores import ranks
+from qa_arch.tasks.causal_lm import CausalLanguageTask
 from qa_arch.tasks.language import LanguageTask
 from qa_arch.types.records import CALIBRATION, TOKENS
 from qa_arch.types.tensors import SpanLogits, StepLogits
@@ -202,7 +203,7 @@ def learns_two_stories(contender: Contender) -> None:
         float(scores.metric(name) or 0) for name in ("token_accuracy", "targets", "perplexity")
     )
     # From [CLS] alone a causal model cannot tell which of the two begins.
-    highest = 100 - 100 * (contender.task.name == "causal_lm") / targets
+    highest = 100 - 100 * isinstance(contender.task, CausalLanguageTask) / targets
     require(
         math.isclose(accuracy, highest, rel_tol=1e-6), f"{accuracy:.2f} percent of tokens, not {highest:.2f}"
     )
