@@ -33,7 +33,7 @@ def states(stubbed) -> list[str]:
     "number",
     [
         signal.SIGKILL,
-        signal.SIGTERM,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
         pytest.param(signal.SIGHUP, marks=pytest.mark.slow),
         pytest.param(signal.SIGINT, marks=pytest.mark.slow),
     ],
