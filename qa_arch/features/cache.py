@@ -15,12 +15,13 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import tokenizers
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase
 
 from qa_arch.config.files import write_with
@@ -35,6 +36,7 @@ FEATURES_VERSION = 1
 """Part of every key; raised when the same inputs give different features."""
 
 log = logging.getLogger(__name__)
+Content = TypeVar("Content")
 
 
 def prepare_cached(
@@ -93,17 +95,33 @@ def cached(
     A damaged file is rebuilt. If the folder cannot be written, the table is built without caching.
     """
     path = cache_file(folder, {**key_parts, "version": FEATURES_VERSION}, ".arrow")
+    return read_or_build(path, "features", read=read, build=build, write=write)
+
+
+def read_or_build(
+    path: Path,
+    what: str,
+    *,
+    read: Callable[[Path], Content],
+    build: Callable[[], Content],
+    write: Callable[[Path, Content], None],
+) -> Content:
+    """What ``path`` of a cache holds, or what ``build`` returns, which is then written there.
+
+    ``what`` names it in the plural, for the log. A damaged file is made anew; where nothing can be written,
+    nothing is kept.
+    """
     if path.exists():
         try:
             return read(path)
-        except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
-            log.warning("%s is damaged (%s): building the features again", path, error)
-    table = build()
+        except (pa.ArrowException, SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+            log.warning("%s is damaged (%s): the %s are made again", path, error, what)
+    built = build()
     try:
-        write_with(path, lambda temporary: write(temporary, table))
+        write_with(path, lambda temporary: write(temporary, built))
     except QaArchError as error:
-        log.warning("features are not cached: %s", error)
-    return table
+        log.warning("the %s are not cached: %s", what, error)
+    return built
 
 
 def cache_file(folder: str | os.PathLike[str], key_parts: Mapping[str, Any], suffix: str) -> Path:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,12 +18,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from qa_arch.config.files import write_with
-from qa_arch.errors import QaArchError
+from qa_arch.features.cache import cache_file, read_or_build
 from qa_arch.features.table import FeatureTable, array_names
 from qa_arch.types.tensors import Batch, SpanLogits
 
-log = logging.getLogger(__name__)
 TARGETS_VERSION = 1
 """Part of every key; raised when the same teacher and windows give another content."""
 BY_TOKEN = ("start", "end")
@@ -107,19 +104,14 @@ def cached_targets(
     """
     if folder is None:
         return build()
-    key = json.dumps({**teacher, "windows": _content(table), "version": TARGETS_VERSION}, sort_keys=True)
-    path = Path(folder) / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.safetensors"
-    if path.exists():
-        try:
-            return _read(path, table)
-        except (SafetensorError, OSError, ValueError, KeyError) as error:
-            log.warning("%s is damaged (%s): the teacher reads its windows again", path, error)
-    targets = build()
-    try:
-        write_with(path, lambda temporary: _write(temporary, targets))
-    except QaArchError as error:
-        log.warning("the teacher's logits are not cached: %s", error)
-    return targets
+    key = {**teacher, "windows": _content(table), "version": TARGETS_VERSION}
+    return read_or_build(
+        cache_file(folder, key, ".safetensors"),
+        "teacher's logits",
+        read=lambda path: _read(path, table),
+        build=build,
+        write=_write,
+    )
 
 
 def _content(table: FeatureTable) -> str:

@@ -89,7 +89,7 @@ FAULTS = (
     Fault(name="cache key without the questions", at="prepare_cached", test="test_cache",
           old='{**___, "questions": _q}',
           new="{**___}"),
-    Fault(name="a table is written in place", at="features.cache:cached",
+    Fault(name="a table is written in place", at="features.cache:read_or_build",
           test="test_a_table_whose_writing_was_killed_is_built_again",
           old="write_with(_p, lambda _x: write(_x, _t))",
           new="write(_p, _t)"),
