@@ -10,6 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from qa_arch.cli.required_files import require_files
 from qa_arch.cli.runs import use_config_dir
 from qa_arch.config.extras import require_for
 from qa_arch.config.files import is_unfinished, write_atomic
@@ -18,7 +19,6 @@ from qa_arch.config.launched import launched
 from qa_arch.config.schema import Config, require_trainable, require_vectors, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.features.required_files import require_files
 from qa_arch.models.teacher_files import require_teacher
 from qa_arch.results.record import RECORD, read_record
 from qa_arch.system.garbage import gc_disabled

@@ -43,9 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the plan; exit code 2 if the run does not fit."""
     from qa_arch.cli.compose import compose
+    from qa_arch.cli.required_files import require_files
     from qa_arch.config.schema import validate
     from qa_arch.config.target import TRUSTED
-    from qa_arch.features.required_files import require_files
 
     available = None if args.memory is None else read_size(args.memory)
     config = validate(compose(args.overrides, use_config_dir(args.config_dir, args.trust)))

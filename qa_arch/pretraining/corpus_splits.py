@@ -8,9 +8,10 @@ from itertools import islice
 from pathlib import Path
 
 from qa_arch.config.schema import Data, Source
-from qa_arch.data.input_files import as_list
+from qa_arch.data import sources
+from qa_arch.data.input_files import as_list, expand
 from qa_arch.data.sources import schemes, split_scheme
-from qa_arch.errors import ConfigError
+from qa_arch.errors import ConfigError, DataError
 from qa_arch.pretraining.corpus import Corpus, open_corpus, split
 
 _QUESTION_FILES = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
@@ -37,6 +38,22 @@ def open_split(source: Source, protocol: str) -> CorpusSplit:
     """The corpus that ``source`` names; a set of questions is read as its passages."""
     items = [_as_corpus(item) for item in as_list(source)]
     return CorpusSplit(", ".join(map(_title, items)), open_corpus(items), protocol)
+
+
+def require_present(source: Source, setting: str) -> None:
+    """Raise DataError, naming the config key ``setting``, where a file of the corpus does not exist.
+
+    Nothing is read, and the hub is not asked.
+    """
+    for item in map(_as_corpus, as_list(source)):
+        scheme, _, rest = item.partition(":")
+        if scheme == "squad":
+            sources.require_present(rest, setting)
+        elif scheme != "hub":
+            try:
+                expand(item, "*.txt")
+            except DataError as error:
+                raise DataError(f"{setting}: {error}") from None
 
 
 def corpus_identity(source: Source) -> str:

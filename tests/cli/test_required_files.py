@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from qa_arch.cli.compose import compose
-from qa_arch.config.schema import TASKS, validate
+from qa_arch.cli.required_files import require_files
+from qa_arch.config.schema import CORPUS_TASKS, TASKS, validate
 from qa_arch.errors import DataError
-from qa_arch.features.required_files import require_files
 from qa_arch.tasks import task_named
 
 MODELS = {
@@ -39,3 +39,19 @@ def test_data_that_does_not_suit_the_task_is_refused_as_the_task_refuses_it(task
     data = replace(data, hold_out_articles=0)
     expected = refusal(task_named(task).load_splits, data)
     assert refusal(require_files, replace(config, data=data)) == expected
+
+
+@pytest.mark.parametrize("task", CORPUS_TASKS)
+@pytest.mark.parametrize(
+    "source", ["squad:{}/set.json", "{}/set.json", "{}/text.txt", "{}/texts", "hub:text:body"]
+)
+def test_a_corpus_is_looked_for_by_its_own_spelling(task, source, tmp_path):
+    config = validate(compose(["debug=fast", f"model={MODELS[task]}"]))
+    data = replace(config.data, train=source.format(tmp_path), calibration=None, dev=None, hold_out_share=0.3)
+    config = replace(config, data=replace(data, hold_out_articles=0))
+    missing = refusal(require_files, config)
+    assert source.startswith("hub:") if missing is None else missing.startswith("data.train: ")
+    (tmp_path / "texts").mkdir()
+    for name in ("set.json", "text.txt", "texts/more.txt"):
+        (tmp_path / name).write_text("{}")
+    assert refusal(require_files, config) is None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from qa_arch.config.schema import QUESTIONS_WITH, Config
-from qa_arch.data.sources import require, require_present
+from qa_arch.config.schema import CORPUS_TASKS, QUESTIONS_WITH, Config
+from qa_arch.data import sources
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.features.packaged_vectors import packaged_files
+from qa_arch.pretraining import corpus_splits
 from qa_arch.results.record import read_record
 
 
@@ -17,9 +18,10 @@ def require_files(config: Config) -> None:
     DataError for data and vectors, and for data that does not suit the model's task, UnavailableError for
     vectors of a package that is not installed, ConfigError for the encoder, RunError for the run.
     """
-    data = config.data
-    if want := QUESTIONS_WITH.get(config.model["task"]):
-        require(data.train, want, "data.train")  # before its files, which another model would read
+    data, task = config.data, config.model["task"]
+    if want := QUESTIONS_WITH.get(task):
+        sources.require(data.train, want, "data.train")  # before its files, which another model would read
+    require_present = corpus_splits.require_present if task in CORPUS_TASKS else sources.require_present
     for setting, source in (
         ("data.train", data.train),
         ("data.calibration", data.calibration),
