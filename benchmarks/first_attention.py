@@ -75,8 +75,8 @@ def main(overrides: list[str]) -> None:
     figures: dict[str, list[tuple[float, float]]] = {}
     for row, (c, q) in enumerate(zip(context_mask.sum(1), question_mask.sum(1), strict=True)):
         window = context[row : row + 1, :c], question[row : row + 1, :q]
-        masks = (torch.ones(1, int(n), dtype=torch.bool) for n in (c, q))
-        for name, weights in attentions(*window, *masks).items():
+        context_real, question_real = (torch.ones(1, int(n), dtype=torch.bool) for n in (c, q))
+        for name, weights in attentions(*window, context_real, question_real).items():
             figures.setdefault(name, []).append((evenness(weights), interaction(weights[..., :-1])))
     for name, pairs in figures.items():
         even, crossed = (statistics.fmean(column) for column in zip(*pairs, strict=True))

@@ -26,6 +26,7 @@ from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.nn.losses import SpanLoss
 from qa_arch.nn.match_lstm import MatchLSTM, recur_plain
+from qa_arch.tasks.base import Batches
 from qa_arch.training.datamodule import TrainingData
 from qa_arch.types.tensors import Batch
 
@@ -118,8 +119,8 @@ def loader(quick: bool) -> Measurement:
     collator = Collator(inputs.features(quick), multiple=8)
     sampler = BucketBatchSampler(collator.table.lengths, batch_size=B, seed=inputs.SEED)
     data = TrainingData(
-        collator, None, batch_size=B, token_budget=None, eval_batch_size=B, accumulate=1, seed=inputs.SEED,
-        workers=2, pin=True,
+        Batches(collator, None), batch_size=B, token_budget=None, eval_batch_size=B, accumulate=1,
+        seed=inputs.SEED, workers=2, pin=True,
     )  # fmt: skip
     waited, began = 0.0, 0.0
     for number, batch in enumerate(_timed(iter(data._loader(collator, sampler)))):

@@ -27,6 +27,7 @@ from qa_arch.cli.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.data.splits import subset
 from qa_arch.metrics.threshold import best_texts
+from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.encoder_configs import resolve
 from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.nn.precision import Precision, cast_weights
@@ -105,7 +106,9 @@ def as_graph(folder: Path, precision: Precision) -> SpanPredictor:
 def weights() -> TransformerSpan:
     inputs.require_minilm()
     torch.manual_seed(inputs.SEED)
-    model = TransformerSpan(build_encoder("minilm"))
+    encoder = build_encoder("minilm")
+    assert isinstance(encoder, Encoder)
+    model = TransformerSpan(encoder)
     torch.nn.init.normal_(model.span.weight, std=0.5)  # scores as far apart as those of a trained head
     return model
 

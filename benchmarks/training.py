@@ -50,7 +50,9 @@ def trainer_of(model: nn.Module) -> Callable[..., None]:
 def encoder() -> Encoder:
     """MiniLM; attention dropout 0, as any other takes torch's CPU attention off its fused path."""
     inputs.require_minilm()
-    return build_encoder("minilm", attention_dropout=0.0)
+    encoder = build_encoder("minilm", attention_dropout=0.0)
+    assert isinstance(encoder, Encoder)
+    return encoder
 
 
 def spread(quick: bool) -> list[list[int]]:

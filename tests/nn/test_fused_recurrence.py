@@ -17,7 +17,7 @@ import torch
 from qa_arch.nn import match_lstm
 from qa_arch.nn.fused import autograd, launch
 from qa_arch.nn.fused.autograd import recur_fused
-from qa_arch.nn.fused.kernel_check import example, in_float64, states_and_gradients
+from qa_arch.nn.fused.kernel_check import converted, example, states_and_gradients
 from qa_arch.nn.kernels import suits
 from qa_arch.nn.match_lstm import MatchLSTM, recur_plain
 from qa_arch.nn.recurrence import recur
@@ -49,7 +49,7 @@ def assert_equal_to_plain(arguments, tolerance, gradient_tolerance=None):
     """Against the plain loop in float64; gradients by the size of their largest entry."""
     actual, expected = (
         states_and_gradients(recur_fused, arguments),
-        states_and_gradients(recur_plain, in_float64(arguments)),
+        states_and_gradients(recur_plain, converted(arguments)),
     )
     for number, (item, other) in enumerate(zip(actual, expected, strict=True)):
         size = other.abs().max().clamp(min=1)

@@ -223,6 +223,20 @@ def test_the_check_passes_where_the_kernels_are_right():
     }
 
 
+@pytest.mark.parametrize(("factor", "passed"), [(1.0, True), (1.001, False)])
+def test_the_check_allows_for_the_rounding_of_wide_layers(monkeypatch, factor, passed):
+    monkeypatch.setattr(kernel_check, "SIZES", ({"steps": 9, "B": 4, "Q": 8},))
+    monkeypatch.setattr(kernel_check, "EXACT", 1e-7)  # less than the plain loop itself loses in fp32
+
+    def recurrence(*arguments):
+        return factor * kernel_check.recur_plain(
+            *(x.float() if x.is_floating_point() else x for x in arguments)
+        )
+
+    monkeypatch.setattr(kernel_check, "recur_fused", recurrence)
+    assert kernel_check.verdict("cpu", 64, "highest")["passed"] == passed
+
+
 @pytest.mark.usefixtures("interpreted")
 @pytest.mark.parametrize(
     ("wrong", "reason"),
