@@ -15,6 +15,7 @@ from qa_arch.types.records import CALIBRATION
 
 OBJECTIVES = ("mlm", "mlm_nsp", "mlm_sop", "causal")
 SEEDS = "seed=13,14,15"
+SIZES = {"tiny": SEEDS, "small": "seed=13"}
 RUNS = "runs/pretraining/tiny/pretrain_{}-seed${{seed}}-*"
 SPANS = f"qa-arch train -m experiment=pretrained_spans {SEEDS}"
 RATES = "encoder.attention_dropout=0.0 trainer.precision=bf16 optim.lr=1e-4 optim.head_lr=5e-4"
@@ -22,18 +23,19 @@ TOKENIZER = "'encoder.tokenizer=runs/pretraining/tiny/pretrain_mlm-seed13-*'"  #
 
 
 def tables(folder: Path) -> list[Table]:
-    return [*(_pretraining(folder, name) for name in OBJECTIVES), *_spans(folder)]
+    pretraining = [_pretraining(folder, size, name) for size in SIZES for name in OBJECTIVES]
+    return [*pretraining, *_spans(folder)]
 
 
-def _pretraining(folder: Path, objective: str) -> Table:
-    """Objectives predict different tokens, so each has a table of its own."""
+def _pretraining(folder: Path, size: str, objective: str) -> Table:
+    """Objectives and lengths of blocks make for different predictions, so each has a table of its own."""
     pairs = ("sentence_accuracy", "sentence_f1") if objective in ("mlm_nsp", "mlm_sop") else ()
-    command = f"qa-arch train -m experiment=pretrain_tiny model=pretrain/{objective} {SEEDS}"
+    command = f"qa-arch train -m experiment=pretrain_{size} model=pretrain/{objective} {SIZES[size]}"
     return runs_table(
         folder,
-        f"Pre-training, {objective}: passages of the calibration articles",
+        f"Pre-training, {size}, {objective}: passages of the calibration articles",
         split=CALIBRATION,
-        records=f"tiny/pretrain_{objective}-seed*",
+        records=f"{size}/pretrain_{objective}-seed*",
         sort=("seed",),
         columns=(
             *("model", "seed", "token_accuracy", "perplexity", "bits_per_byte"),
@@ -72,6 +74,7 @@ def _spans(folder: Path) -> list[Table]:
             split=CALIBRATION,
             spans=True,
             records="spans",
+            unit="article",
         ),
     ]
 
