@@ -16,7 +16,7 @@ from qa_arch.results.question_rows import open_scored
 from qa_arch.results.record import RECORD, read_record
 from qa_arch.results.render import drawn
 from qa_arch.results.summary import Summary, summarise
-from qa_arch.results.width import terminal_width
+from qa_arch.results.width import terminal_console, terminal_width
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -60,10 +60,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print(summary: Summary) -> None:
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(width=terminal_width() or _WIDE)
+    console = terminal_console(terminal_width() or _WIDE)
     style = _STYLES.get(summary.status, "bold red")
     console.print(Text.assemble((summary.title, "bold"), "   ", (summary.status, style)))
     if summary.error:

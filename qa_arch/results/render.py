@@ -14,7 +14,7 @@ from typing import Any
 
 from qa_arch.results.columns import Table
 from qa_arch.results.latex import latex_table
-from qa_arch.results.width import fit, terminal_width
+from qa_arch.results.width import fit, terminal_console, terminal_width
 
 FORMATS = ("text", "markdown", "latex", "json", "csv")
 _WIDE = 1000
@@ -101,10 +101,8 @@ def fill_between(page: str, mark: str, text: str) -> str:
 
 def print_table(table: Table) -> None:
     """On a terminal a table that fits it, into a pipe the same without colour or folding."""
-    from rich.console import Console
-
     width = terminal_width()
-    Console(width=width or _WIDE).print(drawn(table, width))
+    terminal_console(width or _WIDE).print(drawn(table, width))
     sys.stdout.write(_notes(table, width))
 
 

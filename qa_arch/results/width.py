@@ -10,10 +10,14 @@ import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
 from qa_arch.results.columns import Column
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 BORDER, RULE = 1, 3
 """Characters of a frame: at the left edge, and for each column its padding and the line behind it."""
@@ -34,6 +38,13 @@ class Layout:
 def terminal_width() -> int | None:
     """Characters in a line of standard output; None where it is no terminal, and lines have no end."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def terminal_console(width: int) -> Console:
+    """What prints to standard output in lines of ``width``, to a terminal without control codes as well."""
+    from rich.console import Console
+
+    return Console(width=width, height=25)  # with the width alone rich takes 80 for TERM=dumb
 
 
 def fit(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> Layout:

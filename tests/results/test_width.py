@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from qa_arch.results.columns import Table, number, text
 from qa_arch.results.render import render
-from qa_arch.results.width import BORDER, RULE, fit
+from qa_arch.results.width import BORDER, RULE, fit, terminal_console
 
 COLUMNS = [
     text("name", "model"),
@@ -86,3 +86,10 @@ def test_nothing_is_wider_than_the_terminal(columns, width):
     assert total(layout.widths) <= width or len(layout.places) == 1
     for place, own in zip(layout.places, layout.widths, strict=True):
         assert made[place].left or own >= cell_len(cells[1][place])
+
+
+def test_a_terminal_without_control_codes_is_as_wide_as_others(monkeypatch, capsys):
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    terminal_console(120).print("x" * 100)
+    assert capsys.readouterr().out == "x" * 100 + "\n"

@@ -1,0 +1,132 @@
+"""Makes the pictures of README.md and docs/ that show real output.
+
+    make demo && python docs/pictures.py [terminal] [report]
+
+``terminal.svg``: commands of README.md and what they print, at 100 columns. ``report.png``: parts of the
+report on the demo's runs, for which playwright needs chromium.
+"""
+
+from __future__ import annotations
+
+import codecs
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+from collections.abc import Iterator
+from contextlib import suppress
+from io import StringIO
+from pathlib import Path
+
+from rich.console import Console
+from rich.terminal_theme import SVG_EXPORT_THEME
+from rich.text import Text
+
+from qa_arch.config.files import write_atomic
+from qa_arch.errors import RunError
+
+DOCS = Path(__file__).parent
+COLUMNS, LINES = 100, 50
+DEMO = Path("runs/demo")
+TRAIN = "qa-arch train model=bert experiment=demo seed=1 --folder runs/first"
+READ = (
+    "qa-arch compare runs/demo --baseline bert",
+    'qa-arch ask runs/demo/proposed-s13-* --question "Which river was Kelldale reached by?" \\\n'
+    '  --context "Kelldale is a southern town. The town was destroyed in 1752. The town was reached by'
+    ' the river Kemcreek."',
+)
+SECTIONS = ("runs", "abstention", "errors", "questions")
+"""Of the report, those that the picture shows."""
+TERMINAL = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">
+<style>
+.{unique_id}-matrix {{
+    font: {char_height}px/{line_height}px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace;
+}}
+{styles}
+</style>
+<defs>
+<clipPath id="{unique_id}-clip-terminal">
+<rect x="0" y="0" width="{terminal_width}" height="{terminal_height}"/>
+</clipPath>
+{lines}
+</defs>
+{chrome}
+<g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">
+{backgrounds}
+<g class="{unique_id}-matrix">
+{matrix}
+</g>
+</g>
+</svg>
+"""
+"""rich's picture of a terminal, with fonts of the reader's system in place of fetched ones."""
+
+
+def terminal(path: Path) -> None:
+    """Draw the commands and what they print, with the demo's runs at hand."""
+    console = Console(record=True, width=COLUMNS, file=StringIO())
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "runs").mkdir()
+        (folder / DEMO).symlink_to(DEMO.resolve(), target_is_directory=True)
+        texts = {command: _printed(command, folder) for command in READ}
+        for command, text in ({TRAIN: _printed(TRAIN, folder, kind="dumb")} | texts).items():
+            console.print(Text(f"$ {command}", style="bold"))
+            console.print(Text.from_ansi(text.strip()), "")
+    svg = console.export_svg(title="", theme=SVG_EXPORT_THEME, code_format=TERMINAL, unique_id="terminal")
+    write_atomic(path, svg)
+
+
+def _printed(command: str, folder: Path, *, kind: str = "xterm-256color") -> str:
+    """What a command prints in a terminal; in one of kind "dumb" progress is lines."""
+    terminal, end = pty.openpty()
+    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
+    given = {"TERM": kind, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    with subprocess.Popen(
+        command, shell=True, cwd=folder, env=os.environ | given, stdout=end, stderr=end
+    ) as process:
+        os.close(end)
+        text = "".join(_read(terminal))
+    if process.returncode:
+        raise RunError(f"{command}: {text.strip()}")
+    return text.replace("\r\n", "\n")
+
+
+def _read(terminal: int) -> Iterator[str]:
+    """What comes until the other end is closed, which Linux reports as an error."""
+    decode = codecs.getincrementaldecoder("utf-8")().decode
+    with suppress(OSError):
+        while part := os.read(terminal, 4096):
+            yield decode(part)
+
+
+def report(path: Path) -> None:
+    """Take a picture of some sections of the page on the demo's runs."""
+    from playwright.sync_api import sync_playwright
+
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as browsers:
+        page = Path(folder) / "report.html"
+        _printed(f"qa-arch report {DEMO} -o {page} --baseline bert --data synthetic:dev", Path.cwd())
+        tab = browsers.chromium.launch(executable_path=os.environ.get("CHROMIUM")).new_page(
+            viewport={"width": 1280, "height": 900}
+        )
+        tab.goto(page.as_uri())
+        tab.wait_for_selector("#questions table")
+        shown = ", ".join(f"#{section}" for section in SECTIONS)
+        tab.add_style_tag(content=f"section:not({shown}) {{ display: none }}")
+        tab.wait_for_timeout(500)
+        tab.screenshot(path=path, full_page=True)
+
+
+if __name__ == "__main__":
+    wanted = sys.argv[1:] or ["terminal", "report"]
+    if not DEMO.is_dir():
+        sys.exit(f"{DEMO}: the pictures are of these runs; make demo first")
+    if "terminal" in wanted:
+        terminal(DOCS / "terminal.svg")
+    if "report" in wanted:
+        report(DOCS / "report.png")
