@@ -191,19 +191,38 @@ def labelled(table: Table, runs: Runs) -> Table:
 
 
 def _labels(members: Sequence[Sequence[tuple[Path, RunRecord]]]) -> list[str]:
-    """The models' names; a namesake's tells every setting that most of its namesakes have otherwise."""
+    """The models' names; a namesake's tells every setting that most of its namesakes have otherwise.
+
+    Of more than ``MOST_SETTINGS``, as where experiments are mixed, only as many as namesakes are known by.
+    """
     records = [system[0][1] for system in members]
     namesakes: dict[str, list[int]] = {}
     for index, record in enumerate(records):
         namesakes.setdefault(record.model, []).append(index)
     labels = [record.model for record in records]
     for same in namesakes.values():
-        unlike = differing([records[index] for index in same])
+        unlike = _needed(differing([records[index] for index in same]))
         for shown, values in zip(_short_names(unlike), unlike.values(), strict=True):
             usual = _usual(values)
             for index, value, written in zip(same, values, _shortened(values), strict=True):
                 labels[index] += "" if usual and value == usual[0] else f" {shown}={written}"
     return labels
+
+
+def _needed(unlike: Mapping[str, list[Any]]) -> Mapping[str, list[Any]]:
+    """Of many settings those by which all can be told apart, in turn the one that parts most of them."""
+    if len(unlike) <= MOST_SETTINGS:
+        return unlike
+    chosen: dict[str, list[Any]] = {}
+    while _different(chosen.values()) < _different(unlike.values()):
+        best = max(unlike, key=lambda key: _different([*chosen.values(), unlike[key]]))
+        chosen[best] = unlike[best]
+    return chosen
+
+
+def _different(columns: Iterable[Sequence[Any]]) -> int:
+    """How many rows differ."""
+    return len(set(zip(*(map(str, values) for values in columns), strict=True)))
 
 
 def _short_names(settings: Iterable[str]) -> list[str]:

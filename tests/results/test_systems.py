@@ -50,6 +50,17 @@ def test_what_most_namesakes_share_is_not_told(runs):
     assert labels == ["bert", "bert lr=0.0002", "bert warmup=0"]
 
 
+def test_of_many_settings_those_are_told_that_namesakes_are_known_by(runs):
+    def config(lr, epochs):
+        data = {"train_questions": 2500 * epochs, "split_seed": epochs}
+        return {"optim": {"lr": lr, "warmup": lr}, "trainer": {"epochs": epochs}, "data": data}
+
+    given = [config(lr, epochs) for lr in (0.25, 0.5) for epochs in (1, 2)]
+    labels = [group.label for group in group_by_system(runs(*(("bert", 1, each) for each in given)))]
+    assert len(set(labels)) == len(labels) == 4
+    assert all(label.count("=") == 2 for label in labels)
+
+
 def test_labels_of_two_systems_are_never_the_same(runs):
     names = ("left/mini", "right/mini", "large")
     found = group_by_system(runs(*(("bert", 1, {"encoder": {"name": name}}) for name in names)))
