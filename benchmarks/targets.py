@@ -68,6 +68,7 @@ SCRIPT, PIPELINE = "common script", "transformers 4.57 QA pipeline, its best bat
 HAYSTACK = "haystack's extractive reader, transformers-haystack 2.0"
 LSTM, LINEAR = "nn.LSTM, bidirectional, input 2D", "same encoder, linear head"
 PAD, GROWTH = "every window padded to 384, fp32", "1k, 10k, 100k questions"
+RECIPE = "common script, its recipe, process"
 
 TARGETS = (
     Target("prepare", "feature preparation, cold, same ids and labels", SCRIPT, least=8),
@@ -100,6 +101,7 @@ TARGETS = (
     ),
     Target("memory-flat", "what lives in predicting 100k questions", "1k questions", most=2, unit="MB more"),
     Target("sweep-overhead", "sweep of one point minus the same train", "-", most=5, unit="s"),
+    Target("end-to-end", "train on 1k questions, predict and score 1k, whole process", RECIPE, least=3),
     Target("gpu-match-lstm", "fused match-LSTM kernel, forward + backward", "cuDNN LSTM", most=2),
     Target("gpu-match-lstm-eager", "the same against the eager loop", "eager loop", least=15),
     Target("gpu-proposed-step", "proposed step, bert-base, 384 × 32, bf16", LINEAR, most=1.15),

@@ -42,6 +42,7 @@ ROW_NAMES = [
         "cache-first-batch",
     ),
     *("slope-prepare", "slope-predict", "slope-evaluate", "slope-report", "memory-flat", "sweep-overhead"),
+    "end-to-end",
     *("gpu-match-lstm", "gpu-match-lstm-eager", "gpu-proposed-step", "gpu-baseline-mfu", "gpu-loader"),
 ]
 
