@@ -80,7 +80,7 @@ def _compare_scores(dev: QuestionSet, folder: Path) -> str:
     peer = {score.id: score.f1 for score in score_questions(dev, script["spans"])}
     ids = [example.id for example in dev.examples if example.answerable]
     ours, theirs = (100 * np.array([[side[id_] for id_ in ids]]) for side in (own, peer))
-    return f"F1 at null threshold 0 {own_f1:.1f}, peer {script['scores']['f1']:.1f}; {describe(ours, theirs)}"
+    return f"F1 (null threshold 0) {own_f1:.1f}, peer {script['scores']['f1']:.1f}; {describe(ours, theirs)}"
 
 
 def describe(ours: np.ndarray, theirs: np.ndarray) -> str:

@@ -65,6 +65,8 @@ def test_the_script_learns_and_predicts_every_window(tokenizer, questions):
     readable = peers.prepare_to_predict(questions.examples, tokenizer, max_length=64, stride=16)
     assert readable.features["input_ids"][:] == prepared.ids
     assert [row for rows in readable.windows for row in rows] == list(range(len(prepared.ids)))
+    inside = [sum(offset is not None for offset in row) for row in readable.features["offset_mapping"]]
+    assert inside == [sum(segments) - 1 for segments in prepared.segments]  # less the last [SEP]
     start, end = common_script.predict(model, readable)
     assert start.shape == end.shape == (len(prepared.ids), 64)
     contexts = [example.context for example in questions.examples]
