@@ -63,7 +63,7 @@ lint: setup ## style, types and import contracts
 docs: setup ## the site of all documentation in site/, offline; a broken link or notebook fails
 	$(BIN)/sphinx-build -q -W --keep-going -c docs -d .cache/docs . site
 
-bench: setup ## measured ratios against named peers
+bench: setup minilm ## measured ratios against named peers, which install themselves
 	$(BIN)/python -m benchmarks
 
 tables: setup ## write every table again from the committed records

@@ -12,10 +12,10 @@ import torch
 from datasets import Dataset
 
 from benchmarks import peers
-from benchmarks.targets import Measure, Measurement, speedup
+from benchmarks.targets import Measure, Measurement, cost, speedup
 from benchmarks.timing import alternate
 from qa_arch.decode.answers import char_spans, rank
-from qa_arch.decode.candidates import SpanCandidates
+from qa_arch.decode.candidates import Ranking, SpanCandidates
 from qa_arch.decode.formats import nbest, predictions
 from qa_arch.decode.spans import best_spans
 from qa_arch.types.tensors import SpanLogits
@@ -83,8 +83,8 @@ def _logits(draw: np.random.Generator, tokens: np.ndarray) -> SpanLogits:
     return SpanLogits(start, end, null_start, null_end)
 
 
-def ours(data: World) -> tuple[list[str], list[list[peers.Entry]]]:
-    """Texts and n-best lists, as ``qa-arch predict decode=grid`` makes them."""
+def ranked(data: World) -> Ranking:
+    """The candidates of each question, best first, as ``qa-arch predict decode=grid`` has them."""
     logits = data.logits
     parts = []
     for begin in range(0, len(data.example), BATCH):
@@ -95,7 +95,7 @@ def ours(data: World) -> tuple[list[str], list[list[peers.Entry]]]:
         parts.append(best_spans(part, search="grid"))
     spans = SpanCandidates.concatenate(parts)
     char_start, char_end = char_spans(spans, data.origin, data.char_start, data.char_end)
-    ranking = rank(
+    return rank(
         spans,
         data.examples,
         window=np.arange(len(data.example)),
@@ -105,6 +105,11 @@ def ours(data: World) -> tuple[list[str], list[list[peers.Entry]]]:
         expected=data.sizes,
         dedupe=False,
     )
+
+
+def ours(data: World) -> tuple[list[str], list[list[peers.Entry]]]:
+    """Texts and n-best lists, as ``qa-arch predict decode=grid`` makes them."""
+    ranking = ranked(data)
     return list(predictions(ranking, 0.0).values()), list(nbest(ranking).values())
 
 
@@ -140,8 +145,12 @@ def equal(mine: tuple, peer: tuple) -> bool:
     return True
 
 
+def like_dev(quick: bool) -> World:
+    return world(300, 30) if quick else world(6078, 206)
+
+
 def grid(quick: bool) -> Measurement:
-    data = world(300, 30) if quick else world(6078, 206)
+    data = like_dev(quick)
     arguments = theirs(data)
     if not equal(ours(data), peers.post_process(*arguments)):
         raise RuntimeError("texts or n-best lists differ from the peer's")
@@ -149,4 +158,12 @@ def grid(quick: bool) -> Measurement:
     return speedup(pairs, f"{len(data.examples)} made-up questions, {len(data.example)} windows")
 
 
-ROWS: dict[str, Measure] = {"decode-grid": grid}
+def over_dictionaries(quick: bool) -> Measurement:
+    """All of it against what no decoder can leave out: dictionaries of candidates that are ranked already."""
+    data = like_dev(quick)
+    ranking = ranked(data)
+    pairs = alternate(lambda: ours(data), lambda: nbest(ranking), 3 if quick else 5)
+    return cost(pairs, f"{len(ranking.start):,} dictionaries of {len(data.examples):,} questions")
+
+
+ROWS: dict[str, Measure] = {"decode-grid": grid, "decode-floor": over_dictionaries}

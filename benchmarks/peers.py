@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from datasets import Dataset
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 from qa_arch.types.text import Example, Gold
@@ -30,6 +31,16 @@ class Prepared:
     ids: list[list[int]]
     start: list[int]
     end: list[int]
+    segments: list[list[int]]
+    mask: list[list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """Windows to predict: ``windows`` and ``features`` are what ``post_process`` takes."""
+
+    windows: list[list[int]]
+    features: Dataset
 
 
 def prepare(
@@ -39,25 +50,54 @@ def prepare(
     stride: int = 128,
 ) -> Prepared:
     """Windows and labels of all examples."""
-    prepared = Prepared([], [], [])
+    prepared = Prepared([], [], [], [], [])
     for begin in range(0, len(examples), BATCH):
         part = examples[begin : begin + BATCH]
-        encoded = tokenizer(
-            [e.question.lstrip() for e in part],
-            [e.context for e in part],
-            truncation="only_second",
-            max_length=max_length,
-            stride=stride,
-            return_overflowing_tokens=True,
-            return_offsets_mapping=True,
-            padding="max_length",
-        )
+        encoded = _encode(part, tokenizer, max_length, stride)
         for row, example in enumerate(encoded["overflow_to_sample_mapping"]):
             start, end = _answer_tokens(encoded, row, part[example].answers)
             prepared.start.append(start)
             prepared.end.append(end)
         prepared.ids.extend(encoded["input_ids"])
+        prepared.segments.extend(encoded["token_type_ids"])
+        prepared.mask.extend(encoded["attention_mask"])
     return prepared
+
+
+def prepare_to_predict(
+    examples: Sequence[Example],
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int = 384,
+    stride: int = 128,
+) -> Readable:
+    """The same windows without labels, with offsets that are None outside the context."""
+    names = ("input_ids", "token_type_ids", "attention_mask", "offset_mapping")
+    columns: dict[str, list] = {name: [] for name in names}
+    windows: list[list[int]] = [[] for _ in examples]
+    for begin in range(0, len(examples), BATCH):
+        encoded = _encode(examples[begin : begin + BATCH], tokenizer, max_length, stride)
+        for row, example in enumerate(encoded["overflow_to_sample_mapping"]):
+            windows[begin + example].append(len(columns["input_ids"]))
+            pairs = zip(encoded["offset_mapping"][row], encoded.sequence_ids(row), strict=True)
+            columns["offset_mapping"].append([offset if part == 1 else None for offset, part in pairs])
+            for name in names[:3]:
+                columns[name].append(encoded[name][row])
+    return Readable(windows, Dataset.from_dict(columns))
+
+
+def _encode(
+    part: Sequence[Example], tokenizer: PreTrainedTokenizerBase, max_length: int, stride: int
+) -> BatchEncoding:
+    return tokenizer(
+        [e.question.lstrip() for e in part],
+        [e.context for e in part],
+        truncation="only_second",
+        max_length=max_length,
+        stride=stride,
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+        padding="max_length",
+    )
 
 
 def _answer_tokens(encoded: BatchEncoding, row: int, answers: Sequence[Gold]) -> tuple[int, int]:

@@ -10,7 +10,7 @@ import importlib.util
 import json
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -21,8 +21,8 @@ from transformers import BertForQuestionAnswering
 
 from baselines.transformer import TransformerSpan
 from benchmarks import haystack_peer, inputs, peer_env, pipeline_peer
-from benchmarks.targets import Measure, Measurement, NotMeasuredError, speedup
-from benchmarks.timing import Pairs, Timed, once
+from benchmarks.targets import Measure, Measurement, NotMeasuredError, cost, speedup
+from benchmarks.timing import Pairs, Timed, alternate, once, repeat
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.data.splits import subset
@@ -30,9 +30,10 @@ from qa_arch.metrics.threshold import best_texts
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.encoder_configs import resolve
 from qa_arch.nn.encoder_factory import build_encoder
-from qa_arch.nn.precision import Precision, cast_weights
+from qa_arch.nn.precision import Precision, cast_weights, mixed
 from qa_arch.tasks.loading import load_predictor
 from qa_arch.tasks.span_predictor import SpanPredictor
+from qa_arch.types.tensors import Batch
 from qa_arch.types.text import QuestionSet
 
 QUESTIONS = 400
@@ -59,7 +60,7 @@ def compare_with_peer(
     quick: bool, *, peer: Peer, precision: Precision = "fp32", engine: str = "torch"
 ) -> Measurement:
     """Answers of the highest score, "no answer" never given, on either side; ``engine``: torch or onnx."""
-    questions = subset(inputs.questions(quick), 24 if quick else QUESTIONS, inputs.SEED)
+    questions = sample_of_dev(quick)
     with tempfile.TemporaryDirectory() as folder, _running(peer, Path(folder), questions) as ask:
         predictor = (
             as_graph(Path(folder) / "graph", precision) if engine == "onnx" else build_predictor(precision)
@@ -78,9 +79,40 @@ def compare_with_peer(
     rates = [f"{len(questions) / min(t.wall for t in side):.1f}" for side in (ours, theirs)]
     parts = [f"{len(questions)} questions, {rates[0]} a second; peer {rates[1]} at batch {best}"]
     parts.append(f"{_equal_texts(texts, reply['texts'])} of the texts are the peer's")
+    if engine == "torch":
+        forward = min(t.wall for t in repeat(forward_passes(predictor, questions), 1 if quick else 3))
+        most = min(t.wall for t in theirs) / forward
+        parts.append(f"the forward passes alone take {forward:.1f} s, which leaves {most:.2f} × at most")
     if precision != "fp32":
         parts.append(f"{_equal_texts(texts, read(build_predictor('fp32'), questions))} those of fp32")
     return speedup(pairs, ", ".join(parts))
+
+
+def compare_with_forward(quick: bool) -> Measurement:
+    """All of a prediction against the forward passes in it: what features, decoding and ranking add."""
+    questions, predictor = sample_of_dev(quick), build_predictor("fp32")
+    passes = forward_passes(predictor, questions)
+    pairs = alternate(lambda: read(predictor, questions), passes, 1 if quick else 3)
+    return cost(pairs, f"{len(questions)} questions, batches of {BATCH}")
+
+
+def sample_of_dev(quick: bool) -> QuestionSet:
+    return subset(inputs.questions(quick), 24 if quick else QUESTIONS, inputs.SEED)
+
+
+def forward_passes(predictor: SpanPredictor, questions: QuestionSet) -> Callable[[], None]:
+    """Runs the model on the very batches that ``read`` makes of ``questions``, and nothing else."""
+    batches: list[Batch] = []
+    recorder = predictor.model.register_forward_pre_hook(lambda model, inputs: batches.append(inputs[0]))
+    read(predictor, questions)
+    recorder.remove()
+
+    def run() -> None:
+        with torch.inference_mode(), mixed(predictor.precision, "cpu"):
+            for batch in batches:
+                predictor.model(batch)
+
+    return run
 
 
 def build_predictor(precision: Precision) -> SpanPredictor:
@@ -167,4 +199,5 @@ ROWS: dict[str, Measure] = {
         )
         for precision in ("fp32", "int8")
     },
+    "predict-floor": compare_with_forward,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from benchmarks import (
     decoding,
+    end_to_end,
     gpu,
     growth,
     match_lstm,
@@ -28,5 +29,6 @@ MEASURES: dict[str, Measure] = {
     **prediction.ROWS,
     **growth.ROWS,
     **memory.ROWS,
+    **end_to_end.ROWS,
     **gpu.ROWS,
 }

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from benchmarks import inputs, official
+from benchmarks.processes import QA_ARCH, output_of
 from benchmarks.targets import Measure, Measurement, cost, speedup
 from benchmarks.timing import alternate
 from qa_arch.data.squad import write
@@ -34,8 +34,7 @@ def whole_process(quick: bool) -> Measurement:
         data, answers = Path(folder, "data.json"), Path(folder, "predictions.json")
         data.write_text(json.dumps(write(questions)), encoding="utf-8")
         answers.write_text(json.dumps(predictions), encoding="utf-8")
-        command = str(Path(sys.executable).with_name("qa-arch"))
-        ours = [command, "evaluate", "--data", str(data), "--predictions", str(answers)]
+        ours = [QA_ARCH, "evaluate", "--data", str(data), "--predictions", str(answers)]
         theirs = [sys.executable, official.__file__, str(data), str(answers)]
         own_scores, peer_scores = _printed(ours), _printed(theirs)
         if {key: own_scores[key] for key in peer_scores} != peer_scores:
@@ -45,8 +44,7 @@ def whole_process(quick: bool) -> Measurement:
 
 
 def _printed(command: list[str]) -> dict[str, float]:
-    process = subprocess.run(command, capture_output=True, text=True, check=True)
-    return json.loads(process.stdout)
+    return json.loads(output_of(command))
 
 
 ROWS: dict[str, Measure] = {"score-in-process": in_process, "evaluate-process": whole_process}

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 from statistics import median
 
+from benchmarks.processes import QA_ARCH, output_of
 from benchmarks.targets import Measure, Measurement
 from benchmarks.timing import Timed, alternate, middle, repeat
 from qa_arch.training.progress import FIRST_STEP
 
-QA_ARCH = str(Path(sys.executable).with_name("qa-arch"))
-
 
 def help_text(quick: bool) -> Measurement:
-    runs = repeat(
-        lambda: subprocess.run([QA_ARCH, "--help"], capture_output=True, check=True), 3 if quick else 9
-    )
-    times = middle(runs)
+    times = middle(repeat(lambda: output_of([QA_ARCH, "--help"]), 3 if quick else 9))
     return Measurement(times.wall, times.cpu, times)
 
 
@@ -63,7 +58,7 @@ def sweep_overhead(quick: bool) -> Measurement:
 def _tiny(*options: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         settings = ["model=bert", "debug=fast", f"runs_dir={folder}", "features.cache_dir=null"]
-        subprocess.run([QA_ARCH, "train", *options, *settings, "seed=1"], capture_output=True, check=True)
+        output_of([QA_ARCH, "train", *options, *settings, "seed=1"])
 
 
 def _cpu_of(process: int) -> float:

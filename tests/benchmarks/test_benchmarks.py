@@ -26,6 +26,7 @@ from qa_arch.types.text import Example, Gold
 PASSAGE = "The bridge at Lowmere was built by Ada Stone in 1871, of oak and a little iron. " * 6
 ROW_NAMES = [
     *("prepare", "prepare-130k", "sampler-tokens", "train-bucketed", "train-bucketed-bf16", "decode-grid"),
+    "decode-floor",
     *("score-in-process", "evaluate-process", "match-lstm-h150-forward", "match-lstm-h150-both"),
     *("match-lstm-h384-forward", "match-lstm-h384-both", "proposed-step"),
     *(
@@ -35,11 +36,13 @@ ROW_NAMES = [
         "predict-haystack",
         "predict-onnx-fp32",
         "predict-onnx-int8",
+        "predict-floor",
         "cli-help",
         "demo-first-step",
         "cache-first-batch",
     ),
     *("slope-prepare", "slope-predict", "slope-evaluate", "slope-report", "memory-flat", "sweep-overhead"),
+    "end-to-end",
     *("gpu-match-lstm", "gpu-match-lstm-eager", "gpu-proposed-step", "gpu-baseline-mfu", "gpu-loader"),
 ]
 
@@ -151,6 +154,7 @@ def test_what_a_run_made_is_freed_off_the_clock(monkeypatch):
         (Target("a", "", "", least=8), 8.0, 7.9, "≥ 8 ×"),
         (Target("a", "", "", most=0.3, unit="s"), 0.3, 0.31, "≤ 0.3 s"),
         (Target("a", "", "", 0.95, 1.05, ""), 1.0, 1.06, "0.95 to 1.05"),
+        (Target("a", "", "", most=1.05, unit=""), 0.37, 1.06, "≤ 1.05"),
     ],
 )
 def test_a_target_is_reached_at_its_bound(target, good, bad, wanted):

@@ -1,0 +1,161 @@
+"""Rows against the common script's recipe and against floors; what they need and have not got is named."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertConfig, BertForQuestionAnswering
+
+from baselines.transformer import TransformerSpan
+from benchmarks import __main__ as runner
+from benchmarks import common_script, end_to_end, inputs, memory, peer_env, peers, prediction, processes
+from benchmarks.targets import NotMeasuredError
+from qa_arch.cli.compose import compose
+from qa_arch.config.schema import validate
+from qa_arch.data.sources import open_passages
+from qa_arch.data.splits import subset
+from qa_arch.features import tokenizers
+from qa_arch.nn.encoder import Encoder
+from qa_arch.tasks.span_predictor import SpanPredictor
+
+SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+
+
+@pytest.fixture(scope="module")
+def questions():
+    return subset(open_passages("synthetic:dev"), 12, inputs.SEED)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(questions):
+    return tokenizers.build("wordpiece", [e.context for e in questions.examples], 300)
+
+
+@pytest.fixture
+def predictor(tokenizer):
+    encoder = Encoder.from_description({"model_type": "bert", "vocab_size": len(tokenizer), **SIZES})
+    config = validate(compose(["model=bert", "debug=fast", "trainer.eval_batch_size=4"]))
+    return SpanPredictor(TransformerSpan(encoder), tokenizer, None, config, segments=True, null_threshold=0.0)
+
+
+def test_the_floor_of_prediction_reads_the_same_batches(predictor, questions):
+    def widths(run) -> list[torch.Size]:
+        seen: list[torch.Size] = []
+        hook = predictor.model.register_forward_pre_hook(lambda model, given: seen.append(given[0].ids.shape))
+        run()
+        hook.remove()
+        return seen
+
+    passes = prediction.forward_passes(predictor, questions)
+    assert widths(passes) == widths(lambda: prediction.read(predictor, questions)) != []
+    assert sum(shape[0] for shape in widths(passes)) == len(predictor.table(questions, cache=False))
+
+
+def test_the_script_learns_and_predicts_every_window(tokenizer, questions):
+    torch.manual_seed(0)
+    model = BertForQuestionAnswering(BertConfig(vocab_size=len(tokenizer), **SIZES))
+    before = model.qa_outputs.weight.detach().clone()
+    prepared = peers.prepare(questions.examples, tokenizer, max_length=64, stride=16)
+    common_script.fine_tune(model, prepared)
+    assert not torch.equal(model.qa_outputs.weight, before)
+    readable = peers.prepare_to_predict(questions.examples, tokenizer, max_length=64, stride=16)
+    assert readable.features["input_ids"][:] == prepared.ids
+    assert [row for rows in readable.windows for row in rows] == list(range(len(prepared.ids)))
+    inside = [sum(offset is not None for offset in row) for row in readable.features["offset_mapping"]]
+    assert inside == [sum(segments) - 1 for segments in prepared.segments]  # less the last [SEP]
+    start, end = common_script.predict(model, readable)
+    assert start.shape == end.shape == (len(prepared.ids), 64)
+    contexts = [example.context for example in questions.examples]
+    texts, lists = peers.post_process(contexts, readable.windows, readable.features, start, end)
+    assert len(texts) == len(questions)
+    assert all(e["text"] in context for context, best in zip(contexts, lists, strict=True) for e in best)
+
+
+def test_both_sides_train_by_the_same_recipe_on_the_same_files(tmp_path):
+    ours = end_to_end.our_command(tmp_path, "fp32")
+    config = validate(compose(ours[2 : ours.index("--folder")]))
+    assert (config.optim.lr, config.optim.warmup) == (common_script.LR, common_script.WARMUP)
+    assert (config.trainer.batch_size, config.trainer.epochs) == (common_script.BATCH, common_script.EPOCHS)
+    assert (config.features.max_length, config.features.stride) == (384, 128)
+    assert config.optim.schedule == "linear"
+    script = end_to_end.script_command(tmp_path, Path("model"))
+    assert {config.data.train, config.data.dev} == set(script[4:6])
+
+
+def test_a_difference_of_scores_is_noise_or_is_named():
+    draw = np.random.default_rng(0)
+    scores = 100.0 * draw.integers(0, 2, (1, 400))
+    shuffled = draw.permutation(scores, axis=1)
+    assert "+0.0 (" in end_to_end.describe(scores, shuffled)
+    assert "is within the noise" in end_to_end.describe(scores, shuffled)
+    assert "is **beyond** the noise" in end_to_end.describe(scores, np.zeros_like(scores))
+
+
+def test_without_real_data_questions_are_generated(monkeypatch, tmp_path, questions):
+    opened: list[str] = []
+    monkeypatch.setattr(inputs, "open_passages", lambda source: opened.append(source) or questions)
+    monkeypatch.setenv("QA_ARCH_DATA", str(tmp_path))
+    assert [len(part) for part in inputs.splits(9, 5, 7)] == [9, 5, 7]
+    assert opened == ["synthetic:train", "synthetic:calibration", "synthetic:dev"]
+    opened.clear()
+    (tmp_path / "squad").mkdir()
+    names = ("train-v2.0.part", "calibration-v2.0", "dev-v2.0.fold_a")
+    files = [tmp_path / "squad" / f"{name}.json" for name in names]
+    for file in files:
+        file.touch()
+    inputs.splits(9, 5, 7)
+    assert opened == [str(file) for file in files]
+
+
+@pytest.mark.parametrize("measure", [memory.flat, end_to_end.experiment])
+def test_without_minilm_a_row_says_what_to_do(monkeypatch, measure):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(NotMeasuredError, match="make minilm"):
+        measure(True)
+
+
+def test_a_process_that_fails_is_a_row_that_is_not_measured():
+    program = "import sys; print('a line', file=sys.stderr); sys.exit('no tokenizer here')"
+    with pytest.raises(NotMeasuredError, match=r"-c .* ended with 1: no tokenizer here"):
+        processes.output_of([sys.executable, "-c", program])
+    with pytest.raises(NotMeasuredError, match="make setup"):
+        processes.output_of(["./qa-arch-that-is-not-there"])
+    assert processes.output_of([sys.executable, "-c", "print(3)"]).strip() == "3"
+
+
+def test_a_peer_that_cannot_be_installed_is_named(monkeypatch, tmp_path):
+    monkeypatch.setattr(peer_env, "FOLDER", tmp_path)
+    peer = peer_env.PeerEnvironment("peer", "no-such-package==1")
+    (tmp_path / "peer" / "bin").mkdir(parents=True)
+    (tmp_path / "peer" / "bin" / "python").symlink_to("/bin/false")
+    monkeypatch.setattr(peer_env.venv, "create", lambda folder, **options: None)
+    with pytest.raises(NotMeasuredError, match="no-such-package==1 cannot be installed"):
+        peer.python()
+
+
+def test_what_lives_is_the_most_at_once_not_the_sum():
+    def run() -> None:
+        for _ in range(3):
+            bytearray(4_000_000)
+
+    assert 4 <= memory.most_alive(run) < 5
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_rows_are_measured_at_small_sizes(capsys):
+    try:
+        inputs.require_minilm()
+    except NotMeasuredError as missing:
+        pytest.skip(str(missing))
+    names = ["decode-floor", "predict-floor", "memory-flat", "end-to-end"]
+    assert runner.main([*names, "--quick"]) == 0
+    table = capsys.readouterr().out
+    without_data = {"predict-floor"} if "QA_ARCH_DATA names no folder" in table else set()
+    for name in names:
+        (row,) = (line for line in table.splitlines() if line.startswith(f"| `{name}`"))
+        assert ("not measured" in row) == (name in without_data)
