@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from qa_arch.results.columns import Table
-from qa_arch.results.experiments import Published, baseline_table, pareto_plot, runs_table
+from qa_arch.results.experiments import Published, baseline_table, pairwise_table, pareto_plot, runs_table
 
 ON_1_1 = "SQuAD 1.1, all of train, all of dev"
 ON_2_0 = "SQuAD 2.0, all of train, all of dev; model card"
@@ -26,6 +26,8 @@ PUBLISHED = (
     ),
     Published("DistilBERT, 1.6 × as fast", {"f1": 85.8}, f"{ON_1_1}; the paper"),
 )
+SMALLER = ("torch/**", "onnx/**")
+STUDENTS = ("bert labels=1 soft_targets=0 temperature=1", "bert labels=0.5 soft_targets=0.5 temperature=2")
 ALONE = "ratios are to the uncompressed model of the same kind and seed, in turn with it in the same process"
 
 
@@ -38,10 +40,18 @@ def tables(folder: Path) -> list[Table]:
             "Smaller models: MiniLM-L6 on an eighth of SQuAD 2.0, dev fold A",
             columns=("model", "seed", "engine", "read_in", *scores, "parameters", "nonzero", *costs),
             published=PUBLISHED,
+            records=SMALLER,
             sort=("model", "engine", "seed"),
             notes=[ALONE],
         ),
         *(_tested(folder, model, spans=spans) for model in ("bert", "proposed") for spans in (True, False)),
+        pairwise_table(
+            folder,
+            "Students of three layers: with a teacher (B) and without (A), dev fold A",
+            *STUDENTS,
+            records="distillation/**",
+            unit="article",
+        ),
     ]
 
 
@@ -54,4 +64,4 @@ def _tested(folder: Path, model: str, *, spans: bool) -> Table:
 
 def figures(folder: Path) -> list[Sequence[Path]]:
     title = "F1 and F1 of spans against size, latency and memory on a CPU, dev fold A"
-    return [pareto_plot(folder, "pareto", title, measures=("f1", "spans_f1"), notes=[ALONE])]
+    return [pareto_plot(folder, "pareto", title, measures=("f1", "spans_f1"), records=SMALLER, notes=[ALONE])]
