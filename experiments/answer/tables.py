@@ -7,12 +7,17 @@ Filled by: qa-arch train -m experiment=answer seed=13,14,15,16,17 model=...; the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from qa_arch.results.columns import Table
 from qa_arch.results.experiments import Wanted, baseline_table, difference_plot, pairwise_table, runs_table
 
 MODELS = ("bert", "ablation/plain_verifier", "ablation/letter", "proposed", "ablation/together")
+COLUMNS = (
+    *("model", "seed", "exact", "f1", "HasAns_f1", "NoAns_f1", "spans_f1", "auroc"),
+    *("null_threshold", "parameters", "seconds"),
+)
 NAMES = {
     "bert": "the plain span head of the same encoder",
     "ablation_plain_verifier": "plain span head with a verifier",
@@ -27,10 +32,7 @@ def tables(folder: Path) -> list[Table]:
         runs_table(
             folder,
             "The answer: MiniLM-L6 on the balanced set, dev fold A",
-            columns=(
-                *("model", "seed", "exact", "f1", "HasAns_f1", "NoAns_f1", "spans_f1", "auroc"),
-                *("null_threshold", "parameters", "seconds"),
-            ),
+            columns=COLUMNS,
             wanted=[_wanted(model) for model in MODELS],
             sort=("model", "seed"),
         ),
@@ -49,6 +51,19 @@ def tables(folder: Path) -> list[Table]:
             "ablation_together",
             unit="article",
         ),
+        *_larger_encoder(folder / "mpnet"),
+    ]
+
+
+def _larger_encoder(folder: Path) -> list[Table]:
+    """larger_encoder.md: the same with MPNet-base, from records of its own, as encoders are not compared."""
+    tested = partial(baseline_table, folder, baseline="bert", unit="article")
+    return [
+        runs_table(
+            folder, "A larger encoder, MPNet-base: dev fold A", columns=COLUMNS, sort=("model", "seed")
+        ),
+        tested(title="MPNet-base: tested against the plain span head, dev fold A"),
+        tested(title="MPNet-base: spans against the plain span head, dev fold A", spans=True),
     ]
 
 
