@@ -17,6 +17,7 @@ from qa_arch.config.check import Range, read
 from qa_arch.config.compression_steps import Step
 from qa_arch.config.upgrade import upgrade
 from qa_arch.errors import ConfigError
+from qa_arch.types.records import LANGUAGE
 
 Share = Annotated[float, Range(0, 1)]
 Positive = Annotated[float, Range(0, above=True)]
@@ -33,7 +34,7 @@ MODEL_INPUTS = {
     "denoising": ("encoder",),
 }
 """By task, a module of ``qa_arch.tasks``: the arguments of its models that come from other sections."""
-CORPUS_TASKS = ("masked_lm", "causal_lm", "denoising")
+CORPUS_TASKS = LANGUAGE
 """The tasks that read a corpus in place of questions, to pre-train encoders on."""
 QUESTIONS_WITH: Mapping[str, Literal["passages", "candidates", "classes"]] = {
     "span": "passages",
