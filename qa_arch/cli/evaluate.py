@@ -51,7 +51,7 @@ _FILE_OPTIONS = ("predictions", "na_prob", "null_threshold", "protocol", "strict
 _CHECKPOINT_OPTIONS = ("calibration", "set")
 """Options that need a downloaded checkpoint."""
 _RUN_OPTIONS = (
-    *("final", "allow_overlap", "decode", "record", "margin", "precision", "device", "trust", "engine"),
+    *("train", "final", "allow_overlap", "decode", "record", "margin", "precision", "device", "trust", "engine"),
     *_CHECKPOINT_OPTIONS,
 )
 """Options that need --run."""
@@ -119,6 +119,11 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="KEY=VALUE",
         help="how a downloaded checkpoint cuts and decodes texts, such as features.max_length=512",
+    )
+    add(
+        "--train",
+        action="store_true",
+        help="score the questions that the run was trained on: what it has learned by heart",
     )
     add(
         "--final",
@@ -218,6 +223,7 @@ def _score_runs(args: argparse.Namespace) -> int:
         settings=settings,
         record=None if adopted else args.record,
         null_threshold=args.margin,
+        train=args.train,
         final=args.final,
         allow_overlap=args.allow_overlap,
         trust=args.trust,

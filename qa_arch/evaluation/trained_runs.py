@@ -26,7 +26,7 @@ from qa_arch.results.dev_access_log import EXPERIMENTS, DevAccess, log_dev_acces
 from qa_arch.results.record import MODEL, ONNX, RECORD, read_record, write_record
 from qa_arch.tasks import task_of
 from qa_arch.tasks.base import Predictor, Watch
-from qa_arch.types.records import CALIBRATION, DEV, Points, RunRecord
+from qa_arch.types.records import CALIBRATION, DEV, TRAIN, Points, RunRecord
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +46,8 @@ class Request:
     """Folder for the record of an ensemble or of another decoding."""
     null_threshold: float | None = None
     """A null threshold to score at, in addition to the fitted one."""
+    train: bool = False
+    """Score the questions that the run was trained on, in place of ``data``."""
     final: bool = False
     """Open a dev set that the config keeps closed, and log that."""
     allow_overlap: bool = False
@@ -58,7 +60,7 @@ class Target:
 
     questions: Any
     split: str
-    """``dev`` for the config's own dev set, else the set's name: where the record keeps the scores."""
+    """``dev`` and ``train`` for the run's own, else the set's name: where the record keeps the scores."""
     closed: bool
     """Whether it is the dev set that the config keeps closed, or shares articles with it."""
     overlap: tuple[str, ...]
@@ -88,7 +90,9 @@ def evaluate_runs(
             f"--decode: {request.runs[0]} is of task {task.name}, and only spans are searched for;"
             " leave it out"
         )
-    target = open_target(record, config, request.data)
+    if request.train and (request.data or request.final):
+        raise ConfigError("--train: it names the set to score; leave out --data and --final")
+    target = training_target(record, config) if request.train else open_target(record, config, request.data)
     check_target(
         target,
         null_threshold=request.null_threshold,
@@ -104,14 +108,14 @@ def evaluate_runs(
     points = score(predictor, reading, folder, split=target.split, given=request.null_threshold)
     if target.overlap:
         points = {name: replace(point, overlap=target.overlap) for name, point in points.items()}
-    references = _references(record, config, target.questions, request.trust)
+    references = {} if request.train else _references(record, config, target.questions, request.trust)
     if (folder / RECORD).is_file():
         record = read_record(folder)  # another set may have been scored meanwhile
     seconds = record.seconds
     changed = replace(
         record,
         scores={**record.scores, target.split: points},
-        data={**record.data, target.split: reading.facts},
+        data=record.data if target.split == TRAIN else {**record.data, target.split: reading.facts},
         references={**record.references, **({target.split: references} if references else {})},
         seconds=replace(seconds, predict=round(reading.seconds, 3)) if target.split == DEV else seconds,
     )
@@ -138,6 +142,14 @@ def open_target(record: RunRecord, config: Config, data: Sequence[str] | None) -
         and (is_dev or bool(dev.titles & questions.titles)),
         overlap=tuple(sorted(record.trained_titles & questions.titles)),
     )
+
+
+def training_target(record: RunRecord, config: Config) -> Target:
+    """The questions that the run was trained on; DataError where its config no longer gives the same."""
+    questions = task_of(config.model).load_splits(replace(config.data, dev=None))[TRAIN]
+    if questions.fingerprint != record.fingerprint(TRAIN):
+        raise DataError(f"--train: {config.data.train} is not the data that the run was trained on any more")
+    return Target(questions, TRAIN, closed=False, overlap=())
 
 
 def check_target(target: Target, *, null_threshold: float | None, final: bool, allow_overlap: bool) -> None:

@@ -140,6 +140,28 @@ def test_training_articles_are_only_scored_with_allow_overlap(qa_arch, run_folde
     assert scores["calibrated"]["f1"] == before.scores["calibration"]["calibrated"].f1
 
 
+def test_training_questions_are_scored_beside_dev(qa_arch, run_folder):
+    before = read_record(run_folder)
+    code, out, _ = qa_arch("evaluate", "--run", run_folder, "--train")
+    after = read_record(run_folder)
+    assert code == 0
+    assert flat(after.scores["train"]) == json.loads(out)
+    assert after.scores["train"]["calibrated"].metrics["total"] == before.data["train"].questions
+    assert len(read_questions(run_folder / "sets" / "train")["id"]) == before.data["train"].questions
+    assert after.data == before.data
+    assert {name: after.scores[name] for name in before.scores} == before.scores
+
+
+def test_training_questions_of_other_data_are_not_scored(qa_arch, run_folder):
+    record = read_record(run_folder)
+    other = replace(record.data["train"], fingerprint="0" * 64)
+    write_record(run_folder, replace(record, data={**record.data, "train": other}))
+    code, _, err = qa_arch("evaluate", "--run", run_folder, "--train")
+    assert code == 4
+    assert "not the data that the run was trained on" in err
+    assert "train" not in read_record(run_folder).scores
+
+
 def test_a_margin_of_ones_own_is_named_so(qa_arch, run_folder):
     calibrated = read_record(run_folder).scores["dev"]["calibrated"].flat()
     scores = json.loads(qa_arch("evaluate", "--run", run_folder, "--margin", "1e6")[1])
@@ -160,6 +182,9 @@ def test_a_margin_of_ones_own_is_named_so(qa_arch, run_folder):
         ("--run", "RUN", "--predictions", "x.json"),
         ("--run", "RUN", "--protocol", "1.1"),
         ("--run", "RUN", "--final"),
+        ("--run", "RUN", "--train", "--final"),
+        ("--run", "RUN", "--train", "--data", "synthetic:dev"),
+        ("--data", "x", "--predictions", "y", "--train"),
     ],
     ids=" ".join,
 )
