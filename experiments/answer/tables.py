@@ -51,19 +51,19 @@ def tables(folder: Path) -> list[Table]:
             "ablation_together",
             unit="article",
         ),
-        *_larger_encoder(folder / "mpnet"),
+        *_same_test(folder / "joined", "More data, 20,900 training questions"),
+        *_same_test(folder / "mpnet", "A larger encoder, MPNet-base"),
     ]
 
 
-def _larger_encoder(folder: Path) -> list[Table]:
-    """larger_encoder.md: the same with MPNet-base, from records of its own, as encoders are not compared."""
+def _same_test(folder: Path, what: str) -> list[Table]:
+    """further.md and larger_encoder.md: the runs and both tests, from records of their own, as neither
+    training sets nor encoders are compared."""
     tested = partial(baseline_table, folder, baseline="bert", unit="article")
     return [
-        runs_table(
-            folder, "A larger encoder, MPNet-base: dev fold A", columns=COLUMNS, sort=("model", "seed")
-        ),
-        tested(title="MPNet-base: tested against the plain span head, dev fold A"),
-        tested(title="MPNet-base: spans against the plain span head, dev fold A", spans=True),
+        runs_table(folder, f"{what}: dev fold A", columns=COLUMNS, sort=("model", "seed")),
+        tested(title=f"{what}: tested against the plain span head, dev fold A"),
+        tested(title=f"{what}: spans against the plain span head, dev fold A", spans=True),
     ]
 
 
