@@ -51,7 +51,18 @@ _FILE_OPTIONS = ("predictions", "na_prob", "null_threshold", "protocol", "strict
 _CHECKPOINT_OPTIONS = ("calibration", "set")
 """Options that need a downloaded checkpoint."""
 _RUN_OPTIONS = (
-    *("train", "final", "allow_overlap", "decode", "record", "margin", "precision", "device", "trust", "engine"),
+    *(
+        "train",
+        "final",
+        "allow_overlap",
+        "decode",
+        "record",
+        "margin",
+        "precision",
+        "device",
+        "trust",
+        "engine",
+    ),
     *_CHECKPOINT_OPTIONS,
 )
 """Options that need --run."""

@@ -104,10 +104,12 @@ def write_parts(folder: str | os.PathLike[str], rankings: Iterable[Ranking], thr
         json_items(target / "nbest_predictions.json") as add_list,
     ):
         for ranking in rankings:
-            for add, items in (
-                (add_text, predictions(ranking, threshold).items()),
-                (add_odds, null_odds(ranking).items()),
-                (add_list, _lists(ranking)),
-            ):
-                for id_, value in items:
-                    add(id_, value)
+            _add_each(add_text, predictions(ranking, threshold).items())
+            _add_each(add_odds, null_odds(ranking).items())
+            _add_each(add_list, _lists(ranking))
+            del ranking  # else it lives on while the next part is read
+
+
+def _add_each(add: Callable[[str, Any], object], items: Iterable[tuple[str, Any]]) -> None:
+    for id_, value in items:
+        add(id_, value)

@@ -12,9 +12,10 @@ from qa_arch.errors import ConfigError
 from qa_arch.results.columns import COLUMNS
 from qa_arch.results.comparison import comparison
 from qa_arch.results.figure_style import COLOURS, DASHES, FAINT, GRID, INK, MARKERS, plain_panel, save_figure
+from qa_arch.results.published_vs_ours import mean_metric
 from qa_arch.results.record import Runs
 from qa_arch.results.systems import group_by_system
-from qa_arch.types.records import RunRecord
+from qa_arch.types.records import TRAIN, RunRecord
 
 MEASURES: Mapping[str, str] = {
     "train_loss": "training loss",
@@ -153,24 +154,43 @@ class SizePoint:
     f1: float
 
 
-def by_size(runs: Runs, split: str) -> list[tuple[int, float, float]]:
-    """(training questions, EM, F1) in rising order; of several runs of one size, the mean."""
-    scores: dict[int, list[tuple[float, float]]] = {}
-    for row in comparison(runs, split=split).rows:
-        if row.get("train_questions") and row.get("exact") is not None:
-            scores.setdefault(row["train_questions"], []).append((row["exact"], row["f1"]))
-    return [(size, *map(fmean, zip(*of_size, strict=True))) for size, of_size in sorted(scores.items())]  # type: ignore[misc]
+@dataclass(frozen=True)
+class SizeScores:
+    """Percent of our runs of one size, means over them; ``train_exact`` on their own training questions."""
+
+    questions: int
+    exact: float
+    f1: float
+    train_exact: float | None = None
+
+
+def by_size(runs: Runs, split: str) -> list[SizeScores]:
+    """The scores by number of training questions, in rising order; RunError for runs that do not compare."""
+    comparison(runs, split=split, columns=["model"])
+    by_questions: dict[int, list[RunRecord]] = {}
+    for _, record in runs:
+        questions = record.facts(TRAIN).questions
+        if questions and record.compared_point(split):
+            by_questions.setdefault(questions, []).append(record)
+    return [
+        SizeScores(
+            questions,
+            *(mean_metric(records, split, key) for key in ("exact", "f1")),  # type: ignore[arg-type]
+            train_exact=mean_metric(records, TRAIN, "exact"),
+        )
+        for questions, records in sorted(by_questions.items())
+    ]
 
 
 def sizes_figure(
-    ours: Sequence[tuple[int, float, float]], published: Sequence[SizePoint], *, title: str, path: Path
+    ours: Sequence[SizeScores], published: Sequence[SizePoint], *, title: str, path: Path
 ) -> tuple[Path, Path]:
     """Draw ``ours``, of ``by_size``, as ``path``.svg and .png and return both; the axis of questions is
     logarithmic."""
     return save_figure(lambda: _draw_sizes(ours, published, title), path)
 
 
-def _draw_sizes(ours: Sequence[tuple[int, float, float]], published: Sequence[SizePoint], title: str) -> Any:
+def _draw_sizes(ours: Sequence[SizeScores], published: Sequence[SizePoint], title: str) -> Any:
     from matplotlib.figure import Figure
     from matplotlib.ticker import NullLocator
 
@@ -181,15 +201,20 @@ def _draw_sizes(ours: Sequence[tuple[int, float, float]], published: Sequence[Si
     panel.set_xlabel("training questions", color=FAINT, fontsize=8)
     panel.grid(axis="y", color=GRID, linewidth=0.8)
     panel.spines[["top", "right", "left"]].set_visible(False)
-    sizes = [point[0] for point in ours]
+    sizes = [point.questions for point in ours]
     for number, key in enumerate(("exact", "f1")):
         heading = COLUMNS[key].heading
         look: dict[str, Any] = {"color": COLOURS[number], "marker": MARKERS[number]}
-        values = [point[1 + number] for point in ours]
-        panel.plot(sizes, values, linestyle=DASHES[number], label=heading, **look)
+        panel.plot(
+            sizes, [getattr(point, key) for point in ours], linestyle=DASHES[number], label=heading, **look
+        )
         look |= {"linestyle": "", "fillstyle": "none"}
         for point in published:
             panel.plot(point.questions, getattr(point, key), label=f"{heading}, {point.label}", **look)
+    learned = [(point.questions, point.train_exact) for point in ours if point.train_exact is not None]
+    if learned:
+        own = {"color": FAINT, "marker": MARKERS[2], "linestyle": DASHES[2]}
+        panel.plot(*zip(*learned, strict=True), label="EM, its training questions", **own)
     ticks = sorted({*sizes, *(point.questions for point in published)})
     panel.set_xticks(ticks, [f"{tick:,}" for tick in ticks], fontsize=8)
     panel.xaxis.set_minor_locator(NullLocator())

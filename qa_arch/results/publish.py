@@ -15,7 +15,7 @@ from qa_arch.errors import DataError, RunError
 from qa_arch.results.attention import ATTENTION
 from qa_arch.results.question_rows import questions_folder
 from qa_arch.results.record import QUESTIONS, read_record, write_record
-from qa_arch.types.records import DEV
+from qa_arch.types.records import DEV, TRAIN
 
 log = logging.getLogger(__name__)
 MOST_ATTENTION = 2**20
@@ -26,7 +26,8 @@ def publish(run: Path, folder: Path) -> Path:
     """Copy ``run`` into ``folder/<name of the run>`` and return that.
 
     Absolute paths of the config keep what stands below the data folder (``$QA_ARCH_DATA/...``) or the
-    working folder; the config hash does not depend on them. Attention that was kept for a few questions
+    working folder; the config hash does not depend on them. Rows of the run's own training questions stay
+    behind: their scores are in the record. Attention that was kept for a few questions
     goes along; where it is large it is left out, and the log says so. Raises RunError for a run that is still
     running or whose record holds any other absolute path.
     """
@@ -37,7 +38,7 @@ def publish(run: Path, folder: Path) -> Path:
         )
     target = folder / run.resolve().name
     write_record(target, replace(record, config=_portable(record.config, f"{run}: config")))
-    for split in dict.fromkeys([DEV, *record.scores]):
+    for split in dict.fromkeys([DEV, *(split for split in record.scores if split != TRAIN)]):
         rows = questions_folder(run, split) / QUESTIONS
         if rows.is_file():
             copy = questions_folder(target, split) / QUESTIONS

@@ -12,7 +12,7 @@ from qa_arch.results.columns import Column, Table, number, text
 from qa_arch.results.comparison import comparison
 from qa_arch.results.dev_access_log import dev_access_note
 from qa_arch.results.record import Runs, recorded
-from qa_arch.types.records import DEV, RunRecord
+from qa_arch.types.records import DEV, TRAIN, RunRecord
 
 COLUMNS: Sequence[Column] = (
     text("model", "configuration"),
@@ -22,6 +22,7 @@ COLUMNS: Sequence[Column] = (
     number("f1", "F1, published"),
     number("our_exact", "EM, ours"),
     number("our_f1", "F1, ours"),
+    number("train_exact", "EM, its training questions"),
     number("our_parameters", "parameters, ours"),
     number("train_questions", "training questions"),
     number("epochs", "epochs"),
@@ -64,7 +65,11 @@ def published_vs_ours(
     fingerprints = {measure.fingerprint for _, record in every if (measure := record.measure(split))}
     if split == DEV and (note := dev_access_note(folder, fingerprints)):
         below.append(note)
-    return Table(title, COLUMNS, [_row(row, runs[row.model], split) for row in rows], below)
+    figures = [_row(row, runs[row.model], split) for row in rows]
+    shown = [
+        c for c in COLUMNS if c.key != "train_exact" or any(row.get(c.key) is not None for row in figures)
+    ]
+    return Table(title, shown, figures, below)
 
 
 def _scored(folder: Path, row: PublishedRow, split: str) -> Runs:
@@ -89,6 +94,7 @@ def _row(row: PublishedRow, runs: Runs, split: str) -> dict[str, Any]:
         **published,
         "our_exact": fmean(run["exact"] for run in ours),
         "our_f1": fmean(run["f1"] for run in ours),
+        "train_exact": mean_metric((record for _, record in runs), TRAIN, "exact"),
         "our_parameters": _joined(run["parameters"] for run in ours),
         "train_questions": _joined(run["train_questions"] for run in ours),
         "epochs": _joined(run["epochs"] for run in ours),
@@ -97,13 +103,21 @@ def _row(row: PublishedRow, runs: Runs, split: str) -> dict[str, Any]:
     }
 
 
+def mean_metric(records: Iterable[RunRecord], split: str, key: str) -> float | None:
+    """Mean of a metric, of those runs that were scored on ``split``."""
+    points = [point for record in records if (point := record.compared_point(split))]
+    values = [value for point in points if (value := point.metric(key)) is not None]
+    return fmean(values) if values else None
+
+
 def _joined(values: Iterable[Any]) -> Any:
     """The value that all have; of numbers that differ the mean, of others all."""
+    values = list(values)
     distinct = list(dict.fromkeys(values))
     if len(distinct) == 1:
         return distinct[0]
     if all(isinstance(value, int | float) for value in distinct):
-        return fmean(distinct)
+        return fmean(values)
     return ", ".join(str(value) for value in distinct)
 
 

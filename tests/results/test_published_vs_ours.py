@@ -6,7 +6,7 @@ import pytest
 
 from qa_arch.errors import RunError
 from qa_arch.results.experiment_scripts import experiment_figures
-from qa_arch.results.learning_curves import by_size
+from qa_arch.results.learning_curves import SizeScores, by_size
 from qa_arch.results.published_vs_ours import PublishedRow, published_vs_ours
 from qa_arch.results.record import read_record, write_record
 from qa_arch.results.render import markdown
@@ -76,5 +76,33 @@ def test_scores_by_training_questions_are_drawn_from_two_sizes_on(tmp_path, make
     page = drawn[0].read_text()
     assert all(f"<!-- {text} -->" in page for text in ("EM", "F1, them", "87,599", "400"))
     runs = [(path.parent, read_record(path.parent)) for path in sorted(folder.rglob("run.json"))]
-    assert by_size(runs, "dev") == [(100, 25.0, 30.0), (400, 40.0, 45.0)]
+    assert by_size(runs, "dev") == [SizeScores(100, 25.0, 30.0), SizeScores(400, 40.0, 45.0)]
     assert experiment_figures(tmp_path)[0].read_text() == page
+
+
+def test_scores_on_the_training_questions_stand_beside_dev(tmp_path, make_record):
+    for name, exact, own in (("b/one", 20.0, 50.0), ("b/two", 30.0, 70.0), ("b/three", 25.0, None)):
+        record = make_record("boundary", exact, protocol="1.1")
+        record.data["train"] = SplitFacts(questions=100)
+        if own is not None:
+            record.scores["train"] = make_record("boundary", own, protocol="1.1").scores["dev"]
+        write_record(tmp_path / "records" / name, record)
+    table = made(tmp_path)
+    assert [row.get("train_exact") for row in table.rows] == [60.0, None, None]
+    assert "EM, its training questions" in markdown(table)
+    runs = [(path.parent, read_record(path.parent)) for path in tmp_path.rglob("run.json")]
+    assert by_size(runs, "dev") == [SizeScores(100, 25.0, 30.0, train_exact=60.0)]
+    figure = 'size_curves(folder, "sizes", "More", ["b", "s"])'
+    script(tmp_path, 'published_vs_ours(folder, "T", [PublishedRow("M", records="b")])', figure)
+    more = make_record("boundary", 40.0, protocol="1.1")
+    more.data["train"] = SplitFacts(questions=400)
+    write_record(tmp_path / "records" / "s" / "one", more)
+    assert "<!-- EM, its training questions -->" in experiment_figures(tmp_path)[0].read_text()
+
+
+def test_means_count_every_run(tmp_path, make_record):
+    for name, epochs in (("b/one", 3), ("b/two", 3), ("b/three", 6)):
+        write_record(
+            tmp_path / "records" / name, make_record("boundary", epochs=[{"epoch": n} for n in range(epochs)])
+        )
+    assert made(tmp_path).rows[0]["epochs"] == 4
