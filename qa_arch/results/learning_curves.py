@@ -159,8 +159,8 @@ class SizeScores:
     """Percent of our runs of one size, means over them; ``train_exact`` on their own training questions."""
 
     questions: int
-    exact: float
-    f1: float
+    exact: float | None
+    f1: float | None
     train_exact: float | None = None
 
 
@@ -175,7 +175,8 @@ def by_size(runs: Runs, split: str) -> list[SizeScores]:
     return [
         SizeScores(
             questions,
-            *(mean_metric(records, split, key) for key in ("exact", "f1")),  # type: ignore[arg-type]
+            exact=mean_metric(records, split, "exact"),
+            f1=mean_metric(records, split, "f1"),
             train_exact=mean_metric(records, TRAIN, "exact"),
         )
         for questions, records in sorted(by_questions.items())
@@ -213,7 +214,7 @@ def _draw_sizes(ours: Sequence[SizeScores], published: Sequence[SizePoint], titl
             panel.plot(point.questions, getattr(point, key), label=f"{heading}, {point.label}", **look)
     learned = [(point.questions, point.train_exact) for point in ours if point.train_exact is not None]
     if learned:
-        own = {"color": FAINT, "marker": MARKERS[2], "linestyle": DASHES[2]}
+        own: dict[str, Any] = {"color": FAINT, "marker": MARKERS[2], "linestyle": DASHES[2]}
         panel.plot(*zip(*learned, strict=True), label="EM, its training questions", **own)
     ticks = sorted({*sizes, *(point.questions for point in published)})
     panel.set_xticks(ticks, [f"{tick:,}" for tick in ticks], fontsize=8)
