@@ -29,9 +29,9 @@ INTERVAL = 0.01
 def flat(quick: bool) -> Measurement:
     """The largest set against the smallest, as ``qa-arch predict`` reads and writes them.
 
-    By design nothing lives but a part of 1,000 questions and, from the second on, the ranking of the part
-    before: 0.6 MB, and what the largest part has more than the first. A float held for each question would be
-    32 bytes with its place in a list, 3.2 MB in all, so that a bound of 2 notices it.
+    By design nothing lives but a part of 1,000 questions, so the difference is what the largest part has more
+    than the first. A float held for each question would be 32 bytes with its place in a list, 3.2 MB in all,
+    so that a bound of 2 notices it.
     """
     if not STATUS.exists():
         raise NotMeasuredError("private memory is read from /proc, which this system has not")

@@ -45,6 +45,7 @@ def tokenize(texts: Sequence[str], backend: Tokenizer) -> TokenColumns:
             count, columns = _columns(chunk, to_pieces, vocabulary)
             counts.append(count)
             chunks.append(columns)
+    vocabulary.default_factory = None  # it refers to the dictionary: all words would outlive this call
     null_row = tuple(np.array([value], np.int32) for value in (0, 0, 0, -1, -1))
     forms: dict[str, int] = {}
     folded = [forms.setdefault(word.casefold(), len(forms)) for word in vocabulary]

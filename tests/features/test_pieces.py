@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from transformers import BertTokenizer
 
 from qa_arch.features import pieces
 from qa_arch.features.template import backend_of
+from qa_arch.features.texts import tokenize as token_columns
 from qa_arch.features.tokenizers import build
+from qa_arch.system.garbage import gc_disabled
 
 TEXTS = [
     "Ælfric's naïve café_bar cost €5½ — 漢字 and İstanbul.",
@@ -121,3 +124,13 @@ def test_an_added_token_with_spaces_forbids_it(added, expected_alone):
     assert pieces.splits_at_spaces(backend) is expected_alone
     some = ["in New York [E] a", "[E]cat [E] cat"]
     same(pieces.tokenize_fn(backend)(some), pieces.tokenize_whole(some, backend))
+
+
+def test_no_word_outlives_the_call():
+    """Else bulk prediction holds the words of many parts until Python searches for cycles."""
+    backend = backend_of(build("wordpiece", TEXTS, 120))
+    token_columns(TEXTS, backend)
+    with gc_disabled():
+        gc.collect()
+        token_columns(TEXTS, backend)
+        assert gc.collect() == 0
