@@ -64,12 +64,12 @@ def encoders() -> Iterator[Check]:
 
 
 def _from_pypi(name: str) -> Check:
-    from qa_arch.nn.encoder_configs import HUB_IDS, resolve
+    from qa_arch.nn.encoder_configs import HUB_IDS, WITHOUT_HUB, resolve
 
     folder = resolve(name)
     if folder != HUB_IDS[name]:
         return Check(f"encoder {name}", "ok", f"at {folder}")
-    return Check(f"encoder {name}", "missing", "not installed", f"make {name}")
+    return Check(f"encoder {name}", "missing", "not installed", WITHOUT_HUB[name])
 
 
 def _encoder(label: str, name: str) -> Check:

@@ -15,7 +15,7 @@ from qa_arch.features.cache import windows_of
 from qa_arch.features.table import FeatureTable, check_ids
 from qa_arch.models import store
 from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint
-from qa_arch.nn.encoder_configs import resolve
+from qa_arch.nn.encoder_configs import WITHOUT_HUB, resolve
 from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.nn.word_encoder import WORDS, AnyEncoder
 from qa_arch.results.record import MODEL
@@ -71,9 +71,10 @@ def load_tokenizer(encoder: str, *, setting: str = "encoder.name") -> PreTrained
         tokenizer = AutoTokenizer.from_pretrained(name, use_fast=True, trust_remote_code=False)
     except Exception as error:  # a damaged tokenizer.json may raise anything, a missing package ImportError
         first = (str(error).strip().splitlines() or [""])[0]
+        without_hub = WITHOUT_HUB.get(encoder, "give a local folder with a tokenizer.json")
         raise UnavailableError(
             f"{setting}: no tokenizer for '{name}' ({type(error).__name__}: {first}); check the name and"
-            " the connection, or give a local folder with a tokenizer.json"
+            f" the connection, or {without_hub}"
         ) from error
     # Without tokenizer files the library silently makes a tokenizer without words.
     if not set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens):

