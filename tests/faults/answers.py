@@ -178,7 +178,7 @@ FAULTS = (
           old="min(_n, default=1.0)",
           new="max(_n, default=1.0)"),
     Fault(name="threads read at once", at="Reader.answer",
-          test="test_eight_threads_get_the_answers_of_a_single_thread",
+          test="test_threads_take_turns_at_the_model",
           old="self._lock",
           new="__import__('contextlib').nullcontext()"),
     Fault(name="confidence by another sum for more spans", at="Reader._confidences",

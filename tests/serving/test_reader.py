@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import combinations
@@ -251,6 +252,23 @@ def test_eight_threads_get_the_answers_of_a_single_thread(reader, pairs):
     with ThreadPoolExecutor(8) as pool:
         threaded = list(pool.map(lambda pair: reader(*pair, top_k=2), pairs * 3))
     assert threaded == serial * 3
+
+
+def test_threads_take_turns_at_the_model(reader, pairs, monkeypatch):
+    predict, inside, together = reader.predictor.predict, [], []
+
+    def watched(*arguments, **options):
+        inside.append(None)
+        together.append(len(inside))
+        time.sleep(0.01)  # long enough for another to come in
+        answers = predict(*arguments, **options)
+        inside.pop()
+        return answers
+
+    monkeypatch.setattr(reader.predictor, "predict", watched)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda pair: reader(*pair), pairs[:4]))
+    assert together == [1] * len(pairs[:4])
 
 
 def test_a_reader_says_what_it_is(reader, span_run):
