@@ -265,6 +265,10 @@ def _checkpoint(args: argparse.Namespace) -> str | None:
             f"--run: {checkpoint} has no record to combine or decode anew; score it alone, then name the"
             " folder of its record"
         )
+    elif args.train:
+        raise ConfigError(
+            f"--train: {checkpoint} does not say what it was trained on; name a set with --data"
+        )
     return checkpoint
 
 

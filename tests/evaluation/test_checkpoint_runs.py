@@ -157,6 +157,11 @@ def test_records_of_checkpoints_make_an_ensemble(work, call):
     ("words", "code", "message"),
     [
         (["--run", "tiny-electra"], 2, "--data: tiny-electra has no dev set of its own"),
+        (
+            ["--run", "tiny-electra", "--train"],
+            2,
+            "--train: tiny-electra does not say what",
+        ),
         (["--run", "tiny-electra", "--data", "none.json"], 4, "none.json"),
         (["--run", "tiny-electra", "--data", "dev.json", "--set", "stride"], 2, "is not SECTION.KEY=VALUE"),
         (["--run", "tiny-electra", "--data", "dev.json", "--set", "optim.lr=1"], 2, "optim: says what"),
