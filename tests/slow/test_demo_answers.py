@@ -20,7 +20,7 @@ def test_the_first_question_of_the_readme_is_answered(tmp_path, monkeypatch, cap
     monkeypatch.chdir(tmp_path)
     assert main(["train", "model=proposed", "experiment=demo"]) == 0
     capsys.readouterr()
-    arguments = shlex.split(command)
+    arguments = shlex.split(command.replace("\\\n", " "))
     (arguments[1],) = map(str, Path().glob(arguments[1]))
     assert main(arguments) == 0
     answer, sentence = capsys.readouterr().out.splitlines()[:2]
