@@ -56,12 +56,12 @@ def tables(folder: Path) -> list[Table]:
                 )
             ],
         ),
-        comparison_of_seeds(folder),
+        _one_by_one(folder),
     ]
 
 
-def comparison_of_seeds(folder: Path) -> Table:
-    """The runs of the first table one by one, as their seeds differ more than its rows."""
+def _one_by_one(folder: Path) -> Table:
+    """The runs that the other tables have the means of, as seeds differ more than rows."""
     return runs_table(
         folder,
         "The runs one by one",

@@ -215,6 +215,8 @@ def _score_runs(args: argparse.Namespace) -> int:
         "is for prediction files: --run writes predictions.json, which --predictions accepts; the null"
         " threshold of --run is --margin",
     )
+    if args.train:
+        _refuse(args, ("data", "final"), "is not for --train, which names the set to score; leave it out")
     require_runs(args.run_folder)
     checkpoint = _checkpoint(args)
     with gc_disabled():

@@ -90,8 +90,6 @@ def evaluate_runs(
             f"--decode: {request.runs[0]} is of task {task.name}, and only spans are searched for;"
             " leave it out"
         )
-    if request.train and (request.data or request.final):
-        raise ConfigError("--train: it names the set to score; leave out --data and --final")
     target = training_target(record, config) if request.train else open_target(record, config, request.data)
     check_target(
         target,

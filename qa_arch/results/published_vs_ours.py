@@ -66,9 +66,8 @@ def published_vs_ours(
     if split == DEV and (note := dev_access_note(folder, fingerprints)):
         below.append(note)
     figures = [_row(row, runs[row.model], split) for row in rows]
-    shown = [
-        c for c in COLUMNS if c.key != "train_exact" or any(row.get(c.key) is not None for row in figures)
-    ]
+    learned = any(row.get("train_exact") is not None for row in figures)
+    shown = [column for column in COLUMNS if column.key != "train_exact" or learned]
     return Table(title, shown, figures, below)
 
 
@@ -90,15 +89,16 @@ def _row(row: PublishedRow, runs: Runs, split: str) -> dict[str, Any]:
     if not runs:
         return {**published, "our_exact": "to be run" if row.command else None}
     ours = [figures for figures in comparison(runs, split=split).rows if "status" in figures]
+    records = [record for _, record in runs]
     return {
         **published,
-        "our_exact": fmean(run["exact"] for run in ours),
-        "our_f1": fmean(run["f1"] for run in ours),
-        "train_exact": mean_metric((record for _, record in runs), TRAIN, "exact"),
+        "our_exact": mean_metric(records, split, "exact"),
+        "our_f1": mean_metric(records, split, "f1"),
+        "train_exact": mean_metric(records, TRAIN, "exact"),
         "our_parameters": _joined(run["parameters"] for run in ours),
         "train_questions": _joined(run["train_questions"] for run in ours),
         "epochs": _joined(run["epochs"] for run in ours),
-        "vectors": _joined(_vectors(record) for _, record in runs),
+        "vectors": _joined(map(_vectors, records)),
         "runs": len(runs),
     }
 

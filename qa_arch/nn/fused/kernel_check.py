@@ -59,9 +59,9 @@ def example(
     )
 
 
-def converted(arguments: Sequence[Tensor], dtype: torch.dtype = torch.float64) -> list[Tensor]:
-    """The same numbers in ``dtype``, leaves of their own."""
-    return [x.detach().to(dtype).requires_grad_() if x.is_floating_point() else x.detach() for x in arguments]
+def converted(arguments: Sequence[Tensor]) -> list[Tensor]:
+    """The same numbers in float64, leaves of their own."""
+    return [x.detach().double().requires_grad_() if x.is_floating_point() else x.detach() for x in arguments]
 
 
 def states_and_gradients(recurrence: Callable[..., Tensor], arguments: Sequence[Tensor]) -> list[Tensor]:
