@@ -46,8 +46,22 @@ def test_every_choice_composes_and_is_valid(group, choice):
     assert isinstance(config, Config)
 
 
-@pytest.mark.parametrize("model", ALL["model"])
-@pytest.mark.parametrize("overlay", [f"{g}={c}" for g in ("experiment", "debug") for c in ALL[g]])
+OVERLAYS = [f"{group}={choice}" for group in ("experiment", "debug") for choice in ALL[group]]
+SPECIAL = set(ALL["special"])
+"""``OVERLAY/MODEL`` of which something is set that neither sets alone."""
+SHARE = 7
+"""One pair in so many is tried each time, all others in the slow tests: models of one task are alike."""
+
+
+def overlaid():
+    """All pairs of model and overlay, every model with several overlays and the other way round."""
+    for row, overlay in enumerate(OVERLAYS):
+        for column, model in enumerate(ALL["model"]):
+            always = (row + column) % SHARE == 0 or f"{overlay.partition('=')[2]}/{model}" in SPECIAL
+            yield pytest.param(model, overlay, marks=() if always else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("model", "overlay"), list(overlaid()))
 def test_every_overlay_goes_with_every_model(model, overlay):
     config = validate(compose([f"model={model}", overlay]))
     assert config.model["name"] == compose([f"model={model}"])["model"]["name"]
