@@ -1,8 +1,9 @@
-"""Rebuild the four data files of this experiment from the public SQuAD files.
+"""Rebuild the data files of the experiments on real questions from public files.
 
     python experiments/real_part/build.py --train-1.1 train-v1.1.json --train-2.0 train-v2.0.json \
-        --dev-2.0 dev-v2.0.json --out data/squad
+        --dev-2.0 dev-v2.0.json --out data/squad [--unansq UnAnsQ/QG]
 
+Four files are made of SQuAD alone; ``train-v2.0.balanced`` also takes the pairs of UnAnsQ (``unansq.py``).
 Set ``QA_ARCH_DATA`` to ``data/`` then. Nothing is written unless all files have the counts of ``EXPECTED``;
 the fingerprint shows whether they are identical, question by question and in order.
 """
@@ -15,6 +16,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
+
+import unansq
 
 from qa_arch.config.files import write_json
 from qa_arch.data.question_sets import question_set
@@ -83,6 +86,7 @@ EXPECTED = {
     "train-v2.0.part": Expected(16265, 2395, 59, "3d71f186dc3dc86c"),
     "calibration-v2.0": Expected(1755, 730, 4, "32729119cb791591"),
     "dev-v2.0.fold_a": Expected(6078, 3168, 16, "7cbedca64dca82f8"),
+    unansq.NAME: Expected(10638, 5276, 39, "657de038b52db9a6"),
 }
 
 
@@ -179,13 +183,16 @@ def describe(name: str, questions: QuestionSet, expected: Expected) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Rebuild the files; exit code 4, with nothing written, where counts differ or a file cannot be used."""
-    parser = argparse.ArgumentParser(description="Rebuild the data of experiments/real_part.")
+    parser = argparse.ArgumentParser(description="Rebuild the data of the experiments on real questions.")
     for name in ("train-1.1", "train-2.0", "dev-2.0"):
         parser.add_argument(f"--{name}", dest=name, required=True, metavar="F", help="the official file")
-    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder for the four files")
+    parser.add_argument("--unansq", type=Path, metavar="DIR", help="UnAnsQ's folder QG, for the balanced set")
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder for the files")
     given = vars(parser.parse_args(arguments))
     try:
         sets = build(read(given["train-1.1"]), read(given["train-2.0"]), read(given["dev-2.0"]))
+        if given["unansq"]:
+            sets[unansq.NAME] = unansq.balanced(sets["train-v2.0.part"], given["unansq"])
         if wrong := [line for name in sets for line in differences(name, sets[name], EXPECTED[name])]:
             raise DataError("; ".join(wrong) + "; nothing was written")
         for name, questions in sets.items():

@@ -19,12 +19,14 @@ SCRIPT = Path(__file__).parents[2] / "experiments" / "real_part" / "build.py"
 
 @pytest.fixture(scope="module")
 def build():
+    sys.path.insert(0, str(SCRIPT.parent))  # as for a script that is run: it imports the module beside it
     spec = importlib.util.spec_from_file_location("real_part_build", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     yield module
     del sys.modules[spec.name]
+    sys.path.remove(str(SCRIPT.parent))
 
 
 def sample(id_: str, title: str, context: str = "", answerable: bool = True) -> Example:
@@ -155,5 +157,89 @@ def test_the_real_files_come_out_identical(build, real_data, tmp_path, capsys):
         pytest.skip(f"not at hand: {', '.join(missing)}")
     assert build.main([str(part) for pair in files.items() for part in pair] + ["--out", str(tmp_path)]) == 0
     assert capsys.readouterr().out.count("identical to ours") == 4
-    for name in build.EXPECTED:
+    for name in [name for name in build.EXPECTED if name != build.unansq.NAME]:
         assert read(tmp_path / f"{name}.json").fingerprint == read(squad / f"{name}.json").fingerprint, name
+
+
+def write_unansq(folder: Path, split: str, pairs, contexts=()) -> None:
+    """UnAnsQ's files of one split: ``pairs`` of (id, question, twin's id, twin), answered by token 2."""
+    folder.mkdir(exist_ok=True)
+    for kind, at in (("answerable", 0), ("unanswerable", 2)):
+        lines = "".join(f"{pair[at]}\t{pair[at + 1]}\t2\t2\n" for pair in pairs)
+        (folder / f"{split}-{kind}-questions.txt").write_text(lines)
+    (folder / f"{split}-context.txt").write_text("".join(f"{context}\t0\t3\n" for context in contexts))
+
+
+@pytest.fixture
+def pairs_folder(tmp_path):
+    write_unansq(
+        tmp_path / "QG", "train", [("b2", "which colour ?", "v1", "what size ?"), ("zz", "?", "z1", "?")]
+    )
+    pairs = [
+        ("c1", "of c ?", "w1", "not of c ?"),
+        ("b1", "of b ?", "w2", "not of b ?"),
+        ("c2", "?", "w3", "no ?"),
+    ]
+    write_unansq(tmp_path / "QG", "dev", pairs, ["the mill\u2028is red"] * 2 + ["a barn is old"])
+    return tmp_path / "QG"
+
+
+def test_half_of_the_balanced_set_is_unanswerable_and_stands_behind_its_twin(build, pairs_folder):
+    part = made(sample("b1", "B"), sample("b2", "B"), sample("a1", "A"), sample("n1", "A", answerable=False))
+    examples = build.unansq.balanced(part, pairs_folder).examples
+    assert [example.id for example in examples] == [
+        "a1",
+        "n1",
+        "b1",
+        "w2",
+        "b2",
+        "v1",
+        "c1",
+        "w1",
+        "c2",
+        "w3",
+    ]
+    assert [example.answerable for example in examples] == [True, False] * 5
+    twin, tokenised = examples[5], examples[8]
+    assert (twin.question, twin.context, twin.title) == ("what size ?", "The mill of B is red.", "B")
+    assert (tokenised.title, tokenised.answers) == ("UnAnsQ_dev_pairs", (Gold("is", 7),))
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("dev-context.txt", "the mill is red\t0\t3\n", "1 lines, and 3 pairs"),
+        ("dev-context.txt", "the mill\t0\t1\n" * 3, "the passage of c1 has no token 2"),
+        ("train-unanswerable-questions.txt", "v1\t?\t2\t2\n", "2 lines, and 1 in train-unanswerable"),
+        ("train-unanswerable-questions.txt", "v1\t?\t2\t3\nz1\t?\t2\t2\n", "line 1: is no pair"),
+        ("train-unanswerable-questions.txt", "v1\t?\n", "line 1: 2 fields, 4 are expected"),
+    ],
+)
+def test_files_of_unansq_that_do_not_fit(build, pairs_folder, file, text, message):
+    (pairs_folder / file).write_text(text)
+    with pytest.raises(DataError, match=message):
+        build.unansq.balanced(made(sample("b1", "B")), pairs_folder)
+
+
+@pytest.mark.data
+def test_the_balanced_set_comes_out_identical_from_its_own_pairs(build, real_data, tmp_path):
+    """UnAnsQ is not at hand: its files are written from the pairs that the balanced set holds."""
+    squad = real_data / "squad"
+    part, wanted = (read(squad / f"{name}.json") for name in ("train-v2.0.part", "train-v2.0.balanced"))
+    mixed = {example.title for example in part.examples if not example.answerable}
+    lines: dict[str, list[str]] = {}
+    pairs = [example for example in wanted.examples if example.title not in mixed]
+    for example, twin in zip(pairs[::2], pairs[1::2], strict=True):
+        split, gold = ("dev" if example.title == build.unansq.TITLE else "train"), example.answers[0]
+        first = example.context[: gold.start].count(" ")
+        tokens = f"{first}\t{first + gold.text.count(' ')}"
+        for kind, one_of in (("answerable", example), ("unanswerable", twin)):
+            lines.setdefault(f"{split}-{kind}-questions", []).append(
+                f"{one_of.id}\t{one_of.question}\t{tokens}"
+            )
+        lines.setdefault(f"{split}-context", []).append(f"{example.context}\t0\t0")
+    for name, text in lines.items():
+        (tmp_path / f"{name}.txt").write_text("\n".join(text) + "\n")
+    made_again = build.unansq.balanced(part, tmp_path)
+    assert build.differences("", made_again, build.EXPECTED[build.unansq.NAME]) == []
+    assert made_again.fingerprint == wanted.fingerprint

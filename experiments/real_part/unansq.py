@@ -1,0 +1,105 @@
+"""Training questions of which half are unanswerable: articles that have both kinds, and pairs of UnAnsQ.
+
+UnAnsQ (Zhu et al. 2019, *Learning to Ask Unanswerable Questions for Machine Reading Comprehension*,
+https://github.com/haichao592/UnAnsQ, folder ``QG``) pairs an answerable question of SQuAD 2.0's training set
+with the unanswerable one that was written beside it. Its text is tokenised and in lower case. A line of
+``SPLIT-answerable-questions.txt`` and ``SPLIT-unanswerable-questions.txt`` holds id, question, first and last
+token of the answer; the same line of ``SPLIT-context.txt`` begins with the passage.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from qa_arch.data.question_sets import question_set
+from qa_arch.errors import DataError
+from qa_arch.types.text import Example, Gold, QuestionSet
+
+NAME = "train-v2.0.balanced"
+TITLE = "UnAnsQ_dev_pairs"
+"""Title of the pairs whose article is not in the part: UnAnsQ does not say which it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """An answerable question and its unanswerable twin."""
+
+    id: str
+    question: str
+    twin_id: str
+    twin: str
+    first: int
+    last: int
+    """Tokens of the answer, the last one included."""
+
+
+def balanced(part: QuestionSet, folder: Path) -> QuestionSet:
+    """The articles of ``part`` that have unanswerable questions, and the pairs of ``folder``.
+
+    A pair on a passage of another article of ``part`` stands there as SQuAD has it, with its twin behind it.
+    Pairs on other passages are those of UnAnsQ's dev files. Its test files, which are of the official dev
+    set, are not read.
+    """
+    train, dev = (read_pairs(folder, split) for split in ("train", "dev"))
+    own = {pair.id: pair for pair in (*train, *dev)}
+    mixed = {example.title for example in part.examples if not example.answerable}
+    examples = [example for example in part.examples if example.title in mixed]
+    for example in part.examples:
+        if example.title not in mixed and (pair := own.get(example.id)):
+            examples += (example, replace(example, id=pair.twin_id, question=pair.twin, answers=()))
+    known = {example.id for example in part.examples}
+    examples += (
+        example
+        for context, pair in zip(read_contexts(folder, "dev", len(dev)), dev, strict=True)
+        if pair.id not in known
+        for example in tokenised(context, pair)
+    )
+    return question_set(NAME, examples, "2.0")
+
+
+def tokenised(context: str, pair: Pair) -> tuple[Example, Example]:
+    """Both questions of a pair on UnAnsQ's own passage; DataError if that ends before the answer."""
+    tokens = context.split(" ")
+    if not pair.first <= pair.last < len(tokens):
+        raise DataError(f"dev-context.txt: the passage of {pair.id} has no token {pair.last}")
+    start = sum(len(token) + 1 for token in tokens[: pair.first])
+    answer = Gold(" ".join(tokens[pair.first : pair.last + 1]), start)
+    answerable = Example(pair.id, pair.question, context, TITLE, answers=(answer,))
+    return answerable, Example(pair.twin_id, pair.twin, context, TITLE)
+
+
+def read_contexts(folder: Path, split: str, count: int) -> list[str]:
+    """The passage of each of ``count`` pairs; equal passages are the same string object."""
+    file = folder / f"{split}-context.txt"
+    lines = _lines(file, 3)
+    if len(lines) != count:
+        raise DataError(f"{file}: {len(lines)} lines, and {count} pairs of questions")
+    return [sys.intern(line[0]) for line in lines]
+
+
+def read_pairs(folder: Path, split: str) -> list[Pair]:
+    """The pairs of one split, in file order; DataError where the two files do not fit."""
+    files = [folder / f"{split}-{kind}-questions.txt" for kind in ("answerable", "unanswerable")]
+    answerable, unanswerable = (_lines(file, 4) for file in files)
+    if len(answerable) != len(unanswerable):
+        raise DataError(f"{files[0]}: {len(answerable)} lines, and {len(unanswerable)} in {files[1].name}")
+    pairs = []
+    for number, (own, twin) in enumerate(zip(answerable, unanswerable, strict=True), 1):
+        if own[2:] != twin[2:] or not all(position.isdecimal() for position in own[2:]):
+            raise DataError(f"{files[0]}: line {number}: is no pair with that of {files[1].name}")
+        pairs.append(Pair(own[0], own[1], twin[0], twin[1], int(own[2]), int(own[3])))
+    return pairs
+
+
+def _lines(file: Path, fields: int) -> list[list[str]]:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise DataError(f"{file}: cannot be read ({error.strerror}); give UnAnsQ's folder QG") from None
+    lines = [line.split("\t") for line in text.removesuffix("\n").split("\n")]  # other breaks are text
+    for number, line in enumerate(lines, 1):
+        if len(line) != fields:
+            raise DataError(f"{file}: line {number}: {len(line)} fields, {fields} are expected")
+    return lines
