@@ -28,6 +28,7 @@ PUBLISHED = (
 )
 SMALLER = ("torch/**", "onnx/**")
 STUDENTS = ("bert labels=1 soft_targets=0 temperature=1", "bert labels=0.5 soft_targets=0.5 temperature=2")
+AT_ONCE = "bert-sparse50 of seeds 14 and 15 and proposed-sparse50 are pruned at once, without recovery"
 ALONE = "ratios are to the uncompressed model of the same kind and seed, in turn with it in the same process"
 
 
@@ -42,7 +43,7 @@ def tables(folder: Path) -> list[Table]:
             published=PUBLISHED,
             records=SMALLER,
             sort=("model", "engine", "seed"),
-            notes=[ALONE],
+            notes=[ALONE, AT_ONCE],
         ),
         *(_tested(folder, model, spans=spans) for model in ("bert", "proposed") for spans in (True, False)),
         pairwise_table(
@@ -59,7 +60,8 @@ def _tested(folder: Path, model: str, *, spans: bool) -> Table:
     """Every smaller form of ``model`` against the whole one."""
     what = ", the null never allowed" if spans else ""
     title = f"Tested against the whole {model}, dev fold A{what}"
-    return baseline_table(folder, title, model, spans=spans, unit="article", records=f"torch/{model}*")
+    records = f"torch/{model}*"
+    return baseline_table(folder, title, model, spans=spans, unit="article", records=records, paired=True)
 
 
 def figures(folder: Path) -> list[Sequence[Path]]:

@@ -31,6 +31,8 @@ Unit = Literal["question", "article"]
 
 RESAMPLES = 10_000
 LEVEL = 0.95
+POWER = 0.8
+"""Share of repeats in which ``Effect.detectable`` would be found."""
 _CHUNK = 4_000_000
 """Numbers drawn at a time; bounds the memory."""
 _TIE = 1e-9
@@ -54,6 +56,8 @@ class Effect:
     p_randomisation: float
     """Of these very runs: where seeds differ it rejects a true null far more often than it says, so it is no
     statement about systems."""
+    detectable: float
+    """True difference that this test, at 1 - ``level``, finds in ``POWER`` of repeats with as many runs."""
 
 
 def mean_sd(values: Sequence[float]) -> tuple[float, float | None]:
@@ -93,6 +97,7 @@ def effect(
     resamples: int = RESAMPLES,
     seed: int = 0,
     articles: Articles | None = None,
+    paired: bool = False,
 ) -> Effect:
     """Compare systems on the same N questions: ``a`` is ``(R, N)``, ``b`` is ``(S, N)``.
 
@@ -107,6 +112,9 @@ def effect(
     the sum is widened to Student's t, with the degrees of freedom of Welch (1947) for its three variances:
     of articles, of seeds of A and of seeds of B.
 
+    With ``paired`` run r of B was made of run r of A (R = S): seeds are drawn in pairs, and what the runs of
+    a pair share does not widen the interval.
+
     ``p_randomisation`` asks whether these very runs differ beyond the questions: of each question (each
     article) the two systems' mean scores are swapped at random (approximate randomisation, Noreen 1989).
 
@@ -115,6 +123,10 @@ def effect(
     a, b = _checked(a), _checked(b)
     if a.shape[1] != b.shape[1]:
         raise ValueError(f"systems were scored on {a.shape[1]} and {b.shape[1]} questions")
+    if paired:
+        if len(a) != len(b):
+            raise ValueError(f"{len(a)} and {len(b)} runs make no pairs")
+        a, b = np.zeros_like(a[:1]), b - a
     delta = float(b.mean() - a.mean())
     rng = np.random.default_rng(seed)
     swapped = b.mean(0) - a.mean(0)
@@ -128,11 +140,13 @@ def effect(
         differences = delta + _articles_and_seeds(a, b, articles, resamples, rng)
         sums = np.bincount(_numbered(articles), swapped)
         swapped = sums * len(sums) / a.shape[1]
+    deviations = differences - delta
     return Effect(
         delta,
         _percentiles(differences, level),
-        _share_as_extreme(differences - delta, delta),
+        _share_as_extreme(deviations, delta),
         _share_as_extreme(_swapped(swapped, resamples, rng), delta),
+        float(np.quantile(np.abs(deviations), level) + np.quantile(deviations, POWER)),
     )
 
 

@@ -9,8 +9,10 @@ import numpy as np
 
 from qa_arch.errors import RunError
 from qa_arch.metrics.significance import (
+    POWER,
     RESAMPLES,
     Articles,
+    Effect,
     Unit,
     bootstrap_interval,
     effect,
@@ -36,6 +38,7 @@ from qa_arch.results.question_rows import Floats, articles_of, load_aligned, sta
 from qa_arch.results.systems import System, distinct_seeds, same_measure
 from qa_arch.types.records import CALIBRATION, DEV
 
+PAIRED = ", run by run of the same seed"
 _HEADINGS = {"exact": "EM", "f1": "F1", "spans_f1": SPANS}
 
 
@@ -48,12 +51,14 @@ def baseline_table(
     resamples: int = RESAMPLES,
     seed: int = 0,
     unit: Unit = "question",
+    paired: bool = False,
 ) -> Table:
     """One row a system: EM and F1, mean ± s.d. over seeds with the 95% interval over questions (or articles,
     by ``unit``), and the difference in F1 from the baseline, its p-value corrected for the number of systems
     (Holm 1979).
 
-    With ``spans`` the same of F1 on the answerable questions alone, where "no answer" is never allowed.
+    With ``spans`` the same of F1 on the answerable questions alone, where "no answer" is never allowed. With
+    ``paired`` a run was made of the baseline's run of the same seed and is compared with that one.
     """
     for system in systems:
         distinct_seeds(system)
@@ -62,10 +67,8 @@ def baseline_table(
     compared = "spans_f1" if spans else "f1"
     resampling: dict[str, Any] = {"resamples": resamples, "seed": seed, "articles": articles}
     others = [system.label for system in systems if system.label != baseline.label]
-    effects = {
-        label: effect(scores[baseline.label][compared], scores[label][compared], **resampling)
-        for label in others
-    }
+    runs = {system.label: (system, scores[system.label][compared]) for system in systems}
+    effects = {label: _effect(runs[baseline.label], runs[label], paired, resampling) for label in others}
     corrected = dict(zip(others, holm([effects[label].p_bootstrap for label in others]), strict=True))
     rows: list[dict[str, Any]] = []
     for system in systems:
@@ -80,7 +83,9 @@ def baseline_table(
     notes = [
         f"{questions:,} questions; ± standard deviation over seeds; intervals of {figures} over"
         f" {UNITS[unit]}, of ΔF1 over {UNITS[unit]} and seeds ({resamples:,} resamples)",
-        f"ΔF1 against {baseline.label}; {TESTS[unit]}; Holm over {len(others)} comparisons",
+        f"ΔF1 against {baseline.label}{PAIRED if paired else ''}; {TESTS[unit]}; Holm over"
+        f" {len(others)} comparisons",
+        *([_power([tested.detectable for tested in effects.values()])] if effects else []),
     ]
     if any(len(system.runs) == 1 for system in systems):
         notes.append(SINGLE_RUN)
@@ -88,6 +93,24 @@ def baseline_table(
         notes.append(FITTED)
     columns = _columns(list(scores[baseline.label]), unit)
     return Table(f"{split}: every system against {baseline.label}", columns, rows, notes)
+
+
+def _effect(
+    a: tuple[System, Floats], b: tuple[System, Floats], paired: bool, resampling: dict[str, Any]
+) -> Effect:
+    """``b`` against ``a``, each a system with the scores ``(R, N)`` of its runs."""
+    if not paired:
+        return effect(a[1], b[1], **resampling)
+    seeds, others = ([record.seed for _, record in system.runs] for system in (a[0], b[0]))
+    if strangers := sorted(set(others) - set(seeds)):
+        raise RunError(f"{b[0].label}: no run of {a[0].label} has the seed {strangers[0]}")
+    return effect(a[1][[seeds.index(seed) for seed in others]], b[1], paired=True, **resampling)
+
+
+def _power(detectable: Sequence[float]) -> str:
+    low, high = f"{min(detectable):.1f}", f"{max(detectable):.1f}"
+    sizes = low if low == high else f"{low} to {high}"
+    return f"a true ΔF1 of {sizes} is detected with {POWER:.0%} power, before Holm"
 
 
 def _columns(figures: Sequence[str], unit: Unit) -> list[Column]:

@@ -129,16 +129,18 @@ def baseline_table(
     split: str = DEV,
     spans: bool = False,
     unit: Unit = "question",
+    paired: bool = False,
 ) -> Table:
     """Every system tested against one of them; nothing before two systems are recorded.
 
     With ``spans`` F1 is compared on the answerable questions, where "no answer" is never allowed. ``unit`` is
-    what is resampled beside the seeds.
+    what is resampled beside the seeds. With ``paired`` each run was made of the baseline's of the same seed.
     """
     systems = _systems(folder, records, split)
     if len(systems) < 2:
         return Table(title, [], [])
-    table = against_baseline(systems, find_system(systems, baseline), split=split, spans=spans, unit=unit)
+    parent = find_system(systems, baseline)
+    table = against_baseline(systems, parent, split=split, spans=spans, unit=unit, paired=paired)
     return replace(table, title=title)
 
 

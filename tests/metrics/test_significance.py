@@ -138,6 +138,30 @@ def test_few_seeds_are_not_taken_for_less_variance_than_they_have():
     assert 830 <= covered <= 950
 
 
+def test_a_difference_that_is_detectable_is_detected_in_four_of_five_repeats():
+    draw = np.random.default_rng(0)
+    repeats = [draw.normal(size=(2, 1, 100)) + draw.normal(scale=0.1, size=(2, 5, 1)) for _ in range(200)]
+    size = statistics.fmean(effect(a, b, resamples=300).detectable for a, b in repeats[:20])
+    detected = [
+        effect(a, b + size, resamples=300, seed=n).p_bootstrap <= 0.05 for n, (a, b) in enumerate(repeats)
+    ]
+    assert 0.7 <= statistics.fmean(detected) <= 0.9
+    assert statistics.fmean(effect(a, b, resamples=300, level=0.5).detectable for a, b in repeats[:20]) < size
+
+
+@pytest.mark.parametrize("articles", [None, np.repeat(np.arange(10), 20)], ids=["questions", "articles"])
+def test_what_a_run_has_of_its_parent_does_not_widen_the_interval(articles):
+    draw = np.random.default_rng(0)
+    a = draw.normal(size=(3, 200)) + np.array([[-2.0], [0.0], [2.0]])
+    b = a + 0.3 + draw.normal(scale=0.1, size=(3, 200))
+    paired, apart = (effect(a, b, articles=articles, paired=paired) for paired in (True, False))
+    assert paired.delta == pytest.approx(apart.delta)
+    assert paired.interval.low > 0.25
+    assert apart.interval.low < 0
+    with pytest.raises(ValueError, match="3 and 2 runs make no pairs"):
+        effect(a, b[:2], paired=True)
+
+
 def plain_article_interval(rows, articles, *, draws=4000, seed=1):
     """The cluster bootstrap article by article, its spread stretched, and the quantile of t for 5 of them."""
     rng, score = random.Random(seed), [statistics.fmean(column) for column in zip(*rows, strict=True)]

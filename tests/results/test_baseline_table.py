@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -45,6 +46,34 @@ def test_a_table_against_a_baseline(sides):
     )
     with pytest.raises(RunError, match=r"good: seed 1 comes twice \(.*good-1, .*copy\)"):
         baseline_table(twice, find_system(twice, "poor"), resamples=50)
+
+
+def test_a_run_is_compared_with_the_run_of_its_seed(sides):
+    folder, *_ = sides
+    systems = group_by_system(find_runs([folder / "poor-1", folder / "poor-2", folder / "good-1"]))
+    parent, child = find_system(systems, "poor"), find_system(systems, "good")
+    table = baseline_table(systems, parent, resamples=50, paired=True)
+    f1 = {
+        run.name: 100 * np.mean(read_questions(run)["f1"]) for run in (folder / "poor-1", folder / "good-1")
+    }
+    (delta,) = (row["delta"] for row in table.rows if row["model"] == "good")
+    assert delta == pytest.approx(f1["good-1"] - f1["poor-1"])
+    assert "against poor, run by run of the same seed; " in table.notes[1]
+    alone = [replace(parent, runs=parent.runs[1:]), child]
+    with pytest.raises(RunError, match="good: no run of poor has the seed 1"):
+        baseline_table(alone, alone[0], resamples=50, paired=True)
+
+
+def test_notes_say_what_could_be_detected(sides):
+    _, a, b, _ = sides
+    a, b = replace(a, label="poor"), replace(b, label="good")
+    table = baseline_table([a, b], a, resamples=50)
+    size = float(
+        re.search(r"a true ΔF1 of ([\d.]+) is detected with 80% power, before Holm", table.notes[2])[1]
+    )
+    (low, high) = (table.rows[1][f"delta_95_{end}"] for end in ("low", "high"))
+    assert (high - low) / 2 < size < high - low
+    assert not any("power" in note for note in baseline_table([a], a, resamples=50).notes)
 
 
 def test_programs_read_numbers_where_people_read_intervals(sides):
