@@ -11,6 +11,7 @@ experiment folder which was named (``qa-arch tables experiments/demo``, ``--all`
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -113,11 +114,22 @@ def runs_table(
     sources = dict.fromkeys(
         row.note if row.in_our_rows else f"{row.model}, published: {row.note}" for row in published
     )
-    below = [*table.notes, *notes, *sources, *map(_to_be_run, missing)]
+    below = [*table.notes, *notes, *sources, *map(_to_be_run, missing), *_code_note(runs)]
     fingerprints = {record.fingerprint(split) for _, record in runs}
     if split == DEV and (note := dev_access_note(folder, fingerprints)):
         below.append(note)
     return replace(table, rows=[*own, *rows], notes=below)
+
+
+def _code_note(runs: Runs) -> list[str]:
+    """What code made the runs, where it is not a single commit."""
+    commits = Counter(record.commit[:7] for _, record in runs if record.commit)
+    changed = sum(bool(record.dirty) for _, record in runs)
+    if len(commits) < 2 and not changed:
+        return []
+    of_runs = ", ".join(f"{commit} ({count})" for commit, count in commits.most_common())
+    tail = f"; {changed} of {len(runs)} with uncommitted changes beside it" if changed else ""
+    return [f"code of the runs, by commit: {of_runs}{tail}"]
 
 
 def baseline_table(

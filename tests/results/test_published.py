@@ -49,6 +49,15 @@ def test_a_row_waits_for_its_run_and_names_the_command(folder, make_record):
     assert len([note for note in empty.notes if "not run yet" in note]) == 2
 
 
+def test_runs_of_several_commits_or_of_changed_code_are_named_as_such(folder, make_record):
+    for seed, commit, dirty in ((1, "a" * 40, False), (2, "a" * 40, False), (3, "b" * 40, True)):
+        record = make_record("bert", 60.0, seed=seed, commit=commit, dirty=dirty)
+        write_record(folder / "records" / f"bert-s{seed}", record)
+        notes = [note for note in experiment_tables(folder)[0].notes if note.startswith("code of the runs")]
+        assert (notes == []) is (seed < 3)
+    assert notes[0].endswith("by commit: aaaaaaa (2), bbbbbbb (1); 1 of 3 with uncommitted changes beside it")
+
+
 def test_a_table_of_nothing_is_left_out(tmp_path):
     script(tmp_path, 'runs_table(folder, "Mills")')
     assert experiment_tables(tmp_path) == []
