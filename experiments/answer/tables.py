@@ -52,7 +52,7 @@ def tables(folder: Path) -> list[Table]:
             unit="article",
         ),
         *_same_test(folder / "joined", "More data, 20,900 training questions"),
-        *_same_test(folder / "mpnet", "A larger encoder, MPNet-base"),
+        *_same_test(folder / "mpnet", "A larger encoder, all-mpnet-base-v2"),
     ]
 
 
