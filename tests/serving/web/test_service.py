@@ -8,7 +8,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from service import RuleReader
+from fastapi import FastAPI
+from service import RuleReader, models
+from starlette.testclient import TestClient
 
 from qa_arch.errors import ConfigError
 from qa_arch.serving.app import create_app
@@ -297,6 +299,22 @@ def test_the_token(service):
     assert client.get("/v1/models").status_code == 200
     assert ask(client).status_code == 200
     assert service(token="s3cret").get("/healthz").status_code == 200
+
+
+@pytest.mark.parametrize("root", ["/qa", "/page"])
+def test_the_token_below_another_path(root):
+    app = create_app(models(), ServiceOptions(token="s3cret"))
+    outer = FastAPI()
+    outer.mount(root, app)
+    for client in (TestClient(outer), TestClient(app, root_path=root)):
+        client.base_url = "http://localhost"
+        for path in ("/v1/models", "/metrics", "/nowhere", "/v1/docs", "/page"):
+            error_of(client.get(f"{root}{path}"), 401)
+        error_of(client.post(f"{root}/v1/answer", json={}), 401)
+        for path in ("/", "/docs", "/page/app.js", "/openapi.json", "/healthz"):
+            assert client.get(f"{root}{path}").status_code == 200, path
+        authorization = {"Authorization": "Bearer s3cret"}
+        assert client.get(f"{root}/v1/models", headers=authorization).status_code == 200
 
 
 @pytest.mark.parametrize("token", ["", "ключ", "a\nb"])
