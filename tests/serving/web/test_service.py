@@ -407,3 +407,12 @@ def test_an_app_outlives_its_event_loop(service):
     readers = {"only": RuleReader()}
     assert ask(service(readers)).status_code == 200
     assert ask(service(readers)).status_code == 200
+
+
+def test_an_app_that_is_mounted():
+    """Nobody runs its lifespan, and here each request has an event loop of its own."""
+    outer = FastAPI()
+    outer.mount("/qa", create_app({"only": RuleReader()}))
+    client = TestClient(outer, base_url="http://localhost/qa")
+    assert [ask(client).status_code for _ in range(2)] == [200, 200]
+    assert 'qa_arch_queue_length{model="only"} 0.0' in client.get("/metrics").text
