@@ -87,6 +87,16 @@ def test_an_answer_is_marked_in_its_passage(visit):
     expect(page.get_by_role("status").first).to_have_text("Answer: mill.")
 
 
+def test_scattered_words_of_a_sequence_model_are_candidates(visit):
+    page = visit()
+    words = {"start": -1, "end": -1, "confidence": 0.2}
+    answer = {**words, "text": "mill bridge", "spans": [{**words, "text": "mill bridge"}]}
+    answer["spans"].append({**words, "text": "By bridge"})
+    page.route("**/v1/answer", lambda route: route.fulfill(json={"answers": [answer]}))
+    ask(page, "Which?")
+    expect(page.locator(".alternatives .text")).to_have_text(["By bridge"])
+
+
 def test_no_answer_is_put_plainly(visit):
     page = visit()
     ask(page, "Where is the dam?")
