@@ -147,11 +147,9 @@ class Conversation:
                 f' ("no answer" above {answer.null_threshold:.2f})'
             )
         )
-        place = (answer.document, answer.start, answer.end)
-        for other in answer.spans:
-            if (other.document, other.start, other.end) != place:
-                text = f"  {other.confidence:6.1%}  {plain(other.text)}"
-                shown.append(Text(text + self._place(other.document, texts)))
+        for other in answer.alternatives:
+            text = f"  {other.confidence:6.1%}  {plain(other.text)}"
+            shown.append(Text(text + self._place(other.document, texts)))
         return shown
 
     @staticmethod

@@ -64,9 +64,8 @@ def _translate(environment: MutableMapping[str, str]) -> None:
 
 
 def _first_host(nodes: str) -> str:
-    """``gpu[03-05,9],login`` -> ``gpu03``."""
-    match = re.match(r"([^,\[]+)(?:\[(\w+))?", nodes)
-    return f"{match[1]}{match[2] or ''}" if match else nodes
+    """``gpu[03-05,9]-ib,login`` -> ``gpu03-ib``: the first value of every bracket."""
+    return re.sub(r"\[(\w+)[^]]*\]", r"\1", nodes).partition(",")[0]
 
 
 def _number(environment: MutableMapping[str, str], name: str) -> int:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import mimetypes
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
@@ -58,24 +57,26 @@ class Service:
             raise ConfigError("there is no model to serve; name at least one")
         self.models, self.options = dict(models), options
         self.telemetry, self.traffic = Telemetry(), Traffic()
-        self.batchers: dict[str, Batcher] = {}
-
-    @asynccontextmanager
-    async def running(self, _: FastAPI) -> AsyncIterator[None]:
-        """Queues live as long as the event loop that they belong to."""
-        self.batchers = {
-            name: Batcher(name, reader, self.options, self.telemetry) for name, reader in self.models.items()
-        }
-        yield
-        self.batchers.clear()
+        for name in self.models:
+            self.telemetry.queue.labels(name).set(0)  # shown before the first question
+        self._batchers: dict[str, Batcher] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """To which the queues belong."""
 
     def batcher(self, name: str | None) -> tuple[str, Batcher]:
         """Name and queue of a model, of the first by default; RefusalError (404) for any other name."""
         name = next(iter(self.models)) if name is None else name
-        if name not in self.batchers:
+        if name not in self.models:
             names = ", ".join(self.models)
             raise RefusalError(404, "there is no such model", field="model", remedy=f"choose among: {names}")
-        return name, self.batchers[name]
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:  # not left to a lifespan, which nobody runs where the app is mounted
+            self._loop = loop
+            self._batchers = {
+                model: Batcher(model, reader, self.options, self.telemetry)
+                for model, reader in self.models.items()
+            }
+        return name, self._batchers[name]
 
     def queries(self, bodies: list[QueryBody]) -> list[Query]:
         """What is asked; RefusalError where it is more than the options allow."""
@@ -110,7 +111,6 @@ def create_app(models: Mapping[str, Reader], options: ServiceOptions | None = No
         summary="Questions about texts, answered with a span of the text or with no answer.",
         docs_url=None,
         redoc_url=None,
-        lifespan=service.running,
     )
     app.state.traffic = service.traffic
     handle_errors(app)

@@ -42,7 +42,6 @@ class Batcher:
         self.size = 0
         """Queries that wait or are being answered."""
         self._telemetry, self._name = telemetry, name
-        telemetry.queue.labels(name).set(0)
         self._processor: AsyncBatchProcessor[_Item, Answer | Exception] = AsyncBatchProcessor(
             self._answer,
             batch_size=options.max_batch,

@@ -26,8 +26,8 @@ GONE = 499
 """Status in ``/metrics`` of a request whose client went away."""
 CLOSE = {"Connection": "close"}
 """With a refusal before the end of the body: what is left of it must not be read as the next request."""
-PROTECTED = ("/v1/", "/metrics")
-"""Paths that need the token, if there is one. The page and the schema hold no data."""
+OPEN, PAGE_FILES = ("/", "/docs", "/openapi.json", "/healthz"), "/page/"
+"""Paths that need no token: page, schema and health hold no data. All others do, if there is one."""
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';"
     " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none';"
@@ -93,7 +93,8 @@ class Guard:
             refusal = busy("the service is about to end", 503)
             refusal.headers |= CLOSE
             raise refusal
-        if scope["path"].startswith(PROTECTED):
+        path = _path_in_app(scope)
+        if path not in OPEN and not path.startswith(PAGE_FILES):
             self._check_token(headers)
         if scope["method"] != "POST":
             await self.app(scope, receive, send)
@@ -182,6 +183,12 @@ class Guard:
                 task.cancel()
                 with suppress(asyncio.CancelledError, Exception):
                     await task
+
+
+def _path_in_app(scope: Scope) -> str:
+    """The path that the router sees: in ASGI ``path`` begins with the place where the app is mounted."""
+    path, root = scope["path"], scope.get("root_path", "")
+    return path.removeprefix(root) if path.startswith(f"{root}/") else path
 
 
 async def _gone(receive: Receive) -> Message:

@@ -174,6 +174,7 @@ def _query(fields: dict[str, Any], row: dict[str, Any], options: Mapping[str, An
     """The query that a line states; its id and ``meta`` go into ``row``. Raises RecordError."""
     row["id"] = _id(fields, row["id"])
     if "meta" in fields:
+        _check_writable("meta", fields["meta"])
         row["meta"] = fields["meta"]
     for name in fields:
         if name not in FIELDS:
@@ -199,11 +200,20 @@ def _id(fields: Mapping[str, Any], number: int) -> str | int:
         return number
     if type(value) not in (str, int):
         raise RecordError("id", f"is {json_type(value)}; write a text or a whole number, or leave it out")
-    try:
-        str(value).encode()
-    except UnicodeEncodeError:
-        raise RecordError("id", "holds half a surrogate pair; write the whole character") from None
+    _check_writable("id", value)
     return value
+
+
+def _check_writable(name: str, value: Any) -> None:
+    """Raises RecordError for what Python reads from JSON but JSON in UTF-8 does not hold."""
+    try:
+        json.dumps({name: value}, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:
+        raise RecordError(name, "holds half a surrogate pair; write the whole character") from None
+    except ValueError:
+        raise RecordError(name, "holds NaN or an infinite number; write null or a text") from None
+    except RecursionError:
+        raise RecordError(name, "is nested too deeply; write it as a text") from None
 
 
 def _documents(fields: Mapping[str, Any]) -> Any:

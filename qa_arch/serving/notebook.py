@@ -28,8 +28,7 @@ def answer_html(answer: Answer) -> str:
     parts.append(f"<div>{line}</div>")
     rows = [
         f"<li>{_line(span.text, span.confidence, span.document, len(documents))}</li>"
-        for span in answer.spans
-        if (span.text, span.start, span.document) != (answer.text, answer.start, answer.document)
+        for span in answer.alternatives
     ]
     if rows:
         parts.append(f'<div style="opacity:.7">Alternatives</div><ol style="margin:0">{"".join(rows)}</ol>')

@@ -93,6 +93,12 @@ class Answer:
     """The best ``top_k`` spans, most probable first, also where "no answer" is the answer."""
     query: Query | None = field(default=None, compare=False)
 
+    @property
+    def alternatives(self) -> tuple[Span, ...]:
+        """``spans`` without the answer. Offsets alone do not tell: a sequence model's may all be -1."""
+        own = self.text, self.start, self.end, self.document
+        return tuple(span for span in self.spans if (span.text, span.start, span.end, span.document) != own)
+
     def __bool__(self) -> bool:
         return bool(self.text)
 

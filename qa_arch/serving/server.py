@@ -19,14 +19,19 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from qa_arch.errors import UnavailableError
+from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.serving.guard import Traffic
 from qa_arch.serving.options import ServiceOptions
 from qa_arch.serving.refusals import REMEDIES
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket of this address that does not listen yet; port 0 is a free one. Raises UnavailableError."""
+    """A socket of this address that does not listen yet; port 0 is a free one.
+
+    Raises ConfigError for a number that is no port, UnavailableError where the address cannot be used.
+    """
+    if not 0 <= port <= 65535:  # getaddrinfo would take the remainder
+        raise ConfigError(f"--port: {port} is out of range, it must be 0 to 65535")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -86,6 +86,9 @@ def test_fields_of_squad_records_are_passed_over():
         ({**GOOD, "id": True}, "line 1: id: is true or false"),
         ({**GOOD, "context": "half \ud83d"}, "line 1: context: character 5 is half a surrogate pair"),
         ({**GOOD, "id": "\ud83d"}, "line 1: id: holds half a surrogate pair"),
+        ({**GOOD, "meta": ["a", {"\ud83d": 1}]}, "line 1: meta: holds half a surrogate pair"),
+        ({**GOOD, "meta": {"score": float("nan")}}, "line 1: meta: holds NaN or an infinite number"),
+        ('{"question": "x", "context": "y", "meta": 1e999}', "line 1: meta: holds NaN or an infinite number"),
         ({"data": [], "version": "v2.0"}, "line 1: has 'data' and no question.*SQuAD"),
     ],
 )
@@ -97,6 +100,13 @@ def test_a_faulty_line_is_named_with_field_and_remedy(line, message):
         raise DataError(str(problem))
     (row,) = read_lines(result.content.decode())
     assert row == {"id": 1, "error": str(problem).removeprefix("big.jsonl: ")}
+
+
+def test_meta_of_any_depth_is_copied_or_refused():
+    for depth in range(900, 1000):
+        meta = "[" * depth + "]" * depth
+        (row,) = read_lines(answer(f'{{"question": "x", "context": "y", "meta": {meta}}}').content.decode())
+        assert "meta" in row or "error" in row
 
 
 def test_a_faulty_line_takes_no_other_with_it():

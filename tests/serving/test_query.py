@@ -84,3 +84,15 @@ def test_an_answer_is_json_readable_and_false_without_text():
     assert plain["spans"] == [
         {"text": "Ada", "start": 0, "end": 3, "document": 1, "score": 2.5, "confidence": 0.5}
     ]
+
+
+PLACES = [("cat", 4, 7, 0), ("cat mat", -1, -1, 0), ("cat sat", -1, -1, 0), ("cat sat", -1, -1, 1)]
+
+
+@pytest.mark.parametrize("place", [*PLACES, ("", None, None, None)])
+def test_alternatives_are_the_spans_without_the_answer(place):
+    """-1: words of a sequence model that do not stand side by side."""
+    spans = {item: Span(*item, 1.0, 0.1) for item in PLACES}
+    answer = Answer(*place, 1.0, 0.3, -1.0, 0.0, 1, tuple(spans.values()))
+    assert answer.alternatives == tuple(span for item, span in spans.items() if item != place)
+    assert answer._repr_html_().count("<li>") == len(answer.alternatives)

@@ -36,6 +36,11 @@ async function ask() {
     empty.focus();
     return;
   }
+  if (!models.length) { // a token is missing, or the service was: the start asks what is in the address
+    keep();
+    await start();
+    return;
+  }
   running?.abort();
   const own = (running = new AbortController());
   by("ask").setAttribute("aria-disabled", "true");

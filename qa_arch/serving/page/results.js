@@ -6,7 +6,9 @@ import { element, percent, unitsOf } from "./text.js";
 export function card(model, answer, question, context) {
   const node = element("article", { class: "card", "aria-label": `Answer of ${model.name}` });
   node.append(element("h2", {}, model.name), ...verdict(answer), passage(answer, context));
-  const others = answer.spans.filter((span) => span.start !== answer.start || span.end !== answer.end).slice(0, 3);
+  // Offsets alone do not tell them apart: those of a sequence model may all be -1.
+  const isOther = (span) => ["text", "start", "end"].some((name) => span[name] !== answer[name]);
+  const others = answer.spans.filter(isOther).slice(0, 3);
   if (others.length) node.append(alternatives(others, answer.text));
   if (model.attention && question.trim() && context.trim()) node.append(attention(model, question, context));
   return node;

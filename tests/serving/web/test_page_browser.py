@@ -87,6 +87,16 @@ def test_an_answer_is_marked_in_its_passage(visit):
     expect(page.get_by_role("status").first).to_have_text("Answer: mill.")
 
 
+def test_scattered_words_of_a_sequence_model_are_candidates(visit):
+    page = visit()
+    words = {"start": -1, "end": -1, "confidence": 0.2}
+    answer = {**words, "text": "mill bridge", "spans": [{**words, "text": "mill bridge"}]}
+    answer["spans"].append({**words, "text": "By bridge"})
+    page.route("**/v1/answer", lambda route: route.fulfill(json={"answers": [answer]}))
+    ask(page, "Which?")
+    expect(page.locator(".alternatives .text")).to_have_text(["By bridge"])
+
+
 def test_no_answer_is_put_plainly(visit):
     page = visit()
     ask(page, "Where is the dam?")
@@ -241,11 +251,11 @@ def test_the_token_is_asked_for(browser, running):
     with running(QA_ARCH_TOKEN="s3cret") as (_, address), browser.new_context() as context:
         page = context.new_page()
         page.goto(address)
+        ask(page, "mill")  # before the models are known
         expect(page.get_by_role("status").first).to_contain_text("A token is needed")
         page.get_by_label("Token").fill("s3cret")
         page.get_by_label("Token").press("Enter")
         expect(page.get_by_label("Model")).to_have_value("first")
-        ask(page, "mill")
         expect(page.locator("mark")).to_have_text("mill")
         expect(page.get_by_label("Token")).to_be_hidden()
         assert "s3cret" not in page.url

@@ -155,6 +155,8 @@ def test_what_is_refused_before_models_are_loaded(runs, qa_arch_serve, tmp_path,
         ((bert, proposed, bert), "named twice"),
         ((bert, "--max-queue", 0), "max_queue: 0 is out of range"),
         ((bert, "--token-file", tmp_path / "none"), "--token-file"),
+        ((bert, "--port", 70000), "--port: 70000 is out of range"),
+        ((bert, "--port", -1), "--port: -1 is out of range"),
     ):
         code, error = qa_arch_serve(*arguments)
         assert (code, message in error) == (2, True), error

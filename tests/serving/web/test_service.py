@@ -8,7 +8,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from service import RuleReader
+from fastapi import FastAPI
+from service import RuleReader, models
+from starlette.testclient import TestClient
 
 from qa_arch.errors import ConfigError
 from qa_arch.serving.app import create_app
@@ -299,6 +301,22 @@ def test_the_token(service):
     assert service(token="s3cret").get("/healthz").status_code == 200
 
 
+@pytest.mark.parametrize("root", ["/qa", "/page"])
+def test_the_token_below_another_path(root):
+    app = create_app(models(), ServiceOptions(token="s3cret"))
+    outer = FastAPI()
+    outer.mount(root, app)
+    for client in (TestClient(outer), TestClient(app, root_path=root)):
+        client.base_url = "http://localhost"
+        for path in ("/v1/models", "/metrics", "/nowhere", "/v1/docs", "/page"):
+            error_of(client.get(f"{root}{path}"), 401)
+        error_of(client.post(f"{root}/v1/answer", json={}), 401)
+        for path in ("/", "/docs", "/page/app.js", "/openapi.json", "/healthz"):
+            assert client.get(f"{root}{path}").status_code == 200, path
+        authorization = {"Authorization": "Bearer s3cret"}
+        assert client.get(f"{root}/v1/models", headers=authorization).status_code == 200
+
+
 @pytest.mark.parametrize("token", ["", "ключ", "a\nb"])
 def test_tokens_that_no_header_holds(token):
     with pytest.raises(ConfigError, match="token"):
@@ -389,3 +407,12 @@ def test_an_app_outlives_its_event_loop(service):
     readers = {"only": RuleReader()}
     assert ask(service(readers)).status_code == 200
     assert ask(service(readers)).status_code == 200
+
+
+def test_an_app_that_is_mounted():
+    """Nobody runs its lifespan, and here each request has an event loop of its own."""
+    outer = FastAPI()
+    outer.mount("/qa", create_app({"only": RuleReader()}))
+    client = TestClient(outer, base_url="http://localhost/qa")
+    assert [ask(client).status_code for _ in range(2)] == [200, 200]
+    assert 'qa_arch_queue_length{model="only"} 0.0' in client.get("/metrics").text
