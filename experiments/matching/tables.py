@@ -13,7 +13,8 @@ from qa_arch.results.columns import Table
 from qa_arch.results.experiments import Wanted, baseline_table, dot_plot, runs_table
 
 BASELINE = "bert epochs=1"
-MODELS = ("bert", "albert", "roberta", "distilbert", "proposed", "ablation/no_overlap")
+PARTS = ("ablation/no_overlap", "ablation/match", "ablation/pointer")
+MODELS = ("bert", "albert", "roberta", "distilbert", "proposed", *PARTS)
 TRAIN = "qa-arch train -m experiment=demo name=matching seed=13,14,15"
 
 
