@@ -71,6 +71,9 @@ class Encoder(WithBackbone):
     ``fewer_heads`` is what is left of its attention where heads were removed.
     """
 
+    has_cls: Literal[True] = True
+    """Whether a window's first token stands for the whole of it."""
+
     def __init__(self, backbone: PreTrainedModel, fewer_heads: FewerHeads | None = None) -> None:
         from qa_arch.nn.sdpa import use_fused
 
