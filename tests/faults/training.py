@@ -197,4 +197,7 @@ FAULTS = (
           test="test_the_contract_notices",
           old="difference(_g[_s], _c[0])",
           new="0.0"),
+    Fault(name="a bar that waits for the GPU every batch", at="on_train_batch_end", test="test_progress",
+          old="_n - self.shown < _e",
+          new="False"),
 )
