@@ -7,27 +7,34 @@ from typing import Annotated
 from torch import nn
 
 from qa_arch.config.check import Range
-from qa_arch.nn.encoder import Encoder
+from qa_arch.errors import ConfigError
 from qa_arch.nn.heads import SpanHead, span_logits
 from qa_arch.nn.masking import fill, scored
 from qa_arch.nn.segments import take
+from qa_arch.nn.word_encoder import AnyEncoder
 from qa_arch.types.tensors import Batch, SpanLogits
 
 
 class TransformerSpan(nn.Module):
     """Any encoder (ALBERT, RoBERTa, DistilBERT, BERT) with a span head; the first token is "no answer".
 
-    ``head`` replaces the linear map, with the first token as its sentinel row.
+    ``head`` replaces the linear map, with the first token as its sentinel row. Raises ConfigError for an
+    encoder without [CLS].
     """
 
     def __init__(
         self,
-        encoder: Encoder,
+        encoder: AnyEncoder,
         *,
         dropout: Annotated[float, Range(0, 1)] = 0.1,
         head: SpanHead | None = None,
     ) -> None:
         super().__init__()
+        if not encoder.has_cls:
+            raise ConfigError(
+                'encoder.family: words have no [CLS], whose score is that of "no answer"; choose an encoder'
+                " such as bert, or model=match_lstm/boundary"
+            )
         self.encoder = encoder
         self.dropout = nn.Dropout(dropout)
         self.head = head(in_dim=encoder.out_dim, sentinel=True) if head else None

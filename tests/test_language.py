@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -59,6 +60,8 @@ PAIRS: dict[str, str] = {
     "squad": "SQuAD: its files, its official evaluation, and that as a module of ``evaluate``",
 }
 """Stem -> reason why several modules share it."""
+EXAMPLE = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
+"""Code of a page."""
 NAMED_AFTER_OTHERS = ("qa_arch/cli", "benchmarks", "experiments", "tests")
 """Commands, benchmarks, scripts and tests are named after the module that they call."""
 
@@ -116,6 +119,16 @@ def shared_stems(paths: Iterable[Path]) -> dict[str, list[str]]:
 
 def test_no_banned_names():
     hits = [hit for path in modules(PACKAGES) for hit in banned_names(path)]
+    assert not hits, "\n".join(["banned names:", *hits])
+
+
+def test_no_banned_names_in_the_code_that_pages_show(tmp_path):
+    hits = []
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        for number, code in enumerate(EXAMPLE.findall(page.read_text(encoding="utf-8"))):
+            path = tmp_path / f"{page.stem}_{number}.py"
+            path.write_text(code, encoding="utf-8")
+            hits += banned_names(path)
     assert not hits, "\n".join(["banned names:", *hits])
 
 

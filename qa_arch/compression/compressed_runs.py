@@ -43,6 +43,7 @@ from qa_arch.nn.stored_int8 import int8_state
 from qa_arch.results.record import MODEL, read_record, write_record
 from qa_arch.system.lock import hold
 from qa_arch.tasks import task_of
+from qa_arch.tasks.base import device_of
 from qa_arch.tasks.loading import load_predictor
 from qa_arch.tasks.span import SpanParts, SpanTask
 from qa_arch.tasks.span_scores import set_facts
@@ -291,9 +292,9 @@ def _stored(
         store.save_state(model_folder, int8_state(parts.model, embeddings=step.embeddings))
     else:
         store.save_weights(model_folder, parts.model)
-    gpu = torch.cuda.is_available() and not isinstance(step, Int8)
+    device = "cpu" if isinstance(step, Int8) else device_of(config)
     precision: Any = "int8" if isinstance(step, Int8) else parent.record.precision or "fp32"
-    if precision == "fp16" and not gpu:
+    if precision == "fp16" and device == "cpu":
         precision = "fp32"
     data = _facts(parts, parent)
     hashes = {split: str(facts.fingerprint) for split, facts in data.items()}
@@ -307,7 +308,7 @@ def _stored(
         status="ok",
         config_hash=config_hash(asdict(config), hashes),
         data=data,
-        device=machine.describe(gpu),
+        device=machine.describe(device == "cuda"),
         precision=precision,
         parameters=Parameters(**asdict(parameter_blocks(parts.model))),
         weights_bytes=store.weights_bytes(model_folder),
@@ -315,7 +316,6 @@ def _stored(
         **notes,
     )
     write_record(work, record)  # so that the run can be loaded as it will be
-    device = "cuda" if gpu else "cpu"
     predictor = load_predictor(work, device=device, precision=precision, trust=request.trust)
     scored = evaluate_splits(predictor, parts, work, request.trusted)
     return replace(

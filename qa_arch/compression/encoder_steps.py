@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import torch
-
 from qa_arch.compression.parents import ParentRun
 from qa_arch.compression.structured import (
     Pruner,
@@ -22,6 +20,7 @@ from qa_arch.config.schema import Config
 from qa_arch.errors import ConfigError
 from qa_arch.export.graph import sample
 from qa_arch.nn.encoder import Encoder
+from qa_arch.tasks.base import device_of
 from qa_arch.tasks.span import SpanParts, SpanTask
 from qa_arch.training.datamodule import TrainingData
 from qa_arch.types.tensors import Batch
@@ -61,7 +60,7 @@ def smaller_encoder(
     pruner = _pruner(parent)
     of_heads = isinstance(step, Heads)
     maps = pruner.of("heads" if of_heads else "units")
-    device = "cuda" if torch.cuda.is_available() and config.trainer.accelerator != "cpu" else "cpu"
+    device = device_of(config)
     model.to(device)
     scores = importance(
         model,

@@ -52,6 +52,12 @@ def rank(
     then by the order of the search, independent of the order of the windows here. With ``dedupe`` a span
     of several windows counts once, with its best score; the common script keeps duplicates.
 
+    Null odds are the null score minus that of the best span over all windows. Where the windows come with
+    ``any_span`` they are, within a window, log P("no answer") - log P(any span), exact because the window's
+    normaliser falls out; and of a question the lowest over its windows, as one window with an answer is
+    enough. No normaliser is shared between windows, and those that overlap hold the same spans: a sum over
+    windows would count both twice.
+
     Args:
         spans: the N windows, in any order.
         examples: the Q questions; the ranking keeps their order.
@@ -61,12 +67,6 @@ def rank(
             are dropped.
         expected: (Q,) number of windows of each question in the feature table. With 0 the answer is
             "no answer".
-
-    Null odds are the null score minus that of the best span over all windows. Where the windows come with
-    ``any_span`` they are, within a window, log P("no answer") - log P(any span), exact because the window's
-    normaliser falls out; and of a question the lowest over its windows, as one window with an answer is
-    enough. No normaliser is shared between windows, and those that overlap hold the same spans: a sum over
-    windows would count both twice.
 
     Raises RunError that names the questions if windows are missing or repeated.
     """

@@ -16,6 +16,7 @@ from qa_arch.decode.answers import char_spans, rank
 from qa_arch.decode.candidates import Ranking, SpanCandidates
 from qa_arch.decode.sequences import SequenceCandidates, best_sequences, rank_sequences
 from qa_arch.decode.spans import best_spans
+from qa_arch.errors import RunError
 from qa_arch.features.table import FeatureTable
 from qa_arch.types.tensors import Batch, SpanLogits, StepLogits
 from qa_arch.types.text import QuestionSet
@@ -53,9 +54,14 @@ class SpanCollector:
     def result(self) -> Ranking:
         """The candidates of each question, in the order of the set.
 
-        Raises RunError, naming the questions, where a window was never read.
+        Raises RunError where a window was never read, naming the questions unless none was.
         """
-        index = np.concatenate([rows for rows, _ in self.parts] or [np.empty(0, np.int64)])
+        if not self.parts:
+            raise RunError(
+                f"none of the {len(self.table)} windows of {self.questions.name} was read: run the model on"
+                " every window of the set once"
+            )
+        index = np.concatenate([rows for rows, _ in self.parts])
         window, first = np.unique(index, return_index=True)
         candidates = SpanCandidates.concatenate([part for _, part in self.parts]).take(first)
         table, examples = self.table, self.questions.examples

@@ -13,7 +13,8 @@ from qa_arch.features.collate import Collator
 from qa_arch.features.glove import vector_rows
 from qa_arch.features.table import FeatureTable
 from qa_arch.features.windows import assemble
-from qa_arch.nn.attention_weights import attention_weights, find_backbone
+from qa_arch.nn.attention_weights import attention_weights
+from qa_arch.nn.encoder import encoder_of
 from qa_arch.results.attention import AttentionMap
 from qa_arch.results.inspection import (
     MATCH,
@@ -47,7 +48,9 @@ def inspect_question(predictor: SpanPredictor, example: Example, *, window: int 
     if window is not None and not 1 <= window <= len(table):
         raise ConfigError(f"--window: {window} is out of range, the passage is read in {len(table)}")
     row = window_of(table, 0, answer) if window is None else window - 1
-    layers = encoder_layers(predictor, example, table, row) if find_backbone(predictor.model) else []
+    layers = []
+    if encoder_of(predictor.model) is not None:
+        layers += encoder_layers(predictor, example, table, row)
     if find_match_lstm(predictor.model) is not None:
         layers.append(_match_layer(predictor, questions, table, row))
     if not layers:

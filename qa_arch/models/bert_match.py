@@ -36,7 +36,7 @@ class BertMatch(nn.Module):
     residual part and zeros in its match part, or with ``sentinel="pooled"`` the match states pooled by
     attention, Σ_i softmax(w^T h^r)_i h^r_i: "nothing" then knows how the passage matched. ``verifier`` is a
     head of its own, beside which the null slot is neutral (``qa_arch.nn.heads.neutral_null``); ``both`` adds
-    their scores.
+    their scores. Where the encoder has no [CLS] (words) there are zeros in its place, and no verifier.
 
     ``alignment`` changes the context before it is matched (``qa_arch.nn.alignment``); ``attention_gain``
     multiplies the match attention's first weights (``qa_arch.nn.match_lstm``). The parts of these options are
@@ -70,6 +70,10 @@ class BertMatch(nn.Module):
         if not match and (alignment or attention_gain != 1.0):
             raise ConfigError(
                 "model.alignment, model.attention_gain: they change the matching; set model.match=true"
+            )
+        if not encoder.has_cls and no_answer != "sentinel":
+            raise ConfigError(
+                f"model.no_answer: {no_answer} reads [CLS], which this encoder does not have; use sentinel"
             )
         self.words = matching == "words"
         self.encoder = encoder
@@ -105,7 +109,7 @@ class BertMatch(nn.Module):
         tokens = self.encoder(batch.ids, batch.mask, batch.segments)
         tokens = self.dropout(self.features(tokens, batch.vector, batch.overlap))
         context, context_mask = self._units(tokens, batch.context, batch.word)
-        states, cls = context, tokens[:, 0]
+        states, cls = context, tokens[:, 0] if self.encoder.has_cls else torch.zeros_like(tokens[:, 0])
         if self.reread or self.match:
             question, question_mask = self._units(tokens, batch.question, batch.word)
             if self.reread:

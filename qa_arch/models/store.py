@@ -66,8 +66,14 @@ def save_weights(folder: Path, model: nn.Module) -> None:
 
 
 def save_state(folder: Path, state: Mapping[str, torch.Tensor]) -> None:
-    """Weights as ``load_weights`` takes them, written whole or not at all."""
-    tensors = {name: value.detach().cpu().contiguous() for name, value in state.items()}
+    """Weights as ``load_weights`` takes them, written whole or not at all; tied ones under each name."""
+    tensors: dict[str, torch.Tensor] = {}
+    storages: set[int] = set()
+    for name, value in state.items():
+        tensor = value.detach().cpu().contiguous()
+        storage = tensor.untyped_storage().data_ptr()
+        tensors[name] = tensor.clone() if storage in storages else tensor  # safetensors refuses what shares
+        storages.add(storage)
     write_with(folder / WEIGHTS, lambda path: _save_tensors(tensors, path))
 
 

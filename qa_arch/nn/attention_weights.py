@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from qa_arch.errors import RunError
-from qa_arch.nn.encoder import WithBackbone
+from qa_arch.nn.encoder import encoder_of
 from qa_arch.nn.precision import Precision, mixed
 from qa_arch.types.tensors import Batch
 
@@ -25,12 +25,6 @@ HIDDEN_TOLERANCE: dict[Precision, float] = {"fp32": 1e-3, "fp16": 0.02, "bf16": 
 """By how much rounding may change the hidden states, as a share of the largest; a MiniLM's change by 6e-7 in
 fp32, 0.0006 in fp16, 0.005 in bf16 and 0.02 in int8."""
 SUM_TOLERANCE: dict[Precision, float] = {"fp32": 1e-4, "fp16": 5e-3, "bf16": 0.03, "int8": 1e-4}
-
-
-def find_backbone(model: nn.Module) -> PreTrainedModel | None:
-    """The transformer that ``model`` reads with; None where it reads words by vectors alone."""
-    holder = next((module for module in model.modules() if isinstance(module, WithBackbone)), None)
-    return None if holder is None else holder.backbone
 
 
 def attention_weights(
@@ -43,9 +37,10 @@ def attention_weights(
     answers. Each real token's sum to 1, with 0 for padding. Raises RunError where any of this fails, as
     with encoders whose attention is not of each token to each (Longformer) or is none (FNet).
     """
-    backbone = find_backbone(model)
-    if backbone is None:
+    encoder = encoder_of(model)
+    if encoder is None:
         raise RunError("attention: the model has no transformer encoder, it reads word vectors")
+    backbone = encoder.backbone
     kind = backbone.config.model_type
     with torch.inference_mode(), mixed(precision, batch.ids.device.type):
         fused = _read(model, batch, backbone)

@@ -71,6 +71,9 @@ class Encoder(WithBackbone):
     ``fewer_heads`` is what is left of its attention where heads were removed.
     """
 
+    has_cls: Literal[True] = True
+    """Whether a window's first token stands for the whole of it."""
+
     def __init__(self, backbone: PreTrainedModel, fewer_heads: FewerHeads | None = None) -> None:
         from qa_arch.nn.sdpa import use_fused
 
@@ -167,9 +170,14 @@ class Encoder(WithBackbone):
         return cls(backbone, None if removed is None else FewerHeads(**removed))
 
 
+def encoders_of(model: nn.Module) -> list[WithBackbone]:
+    """The transformers encoders in ``model``: an ensemble has several, one that reads words none."""
+    return [module for module in model.modules() if isinstance(module, WithBackbone)]
+
+
 def encoder_of(model: nn.Module) -> WithBackbone | None:
-    """The transformers encoder of a model; None where it has none."""
-    return next((module for module in model.modules() if isinstance(module, WithBackbone)), None)
+    """The first of ``encoders_of``; None where there is none."""
+    return next(iter(encoders_of(model)), None)
 
 
 def new_backbone(config: PretrainedConfig) -> PreTrainedModel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +24,6 @@ from qa_arch.nn.word_encoder import WORDS, AnyEncoder, WordEncoder
 _ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout")
 _HIDDEN_DROPOUT = ("hidden_dropout_prob", "dropout", "embedding_dropout", "mlp_dropout")
 _DISTILBERT = {"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
-_POSITIONS_BEHIND_PADDING = {"roberta", "xlm-roberta", "camembert"}
 
 
 def build_encoder(
@@ -139,8 +139,6 @@ def _resized(values: dict[str, Any], given: dict[str, Any]) -> PretrainedConfig:
             rest["embedding_size"] = min(width, 128)
     if family == "distilbert":
         rest = {_DISTILBERT.get(key, key): value for key, value in rest.items()}
-    if family in _POSITIONS_BEHIND_PADDING and "max_position_embeddings" in given:
-        rest["max_position_embeddings"] += rest["pad_token_id"] + 1
     try:
         config = AutoConfig.for_model(family, **rest)
     except ValueError as error:
@@ -149,7 +147,16 @@ def _resized(values: dict[str, Any], given: dict[str, Any]) -> PretrainedConfig:
         raise ConfigError(
             f"encoder.width={config.hidden_size} is no multiple of encoder.heads={config.num_attention_heads}"
         )
+    if "max_position_embeddings" in given:
+        config.max_position_embeddings += _unread_positions(config)
     return config
+
+
+def _unread_positions(config: PretrainedConfig) -> int:
+    """How many of its positions an encoder never reads, such as RoBERTa's up to the padding id."""
+    with torch.device("meta"):  # draws nothing: the weights of a seed stay what they are
+        readable = Encoder(new_backbone(copy.deepcopy(config))).max_tokens
+    return 0 if readable is None else config.max_position_embeddings - readable
 
 
 def _load(name: str, config: PretrainedConfig) -> PreTrainedModel:

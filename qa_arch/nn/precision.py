@@ -10,7 +10,7 @@ from jaxtyping import Float, Int8
 from torch import Tensor, nn
 
 from qa_arch.errors import UnavailableError
-from qa_arch.nn.encoder import WithBackbone
+from qa_arch.nn.encoder import encoders_of
 
 Precision = Literal["fp32", "bf16", "fp16", "int8"]
 HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -48,11 +48,6 @@ def cast_weights(model: nn.Module, precision: Precision) -> nn.Module:
                 )
             quantise(encoder.backbone)
     return model
-
-
-def encoders_of(model: nn.Module) -> list[WithBackbone]:
-    """What ``precision`` is about: the encoders in ``model``."""
-    return [module for module in model.modules() if isinstance(module, WithBackbone)]
 
 
 def to_int8(weight: Float[Tensor, "N D"]) -> tuple[Int8[Tensor, "N D"], Float[Tensor, "N"]]:

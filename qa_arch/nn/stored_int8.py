@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Float, Int, Int8
 from torch import Tensor, nn
 
-from qa_arch.nn.precision import Int8Linear, encoders_of, to_int8
+from qa_arch.nn.encoder import encoders_of
+from qa_arch.nn.precision import Int8Linear, to_int8
 
 SCALE = "_scale"
 """Behind the name of a weight that is stored in int8: the name of its scale."""

@@ -6,7 +6,7 @@ the others: the tokenizer gives one piece a word, and GloVe comes in by ``WordFe
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -26,6 +26,7 @@ class WordEncoder(nn.Module):
     """
 
     has_segments = False
+    has_cls: Literal[False] = False
     max_tokens = None
     depth = 0
 

@@ -16,13 +16,15 @@ def infilled(ids: Longs, mask: int, share: float, mean: float, draw: np.random.G
     """``ids`` with spans of tokens replaced by one ``mask`` each.
 
     Lengths are drawn from a Poisson distribution of ``mean`` until the spans cover ``share`` of the tokens;
-    the last is cut at that. A span of length 0 inserts a mask. Where the spans lie is uniform over all
-    arrangements in which none overlap.
+    the last is cut at that. A span of length 0 inserts a mask. There are at most as many spans as tokens they
+    cover, the last covering what is left: the result is never longer than ``ids``, which may already fill a
+    block. Where the spans lie is uniform over all arrangements in which none overlap.
     """
     budget = round(share * len(ids))
     lengths: list[int] = []
-    while sum(lengths) < budget:
-        lengths.append(min(int(draw.poisson(mean)), budget - sum(lengths)))
+    while (rest := budget - sum(lengths)) > 0:
+        length = min(int(draw.poisson(mean)), rest)
+        lengths.append(rest if len(lengths) + 1 == budget else length)
     slots = len(ids) - budget + len(lengths)  # tokens that stay, and spans
     is_span = np.zeros(slots, bool)
     is_span[draw.choice(slots, len(lengths), replace=False)] = True

@@ -23,7 +23,7 @@ def documents(path: Path) -> Iterator[str]:
     for line, whole in _lines(path):
         if text := line.rstrip():
             lines.append(text)
-            size += len(line)
+            size += len(line.encode())
         if lines and (not text or not whole or size >= LONGEST):
             yield "\n".join(lines)
             lines, size = [], 0

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import torch
 import torch.distributed as dist
@@ -252,6 +252,11 @@ def gather(collector: Collector) -> Any:
         dist.all_gather_object(everyone, collector.parts)
         collector.merge(everyone)
     return collector.result()
+
+
+def device_of(config: Config) -> Literal["cuda", "cpu"]:
+    """Where a run of ``config`` reads its model: on a GPU, unless there is none or the config says cpu."""
+    return "cuda" if torch.cuda.is_available() and config.trainer.accelerator != "cpu" else "cpu"
 
 
 def synchronize() -> None:

@@ -21,6 +21,7 @@ from qa_arch.nn.distillation import (
 from qa_arch.nn.encoder import WithBackbone, encoder_of
 from qa_arch.nn.layer_outputs import LayerOutputs, attention_linears, passed_layers, recorded
 from qa_arch.nn.masking import at_least_float32
+from qa_arch.tasks.base import device_of
 from qa_arch.tasks.soft_targets import SoftTargets
 from qa_arch.tasks.teacher import Reading, Teacher
 from qa_arch.types.tensors import Batch, SpanLogits
@@ -134,8 +135,7 @@ def make_distiller(config: Config, teacher: Teacher, student: nn.Module, collate
     if "soft_targets" in distiller.terms:
         if teacher.read(batch).logits.pair is not None:  # (T, T) scores of each window are too many to store
             return distiller
-        gpu = config.trainer.accelerator != "cpu" and torch.cuda.is_available()
-        size = config.trainer.eval_batch_size
+        gpu, size = device_of(config) == "cuda", config.trainer.eval_batch_size
         distiller.targets = teacher.soft_targets(config.features.cache_dir, size, gpu=gpu)
     distiller.teacher = None  # its memory is free again
     return distiller

@@ -9,6 +9,8 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
+from qa_arch.nn.word_encoder import AnyEncoder
+
 Optimizer = Literal["adamw", "adamax"]
 
 
@@ -28,8 +30,9 @@ def parameter_groups(
     several, such as ``encoder-head``.
     """
     encoder = getattr(model, "encoder", None)
-    inside = {id(p): name for name, p in encoder.named_parameters()} if encoder is not None else {}
-    depths = {key: encoder.depth_of(name) for key, name in inside.items()} if encoder is not None else {}
+    depths: dict[int, int] = {}
+    if isinstance(encoder, AnyEncoder):  # a model's own layers may have that name too
+        depths = {id(p): encoder.depth_of(name) for name, p in encoder.named_parameters()}
     top = max(depths.values(), default=0)
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     names: dict[float, list[str]] = {}

@@ -17,6 +17,8 @@ from qa_arch.training.module import TrainingModule
 
 log = logging.getLogger(__name__)
 EVERY_SECONDS = 30.0
+BAR_SECONDS = 0.2
+"""From one reading of the loss for the bar to the next: each waits for all that the GPU has still to do."""
 BAR = 10, 40
 """Characters of the bar: below the first it is left out, more than the second it does not take."""
 FIRST_STEP = "first optimizer step done"
@@ -43,7 +45,7 @@ class TrainingProgress(pl.Callback):
         self._begin(trainer)
 
     def _begin(self, trainer: pl.Trainer) -> None:
-        self.begun = self.logged = time.perf_counter()
+        self.begun = self.shown = time.perf_counter()
         self.offset: int | None = None
         if self.bar is not None and trainer.is_global_zero:
             for task in self.bar.task_ids:
@@ -51,7 +53,7 @@ class TrainingProgress(pl.Callback):
             self.bar.start()
             batches = trainer.num_training_batches
             self.task = self.bar.add_task(
-                self._title(trainer), total=batches, rate="", left="", loss="", score=""
+                self._title(trainer), total=batches, rate="", left="", loss="", score=self.headline
             )
 
     def on_train_batch_end(
@@ -68,9 +70,13 @@ class TrainingProgress(pl.Callback):
         rate = (done - self.offset) / max(1e-9, now - self.begun)
         left = f"{_clock((trainer.num_training_batches - done) / rate)} left"
         if self.bar is not None:
-            self.bar.update(self.task, completed=done, left=left, **self._figures(pl_module, rate))
-        elif now - self.logged >= EVERY_SECONDS:
-            self.logged = now
+            self.bar.update(self.task, completed=done)
+        if now - self.shown < (EVERY_SECONDS if self.bar is None else BAR_SECONDS):
+            return
+        self.shown = now
+        if self.bar is not None:
+            self.bar.update(self.task, left=left, **self._figures(pl_module, rate))
+        else:
             log.info(
                 "%s: batch %d of %d, %s, %s",
                 self._title(trainer),

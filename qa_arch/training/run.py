@@ -92,7 +92,7 @@ def train(
         status = "oom" if oom else "failed" if isinstance(error, Exception) else "killed"
         write_atomic(folder / TRACEBACK, traceback.format_exc())
         run.note(status=status, error=f"{type(error).__name__}: {error}".strip().splitlines()[0])
-        if (folder / LAST).is_file():
+        if (folder / LAST).exists():  # of DeepSpeed a folder
             again = "the same command" if start else resume_command(folder, trusted)
             log.info("go on: %s", again)
         if not oom:

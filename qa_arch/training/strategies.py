@@ -45,6 +45,12 @@ def require(settings: Trainer, *, gpu: bool) -> None:
     if settings.strategy == "fsdp" and settings.precision == "fp16":
         raise ConfigError("trainer.precision: fsdp has no scaler for fp16; use bf16 or fp32")
     if settings.strategy == "deepspeed":
+        # Lightning and DeepSpeed would both divide by it, and an epoch's last few batches would be no step.
+        if settings.accumulate > 1:
+            raise ConfigError(
+                f"trainer.accumulate: {settings.accumulate}, but deepspeed takes a step each batch; use"
+                " trainer=fsdp, or trainer.accumulate=1 and trainer.micro_batch=null"
+            )
         extras.require("deepspeed", "trainer.strategy", ", or use trainer=fsdp")
 
 

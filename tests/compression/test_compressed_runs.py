@@ -78,6 +78,13 @@ def test_what_stands_on_the_disk_is_what_the_record_says(parent, smaller):
     assert after.precision == "int8"
 
 
+def test_it_is_scored_on_the_device_that_the_config_names(parent, smaller, monkeypatch):
+    """The parent's ``trainer.accelerator`` is cpu, on a machine that has a GPU."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    assert read_record(smaller(parent, "magnitude", sparsity=0.5)).device.kind == "cpu"
+
+
 def test_embeddings_in_int8_are_the_same_numbers_in_either_precision(parent, smaller, dev):
     folder = smaller(parent, "int8", embeddings=True)
     linear_alone = smaller(parent, "int8", name="linear")

@@ -155,4 +155,8 @@ FAULTS = (
           test="test_no_word_outlives_the_call",
           old="_v.default_factory = None",
           new=""),
+    Fault(name="masks inserted without bound", at="infilled",
+          test="test_infilling_never_makes_a_block_longer",
+          old="_r if len(_l) + 1 == _b else _n",
+          new="_n"),
 )

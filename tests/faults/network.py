@@ -235,4 +235,12 @@ FAULTS = (
           test="test_a_causal_model_never_looks_ahead",
           old="padding_mask(_m) & look_ahead_mask(___)",
           new="padding_mask(_m)"),
+    Fault(name="the question's first word taken for [CLS]", at="BertMatch.forward",
+          test="test_words_have_zeros_in_place_of_cls",
+          old="self.encoder.has_cls",
+          new="True"),
+    Fault(name="no room for positions that are never read", at="_resized",
+          test="test_positions_follow_the_padding_id",
+          old="_unread_positions(_c)",
+          new="0"),
 )

@@ -283,4 +283,8 @@ FAULTS = (
           test="test_scores_on_the_training_questions_stand_beside_dev",
           old="mean_metric(_r, TRAIN, _k)",
           new='mean_metric(_r, split, "exact")'),
+    Fault(name="tied weights share memory in the file", at="save_state",
+          test="test_a_model_that_ties_its_weights_is_loaded_as_it_was_saved",
+          old="_t.clone() if _s in _w else _t",
+          new="_t"),
 )

@@ -129,7 +129,7 @@ FAULTS = (
     Fault(name="gradients of the first part forgotten", at="Demand.total", test="test_plan_memory",
           old="_t.peak(_r, accumulated=_a > 1)",
           new="_t.peak(_r, accumulated=False)"),
-    Fault(name="a proposal with another batch", at="cuts", test="test_plan_memory",
+    Fault(name="a proposal with another batch", at="batch_splits", test="test_plan_memory",
           old="[_c for _p in range(1, _w + 1) if _w % _p == 0]",
           new="[_c for _p in range(1, _w + 1)]"),
     Fault(name="moments of small parameters in 8 bits", at="_moments", test="test_plan_memory",
@@ -197,4 +197,7 @@ FAULTS = (
           test="test_the_contract_notices",
           old="difference(_g[_s], _c[0])",
           new="0.0"),
+    Fault(name="a bar that waits for the GPU every batch", at="on_train_batch_end", test="test_progress",
+          old="_n - self.shown < _e",
+          new="False"),
 )

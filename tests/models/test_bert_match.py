@@ -16,6 +16,7 @@ from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.heads import LinearHead
 from qa_arch.nn.pointer import PointerHead
 from qa_arch.nn.segments import take
+from qa_arch.nn.word_encoder import WordEncoder
 from qa_arch.types.tensors import span_scores
 
 VECTORS = torch.cat([torch.zeros(1, 7), torch.randn(5, 7, generator=torch.Generator().manual_seed(0))])
@@ -181,6 +182,17 @@ def test_the_match_part_of_nothing_is_zeros_where_it_is_not_pooled(tiny_encoder,
     cls = model.encoder(batch.ids, batch.mask, batch.segments)[:, 0]
     expected = model.pointer.score(torch.nn.functional.pad(cls, (model.matched_dim, 0)))[:, 0]
     torch.testing.assert_close(model(batch).null_start, expected)
+
+
+def test_words_have_zeros_in_place_of_cls(make_batch):
+    """And not the first word of the question, which stands where [CLS] would."""
+    batch = make_batch(segments=False)
+    for options in ({}, {"match": False}):
+        model = BertMatch(WordEncoder(50, 8), hidden=6, head=LinearHead, **options).eval()
+        torch.nn.init.normal_(model.pointer.score.bias)
+        assert (model(batch).null_start == model.pointer.score.bias[0]).all()
+    with pytest.raises(ConfigError, match=r"model\.no_answer: both reads \[CLS\]"):
+        BertMatch(WordEncoder(50, 8), no_answer="both")
 
 
 def test_the_context_is_aligned_before_it_is_matched_and_the_residual_is_not(tiny_encoder, make_batch):

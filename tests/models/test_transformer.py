@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from baselines.transformer import TransformerSpan
+from qa_arch.errors import ConfigError
+from qa_arch.nn.word_encoder import WordEncoder
 
 FAMILIES = ["bert", "albert", "roberta", "distilbert", "qa_transformer"]
 
@@ -30,3 +32,8 @@ def test_scores_padding_and_gradients(family, tiny_encoder, make_batch):
         torch.testing.assert_close(alone.start[0, :width], logits.start[row, :width], rtol=0, atol=1e-5)
     (logits.start[batch.context].sum() + logits.null.sum()).backward()
     assert all(p.grad is not None for p in model.parameters())
+
+
+def test_words_are_refused():
+    with pytest.raises(ConfigError, match=r"have no \[CLS\]"):
+        TransformerSpan(WordEncoder(50, 8))

@@ -10,7 +10,8 @@ from torch import nn
 
 from qa_arch.errors import RunError
 from qa_arch.nn import attention_weights as module
-from qa_arch.nn.attention_weights import attention_weights, find_backbone
+from qa_arch.nn.attention_weights import attention_weights
+from qa_arch.nn.encoder import encoder_of
 from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.nn.precision import cast_weights
 from qa_arch.types.tensors import Batch
@@ -53,7 +54,7 @@ def batch_of(model: Reading, lengths=LENGTHS, vocabulary=50) -> Batch:
 def test_rows_sum_to_one_padding_has_none_and_the_encoder_is_left_as_it_was(family):
     model = tiny(family)
     batch = batch_of(model)
-    usual = find_backbone(model).config._attn_implementation
+    usual = encoder_of(model).backbone.config._attn_implementation
     with torch.inference_mode():
         before = model(batch)
     layers = attention_weights(model, batch)
@@ -66,7 +67,7 @@ def test_rows_sum_to_one_padding_has_none_and_the_encoder_is_left_as_it_was(fami
             assert real.std(-1).max() > 0.05, "not uniform, or an error could not be seen"
     with torch.inference_mode():
         assert torch.equal(model(batch), before)
-    assert find_backbone(model).config._attn_implementation == usual
+    assert encoder_of(model).backbone.config._attn_implementation == usual
 
 
 def test_probabilities_are_the_formulas_by_layer_and_head():
@@ -74,7 +75,7 @@ def test_probabilities_are_the_formulas_by_layer_and_head():
     model = tiny("bert")
     batch = batch_of(model)
     layers = attention_weights(model, batch)
-    backbone = find_backbone(model)
+    backbone = encoder_of(model).backbone
     with torch.inference_mode():
         hidden = backbone(
             input_ids=batch.ids,
@@ -137,7 +138,7 @@ def test_what_is_no_distribution_is_refused(monkeypatch, change, message):
 def test_another_computation_is_refused():
     """Attention written out must be that which was fused: here it forgets its scale."""
     model = tiny("bert")
-    for layer in find_backbone(model).encoder.layer:
+    for layer in encoder_of(model).backbone.encoder.layer:
         attention = layer.attention.self
         usual = attention.forward
 

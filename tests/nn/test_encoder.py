@@ -63,9 +63,14 @@ def test_random_encoders_are_the_librarys_own_without_pooler(family):
     assert read(encoder, ids).shape == (2, 12, 16)
 
 
-def test_roberta_positions_follow_the_padding_id():
-    encoder = tiny("roberta", pad_token_id=3).eval()
-    assert encoder.config.max_position_embeddings == 12 + 4
+@pytest.mark.parametrize(
+    "family", ["roberta", "mpnet", "longformer", "data2vec-text", "roberta-prelayernorm"]
+)
+def test_positions_follow_the_padding_id(family):
+    encoder = tiny(family, pad_token_id=3, vocab_size=200).eval()
+    # MPNet's padding id is 1 whatever its config says.
+    assert encoder.config.max_position_embeddings == 12 + (2 if family == "mpnet" else 4)
+    assert encoder.max_tokens == 12
     assert read(encoder, torch.randint(5, 50, (1, 12))).isfinite().all()
 
 

@@ -262,14 +262,15 @@ def test_a_line_of_any_length_is_cut_into_documents(tmp_path, monkeypatch, line)
         assert "".join(parts).replace("\n", "") == f"{line}after"
 
 
-def test_lines_without_a_blank_one_are_cut_at_a_line(tmp_path, monkeypatch):
+@pytest.mark.parametrize("text", ["Line {} of many.", "寿司の列{}。"])
+def test_lines_without_a_blank_one_are_cut_at_a_line(tmp_path, monkeypatch, text):
     monkeypatch.setattr(text_files, "LONGEST", 1000)
-    lines = [f"Line {n} of many." for n in range(500)]
+    lines = [text.format(n) for n in range(500)]
     path = tmp_path / "lines.txt"
-    path.write_text("\n".join(lines))
+    path.write_text("\n".join(lines), encoding="utf-8")
     parts = documents(path)
     assert [line for part in parts for line in part.split("\n")] == lines
-    assert max(map(len, parts)) < 1100
+    assert max(len(part.encode()) for part in parts) < 1100
 
 
 def test_reading_takes_the_same_memory_whatever_the_size(tmp_path, monkeypatch):

@@ -132,6 +132,16 @@ def test_infilling_reaches_both_ends_and_leaves_what_it_must():
     assert infilled(ids[:1], MASK, 0.3, 3.0, draw(0)).tolist() == [10]
 
 
+@pytest.mark.parametrize("mean", [0.5, 1.0, 3.0])
+def test_infilling_never_makes_a_block_longer(mean):
+    """Spans of length 0 insert a mask, and half of those of mean 0.5 would be one."""
+    for seed in range(100):
+        ids = np.arange(10, 11 + draw(seed).integers(100))
+        noisy = infilled(ids, MASK, 0.3, mean, draw(seed))
+        assert len(noisy) <= len(ids)
+        assert (noisy != MASK).sum() == len(ids) - round(0.3 * len(ids))
+
+
 def test_sentences_are_permuted_and_none_is_lost():
     sentences = [np.array([1, 2]), np.array([3]), np.array([4, 5, 6])]
     orders = {tuple(np.concatenate(permuted(sentences, draw(seed))).tolist()) for seed in range(60)}

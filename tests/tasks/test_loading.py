@@ -157,6 +157,24 @@ def test_saving_that_fails_leaves_the_old_files(tmp_path, monkeypatch):
     assert (tmp_path / store.WEIGHTS).read_bytes() == before
 
 
+def test_a_model_that_ties_its_weights_is_loaded_as_it_was_saved(tmp_path):
+    """Wholly, by a part and turned round: state_dict names each of them on its own."""
+
+    class Tied(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.read, self.write = torch.nn.Embedding(6, 4), torch.nn.Linear(4, 6, bias=False)
+            self.write.weight = self.read.weight
+            self.register_buffer("first", self.read.weight.detach()[:2])
+            self.register_buffer("turned", self.read.weight.detach().T)
+
+    model, copy = Tied(), Tied()
+    store.save_weights(tmp_path, model)
+    store.load_weights(tmp_path, copy)
+    assert copy.write.weight is copy.read.weight
+    assert all(torch.equal(copy.state_dict()[name], value) for name, value in model.state_dict().items())
+
+
 def test_a_disk_without_room_for_the_weights_is_told_in_one_line(tmp_path):
     """The system's own refusal, which safetensors raises as an error of its own kind."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

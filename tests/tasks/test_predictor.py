@@ -9,7 +9,8 @@ import torch
 
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.synthetic import generate
-from qa_arch.errors import DataError
+from qa_arch.decode.collector import SpanCollector
+from qa_arch.errors import DataError, RunError
 from qa_arch.features.collate import Collator
 from qa_arch.features.sampler import BucketBatchSampler
 from qa_arch.types.records import Threshold
@@ -118,6 +119,13 @@ def test_reading_tells_how_far_it_is_and_leaves_the_model_as_it_came(predictor, 
     assert [all_ for _, all_ in seen] == [len(table)] * len(seen)
     assert seen[-1][0] == len(table)
     assert sorted(seen) == seen
+
+
+def test_answers_without_a_reading_are_refused(predictor):
+    questions = generate(1, 5, 1, "dev")
+    table = predictor.table(questions, cache=False)
+    with pytest.raises(RunError, match=f"none of the {len(table)} windows of {questions.name} was read"):
+        SpanCollector(questions, table, predictor.config.decode).result()
 
 
 def test_dropout_is_off_while_reading(predictor, tiny_config):

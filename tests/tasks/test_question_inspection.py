@@ -19,7 +19,7 @@ from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.evaluation.question_inspection import inspect_question
 from qa_arch.features.collate import Collator
-from qa_arch.nn.attention_weights import find_backbone
+from qa_arch.nn.encoder import encoder_of
 from qa_arch.tasks.loading import load_predictor
 from qa_arch.training.run import train
 from qa_arch.types.text import Example
@@ -47,7 +47,7 @@ def test_every_layer_and_head_is_the_models_own(inspected):
     """As the library gives them for the very window, nothing swapped and nothing transposed."""
     inspection, predictor, _ = inspected
     batch = batch_of(inspected)
-    backbone = find_backbone(predictor.model)
+    backbone = encoder_of(predictor.model).backbone
     backbone.set_attn_implementation("eager")
     with torch.inference_mode():
         wanted = backbone(

@@ -96,6 +96,8 @@ def test_a_micro_batch_beside_a_token_budget_is_refused():
         (["trainer.strategy=fsdp"], False, ConfigError, "fsdp shards what GPUs hold, and there is none here"),
         (["trainer.strategy=deepspeed"], False, ConfigError, "deepspeed shards what GPUs hold"),
         (["trainer.strategy=fsdp", "trainer.precision=fp16"], True, ConfigError, "no scaler for fp16"),
+        (["trainer=deepspeed", "trainer.accumulate=2"], True, ConfigError, "accumulate: 2, but deepspeed"),
+        (["trainer=deepspeed", "trainer.micro_batch=2"], True, ConfigError, "trainer.micro_batch=null"),
         (["trainer=deepspeed"], True, UnavailableError, r"pip install 'qa-arch\[deepspeed\]'"),
     ],
 )

@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch import nn
 
+from qa_arch.nn.word_encoder import WordEncoder
 from qa_arch.training.optim import make_optimizer, parameter_groups, schedule
 
 
-class Deep(nn.Module):
+class Deep(WordEncoder):
     """An embedding (depth 0) and two layers (1, 2)."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(3, 2)
+        super().__init__(3, 2)
         self.layers = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
 
     def depth_of(self, name: str) -> int:
@@ -50,6 +50,12 @@ def test_layers_below_learn_slower_and_the_head_at_its_own_rate():
 
 def test_without_its_own_rate_the_head_learns_at_the_encoders():
     assert rates(Model())["head.weight"] == (1.0, 0.1)
+
+
+def test_layers_that_are_named_encoder_are_part_of_the_head():
+    model = Model()
+    model.encoder = nn.LSTM(2, 2)
+    assert {rate for rate, _ in rates(model, head_lr=5.0, layer_decay=0.5).values()} == {5.0}
 
 
 def test_what_is_frozen_is_in_no_group():

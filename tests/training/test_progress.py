@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import itertools
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -74,6 +76,23 @@ def test_a_task_with_a_score_of_its_own_shows_that(trainer, module):
     shown = progress.TrainingProgress("qa_lstm", live=False)
     epochs(shown, trainer, module, [{"calibration_mrr": 80.0, "calibration_accuracy": 70.0}])
     assert shown._status(module, 2.0) == "loss 1.500, 2.0 batches/s, calibration mrr 80.00"
+
+
+@pytest.mark.parametrize(("seconds", "readings"), [(0.01, 0), (0.15, 2), (0.25, 4)])
+def test_a_bar_reads_the_loss_five_times_a_second_at_most(trainer, module, monkeypatch, seconds, readings):
+    """Each reading waits for the GPU; the count of batches is the host's own."""
+    clock = itertools.count()
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: seconds * next(clock))
+    monkeypatch.setattr(progress, "Console", lambda **_: Console(file=io.StringIO(), force_terminal=True))
+    shown = progress.TrainingProgress("bert", live=True)
+    figures = Mock(wraps=shown._figures)
+    monkeypatch.setattr(shown, "_figures", figures)
+    shown.on_train_epoch_start(trainer, module)
+    for batch in range(4):
+        shown.on_train_batch_end(trainer, module, None, None, batch)
+    assert shown.bar.tasks[0].completed == 4
+    assert figures.call_count == readings
+    shown.on_train_end(trainer, module)
 
 
 def test_a_bar_is_gone_before_a_line_is_written(trainer, module, monkeypatch):

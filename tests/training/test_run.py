@@ -18,6 +18,7 @@ from qa_arch.results.record import QUESTIONS, read_record
 from qa_arch.tasks import span
 from qa_arch.tasks.span import TASK, SpanTask
 from qa_arch.tasks.span_scores import abstention_warning
+from qa_arch.training.checkpoint import LAST
 from qa_arch.training.module import TrainingModule
 from qa_arch.types.records import BatchSizes
 from qa_arch.types.text import Candidate, Prediction
@@ -75,10 +76,12 @@ def test_dev_stays_closed_where_the_config_says_so(run_training):
     assert "dev" not in record.data
 
 
-def test_a_failure_is_recorded_and_raised(run_training, breaking, tmp_path):
+def test_a_failure_is_recorded_and_raised(run_training, breaking, tmp_path, caplog):
     breaking(ValueError("no such luck\nat all"))
-    with pytest.raises(ValueError, match="no such luck"):
+    (tmp_path / "run" / LAST).mkdir(parents=True)  # a checkpoint as DeepSpeed writes it
+    with caplog.at_level("INFO", logger="qa_arch"), pytest.raises(ValueError, match="no such luck"):
         run_training()
+    assert f"--folder {tmp_path / 'run'} --if-exists resume" in caplog.messages[-1]
     record = read_record(tmp_path / "run")
     assert (record.status, record.error) == ("failed", "ValueError: no such luck")
     assert "training_step" in (tmp_path / "run" / "traceback.txt").read_text()

@@ -24,7 +24,7 @@ from qa_arch.tasks import teacher as teachers
 from qa_arch.tasks.loading import load_predictor
 from qa_arch.tasks.span import TASK
 from qa_arch.training.fitting import training_module
-from qa_arch.training.plan.bare import build_bare
+from qa_arch.training.plan.untrained import build_untrained
 from qa_arch.types.tensors import Batch
 
 ROWS = [0, 5, 3, 11]
@@ -312,9 +312,9 @@ def test_a_student_is_counted_and_planned_without_its_teacher(configure, taught)
     parts = TASK.assemble(config)
     expected = sum(parameter.numel() for parameter in parts.model.parameters())
     assert TASK.count_parameters(config)["total"] == expected
-    bare = build_bare(config, TRUSTED)
-    assert sum(parameter.numel() for parameter in bare.parts.model.parameters()) == expected
-    assert any("the teacher is not counted" in note for note in bare.notes)
+    untrained = build_untrained(config, TRUSTED)
+    assert sum(parameter.numel() for parameter in untrained.parts.model.parameters()) == expected
+    assert any("the teacher is not counted" in note for note in untrained.notes)
 
 
 def test_relation_heads_split_models_of_unlike_widths_and_heads(assembled):

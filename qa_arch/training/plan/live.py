@@ -58,7 +58,7 @@ def _storages(value: Any) -> Iterable[torch.UntypedStorage]:
 
 
 @dataclass(frozen=True)
-class Lines:
+class LinearMemory:
     """Live bytes after each operation of a pass, as linear functions of the number of rows.
 
     The output of an operation has constant size or is proportional to the rows, so the bytes after each
@@ -82,7 +82,9 @@ class Lines:
         return int(live.max())
 
 
-def lines(run_pass: Callable[[int], Any], parameters: Iterable[torch.nn.Parameter] = ()) -> Lines:
+def measure_memory(
+    run_pass: Callable[[int], Any], parameters: Iterable[torch.nn.Parameter] = ()
+) -> LinearMemory:
     """Measure ``run_pass(rows)``, after an uncounted call that may fill caches."""
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     run_pass(1)
@@ -91,9 +93,9 @@ def lines(run_pass: Callable[[int], Any], parameters: Iterable[torch.nn.Paramete
         _run(run_pass, SMALL_BATCH + 1, trained),
     )
     if len(small) == len(large):
-        return Lines(small, large, gradients)
+        return LinearMemory(small, large, gradients)
     # The operations depend on the content of the batch, so only the peaks are comparable.
-    return Lines(*(series.max(keepdims=True) for series in (small, large, gradients)))
+    return LinearMemory(*(series.max(keepdims=True) for series in (small, large, gradients)))
 
 
 def _run(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from qa_arch.errors import ConfigError
 from qa_arch.training.optim import Optimizer
-from qa_arch.training.plan.live import Lines
+from qa_arch.training.plan.live import LinearMemory
 
 HEADROOM = 0.65
 """Share of the memory that a proposal may fill; the rest is for freed blocks that the allocator keeps."""
@@ -70,8 +70,8 @@ class Demand:
     """Memory demand of one device at its peak, in bytes."""
 
     states: States
-    training: Lines
-    reading: Lines
+    training: LinearMemory
+    reading: LinearMemory
     """The same without gradients, for predicting the calibration split between epochs."""
     reading_rows: int
     process: int = 0
@@ -91,8 +91,8 @@ class Demand:
 
 
 @dataclass(frozen=True)
-class Cut:
-    """A batch of one device cut into ``accumulate`` parts of ``micro`` windows each (or padded tokens)."""
+class BatchSplit:
+    """A batch of one device split into ``accumulate`` parts of ``micro`` windows each (or padded tokens)."""
 
     micro: int
     accumulate: int
@@ -101,21 +101,21 @@ class Cut:
         return [f"trainer.{unit}={self.micro}", f"trainer.accumulate={self.accumulate}"]
 
 
-def cuts(batch: int) -> list[Cut]:
+def batch_splits(batch: int) -> list[BatchSplit]:
     """All splits of a batch into equal parts, the largest parts first; the global batch stays the same."""
-    return [Cut(batch // parts, parts) for parts in range(1, batch + 1) if batch % parts == 0]
+    return [BatchSplit(batch // parts, parts) for parts in range(1, batch + 1) if batch % parts == 0]
 
 
-def largest_fit(demand: Demand, batch: int, available: int, *, row: int = 1) -> Cut:
+def largest_fit(demand: Demand, batch: int, available: int, *, row: int = 1) -> BatchSplit:
     """Split with the largest parts that needs at most ``HEADROOM`` of the ``available`` bytes.
 
     ``row``: size of one window in units of ``batch`` (1, or its padded tokens under a token budget).
     Raises ConfigError if a single window does not fit.
     """
     allowed = HEADROOM * available
-    for cut in cuts(batch):
-        if cut.micro >= row and demand.total(cut.micro // row, cut.accumulate) <= allowed:
-            return cut
+    for split in batch_splits(batch):
+        if split.micro >= row and demand.total(split.micro // row, split.accumulate) <= allowed:
+            return split
     minimum = demand.total(1, 2)
     limit = f"{HEADROOM:.0%} of {available / MIB:,.0f} MiB is {allowed / MIB:,.0f}"
     raise ConfigError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,8 +19,8 @@ from qa_arch.training.datamodule import TrainingData
 from qa_arch.training.fitting import training_module
 from qa_arch.training.module import TrainingModule
 from qa_arch.training.optim import make_optimizer, parameter_groups
-from qa_arch.training.plan.bare import Bare
-from qa_arch.training.plan.live import Lines, lines
+from qa_arch.training.plan.live import LinearMemory, measure_memory
+from qa_arch.training.plan.untrained import UntrainedParts
 
 SAMPLES = 5
 """Timed batches of an epoch: one from each of as many groups of similar length."""
@@ -28,7 +29,7 @@ LONG = 60.0
 
 
 @dataclass(frozen=True)
-class Pace:
+class EpochTime:
     """Training time of an epoch, without validation, extrapolated from some steps."""
 
     seconds: float
@@ -39,14 +40,22 @@ class Pace:
     """Number of timed batches."""
 
 
-def passes(config: Config, bare: Bare) -> tuple[Lines, Lines, int]:
-    """Memory of training and of prediction as functions of the rows, and the length of the longest window.
+class PassMemory(NamedTuple):
+    """Memory of passes over the longest window of the training data."""
 
-    Measured on the CPU for any device.
-    """
-    module = training_module(config, bare.parts, total_steps=1)
-    table = bare.parts.tables["train"]
-    collate = Collator(table, vector_rows(bare.parts.vectors, table))
+    training: LinearMemory
+    """Forward and backward."""
+    reading: LinearMemory
+    """Forward alone, without gradients."""
+    longest: int
+    """Tokens of that window."""
+
+
+def memory_of_passes(config: Config, untrained: UntrainedParts) -> PassMemory:
+    """Memory of training and of prediction as functions of the rows, measured on the CPU for any device."""
+    module = training_module(config, untrained.parts, total_steps=1)
+    table = untrained.parts.tables["train"]
+    collate = Collator(table, vector_rows(untrained.parts.vectors, table))
     longest = int(table.lengths.argmax())
 
     def train(rows: int) -> None:
@@ -58,22 +67,22 @@ def passes(config: Config, bare: Bare) -> tuple[Lines, Lines, int]:
             module.model(collate([longest] * rows))
 
     module.train()
-    training = lines(train, module.parameters())
+    training = measure_memory(train, module.parameters())
     for parameter in module.parameters():
         parameter.grad = None
     module.eval()
-    return training, lines(read), int(table.lengths[longest])
+    return PassMemory(training, measure_memory(read), int(table.lengths[longest]))
 
 
-def pace(config: Config, bare: Bare, *, gpu: bool, world: int) -> Pace:
+def time_epoch(config: Config, untrained: UntrainedParts, *, gpu: bool, world: int) -> EpochTime:
     """Time training on some batches of the first epoch and extrapolate to the whole epoch.
 
     The batches are spread evenly over the padded lengths. With several ranks this is the time of one rank,
     without communication.
     """
     device = "cuda" if gpu else "cpu"
-    module = training_module(config, bare.parts, total_steps=1).to(device).train()
-    data = TrainingData.of(config, task_of(config.model).batches(config, bare.parts))
+    module = training_module(config, untrained.parts, total_steps=1).to(device).train()
+    data = TrainingData.of(config, task_of(config.model).batches(config, untrained.parts))
     batches = list(data.sampler(world=world))
     tokens = _padded_tokens(np.asarray(data.train.lengths), batches)
     middles = [int((part + 0.5) * len(batches) / SAMPLES) for part in (2, 0, 4, 1, 3)]
@@ -113,7 +122,7 @@ def pace(config: Config, bare: Bare, *, gpu: bool, world: int) -> Pace:
         if sum(passing) > LONG:
             break
     steps = -(-len(batches) // config.trainer.accumulate)
-    return Pace(
+    return EpochTime(
         seconds=float(np.mean(passing)) * len(batches) + float(np.mean(stepping)) * steps,
         windows=len(data.train.lengths),
         steps=steps,

@@ -12,12 +12,12 @@ from qa_arch.config.schema import Config, Trainer
 from qa_arch.errors import ConfigError
 from qa_arch.tasks import task_of
 from qa_arch.training import machine
-from qa_arch.training.plan.bare import Bare, build_bare
-from qa_arch.training.plan.memory import MIB, Cut, Demand, cuts, largest_fit, states
-from qa_arch.training.plan.passes import Pace, pace, passes
+from qa_arch.training.plan.memory import MIB, BatchSplit, Demand, batch_splits, largest_fit, states
+from qa_arch.training.plan.passes import memory_of_passes, time_epoch
+from qa_arch.training.plan.untrained import UntrainedParts, build_untrained
 from qa_arch.training.strategies import SHARDED
 
-MAX_CUTS = 8
+MAX_SPLITS = 8
 """Maximal number of batch splits that a plan lists."""
 
 
@@ -52,9 +52,9 @@ def plan(config: Config, *, available: int | None, timed: bool, trusted: Sequenc
     Raises ConfigError if the run cannot be planned, or a single window does not fit.
     """
     config, gpu, local = _on_device(_require_plannable(config))
-    bare = build_bare(_for_counting(config, gpu=gpu), trusted)
-    notes = list(bare.notes)
-    demand, longest = _demand(config, bare, gpu=gpu)
+    untrained = build_untrained(_for_counting(config, gpu=gpu), trusted)
+    notes = list(untrained.notes)
+    demand, longest = _demand(config, untrained, gpu=gpu)
     settings = config.trainer
     row = longest if settings.token_budget else 1
     micro = settings.token_budget or settings.batch_size
@@ -64,10 +64,10 @@ def plan(config: Config, *, available: int | None, timed: bool, trusted: Sequenc
     if available:
         fit = largest_fit(demand, batch, available, row=row)
         proposal = fit.overrides("token_budget" if settings.token_budget else "batch_size")
-        config = replace(config, trainer=_apply_cut(settings, fit))
+        config = replace(config, trainer=_apply_split(settings, fit))
     else:
         notes.append("no GPU on this machine to fit the batch to: give its memory (--memory 8GB)")
-    parameters = list(bare.parts.model.parameters())
+    parameters = list(untrained.parts.model.parameters())
     return Plan(
         device="cuda" if gpu else "cpu",
         parameters=sum(p.numel() for p in parameters),
@@ -76,26 +76,27 @@ def plan(config: Config, *, available: int | None, timed: bool, trusted: Sequenc
         batch={"micro": micro, "accumulate": settings.accumulate, "windows": rows},
         memory=_memory(demand, rows, settings.accumulate),
         total=_mib(demand.total(rows, settings.accumulate)),
-        cuts=_cuts(demand, batch, row),
+        cuts=_listed_splits(demand, batch, row),
         room=_mib(available) if available else None,
         proposal=proposal,
-        epoch=_epoch(config, bare, gpu=gpu, local=local, notes=notes) if timed else None,
+        epoch=_epoch(config, untrained, gpu=gpu, local=local, notes=notes) if timed else None,
         notes=notes,
     )
 
 
-def _demand(config: Config, bare: Bare, *, gpu: bool) -> tuple[Demand, int]:
+def _demand(config: Config, untrained: UntrainedParts, *, gpu: bool) -> tuple[Demand, int]:
     """Memory demand of the run, and the tokens of its longest window."""
-    training, reading, longest = passes(config, bare)
+    measured = memory_of_passes(config, untrained)
     fixed = states(
-        bare.parts.model,
+        untrained.parts.model,
         optimizer=config.optim.name,
         bits=int(config.trainer.optimizer_bits),
         fused=config.trainer.precision != "fp16",
         world=_world(config, gpu=gpu),
     )
-    process = machine.matmul_workspace() if gpu else bare.process
-    return Demand(fixed, training, reading, config.trainer.eval_batch_size, process), longest
+    process = machine.matmul_workspace() if gpu else untrained.process
+    rows = config.trainer.eval_batch_size
+    return Demand(fixed, measured.training, measured.reading, rows, process), measured.longest
 
 
 def _require_plannable(config: Config) -> Config:
@@ -127,10 +128,10 @@ def _packed_bits() -> Literal[8, 32]:
     return 8 if machine.has_bitsandbytes() else 32
 
 
-def _apply_cut(settings: Trainer, cut: Cut) -> Trainer:
+def _apply_split(settings: Trainer, split: BatchSplit) -> Trainer:
     if settings.token_budget:
-        return replace(settings, token_budget=cut.micro, accumulate=cut.accumulate)
-    return replace(settings, batch_size=cut.micro, accumulate=cut.accumulate)
+        return replace(settings, token_budget=split.micro, accumulate=split.accumulate)
+    return replace(settings, batch_size=split.micro, accumulate=split.accumulate)
 
 
 def _for_counting(config: Config, *, gpu: bool) -> Config:
@@ -157,22 +158,22 @@ def _memory(demand: Demand, rows: int, accumulate: int) -> dict[str, float]:
     return {name: _mib(size) for name, size in sizes.items() if size}
 
 
-def _cuts(demand: Demand, batch: int, row: int) -> list[dict[str, float]]:
-    def line(cut: Cut) -> dict[str, float]:
-        total = demand.total(cut.micro // row, cut.accumulate)
-        return {"micro": cut.micro, "accumulate": cut.accumulate, "total": _mib(total)}
+def _listed_splits(demand: Demand, batch: int, row: int) -> list[dict[str, float]]:
+    def line(split: BatchSplit) -> dict[str, float]:
+        total = demand.total(split.micro // row, split.accumulate)
+        return {"micro": split.micro, "accumulate": split.accumulate, "total": _mib(total)}
 
-    return [line(cut) for cut in cuts(batch) if cut.micro >= row][:MAX_CUTS]
+    return [line(split) for split in batch_splits(batch) if split.micro >= row][:MAX_SPLITS]
 
 
 def _epoch(
-    config: Config, bare: Bare, *, gpu: bool, local: bool, notes: list[str]
+    config: Config, untrained: UntrainedParts, *, gpu: bool, local: bool, notes: list[str]
 ) -> dict[str, float] | None:
-    if not local or not bare.real:
+    if not local or not untrained.real:
         missing = "the questions are" if local else "the GPU is"
         notes.append(f"no time: {missing} not available on this machine")
         return None
-    measured: Pace = pace(config, bare, gpu=gpu, world=_world(config, gpu=gpu))
+    measured = time_epoch(config, untrained, gpu=gpu, world=_world(config, gpu=gpu))
     return {**asdict(measured), "seconds": round(measured.seconds, 1)}
 
 

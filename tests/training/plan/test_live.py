@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from qa_arch.training.plan.live import LiveBytes, lines
+from qa_arch.training.plan.live import LiveBytes, measure_memory
 
 KB = torch.ones(256).nbytes
 
@@ -69,7 +69,10 @@ def test_a_line_meets_any_batch(name, rows, accumulated):
     def run_pass(rows: int) -> None:
         model(torch.ones(rows, 5, width)).softmax(-1).square().sum().backward()
 
-    result, exact = lines(run_pass, parameters), peak(run_pass, rows, parameters, accumulated=accumulated)
+    result, exact = (
+        measure_memory(run_pass, parameters),
+        peak(run_pass, rows, parameters, accumulated=accumulated),
+    )
     # Into gradients that are there each new one is added, and lives a moment longer than one that is kept.
     late = max(parameter.nbytes for parameter in parameters) if accumulated else 0
     assert exact - late <= result.peak(rows, accumulated=accumulated) <= exact + late
@@ -80,7 +83,7 @@ def test_operations_that_depend_on_the_batch_leave_the_peaks():
         for _ in range(rows):
             torch.ones(256) * 2
 
-    result = lines(run_pass)
+    result = measure_memory(run_pass)
     assert result.small.shape == result.large.shape == (1,)
     assert result.peak(10) == 2 * KB
 
@@ -88,5 +91,5 @@ def test_operations_that_depend_on_the_batch_leave_the_peaks():
 def test_frozen_parameters_have_no_gradient():
     model = nn.Linear(4, 4)
     model.weight.requires_grad_(False)
-    result = lines(lambda rows: model(torch.ones(rows, 4)).sum().backward(), model.parameters())
+    result = measure_memory(lambda rows: model(torch.ones(rows, 4)).sum().backward(), model.parameters())
     assert result.gradients[-1] == model.bias.nbytes

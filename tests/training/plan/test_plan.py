@@ -13,8 +13,7 @@ from qa_arch.cli.plan import read_size
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.tasks.span import TASK, SpanTask
-from qa_arch.training.plan import bare as bare_module
-from qa_arch.training.plan import passes
+from qa_arch.training.plan import passes, untrained
 from qa_arch.training.plan.predict import plan
 
 GB = 2**30
@@ -102,7 +101,7 @@ def test_time_is_reckoned_from_all_batches(configure, monkeypatch):
     """Every pass is said to take 2 s, every step too: 2 s for each batch and for each optimizer step."""
     monkeypatch.setattr(passes, "_seconds", lambda work, gpu: 2.0)
     config = configure("trainer.batch_size=4", "trainer.accumulate=2")
-    result = passes.pace(config, bare_module.build_bare(config, TRUSTED), gpu=False, world=1)
+    result = passes.time_epoch(config, untrained.build_untrained(config, TRUSTED), gpu=False, world=1)
     batches = -(-result.windows // 4)
     assert result.steps == -(-batches // 2)
     assert result.seconds == 2 * batches + 2 * result.steps
@@ -142,7 +141,7 @@ def test_sizes(text, size):
 
 
 def test_on_the_command_line(small, capsys, monkeypatch):
-    monkeypatch.setattr(bare_module, "resident_bytes", lambda: GB // 2)  # not what other tests left here
+    monkeypatch.setattr(untrained, "resident_bytes", lambda: GB // 2)  # not what other tests left here
     assert main(["plan", *small, "--memory", "2GB", "--no-time", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["device"] == "cpu"

@@ -9,8 +9,8 @@ from torch import nn
 
 from qa_arch.errors import ConfigError
 from qa_arch.training.optim import make_optimizer
-from qa_arch.training.plan.live import Lines, LiveBytes
-from qa_arch.training.plan.memory import HEADROOM, Demand, States, cuts, largest_fit, states
+from qa_arch.training.plan.live import LinearMemory, LiveBytes
+from qa_arch.training.plan.memory import HEADROOM, Demand, States, batch_splits, largest_fit, states
 
 
 @pytest.fixture
@@ -58,8 +58,10 @@ def test_ranks_exchange_gradients(model):
 def demand(*, row: int = 100, reading_row: int = 10, gradients: int = 40, step: int = 0) -> Demand:
     """A pass that holds ``row`` bytes a row, and at its end the gradients."""
     held = States(weights=40, vectors=5, gradients=gradients, optimizer=80, step=step, exchange=0)
-    training = Lines(np.array([2 * row, gradients]), np.array([3 * row, gradients]), np.array([0, gradients]))
-    reading = Lines(np.array([2 * reading_row]), np.array([3 * reading_row]), np.array([0]))
+    training = LinearMemory(
+        np.array([2 * row, gradients]), np.array([3 * row, gradients]), np.array([0, gradients])
+    )
+    reading = LinearMemory(np.array([2 * reading_row]), np.array([3 * reading_row]), np.array([0]))
     return Demand(held, training, reading, reading_rows=8, process=1000)
 
 
@@ -78,11 +80,11 @@ def test_more_windows_never_take_less():
         assert sizes == sorted(sizes)
 
 
-def test_cuts_keep_the_batch():
+def test_splits_keep_the_batch():
     for whole in range(1, 65):
-        result = cuts(whole)
-        assert all(cut.micro * cut.accumulate == whole for cut in result)
-        assert [cut.micro for cut in result] == [n for n in range(whole, 0, -1) if whole % n == 0]
+        result = batch_splits(whole)
+        assert all(split.micro * split.accumulate == whole for split in result)
+        assert [split.micro for split in result] == [n for n in range(whole, 0, -1) if whole % n == 0]
 
 
 @pytest.mark.parametrize("whole", [1, 7, 24, 30, 64])
@@ -92,8 +94,8 @@ def test_the_largest_part_that_fits(whole):
         result = largest_fit(kind, whole, room)
         assert result.micro * result.accumulate == whole
         assert kind.total(result.micro, result.accumulate) <= HEADROOM * room
-        larger = [cut for cut in cuts(whole) if cut.micro > result.micro]
-        assert all(kind.total(cut.micro, cut.accumulate) > HEADROOM * room for cut in larger)
+        larger = [split for split in batch_splits(whole) if split.micro > result.micro]
+        assert all(kind.total(split.micro, split.accumulate) > HEADROOM * room for split in larger)
         assert result.micro >= before
         before = result.micro
 

@@ -27,7 +27,7 @@ WORD = "window"
 
 
 @dataclass(frozen=True)
-class Bare:
+class UntrainedParts:
     """Parts of a run with an untrained model."""
 
     parts: SpanParts
@@ -39,7 +39,7 @@ class Bare:
     """Assumptions about unavailable inputs."""
 
 
-def build_bare(config: Config, trusted: Sequence[str]) -> Bare:
+def build_untrained(config: Config, trusted: Sequence[str]) -> UntrainedParts:
     """Load the data, or a stand-in if the hub is unreachable, and build the model with random weights.
 
     If word vectors are used but no file is named, zeros replace as many vectors as a run would keep.
@@ -70,7 +70,7 @@ def build_bare(config: Config, trusted: Sequence[str]) -> Bare:
     process -= sum(p.numel() * p.element_size() for p in encoder.parameters())
     loss = build_loss(config, trusted)
     parts = SpanParts(sets, tables, vectors, model, loss, tokenizer, encoder)
-    return Bare(parts, real=sets["train"].name != STAND_IN, process=process, notes=tuple(notes))
+    return UntrainedParts(parts, real=sets["train"].name != STAND_IN, process=process, notes=tuple(notes))
 
 
 def full_window(length: int) -> QuestionSet:
