@@ -39,7 +39,7 @@ from qa_arch.pretraining import column_store
 from qa_arch.pretraining.corpus import Corpus
 from qa_arch.pretraining.framing import Framing
 
-PACKING_VERSION = 1
+PACKING_VERSION = 2
 """Part of every key; raised when the same inputs give other blocks."""
 CHUNK = 1 << 18
 """Characters that are tokenised together: enough for the tokenizer's threads, few enough for the memory."""

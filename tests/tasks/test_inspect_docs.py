@@ -10,6 +10,7 @@ from reports import page_parts
 
 from qa_arch.cli.main import main
 from qa_arch.data.sources import open_passages
+from qa_arch.results.attention import ATTENTION
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/inspect.md"
 
@@ -17,7 +18,9 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/inspect.md"
 def test_its_commands_do_what_they_say(proposed, tmp_path, monkeypatch, capsys):
     folder, config, _ = proposed
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(folder, "runs/RUN")
+    shutil.copytree(
+        folder, "runs/RUN", ignore=shutil.ignore_patterns(ATTENTION)
+    )  # others may have inspected it
     first, second = (example.id for example in open_passages(config.data.dev).examples[:2])
     words = {"RUN": "runs/RUN", "dev-v2.0.json": config.data.dev, "ID1": first, "ID2": second}
     for call_ in commands(PAGE.read_text(encoding="utf-8")):
