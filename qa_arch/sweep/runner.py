@@ -71,11 +71,20 @@ class Grid:
         )
 
     @property
+    def digest(self) -> str:
+        """Short hash of ``identity``."""
+        return hashlib.sha256(json.dumps(self.identity).encode()).hexdigest()[:8]
+
+    @property
     def label(self) -> str:
         """Name of the sweep's folder; it stays the same when values are added."""
         short = "-".join(key.rpartition(".")[2].rpartition("/")[2] for key in self.swept)
-        digest = hashlib.sha256(json.dumps(self.identity).encode()).hexdigest()
-        return "-".join(part for part in ("sweep", short[:60], digest[:8]) if part)
+        return "-".join(part for part in ("sweep", short[:60], self.digest) if part)
+
+    def folder_in(self, base: Path) -> Path:
+        """Folder of the sweep below ``base``; one begun with its settings in another order goes on in its."""
+        candidates = [base / self.label, *sorted(base.glob(f"sweep-*{self.digest}"))]
+        return next((folder for folder in candidates if folder.is_dir()), candidates[0])
 
 
 @dataclass
@@ -115,7 +124,8 @@ class Sweep:
         self.place(points[0].config.runs_dir, points[0].config.name)
         assert self.folder is not None
         pool = check_devices(entries, self.settings)
-        self._manifest(entries)
+        known = {entry.key: entry for entry in self._manifest(entries).points}
+        entries = [known[entry.key] for entry in entries]
         self.requested += [entry for entry in entries if entry not in self.requested]
         todo = self._todo(entries)
         waiting = [point for point, entry in zip(points, entries, strict=True) if entry in todo]
@@ -147,7 +157,7 @@ class Sweep:
         """Folder of the sweep; fixed by the first call."""
         if self.folder is None:
             base = Path(runs_dir) / name
-            self.folder = Path(self.settings.folder) if self.settings.folder else base / self.grid.label
+            self.folder = Path(self.settings.folder) if self.settings.folder else self.grid.folder_in(base)
         return self.folder
 
     def _manifest(self, entries: Sequence[Entry]) -> Manifest:
