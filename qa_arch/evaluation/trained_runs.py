@@ -19,7 +19,7 @@ from qa_arch.config.checkpoints import run_config
 from qa_arch.config.schema import Config
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, DataError, UnavailableError
-from qa_arch.evaluation.combined import combined_record, record_folder
+from qa_arch.evaluation.combined import combined_record, record_folder, with_fits
 from qa_arch.evaluation.scoring import read, reference_scores, score
 from qa_arch.results import provenance
 from qa_arch.results.dev_access_log import EXPERIMENTS, DevAccess, log_dev_access
@@ -109,6 +109,8 @@ def evaluate_runs(
     references = {} if request.train else _references(record, config, target.questions, request.trust)
     if (folder / RECORD).is_file():
         record = read_record(folder)  # another set may have been scored meanwhile
+    if len(request.runs) > 1:
+        record = with_fits(record, request.runs, predictor)
     seconds = record.seconds
     changed = replace(
         record,
