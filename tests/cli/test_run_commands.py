@@ -141,6 +141,28 @@ def test_training_articles_are_only_scored_with_allow_overlap(qa_arch, run_folde
     assert scores["calibrated"]["f1"] == before.scores["calibration"]["calibrated"].f1
 
 
+def test_two_sets_of_one_name_are_kept_apart(qa_arch, run_folder, tmp_path, caplog):
+    sets = {seed: write(synthetic.generate(1, seed, 1, "dev")) for seed in (7, 8)}
+    for seed, content in sets.items():
+        file = write_json(tmp_path / str(seed) / "test.json", content)
+        for _ in range(2):  # the same set again has the same place
+            code, out, err = qa_arch("evaluate", "--run", run_folder, "--data", file)
+            assert code == 0, err
+        record = read_record(run_folder)
+        split = list(record.scores)[-1]
+        assert flat(record.scores[split]) == json.loads(out)
+    assert list(record.scores)[-2:] == ["test", f"test-{record.fingerprint(split)[:8]}"]
+    assert f"recorded as {split}" in caplog.text
+    first, second = (read_questions(run_folder / "sets" / name)["id"] for name in ("test", split))
+    assert not set(first) & set(second)
+
+    assert split in record.references
+    moved = replace(record.data["calibration"], fingerprint="0" * 64)
+    write_record(run_folder, replace(record, data={**record.data, "calibration": moved}))
+    qa_arch("evaluate", "--run", run_folder, "--data", file)
+    assert split not in read_record(run_folder).references, "of before, and not of these scores"
+
+
 def test_training_questions_are_scored_beside_dev(qa_arch, run_folder):
     before = read_record(run_folder)
     code, out, _ = qa_arch("evaluate", "--run", run_folder, "--train")
