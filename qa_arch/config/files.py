@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain, repeat
 from pathlib import Path
@@ -107,6 +107,13 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink()
+
+
+def empty_folder(folder: Path, keep: Collection[str]) -> None:
+    """Remove all that is in ``folder`` except for what has a name of ``keep``."""
+    for path in folder.iterdir():
+        if path.name not in keep:
+            remove(path)
 
 
 @contextmanager

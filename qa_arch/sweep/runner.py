@@ -6,14 +6,13 @@ import hashlib
 import json
 import logging
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from qa_arch.config.files import is_unfinished, write_atomic
+from qa_arch.config.files import empty_folder, is_unfinished, write_atomic
 from qa_arch.config.identity import NEUTRAL
 from qa_arch.errors import ConfigError, QaArchError, RunError
 from qa_arch.results import provenance
@@ -273,11 +272,7 @@ def unsuccessful(folder: Path, manifest: Manifest) -> list[Entry]:
 def reset_point(folder: Path) -> None:
     """Queue a point again: clear its folder except for config, log and number of attempts."""
     with lock.hold(folder, "run"):
-        for path in folder.iterdir():
-            if path.is_dir():
-                shutil.rmtree(path)
-            elif path.name not in (CONFIG, STATUS, LOG, lock.LOCK):
-                path.unlink()
+        empty_folder(folder, keep=(CONFIG, STATUS, LOG, lock.LOCK))
         Status(attempts=read_status(folder).attempts).write(folder)
 
 

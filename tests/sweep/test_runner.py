@@ -108,6 +108,16 @@ def test_a_sweep_that_grows_by_a_setting(stubbed):
     assert states(stubbed) == {"seed=1": "ok", "seed=2": "ok"}
 
 
+def test_a_point_that_is_reset_leaves_what_lies_elsewhere(tmp_path):
+    point, disk = tmp_path / "point", tmp_path / "disk"
+    for path in (point / "sets" / "rows", point / "config.yaml", point / "run.json", disk / "model"):
+        write_atomic(path, "")
+    (point / "model").symlink_to(disk)
+    runner.reset_point(point)
+    assert sorted(path.name for path in point.iterdir()) == ["config.yaml", "status.json"]
+    assert (disk / "model").is_file()
+
+
 def test_a_run_that_was_finished_by_hand_is_done(stubbed):
     stubbed.does(seed1="signal").launch(1)
     record = json.loads((stubbed.point(1) / "run.json").read_text())
