@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from qa_arch.cli.required_files import require_files
 from qa_arch.cli.runs import use_config_dir
 from qa_arch.config.extras import require_for
-from qa_arch.config.files import is_unfinished, write_atomic
+from qa_arch.config.files import empty_folder, is_unfinished, write_atomic
 from qa_arch.config.identity import config_hash
 from qa_arch.config.launched import launched
 from qa_arch.config.schema import Config, require_trainable, require_vectors, validate
@@ -152,7 +151,7 @@ def _train_locked(job: Job, if_exists: IfExists, trusted: Sequence[str], *, go_o
     from qa_arch.cli.compose import to_yaml
 
     if if_exists == "replace":
-        _empty(job.folder)
+        empty_folder(job.folder, keep=(LOCK,))
     write_atomic(job.folder / CONFIG, to_yaml(job.raw))
     log.info("run: %s", job.folder)
     with gc_disabled():
@@ -171,11 +170,3 @@ def _train_locked(job: Job, if_exists: IfExists, trusted: Sequence[str], *, go_o
 def _folder(config: Config) -> Path:
     name = config.model.get("name", "model")
     return Path(config.runs_dir) / config.name / f"{name}-s{config.seed}-{config_hash(asdict(config))[:8]}"
-
-
-def _empty(folder: Path) -> None:
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        elif path.name != LOCK:
-            path.unlink()

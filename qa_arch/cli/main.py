@@ -18,7 +18,7 @@ COMMANDS = {
     "sweep": "show, resume or retry a grid of runs (train -m)",
     "evaluate": "score predictions as the official scripts do, or a trained run on a data set",
     "predict": "answer every question of a file with a trained run",
-    "ask": "answer one question about one text",
+    "ask": "answer a question about texts, or one question after another",
     "inspect": "show the attention of every layer and head over a question and its text",
     "serve": "answer questions over REST and on a web page",
     "export": "write a trained span model as a Hugging Face folder or an ONNX graph",

@@ -56,16 +56,13 @@ def write_model(name: str, folder: Path) -> list[Path]:
     """
     package, test, choice = _places(name, folder)
     with ExitStack() as undo:
-        try:
-            with replacing_folder(package) as path:
-                undo.callback(_remove_package, package)
-                write_atomic(path / "__init__.py", "")
-                write_atomic(path / "model.py", _filled("starter_model.py", name))
-            for target, source in ((test, "starter_test.py"), (choice, "starter_model.yaml")):
-                write_atomic(target, _filled(source, name))
-                undo.callback(target.unlink)
-        except OSError as error:
-            raise QaArchError(f"{package}: cannot be written ({error.strerror}); nothing was") from error
+        with replacing_folder(package) as path:
+            undo.callback(_remove_package, package)
+            write_atomic(path / "__init__.py", "")
+            write_atomic(path / "model.py", _filled("starter_model.py", name))
+        for target, source in ((test, "starter_test.py"), (choice, "starter_model.yaml")):
+            write_atomic(target, _filled(source, name))
+            undo.callback(target.unlink)
         undo.pop_all()
     return [package / "model.py", choice, test]
 

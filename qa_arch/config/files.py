@@ -1,7 +1,7 @@
-"""Atomic writing of files: a reader sees a whole file or none.
+"""Atomic writing of files and folders: a reader sees a whole one or none.
 
-A killed process cannot remove its temporary file. The next write in the same folder does: the writer of a
-temporary file holds an flock on it, which the kernel releases when the process ends.
+A killed process cannot remove its temporary file or folder. The next write in the same folder does: the
+writer of a temporary holds an flock on it, which the kernel releases when the process ends.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain, repeat
 from pathlib import Path
@@ -20,7 +20,9 @@ from typing import Any
 from qa_arch.errors import QaArchError
 
 UNFINISHED = ".unfinished"
-"""Ending of temporary files: what no process holds a lock on was left by one that was killed."""
+"""Ending of temporary files and folders: what no process holds a lock on was left by one that was killed."""
+REPLACED = f".replaced{UNFINISHED}"
+"""Ending of a folder that is about to be removed, once another one is in its place."""
 
 
 def write_atomic(path: str | os.PathLike[str], content: str | bytes) -> Path:
@@ -73,70 +75,121 @@ def write_with(path: str | os.PathLike[str], writer: Callable[[Path], Any]) -> P
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary file that is renamed to ``path`` at the end of the block, or removed on an error."""
     target = Path(path)
+    with _temporary(target) as (temporary, descriptor):
+        yield temporary
+        os.fsync(descriptor)  # else the rename may survive a power cut without the content
+        temporary.chmod(0o644)
+        temporary.replace(target)
+
+
+@contextmanager
+def replacing_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a temporary folder that takes the place of ``path`` at the end of the block, or is removed on an
+    error.
+
+    Raises QaArchError as ``write_atomic`` does; then ``path`` is what it was before.
+    """
+    target = Path(path)
+    with _temporary(target, folder=True) as (temporary, _):
+        yield temporary
+        temporary.chmod(0o755)
+        _exchange(temporary, target)
+
+
+def is_unfinished(path: Path) -> bool:
+    """Whether ``path`` is temporary: it is being written, or was left by a killed process."""
+    return path.name.endswith(UNFINISHED)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with all that is in it; of a symbolic link the link alone."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def empty_folder(folder: Path, keep: Collection[str]) -> None:
+    """Remove all that is in ``folder`` except for what has a name of ``keep``."""
+    for path in folder.iterdir():
+        if path.name not in keep:
+            remove(path)
+
+
+@contextmanager
+def _temporary(target: Path, *, folder: bool = False) -> Iterator[tuple[Path, int]]:
+    """Path and descriptor of a new file or folder beside ``target``, locked; removed at the end of the block,
+    unless it was renamed there."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(target.parent)
-        with _locked_temporary(target) as (temporary, descriptor):
-            yield temporary
-            os.fsync(descriptor)  # else the rename may survive a power cut without the content
-            temporary.chmod(0o644)
-            temporary.replace(target)
+        path, descriptor = _create_locked(target, folder=folder)
+        try:
+            yield path, descriptor
+        finally:
+            with suppress(FileNotFoundError):
+                remove(path)
+            os.close(descriptor)
     except OSError as error:
         raise QaArchError(
             f"{target}: cannot be written ({error.strerror or error}); nothing was changed"
         ) from error
 
 
-@contextmanager
-def replacing_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary folder that takes the place of ``path`` at the end of the block, or is removed on an
-    error."""
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
-        yield temporary
-        temporary.chmod(0o755)
-        if target.exists():
-            shutil.rmtree(target)
-        temporary.replace(target)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def is_unfinished(path: Path) -> bool:
-    """Whether ``path`` is a temporary file: one that is being written, or was left by a killed process."""
-    return path.name.endswith(UNFINISHED)
-
-
-@contextmanager
-def _locked_temporary(target: Path) -> Iterator[tuple[Path, int]]:
-    """Path and descriptor of a new file beside ``target``, locked; removed at the end of the block."""
-    path, descriptor = _create_locked(target)
-    try:
-        yield path, descriptor
-    finally:
-        path.unlink(missing_ok=True)
-        os.close(descriptor)
-
-
-def _create_locked(target: Path) -> tuple[Path, int]:
+def _create_locked(target: Path, *, folder: bool) -> tuple[Path, int]:
+    place = (UNFINISHED, f".{target.name}.", target.parent)
     while True:
-        descriptor, name = tempfile.mkstemp(UNFINISHED, f".{target.name}.", target.parent)
+        if folder:
+            name = tempfile.mkdtemp(*place)
+            try:
+                descriptor = os.open(name, os.O_RDONLY)
+            except FileNotFoundError:  # as below
+                continue
+        else:
+            descriptor, name = tempfile.mkstemp(*place)
         with suppress(OSError):  # on a file system without locks nothing is taken for abandoned
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if os.fstat(descriptor).st_nlink:
-            return Path(name), descriptor
+        if (path := Path(name)).exists():
+            return path, descriptor
         os.close(descriptor)  # another writer took it for abandoned before it was locked
 
 
+def _exchange(temporary: Path, target: Path) -> None:
+    """Rename ``temporary`` to ``target``, a folder or nothing; what was there comes back where that fails.
+
+    Between the two renames nothing is there. After a kill at that moment the next write beside it puts the
+    old folder back.
+    """
+    if not target.exists():
+        temporary.rename(target)
+        return
+    old = temporary.with_name(f"{temporary.name.removesuffix(UNFINISHED)}{REPLACED}")
+    descriptor = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        target.rename(old)
+        try:
+            temporary.rename(target)
+        except BaseException:
+            old.rename(target)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        os.close(descriptor)
+
+
 def _remove_abandoned(folder: Path) -> None:
-    """Remove temporary files of writers that were killed; those that are being written are locked."""
+    """Clear away temporaries of writers that were killed; those that are being written are locked."""
     for path in folder.glob(f".*{UNFINISHED}"):
         with suppress(OSError):
-            descriptor = os.open(path, os.O_RDWR)
+            descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                path.unlink()
+                target = path.with_name(path.name[1:].removesuffix(REPLACED).rpartition(".")[0])
+                if path.name.endswith(REPLACED) and not target.exists():
+                    path.rename(target)
+                else:
+                    remove(path)
             finally:
                 os.close(descriptor)

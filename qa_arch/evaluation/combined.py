@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,17 @@ from qa_arch.config.identity import config_hash
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.results import provenance
 from qa_arch.results.record import RECORD, read_record
-from qa_arch.types.records import CALIBRATION, TRAIN, Parameters, RunRecord, Seconds, SplitFacts
+from qa_arch.tasks.base import Predictor
+from qa_arch.types.records import (
+    CALIBRATION,
+    TRAIN,
+    Confidence,
+    Parameters,
+    RunRecord,
+    Seconds,
+    SplitFacts,
+    Threshold,
+)
 
 
 def record_folder(runs: Sequence[str], decode: str | None, folder: str | None) -> Path:
@@ -32,8 +43,9 @@ def combined_record(
     """The record in ``folder``, or a new record made of those of ``runs``; it is not written yet.
 
     ``decode`` names ``settings``, those of another decoding; None leaves the first run's own.
-    An ensemble has the parameters, the training time and the training articles of all members. RunError
-    where the folder holds the record of something else.
+    An ensemble has the parameters, the weights, the training time and the training articles of all members;
+    ``with_fits`` adds its threshold and confidence. RunError where the folder holds the record of something
+    else.
     """
     records = [read_record(run) for run in runs]
     first = records[0]
@@ -59,14 +71,20 @@ def combined_record(
         references={},
         members=tuple(members),
         answerability=None,  # fitted on other null odds than these
+        cost=None,
     )
     if len(runs) > 1:
         made = replace(
             made,
             parameters=Parameters(total=sum(record.parameters.total or 0 for record in records)),
             seconds=Seconds(fit=round(sum(record.seconds.fit or 0.0 for record in records), 3)),
+            weights_bytes=_sum(record.weights_bytes for record in records),
+            examples_per_second=None,
+            peak_memory_mb=None,
             epochs=(),
             best_epoch=None,
+            threshold=None,
+            confidence=None,
         )
     if not (folder / RECORD).is_file():
         return made
@@ -74,6 +92,39 @@ def combined_record(
     if there.config_hash != made.config_hash:
         raise RunError(f"{folder}: holds the record of something else; choose another --record")
     return there
+
+
+def with_fits(record: RunRecord, runs: Sequence[str], predictor: Predictor) -> RunRecord:
+    """``record`` of the ensemble of ``runs`` with the null threshold and the temperature that ``predictor``
+    applies; None where no member has such."""
+    members = [read_record(run) for run in runs]
+    thresholds = [member.threshold for member in members if member.threshold]
+    temperatures = [member.confidence for member in members if member.confidence]
+    priors = {threshold.prior for threshold in thresholds}
+    value = predictor.null_threshold
+    return replace(
+        record,
+        threshold=Threshold(
+            value=value if math.isfinite(value) else None,
+            fitted_on=_fitted_on(thresholds),
+            prior=priors.pop() if len(priors) == 1 else None,
+        )
+        if thresholds
+        else None,
+        confidence=replace(temperatures[0], value=predictor.temperature, fitted_on=_fitted_on(temperatures))
+        if temperatures
+        else None,
+    )
+
+
+def _fitted_on(fits: Sequence[Threshold | Confidence]) -> str:
+    return " and ".join(sorted({fit.fitted_on for fit in fits}))
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    """None where a value is not known."""
+    known = list(values)
+    return None if None in known else sum(value or 0 for value in known)
 
 
 def _data(records: Sequence[RunRecord]) -> dict[str, SplitFacts]:

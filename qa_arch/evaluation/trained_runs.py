@@ -19,7 +19,7 @@ from qa_arch.config.checkpoints import run_config
 from qa_arch.config.schema import Config
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, DataError, UnavailableError
-from qa_arch.evaluation.combined import combined_record, record_folder
+from qa_arch.evaluation.combined import combined_record, record_folder, with_fits
 from qa_arch.evaluation.scoring import read, reference_scores, score
 from qa_arch.results import provenance
 from qa_arch.results.dev_access_log import EXPERIMENTS, DevAccess, log_dev_access
@@ -60,7 +60,8 @@ class Target:
 
     questions: Any
     split: str
-    """``dev`` and ``train`` for the run's own, else the set's name: where the record keeps the scores."""
+    """``dev`` and ``train`` for the run's own, else as ``_split_name`` has it: where the record keeps the
+    scores."""
     closed: bool
     """Whether it is the dev set that the config keeps closed, or shares articles with it."""
     overlap: tuple[str, ...]
@@ -109,12 +110,15 @@ def evaluate_runs(
     references = {} if request.train else _references(record, config, target.questions, request.trust)
     if (folder / RECORD).is_file():
         record = read_record(folder)  # another set may have been scored meanwhile
+    if len(request.runs) > 1:
+        record = with_fits(record, request.runs, predictor)
     seconds = record.seconds
+    others = {name: points for name, points in record.references.items() if name != target.split}
     changed = replace(
         record,
         scores={**record.scores, target.split: points},
         data=record.data if target.split == TRAIN else {**record.data, target.split: reading.facts},
-        references={**record.references, **({target.split: references} if references else {})},
+        references={**others, **({target.split: references} if references else {})},
         seconds=replace(seconds, predict=round(reading.seconds, 3)) if target.split == DEV else seconds,
     )
     write_record(folder, changed)
@@ -134,7 +138,7 @@ def open_target(record: RunRecord, config: Config, data: Sequence[str] | None) -
     is_dev = questions.fingerprint == (dev.fingerprint if dev else recorded)
     return Target(
         questions,
-        DEV if is_dev else _folder_name(questions.name),
+        DEV if is_dev else _split_name(questions, record),
         closed=not config.data.open_dev
         and dev is not None
         and (is_dev or bool(dev.titles & questions.titles)),
@@ -187,6 +191,16 @@ def _log_dev_access(folder: Path, record: RunRecord, config: Config, questions: 
         ),
     )
     log.info("%s: one more opening", path)
+
+
+def _split_name(questions: Any, record: RunRecord) -> str:
+    """The set's name, with the beginning of its fingerprint where the record has another set of this name."""
+    name = _folder_name(questions.name)
+    if record.fingerprint(name) in (None, questions.fingerprint):
+        return name
+    split = f"{name}-{questions.fingerprint[:8]}"
+    log.info("%s: recorded as %s, as the run was scored on another set of that name", name, split)
+    return split
 
 
 def _folder_name(name: str) -> str:

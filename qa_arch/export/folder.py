@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from qa_arch.config.files import replacing_folder
-from qa_arch.errors import QaArchError, RunError
+from qa_arch.errors import RunError
 
 
 @contextmanager
@@ -21,13 +21,8 @@ def new_folder(path: str | Path, *, replaces: str | None = None) -> Iterator[Pat
     replaced = replaces is not None and (target / replaces).is_file()
     if target.is_file() or (target.is_dir() and any(target.iterdir()) and not replaced):
         raise RunError(f"{target}: is in the way; name a new folder, or remove it first")
-    try:
-        with replacing_folder(target) as temporary:
-            yield temporary
-    except OSError as error:
-        raise QaArchError(
-            f"{target}: cannot be written ({error.strerror or error}); nothing was changed"
-        ) from error
+    with replacing_folder(target) as temporary:
+        yield temporary
 
 
 def sizes(folder: Path) -> dict[str, int]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 import shutil
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from qa_arch.config.files import write_with
+from qa_arch.config.files import replacing_folder
 from qa_arch.data import sources
 from qa_arch.errors import DataError, RunError
 from qa_arch.results.attention import ATTENTION
 from qa_arch.results.question_rows import questions_folder
-from qa_arch.results.record import QUESTIONS, read_record, write_record
-from qa_arch.types.records import DEV, TRAIN
+from qa_arch.results.record import QUESTIONS, RECORD, read_record, write_record
+from qa_arch.results.shareable import shareable
+from qa_arch.types.records import DEV, TRAIN, RunRecord
 
 log = logging.getLogger(__name__)
 MOST_ATTENTION = 2**20
@@ -23,13 +23,13 @@ MOST_ATTENTION = 2**20
 
 
 def publish(run: Path, folder: Path) -> Path:
-    """Copy ``run`` into ``folder/<name of the run>`` and return that.
+    """Copy ``run`` into ``folder/<name of the run>`` and return that; a former copy of it is replaced.
 
     Absolute paths of the config keep what stands below the data folder (``$QA_ARCH_DATA/...``) or the
     working folder; the config hash does not depend on them. Rows of the run's own training questions stay
     behind: their scores are in the record. Attention that was kept for a few questions
     goes along; where it is large it is left out, and the log says so. Raises RunError for a run that is still
-    running or whose record holds any other absolute path.
+    running or whose config holds any other absolute path, and where the copy of another run is in the way.
     """
     record = read_record(run)
     if record.status == "running":
@@ -37,14 +37,36 @@ def publish(run: Path, folder: Path) -> Path:
             f"{run}: still running, or stopped without notice; finish it first (--if-exists resume)"
         )
     target = folder / run.resolve().name
-    write_record(target, replace(record, config=_portable(record.config, f"{run}: config")))
-    for split in dict.fromkeys([DEV, *(split for split in record.scores if split != TRAIN)]):
-        rows = questions_folder(run, split) / QUESTIONS
-        if rows.is_file():
-            copy = questions_folder(target, split) / QUESTIONS
-            write_with(copy, partial(shutil.copyfile, rows))
-    _copy_attention(run, target)
+    _require_same_run(target, run, record)
+    published = replace(
+        record, config=_portable(record.config, f"{run}: config"), error=shareable(record.error)
+    )
+    with replacing_folder(target) as copy:
+        write_record(copy, published)
+        for split in dict.fromkeys([DEV, *(split for split in record.scores if split != TRAIN)]):
+            rows = questions_folder(run, split) / QUESTIONS
+            if rows.is_file():
+                place = questions_folder(copy, split)
+                place.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(rows, place / QUESTIONS)
+        _copy_attention(run, copy)
     return target
+
+
+def _require_same_run(target: Path, run: Path, record: RunRecord) -> None:
+    """Raise RunError where ``target`` holds anything but a copy of ``run``, whose ``record`` is given."""
+    for path in sorted(target.rglob("*")):
+        if path.is_file() and path.name not in (RECORD, QUESTIONS, ATTENTION):
+            raise RunError(f"{target}: holds {path.name}, which no published copy has; publish elsewhere")
+    if not (target / RECORD).is_file():
+        return
+    other = read_record(target)
+    if (other.config_hash, other.created) != (record.config_hash, record.created):
+        theirs, ours = (f"config {r.config_hash[:8]}, created {r.created}" for r in (other, record))
+        raise RunError(
+            f"{target}: holds another run ({theirs}) than {run} ({ours}); publish into another folder, or"
+            f" remove {target} first if {run} is to replace it"
+        )
 
 
 def local(value: Any) -> Any:
@@ -69,7 +91,7 @@ def _copy_attention(run: Path, target: Path) -> None:
             "%s: %.1f MiB, left out (at most %d MiB are copied)", file, size / 2**20, MOST_ATTENTION // 2**20
         )
         return
-    write_with(target / ATTENTION, partial(shutil.copyfile, file))
+    shutil.copyfile(file, target / ATTENTION)
 
 
 def _portable(value: Any, where: str) -> Any:

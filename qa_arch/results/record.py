@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.config.check import read
-from qa_arch.config.files import write_json, write_with
+from qa_arch.config.files import is_unfinished, write_json, write_with
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.types.records import SCHEMA, Epoch, Point, RunRecord, SplitFacts
 
@@ -101,7 +101,7 @@ def find_runs(
         if not matches:
             raise RunError(f"{pattern}: no such run, folder or pattern that matches one")
         for match in map(Path, matches):
-            paths += sorted(match.rglob(RECORD)) if match.is_dir() else [match]
+            paths += _records_below(match, f"**/{RECORD}") if match.is_dir() else [match]
     runs = []
     for path in dict.fromkeys(paths):
         try:
@@ -119,8 +119,20 @@ def find_runs(
 def recorded(folder: Path, records: Globs) -> Runs:
     """The committed runs of the experiment in ``folder``, in path order, by their place in it."""
     globs = [records] if isinstance(records, str) else records
-    paths = {path for glob in globs for path in (folder / RECORDS).glob(f"{glob.rstrip('/')}/**/{RECORD}")}
+    patterns = [f"{glob.rstrip('/')}/**/{RECORD}" for glob in globs]
+    paths = {path for pattern in patterns for path in _records_below(folder / RECORDS, pattern)}
     return [(path.parent.relative_to(folder), read_record(path)) for path in sorted(paths)]
+
+
+def _records_below(top: Path, pattern: str) -> list[Path]:
+    """The records of runs, in the order of paths. Not those that a model holds, as of the classifier whose
+    classes it reads, and not what is being copied."""
+
+    def is_part(folder: Path) -> bool:
+        return is_unfinished(folder) or (folder.name == MODEL and (top / folder.parent / RECORD).is_file())
+
+    paths = sorted(top.glob(pattern))
+    return [path for path in paths if not any(map(is_part, path.relative_to(top).parents))]
 
 
 def write_questions(folder: str | Path, columns: Mapping[str, Sequence[Any]]) -> Path:

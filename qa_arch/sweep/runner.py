@@ -6,14 +6,13 @@ import hashlib
 import json
 import logging
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from qa_arch.config.files import is_unfinished, write_atomic
+from qa_arch.config.files import empty_folder, is_unfinished, write_atomic
 from qa_arch.config.identity import NEUTRAL
 from qa_arch.errors import ConfigError, QaArchError, RunError
 from qa_arch.results import provenance
@@ -71,11 +70,20 @@ class Grid:
         )
 
     @property
+    def digest(self) -> str:
+        """Short hash of ``identity``."""
+        return hashlib.sha256(json.dumps(self.identity).encode()).hexdigest()[:8]
+
+    @property
     def label(self) -> str:
         """Name of the sweep's folder; it stays the same when values are added."""
         short = "-".join(key.rpartition(".")[2].rpartition("/")[2] for key in self.swept)
-        digest = hashlib.sha256(json.dumps(self.identity).encode()).hexdigest()
-        return "-".join(part for part in ("sweep", short[:60], digest[:8]) if part)
+        return "-".join(part for part in ("sweep", short[:60], self.digest) if part)
+
+    def folder_in(self, base: Path) -> Path:
+        """Folder of the sweep below ``base``; one begun with its settings in another order goes on in its."""
+        candidates = [base / self.label, *sorted(base.glob(f"sweep-*{self.digest}"))]
+        return next((folder for folder in candidates if folder.is_dir()), candidates[0])
 
 
 @dataclass
@@ -115,7 +123,8 @@ class Sweep:
         self.place(points[0].config.runs_dir, points[0].config.name)
         assert self.folder is not None
         pool = check_devices(entries, self.settings)
-        self._manifest(entries)
+        known = {entry.key: entry for entry in self._manifest(entries).points}
+        entries = [known[entry.key] for entry in entries]
         self.requested += [entry for entry in entries if entry not in self.requested]
         todo = self._todo(entries)
         waiting = [point for point, entry in zip(points, entries, strict=True) if entry in todo]
@@ -147,7 +156,7 @@ class Sweep:
         """Folder of the sweep; fixed by the first call."""
         if self.folder is None:
             base = Path(runs_dir) / name
-            self.folder = Path(self.settings.folder) if self.settings.folder else base / self.grid.label
+            self.folder = Path(self.settings.folder) if self.settings.folder else self.grid.folder_in(base)
         return self.folder
 
     def _manifest(self, entries: Sequence[Entry]) -> Manifest:
@@ -263,11 +272,7 @@ def unsuccessful(folder: Path, manifest: Manifest) -> list[Entry]:
 def reset_point(folder: Path) -> None:
     """Queue a point again: clear its folder except for config, log and number of attempts."""
     with lock.hold(folder, "run"):
-        for path in folder.iterdir():
-            if path.is_dir():
-                shutil.rmtree(path)
-            elif path.name not in (CONFIG, STATUS, LOG, lock.LOCK):
-                path.unlink()
+        empty_folder(folder, keep=(CONFIG, STATUS, LOG, lock.LOCK))
         Status(attempts=read_status(folder).attempts).write(folder)
 
 

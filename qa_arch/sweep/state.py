@@ -68,9 +68,11 @@ class Manifest:
         return {point.key for point in self.points} <= {point.key for point in other.points}
 
     def with_points(self, entries: Sequence[Entry]) -> Manifest:
-        """This sweep with the points of ``entries`` that it does not have yet."""
-        keys = {point.key for point in self.points}
-        return replace(self, points=[*self.points, *(entry for entry in entries if entry.key not in keys)])
+        """This sweep with ``entries``; a point that it has keeps its folder, whatever it is called now."""
+        points = {point.key: point for point in self.points}
+        names = {key: point.name for key, point in points.items()}
+        points |= {entry.key: replace(entry, name=names.get(entry.key, entry.name)) for entry in entries}
+        return replace(self, points=list(points.values()))
 
     def write(self, folder: Path) -> None:
         write_json(folder / MANIFEST, asdict(self))

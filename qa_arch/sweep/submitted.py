@@ -87,13 +87,14 @@ def run(
 ) -> None:
     """Submit every point and wait for all; an interrupt or an error cancels the jobs.
 
-    If this process is killed, jobs on a cluster continue and write their results.
+    SLURM is given all at once and starts ``at_a_time`` of them, None: as many as it can; this machine runs
+    ``plan.jobs`` at a time. If this process is killed, jobs on a cluster continue and write their results.
     """
     executor = _executor(plan, cluster, parameters, at_a_time)
     # The plan of a job: it runs a single point.
     job_plan = replace(plan, jobs=1, pool=None)
     waiting, running = list(entries), dict[str, tuple[Entry, Any]]()
-    free = at_a_time if at_a_time and cluster == "local" else len(waiting)
+    free = plan.jobs if cluster == "local" else len(waiting)
     try:
         while waiting or running:
             batch, waiting = waiting[: free - len(running)], waiting[free - len(running) :]

@@ -14,6 +14,7 @@ from qa_arch.data.squad import write
 from qa_arch.results.dev_access_log import DEV_ACCESS_LOG, read_dev_accesses
 from qa_arch.results.question_breakdowns import question_word
 from qa_arch.results.record import read_questions, read_record, write_record
+from qa_arch.types.records import Confidence, Threshold
 
 OFFICIAL = ("exact", "f1", "total", "HasAns_exact", "HasAns_f1", "NoAns_exact", "NoAns_f1")
 
@@ -140,6 +141,28 @@ def test_training_articles_are_only_scored_with_allow_overlap(qa_arch, run_folde
     assert scores["calibrated"]["f1"] == before.scores["calibration"]["calibrated"].f1
 
 
+def test_two_sets_of_one_name_are_kept_apart(qa_arch, run_folder, tmp_path, caplog):
+    sets = {seed: write(synthetic.generate(1, seed, 1, "dev")) for seed in (7, 8)}
+    for seed, content in sets.items():
+        file = write_json(tmp_path / str(seed) / "test.json", content)
+        for _ in range(2):  # the same set again has the same place
+            code, out, err = qa_arch("evaluate", "--run", run_folder, "--data", file)
+            assert code == 0, err
+        record = read_record(run_folder)
+        split = list(record.scores)[-1]
+        assert flat(record.scores[split]) == json.loads(out)
+    assert list(record.scores)[-2:] == ["test", f"test-{record.fingerprint(split)[:8]}"]
+    assert f"recorded as {split}" in caplog.text
+    first, second = (read_questions(run_folder / "sets" / name)["id"] for name in ("test", split))
+    assert not set(first) & set(second)
+
+    assert split in record.references
+    moved = replace(record.data["calibration"], fingerprint="0" * 64)
+    write_record(run_folder, replace(record, data={**record.data, "calibration": moved}))
+    qa_arch("evaluate", "--run", run_folder, "--data", file)
+    assert split not in read_record(run_folder).references, "of before, and not of these scores"
+
+
 def test_training_questions_are_scored_beside_dev(qa_arch, run_folder):
     before = read_record(run_folder)
     code, out, _ = qa_arch("evaluate", "--run", run_folder, "--train")
@@ -203,12 +226,27 @@ def test_several_runs_are_scored_as_one_into_a_record_of_their_own(
     qa_arch, trained, twin, tmp_path, read_json
 ):
     out = tmp_path / "both"
-    code, out_text, err = qa_arch("evaluate", "--run", str(trained), str(twin), "--record", str(out))
+    member = replace(
+        read_record(twin),
+        threshold=Threshold(value=2.0, fitted_on="nothing"),
+        confidence=Confidence(method="temperature", value=3.0, fitted_on="calibration"),
+        peak_memory_mb=7.0,
+        examples_per_second=7.0,
+    )
+    write_record(twin, member)
+    code, out_text, err = qa_arch("evaluate", "--run", str(twin), str(trained), "--record", str(out))
     assert code == 0, err
     alone, both = read_json(trained / "run.json"), read_json(out / "run.json")
+    first, ensemble = read_record(trained), read_record(out)
+    assert ensemble.scores["dev"]["calibrated"].threshold == ensemble.null_threshold
+    assert ensemble.null_threshold == pytest.approx((first.null_threshold + 2) / 2)
+    assert ensemble.temperature == pytest.approx((first.temperature + 3) / 2)
+    assert ensemble.threshold.fitted_on == "calibration and nothing"
+    assert ensemble.weights_bytes == 2 * first.weights_bytes
+    assert (ensemble.peak_memory_mb, ensemble.examples_per_second) == (None, None)
     assert json.loads(out_text) == flat(read_record(out).scores["dev"])
     assert both["model"] == "bert-ensemble-2"
-    assert both["members"] == [f"{run.name} ({alone['config_hash'][:8]})" for run in (trained, twin)]
+    assert both["members"] == [f"{run.name} ({alone['config_hash'][:8]})" for run in (twin, trained)]
     assert both["parameters"]["total"] == 2 * alone["parameters"]["total"]
     spans = (record["scores"]["dev"]["never_null"]["metrics"]["f1"] for record in (alone, both))
     assert next(spans) == pytest.approx(next(spans), abs=0.5)

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import fcntl
 import signal
+from pathlib import Path
 
 import pytest
 from kills import check_recovery, contents, killed_at_each_step, killed_at_sizes
 
 from qa_arch.config import files
-from qa_arch.config.files import is_unfinished, json_items, replacing, write_atomic, write_json
+from qa_arch.config.files import (
+    is_unfinished,
+    json_items,
+    replacing,
+    replacing_folder,
+    write_atomic,
+    write_json,
+)
+from qa_arch.errors import QaArchError
 
 VALUE = {f"é{i}": "x" * 50 for i in range(400)}
 """More than a buffer of Python's."""
@@ -32,6 +41,43 @@ def test_a_file_is_the_old_or_the_new_one_and_nothing_else_stays(tmp_path, write
     assert check_recovery(killed_at_sizes(work, [0, 1, 5000, 9000, 20000]), tmp_path, work, old) == 5
 
 
+@pytest.mark.parametrize("old", [{}, {"deep/x/a.json": b"old"}], ids=["no folder", "an old folder"])
+def test_a_folder_is_the_old_or_the_new_one_and_nothing_else_stays(tmp_path, old):
+    """Where the kill came between the renames, the next write beside it puts the old folder back."""
+
+    def work():
+        with replacing_folder(tmp_path / "deep" / "x") as folder:
+            (folder / "a.json").write_bytes(b"new")
+
+    def read(folder):
+        (folder / "deep").mkdir(exist_ok=True)
+        write_atomic(folder / "deep" / "beside", "")
+        return {name: data for name, data in contents(folder).items() if name != "deep/beside"}
+
+    # At least: folder, temporary folder, file, mode, rename.
+    assert check_recovery(killed_at_each_step(work, tmp_path), tmp_path, work, old, read) >= 5
+
+
+def test_a_folder_that_cannot_be_renamed_is_what_it_was(tmp_path, monkeypatch):
+    rename = Path.rename
+
+    def refuse(self, target):
+        if self.name.endswith(files.REPLACED) or target.name != "x":
+            return rename(self, target)
+        raise PermissionError(13, "Permission denied")
+
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "old").write_bytes(b"old")
+    monkeypatch.setattr(Path, "rename", refuse)
+    with (
+        pytest.raises(QaArchError, match=r"x: cannot be written \(Permission denied\); nothing was changed"),
+        replacing_folder(tmp_path / "x") as folder,
+    ):
+        (folder / "new").write_bytes(b"new")
+    assert contents(tmp_path) == {"x/old": b"old"}
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
 def test_the_next_file_of_the_folder_clears_away_what_was_left_of_another(tmp_path):
     """Else a cache whose settings were changed after a kill would keep it for ever."""
     (tmp_path / ".hidden").write_text("the user's own")
@@ -42,15 +88,35 @@ def test_the_next_file_of_the_folder_clears_away_what_was_left_of_another(tmp_pa
 
 
 def test_what_is_being_written_is_left_alone(tmp_path):
-    with replacing(tmp_path / "a.txt") as temporary:
+    with replacing(tmp_path / "a.txt") as temporary, replacing_folder(tmp_path / "c") as folder:
         assert is_unfinished(temporary)
+        assert is_unfinished(folder)
         temporary.write_text("a")
+        (folder / "d").write_text("d")
         write_atomic(tmp_path / "b.txt", "b")
         write_atomic(tmp_path / "a.txt", "of another writer")
-    assert contents(tmp_path) == {"a.txt": b"a", "b.txt": b"b"}
+    assert contents(tmp_path) == {"a.txt": b"a", "b.txt": b"b", "c/d": b"d"}
 
 
-def test_a_file_that_was_taken_for_abandoned_is_made_again(tmp_path, monkeypatch):
+def test_an_old_folder_that_is_being_removed_is_left_alone(tmp_path, monkeypatch):
+    """Else another write would put it back where the new folder goes."""
+    rename = Path.rename
+
+    def beside(self, target):
+        rename(self, target)
+        if target.name.endswith(files.REPLACED):
+            write_atomic(tmp_path / "b.txt", "b")
+            assert not (tmp_path / "x").exists()
+
+    (tmp_path / "x").mkdir()
+    monkeypatch.setattr(Path, "rename", beside)
+    with replacing_folder(tmp_path / "x") as folder:
+        (folder / "new").write_bytes(b"new")
+    assert contents(tmp_path) == {"b.txt": b"b", "x/new": b"new"}
+
+
+@pytest.mark.parametrize("folder", [False, True], ids=["file", "folder"])
+def test_what_was_taken_for_abandoned_is_made_again(tmp_path, monkeypatch, folder):
     """Another writer looked between its creation and its lock."""
     lock = fcntl.flock
 
@@ -60,8 +126,9 @@ def test_a_file_that_was_taken_for_abandoned_is_made_again(tmp_path, monkeypatch
         lock(descriptor, operation)
 
     monkeypatch.setattr(files.fcntl, "flock", late)
-    write_atomic(tmp_path / "a.txt", "a")
-    assert contents(tmp_path) == {"a.txt": b"a", "other.txt": b"x"}
+    with (replacing_folder if folder else replacing)(tmp_path / "a") as path:
+        (path / "b" if folder else path).write_text("a")
+    assert contents(tmp_path) == {"a/b" if folder else "a": b"a", "other.txt": b"x"}
 
 
 def test_without_locks_files_are_written_and_nothing_is_cleared_away(tmp_path, monkeypatch):

@@ -77,6 +77,39 @@ def test_a_path_outside_is_refused_by_its_key(run, tmp_path, make_record) -> Non
     assert not (tmp_path / "records").exists()
 
 
+def test_the_error_of_a_failed_run_names_no_folder_of_the_machine(run, tmp_path) -> None:
+    error = f"DataError: {tmp_path}/runs/x.json and /mnt/alice/disk/b.json are gone"
+    write_record(run, replace(read_record(run), status="failed", error=error))
+    copy = publish(run, tmp_path / "records")
+    published = read_record(publish(copy, tmp_path / "again"))
+    assert published.error == "DataError: runs/x.json and …/disk/b.json are gone"
+
+
+@pytest.mark.parametrize("change", [{"config_hash": "e" * 64}, {"created": "2031-01-01T00:00:00+00:00"}])
+def test_another_run_of_the_same_name_is_refused(run, tmp_path, change) -> None:
+    target = publish(run, tmp_path / "records")
+    before = (target / RECORD).read_bytes()
+    write_record(run, replace(read_record(run), **change))
+    with pytest.raises(RunError, match=rf"{target}: holds another run \(.*\) than {run} .* remove {target}"):
+        publish(run, tmp_path / "records")
+    assert (target / RECORD).read_bytes() == before
+
+
+def test_a_run_that_was_scored_again_replaces_its_copy_and_all_its_parts(run, tmp_path) -> None:
+    target = publish(run, tmp_path / "records")
+    write_record(run, replace(read_record(run), scores={"dev": {}}))
+    assert publish(run, tmp_path / "records") == target
+    assert read_record(target).scores == {"dev": {}}
+    assert sorted(path.name for path in target.iterdir()) == [QUESTIONS, RECORD]
+
+
+def test_a_run_is_not_published_over_itself(run) -> None:
+    """Its copy has neither weights nor predictions."""
+    with pytest.raises(RunError, match=r"holds predictions\.json, which no published copy has"):
+        publish(run, run.parent)
+    assert (run / "predictions.json").is_file()
+
+
 def test_an_unfinished_run_is_refused(run, tmp_path, make_record) -> None:
     write_record(run, make_record(status="running"))
     with pytest.raises(RunError, match="still running"):

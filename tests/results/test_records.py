@@ -19,10 +19,12 @@ from qa_arch.results.dev_access_log import (
 )
 from qa_arch.results.record import (
     RECORD,
+    RECORDS,
     find_runs,
     parse_record,
     read_questions,
     read_record,
+    recorded,
     write_questions,
     write_record,
 )
@@ -169,6 +171,18 @@ def test_find_runs(make_record, tmp_path):
     assert [record.model for _, record in found] == ["a/deep", "a", "b"]
     with pytest.raises(RunError, match="nowhere"):
         find_runs([tmp_path / "nowhere"])
+
+
+def test_records_within_a_run_are_no_runs(make_record, tmp_path):
+    """A model holds the run of the classifier whose classes it reads; an experiment may be called model."""
+    names = ("x/a", "x/a/model/types", "x/.b.1234.unfinished", "x/model/c", "x/model/c/model/types")
+    for name in names:
+        write_record(tmp_path / RECORDS / name, make_record(name))
+    runs = ["x/a", "x/model/c"]
+    assert [record.model for _, record in find_runs([tmp_path])] == runs
+    assert [record.model for _, record in recorded(tmp_path, "x")] == runs
+    types = tmp_path / RECORDS / "x" / "a" / "model" / "types"
+    assert [record.model for _, record in find_runs([types])] == ["x/a/model/types"]
 
 
 def test_questions(tmp_path):

@@ -21,8 +21,8 @@ from qa_arch.results.question_breakdowns import answer_type, breakdowns, questio
 from qa_arch.results.question_rows import load_questions
 from qa_arch.results.record import QUESTIONS, RECORD, find_runs, read_questions, write_questions, write_record
 from qa_arch.results.report import pack, write_report
-from qa_arch.results.report.shareable import shareable
 from qa_arch.results.report.single_file import embed
+from qa_arch.results.shareable import shareable
 from qa_arch.types.text import Gold
 
 EVIL = '</script><img src=x onerror=alert(1)> <!-- <script> {{data}} & \u2028 "'

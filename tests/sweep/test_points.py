@@ -137,6 +137,16 @@ def test_which_grids_are_the_same_sweep(other, same):
     assert first.label.startswith("sweep-seed-")
 
 
+def test_the_settings_of_a_sweep_in_another_order(tmp_path):
+    first, second = (Grid(["debug=fast"], swept) for swept in (["model", "seed"], ["seed", "model"]))
+    assert second.folder_in(tmp_path).name == second.label
+    first.folder_in(tmp_path).mkdir()
+    Grid([], ["model", "seed"]).folder_in(tmp_path).mkdir()
+    assert second.folder_in(tmp_path).name == first.label
+    (tmp_path / second.label).mkdir()  # both were begun before
+    assert second.folder_in(tmp_path).name == second.label
+
+
 def test_a_point_is_told_by_what_is_its_own():
     grid = Grid(["debug=fast", "runs_dir=x"], ["seed"])
     asked = ["debug=fast", "runs_dir=x", "seed=1", "sweep.n_jobs=2", "hydra.verbose=true"]

@@ -7,6 +7,7 @@ import logging
 import os
 
 import pytest
+import sweep_stub as stub
 from kills import killed_at_sizes
 
 from qa_arch.config.files import is_unfinished, write_atomic
@@ -95,6 +96,26 @@ def test_a_grid_that_grows(stubbed):
     assert stubbed.launch(2, 3, 1) == [52.0, 53.0, 51.0]
     assert stubbed.begun() == ["seed1", "seed2", "seed3"]
     assert list(states(stubbed)) == ["seed=1", "seed=2", "seed=3"]
+
+
+def test_a_sweep_that_grows_by_a_setting(stubbed):
+    """The first point was named after its model, as nothing was swept; it keeps its folder."""
+    sweep = stub.make_sweep(stubbed.folder, stubbed.plan)
+    sweep.grid = runner.Grid([*stub.FIXED, "seed=1"], [])
+    assert sweep.launch(stub.points(1)) == [51.0]
+    assert stubbed.launch(1, 2) == [51.0, 52.0]
+    assert stubbed.begun() == ["bert", "seed2"]
+    assert states(stubbed) == {"seed=1": "ok", "seed=2": "ok"}
+
+
+def test_a_point_that_is_reset_leaves_what_lies_elsewhere(tmp_path):
+    point, disk = tmp_path / "point", tmp_path / "disk"
+    for path in (point / "sets" / "rows", point / "config.yaml", point / "run.json", disk / "model"):
+        write_atomic(path, "")
+    (point / "model").symlink_to(disk)
+    runner.reset_point(point)
+    assert sorted(path.name for path in point.iterdir()) == ["config.yaml", "status.json"]
+    assert (disk / "model").is_file()
 
 
 def test_a_run_that_was_finished_by_hand_is_done(stubbed):

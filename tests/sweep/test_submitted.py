@@ -34,7 +34,7 @@ def train_m(stubbed, monkeypatch, capsys):
 
 def test_each_point_is_a_job_that_leaves_its_state(stubbed, train_m):
     stubbed.does(seed2="failed")
-    code, out, _ = train_m("seed=1,2,3", "hydra.launcher.timeout_min=5")
+    code, out, _ = train_m("seed=1,2,3", "hydra.launcher.timeout_min=5", "sweep.n_jobs=3")
     assert code == 1
     assert "3 points: 2 ok, 1 failed" in out
     assert sorted(stubbed.begun()) == ["seed1", "seed2", "seed3"]
@@ -49,8 +49,17 @@ def test_each_point_is_a_job_that_leaves_its_state(stubbed, train_m):
     assert stubbed.begun()[4:] == ["seed4"]
 
 
-def test_one_at_a_time(stubbed, train_m):
-    assert train_m("seed=1,2", "sweep.n_jobs=1")[0] == 0
+def test_one_at_a_time(stubbed, train_m, monkeypatch):
+    """Unless ``sweep.n_jobs`` allows more: the jobs share this machine."""
+    batches, submit = [], submitted._submit
+
+    def counted(executor, entries, plan):
+        batches.append(len(entries))
+        return submit(executor, entries, plan)
+
+    monkeypatch.setattr(submitted, "_submit", counted)
+    assert train_m("seed=1,2")[0] == 0
+    assert sorted(filter(None, batches)) == [1, 1]
     assert [line["what"] for line in stubbed.events()] == ["begin", "end"] * 2
 
 

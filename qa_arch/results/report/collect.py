@@ -167,7 +167,7 @@ def _sets(
             scored.breakdowns = breakdowns(first, scored.questions, known)
     if types and not any(facet.key == "class" for scored in result.values() for facet in scored.breakdowns):
         raise RunError("--types: its questions are none of those that the runs were scored on")
-    # What was measured on most questions first, calibration last.
+    # dev first, then the sets that most runs were scored on, calibration last.
     return sorted(
         result.values(),
         key=lambda scored: (

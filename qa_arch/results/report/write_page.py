@@ -19,8 +19,8 @@ from qa_arch.results.report import pack
 from qa_arch.results.report.collect import Collected, ScoredSet, collect
 from qa_arch.results.report.language_runs import language_runs
 from qa_arch.results.report.run_settings import run_settings
-from qa_arch.results.report.shareable import shareable
 from qa_arch.results.report.single_file import single_file
+from qa_arch.results.shareable import shareable
 from qa_arch.results.systems import group_by_system, repeated
 from qa_arch.types.text import QuestionSet
 

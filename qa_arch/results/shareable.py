@@ -1,4 +1,5 @@
-"""What a page tells of the machine that wrote it: paths from the working folder on, or their last parts."""
+"""What a page or a published record tells of the machine that wrote it: paths from the working folder on, or
+their last parts."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-PATH = re.compile(r"""(?<![\w./}~$])/(?:[^\s/:;,'"()]+/)*([^\s/:;,'"()]+/[^\s/:;,'"()]+)""")
+PATH = re.compile(r"""(?<![\w./}~$…])/(?:[^\s/:;,'"()]+/)*([^\s/:;,'"()]+/[^\s/:;,'"()]+)""")
 """An absolute path of two parts or more; its last two are the group."""
 
 
