@@ -46,8 +46,8 @@ def tables(folder: Path) -> list[Table]:
             ),
             wanted=[_wanted(model) for model in MODELS],
             notes=[
-                "the margin is fitted on this same set, so EM and F1 are flattered alike; HasAns F1 with the"
-                " null never allowed and AP have no margin",
+                "the threshold is fitted on this same set, so EM and F1 are flattered alike; HasAns F1 with"
+                " the null never allowed and AP need none",
                 'AP, answerable: area under precision and recall of "this question has an answer" by the null'
                 " odds; 58.4 of 100 questions have one",
                 "seconds: two runs at a time on two cores that other work shared, unequally; they compare"

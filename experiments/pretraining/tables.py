@@ -63,7 +63,7 @@ def _spans(folder: Path) -> list[Table]:
             columns=("model", "encoder", "seed", "spans_f1", "auroc", "f1", "parameters", "seconds"),
             wanted=wanted,
             notes=[
-                "HasAns F1, never null, has no margin; F1 is at a margin that is fitted on this same set",
+                "HasAns F1, never null, needs no threshold; F1 is at one that is fitted on this same set",
                 "bert: the plain span head on the encoder of a pre-training run of the same seed",
             ],
         ),

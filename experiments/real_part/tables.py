@@ -33,8 +33,8 @@ def tables(folder: Path) -> list[Table]:
             ],
             notes=[
                 "training is 14.7% unanswerable, calibration 41.6%, this set 52.1%; read the figures at"
-                " margin 0 with that",
-                "F1 oracle is at the margin that fits this set best, so it is no result",
+                " threshold 0 with that",
+                "F1 oracle is at the threshold that fits this set best, so it is no result",
                 f"seconds: {SHARED}",
             ],
         ),
@@ -54,7 +54,7 @@ def tables(folder: Path) -> list[Table]:
                 "null_threshold",
             ),
             notes=[
-                "the margin is fitted on this same set, so EM and F1 are flattered; the gate has no margin"
+                "the threshold is fitted on this same set, so EM and F1 are flattered; the gate needs none"
             ],
         ),
         runs_table(

@@ -108,7 +108,7 @@ def margin(text: str) -> float:
     """Parse a null threshold; ValueError for a text that is not a number, and for NaN."""
     value = float(text)
     if math.isnan(value):
-        raise ValueError("NaN is not a null margin")
+        raise ValueError("NaN is not a null threshold")
     return value
 
 

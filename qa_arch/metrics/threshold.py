@@ -1,4 +1,4 @@
-"""The null threshold (null margin): by how much the null score must exceed the best span for "no answer".
+"""The null threshold: by how much the null score must exceed the best span for "no answer".
 
 Scores are reported at three operating points, which are not comparable with each other: ``margin_0``
 (nothing fitted), ``calibrated`` (fitted on a calibration split that shares no article with the scored set)

@@ -339,7 +339,7 @@ _ENTRIES = (
     _spans("answerable_recall", "answered R", on_request=True),
     Column(
         "null_threshold",
-        "null margin",
+        "null threshold",
         lambda scored: scored.point and scored.point.threshold,
         lambda scored: scored.has_spans,
         format=two_decimals,
@@ -361,7 +361,7 @@ _ENTRIES = (
         lambda scored: scored.point and scored.point.protocol,
         lambda scored: scored.point is not None,
     ),
-    _other("f1_at_0", "F1 at margin 0", _f1_at(MARGIN_0)),
+    _other("f1_at_0", "F1 at threshold 0", _f1_at(MARGIN_0)),
     _other("f1_oracle", "F1 oracle", _f1_at(ORACLE)),
     _other("spans_f1", "HasAns F1, never null", _spans_f1, mark=("#56B4E9", "v")),
     _run("encoder", "encoder", _encoder, left=True, on_request=True),

@@ -147,13 +147,13 @@ def _notes(runs: Runs, split: str, shown: Collection[str]) -> list[str]:
 
 
 def _fitted_on(records: Sequence[RunRecord]) -> str:
-    """What the null margins were fitted on; where that differs, of which models."""
+    """What the null thresholds were fitted on; where that differs, of which models."""
     models: dict[str, dict[str, None]] = {}
     for record in records:
         models.setdefault(_fit(record), {})[record.model] = None
     first, *others = models
     rest = "".join(f"; of {', '.join(models[fit])} on {fit}" for fit in others)
-    return f"null margin fitted on {first}{rest}"
+    return f"null threshold fitted on {first}{rest}"
 
 
 def _fit(record: RunRecord) -> str:

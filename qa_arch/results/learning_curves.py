@@ -22,7 +22,7 @@ MEASURES: Mapping[str, str] = {
     "calibration_loss": "calibration loss",
     "calibration_exact": "calibration EM",
     "calibration_f1": "calibration F1",
-    "calibration_f1_at_0": "calibration F1 at margin 0",
+    "calibration_f1_at_0": "calibration F1 at threshold 0",
     "calibration_spans_f1": "calibration HasAns F1, never null",
     "calibration_perplexity": "calibration perplexity",
     "calibration_token_accuracy": "calibration token accuracy",

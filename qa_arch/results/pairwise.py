@@ -36,8 +36,8 @@ from qa_arch.types.records import CALIBRATION, DEV
 from qa_arch.types.text import QuestionSet
 
 SPANS = "HasAns F1, never null"
-FITTED = "the null margin was fitted on these questions and the epoch chosen by them"
-"""Of calibration, where a margin flatters every system alike."""
+FITTED = "the null threshold was fitted on these questions and the epoch chosen by them"
+"""Of calibration, where a threshold flatters every system alike."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ OF_SPANS = ("encoder", "features", "decode")
 """Sections that models which select something do not read."""
 
 POINTS = {
-    MARGIN_0: "margin 0",
+    MARGIN_0: "threshold 0",
     CALIBRATED: "calibrated",
     GIVEN: "given",
     NEVER_NULL: "never null",
@@ -245,7 +245,7 @@ def _run(record: RunRecord) -> list[tuple[str, str]]:
         shown.append(("peak memory", f"{record.peak_memory_mb:,.0f} MB"))
     if threshold := record.threshold:
         value = "never null" if threshold.value is None else f"{threshold.value:.3f}"
-        shown.append(("null margin", f"{value}, fitted on {threshold.fitted_on}"))
+        shown.append(("null threshold", f"{value}, fitted on {threshold.fitted_on}"))
     if confidence := record.confidence:
         shown.append(("confidence", f"{confidence.method} {confidence.value:.2f}, on {confidence.fitted_on}"))
     return shown

@@ -23,7 +23,8 @@ def cells(lines: list[str]) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("width", "left_out"), [(80, "null margin, parameters, seconds"), (120, None), (60, "F1 at margin 0")]
+    ("width", "left_out"),
+    [(80, "F1 oracle, null threshold, parameters, seconds"), (120, None), (60, "F1 at threshold 0")],
 )
 def test_a_table_keeps_its_first_columns(width, left_out):
     lines = drawn(["tables", "experiments/real_part"], width)

@@ -91,7 +91,7 @@ def test_tables_name_the_prior_where_it_is_not_the_own_share(tmp_path):
     for prior, note in ((None, ""), (0.9, ", its unanswerable questions counted as 90%")):
         folder = tmp_path / str(prior)
         table = comparison([(folder, calibrated(folder, prior))], split=CALIBRATION)
-        assert f"null margin fitted on calibration{note}" in table.notes
+        assert f"null threshold fitted on calibration{note}" in table.notes
 
 
 def test_the_calibration_error_of_answerable_is_a_column(tmp_path):

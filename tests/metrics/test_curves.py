@@ -1,4 +1,4 @@
-"""The curves over null margins against the official arithmetic at each margin, and by hand."""
+"""The curves over null thresholds against the official arithmetic at each margin, and by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fitting the null margin and reporting at three operating points."""
+"""Fitting the null threshold and reporting at three operating points."""
 
 from __future__ import annotations
 

@@ -122,8 +122,8 @@ def test_a_downloaded_checkpoint_stands_in_every_table_of_its_set(make_record):
     together = {frozenset(folder.name for folder, _ in group) for group in groups}
     assert together == {frozenset(g.split()) for g in ("run0 run2", "run1 run2", "run3")}
     notes = {group[0][0].name: comparison(group).notes for group in groups}
-    assert "null margin fitted on calibration; of hub on nothing" in notes["run0"]
-    assert "null margin fitted on nothing" in notes["run3"]
+    assert "null threshold fitted on calibration; of hub on nothing" in notes["run0"]
+    assert "null threshold fitted on nothing" in notes["run3"]
     assert any(note.startswith("hub: downloaded; ") for note in notes["run1"])
 
 

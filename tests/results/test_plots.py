@@ -47,7 +47,7 @@ def test_the_caption_says_by_what_the_figures_were_measured(table):
     for part in (
         "made-up: 1,200 questions, of them 600 unanswerable",
         "official SQuAD 2.0 scores",
-        "null margin fitted on calibration",
+        "null threshold fitted on calibration",
         "seeds 13, 14",
         "open marks: heuristics",
         "their mean",

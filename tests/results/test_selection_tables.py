@@ -41,7 +41,7 @@ def test_rows_columns_and_note(make_selection):
     assert (overlap["model"], overlap["accuracy"]) == ("word-overlap", 80.0)
     assert (own["accuracy"], own["mrr"], own["seconds"]) == (40.0, 60.0, 61.25)
     assert "50 questions, 4.2 candidates each" in table.notes[0]
-    assert not any("null margin" in note for note in table.notes)
+    assert not any("null threshold" in note for note in table.notes)
     assert "| qa_lstm_i | OOM | – |" in markdown(table)
 
 

@@ -89,7 +89,7 @@ function noRows(parent, names) {
 
 function drawAbstention() {
   const parent = byId("abstention-figures");
-  const titles = [["thresholds", "Score over the null margin"], ["risk", "Risk and coverage"], ["abstain", "Precision and recall of abstention"]];
+  const titles = [["thresholds", "Score over the null threshold"], ["risk", "Risk and coverage"], ["abstain", "Precision and recall of abstention"]];
   const runs = curveRuns();
   if (!runs.length) return noRows(parent, titles);
   const of = (run, key) => curvesOf(run).thresholds[key];
@@ -98,10 +98,10 @@ function drawAbstention() {
   const at = runs.map((run) => nearest(of(run, "margin"), DATA.runs[run].margin));
   const marks = (x, y) => dots(runs, runs.map((run, i) => (at[i] === null ? null : of(run, x)[at[i]])), runs.map((run, i) => (at[i] === null ? null : of(run, y)[at[i]])));
   const margins = runs.flatMap((run) => of(run, "margin").filter(Number.isFinite));
-  figure(parent, "thresholds", `${state.over} over the null margin`, `“No answer” is given where the null odds exceed the margin; a mark is a run's own margin.${cut}`,
+  figure(parent, "thresholds", `${state.over} over the null threshold`, `“No answer” is given where the null odds exceed the threshold; a mark is a run's own.${cut}`,
     [...systemTraces(runs, points("margin", state.over), { steps: true }), marks("margin", state.over)],
-    { xaxis: { title: "null margin", range: spread(margins) }, yaxis: { title: `${state.over}, %` } });
-  figure(parent, "risk", "Risk and coverage", `Risk: 100 − mean F1 of the questions that are answered, as the margin lets more of them through.${cut}`,
+    { xaxis: { title: "null threshold", range: spread(margins) }, yaxis: { title: `${state.over}, %` } });
+  figure(parent, "risk", "Risk and coverage", `Risk: 100 − mean F1 of the questions that are answered, as the threshold lets more of them through.${cut}`,
     [...systemTraces(runs, points("coverage", "risk")), marks("coverage", "risk")],
     { xaxis: { title: "coverage: answered, %", range: [0, 101] }, yaxis: { title: "risk, %", rangemode: "tozero" } });
   if (!set().unanswerable) return absent(parent, "abstain", titles[2][1], "Every question of this set has an answer.");

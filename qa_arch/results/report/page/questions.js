@@ -171,7 +171,7 @@ function answerTable(texts, q, answers) {
   const letters = texts ? Array.from(texts.contexts[texts.questions[q][1]]) : null;
   const quote = (span) => (span === null ? "no answer" : letters ? letters.slice(...span).join("") : `characters ${span[0]} to ${span[1]}`);
   const gold = texts ? [...new Set(texts.questions[q][2].map(quote))].join(" | ") || "no answer" : null;
-  const head = ["System", "Answer", "EM", "F1", "Null odds", "Margin"].map((name, i) => make("th", { class: i < 2 ? "text" : null, style: "padding: .45rem .7rem" }, name));
+  const head = ["System", "Answer", "EM", "F1", "Null odds", "Threshold"].map((name, i) => make("th", { class: i < 2 ? "text" : null, style: "padding: .45rem .7rem" }, name));
   const rows = answers.map(({ run, rows: columns, span }) => {
     const tag = run === browser.a ? " (A)" : run === browser.b ? " (B)" : "";
     const odds = oddsAt(columns, q);

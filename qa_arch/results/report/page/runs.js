@@ -14,7 +14,7 @@ const COLUMNS = [
   { key: "NoAns_f1", head: "NoAns F1", score: true, two: true },
   { key: "answerable_recall", head: "Answered R", score: true, two: true },
   { key: "margin0", head: "F1 at 0", score: true, two: true },
-  { key: "threshold", head: "Margin", digits: 2, two: true },
+  { key: "threshold", head: "Threshold", digits: 2, two: true },
   { key: "batch", head: "Batch", digits: 0 },
   { key: "strategy", head: "Strategy", text: true },
   { key: "train", head: "Train q.", digits: 0 },
@@ -196,7 +196,7 @@ function drawTableNotes() {
   const notes = [];
   if (now) {
     notes.push(`${now.name}: ${whole(now.questions)} questions, ${whole(now.unanswerable)} of them unanswerable; official SQuAD ${now.protocol} scores, metric ${now.metric}.`);
-    if (now.protocol === "2.0") notes.push("Scores at the null margin that each run fitted on its calibration split; “F1 at 0” is at margin 0.");
+    if (now.protocol === "2.0") notes.push("Scores at the null threshold that each run fitted on its calibration split; “F1 at 0” is at threshold 0.");
     if (now.note) notes.push(`${now.split[0].toUpperCase()}${now.split.slice(1)}: ${now.note}.`);
     if (measures().includes("spans")) notes.push(...spanNotes(now));
     notes.push(testNote(now));
@@ -212,7 +212,7 @@ function testNote(now) {
   return `Δ${name} against ${against}: bootstrap over questions and seeds, Holm-corrected over ${effects} comparisons. Bold: better than ${against}, p < ${SIGNIFICANT} so corrected.`;
 }
 function spanNotes(now) {
-  const notes = [`Spans: ${DATA.spans}, the mean F1 of the best spans over the ${whole(now.questions - now.unanswerable)} answerable questions, which no margin flatters.`];
+  const notes = [`Spans: ${DATA.spans}, the mean F1 of the best spans over the ${whole(now.questions - now.unanswerable)} answerable questions, which no threshold flatters.`];
   const untold = Object.keys(now.tests.f1.intervals).filter((group) => !now.tests.spans.intervals[group]);
   if (untold.length) {
     const few = untold.slice(0, 6).map((group) => DATA.groups[group].label).join("; ") + (untold.length > 6 ? `; and ${untold.length - 6} more` : "");

@@ -3,10 +3,10 @@ const viewed = { run: null, beside: null };
 const RECORDED = {
   status: "Status", error: "Error", label: "System", seed: "Seed", experiment: "Experiment", created: "Created", commit: "Commit", config: "Config hash",
   device: "Device", strategy: "Strategy", precision: "Precision", batch: "Batch size", train: "Training questions", parameters: "Parameters", fit: "Training, s",
-  rate: "Windows per second", predict: "Scoring, s", memory: "Peak memory, MB", margin: "Null margin", folder: "Folder",
+  rate: "Windows per second", predict: "Scoring, s", memory: "Peak memory, MB", margin: "Null threshold", folder: "Folder",
 };
-const POINTS = { calibrated: "fitted margin", never_null: "never null", margin_0: "margin 0", oracle: "best margin (a bound)", given: "given margin" };
-const SCORES = { exact: "EM", f1: "F1", HasAns_f1: "HasAns F1", NoAns_f1: "NoAns F1", threshold: "Margin" };
+const POINTS = { calibrated: "fitted threshold", never_null: "never null", margin_0: "threshold 0", oracle: "best threshold (a bound)", given: "given threshold" };
+const SCORES = { exact: "EM", f1: "F1", HasAns_f1: "HasAns F1", NoAns_f1: "NoAns F1", threshold: "Threshold" };
 
 function openRun(run) {
   viewed.run = run;
@@ -68,7 +68,7 @@ function scoreTable(shown) {
     const figures = DATA.runs[run].scores[split]?.[name] ?? {};
     return [make("span", { class: "pick" }, make("i", { class: "swatch", style: `background: var(--c${shown.indexOf(run)})` }), label), ...Object.keys(SCORES).map((key) => fixed(figures[key] ?? null, key === "threshold" ? 2 : 1))];
   }));
-  return rows.length ? plainTable(["Split and margin", ...Object.values(SCORES)], rows) : plainTable(["Scores"], [["none"]]);
+  return rows.length ? plainTable(["Split and threshold", ...Object.values(SCORES)], rows) : plainTable(["Scores"], [["none"]]);
 }
 
 function settingTables(shown, heads) {
