@@ -27,14 +27,14 @@ COLUMNS = (
     number("extra", "extra windows, %"),
     number("boundary", "boundary errors, %"),
     number("not_answered", "not answered, %"),
-    number("undue", "undue answers, %"),
+    number("undue", "false answers, %"),
     text("worst", "worst kinds (right, %)"),
 )
 NOTES = (
     "seconds an epoch: training alone; questions cut: longer than the encoder is given, over all splits;"
     " extra windows: those beyond one a question, on the scored set, where passages do not fit",
     "boundary errors: wrong spans that share words with a gold answer, of all answerable questions, as is"
-    " not answered; undue answers: of all unanswerable ones",
+    " not answered; false answers: of all unanswerable ones",
 )
 WORST, FEWEST = 2, 20
 """Kinds that are named, and questions that a kind must have to be named."""

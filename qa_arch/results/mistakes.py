@@ -27,7 +27,7 @@ NAMES: dict[Outcome, str] = {
     "wrong_abstention": "wrong abstention",
     "missed_answer": "missed answer",
     "unanswered": "answerable, not answered",
-    "undue_answer": "undue answer",
+    "undue_answer": "false answer",
 }
 BOUNDARIES: dict[Boundary, str] = {
     "short": "part of the gold",
@@ -39,7 +39,7 @@ BOUNDARIES: dict[Boundary, str] = {
 LEGEND = (
     "wrong span: answered, not exactly (boundary: it shares words with a gold answer; near miss: its F1 is"
     " 50 or more); wrong abstention: not answered though the best span was right; missed answer: not"
-    " answered, and the best span was wrong too; undue answer: there is none"
+    " answered, and the best span was wrong too; false answer: there is none"
 )
 _COLUMNS = {
     "questions": "questions",
@@ -50,7 +50,7 @@ _COLUMNS = {
     "wrong_abstention": "abstained",
     "missed_answer": "missed",
     "unanswered": "not answered",
-    "undue_answer": "undue",
+    "undue_answer": "false",
     "plausible": "plausible",
 }
 """Columns of a breakdown, narrow enough for a screen."""

@@ -96,7 +96,7 @@ def test_rows_of_questions_give_the_score(demo):
     assert questions.index.is_unique
     assert ((questions["outcome"] == "right") == (questions["exact"] == 1)).all()
     undue = ~questions["answerable"] & ~questions["abstained"]
-    assert ((questions["outcome"] == "undue answer") == undue).all()
+    assert ((questions["outcome"] == "false answer") == undue).all()
     run = qa_arch.Run(ANSWER / "seed13-bert")
     assert set(run.questions_of("calibration").index).isdisjoint(run.questions.index)
 

@@ -293,7 +293,7 @@ def test_errors_are_split_by_outcome_facet_and_question(report, visit):
     page.wait_for_selector("#mistakes-table td:has-text('negation')")
     rows = [row.split("\t") for row in page.locator("#mistakes-table tbody tr").all_inner_texts()]
     assert sum(int(row[1]) for row in rows) == len(questions)
-    undue = sum(int(row[heads.index("undue answer")]) for row in rows)
+    undue = sum(int(row[heads.index("false answer")]) for row in rows)
     run = page.locator("[data-mistakes=Run] option:checked").inner_text()
     page.select_option("[data-filter=A]", label=run)
     page.select_option("[data-filter='A’s error']", "undue_answer")

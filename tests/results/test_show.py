@@ -111,7 +111,7 @@ def test_each_question_has_one_outcome(make_run, question_set):
         "wrong span": 1,
         "wrong abstention": 1,
         "missed answer": 0,
-        "undue answer": 2,
+        "false answer": 2,
     }
     assert (found.counts.overlapping, found.counts.near_misses) == (1, 1)
 
@@ -121,7 +121,7 @@ def test_old_records_do_not_claim_to_tell_abstentions_apart(make_run, question_s
     rows = {name: values for name, values in ROWS.items() if name != "span_exact"}
     folder = make_run("a", questions, rows=rows, keep_spans=False)
     found = mistakes(rows_of(folder))
-    assert found.named == {"right": 2, "wrong span": 1, "answerable, not answered": 1, "undue answer": 2}
+    assert found.named == {"right": 2, "wrong span": 1, "answerable, not answered": 1, "false answer": 2}
     assert "missed answer  " not in show(capsys, folder)[1]
     assert mistakes(rows_of(folder), questions).named["wrong abstention"] == 1  # the texts tell
 

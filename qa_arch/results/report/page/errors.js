@@ -9,7 +9,7 @@ const nameOfError = (rows, q) => {
   return place ? `${named}: ${place[1]}` : isPlausible(rows, q) ? `${named}: a plausible one` : named;
 };
 const errorChoices = () => [["any", "any"], ...DATA.outcomes.filter(([key]) => key !== "right"), ["boundary", "boundary error"], ["near", "near miss"],
-  ...(set().texts ? [...DATA.boundaries.map(([key, name]) => [key, `wrong span: ${name}`]), ["plausible", "undue: a plausible answer"]] : [])];
+  ...(set().texts ? [...DATA.boundaries.map(([key, name]) => [key, `wrong span: ${name}`]), ["plausible", "false: a plausible answer"]] : [])];
 const errs = (rows, q, wanted) => wanted === "any" || outcomeAt(rows, q) === wanted || boundaryAt(rows, q) === wanted
   || (wanted === "boundary" && overlaps(rows, q)) || (wanted === "near" && isNear(rows, q)) || (wanted === "plausible" && isPlausible(rows, q));
 
@@ -26,7 +26,7 @@ function drawErrors() {
   const part = (run, key) => 100 * (set().errors[run].outcomes[key] ?? 0) / set().errors[run].questions;
   const share = ([, members], key) => mean(members.map((run) => part(run, key)));
   const seeds = systems.some(([, members]) => members.length > 1) ? " Of a system with several seeds, their mean." : "";
-  figure(parent, "errors", "What went wrong", `Of all questions, percent.${seeds} Wrong abstention: not answered though the best span was right. Missed answer: not answered, and the best span was wrong too. Undue answer: there is none.`,
+  figure(parent, "errors", "What went wrong", `Of all questions, percent.${seeds} Wrong abstention: not answered though the best span was right. Missed answer: not answered, and the best span was wrong too. False answer: there is none.`,
     shown.map(([key, name]) => ({
       type: "bar", orientation: "h", name, y: names, x: systems.map((system) => share(system, key)), marker: { color: css(OUTCOME_COLOURS[key]), line: { color: css("--paper"), width: 1.5 } },
       text: systems.map((system) => (share(system, key) >= 4 ? fixed(share(system, key), 0) : "")), textposition: "inside", insidetextanchor: "middle", textangle: 0, textfont: { color: readableOn(css(OUTCOME_COLOURS[key])) },
@@ -48,7 +48,7 @@ function drawWrongSpans(parent, runs) {
   const rows = bySystem(runs).map(([group, members]) => [systemName(group, members.length),
     ...[(run) => of(run).outcomes.wrong_span, (run) => of(run).overlapping, (run) => of(run).near_misses, ...places.map(([key]) => (run) => of(run).boundaries?.[key])].map((value) => count(members, value)),
     ...(plausible ? [members.some((run) => of(run).with_plausible) ? `${count(members, (run) => of(run).plausible)} of ${count(members, (run) => of(run).with_plausible)}` : "–"] : [])]);
-  const told = `Questions; of several seeds their mean. A boundary error shares words with a gold answer; a near miss is one with F1 of 50 or more.${plausible ? " Plausible: undue answers that the data names as plausible ones, of those that could be." : ""}`;
+  const told = `Questions; of several seeds their mean. A boundary error shares words with a gold answer; a near miss is one with F1 of 50 or more.${plausible ? " Plausible: false answers that the data names as plausible ones, of those that could be." : ""}`;
   put(parent, make("figure", { id: "figure-wrong-spans" }, make("h3", {}, "Wrong spans"), framed(plainTable(heads, rows), "Wrong spans"),
     make("figcaption", {}, told + (set().texts ? "" : " Where they lie to the gold needs the texts: --data FILE."))));
 }
