@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from typing import Any
 
@@ -45,7 +46,8 @@ class TrainingProgress(pl.Callback):
         self._begin(trainer)
 
     def _begin(self, trainer: pl.Trainer) -> None:
-        self.begun = self.shown = time.perf_counter()
+        self.begun = time.perf_counter()
+        self.shown = self.begun if self.bar is None else -math.inf  # figures from the first batch on
         self.offset: int | None = None
         if self.bar is not None and trainer.is_global_zero:
             for task in self.bar.task_ids:
