@@ -196,7 +196,7 @@ def test_the_measure_that_is_chosen_is_compared(report, visit):
         place = page.locator(heads).all_inner_texts().index(f"Δ{name}")
         seen[name] = page.locator("#table tr[data-group='1'] td").nth(place).inner_text()
     assert seen["F1"] != seen["Spans"]
-    assert "answerable questions, which no margin flatters" in page.inner_text("#table-notes")
+    assert "answerable questions, which no threshold flatters" in page.inner_text("#table-notes")
     assert page.inner_text("#figure-learned .empty") == "Not recorded."
     assert page.inner_text("#figure-cost-memory h3") == "HasAns F1, never null and peak memory"
     levels = page.locator("#figure-by-answerable .yaxislayer-above text")
