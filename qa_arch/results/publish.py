@@ -14,7 +14,7 @@ from qa_arch.errors import DataError, RunError
 from qa_arch.results.attention import ATTENTION
 from qa_arch.results.question_rows import questions_folder
 from qa_arch.results.record import QUESTIONS, RECORD, read_record, write_record
-from qa_arch.results.shareable import shareable
+from qa_arch.results.shareable import map_texts, shareable
 from qa_arch.types.records import DEV, TRAIN, RunRecord
 
 log = logging.getLogger(__name__)
@@ -38,9 +38,8 @@ def publish(run: Path, folder: Path) -> Path:
         )
     target = folder / run.resolve().name
     _require_same_run(target, run, record)
-    published = replace(
-        record, config=_portable(record.config, f"{run}: config"), error=shareable(record.error)
-    )
+    config = map_texts(record.config, _portable, f"{run}: config")
+    published = replace(record, config=config, error=shareable(record.error))
     with replacing_folder(target) as copy:
         write_record(copy, published)
         for split in dict.fromkeys([DEV, *(split for split in record.scores if split != TRAIN)]):
@@ -72,13 +71,7 @@ def _require_same_run(target: Path, run: Path, record: RunRecord) -> None:
 def local(value: Any) -> Any:
     """Settings of a published record as this machine has them: the reverse of what ``publish`` makes of
     paths in the data folder."""
-    if isinstance(value, dict):
-        return {key: local(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [local(item) for item in value]
-    if not isinstance(value, str):
-        return value
-    return sources.local(value)
+    return map_texts(value, lambda text, _: sources.local(text))
 
 
 def _copy_attention(run: Path, target: Path) -> None:
@@ -94,14 +87,8 @@ def _copy_attention(run: Path, target: Path) -> None:
     shutil.copyfile(file, target / ATTENTION)
 
 
-def _portable(value: Any, where: str) -> Any:
-    if isinstance(value, dict):
-        return {key: _portable(item, f"{where}.{key}") for key, item in value.items()}
-    if isinstance(value, list):
-        return [_portable(item, where) for item in value]
-    if not isinstance(value, str):
-        return value
+def _portable(text: str, where: str) -> str:
     try:
-        return sources.portable(value)
+        return sources.portable(text)
     except DataError as error:
         raise RunError(f"{where}: {error}") from None

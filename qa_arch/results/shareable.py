@@ -4,11 +4,21 @@ their last parts."""
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 PATH = re.compile(r"""(?<![\w./}~$…])/(?:[^\s/:;,'"()]+/)*([^\s/:;,'"()]+/[^\s/:;,'"()]+)""")
 """An absolute path of two parts or more; its last two are the group."""
+
+
+def map_texts(value: Any, change: Callable[[str, str], str], where: str = "") -> Any:
+    """``value`` (JSON) with ``change(text, where)`` for every text; ``where`` goes on with its keys."""
+    if isinstance(value, dict):
+        return {key: map_texts(item, change, f"{where}.{key}") for key, item in value.items()}
+    if isinstance(value, list):
+        return [map_texts(item, change, where) for item in value]
+    return change(value, where) if isinstance(value, str) else value
 
 
 def shareable(value: Any) -> Any:
@@ -17,10 +27,5 @@ def shareable(value: Any) -> Any:
     A path below the working folder goes on from there and can still be copied into a command; of any other
     the last two parts are left, behind an ellipsis.
     """
-    if isinstance(value, dict):
-        return {key: shareable(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [shareable(item) for item in value]
-    if not isinstance(value, str):
-        return value
-    return PATH.sub(r"…/\1", value.replace(f"{Path.cwd()}/", ""))
+    working_folder = f"{Path.cwd()}/"
+    return map_texts(value, lambda text, _: PATH.sub(r"…/\1", text.replace(working_folder, "")))
