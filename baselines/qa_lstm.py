@@ -19,7 +19,7 @@ from qa_arch.errors import ConfigError
 from qa_arch.nn.features import WordFeatures
 from qa_arch.nn.masking import at_least_float32, fill, masked_softmax
 from qa_arch.nn.segments import reverse
-from qa_arch.nn.sublstm import SuBiLSTM
+from qa_arch.nn.text_lstm import SuBiLSTM
 from qa_arch.types.tensors import SelectionBatch
 
 Pooling = Literal["head_tail", "mean", "max"]

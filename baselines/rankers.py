@@ -12,7 +12,7 @@ from math import fsum, log
 
 import numpy as np
 
-from qa_arch.metrics.question_types import answer_type
+from qa_arch.extras.selection.scores import answer_type
 from qa_arch.types.text import SelectionSet
 
 Scores = dict[int, list[float]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
@@ -14,7 +15,7 @@ from benchmarks.report import Row, describe_machine, markdown, summary
 from benchmarks.targets import TARGETS, NotMeasuredError, Target
 from qa_arch.config.files import write_atomic, write_json
 from qa_arch.errors import UnavailableError
-from qa_arch.results.render import fill_between
+from qa_arch.results.tables import fill_between
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parent / "README.md"
@@ -37,6 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="rows to measure (default: all)")
     parser.add_argument("--quick", action="store_true", help="small sizes: does it run, not how fast")
+    parser.add_argument("--json", action="store_true", help="print the rows as JSON")
     args = parser.parse_args(argv)
     targets = {target.name: target for target in TARGETS}
     if unknown := [name for name in args.names if name not in targets]:
@@ -51,7 +53,7 @@ def main(argv: list[str] | None = None) -> int:
             print(f"{name}: {time.perf_counter() - began:.1f} s", file=sys.stderr, flush=True)
     machine["load_after"] = [round(value, 2) for value in os.getloadavg()]
     table = markdown(rows, machine)
-    print(table)
+    print(json.dumps([row.record() for row in rows]) if args.json else table)
     if not args.names and not args.quick:
         write_atomic(RESULTS / "table.md", table)
         results = {"machine": machine, "rows": [row.record() for row in rows]}

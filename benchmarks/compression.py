@@ -26,18 +26,17 @@ from benchmarks.memory import STATUS, private_memory, watched_memory
 from benchmarks.targets import NotMeasuredError
 from benchmarks.timing import alternate, middle
 from qa_arch.cli.runs import PRECISIONS, open_span_predictor
-from qa_arch.config.checkpoints import run_config
 from qa_arch.config.compression_steps import stored_in_int8
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import subset
 from qa_arch.errors import QaArchError
+from qa_arch.models.checkpoint_files import run_config
 from qa_arch.models.onnx_model import GRAPH
+from qa_arch.records import DEV, Cost, read_record, write_record
 from qa_arch.results import provenance
-from qa_arch.results.columns import Scored, Table, figures, named
-from qa_arch.results.record import read_record, write_record
-from qa_arch.results.render import render
-from qa_arch.tasks.span_predictor import SpanPredictor
-from qa_arch.types.records import DEV, Cost
+from qa_arch.results.columns import Scored, figures, named
+from qa_arch.results.tables import Table, render
+from qa_arch.spans.predictor import SpanPredictor
 
 ENGINES = ("torch", "onnx")
 SHOWN = (

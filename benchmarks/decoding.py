@@ -14,10 +14,9 @@ from datasets import Dataset
 from benchmarks import peers
 from benchmarks.targets import Measure, Measurement, cost, speedup
 from benchmarks.timing import alternate
-from qa_arch.decode.answers import char_spans, rank
-from qa_arch.decode.candidates import Ranking, SpanCandidates
-from qa_arch.decode.formats import nbest, predictions
-from qa_arch.decode.spans import best_spans
+from qa_arch.spans.files import nbest, predictions
+from qa_arch.spans.ranking import Ranking, SpanCandidates, char_spans, rank
+from qa_arch.spans.search import best_spans
 from qa_arch.types.tensors import SpanLogits
 from qa_arch.types.text import Example
 

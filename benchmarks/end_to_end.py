@@ -13,14 +13,13 @@ from benchmarks import common_script, inputs
 from benchmarks.processes import QA_ARCH, output_of
 from benchmarks.targets import Measure, Measurement, speedup
 from benchmarks.timing import Pairs, once
-from benchmarks.training import has_bf16
 from qa_arch.config.files import write_json
 from qa_arch.data.squad import write
 from qa_arch.metrics.significance import effect
 from qa_arch.metrics.squad import score_questions
 from qa_arch.nn.encoder_configs import resolve
-from qa_arch.results.record import read_questions, read_record
-from qa_arch.types.records import DEV, MARGIN_0
+from qa_arch.nn.processor import bf16_is_faster
+from qa_arch.records import DEV, MARGIN_0, read_questions, read_record
 from qa_arch.types.text import QuestionSet
 
 TRAIN, SCORED, CALIBRATION = 1_000, 1_000, 200
@@ -32,7 +31,7 @@ def experiment(quick: bool) -> Measurement:
     inputs.require_minilm()
     sizes = (32, 24, 24) if quick else (TRAIN, CALIBRATION, SCORED)
     train, calibration, dev = inputs.splits(*sizes)
-    precision = "bf16" if has_bf16() else "fp32"
+    precision = "bf16" if bf16_is_faster() else "fp32"
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         for name, questions in (("train", train), ("calibration", calibration), ("dev", dev)):

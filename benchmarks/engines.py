@@ -29,20 +29,16 @@ from benchmarks.timing import once
 from qa_arch.config.files import write_atomic, write_json
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import subset
-from qa_arch.decode.candidates import Ranking
 from qa_arch.errors import QaArchError, RunError, UnavailableError
-from qa_arch.export.folder import sizes
-from qa_arch.export.onnx_folder import export_onnx
-from qa_arch.features.table import FeatureTable
+from qa_arch.export.onnx_folder import export_onnx, sizes
+from qa_arch.features.windows import FeatureTable
 from qa_arch.metrics.threshold import best_texts
 from qa_arch.nn.precision import Precision
-from qa_arch.results.columns import Table, number, text, two_decimals
-from qa_arch.results.record import MODEL, read_record
-from qa_arch.results.render import fill_between, markdown
-from qa_arch.tasks.loading import load_predictor
-from qa_arch.tasks.span_predictor import SpanPredictor
-from qa_arch.tasks.span_scores import answerable_auroc, operating_points
-from qa_arch.types.records import CALIBRATED, NEVER_NULL
+from qa_arch.records import CALIBRATED, MODEL, NEVER_NULL, read_record
+from qa_arch.results.tables import Table, fill_between, markdown, number, text, two_decimals
+from qa_arch.spans.predictor import SpanPredictor, load_predictor
+from qa_arch.spans.ranking import Ranking
+from qa_arch.spans.task import answerable_auroc, operating_points
 from qa_arch.types.text import QuestionSet
 
 MARK = "table: engines"

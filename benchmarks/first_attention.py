@@ -19,7 +19,7 @@ from qa_arch.config.schema import validate
 from qa_arch.evaluation.attention_maps import match_lstm
 from qa_arch.nn.alignment import Alignment
 from qa_arch.nn.match_lstm import MatchLSTM
-from qa_arch.tasks.span import TASK
+from qa_arch.spans.task import TASK
 
 WINDOWS = 32
 HIDDEN = 150

@@ -19,15 +19,14 @@ from baselines.transformer import TransformerSpan
 from benchmarks import inputs
 from benchmarks.targets import Measure, Measurement, NotMeasuredError, cost, speedup
 from benchmarks.timing import alternate, repeat
-from qa_arch.features.collate import Collator
-from qa_arch.features.sampler import BucketBatchSampler
+from qa_arch.features.batches import BucketBatchSampler, Collator
 from qa_arch.models.bert_match import BertMatch
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.nn.losses import SpanLoss
 from qa_arch.nn.match_lstm import MatchLSTM, recur_plain
-from qa_arch.tasks.base import Batches
-from qa_arch.training.datamodule import TrainingData
+from qa_arch.tasks import Batches
+from qa_arch.training.module import TrainingData
 from qa_arch.types.tensors import Batch
 
 B, C, Q = 32, 384, 32

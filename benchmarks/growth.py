@@ -26,12 +26,11 @@ from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
-from qa_arch.features.joint import prepare
+from qa_arch.features.windows import prepare
 from qa_arch.metrics.prediction_files import read_predictions
 from qa_arch.metrics.squad import score
-from qa_arch.results.record import QUESTIONS, read_questions, read_record, write_questions, write_record
-from qa_arch.results.report import write_report
-from qa_arch.types.records import RunRecord
+from qa_arch.records import QUESTIONS, RunRecord, read_questions, read_record, write_questions, write_record
+from qa_arch.results.report.page import write_report
 from qa_arch.types.text import QuestionSet
 
 CACHE = Path(".cache/bench")

@@ -13,8 +13,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from benchmarks.targets import NotMeasuredError
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import subset
-from qa_arch.features.joint import prepare
-from qa_arch.features.table import FeatureTable
+from qa_arch.features.windows import FeatureTable, prepare
 from qa_arch.nn.encoder_configs import resolve
 from qa_arch.types.text import QuestionSet
 

@@ -20,7 +20,7 @@ from benchmarks.growth import generated_set
 from benchmarks.processes import output_of
 from benchmarks.small import small_predictor
 from benchmarks.targets import Measure, Measurement, NotMeasuredError
-from qa_arch.decode import formats
+from qa_arch.spans import files as formats
 
 STATUS = Path("/proc/self/status")
 INTERVAL = 0.01

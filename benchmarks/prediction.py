@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +23,7 @@ from transformers import BertForQuestionAnswering
 
 from baselines.transformer import TransformerSpan
 from benchmarks import haystack_peer, inputs, peer_env, pipeline_peer
-from benchmarks.targets import Measure, Measurement, NotMeasuredError, cost, speedup
+from benchmarks.targets import EMULATED, Measure, Measurement, NotMeasuredError, cost, speedup
 from benchmarks.timing import Pairs, Timed, alternate, once, repeat
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import validate
@@ -31,13 +33,15 @@ from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.encoder_configs import resolve
 from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.nn.precision import Precision, cast_weights, mixed
-from qa_arch.tasks.loading import load_predictor
-from qa_arch.tasks.span_predictor import SpanPredictor
+from qa_arch.nn.processor import bf16_is_faster
+from qa_arch.spans.predictor import SpanPredictor, load_predictor
 from qa_arch.types.tensors import Batch
 from qa_arch.types.text import QuestionSet
 
 QUESTIONS = 400
 BATCH = 16
+AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
+"""Makes an AVX2 processor of a newer one, for torch."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,8 @@ def compare_with_peer(
     quick: bool, *, peer: Peer, precision: Precision = "fp32", engine: str = "torch"
 ) -> Measurement:
     """Answers of the highest score, "no answer" never given, on either side; ``engine``: torch or onnx."""
+    if precision == "bf16" and not bf16_is_faster():
+        raise NotMeasuredError(EMULATED)
     questions = sample_of_dev(quick)
     with tempfile.TemporaryDirectory() as folder, _running(peer, Path(folder), questions) as ask:
         predictor = (
@@ -84,8 +90,22 @@ def compare_with_peer(
         most = min(t.wall for t in theirs) / forward
         parts.append(f"the forward passes alone take {forward:.1f} s, which leaves {most:.2f} × at most")
     if precision != "fp32":
+        parts.append(predictor.engine)
         parts.append(f"{_equal_texts(texts, read(build_predictor('fp32'), questions))} those of fp32")
     return speedup(pairs, ", ".join(parts))
+
+
+def under_avx2(quick: bool, *, row: str) -> Measurement:
+    """``row`` in a process of its own, in which torch and the peer use nothing beyond AVX2."""
+    if torch.backends.cpu.get_cpu_capability() != "AVX512":
+        raise NotMeasuredError(f"this processor has no AVX-512, as {row} was measured")
+    command = [sys.executable, "-m", "benchmarks", row, "--json", *(["--quick"] if quick else [])]
+    done = subprocess.run(command, env=os.environ | AVX2, stdout=subprocess.PIPE, text=True, check=True)
+    record = json.loads(done.stdout)[0]
+    if record["ratio"] is None:
+        raise NotMeasuredError(record["note"].removeprefix("not measured: "))
+    ours, theirs = (Timed(**record[side]) for side in ("ours", "theirs"))
+    return Measurement(record["ratio"], record["cpu_ratio"], ours, theirs, record["note"])
 
 
 def compare_with_forward(quick: bool) -> Measurement:
@@ -191,6 +211,10 @@ ROWS: dict[str, Measure] = {
     **{
         f"predict-{precision}": partial(compare_with_peer, peer=PIPELINE, precision=precision)
         for precision in ("fp32", "bf16", "int8")
+    },
+    **{
+        f"predict-{precision}-avx2": partial(under_avx2, row=f"predict-{precision}")
+        for precision in ("bf16", "int8")
     },
     "predict-haystack": partial(compare_with_peer, peer=HAYSTACK),
     **{

@@ -10,12 +10,9 @@ import numpy as np
 from benchmarks import inputs, peers
 from benchmarks.targets import Measure, Measurement, speedup
 from benchmarks.timing import alternate
+from qa_arch.features.batches import BucketBatchSampler, Collator
 from qa_arch.features.cache import prepare_cached
-from qa_arch.features.collate import Collator
-from qa_arch.features.joint import prepare
-from qa_arch.features.sampler import BucketBatchSampler
-from qa_arch.features.table import FeatureTable
-from qa_arch.features.windows import assemble
+from qa_arch.features.windows import FeatureTable, assemble, prepare
 
 
 def compare_with_script(quick: bool) -> Measurement:

@@ -47,6 +47,7 @@ def describe_machine() -> dict[str, Any]:
     head, changed = commit()
     return {
         "processor": processor(),
+        "isa": torch.backends.cpu.get_cpu_capability(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
@@ -67,7 +68,7 @@ def markdown(rows: Sequence[Row], machine: dict[str, Any]) -> str:
         "|---|---|---|---|---|---|---|---|---|---|",
         *(_line(row) for row in rows),
         "",
-        f"{machine['processor']}, {machine['cores']} cores, torch {machine['torch']} with "
+        f"{machine['processor']} ({machine['isa']}), {machine['cores']} cores, torch {machine['torch']} with "
         f"{machine['threads']} threads, load {machine['load'][0]} when it began and "
         f"{machine['load_after'][0]} when it ended (one-minute averages); {machine['date']}, "
         f"commit {checkout}. "

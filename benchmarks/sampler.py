@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks import inputs
 from benchmarks.targets import Measure, Measurement
-from qa_arch.features.sampler import BucketBatchSampler
+from qa_arch.features.batches import BucketBatchSampler
 
 
 def tokens_computed(quick: bool) -> Measurement:

@@ -9,7 +9,7 @@ from benchmarks import inputs
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.nn.encoder import Encoder
-from qa_arch.tasks.span_predictor import SpanPredictor
+from qa_arch.spans.predictor import SpanPredictor
 
 
 def small_predictor() -> SpanPredictor:

@@ -12,6 +12,9 @@ class NotMeasuredError(Exception):
     """A row cannot be measured here; the message says why."""
 
 
+EMULATED = "this processor only emulates bf16, in several times the time of fp32"
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """One row: ``least <= value <= most``, either of them open."""
@@ -88,6 +91,8 @@ TARGETS = (
     Target("predict-fp32", "bulk prediction, MiniLM, answers/s, fp32", PIPELINE, least=1),
     Target("predict-bf16", "the same in bf16", PIPELINE, least=2.5),
     Target("predict-int8", "the same in int8, for CPUs without bf16", PIPELINE, least=1.5),
+    Target("predict-bf16-avx2", "in bf16 on a processor with AVX2 and no AVX-512", PIPELINE),
+    Target("predict-int8-avx2", "in int8 on a processor with AVX2 and no AVX-512", PIPELINE),
     Target("predict-haystack", "bulk prediction, MiniLM, answers/s, fp32", HAYSTACK, least=1),
     Target("predict-onnx-fp32", "the same by ONNX Runtime, fp32", PIPELINE),
     Target("predict-onnx-int8", "the same by ONNX Runtime, int8", PIPELINE),

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cache, partial
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -17,14 +16,14 @@ from torch import nn
 
 from baselines.transformer import TransformerSpan
 from benchmarks import inputs
-from benchmarks.targets import Measure, Measurement, NotMeasuredError
+from benchmarks.targets import EMULATED, Measure, Measurement, NotMeasuredError
 from benchmarks.timing import Pairs, Timed, middle, once
-from qa_arch.features.collate import Collator
-from qa_arch.features.sampler import BucketBatchSampler
+from qa_arch.features.batches import BucketBatchSampler, Collator
 from qa_arch.models.bert_match import BertMatch
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.nn.losses import SpanLoss
+from qa_arch.nn.processor import bf16_is_faster
 from qa_arch.types.tensors import Batch
 
 BATCH = 16
@@ -86,21 +85,15 @@ def _bucketed_and_padded(quick: bool, with_bf16: bool) -> tuple[list[Timed], lis
 
 
 def bucketed(quick: bool) -> Measurement:
-    fast, _, padded = _bucketed_and_padded(quick, has_bf16())
+    fast, _, padded = _bucketed_and_padded(quick, bf16_is_faster())
     return _by_totals(fast, padded, faster=True)
 
 
 def bucketed_bf16(quick: bool) -> Measurement:
-    if not has_bf16():
-        raise NotMeasuredError("this processor has no bf16 arithmetic")
+    if not bf16_is_faster():
+        raise NotMeasuredError(EMULATED)
     _, fast, padded = _bucketed_and_padded(quick, True)
     return _by_totals(fast, padded, faster=True)
-
-
-def has_bf16() -> bool:
-    """Whether the processor says so (Linux)."""
-    info = Path("/proc/cpuinfo")
-    return info.exists() and "bf16" in info.read_text(encoding="utf-8", errors="replace")
 
 
 def proposed_step(quick: bool) -> Measurement:

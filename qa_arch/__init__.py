@@ -6,11 +6,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from qa_arch.cli.jobs import train
+    from qa_arch.api import train
     from qa_arch.results.notebooks import Run, compare, runs
-    from qa_arch.serving.query import Answer, Query, Span
+    from qa_arch.serving.answers import Answer, Query, Span
     from qa_arch.serving.reader import Reader, load
-    from qa_arch.tasks.loading import load_predictor
+    from qa_arch.spans.predictor import load_predictor
 
 __version__ = "0.2.0"
 __all__ = [
@@ -28,16 +28,16 @@ __all__ = [
 ]
 
 _LAZY = {
-    "train": "qa_arch.cli.jobs",
+    "train": "qa_arch.api",
     "runs": "qa_arch.results.notebooks",
     "Run": "qa_arch.results.notebooks",
     "compare": "qa_arch.results.notebooks",
     "load": "qa_arch.serving.reader",
-    "load_predictor": "qa_arch.tasks.loading",
+    "load_predictor": "qa_arch.spans.predictor",
     "Reader": "qa_arch.serving.reader",
-    "Answer": "qa_arch.serving.query",
-    "Query": "qa_arch.serving.query",
-    "Span": "qa_arch.serving.query",
+    "Answer": "qa_arch.serving.answers",
+    "Query": "qa_arch.serving.answers",
+    "Span": "qa_arch.serving.answers",
 }
 """Name -> module, imported on first use: importing the package loads no torch."""
 

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import torch
+from omegaconf import OmegaConf
+
+from qa_arch.config.find import conf_folder
+from qa_arch.config.schema import Config
+from qa_arch.contract.contenders import Contender, Contract
+from qa_arch.tasks import task_of
+
+FOLDER = conf_folder() / "model"
+ALL = {path.relative_to(FOLDER).with_suffix("").as_posix(): path for path in sorted(FOLDER.rglob("*.yaml"))}
 
 
-class Fleet(dict):
+def models_of(tasks: Collection[str]) -> list[str]:
+    """The choices of ``model`` whose task is one of ``tasks``."""
+    return [name for name, path in ALL.items() if OmegaConf.load(path).get("task") in tasks]
+
+
+class Fleet(dict[str, Any]):
     """Every case, built on first use and always from the same random state."""
 
     def __init__(self, build: Callable[[str], Any]) -> None:
@@ -19,6 +33,31 @@ class Fleet(dict):
         torch.manual_seed(0)
         self[case] = self.build(case)
         return self[case]
+
+
+def contenders(configure: Callable[[str], Config], contract: Contract) -> Fleet:
+    """The contender of every case, with the config of ``configure(case)``."""
+
+    def build(case: str) -> Contender:
+        config = configure(case)
+        return Contender(config, task_of(config.model).assemble(config), contract)
+
+    return Fleet(build)
+
+
+def require_same_step(
+    fleet: Fleet, cases: Iterable[str], step: Any, batch: Callable[[Contender, int], Any]
+) -> None:
+    """All ``cases`` take one step in two processes, rank R on ``batch(contender, R)``, and stay the same."""
+    models = [(case, fleet[case].model, [batch(fleet[case], rank) for rank in range(2)]) for case in cases]
+    first, second = step(models)
+    assert first == second
+    assert set(first) == set(cases)
+
+
+def every_other_row(contender: Contender, rank: int) -> Any:
+    rows = range(len(contender.parts.tables["train"]))
+    return contender.batch(rows=list(rows[rank::2]))
 
 
 def title(check: Callable[..., None]) -> str:

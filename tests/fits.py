@@ -18,10 +18,10 @@ import torch
 import torch.distributed as dist
 
 from qa_arch.config.schema import validate
-from qa_arch.tasks.span import TASK
-from qa_arch.training import machine
+from qa_arch.spans.task import TASK
+from qa_arch.training import devices
 from qa_arch.training.checkpoint import KeepLast
-from qa_arch.training.fitting import fit
+from qa_arch.training.loop import fit
 from qa_arch.training.module import TrainingModule
 
 
@@ -78,7 +78,7 @@ def main(folder: Path) -> None:
         watch.gradients.clear()
         watch.order.clear()
         config = validate(case["config"])
-        machine.seed_everything(config.seed)
+        devices.seed_everything(config.seed)
         epochs: list = []
         parts, resume = TASK.assemble(config), case.get("resume", False)
         with suppress(StoppedError):

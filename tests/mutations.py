@@ -119,7 +119,7 @@ class Checkout:
         report = self.scratch.with_suffix(".xml")
         report.unlink(missing_ok=True)
         files = [f"--basetemp={self.scratch}", f"--junitxml={report}"]
-        limits = ["--hypothesis-seed=0", f"--timeout={TEST_SECONDS}", "--tb=short"]
+        limits = ["--hypothesis-seed=0", f"--timeout={TEST_SECONDS}", "--tb=short", "-m", "not gpu"]
         command = [sys.executable, "-m", "pytest", *limits, *files, *options, *tests]
         begun = time.monotonic()
         self._process = process = subprocess.Popen(

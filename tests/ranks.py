@@ -15,11 +15,10 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from qa_arch.decode import formats
-from qa_arch.nn.language_loss import TokenLoss
 from qa_arch.nn.losses import HingeLoss, SequenceLoss, SpanLoss
-from qa_arch.tasks.base import gather
-from qa_arch.types.tensors import LanguageBatch, SelectionBatch, StepLogits
+from qa_arch.spans import files as formats
+from qa_arch.tasks import gather
+from qa_arch.types.tensors import SelectionBatch, StepLogits
 
 IDLE = 1
 """The reading of which the last rank reads nothing at all, and rank 0 what would be its share."""
@@ -47,7 +46,9 @@ def loss_of(logits, batch) -> torch.Tensor:
     """The loss of the batch's own task."""
     if isinstance(batch, SelectionBatch):
         return HingeLoss(0.2)(logits, batch)
-    if isinstance(batch, LanguageBatch):
+    if hasattr(batch, "targets"):
+        from qa_arch.extras.pretraining.models import TokenLoss
+
         return TokenLoss()(logits, batch)
     loss = SequenceLoss() if isinstance(logits, StepLogits) else SpanLoss()
     return loss(logits, batch.labels)

@@ -14,29 +14,33 @@ import re
 import sys
 import threading
 import time
+from functools import cache
 
 import numpy as np
 from torch import nn
 
 from qa_arch.cli.compose import compose
-from qa_arch.config.schema import validate
+from qa_arch.config.schema import Config, validate
 from qa_arch.results.attention import AttentionMap
 from qa_arch.serving.app import create_app
-from qa_arch.serving.options import ServiceOptions
+from qa_arch.serving.guard import ServiceOptions, address, bind, serve
 from qa_arch.serving.reader import Reader
-from qa_arch.serving.server import address, bind, serve
-from qa_arch.tasks.span_predictor import SpanPredictor
+from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.types.text import Candidate, Prediction
 
 WORD = re.compile(r"\w+|[^\w\s]+")
+
+
+@cache
+def _config() -> Config:
+    return validate(compose(["model=bert"]))
 
 
 class RulePredictor(SpanPredictor):
     """Finds the last word of the question; remembers what was asked together, and in which thread."""
 
     def __init__(self, seconds: float = 0.0) -> None:
-        config = validate(compose(["model=bert"]))
-        super().__init__(nn.Linear(3, 2), None, None, config, segments=False, null_threshold=0.0)
+        super().__init__(nn.Linear(3, 2), None, None, _config(), segments=False, null_threshold=0.0)
         self.seconds = seconds
         self.batches: list[list[str]] = []
         self.threads: set[str] = set()

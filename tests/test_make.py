@@ -9,13 +9,28 @@ from pathlib import Path
 
 import pytest
 
-from qa_arch.features.packaged_vectors import PACKAGES
+from qa_arch.data.input_files import PACKAGES
 from qa_arch.models.mpnet_parts import PARTS
 
 ROOT = Path(__file__).resolve().parents[1]
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
 
 
-@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def would_run(folder: Path, *arguments: str) -> str:
+    """The commands of ``make ARGUMENTS``, none of which is run."""
+    environment = {k: v for k, v in os.environ.items() if k not in ("TORCH", "MAKEFLAGS", "VENV")}
+    command = ["make", "-n", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=True)
+    return done.stdout
+
+
+@pytest.fixture
+def clone(tmp_path):
+    for name in ("pyproject.toml", "constraints.txt", "Makefile"):
+        shutil.copy(ROOT / name, tmp_path)
+    return tmp_path
+
+
 @pytest.mark.parametrize(
     ("installed", "asked", "installs"),
     [
@@ -26,22 +41,25 @@ ROOT = Path(__file__).resolve().parents[1]
         ("torch==2.13.0", ["TORCH=torch==2.13.0"], False),
         ("torch==2.13.0", ["TORCH=keep"], True),
         ("keep", ["TORCH=torch>=2.11"], True),
-        ("", ["TORCH=keep"], False),  # a stamp of the time before it said what was installed
     ],
 )
-def test_setup_installs_once_and_again_for_another_torch(tmp_path, installed, asked, installs):
-    for name in ("pyproject.toml", "constraints.txt", "Makefile"):
-        shutil.copy(ROOT / name, tmp_path)
+def test_setup_installs_once_and_again_for_another_torch(clone, installed, asked, installs):
     if installed is not None:
-        (tmp_path / ".venv").mkdir()
-        (tmp_path / ".venv" / ".installed").write_text(installed)
-    environment = {k: v for k, v in os.environ.items() if k not in ("TORCH", "MAKEFLAGS", "VENV")}
-    command = ["make", "-n", "setup", *asked]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=True)
-    assert ("pip install" in done.stdout) == installs
+        (clone / ".venv").mkdir()
+        (clone / ".venv" / ".core").write_text(installed)
+        (clone / ".venv" / ".dev").touch()
+    commands = would_run(clone, "setup", *asked)
+    assert ("pip install" in commands) == installs
+    assert not installs or ("uv pip install" in commands) == ("TORCH=keep" not in asked)
 
 
-@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_the_demo_installs_no_development_tools(clone):
+    assert "'.[dev]'" in would_run(clone, "setup")
+    commands = would_run(clone, "demo")
+    assert "-e '.'" in commands
+    assert "[dev]" not in commands
+
+
 @pytest.mark.parametrize(
     ("target", "packages"),
     [
@@ -50,9 +68,7 @@ def test_setup_installs_once_and_again_for_another_torch(tmp_path, installed, as
     ],
 )
 def test_what_comes_from_pypi_is_pinned_and_brings_nothing_along(target, packages):
-    command = ["make", "-n", "-o", "setup", target]
-    environment = {k: v for k, v in os.environ.items() if k not in ("TORCH", "MAKEFLAGS", "VENV")}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=True)
-    (line,) = (line for line in done.stdout.splitlines() if " --no-deps " in line)
+    commands = would_run(ROOT, "-o", ".venv/.core", target)
+    (line,) = (line for line in commands.splitlines() if " --no-deps " in line)
     assert all(f"{package}==" in line for package in packages)
-    assert ("mpnet_parts" in done.stdout) == (target == "mpnet")
+    assert ("mpnet_parts" in commands) == (target == "mpnet")

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from qa_arch.results.columns import Table
+from qa_arch.records import CALIBRATION
 from qa_arch.results.experiments import Wanted, baseline_table, dot_plot, pairwise_table, runs_table
-from qa_arch.types.records import CALIBRATION
+from qa_arch.results.tables import Table
 
 MODELS = (
     "bert",

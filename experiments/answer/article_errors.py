@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from qa_arch.data.squad import read
-from qa_arch.results.question_rows import load_questions
-from qa_arch.results.record import find_runs
+from qa_arch.records import find_runs
+from qa_arch.results.questions import load_questions
 
 EXPERIMENTS = Path(__file__).parents[1]
 RECORDS = {"hypothesis": "hypothesis/records", "real_part": "real_part/records/v2"}

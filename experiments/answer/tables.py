@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from qa_arch.results.columns import Table
 from qa_arch.results.experiments import Wanted, baseline_table, difference_plot, pairwise_table, runs_table
+from qa_arch.results.tables import Table
 
 MODELS = ("bert", "ablation/plain_verifier", "ablation/letter", "proposed", "ablation/together")
 COLUMNS = (

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from qa_arch.results.columns import Table
 from qa_arch.results.experiments import Published, baseline_table, pairwise_table, pareto_plot, runs_table
+from qa_arch.results.tables import Table
 
 ON_1_1 = "SQuAD 1.1, all of train, all of dev"
 ON_2_0 = "SQuAD 2.0, all of train, all of dev; model card"

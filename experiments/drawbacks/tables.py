@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from qa_arch.results.columns import Table
 from qa_arch.results.experiments import Wanted, drawbacks_table
+from qa_arch.results.tables import Table
 
 BASELINES = ("albert", "roberta", "distilbert", "bert")
 

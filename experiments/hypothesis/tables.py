@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from qa_arch.results.columns import Table
 from qa_arch.results.experiments import (
     Wanted,
     baseline_table,
@@ -19,6 +18,7 @@ from qa_arch.results.experiments import (
     pairwise_table,
     runs_table,
 )
+from qa_arch.results.tables import Table
 
 
 def tables(folder: Path) -> list[Table]:

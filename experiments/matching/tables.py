@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from qa_arch.results.columns import Table
 from qa_arch.results.experiments import Wanted, baseline_table, dot_plot, runs_table
+from qa_arch.results.tables import Table
 
 BASELINE = "bert epochs=1"
 PARTS = ("ablation/no_overlap", "ablation/match", "ablation/pointer")

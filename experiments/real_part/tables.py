@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from qa_arch.results.columns import Table
 from qa_arch.results.experiments import Published, learning_curves, runs_table
+from qa_arch.results.tables import Table
 
 SHARED = (
     "on cores that both runs shared with other work, unequally; undisturbed, an epoch takes 25 minutes of one"

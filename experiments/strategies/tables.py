@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from qa_arch.results.columns import Table
 from qa_arch.results.experiments import runs_table
+from qa_arch.results.tables import Table
 
 
 def tables(folder: Path) -> list[Table]:

@@ -11,9 +11,8 @@ from collections import Counter
 from pathlib import Path
 
 from qa_arch.errors import QaArchError, RunError
-from qa_arch.results.columns import Table, number, text
-from qa_arch.results.record import QUESTIONS, find_runs, read_questions
-from qa_arch.results.render import markdown
+from qa_arch.records import QUESTIONS, find_runs, read_questions
+from qa_arch.results.tables import Table, markdown, number, text
 
 ANSWERABLE = "answerable"
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from qa_arch.results.columns import Table
 from qa_arch.results.experiments import learning_curves, runs_table
+from qa_arch.results.tables import Table
 
 
 def tables(folder: Path) -> list[Table]:

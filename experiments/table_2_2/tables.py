@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from qa_arch.results.columns import Table
 from qa_arch.results.experiments import Published, Wanted, runs_table
+from qa_arch.results.tables import Table
 
 TASK = "the published columns are top-1 accuracy of Tan et al. 2015 on InsuranceQA V1, one answer among 500"
 PUBLISHED = {

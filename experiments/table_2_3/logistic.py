@@ -27,11 +27,20 @@ from qa_arch.config.identity import config_hash
 from qa_arch.data.splits import hold_out, require_disjoint
 from qa_arch.data.squad import read
 from qa_arch.errors import QaArchError
+from qa_arch.records import (
+    Device,
+    Epoch,
+    Parameters,
+    RunRecord,
+    Seconds,
+    SplitFacts,
+    Threshold,
+    write_questions,
+    write_record,
+)
 from qa_arch.results import provenance
-from qa_arch.results.dev_access_log import EXPERIMENTS, DevAccess, log_dev_access
-from qa_arch.results.record import write_questions, write_record
-from qa_arch.tasks.span_scores import ALWAYS_ANSWER, operating_points, question_rows
-from qa_arch.types.records import Device, Epoch, Parameters, RunRecord, Seconds, SplitFacts, Threshold
+from qa_arch.results.provenance import EXPERIMENTS, DevAccess, log_dev_access
+from qa_arch.spans.task import ALWAYS_ANSWER, operating_points, question_rows
 from qa_arch.types.text import Prediction, QuestionSet
 
 NAME = "table_2_3"

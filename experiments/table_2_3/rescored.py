@@ -19,9 +19,8 @@ from qa_arch.data.squad import read
 from qa_arch.errors import DataError, QaArchError
 from qa_arch.metrics.prediction_files import read_predictions
 from qa_arch.metrics.squad import METRIC_VERSION, aggregate, missing_ids, score_questions
+from qa_arch.records import NEVER_NULL, Point, RunRecord, SplitFacts, Threshold, write_record
 from qa_arch.results import provenance
-from qa_arch.results.record import write_record
-from qa_arch.types.records import NEVER_NULL, Point, RunRecord, SplitFacts, Threshold
 from qa_arch.types.text import QuestionSet
 
 NAME, MODEL = "table_2_3", "published-predictions"

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from qa_arch.results.columns import Table
 from qa_arch.results.experiments import PublishedRow, SizePoint, published_vs_ours, runs_table, size_curves
+from qa_arch.results.tables import Table
 
 TRAIN = "qa-arch train -m experiment=table_2_3_gpu seed=13,14,15 model=match_lstm"
 BOUNDARY = f"{TRAIN}/boundary"

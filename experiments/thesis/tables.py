@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from qa_arch.results.columns import Table
 from qa_arch.results.experiments import Published, Wanted, learning_curves, runs_table
+from qa_arch.results.tables import Table
 
 MODELS = ("albert", "roberta", "distilbert", "bert", "proposed")
 UNSTATED = "threshold and evaluator as published, not stated here"

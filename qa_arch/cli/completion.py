@@ -6,7 +6,6 @@ The scripts call ``qa-arch completion --line`` at every press of the tab key: no
 from __future__ import annotations
 
 import argparse
-import importlib
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -128,10 +127,10 @@ def _candidates(command: str, rest: Sequence[str], current: str) -> Iterator[str
 
 def _parser(command: str, rest: Sequence[str]) -> argparse.ArgumentParser:
     """The parser of the command, or of its subcommand where one is named."""
-    from qa_arch.cli.main import module_of
+    from qa_arch.cli.main import COMMANDS
 
     parser = argparse.ArgumentParser(prog=command)
-    importlib.import_module(module_of(command)).add_arguments(parser)
+    COMMANDS[command].prepare(parser)
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             return next((action.choices[word] for word in rest if word in action.choices), parser)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,8 @@ from qa_arch.config import extras
 from qa_arch.config.check import suggest, suggest_setting
 from qa_arch.config.find import config_folders, groups
 from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.records import RECORD, read_record
 from qa_arch.results.publish import local
-from qa_arch.results.record import RECORD, read_record
 
 LAUNCHER = "hydra/launcher=isolated"
 """Launcher that runs each point in its own processes; from ``hydra_plugins``."""
@@ -70,8 +70,19 @@ def _refuse_of_hydra(override: str, refused: str) -> None:
 def _explained(overrides: Sequence[str], config_dir: str | None) -> Iterator[list[str]]:
     """Hydra, ready to compose: yields what to add to the overrides; its errors become one line."""
     folders = config_folders(config_dir)
-    _load_plugins()
-    _refuse_no_choice(overrides, groups(folders))
+    known = groups(folders)
+    for override in overrides:  # Hydra 1.3 takes a null in a file, but ends with a ValueError at GROUP=null
+        match = re.fullmatch(r"([\w/]+)=(null)?", override)
+        if override == "~experiment" or (match and match[1] in known):
+            raise ConfigError(f"{override}: names no choice; leave it out (no experiment is the default)")
+    try:
+        Plugins.instance()  # a broken plugin, used or not, stops every Hydra program
+    except Exception as error:
+        message = " ".join(str(error).split())[:200]
+        raise UnavailableError(
+            f"an installed Hydra plugin cannot be imported ({type(error).__name__}: {message});"
+            " qa-arch doctor names it; uninstall it"
+        ) from error
     try:
         with initialize_config_dir(str(folders[0]), version_base="1.3", job_name="qa_arch"):
             yield _search(folders)
@@ -81,7 +92,8 @@ def _explained(overrides: Sequence[str], config_dir: str | None) -> Iterator[lis
 
 def _search(folders: Sequence[Path]) -> list[str]:
     """The override by which Hydra also looks in the folders behind the first."""
-    return [f'hydra.searchpath=["file://{folder}"]' for folder in folders[1:]]
+    paths = ", ".join(f'"file://{folder}"' for folder in folders[1:])
+    return [f"hydra.searchpath=[{paths}]"]
 
 
 def split_grid(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -165,47 +177,20 @@ def show(overrides: Sequence[str], config_dir: str | None, *, cfg: str | None, i
         hydra, words = GlobalHydra.instance().hydra, [*search, *overrides]
         if cfg:
             hydra.show_cfg(config_name="train", overrides=words, cfg_type=cfg, package=None)
-        else:
-            with _quiet_root():
+        else:  # Hydra logs to handlers of its own: with ours each line would come twice
+            root = logging.getLogger()
+            handlers, level = root.handlers[:], root.level
+            root.handlers.clear()
+            try:
                 hydra.show_info(str(info), config_name="train", overrides=words)
-
-
-@contextmanager
-def _quiet_root() -> Iterator[None]:
-    """Hydra logs to handlers of its own: with ours each line would come twice."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    root.handlers.clear()
-    try:
-        yield
-    finally:
-        root.handlers[:] = handlers
-        root.setLevel(level)
+            finally:
+                root.handlers[:] = handlers
+                root.setLevel(level)
 
 
 def to_yaml(plain: dict[str, Any]) -> str:
     """``plain`` as YAML."""
     return OmegaConf.to_yaml(OmegaConf.create(plain))
-
-
-def _load_plugins() -> None:
-    """Import Hydra's plugins; a broken plugin, used or not, stops every Hydra program."""
-    try:
-        Plugins.instance()
-    except Exception as error:
-        message = " ".join(str(error).split())[:200]
-        raise UnavailableError(
-            f"an installed Hydra plugin cannot be imported ({type(error).__name__}: {message});"
-            " qa-arch doctor names it; uninstall it"
-        ) from error
-
-
-def _refuse_no_choice(overrides: Sequence[str], known: Mapping[str, Sequence[str]]) -> None:
-    """Hydra 1.3 takes ``experiment: null`` in a file, but ends with a ValueError at ``experiment=null``."""
-    for override in overrides:
-        match = re.fullmatch(r"([\w/]+)=(null)?", override)
-        if override == "~experiment" or (match and match[1] in known):
-            raise ConfigError(f"{override}: names no choice; leave it out (no experiment is the default)")
 
 
 def _explain(error: Exception, overrides: Sequence[str], folders: Sequence[Path]) -> str:

@@ -8,9 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Sequence
 
 from qa_arch.cli.runs import add_engine, add_run_options, open_predictor, require_runs
 from qa_arch.config.files import write_json
@@ -23,7 +21,6 @@ from qa_arch.metrics.prediction_files import (
     read_predictions,
     shown_id,
 )
-from qa_arch.metrics.scores import Scores
 from qa_arch.metrics.squad import (
     OFFICIAL_THRESHOLD,
     aggregate,
@@ -33,12 +30,8 @@ from qa_arch.metrics.squad import (
     score_questions,
 )
 from qa_arch.models.checkpoint_files import names_checkpoint
-from qa_arch.results.record import read_record
 from qa_arch.system.garbage import gc_disabled
 from qa_arch.types.text import Protocol, QuestionSet
-
-if TYPE_CHECKING:
-    from qa_arch.tasks.base import Predictor
 
 EXIT_MISSING = 3
 """Exit code where questions have no prediction."""
@@ -47,25 +40,11 @@ _SHOWN = 20
 _NEARLY_ALL = 98.0
 """Percent of abstentions above which a system has probably not learned to answer."""
 _FILE_OPTIONS = ("predictions", "na_prob", "null_threshold", "protocol", "strict", "text_metrics", "nbest")
-"""Options that need prediction files."""
 _CHECKPOINT_OPTIONS = ("calibration", "set")
-"""Options that need a downloaded checkpoint."""
 _RUN_OPTIONS = (
-    *(
-        "train",
-        "final",
-        "allow_overlap",
-        "decode",
-        "record",
-        "margin",
-        "precision",
-        "device",
-        "trust",
-        "engine",
-    ),
-    *_CHECKPOINT_OPTIONS,
+    *("train", "final", "allow_overlap", "decode", "record", "margin", "precision", "device", "trust"),
+    *("engine", *_CHECKPOINT_OPTIONS),
 )
-"""Options that need --run."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -167,6 +146,9 @@ def _refuse(args: argparse.Namespace, options: Sequence[str], reason: str) -> No
             raise ConfigError(f"--{name.replace('_', '-')} {reason}")
 
 
+# Files --------------------------------------------------------------------------------------------
+
+
 def _score_files(args: argparse.Namespace) -> int:
     _refuse(args, _RUN_OPTIONS, "is for a trained run: give --run RUN with it")
     if not args.data or not args.predictions:
@@ -176,35 +158,80 @@ def _score_files(args: argparse.Namespace) -> int:
     questions = open_passages(args.data if len(args.data) > 1 else args.data[0])
     protocol: Protocol = questions.protocol if args.protocol == "auto" else args.protocol
     _say(f"protocol: SQuAD {protocol} ({'from the data' if args.protocol == 'auto' else 'from --protocol'})")
-    _check_options(args, protocol)
+    _check_threshold(args, protocol)
     predictions = read_predictions(args.predictions)
     null_scores = read_null_scores(args.na_prob) if args.na_prob else None
     missing = _report_ids(questions, predictions, null_scores)
     if missing and args.strict:
         _say("no scores are written (--strict)")
         return EXIT_MISSING
+    odds = null_scores.values if null_scores else {}
     threshold = OFFICIAL_THRESHOLD if args.null_threshold is None else args.null_threshold
-    if null_scores and args.null_threshold is None:
-        _warn_of_odds(null_scores)
+    if args.null_threshold is None and any(not 0 <= value <= 1 for value in odds.values()):
+        _say(
+            f"warning: {args.na_prob}: values outside 0..1 look like odds, and the official threshold"
+            f" {OFFICIAL_THRESHOLD} is applied to them; give --null-threshold (0 is neutral for odds)"
+        )
     scores = aggregate(
         score_questions(questions, predictions.values, protocol),
         protocol,
-        null_scores=null_scores.values if null_scores else None,
+        null_scores=odds if null_scores else None,
         threshold=threshold,
         missing=missing,
     )
-    extra = {}
+    answering = scores.answering
+    abstained = 100.0 * (answering.total - answering.answered) / answering.total
+    if abstained > _NEARLY_ALL and scores.has_answer:
+        _say(f'warning: {abstained:.1f}% of the answers are "no answer"; has the system learned to answer?')
+    values = scores.flat()
     if args.text_metrics:
         from qa_arch.metrics.generation import text_metrics
 
-        odds = null_scores.values if null_scores else {}
-        extra["text_metrics"] = text_metrics(
-            questions,
-            final_texts(questions, predictions.values, odds, threshold, protocol),
-            read_nbest(args.nbest) if args.nbest else None,
-        )
-    _print_scores(scores, args.out, extra)
+        texts = final_texts(questions, predictions.values, odds, threshold, protocol)
+        nbest = read_nbest(args.nbest) if args.nbest else None
+        values["text_metrics"] = text_metrics(questions, texts, nbest)
+    if args.out:
+        write_json(args.out, values)
+    print(json.dumps(values, indent=2))
     return EXIT_MISSING if missing else 0
+
+
+def _check_threshold(args: argparse.Namespace, protocol: Protocol) -> None:
+    if protocol == "1.1" and (args.na_prob or args.null_threshold is not None):
+        raise ConfigError(
+            "protocol 1.1 has no unanswerable questions: leave out --na-prob and --null-threshold"
+        )
+    if args.null_threshold is not None and not args.na_prob:
+        raise ConfigError("--null-threshold has no effect without --na-prob; give both")
+    if args.null_threshold is not None and args.null_threshold != args.null_threshold:
+        raise ConfigError("--null-threshold is not a number")
+
+
+def _report_ids(
+    questions: QuestionSet, predictions: PredictionFile, null_scores: PredictionFile | None
+) -> int:
+    """Report missing, extra and duplicate ids on stderr. Returns the number of missing predictions."""
+    for file in filter(None, (predictions, null_scores)):
+        _report(f"{file.path}: duplicate ids, the last value counts", file.duplicates)
+        extra = extra_ids(questions, file.values)
+        _report(f"{file.path}: extra ids, of no question, ignored", extra, limit=_SHOWN)
+    missing = missing_ids(questions, predictions.values)
+    _report(f"{predictions.path}: questions without a prediction (of {len(questions)})", missing)
+    return len(missing)
+
+
+def _report(what: str, ids: Collection[str], limit: int | None = None) -> None:
+    if ids:
+        shown = [shown_id(id_) for id_ in list(ids)[:limit]]
+        rest = f" and {len(ids) - len(shown)} more" if len(shown) < len(ids) else ""
+        _say(f"{what}: {len(ids)}: {' '.join(shown)}{rest}")
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+# Runs ---------------------------------------------------------------------------------------------
 
 
 def _score_runs(args: argparse.Namespace) -> int:
@@ -220,32 +247,36 @@ def _score_runs(args: argparse.Namespace) -> int:
     require_runs(args.run_folder)
     checkpoint = _checkpoint(args)
     with gc_disabled():
+        from qa_arch.cli.compose import compose, dotted
         from qa_arch.cli.watch import watching
-        from qa_arch.evaluation.trained_runs import Request, evaluate_runs
+        from qa_arch.evaluation.runs import Request, adopt, evaluate_runs
 
-    settings = None
-    if args.decode is not None:
-        from qa_arch.cli.compose import compose
-
-        settings = compose([f"decode={args.decode}"])["decode"]
-    adopted = _adopt(checkpoint, args) if checkpoint else None
+    settings = None if args.decode is None else compose([f"decode={args.decode}"])["decode"]
+    runs, record, load = args.run_folder, args.record, lambda: open_predictor(args.run_folder, args)
+    if checkpoint is not None:
+        changes = dotted(args.set)
+        folder, predictor = adopt(
+            checkpoint,
+            args.record,
+            lambda: open_predictor([checkpoint], args, changes),
+            lambda: watching("fitting the null threshold", "rows"),
+            data=args.data,
+            calibration=args.calibration,
+        )
+        runs, record, load = [str(folder)], None, lambda: predictor
     request = Request(
-        runs=[str(adopted[0])] if adopted else args.run_folder,
+        runs=runs,
         data=args.data,
         decode=args.decode,
         settings=settings,
-        record=None if adopted else args.record,
+        record=record,
         null_threshold=args.margin,
         train=args.train,
         final=args.final,
         allow_overlap=args.allow_overlap,
         trust=args.trust,
     )
-    points = evaluate_runs(
-        request,
-        lambda: adopted[1] if adopted else open_predictor(args.run_folder, args),
-        lambda: watching("predicting", "rows"),
-    )
+    points = evaluate_runs(request, load, lambda: watching("predicting", "rows"))
     flat = {name: point.flat() for name, point in points.items()}
     if args.out:
         write_json(args.out, flat)
@@ -260,8 +291,6 @@ def _checkpoint(args: argparse.Namespace) -> str | None:
         _refuse(
             args, _CHECKPOINT_OPTIONS, f"is for a downloaded checkpoint, and {args.run_folder[0]} is a run"
         )
-        for folder in args.run_folder:
-            read_record(folder)  # before torch is imported
     elif len(args.run_folder) > 1 or args.decode is not None:
         raise ConfigError(
             f"--run: {checkpoint} has no record to combine or decode anew; score it alone, then name the"
@@ -272,76 +301,3 @@ def _checkpoint(args: argparse.Namespace) -> str | None:
             f"--train: {checkpoint} does not say what it was trained on; name a set with --data"
         )
     return checkpoint
-
-
-def _adopt(checkpoint: str, args: argparse.Namespace) -> tuple[Path, Predictor]:
-    """The run folder of a downloaded checkpoint, and its predictor."""
-    from qa_arch.cli.compose import dotted
-    from qa_arch.cli.watch import watching
-    from qa_arch.evaluation.checkpoint_runs import adopt
-
-    settings = dotted(args.set)
-    return adopt(
-        checkpoint,
-        args.record,
-        lambda: open_predictor([checkpoint], args, settings),
-        lambda: watching("fitting the null threshold", "rows"),
-        data=args.data,
-        calibration=args.calibration,
-    )
-
-
-def _print_scores(scores: Scores, out: str | None, extra: Mapping[str, Any]) -> None:
-    """Print and write to ``out`` as JSON: official keys first, then ours, then ``extra``."""
-    values = {**scores.flat(), **extra}
-    answering = scores.answering
-    abstained = 100.0 * (answering.total - answering.answered) / answering.total
-    if abstained > _NEARLY_ALL and scores.has_answer:
-        _say(f'warning: {abstained:.1f}% of the answers are "no answer"; has the system learned to answer?')
-    if out:
-        write_json(out, values)
-    print(json.dumps(values, indent=2))
-
-
-def _check_options(args: argparse.Namespace, protocol: Protocol) -> None:
-    if protocol == "1.1" and (args.na_prob or args.null_threshold is not None):
-        raise ConfigError(
-            "protocol 1.1 has no unanswerable questions: leave out --na-prob and --null-threshold"
-        )
-    if args.null_threshold is not None and not args.na_prob:
-        raise ConfigError("--null-threshold has no effect without --na-prob; give both")
-    if args.null_threshold is not None and args.null_threshold != args.null_threshold:
-        raise ConfigError("--null-threshold is not a number")
-
-
-def _report_ids(
-    questions: QuestionSet, predictions: PredictionFile, null_scores: PredictionFile | None
-) -> int:
-    """Report missing, extra and duplicate ids on stderr. Returns the number of missing predictions."""
-    for file in (predictions, null_scores):
-        if file:
-            _report(f"{file.path}: duplicate ids, the last value counts", file.duplicates)
-            extra = extra_ids(questions, file.values)
-            _report(f"{file.path}: extra ids, of no question, ignored", extra, limit=_SHOWN)
-    missing = missing_ids(questions, predictions.values)
-    _report(f"{predictions.path}: questions without a prediction (of {len(questions)})", missing)
-    return len(missing)
-
-
-def _warn_of_odds(null_scores: PredictionFile) -> None:
-    if any(not 0 <= value <= 1 for value in null_scores.values.values()):
-        _say(
-            f"warning: {null_scores.path}: values outside 0..1 look like odds, and the official threshold "
-            f"{OFFICIAL_THRESHOLD} is applied to them; give --null-threshold (0 is neutral for odds)"
-        )
-
-
-def _report(what: str, ids: Collection[str], limit: int | None = None) -> None:
-    if ids:
-        shown = [shown_id(id_) for id_ in list(ids)[:limit]]
-        rest = f" and {len(ids) - len(shown)} more" if len(shown) < len(ids) else ""
-        _say(f"{what}: {len(ids)}: {' '.join(shown)}{rest}")
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr)

@@ -9,7 +9,7 @@ from qa_arch.cli.runs import add_trust, open_span_predictor, require_runs
 from qa_arch.config import extras
 from qa_arch.errors import ConfigError
 from qa_arch.models.checkpoint_files import names_checkpoint
-from qa_arch.results.record import ONNX
+from qa_arch.records import ONNX
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     require_runs([args.run_folder])
     loading = argparse.Namespace(device="cpu", precision="fp32", trust=args.trust, engine="torch")
     predictor = open_span_predictor([args.run_folder], loading)
-    from qa_arch.export.folder import sizes
+    from qa_arch.export.onnx_folder import sizes
 
     if args.to == "hf":
         from qa_arch.export.huggingface import export_hf
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         from qa_arch.cli.watch import watching
         from qa_arch.export.onnx_folder import export_onnx
-        from qa_arch.tasks.engines import source_of
+        from qa_arch.spans.predictor import source_of
 
         assert predictor.record is not None
         with watching("checking", "windows") as watch:

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     from qa_arch.evaluation.question_inspection import inspect_question
     from qa_arch.results.inspection import ALL, select_heads
     from qa_arch.results.inspection_tables import inspection_table
-    from qa_arch.results.render import print_table
+    from qa_arch.results.tables import print_table
 
     inspection = inspect_question(predictor, example, window=args.window)
     chosen = select_heads(inspection.layers, args.layer, args.head)

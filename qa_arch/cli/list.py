@@ -15,9 +15,8 @@ from qa_arch.cli.runs import add_config_dir, use_config_dir
 from qa_arch.config.catalogue import choices, own_settings, settings
 from qa_arch.config.check import suggest, suggest_setting
 from qa_arch.config.find import config_folders, groups
-from qa_arch.config.schema import Config
+from qa_arch.config.schema import Config, SweepSettings
 from qa_arch.errors import ConfigError
-from qa_arch.sweep.settings import Settings
 
 KINDS = {"models": "model", "experiments": "experiment", "data": "data", "encoders": "encoder"}
 """What may be listed -> the config group; every other group has its own name."""
@@ -79,7 +78,7 @@ def _settings(folders: Sequence[Path], config_dir: str | None) -> list[dict[str,
                 entries.append({"name": f"{item.name}.{key}", "about": _of(item.name, having)})
         elif not isinstance(value, dict):
             entries.append({"name": item.name, "type": item.type, "default": value, "about": item.about})
-    for item in settings(Settings, "sweep."):
+    for item in settings(SweepSettings, "sweep."):
         default = None if item.default is MISSING else item.default
         entries.append({"name": item.name, "type": item.type, "default": default, "about": item.about})
     return entries

@@ -1,46 +1,48 @@
-"""``qa-arch``: one subcommand a module; nothing heavy is imported before it is needed."""
+"""``qa-arch``: its subcommands; nothing heavy is imported before it is needed."""
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
 
 from qa_arch import __version__
-from qa_arch.cli.own_code import explain
 from qa_arch.errors import QaArchError
+from qa_arch.manifest import Command, offered
 
-COMMANDS = {
-    "train": "train a model, or several, and record the results",
-    "sweep": "show, resume or retry a grid of runs (train -m)",
-    "evaluate": "score predictions as the official scripts do, or a trained run on a data set",
-    "predict": "answer every question of a file with a trained run",
-    "ask": "answer a question about texts, or one question after another",
-    "inspect": "show the attention of every layer and head over a question and its text",
-    "serve": "answer questions over REST and on a web page",
-    "export": "write a trained span model as a Hugging Face folder or an ONNX graph",
-    "compress": "make a trained span model smaller: prune it, or store it in int8",
-    "types": "classify the questions of a file with a trained classifier",
-    "paraphrase": "score the similarity of question pairs with a trained QA-LSTM",
-    "data": "write data sets: generated questions, or parts of a set by article",
-    "pretrain": "train and compare tokenizers, ask pre-trained models about a text",
-    "stats": "describe data sets: examples, negatives, articles, lengths",
-    "params": "count a model's parameters by block, without loading weights",
-    "new-model": "write a model of your own to begin with: its package, its YAML and its test",
-    "check-model": "check that a model keeps to the contract: masks, padding, gradients, saving, learning",
-    "list": "list models, experiments, data, encoders and settings, with their documentation",
-    "plan": "predict memory and time of a run before it starts",
-    "tables": "compare recorded runs, or rebuild the tables of experiments/",
-    "compare": "test whether one system beats another, over questions and seeds",
-    "show": "show a run on one screen",
-    "report": "write runs into one HTML page that opens from disk",
-    "wandb": "send runs that were logged offline to wandb",
-    "completion": "print the completion of commands, settings and choices for a shell",
-    "doctor": "check the installation, data and network, and say how to fix problems",
+_HERE = {
+    "train": ("train", "train a model, or several, and record the results"),
+    "sweep": ("sweep", "show, resume or retry a grid of runs (train -m)"),
+    "evaluate": ("evaluate", "score predictions as the official scripts do, or a trained run on a data set"),
+    "predict": ("predict", "answer every question of a file with a trained run"),
+    "ask": ("ask", "answer a question about texts, or one question after another"),
+    "serve": ("serve", "answer questions over REST and on a web page"),
+    "export": ("export", "write a trained span model as a Hugging Face folder or an ONNX graph"),
+    "data": ("data", "write data sets: generated questions, or parts of a set by article"),
+    "stats": ("data:stats", "describe data sets: examples, negatives, articles, lengths"),
+    "params": ("train:params", "count a model's parameters by block, without loading weights"),
+    "new-model": (
+        "own_models:new_model",
+        "write a model of your own to begin with: its package, its YAML and its test",
+    ),
+    "check-model": (
+        "own_models:check_model",
+        "check that a model keeps to the contract: masks, padding, gradients, saving, learning",
+    ),
+    "list": ("list", "list models, experiments, data, encoders and settings, with their documentation"),
+    "tables": ("records:tables", "compare recorded runs, or rebuild the tables of experiments/"),
+    "compare": ("records:compare", "test whether one system beats another, over questions and seeds"),
+    "show": ("records:show", "show a run on one screen"),
+    "report": ("report", "write runs into one HTML page that opens from disk"),
+    "wandb": ("wandb", "send runs that were logged offline to wandb"),
+    "completion": ("completion", "print the completion of commands, settings and choices for a shell"),
+    "doctor": ("doctor", "check the installation, data and network, and say how to fix problems"),
 }
+OWN = {name: Command(f"qa_arch.cli.{module}", summary) for name, (module, summary) in _HERE.items()}
+COMMANDS: dict[str, Command] = OWN | offered("commands") | OWN
+"""Subcommand -> where it is; behind our own those of extras."""
 EXIT_CODES = """\
 exit codes: 0 success, 1 a run failed or a file cannot be written, 2 wrong usage or settings,
 3 questions without a prediction, 4 unusable data, 5 unusable run folder, 6 something outside is
@@ -53,7 +55,9 @@ def main(argv: list[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = next((word for word in arguments if not word.startswith("-")), None)
     if command is not None and command not in COMMANDS:
-        return _unknown(command)
+        from qa_arch.config.check import suggest
+
+        return _fail(f"unknown command '{command}'{suggest(command, COMMANDS)}", 2)
     parser = _parser(command)
     args, unparsed = parser.parse_known_args(arguments)
     if unparsed:
@@ -61,14 +65,17 @@ def main(argv: list[str] | None = None) -> int:
     if args.command is None:
         parser.print_help()
         return 0
-    _configure_logging()
+    # Our own messages of level INFO go to stderr, of other libraries only warnings.
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    for package in ("qa_arch", "baselines"):
+        logging.getLogger(package).setLevel(logging.INFO)
     return _guarded(lambda: int(args.run(args)), debug=args.debug, trusted=getattr(args, "trust", ()))
 
 
 def _guarded(work: Callable[[], int], *, debug: bool, trusted: Sequence[str] = ()) -> int:
     """Exit code of ``work``; an exception becomes one line of output, or with ``debug`` a traceback.
 
-    ``trusted`` are packages of the user's own: what fails in them is theirs to mend.
+    ``trusted`` are packages of the user's own: what fails in them is theirs to fix.
     """
     try:
         return work()
@@ -85,6 +92,8 @@ def _guarded(work: Callable[[], int], *, debug: bool, trusted: Sequence[str] = (
     except Exception as error:
         if debug:
             raise
+        from qa_arch.cli.own_models import explain
+
         if place := explain(error, trusted):
             return _fail(f"{place}; --debug shows how it came there", QaArchError.exit_code)
         message = " ".join(str(error).split())[:300]
@@ -104,32 +113,15 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
     parser.add_argument("-V", "--version", action="version", version=f"qa-arch {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     choices = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for name, summary in COMMANDS.items():
-        sub = choices.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+    for name, offer in COMMANDS.items():
+        about = offer.summary
+        sub = choices.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
         # Suppressed where absent, or it would overwrite a --debug in front of the subcommand.
-        sub.add_argument(
-            "--debug",
-            action="store_true",
-            default=argparse.SUPPRESS,
-            help="show the traceback of an error",
-        )
+        shown = "show the traceback of an error"
+        sub.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=shown)
         if name == command:
-            module = importlib.import_module(module_of(name))
-            module.add_arguments(sub)
-            sub.set_defaults(run=module.run)
+            offer.prepare(sub)
     return parser
-
-
-def module_of(command: str) -> str:
-    """The module of a subcommand."""
-    return f"qa_arch.cli.{command.replace('-', '_')}"
-
-
-def _configure_logging() -> None:
-    """Log our own messages of level INFO to stderr, of other libraries only warnings."""
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-    for package in ("qa_arch", "baselines"):
-        logging.getLogger(package).setLevel(logging.INFO)
 
 
 def _take_settings(
@@ -142,12 +134,6 @@ def _take_settings(
         help_command = f"qa-arch {args.command} --help" if args.command else "qa-arch --help"
         parser.error(f"unrecognized argument {unknown[0]!r}; {help_command} lists them")
     args.overrides = [*args.overrides, *unparsed]
-
-
-def _unknown(command: str) -> int:
-    from qa_arch.config.check import suggest
-
-    return _fail(f"unknown command '{command}'{suggest(command, COMMANDS)}", 2)
 
 
 def _fail(line: str, code: int) -> int:

@@ -4,29 +4,38 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qa_arch.cli.inspect import add_head_options
-from qa_arch.cli.predict_lines import is_lines, run_lines
 from qa_arch.cli.runs import (
     add_answer_options,
     add_engine,
     add_on_error,
     add_questions,
     add_run_options,
+    open_reader,
     open_span_predictor,
     require_runs,
 )
+from qa_arch.config import extras
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError
+from qa_arch.serving.answers import Query
 
 if TYPE_CHECKING:
     from qa_arch.results.attention import AttentionMap
-    from qa_arch.tasks.span_predictor import SpanPredictor
+    from qa_arch.serving.lines import AnsweredPart, Answering, Part
+    from qa_arch.spans.predictor import SpanPredictor
     from qa_arch.types.text import QuestionSet
+
+
+SETTINGS = ("precision", "engine", "batch_size")
+"""Options that answers in JSON lines depend on, beside those of a query."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,10 +90,8 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"--batch-size: {args.batch_size} is out of range, it must be >= 1")
     if (args.layer or args.head) and not args.keep_attention:
         raise ConfigError("--layer and --head say which attention --keep-attention saves; give it too")
-    if is_lines(args.out):
-        if args.keep_attention:
-            raise ConfigError("--keep-attention needs a set with ids: give --out a folder")
-        return run_lines(args)
+    if args.out == "-" or args.out.endswith((".jsonl", ".ndjson")):
+        return _lines(args)
     for name in ("top_k", "max_answer_tokens", "if_exists", "on", "actors"):
         if getattr(args, name) is not None:
             raise ConfigError(f"--{name.replace('_', '-')} is for JSON lines: name --out FILE.jsonl")
@@ -101,8 +108,8 @@ def _official_files(args: argparse.Namespace) -> int:
         args.engine = "torch"  # whose layers can be looked into
     require_runs(args.run_folder)
     from qa_arch.cli.watch import watching
-    from qa_arch.decode import formats
     from qa_arch.results.attention import write_attention
+    from qa_arch.spans import files as formats
 
     questions = open_passages(args.data, on_error=args.on_error)
     for problem in questions.skipped:
@@ -142,3 +149,64 @@ def _attention(
         return partial(attention_maps, predictor)
     check_heads(predictor, questions, layer=args.layer, head=args.head)
     return partial(encoder_maps, predictor, layer=args.layer, head=args.head)
+
+
+def _lines(args: argparse.Namespace) -> int:
+    """Answer a file or stream of JSON lines, here or on a Ray cluster."""
+    if args.keep_attention:
+        raise ConfigError("--keep-attention needs a set with ids: give --out a folder")
+    if len(args.data) > 1:
+        raise ConfigError("--data: name one file of JSON lines; join several: cat A B | ... --data -")
+    if args.actors is not None and args.on != "ray":
+        raise ConfigError("--actors is for --on ray")
+    options = {
+        "top_k": 1 if args.top_k is None else args.top_k,
+        "max_answer_tokens": args.max_answer_tokens,
+        "null_threshold": args.margin,
+    }
+    Query("", ("",), **options)  # refuses what is out of range before anything is read
+    if args.on == "ray":
+        extras.require("ray", "--on ray")
+    require_runs(args.run_folder)
+    from qa_arch.cli.watch import watching_file
+    from qa_arch.serving.lines import answer_file
+    from qa_arch.serving.lines_on_ray import actors
+
+    load = partial(load_answering, args, options)
+    with watching_file("predicting", "questions") as watch:
+        summary = answer_file(
+            args.data[0],
+            args.out,
+            partial(actors, load, args.actors) if args.on == "ray" else partial(_here, load),
+            models=args.run_folder,
+            settings={**options, **{name: getattr(args, name) for name in SETTINGS}},
+            on_error=args.on_error,
+            if_exists=args.if_exists or "resume",
+            watch=watch,
+        )
+    if summary is None:
+        print(f"{args.out}: all questions are answered already; --if-exists replace starts again")
+        return 0
+    words = [f"{args.out}: {summary.lines:,} lines"]
+    words += [f"{summary.before:,} of them from before"] if summary.before else []
+    words += [f'{summary.problems:,} left out (see their "error")'] if summary.problems else []
+    print(", ".join(words), file=sys.stderr if args.out == "-" else sys.stdout)
+    return 0
+
+
+def load_answering(args: argparse.Namespace, options: dict[str, Any]) -> Callable[[Part], AnsweredPart]:
+    """Load the model in this process, and return what answers a part with it."""
+    from qa_arch.serving.lines import answer_part
+
+    reader = open_reader(args.run_folder, args)
+    if args.batch_size is not None:
+        config = reader.predictor.config
+        trainer = replace(config.trainer, eval_batch_size=args.batch_size)
+        reader.predictor.config = replace(config, trainer=trainer)
+    return partial(answer_part, reading=reader.answer, file=args.data[0], options=options)
+
+
+@contextmanager
+def _here(load: Callable[[], Callable[[Part], AnsweredPart]]) -> Iterator[Answering]:
+    answering = load()
+    yield lambda parts: map(answering, parts)

@@ -10,7 +10,7 @@ from qa_arch.cli.runs import split_columns
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.metrics.prediction_files import read_types
-from qa_arch.results.record import find_runs
+from qa_arch.records import find_runs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the page and print its path; what could not be used is said on stderr and in the page."""
-    from qa_arch.results.report import write_report
+    from qa_arch.results.report.page import write_report
 
     if args.limit <= 0:
         raise ConfigError(f"--limit: {args.limit:g} is out of range, it must be > 0")

@@ -10,21 +10,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qa_arch.config.schema import CORPUS_TASKS
 from qa_arch.data.sources import usage
 from qa_arch.errors import RunError, UnavailableError
 from qa_arch.models.checkpoint_files import names_checkpoint
-from qa_arch.results.record import read_record
+from qa_arch.records import read_record
 from qa_arch.system.garbage import gc_disabled
 
 if TYPE_CHECKING:
-    from qa_arch.config.checkpoints import Settings
-    from qa_arch.nn.precision import Precision
+    from qa_arch.models.checkpoint_files import Settings
     from qa_arch.serving.reader import Reader
-    from qa_arch.tasks.base import Predictor
-    from qa_arch.tasks.engines import Engine
-    from qa_arch.tasks.selection_predictor import SelectionPredictor
-    from qa_arch.tasks.span_predictor import SpanPredictor
+    from qa_arch.spans.predictor import SpanPredictor
+    from qa_arch.tasks import Predictor
 
 ENGINES = ("auto", "torch", "onnx")
 PRECISIONS = ("fp32", "bf16", "fp16", "int8")
@@ -66,13 +62,7 @@ def use_config_dir(config_dir: str | None, trusted: Sequence[str]) -> str | None
 
 def add_questions(parser: argparse._ActionsContainer) -> None:
     """``--data``: a source, or several files, for ``data.sources``."""
-    parser.add_argument(
-        "--data",
-        nargs="+",
-        required=True,
-        metavar="SOURCE",
-        help=usage(),
-    )
+    parser.add_argument("--data", nargs="+", required=True, metavar="SOURCE", help=usage())
 
 
 def add_on_error(parser: argparse._ActionsContainer) -> None:
@@ -97,7 +87,7 @@ def add_run_options(parser: argparse._ActionsContainer) -> None:
 
 
 def add_answer_options(parser: argparse._ActionsContainer, top_k: int = 1) -> None:
-    """``--top-k --max-answer-tokens`` of ``serving.query.Query``; they are None where not given."""
+    """``--top-k --max-answer-tokens`` of ``serving.answers.Query``; they are None where not given."""
     parser.add_argument("--top-k", type=int, metavar="K", help=f"most spans to return (default: {top_k})")
     parser.add_argument(
         "--max-answer-tokens", type=int, metavar="N", help="longest answer in tokens (default: the run's)"
@@ -115,11 +105,10 @@ def margin(text: str) -> float:
 def add_device_options(parser: argparse._ActionsContainer) -> None:
     """``--device --precision --trust`` of ``open_predictor``."""
     parser.add_argument("--device", help="cpu, cuda, cuda:1 (default: a GPU where there is one)")
-    parser.add_argument(
-        "--precision",
-        choices=PRECISIONS,
-        help="default: that of training; int8 is for CPUs without bf16",
+    precision = (
+        "default: that of training (fp32 on a CPU where that is faster); int8 is for CPUs without bf16"
     )
+    parser.add_argument("--precision", choices=PRECISIONS, help=precision)
     add_trust(parser)
 
 
@@ -152,23 +141,49 @@ def open_predictor(
     """
     require_runs(folders)
     with gc_disabled():
-        from qa_arch.tasks.loading import load_ensemble, load_predictor
+        import torch
 
-    device, precision = _device_and_precision(folders[0], args)
-    options = {"device": device, "precision": precision, "trust": args.trust, "engine": _engine(args)}
+        from qa_arch.spans.predictor import load_ensemble, load_predictor
+    engine = getattr(args, "engine", None)
+    onnx = engine == "onnx"
+    precision: Any = args.precision or ("fp32" if onnx else _recorded_precision(folders[0]))
+    gpu = torch.cuda.is_available() and precision != "int8" and not onnx
+    device = args.device or ("cuda" if gpu else "cpu")
+    if device == "cpu" and not args.precision and _for_a_gpu(folders[0], precision):
+        precision = "fp32"
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UnavailableError(f"--device {device}: cannot be used ({reason}); try --device cpu") from error
+    options = {"device": device, "precision": precision, "trust": args.trust, "engine": engine}
     if len(folders) > 1:
         return load_ensemble(folders, **options)
     return load_predictor(folders[0], settings=settings, **options)
 
 
+def _for_a_gpu(source: str, precision: str) -> bool:
+    """Whether a run was trained in half precision on a GPU, and a CPU reads it faster in fp32."""
+    from qa_arch.nn.processor import bf16_is_faster
+
+    if precision != "bf16":
+        return precision == "fp16"
+    return read_record(source).device.kind == "cuda" and not bf16_is_faster()
+
+
+def _recorded_precision(source: str) -> str:
+    """What a run was trained in, or a checkpoint scored in; a checkpoint without a record is read in fp32."""
+    if names_checkpoint(source):
+        return "fp32"
+    record = read_record(source)
+    return record.precision or record.config["trainer"]["precision"]
+
+
 def open_span_predictor(folders: Sequence[str], args: argparse.Namespace) -> SpanPredictor:
     """``open_predictor`` for commands on spans; RunError for a run of another task."""
-    require_runs(folders)
-    with gc_disabled():
-        from qa_arch.tasks.loading import refuse_pretrained
-        from qa_arch.tasks.span_predictor import SpanPredictor
-
     predictor = open_predictor(folders, args)
+    from qa_arch.spans.predictor import SpanPredictor, refuse_pretrained
+
     if not isinstance(predictor, SpanPredictor):
         refuse_pretrained(folders[0], predictor)
         raise RunError(
@@ -184,48 +199,6 @@ def open_reader(folders: Sequence[str], args: argparse.Namespace) -> Reader:
     from qa_arch.serving.reader import Reader
 
     return Reader(predictor)
-
-
-def open_selection(folder: str, args: argparse.Namespace) -> SelectionPredictor:
-    """``open_predictor`` for commands on selection; RunError for a run of another task."""
-    require_runs([folder])
-    with gc_disabled():
-        from qa_arch.tasks.selection_predictor import SelectionPredictor
-
-    predictor = open_predictor([folder], args)
-    if not isinstance(predictor, SelectionPredictor):
-        does = "was pre-trained" if predictor.config.model["task"] in CORPUS_TASKS else "answers with spans"
-        raise RunError(f"{folder}: this run {does}; name a run of task selection")
-    return predictor
-
-
-def _device_and_precision(folder: str, args: argparse.Namespace) -> tuple[str, Precision]:
-    onnx = _engine(args) == "onnx"
-    precision: Any = args.precision or ("fp32" if onnx else _recorded_precision(folder))
-    import torch
-
-    gpu = torch.cuda.is_available() and precision != "int8" and not onnx
-    device = args.device or ("cuda" if gpu else "cpu")
-    if precision == "fp16" and device == "cpu" and not args.precision:
-        precision = "fp32"  # runs trained in half precision on a GPU predict in fp32 on a CPU
-    try:
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UnavailableError(f"--device {device}: cannot be used ({reason}); try --device cpu") from error
-    return device, precision
-
-
-def _engine(args: argparse.Namespace) -> Engine | None:
-    return getattr(args, "engine", None)
-
-
-def _recorded_precision(source: str) -> str:
-    """What a run was trained in, or a checkpoint scored in; a checkpoint without a record is read in fp32."""
-    if names_checkpoint(source):
-        return "fp32"
-    record = read_record(source)
-    return record.precision or record.config["trainer"]["precision"]
 
 
 def split_columns(text: str) -> list[str]:

@@ -11,7 +11,6 @@ from pathlib import Path
 from qa_arch.cli.runs import add_device_options, add_engine, open_span_predictor, require_runs
 from qa_arch.config import extras
 from qa_arch.errors import ConfigError
-from qa_arch.serving.options import LOOPBACK
 
 TOKEN = "QA_ARCH_TOKEN"
 
@@ -57,9 +56,8 @@ def run(args: argparse.Namespace) -> int:
     extras.require("serve", "the service")
     require_runs(args.run_folder)
     from qa_arch.serving.app import create_app
-    from qa_arch.serving.options import ServiceOptions
+    from qa_arch.serving.guard import LOOPBACK, ServiceOptions, address, bind, serve
     from qa_arch.serving.reader import Reader
-    from qa_arch.serving.server import address, bind, serve
 
     names = distinct_names(args.run_folder)
     is_local = is_loopback(args.host)
@@ -111,7 +109,7 @@ def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return host.lower() in LOOPBACK
+        return host.lower() == "localhost"
 
 
 def read_token(file: str | None) -> str | None:

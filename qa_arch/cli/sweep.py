@@ -9,13 +9,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from qa_arch.cli.runs import add_config_dir, add_trust, use_config_dir
 from qa_arch.errors import ConfigError
-from qa_arch.sweep import preflight, runner
+from qa_arch.sweep import points, runner
 from qa_arch.sweep.runner import Grid, PointError, Sweep
 from qa_arch.sweep.schedule import Command
 from qa_arch.sweep.state import CONFIG, Entry, read_manifest
@@ -66,7 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.action == "dry-run":
         if len(args.what) == 1 and "=" not in Path(args.what[0]).name:
-            return _dry_run_of(Path(args.what[0]), as_json=args.json)
+            folder = Path(args.what[0])
+            return _print_plan(folder, read_manifest(folder).points, as_json=args.json)
         return dry_run(args.what, args.trust, args.config_dir, as_json=args.json)
     folder = Path(args.sweep)
     if args.action == "status":
@@ -99,24 +100,17 @@ def dry_run(
     return _print_plan(sweep.folder, sweep.requested, as_json=as_json)
 
 
-@dataclass(frozen=True)
-class PointCommand:
-    """Command that trains or resumes the point in a folder: an ordinary ``qa-arch train``."""
-
-    trusted: tuple[str, ...]
-    config_dir: str | None = None
-    """Where trusted packages lie, if not among the installed ones."""
-
-    def __call__(self, folder: Path) -> list[str]:
-        trust = [word for prefix in self.trusted for word in ("--trust", prefix)]
-        trust += ["--config-dir", self.config_dir] if self.config_dir else []
-        where = ["--config-from", str(folder / CONFIG), "--folder", str(folder), "--if-exists", "resume"]
-        return lifeline.module_command("qa_arch.cli.main", "train", *where, *trust)
+def point_command(trusted: Sequence[str], config_dir: str | None = None) -> Command:
+    """Command that trains or resumes the point in a folder, an ordinary ``qa-arch train``; it can be sent to
+    another machine. ``config_dir``: where trusted packages lie, if not among the installed ones."""
+    return partial(_point_command, tuple(trusted), config_dir)
 
 
-def point_command(trusted: Sequence[str], config_dir: str | None) -> Command:
-    """Command of the points of a sweep; it can be sent to another machine."""
-    return PointCommand(tuple(trusted), config_dir)
+def _point_command(trusted: Sequence[str], config_dir: str | None, folder: Path) -> list[str]:
+    trust = [word for prefix in trusted for word in ("--trust", prefix)]
+    trust += ["--config-dir", config_dir] if config_dir else []
+    where = ["--config-from", str(folder / CONFIG), "--folder", str(folder), "--if-exists", "resume"]
+    return lifeline.module_command("qa_arch.cli.main", "train", *where, *trust)
 
 
 def _sweep(overrides: Sequence[str], trusted: Sequence[str], config_dir: str | None, *, dry: bool) -> Sweep:
@@ -132,7 +126,7 @@ def _sweep(overrides: Sequence[str], trusted: Sequence[str], config_dir: str | N
         Grid(*split_grid(overrides)),
         command=point_command(trusted, folder),
         to_text=to_yaml,
-        preflight=preflight.check,
+        preflight=points.preflight,
         trusted=list(trusted),
         config_dir=folder,
         dry=dry,
@@ -161,9 +155,9 @@ def _resume(folder: Path, args: argparse.Namespace) -> int:
         )
         command = point_command(manifest.trusted, manifest.config_dir)
         retry = args.action == "retry"
-        todo = (runner.unsuccessful if retry else runner.unfinished)(folder, manifest)
+        todo = (runner.unsuccessful if retry else runner.unfinished)(folder, manifest.points)
         if pool := runner.check_devices(todo, settings):
-            preflight.check_pool(pool)
+            points.check_pool(pool)
         for entry in todo if retry else ():
             runner.reset_point(folder / entry.name)
         try:
@@ -205,10 +199,6 @@ def _report(folder: Path, entries: Sequence[Entry], *, as_json: bool = False) ->
     return 0 if states <= {"ok", "oom"} else 1
 
 
-def _dry_run_of(folder: Path, *, as_json: bool) -> int:
-    return _print_plan(folder, read_manifest(folder).points, as_json=as_json)
-
-
 def _print_plan(folder: Path, entries: Sequence[Entry], *, as_json: bool) -> int:
     from rich.table import Table
     from rich.text import Text
@@ -228,10 +218,9 @@ def _print_plan(folder: Path, entries: Sequence[Entry], *, as_json: bool) -> int
 
 
 def _action(row: Row) -> str:
-    if row.status in ("ok", "oom", "running"):
-        return {"ok": "be skipped: done", "oom": "be skipped: out of memory"}.get(row.status, "be left: runs")
+    known = {"ok": "be skipped: done", "oom": "be skipped: out of memory", "running": "be left: runs"}
     begun = (Path(row.folder) / CHECKPOINT).is_file()
-    return "go on from its checkpoint" if begun else "run"
+    return known.get(row.status, "go on from its checkpoint" if begun else "run")
 
 
 def _print(folder: Path, points: Sequence[Row], *, as_json: bool) -> None:

@@ -1,24 +1,36 @@
-"""``qa-arch train``: compose a config, check it, train, and print the results."""
+"""``qa-arch train``: compose a config, check it, train, print the results; ``params`` counts parameters."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from qa_arch.cli.jobs import CONFIG, Job, check_jobs, finished, plan_job, require_usable, train_job
 from qa_arch.cli.runs import add_config_dir, add_trust, use_config_dir
-from qa_arch.config.files import write_json
+from qa_arch.config.extras import require_for
+from qa_arch.config.files import empty_folder, is_unfinished, write_atomic, write_json
+from qa_arch.config.identity import config_hash
 from qa_arch.config.launched import Launched, launched
+from qa_arch.config.schema import Config, require_trainable, require_vectors, task_entry, validate
 from qa_arch.config.target import TRUSTED
-from qa_arch.errors import ConfigError, RunError
-from qa_arch.results.record import RECORD, read_record
+from qa_arch.data import sources
+from qa_arch.data.input_files import packaged_files
+from qa_arch.errors import ConfigError, DataError, RunError
+from qa_arch.models.teacher_files import require_teacher
+from qa_arch.records import RECORD, read_record
 from qa_arch.system.garbage import gc_disabled
+from qa_arch.system.lock import LOCK, hold
 
 log = logging.getLogger(__name__)
 CONTENDERS = ("albert", "roberta", "distilbert", "bert", "proposed")
+CONFIG = "config.yaml"
+IfExists = Literal["fail", "replace", "resume"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -88,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
 def _dry_run(jobs: Sequence[Job]) -> int:
     """Print the configs, and warn of word vectors that are not there yet."""
     from qa_arch.cli.compose import to_yaml
-    from qa_arch.features.packaged_vectors import PACKAGES
+    from qa_arch.data.input_files import PACKAGES
 
     used = dict.fromkeys(job.config.glove.path for job in jobs if job.config.glove.use)
     for path in used:
@@ -181,9 +193,9 @@ def _follow(job: Job, if_exists: str, trusted: Sequence[str]) -> int:
 
 
 def _show(folders: Sequence[Path], *, compared: bool) -> None:
-    from qa_arch.cli.next_steps import next_steps
-    from qa_arch.results.comparison import comparison
-    from qa_arch.results.render import print_table
+    from qa_arch.cli.records import next_steps
+    from qa_arch.results.columns import comparison
+    from qa_arch.results.tables import print_table
 
     table = comparison([(folder, read_record(folder)) for folder in folders])
     print_table(table)
@@ -194,3 +206,165 @@ def _show(folders: Sequence[Path], *, compared: bool) -> None:
         print(f"records: {folders[0].parent}/*/{RECORD}; this table: {path}")
     for number, command in enumerate(next_steps(folders)):
         print(f"{'' if number else 'next:':<8}{command}")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to train: its validated config, the raw config to save, and its folder."""
+
+    config: Config
+    raw: dict[str, Any]
+    folder: Path
+
+
+def plan_job(raw: dict[str, Any], folder: str | PathLike[str] | None = None) -> Job:
+    """A composed config as a job, its settings checked; nothing is imported or read for it."""
+    config = validate(raw)
+    require_trainable(config)
+    require_vectors(config)
+    require_teacher(config)
+    require_for(config)
+    return Job(config, raw, Path(folder) if folder else _folder(config))
+
+
+def check_jobs(
+    jobs: Sequence[Job], if_exists: IfExists, trusted: Sequence[str], *, dry: bool = False
+) -> None:
+    """Raise an error for whatever would stop a job, the cheap checks of all jobs first.
+
+    With ``dry`` nothing is to be trained: files that a run would read may be missing still.
+    """
+    for job in jobs:
+        if not (dry or (if_exists == "resume" and finished(job.folder))):
+            require_files(job.config)
+    with gc_disabled():
+        from qa_arch.models.build import check_model  # imports torch, so it comes after the cheap checks
+        from qa_arch.nn.losses import build_loss
+        from qa_arch.training.loggers import check_logger
+
+    for job in jobs:
+        check_model(job.config.model, trusted, with_vectors=job.config.glove.use)
+        build_loss(job.config, trusted)
+        check_logger(job.config.logger, trusted)
+
+
+def require_usable(job: Job, if_exists: IfExists) -> None:
+    """Raise RunError for a folder that would be overwritten or belongs to another config."""
+    folder = job.folder
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise RunError(f"{folder}: is a file; choose another --folder")
+    if all(path.name == LOCK or is_unfinished(path) for path in folder.iterdir()):
+        return
+    if if_exists == "fail":
+        raise RunError(
+            f"{folder}: already exists; --if-exists resume continues it, --if-exists replace starts again"
+        )
+    if not (folder / CONFIG).is_file():
+        raise RunError(f"{folder}: holds no {CONFIG}, so it is not a run and was not changed")
+    if if_exists == "resume" and (folder / RECORD).is_file():
+        begun = config_hash(asdict(validate(read_record(folder).config)))  # with defaults for newer settings
+        if begun != config_hash(asdict(job.config)):
+            raise RunError(f"{folder}: was begun with another config; resume with --config-from {folder}")
+
+
+def train_job(job: Job, if_exists: IfExists, trusted: Sequence[str], *, go_on: bool = False) -> str:
+    """Status of the run. With ``go_on`` a failure is logged and recorded, and the next model is trained."""
+    require_usable(job, if_exists)  # before the folder is made and locked
+    with hold(job.folder, "run"):
+        require_usable(job, if_exists)  # again: another process may have used the folder meanwhile
+        return _train_locked(job, if_exists, trusted, go_on=go_on)
+
+
+def finished(folder: Path) -> bool:
+    """Whether a run in this folder ended well."""
+    return (folder / RECORD).is_file() and read_record(folder).status == "ok"
+
+
+def _train_locked(job: Job, if_exists: IfExists, trusted: Sequence[str], *, go_on: bool) -> str:
+    if if_exists == "resume" and finished(job.folder):
+        log.info("%s: already finished, nothing to do", job.folder)
+        return "ok"
+    from qa_arch.cli.compose import to_yaml
+
+    if if_exists == "replace":
+        empty_folder(job.folder, keep=(LOCK,))
+    write_atomic(job.folder / CONFIG, to_yaml(job.raw))
+    log.info("run: %s", job.folder)
+    with gc_disabled():
+        from qa_arch.training.run import train as train_run
+
+    try:
+        record = train_run(job.config, folder=job.folder, resume=if_exists == "resume", trusted=trusted)
+    except Exception as error:
+        if not go_on:
+            raise
+        log.error("%s: failed (%s: %s)", job.folder, type(error).__name__, error)
+        return "failed"
+    return record.status
+
+
+def _folder(config: Config) -> Path:
+    name = config.model.get("name", "model")
+    return Path(config.runs_dir) / config.name / f"{name}-s{config.seed}-{config_hash(asdict(config))[:8]}"
+
+
+def require_files(config: Config) -> None:
+    """Raise for the first that is missing: data sets, word vectors, a local encoder, a run of classes.
+
+    DataError for data and vectors, and for data that does not suit the model's task, UnavailableError for
+    vectors of a package that is not installed, ConfigError for the encoder, RunError for the run.
+    """
+    data, reads = config.data, task_entry(config.model["task"]).reads
+    if reads != "corpus":
+        sources.require(data.train, reads, "data.train")  # before its files, which another model would read
+    require_present = import_module(task_entry(config.model["task"]).sources).require_present
+    for setting, source in (
+        ("data.train", data.train),
+        ("data.calibration", data.calibration),
+        ("data.dev", data.dev if data.open_dev else None),
+    ):
+        if source is not None:
+            require_present(source, setting)
+    path = config.glove.path if config.glove.use else None
+    if path and packaged_files(path) is None and not Path(path).exists():
+        raise DataError(f"glove.path: {path} does not exist; check the path, or do without: glove=none")
+    name = config.encoder.name if config.encoder.init == "pretrained" else None
+    if name and name.startswith(("/", "./", "../", "~")) and not Path(name).is_dir():
+        raise ConfigError(f"encoder.name: {name} is no folder; name one with a config.json and weights")
+    if config.selection.types:
+        read_record(config.selection.types)
+
+
+def add_params_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example: qa-arch params model=proposed model.hidden=300 glove=none --json"
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings, as for train")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object: total, trainable, blocks, word_vectors"
+    )
+    add_config_dir(parser)
+    add_trust(parser)
+
+
+def run_params(args: argparse.Namespace) -> int:
+    """Print the counts; fixed word vectors are not parameters and are listed separately."""
+    from qa_arch.cli.compose import compose
+    from qa_arch.config.schema import validate
+    from qa_arch.config.target import TRUSTED
+
+    config = validate(compose(args.overrides, use_config_dir(args.config_dir, args.trust)))
+    from qa_arch.tasks import task_of
+
+    counts = task_of(config.model).count_parameters(config, (*TRUSTED, *args.trust))
+    if args.json:
+        print(json.dumps(counts, indent=2))
+        return 0
+    from qa_arch.results.columns import named
+    from qa_arch.results.tables import Table, print_table, text
+
+    rows = [{"model": name, "parameters": n} for name, n in counts["blocks"].items()]
+    rows += [{"model": name, "parameters": counts[name]} for name in ("total", "trainable", "word_vectors")]
+    title = f"{config.model.get('name')} on {config.encoder.name or config.encoder.family}"
+    print_table(Table(title, [text("model", "block"), *named(["parameters"])], rows))
+    return 0

@@ -1,7 +1,7 @@
 """Steps by which a finished run was made smaller: the section ``compression`` of its config.
 
 The other sections stay those of the run that was begun with, so that the whole says how the weights came
-about. ``qa_arch.compression`` takes the steps.
+about. ``qa_arch.extras.compression`` takes the steps.
 """
 
 from __future__ import annotations

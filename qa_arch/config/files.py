@@ -1,4 +1,4 @@
-"""Atomic writing of files and folders: a reader sees a whole one or none.
+"""Atomic writing of files and folders, where a reader sees a whole one or none, and the reading of JSON.
 
 A killed process cannot remove its temporary file or folder. The next write in the same folder does: the
 writer of a temporary holds an flock on it, which the kernel releases when the process ends.
@@ -9,20 +9,24 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
-from qa_arch.errors import QaArchError
+from qa_arch.errors import QaArchError, RunError
 
 UNFINISHED = ".unfinished"
 """Ending of temporary files and folders: what no process holds a lock on was left by one that was killed."""
 REPLACED = f".replaced{UNFINISHED}"
 """Ending of a folder that is about to be removed, once another one is in its place."""
+LARGEST_JSON = 2**28
+"""Bytes of a file that ``read_json`` reads."""
+DEEPEST_JSON = 64
+"""Levels of the values that it gives: what walks over them recursively has an end."""
 
 
 def write_atomic(path: str | os.PathLike[str], content: str | bytes) -> Path:
@@ -42,6 +46,41 @@ def write_json(path: str | os.PathLike[str], value: Any, indent: int | None = 2)
 def json_text(value: Any, indent: int | None = 2) -> str:
     """The content of the file that ``write_json`` writes."""
     return json.dumps(value, ensure_ascii=False, indent=indent) + "\n"
+
+
+def read_json(path: str | os.PathLike[str], remedy: str) -> Any:
+    """The value in a JSON file that anybody may have written; all files but data sets are read by it.
+
+    Raises RunError, which ends with ``remedy``, for what is not readable: see ``parse_json``.
+    """
+    try:
+        if (size := Path(path).stat().st_size) > LARGEST_JSON:
+            raise ValueError(f"{size >> 20} MiB, more than {LARGEST_JSON >> 20}")
+        return parse_json(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path}: cannot be read ({error}); {remedy}") from error
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value of ``text``; ValueError where that is no JSON, is nested more than ``DEEPEST_JSON`` deep, or
+    holds half a surrogate pair or a whole number that no float can hold."""
+    try:
+        value = json.loads(text)
+        level = [value]
+        for _ in range(DEEPEST_JSON):
+            for item in level:
+                if isinstance(item, str):
+                    item.encode()
+                elif isinstance(item, int):
+                    float(item)
+            mappings = [item for item in level if isinstance(item, dict)]
+            lists = [item for item in level if isinstance(item, list)]
+            level = [*chain(*mappings, *(item.values() for item in mappings), *lists)]
+            if not level:
+                return value
+    except (RecursionError, OverflowError) as error:
+        raise ValueError(str(error)) from None
+    raise ValueError(f"nested more than {DEEPEST_JSON} deep")
 
 
 @contextmanager
@@ -78,7 +117,6 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     with _temporary(target) as (temporary, descriptor):
         yield temporary
         os.fsync(descriptor)  # else the rename may survive a power cut without the content
-        temporary.chmod(0o644)
         temporary.replace(target)
 
 
@@ -92,7 +130,6 @@ def replacing_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     target = Path(path)
     with _temporary(target, folder=True) as (temporary, _):
         yield temporary
-        temporary.chmod(0o755)
         _exchange(temporary, target)
 
 
@@ -137,19 +174,18 @@ def _temporary(target: Path, *, folder: bool = False) -> Iterator[tuple[Path, in
 
 
 def _create_locked(target: Path, *, folder: bool) -> tuple[Path, int]:
-    place = (UNFINISHED, f".{target.name}.", target.parent)
     while True:
+        path = target.with_name(f".{target.name}.{secrets.token_hex(4)}{UNFINISHED}")
+        # Not by ``tempfile``, whose files and folders have a mode of their own in place of the umask's.
         if folder:
-            name = tempfile.mkdtemp(*place)
-            try:
-                descriptor = os.open(name, os.O_RDONLY)
-            except FileNotFoundError:  # as below
-                continue
-        else:
-            descriptor, name = tempfile.mkstemp(*place)
+            path.mkdir()
+        try:
+            descriptor = os.open(path, os.O_RDONLY if folder else os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        except FileNotFoundError:  # as below
+            continue
         with suppress(OSError):  # on a file system without locks nothing is taken for abandoned
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if (path := Path(name)).exists():
+        if path.exists():
             return path, descriptor
         os.close(descriptor)  # another writer took it for abandoned before it was locked
 

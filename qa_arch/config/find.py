@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from qa_arch.errors import ConfigError
+from qa_arch.manifest import extras
 
 
 def conf_folder() -> Path:
@@ -20,18 +21,19 @@ def conf_folder() -> Path:
 
 
 def config_folders(own: str | Path | None = None) -> tuple[Path, ...]:
-    """``conf_folder()``, and behind it ``own`` (``--config-dir``), a folder with choices for the same groups.
+    """``conf_folder()``, those of extras, and ``own`` (``--config-dir``), a folder with choices for the same
+    groups.
 
     Raises ConfigError where ``own`` is no folder, has no choice of any group, or has one of a name that
     ``conf/`` has already, which Hydra would take in its place.
     """
-    conf = conf_folder()
+    folders = _own_folders()
     if own is None:
-        return (conf,)
+        return folders
     folder = Path(own).expanduser().resolve()
     if not folder.is_dir():
         raise ConfigError(f"--config-dir {own}: there is no such folder")
-    known = groups([conf])
+    known = groups(folders)
     choices = _choices(folder, known)
     if not any(choices.values()):
         raise ConfigError(
@@ -44,18 +46,21 @@ def config_folders(own: str | Path | None = None) -> tuple[Path, ...]:
                 f"--config-dir {own}: {group}/{min(shared)}.yaml has the name of one of qa_arch's own, which"
                 " would be taken in its place; rename it"
             )
-    return conf, folder
+    return *folders, folder
 
 
 def groups(folders: Sequence[Path]) -> dict[str, list[str]]:
-    """The choices of each config group, from the files; the first folder says which groups there are."""
-    first, *others = folders
-    names = sorted(path.name for path in first.iterdir() if path.is_dir())
-    choices = _choices(first, names)
-    for folder in others:
+    """The choices of each config group, from the files; ``conf/`` and extras say which groups there are."""
+    names = sorted(path.name for conf in _own_folders() for path in conf.iterdir() if path.is_dir())
+    choices: dict[str, list[str]] = {name: [] for name in names}
+    for folder in folders:
         for group, more in _choices(folder, names).items():
             choices[group] = sorted({*choices[group], *more})
     return choices
+
+
+def _own_folders() -> tuple[Path, ...]:
+    return conf_folder(), *(extra.conf for extra in extras() if extra.conf)
 
 
 def _choices(folder: Path, names: Iterable[str]) -> dict[str, list[str]]:

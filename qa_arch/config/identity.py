@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from qa_arch.config.retired import RETIRED, with_retired
 from qa_arch.config.schema import Distillation
 
 NEUTRAL = (
@@ -37,13 +38,13 @@ OPTIONAL: Mapping[str, Any] = {
         "span_length": 3.0,
         "permute_sentences": True,
     },
-    "data.made_up_share": 0.0,
-    "data.made_up_kinds": None,
+    "data.made_up_share": RETIRED["data.made_up_share"],
+    "data.made_up_kinds": RETIRED["data.made_up_kinds"],
     "decode.null_odds": "best",
     "encoder.positions": None,
     "encoder.pre_norm": None,
     "encoder.tokenizer": None,
-    "distillation": asdict(Distillation()),
+    "distillation": with_retired({"distillation": asdict(Distillation())})["distillation"],
 }
 """Setting -> the value at which it does not count, so that a config from before it has the same hash."""
 
@@ -59,7 +60,7 @@ def config_hash(config: Mapping[str, Any], data_fingerprints: Mapping[str, str] 
     places = () if data_fingerprints is None else PLACES
     if data_fingerprints and ENCODER in data_fingerprints:
         places = (*places, "encoder.name")
-    relevant = _without(config, "", (*NEUTRAL, *places))
+    relevant = _without(with_retired(config), "", (*NEUTRAL, *places))
     text = json.dumps([relevant, dict(data_fingerprints or {})], sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -55,6 +55,12 @@ def _translate(environment: MutableMapping[str, str]) -> None:
         return
     tasks = _number(environment, "SLURM_STEP_NUM_TASKS")
     nodes = int(environment.get("SLURM_STEP_NUM_NODES", 1))
+    spread = environment.get("SLURM_STEP_TASKS_PER_NODE", "")
+    if "," in spread or tasks % nodes:
+        raise ConfigError(
+            f"srun started {tasks} processes on {nodes} machines, not as many on each ({spread or 'uneven'});"
+            " give --ntasks-per-node"
+        )
     environment["RANK"], environment["WORLD_SIZE"] = environment["SLURM_PROCID"], str(tasks)
     environment["LOCAL_RANK"] = environment["SLURM_LOCALID"]
     environment["NODE_RANK"] = environment.get("SLURM_NODEID", "0")

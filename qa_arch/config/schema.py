@@ -15,53 +15,31 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from qa_arch.config.check import Range, read
 from qa_arch.config.compression_steps import Step
-from qa_arch.config.upgrade import upgrade
+from qa_arch.config.retired import upgrade
 from qa_arch.errors import ConfigError
-from qa_arch.types.records import LANGUAGE
+from qa_arch.manifest import TaskEntry, offered
 
 Share = Annotated[float, Range(0, 1)]
 Positive = Annotated[float, Range(0, above=True)]
 Count = Annotated[int, Range(1)]
 Weight = Annotated[float, Range(0)]
 Source = str | list[str]
-MODEL_INPUTS = {
-    "span": ("encoder", "vectors"),
-    "sequence": ("encoder", "vectors"),
-    "selection": ("vectors",),
-    "classification": ("vectors",),
-    "masked_lm": ("encoder",),
-    "causal_lm": ("encoder",),
-    "denoising": ("encoder",),
+CORE_TASKS: Mapping[str, TaskEntry] = {
+    "span": TaskEntry(
+        "qa_arch.spans.task",
+        "passages",
+        ("encoder", "vectors"),
+        {"_target_": "qa_arch.nn.losses.SpanLoss", "null_weight": 1.0, "label_smoothing": 0.0},
+        distils=True,
+    ),
+    "sequence": TaskEntry(
+        "qa_arch.spans.task:SEQUENCE",
+        "passages",
+        ("encoder", "vectors"),
+        {"_target_": "qa_arch.nn.losses.SequenceLoss"},
+    ),
 }
-"""By task, a module of ``qa_arch.tasks``: the arguments of its models that come from other sections."""
-CORPUS_TASKS = LANGUAGE
-"""The tasks that read a corpus in place of questions, to pre-train encoders on."""
-QUESTIONS_WITH: Mapping[str, Literal["passages", "candidates", "classes"]] = {
-    "span": "passages",
-    "sequence": "passages",
-    "selection": "candidates",
-    "classification": "classes",
-}
-"""By task: what the questions of its data come with."""
-DEFAULT_LOSS: Mapping[str, dict[str, Any]] = {
-    "span": {"_target_": "qa_arch.nn.losses.SpanLoss", "null_weight": 1.0, "label_smoothing": 0.0},
-    "sequence": {"_target_": "qa_arch.nn.losses.SequenceLoss"},
-    "selection": {"_target_": "qa_arch.nn.losses.HingeLoss"},
-    "classification": {"_target_": "qa_arch.nn.losses.ChoiceLoss"},
-    **{
-        task: {
-            "_target_": "qa_arch.nn.language_loss.TokenLoss",
-            "label_smoothing": 0.0,
-            "sentence_weight": 1.0,
-        }
-        for task in CORPUS_TASKS
-    },
-}
-"""By task: the loss of a config that names none."""
-DISTILLED = ("span",)
-"""Tasks whose models can learn from a teacher."""
-TASKS = tuple(DEFAULT_LOSS)
-"""What a model's YAML may name as its ``task``."""
+"""The tasks of the core; extras offer further ones."""
 TRIAL_STEPS = 50
 """Optimizer steps below which a run is a trial of the machinery (``debug=fast``)."""
 GROUP_ENCODERS: Mapping[str, str] = {
@@ -98,10 +76,6 @@ class Data:
     on_error: Literal["raise", "skip"]
     open_dev: bool
     """Score dev when training ends. If false, only ``qa-arch evaluate --final`` does, and logs it."""
-    made_up_share: Share = 0.0
-    """Unanswerable questions made up for training (``data.made_up``), as a share of the answerable ones."""
-    made_up_kinds: list[Literal["entity", "antonym", "paragraph"]] | None = None
-    """What is exchanged for them; None: entities and antonyms."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +124,7 @@ class Glove:
     dim: Count | None
     backend: Literal["own", "torchtext"]
     keep: Count
-    """Words kept from the front of the file (the most frequent) beside those of the data sets."""
+    """Words kept from the front of the file (the most frequent), in addition to those of the data sets."""
 
 
 @dataclass(frozen=True)
@@ -196,9 +170,10 @@ class Trainer:
     "answerable" by null odds. ``last``: the last epoch, whatever it scores."""
     strategy: Literal["auto", "ddp", "ddp_spawn", "fsdp", "deepspeed"] = "auto"
     """How several devices train together; ``auto``: one process, or ddp."""
-    micro_batch: Count | None = None
+    micro_batch: Count | Literal["auto"] | None = None
     """Most windows in one forward pass: where ``batch_size`` is above, it is cut and ``accumulate`` raised
-    so that their product, the batch of one device, stays."""
+    so that their product, the batch of one device, stays. ``auto``: half of ``batch_size``, and half again,
+    each time the first epoch runs out of memory; training then begins again. One device only."""
     optimizer_bits: Literal[32, 8, "auto"] = 32
     """8: the optimizer's state in 8 bits (bitsandbytes, GPU only); ``auto``: 8 where that is installed."""
     log_every: Annotated[int, Range(0)] = 50
@@ -259,8 +234,8 @@ class Calibration:
 class Distillation:
     """What a teacher adds to the training of a student; ``nn.distillation`` has the equations.
 
-    The loss of a window is the sum of four terms, each times its weight here: of the ``labels``, of the
-    teacher's ``soft_targets``, ``hidden_states`` and attention ``relations``.
+    The loss of a window is the sum of two terms, each times its weight here: of the ``labels`` and of the
+    teacher's ``soft_targets``.
     """
 
     teacher: str | None = None
@@ -270,26 +245,14 @@ class Distillation:
     many layers as the student has, the ``first`` ones or evenly spread (0, 2, 4 of 6)."""
     labels: Weight = 1.0
     soft_targets: Weight = 0.0
-    hidden_states: Weight = 0.0
-    relations: Weight = 0.0
     temperature: Positive = 1.0
     """What both models' scores are divided by before the soft targets are compared."""
-    outcomes: Literal["boundaries", "spans"] = "boundaries"
-    """What the soft targets are probabilities of: each position and "no answer", for start and end apart, or
-    all spans and "no answer" together."""
-    hidden_distance: Literal["mse", "cosine"] = "mse"
-    relation_pairs: list[Literal["qk", "qq", "kk", "vv"]] | None = None
-    """Which of queries, keys and values are related; None: qq, kk and vv."""
-    relation_heads: Count | None = None
-    """Heads that these are split into, whatever the models have; None: as many as the student has."""
-    relation_layer: Count | None = None
-    """The teacher's layer, from 1, whose relations the student's last layer learns; None: the last."""
 
 
 @dataclass(frozen=True)
 class Decode:
     search: Literal["band", "grid", "greedy"]
-    n_best: Count
+    n_best: Annotated[int, Range(1, 10_000)]
     max_answer_tokens: Count
     null_odds: Literal["best", "any"] = "best"
     """The odds of "no answer": against the ``best`` span, or against ``any`` answer, all spans together."""
@@ -312,7 +275,7 @@ class Config:
     logger: dict[str, Any]
     """A Lightning logger: the ``_target_`` (null: none) and its arguments."""
     references: dict[str, dict[str, Any]]
-    """Heuristics that stand beside the models in every table, by name: a ``_target_`` and its arguments."""
+    """Heuristics shown with the models in every table, by name: a ``_target_`` and its arguments."""
     selection: Selection = field(default_factory=Selection)
     calibration: Calibration = field(default_factory=Calibration)
     pretraining: Pretraining = field(default_factory=Pretraining)
@@ -321,6 +284,20 @@ class Config:
     distillation: Distillation = field(default_factory=Distillation)
     compression: list[Step] | None = None
     """How the trained model was made smaller (``qa-arch compress``); None: it was not."""
+
+
+@dataclass(frozen=True)
+class SweepSettings:
+    """The section ``sweep``: folder, parallelism and devices of a sweep, which do not affect results."""
+
+    folder: str | None = None
+    """None: below ``runs_dir/name``, named after the fixed and the swept settings."""
+    n_jobs: Count | None = None
+    """Points that run in parallel; None: as many as the devices allow, 1 without devices."""
+    devices: list[int | str] | None = None
+    """GPUs to assign to points; None: every point sees those of this process."""
+    fail_fast: bool = False
+    """Stop at the first failed point (an out-of-memory error is a result and does not stop the sweep)."""
 
 
 @cache
@@ -338,9 +315,27 @@ def defaults() -> Mapping[str, Any]:
     return MappingProxyType(values)
 
 
+@cache
+def task_entries() -> Mapping[str, TaskEntry]:
+    """What a model's YAML may name as its ``task``: the tasks of the core and of all extras."""
+    return {**CORE_TASKS, **offered("tasks")}
+
+
+def task_entry(name: Any) -> TaskEntry:
+    """The entry of a task; ConfigError lists those that there are."""
+    if name not in task_entries():
+        raise ConfigError(f"model.task: {name!r} is not a choice (known: {', '.join(task_entries())})")
+    return task_entries()[name]
+
+
+def reads_corpus(model: Mapping[str, Any]) -> bool:
+    """Whether the config's ``model`` section is pre-trained: it reads a corpus in place of questions."""
+    return task_entry(model.get("task", "span")).reads == "corpus"
+
+
 def loss_section(config: Config) -> Mapping[str, Any]:
     """The ``_target_`` and arguments of the config's loss: those it names, or the default of its task."""
-    return config.loss or DEFAULT_LOSS[config.model["task"]]
+    return config.loss or task_entry(config.model["task"]).loss
 
 
 def validate(raw: Any) -> Config:
@@ -354,13 +349,11 @@ def validate(raw: Any) -> Config:
         )
     _check_encoder(config.encoder, config.distillation.teacher)
     config = replace(config, trainer=_cut(config.trainer))
-    if config.model.get("task") not in TASKS:
-        known = ", ".join(TASKS)
-        raise ConfigError(f"model.task: {config.model.get('task')!r} is not a choice (known: {known})")
+    task = task_entry(config.model.get("task"))
     _check_distillation(config)
     if "_target_" not in config.logger:
         raise ConfigError("logger: missing _target_; name a Lightning logger's class, or null for none")
-    if config.loss == DEFAULT_LOSS[config.model["task"]]:  # named or left out, it is the same setting
+    if config.loss == task.loss:  # named or left out, it is the same setting
         config = replace(config, loss=None)
     data = config.data
     if config.trainer.patience and not (data.calibration or data.hold_out_articles or data.hold_out_share):
@@ -388,12 +381,26 @@ def validate(raw: Any) -> Config:
 
 
 def _cut(trainer: Trainer) -> Trainer:
-    """Trainer settings with at most ``micro_batch`` windows per pass and the same global batch."""
+    """Trainer settings with ``micro_batch`` applied; ``auto`` is left to the run."""
     limit = trainer.micro_batch
-    if limit is None or (trainer.token_budget is None and trainer.batch_size <= limit):
+    if limit is None:
         return trainer
     if trainer.token_budget is not None:
         raise ConfigError("trainer.micro_batch: trainer.token_budget sets the size already; give one of them")
+    if limit != "auto":
+        return cut_batch(trainer, limit)
+    if trainer.devices != 1 or trainer.strategy in ("fsdp", "deepspeed"):
+        raise ConfigError(
+            "trainer.micro_batch: auto tries sizes on one device; give a number, or set trainer.devices=1 and"
+            " trainer.strategy=auto"
+        )
+    return trainer
+
+
+def cut_batch(trainer: Trainer, limit: int) -> Trainer:
+    """Trainer settings with at most ``limit`` windows per pass and the same global batch."""
+    if trainer.batch_size <= limit:
+        return trainer
     total = trainer.batch_size * trainer.accumulate
     micro = max(size for size in range(1, limit + 1) if total % size == 0)
     return replace(trainer, batch_size=micro, accumulate=total // micro)
@@ -450,23 +457,16 @@ def _check_distillation(config: Config) -> None:
                 " it out"
             )
         return
-    if config.model["task"] not in DISTILLED:
+    if not task_entry(config.model["task"]).distils:
+        taught = ", ".join(name for name, entry in task_entries().items() if entry.distils)
         raise ConfigError(
             f"distillation.teacher: models of task {config.model['task']} cannot learn from a teacher, only"
-            f" those of {', '.join(DISTILLED)}"
+            f" those of {taught}"
         )
     if not settings.labels + settings.soft_targets:
         raise ConfigError(
             "distillation.labels, distillation.soft_targets: one of them must be above 0, or nothing trains"
             " what scores the spans"
-        )
-    inner = [name for name in ("hidden_states", "relations") if getattr(settings, name)]
-    if inner and config.trainer.compile:
-        raise ConfigError(f"distillation.{inner[0]}: reads inside the encoder; set trainer.compile=false")
-    if inner and config.trainer.strategy in ("fsdp", "deepspeed"):
-        raise ConfigError(
-            f"distillation.{inner[0]}: reads whole layers, which {config.trainer.strategy} has in shards; use"
-            " trainer=ddp, or soft targets alone"
         )
 
 
@@ -475,7 +475,7 @@ def _of_random(encoder: Encoder) -> list[str]:
 
 
 def _is_label(encoder: Encoder) -> bool:
-    """Whether the name of a random encoder may be what its group left, whatever family was chosen since."""
+    """Whether a random encoder's name may be what its group left, even where another family was chosen."""
     family = GROUP_ENCODERS.get(str(encoder.name))
     return family is not None and encoder.family not in {*GROUP_ENCODERS.values(), "words"} - {family}
 

@@ -17,19 +17,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from qa_arch.config.schema import MODEL_INPUTS, Config
+from qa_arch.config.schema import Config, task_entry
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import QaArchError
 from qa_arch.models import store
 from qa_arch.models.build import build_model
-from qa_arch.results.question_rows import questions_folder
-from qa_arch.results.record import MODEL, read_questions
-from qa_arch.tasks import task_of
-from qa_arch.tasks.base import Task
-from qa_arch.tasks.loading import load_predictor
+from qa_arch.records import CALIBRATION, DEV, MODEL, TRAIN, read_questions
+from qa_arch.results.questions import questions_folder
+from qa_arch.spans.predictor import load_predictor
+from qa_arch.tasks import Task, task_of
 from qa_arch.tasks.output_shapes import check_losses, check_output
 from qa_arch.training.run import train
-from qa_arch.types.records import CALIBRATION, DEV, TRAIN
 
 TOLERANCE = 1e-5
 """Of scores that are the same by rights, relative to the largest of them if that is above 1."""
@@ -183,7 +181,7 @@ def saved_weights_load(contender: Contender) -> None:
         contender.task.save(folder, contender.parts)
         store.save_weights(folder, contender.model)
         torch.manual_seed(99)
-        reads_text = "encoder" in MODEL_INPUTS[contender.task.name]
+        reads_text = "encoder" in task_entry(contender.task.name).inputs
         encoder = store.load_encoder(folder) if reads_text else None
         section, vectors = contender.config.model, store.load_vectors(folder)
         copy = build_model(section, encoder, vectors, contender.trusted)

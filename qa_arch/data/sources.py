@@ -20,6 +20,7 @@ from qa_arch.data import formats, squad
 from qa_arch.data.formats import Format, Holds, OnError
 from qa_arch.data.input_files import Paths, as_list, content_hash
 from qa_arch.errors import DataError
+from qa_arch.manifest import offered
 from qa_arch.types.text import QuestionSet, SelectionSet
 
 DATA_FOLDER = "QA_ARCH_DATA"
@@ -156,8 +157,10 @@ def usage(*kinds: Holds) -> str:
 
 @cache
 def schemes() -> tuple[str, ...]:
-    """All schemes, sorted: the modules of ``data.formats``."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(formats.__path__)))
+    """All schemes, sorted: the modules of ``data.formats``, and those of extras."""
+    return tuple(
+        sorted({*(module.name for module in pkgutil.iter_modules(formats.__path__)), *offered("formats")})
+    )
 
 
 def split_scheme(source: str) -> tuple[str, str]:
@@ -192,4 +195,6 @@ def _refuse_misspelt(path: str) -> None:
 
 @cache
 def _format(scheme: str) -> Format:
-    return import_module(f"{formats.__name__}.{scheme}").FORMAT if scheme else squad.FORMAT
+    if not scheme:
+        return squad.FORMAT
+    return import_module(offered("formats").get(scheme, f"{formats.__name__}.{scheme}")).FORMAT

@@ -1,4 +1,4 @@
-"""Splits of sets by article, or by question for sets without articles; checks for shared articles.
+"""The train, calibration and dev sets of a run, and splits of a set by article; no two share an article.
 
 Articles are drawn in the order of a hash of seed and title. So the draw does not depend on their order in
 the file, and adding an article does not reorder the others.
@@ -7,16 +7,67 @@ the file, and adding an article does not reorder the others.
 from __future__ import annotations
 
 import hashlib
-import random
+import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import combinations, permutations
 from math import isclose
 
+from qa_arch.config.schema import Data, Source
 from qa_arch.data.question_sets import question_set
-from qa_arch.data.selection_sets import selection_set
+from qa_arch.data.sources import available, holds, open_passages, require
 from qa_arch.errors import ConfigError, DataError
-from qa_arch.types.text import QuestionSet, SelectionSet
+from qa_arch.types.text import QuestionSet
+
+log = logging.getLogger(__name__)
+
+
+def load_splits(data: Data) -> dict[str, QuestionSet]:
+    """Open train, calibration and dev of a run, in this order; splits without data are left out.
+
+    Where the config names no calibration set, it is held out of train; ``data.train_questions`` then samples
+    train. Of a closed dev set only the titles are read, so that a run which shares articles with it fails
+    before training and not when it is scored.
+
+    Raises DataError where a source holds no passages or two sets share an article, ConfigError where nothing
+    can be held out.
+    """
+    named = {"train": data.train, "calibration": data.calibration, "dev": data.dev if data.open_dev else None}
+    for split, source in named.items():
+        if source is not None:
+            require(source, "passages", f"data.{split}")
+    sets = {"train": _open(data.train, "train", data)}
+    share, seed = data.hold_out_share, data.split_seed
+    if data.calibration is not None:
+        sets["calibration"] = _open(data.calibration, "calibration", data)
+    elif data.hold_out_articles:
+        sets["train"], sets["calibration"] = hold_out(sets["train"], data.hold_out_articles, seed)
+    elif share:
+        sets = by_article(sets["train"], {"train": 1 - share, "calibration": share}, seed)
+    if data.train_questions:
+        sets["train"] = subset(sets["train"], data.train_questions, seed)
+    if data.dev is not None and data.open_dev:
+        sets["dev"] = _open(data.dev, "dev", data)
+    require_disjoint(**sets, **closed_titles(data))
+    return sets
+
+
+def _open(source: Source, split: str, data: Data) -> QuestionSet:
+    questions = open_passages(source, name=split, on_error=data.on_error)
+    for problem in questions.skipped:
+        log.warning("left out: %s", problem)
+    return questions
+
+
+def closed_titles(data: Data) -> dict[str, frozenset[str]]:
+    """The titles of a dev set that the config keeps closed, by its name; empty where it has none, or none is
+    on disk."""
+    if data.dev is None or data.open_dev or holds(data.dev) != "passages":
+        return {}
+    if not available(data.dev):
+        log.info("data.dev: not on disk; articles shared with training are only checked when it is scored")
+        return {}
+    return {"dev (closed)": open_passages(data.dev, name="dev", on_error=data.on_error).titles}
 
 
 def by_article(questions: QuestionSet, fractions: Mapping[str, float], seed: int) -> dict[str, QuestionSet]:
@@ -52,29 +103,6 @@ def hold_out(questions: QuestionSet, articles: int, seed: int) -> tuple[Question
     held = titles[:articles]
     rest = titles[articles:]
     return _pick(questions, rest, f"{questions.name}.rest"), _pick(questions, held, f"{questions.name}.held")
-
-
-def hold_out_questions(task: SelectionSet, share: float, seed: int) -> dict[str, SelectionSet]:
-    """Hold out a seeded ``share`` of the questions as calibration; equal questions stay in the same part.
-
-    Raises ConfigError where train or calibration would be empty.
-    """
-    texts = sorted({question.question for question in task.questions})
-    count = round(share * len(texts))
-    if not 0 < count < len(texts):
-        raise ConfigError(
-            f"data.hold_out_share: {share:g} of the {len(texts)} questions of {task.name} leaves none to"
-            f" {'calibrate' if not count else 'train'} on; change it, or name a calibration set"
-        )
-    held = set(random.Random(seed).sample(texts, count))
-    parts = {
-        "train": [question for question in task.questions if question.question not in held],
-        "calibration": [question for question in task.questions if question.question in held],
-    }
-    return {
-        split: selection_set(f"{task.name}.{split}", task.answers, questions, main=task.main)
-        for split, questions in parts.items()
-    }
 
 
 def subset(questions: QuestionSet, n: int, seed: int) -> QuestionSet:

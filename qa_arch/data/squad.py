@@ -1,7 +1,6 @@
 """Reader and writer of SQuAD 1.1 and 2.0 JSON (Rajpurkar et al. 2016, 2018).
 
-Flat records with the columns of the Hugging Face hub are read too. Text is preserved byte for byte; the
-questions are checked in ``examples``.
+Flat records with the columns of the Hugging Face hub are read too. Text is preserved byte for byte.
 """
 
 from __future__ import annotations
@@ -11,16 +10,24 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from qa_arch.data.examples import RawQuestion, RecordError, article_label, clip, json_type, wrong_type
 from qa_arch.data.formats import Format, OnError
 from qa_arch.data.input_files import Lines, Paths, as_list, expand, load
-from qa_arch.data.question_sets import QuestionSetBuilder
+from qa_arch.data.question_sets import (
+    QuestionSetBuilder,
+    RawQuestion,
+    RecordError,
+    article_label,
+    clip,
+    json_type,
+    typed,
+    wrong_type,
+)
 from qa_arch.errors import DataError
 from qa_arch.system.garbage import gc_disabled
 from qa_arch.types.text import Example, Gold, QuestionSet
 
-_FLAT = ("context", "question")
 _EXPECTED = 'expected {"data": [{"title", "paragraphs"}]} or records of id, title, context, question, answers'
+_FLAT = {"context", "question"}
 
 
 @gc_disabled()
@@ -44,20 +51,26 @@ def _raw_questions(value: Any, file: str) -> Iterator[RawQuestion | RecordError]
 
     Raises DataError where the file as a whole is neither SQuAD JSON nor flat records.
     """
+    if isinstance(value, dict) and isinstance(value.get("data"), list):
+        return _articles(value["data"])
     if isinstance(value, Lines):
-        return _flat([(f"line {number}", record) for number, record in value.records], file)
-    if isinstance(value, list):
-        return _flat([(f"record [{index}]", record) for index, record in enumerate(value)], file)
-    if isinstance(value, dict) and "data" not in value and _is_flat(value):
-        return _flat([("record [0]", value)], file)
-    if not isinstance(value, dict):
-        raise DataError(f"{file}: holds {json_type(value)}, not a SQuAD set ({_EXPECTED})")
-    if "data" not in value:
-        keys = ", ".join(clip(key, 20) for key in list(value)[:5]) or "nothing"
-        raise DataError(f"{file}: has no 'data', its keys are {keys}; this is no SQuAD set ({_EXPECTED})")
-    if not isinstance(value["data"], list):
-        raise DataError(f"{file}: 'data' is {json_type(value['data'])}, not a list of articles ({_EXPECTED})")
-    return _articles(value["data"])
+        records = [(f"line {number}", record) for number, record in value]
+    else:
+        listed = value if isinstance(value, list) else [value]
+        records = [(f"record [{index}]", record) for index, record in enumerate(listed)]
+    if records and not any(_is_flat(record) for _, record in records):
+        first = records[0][1]
+        keys = ", ".join(clip(key, 20) for key in list(first)[:5]) if isinstance(first, dict) else ""
+        kind = "" if first is value else "a list, first "
+        raise DataError(
+            f"{file}: holds {kind}{json_type(first)}{keys and ' with '}{keys}, not a SQuAD set; {_EXPECTED}"
+        )
+    return (
+        RawQuestion(position, record, nested=False)
+        if isinstance(record, dict)
+        else RecordError(position, wrong_type(record, dict))
+        for position, record in records
+    )
 
 
 def _is_version_two(value: Any) -> bool:
@@ -67,62 +80,44 @@ def _is_version_two(value: Any) -> bool:
 
 
 def _is_flat(record: object) -> bool:
-    return isinstance(record, dict) and "paragraphs" not in record and any(key in record for key in _FLAT)
-
-
-def _flat(records: list[tuple[str, Any]], file: str) -> Iterator[RawQuestion | RecordError]:
-    if records and not any(_is_flat(record) for _, record in records):
-        first = records[0][1]
-        if isinstance(first, dict) and "paragraphs" in first:
-            raise DataError(f'{file}: is a bare list of articles; wrap it as {{"data": [...]}}')
-        raise DataError(f"{file}: is a list of other things ({json_type(first)} first); {_EXPECTED}")
-    return (
-        RawQuestion(position, record, nested=False)
-        if isinstance(record, dict)
-        else wrong_type(position, record, "object")
-        for position, record in records
-    )
+    return isinstance(record, dict) and "paragraphs" not in record and not _FLAT.isdisjoint(record)
 
 
 def _articles(articles: list[Any]) -> Iterator[RawQuestion | RecordError]:
     for index, article in enumerate(articles):
-        position = f"data[{index}]"
-        if not isinstance(article, dict):
-            yield wrong_type(position, article, "object")
-        elif _is_flat(article):
-            yield RawQuestion(position, article, nested=False)
-        else:
-            yield from _paragraphs(article, position)
+        place = f"data[{index}]"
+        if _is_flat(article):
+            yield RawQuestion(place, article, nested=False)
+            continue
+        try:
+            label = article_label(article) if isinstance(article, dict) else ""
+            for number, paragraph in enumerate(_list(article, "paragraphs", label + place)):
+                yield from _paragraph(article, paragraph, f"{place}.paragraphs[{number}]")
+        except RecordError as fault:
+            yield fault
 
 
-def _paragraphs(article: dict[str, Any], position: str) -> Iterator[RawQuestion | RecordError]:
-    title = {"title": article["title"]} if "title" in article else {}
-    position += ".paragraphs"
-    paragraphs = article.get("paragraphs")
-    if not isinstance(paragraphs, list):
-        yield wrong_type(
-            article_label(article) + position, paragraphs, "list", missing="paragraphs" not in article
-        )
+def _paragraph(article: dict[str, Any], paragraph: Any, place: str) -> Iterator[RawQuestion | RecordError]:
+    label = article_label(article)
+    try:
+        qas = _list(paragraph, "qas", label + place)
+    except RecordError as fault:
+        yield fault
         return
-    for index, paragraph in enumerate(paragraphs):
-        place = f"{position}[{index}]"
-        if not isinstance(paragraph, dict):
-            yield wrong_type(article_label(article) + place, paragraph, "object")
-        elif not isinstance(paragraph.get("qas"), list):
-            missing = "qas" not in paragraph
-            yield wrong_type(f"{article_label(article)}{place}.qas", paragraph.get("qas"), "list", missing)
-        else:
-            context = {"context": paragraph["context"]} if "context" in paragraph else {}
-            yield from _questions(paragraph["qas"], {**title, **context}, f"{place}.qas")
-
-
-def _questions(qas: list[Any], shared: dict[str, Any], position: str) -> Iterator[RawQuestion | RecordError]:
+    parts = (("title", article), ("context", paragraph))
+    shared = {name: part[name] for name, part in parts if name in part}
     for index, qa in enumerate(qas):
-        place = f"{position}[{index}]"
+        position = f"{place}.qas[{index}]"
         if isinstance(qa, dict):
-            yield RawQuestion(place, {**qa, **shared}, nested=True)
+            yield RawQuestion(position, {**qa, **shared}, nested=True)
         else:
-            yield wrong_type(article_label(shared) + place, qa, "object")
+            yield RecordError(label + position, wrong_type(qa, dict))
+
+
+def _list(holder: Any, name: str, place: str) -> list[Any]:
+    if not isinstance(holder, dict):
+        raise RecordError(place, wrong_type(holder, dict))
+    return typed(holder, name, list, f"{place}.")
 
 
 def write(questions: QuestionSet) -> dict[str, Any]:

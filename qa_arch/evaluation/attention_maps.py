@@ -10,15 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from qa_arch.errors import DataError, RunError
-from qa_arch.features.collate import Collator
-from qa_arch.features.glove import vector_rows
-from qa_arch.features.table import FeatureTable
-from qa_arch.features.windows import Window, assemble
+from qa_arch.features.batches import Collator
+from qa_arch.features.vectors import vector_rows
+from qa_arch.features.windows import FeatureTable, Window, assemble
 from qa_arch.nn.match_lstm import MatchLSTM
 from qa_arch.nn.precision import mixed
 from qa_arch.results.attention import AttentionMap
-from qa_arch.tasks.reading import device_of
-from qa_arch.tasks.span_predictor import SpanPredictor
+from qa_arch.spans.predictor import SpanPredictor
+from qa_arch.tasks import device_of
 from qa_arch.types.text import Example, Prediction, QuestionSet
 
 

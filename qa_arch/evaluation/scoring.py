@@ -17,11 +17,7 @@ from typing import Any
 from qa_arch.config.schema import Config
 from qa_arch.config.target import TRUSTED, arguments, locate
 from qa_arch.errors import ConfigError
-from qa_arch.results.question_rows import questions_folder
-from qa_arch.results.record import write_questions
-from qa_arch.tasks import task_of
-from qa_arch.tasks.base import Parts, Predictor, Watch, synchronize
-from qa_arch.types.records import (
+from qa_arch.records import (
     CALIBRATION,
     DEV,
     Answerability,
@@ -29,7 +25,10 @@ from qa_arch.types.records import (
     Points,
     SplitFacts,
     Threshold,
+    write_questions,
 )
+from qa_arch.results.questions import questions_folder
+from qa_arch.tasks import Parts, Predictor, Watch, synchronize, task_of
 
 log = logging.getLogger(__name__)
 

@@ -1,27 +1,301 @@
-"""``qa-arch export --to onnx``: a folder that is asked without torch's weights, by ONNX Runtime."""
+"""``qa-arch export --to onnx``: a folder that is asked without torch's weights, by ONNX Runtime.
+
+A torch span model becomes a graph by ``torch.onnx.export``, which may then be quantised, and is checked on
+real questions before the folder appears.
+"""
 
 from __future__ import annotations
 
+import logging
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
-from qa_arch.config.files import write_json
+import torch
+from torch import Tensor, nn
+
+from qa_arch.config.files import replacing_folder, write_json
 from qa_arch.config.identity import config_hash
-from qa_arch.errors import ConfigError
-from qa_arch.export.equality import check, check_questions
-from qa_arch.export.folder import new_folder
-from qa_arch.export.graph import OPSET, quantise_graph, write_graph
+from qa_arch.config.schema import Config
+from qa_arch.data.sources import open_passages
+from qa_arch.data.splits import subset
+from qa_arch.data.synthetic import generate
+from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError
+from qa_arch.features.batches import Collator
+from qa_arch.features.vectors import vector_rows
+from qa_arch.metrics.squad import score
 from qa_arch.models import store
-from qa_arch.models.onnx_model import DESCRIPTION, GRAPH, Description, Equality, OnnxModel
+from qa_arch.models.onnx_model import DESCRIPTION, GRAPH, INPUTS, OUTPUTS, Description, Equality, OnnxModel
+from qa_arch.nn import processor
 from qa_arch.nn.precision import Precision
+from qa_arch.records import RunRecord, Threshold, write_record
 from qa_arch.results import provenance
-from qa_arch.results.record import write_record
-from qa_arch.tasks.base import Watch
-from qa_arch.tasks.span_predictor import SpanPredictor
-from qa_arch.types.records import RunRecord, Threshold
-from qa_arch.types.text import QuestionSet
+from qa_arch.spans.predictor import SpanPredictor
+from qa_arch.spans.ranking import Ranking
+from qa_arch.spans.search import SpanCollector
+from qa_arch.tasks import Watch, device_of, read_table
+from qa_arch.types.tensors import Batch, SpanLogits, StepLogits
+from qa_arch.types.text import Prediction, QuestionSet
 
+OPSET = 18
+SAMPLE = 3
+"""Windows that the model is traced with: more than one, which a trace would take for a constant."""
+QUESTIONS = 200
+LARGEST = 1e-4
+"""Logits of a graph in fp32 differ by no more than this."""
+TIES = 0.01
+"""Share of answers that may differ all the same: spans whose scores are as near may change places."""
+log = logging.getLogger(__name__)
+Logits = SpanLogits | StepLogits
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+
+
+@contextmanager
+def new_folder(path: str | Path, *, replaces: str | None = None) -> Iterator[Path]:
+    """Yield a temporary folder that becomes ``path`` at the end of the block, or is removed on an error.
+
+    RunError where ``path`` holds anything, unless the file ``replaces`` is in it; QaArchError where it cannot
+    be written.
+    """
+    target = Path(path)
+    replaced = replaces is not None and (target / replaces).is_file()
+    if target.is_file() or (target.is_dir() and any(target.iterdir()) and not replaced):
+        raise RunError(f"{target}: is in the way; name a new folder, or remove it first")
+    with replacing_folder(target) as temporary:
+        yield temporary
+
+
+def sizes(folder: Path) -> dict[str, int]:
+    """Bytes of each file of ``folder``, and of each folder in it, the largest first."""
+    items = {
+        item.name: sum(file.stat().st_size for file in item.rglob("*") if file.is_file())
+        if item.is_dir()
+        else item.stat().st_size
+        for item in folder.iterdir()
+    }
+    return dict(sorted(items.items(), key=lambda item: -item[1]))
+
+
+class _Flat(nn.Module):
+    """The model with tensors in and tensors out; a verifier's score is part of ``null_start``."""
+
+    def __init__(self, model: nn.Module, names: tuple[str, ...]) -> None:
+        super().__init__()
+        self.model, self.names = model, names
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        given: dict[str, Any] = dict.fromkeys(INPUTS) | dict(zip(self.names, tensors, strict=True))
+        logits = self.model(Batch(index=torch.arange(tensors[0].shape[0]), **given))
+        if not isinstance(logits, SpanLogits):
+            return logits.token, logits.stop
+        return logits.start, logits.end, logits.null - logits.null_end, logits.null_end
+
+
+def write_graph(path: Path, predictor: SpanPredictor) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Write the predictor's model to ``path``, with any number of windows of any length; (inputs, outputs).
+
+    Inputs are the fields of ``Batch`` that the model reads. Weights up to 2 GB are in the file, larger ones
+    in ``model.onnx.data`` beside it. Raises ConfigError for a model that cannot be traced or is not in fp32,
+    UnavailableError without the packages.
+    """
+    translations = _translations()
+    from onnx_ir.passes.common import ClearMetadataAndDocStringPass
+
+    if predictor.precision != "fp32" or device_of(predictor.model).type != "cpu":
+        raise ConfigError("a graph is made of a model in fp32 on the CPU; load it so, and quantise the graph")
+    batch = sample(predictor)
+    names = tuple(name for name in INPUTS if getattr(batch, name) is not None)
+    tensors = tuple(getattr(batch, name) for name in names)
+    flat = _Flat(predictor.model, names).eval()
+    with torch.no_grad(), _quiet():
+        computed = flat(*tensors)
+        outputs = next(outputs for outputs in OUTPUTS[::-1] if len(outputs) == len(computed))
+        try:
+            program = torch.onnx.export(
+                flat,
+                tensors,
+                dynamo=True,
+                input_names=names,
+                output_names=outputs,
+                dynamic_shapes=(tuple({0: "B", 1: "T"} for _ in names),),
+                custom_translation_table=translations,
+                opset_version=OPSET,
+                verbose=False,
+            )
+        except (torch.onnx.errors.OnnxExporterError, RuntimeError) as error:
+            raise ConfigError(
+                f"{type(predictor.model).__name__}: this model cannot be traced into a graph"
+                f" ({_cause(error)}); what it computes must not depend on sizes in Python (len, int, loops"
+                " over units)"
+            ) from error
+    assert program is not None
+    inputs = program.model.graph.inputs
+    for value in list(inputs):
+        if not value.uses():
+            inputs.remove(value)
+    ClearMetadataAndDocStringPass()(program.model)  # stack traces, with paths of this machine
+    program.save(path)
+    return tuple(str(value.name) for value in inputs), outputs
+
+
+def quantise_graph(path: Path) -> None:
+    """The graph at ``path`` in int8, in place: a scale for each column of a weight, one for all activations.
+
+    The products of weights alone are quantised, whose zeros are exact; scores and recurrences stay fp32.
+    """
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    quantised = path.with_suffix(".int8.onnx")
+    with _quiet():
+        quantize_dynamic(
+            path,
+            quantised,
+            op_types_to_quantize=["MatMul"],
+            per_channel=True,
+            weight_type=QuantType.QInt8,
+            extra_options={"MatMulConstBOnly": True},
+        )
+    quantised.replace(path)
+
+
+def sample(predictor: SpanPredictor) -> Batch:
+    """Some windows of generated questions, which every model can read."""
+    table = predictor.table(generate(1, 0), cache=False)
+    return Collator(table, vector_rows(predictor.vectors, table), labels=False)(range(SAMPLE))
+
+
+def _translations() -> Any:
+    try:
+        from qa_arch.export.translation import TRANSLATIONS
+    except ImportError as error:
+        raise UnavailableError(
+            f"an ONNX graph needs onnx and onnxscript ({error}): pip install 'qa-arch[onnx]'"
+        ) from error
+    return TRANSLATIONS
+
+
+def _cause(error: BaseException) -> str:
+    """The first line of the innermost exception."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporters' notes on other packages and on names of axes."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def check(
+    predictor: SpanPredictor, model: OnnxModel, questions: QuestionSet, watch: Watch | None = None
+) -> Equality:
+    """What both give for ``questions``, read in the same batches.
+
+    RunError where a graph in fp32 differs by more than ``LARGEST`` or in more than ``TIES`` of the answers.
+    One in int8 is only measured.
+    """
+    table = predictor.table(questions, cache=False)
+    ours, theirs, largest = read_table(
+        predictor.model,
+        Collator(table, vector_rows(predictor.vectors, table), labels=False),
+        _Comparison(model, *(SpanCollector(questions, table, predictor.config.decode) for _ in range(2))),
+        batch_size=predictor.config.trainer.eval_batch_size,
+        watch=watch,
+    )
+    threshold = predictor.null_threshold
+    answers = [_answers(ranking.best_predictions, threshold) for ranking in (ours, theirs)]
+    same = sum(a == b for a, b in zip(*answers, strict=True))
+    result = Equality(
+        data=questions.name,
+        questions=len(questions),
+        windows=len(table),
+        largest_difference=largest,
+        same_answers=same,
+        torch_scores=_scores(questions, ours, threshold),
+        onnx_scores=_scores(questions, theirs, threshold),
+        engine=processor.engine("onnx", model.description.precision),
+    )
+    exact = model.description.precision == "fp32"
+    if exact and (largest > LARGEST or len(questions) - same > TIES * len(questions)):
+        raise RunError(
+            f"the graph does not give what the model gives: on {len(questions)} questions of"
+            f" {questions.name} logits differ by up to {largest:.2g}, answers in {len(questions) - same};"
+            " nothing was written, please report it"
+        )
+    return result
+
+
+def check_questions(config: Config) -> QuestionSet:
+    """Up to 200 questions of the run's calibration or open dev set, or else generated ones."""
+    for source in (config.data.calibration, config.data.dev if config.data.open_dev else None):
+        if source is not None:
+            try:
+                questions = open_passages(source, on_error=config.data.on_error)
+            except QaArchError as error:
+                log.warning("the export is not checked on the run's own questions: %s", error)
+            else:
+                return subset(questions, min(QUESTIONS, len(questions)), config.seed)
+    return subset(generate(15, 0), QUESTIONS, config.seed)
+
+
+class _Comparison:
+    """Collects the spans of torch's logits and of the graph's for the same batches."""
+
+    def __init__(self, model: nn.Module, ours: SpanCollector, theirs: SpanCollector) -> None:
+        self.model, self.ours, self.theirs = model, ours, theirs
+        self.largest = 0.0
+        self.parts: list[Any] = []
+
+    def add(self, batch: Batch, logits: Logits) -> None:
+        others = self.model(batch)
+        self.largest = max(self.largest, largest_difference(logits, others))
+        self.ours.add(batch, logits)
+        self.theirs.add(batch, others)
+
+    def merge(self, others: Iterable[list[Any]]) -> None:
+        """A single process reads."""
+
+    def result(self) -> tuple[Ranking, Ranking, float]:
+        return self.ours.result(), self.theirs.result(), self.largest
+
+
+def largest_difference(first: Logits, second: Logits) -> float:
+    """Of any two logits; ``inf`` where only one of them is open (finite)."""
+    return max(_difference(a, b) for a, b in zip(_scored(first), _scored(second), strict=True))
+
+
+def _scored(logits: Logits) -> tuple[Tensor, ...]:
+    if isinstance(logits, StepLogits):
+        return logits.token, logits.stop
+    return logits.start, logits.end, logits.null, logits.null_end
+
+
+def _difference(first: Tensor, second: Tensor) -> float:
+    real = first.isfinite()
+    if not torch.equal(real, second.isfinite()) or not torch.equal(first[~real], second[~real]):
+        return float("inf")
+    return float((first - second)[real].abs().max()) if real.any() else 0.0
+
+
+def _answers(predictions: Sequence[Prediction], threshold: float) -> list[tuple[int, int] | None]:
+    chosen = [prediction.at(threshold) for prediction in predictions]
+    return [None if span is None else (span.start, span.end) for span in chosen]
+
+
+def _scores(questions: QuestionSet, ranking: Ranking, threshold: float) -> dict[str, float]:
+    scores = score(questions, {answer.id: answer.text(threshold) for answer in ranking.best_predictions})
+    return {"exact": scores.exact, "f1": scores.f1}
 
 
 def export_onnx(

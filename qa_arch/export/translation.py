@@ -1,7 +1,6 @@
 """The operators that torch's exporter does not know, in ONNX: recurrences, sorting, running maxima.
 
-The recurrences are ``qa_arch.nn.operators``. Axes as there: ``C`` steps, ``B`` texts, ``Q`` question units,
-``l`` hidden width.
+Axes: ``C`` steps, ``B`` texts, ``Q`` question units, ``l`` hidden width.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ import torch
 from onnxscript import BOOL, FLOAT, INT64, graph, script
 from onnxscript import opset18 as op
 
-from qa_arch.nn import operators  # noqa: F401  registers torch.ops.qa_arch
+import qa_arch.nn.match_lstm  # registers torch.ops.qa_arch
+import qa_arch.nn.text_lstm  # noqa: F401
 
 LOWEST = -3.4028234663852886e38
 """The lowest finite number of fp32: its softmax is 0, and no NaN comes of it."""

@@ -26,10 +26,9 @@ from transformers import PreTrainedTokenizerBase
 
 from qa_arch.config.files import write_with
 from qa_arch.config.schema import Features
-from qa_arch.errors import QaArchError
-from qa_arch.features.joint import prepare
-from qa_arch.features.table import FeatureTable, array_names, template_from
-from qa_arch.features.template import backend_of, unlimited
+from qa_arch.errors import ConfigError, QaArchError
+from qa_arch.features.windows import FeatureTable, Special, Template, array_names, prepare
+from qa_arch.features.words import backend_of, unlimited
 from qa_arch.types.text import QuestionSet
 
 FEATURES_VERSION = 1
@@ -49,27 +48,33 @@ def prepare_cached(
     max_question: int = 64,
     segments: bool,
 ) -> FeatureTable:
-    """``prepare`` with a cache on disk; without ``cache_dir`` nothing is cached."""
+    """``prepare`` with a cache on disk; without ``cache_dir`` nothing is cached.
+
+    A damaged file is rebuilt. If the folder cannot be written, the table is built without caching.
+    """
     settings: dict[str, Any] = {
         "max_length": max_length,
         "stride": stride,
         "max_question": max_question,
         "segments": segments,
     }
-
-    def build() -> FeatureTable:
-        return prepare(questions, tokenizer, **settings)
-
     if cache_dir is None:
-        return build()
+        return prepare(questions, tokenizer, **settings)
     key_parts = {
         **settings,
         "questions": questions.fingerprint,
         "tokenizer": tokenizer_hash(tokenizer),
         "pad": tokenizer.pad_token_id,
         "tokenizers": tokenizers.__version__,  # versions may tokenise differently with the same vocabulary
+        "version": FEATURES_VERSION,
     }
-    return cached(cache_dir, key_parts, build)
+    return read_or_build(
+        cache_file(cache_dir, key_parts, ".arrow"),
+        "features",
+        read=read,
+        build=lambda: prepare(questions, tokenizer, **settings),
+        write=write,
+    )
 
 
 def windows_of(
@@ -87,17 +92,6 @@ def windows_of(
     )
 
 
-def cached(
-    folder: str | os.PathLike[str], key_parts: Mapping[str, Any], build: Callable[[], FeatureTable]
-) -> FeatureTable:
-    """Table with the key ``key_parts`` (JSON values): read from ``folder``, or built and stored there.
-
-    A damaged file is rebuilt. If the folder cannot be written, the table is built without caching.
-    """
-    path = cache_file(folder, {**key_parts, "version": FEATURES_VERSION}, ".arrow")
-    return read_or_build(path, "features", read=read, build=build, write=write)
-
-
 def read_or_build(
     path: Path,
     what: str,
@@ -106,10 +100,10 @@ def read_or_build(
     build: Callable[[], Content],
     write: Callable[[Path, Content], None],
 ) -> Content:
-    """What ``path`` of a cache holds, or what ``build`` returns, which is then written there.
+    """The content of ``path`` in a cache, or what ``build`` returns, which is then written there.
 
-    ``what`` names it in the plural, for the log. A damaged file is made anew; where nothing can be written,
-    nothing is kept.
+    ``what`` names it in the plural, for the log. A damaged file is made anew; a folder that cannot be written
+    is no error.
     """
     if path.exists():
         try:
@@ -162,9 +156,11 @@ def read(path: Path) -> FeatureTable:
     arrays["answerable"] = arrays["answerable"].view(bool)
     if _checksum(arrays.values()) != facts.pop("checksum"):
         raise ValueError("its checksum does not match its content")
-    template = template_from(facts.pop("template"))
+    parts = facts.pop("template")
+    for place in ("before", "between", "after"):
+        parts[place] = tuple(Special(*token) for token in parts[place])
     words = tuple(batch.column("vocabulary").values.to_pylist())
-    return FeatureTable(template=template, vocabulary=words, **arrays, **facts)
+    return FeatureTable(template=Template(**parts), vocabulary=words, **arrays, **facts)
 
 
 def _one_row(values: pa.Array) -> pa.Array:
@@ -181,3 +177,41 @@ def _checksum(arrays: Iterable[NDArray]) -> int:
     for values in arrays:
         total = zlib.crc32(np.ascontiguousarray(values).data, total)
     return total
+
+
+def require_same_tokens(
+    first: PreTrainedTokenizerBase,
+    second: PreTrainedTokenizerBase,
+    questions: QuestionSet,
+    settings: Features,
+    *,
+    names: tuple[str, str],
+) -> None:
+    """Raise ConfigError where two tokenizers do not give the same windows, with the first piece that differs.
+
+    Their vocabularies have to be equal; where the rest of them is not (case folding, say), so have the
+    windows of ``questions``. ``names``: what to call the two.
+    """
+    pieces, others = ({id_: piece for piece, id_ in t.get_vocab().items()} for t in (first, second))
+    if pieces != others:
+        differing = min(id_ for id_ in pieces.keys() | others.keys() if pieces.get(id_) != others.get(id_))
+        raise ConfigError(
+            f"{names[0]} and {names[1]} do not read the same tokens: their vocabularies have {len(pieces):,}"
+            f" and {len(others):,} pieces, number {differing} is {pieces.get(differing)!r} and"
+            f" {others.get(differing)!r}"
+        )
+    if tokenizer_hash(first) == tokenizer_hash(second):
+        return
+    tables = [windows_of(questions, t, settings, segments=False) for t in (first, second)]
+    if tables[0].template != tables[1].template:
+        raise ConfigError(f"{names[0]} and {names[1]} do not put the same special tokens around a question")
+    ids, others_ids = (table.ids for table in tables)
+    shared = min(len(ids), len(others_ids))
+    unlike = np.flatnonzero(ids[:shared] != others_ids[:shared])
+    if len(unlike) or len(ids) != len(others_ids):
+        at = int(unlike[0]) if len(unlike) else shared - 1
+        raise ConfigError(
+            f"{names[0]} and {names[1]} do not read the same tokens: where the former cuts"
+            f" {pieces[int(ids[at])]!r} out of a training text, the latter has"
+            f" {pieces[int(others_ids[at])]!r}"
+        )

@@ -2,7 +2,7 @@
 
 The WordPiece and Unigram trainers of the library are not reproducible across processes, its BPE trainer
 is. So all three subword families take their vocabulary from BPE; they differ, like the published ones, in
-normalisation and segmentation. ``pretraining.tokenizer_training`` trains those of a size for a corpus.
+normalisation and segmentation. ``qa-arch pretrain tokenizer`` trains those of a size for a corpus.
 """
 
 from __future__ import annotations

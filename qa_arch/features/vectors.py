@@ -1,35 +1,133 @@
-"""Word vectors of a run: of the words in its data and of the most frequent words of the file.
+"""Word vectors of a run: read from a text file or an installed package, kept for the words that it needs.
 
-They are saved with the run, which may be applied to words that its data does not contain.
+They are those of the words in its data and of the most frequent words of the file, and are saved with the
+run, which may be applied to words that its data does not contain. A line of a text file (GloVe, fastText,
+word2vec's text form) is a word and D numbers, separated by single spaces. A word may contain spaces (as in
+GloVe 840B), so the last D fields are the vector and everything before them is the word.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Iterable, Mapping
+import os
+import ssl
+import tempfile
+import warnings
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
 
+from qa_arch.config.files import write_atomic
 from qa_arch.config.schema import Config, Glove, require_vectors
-from qa_arch.errors import ConfigError, DataError
-from qa_arch.features.glove import WordVectors, oov_rate, read_vectors
-from qa_arch.features.packaged_vectors import PackagedVectors, packaged_files
-from qa_arch.features.selection_features import RANDOM_DIM, random_vectors, with_buckets
-from qa_arch.features.table import FeatureTable
-from qa_arch.types.text import SelectionSet
+from qa_arch.data.input_files import VectorFiles, packaged_files
+from qa_arch.errors import DataError, UnavailableError
+from qa_arch.features.windows import FeatureTable
+from qa_arch.features.words import Ints, Longs
 
 log = logging.getLogger(__name__)
 GLOVE_DIM = 300
 """Default width of word vectors where no file is named: that of GloVe 840B 300d, used in the thesis."""
+WORDS, MATRIX = "words.txt", "vectors.safetensors"
+"""The files of saved vectors."""
+_LINES = 4096  # parsed together
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WordVectors:
+    """Vectors of words. Axes: ``W`` words, ``D`` width."""
+
+    words: tuple[str, ...]
+    matrix: NDArray[np.float32]
+    """(W + 1, D): row 0 is zero, for unknown words; row i + 1 is the vector of ``words[i]``."""
+
+    @property
+    def dim(self) -> int:
+        return self.matrix.shape[1]
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the words and the vectors."""
+        digest = hashlib.sha256("\n".join(self.words).encode())
+        digest.update(np.ascontiguousarray(self.matrix).data)
+        return digest.hexdigest()
+
+    def rows(self, vocabulary: Sequence[str]) -> Longs:
+        """(V,) row of each word: its exact form, else its lower-case form, else 0."""
+        row_of: dict[str, int] = {}
+        for row, word in enumerate(self.words, 1):
+            row_of.setdefault(word, row)
+        rows = (row_of.get(word) or row_of.get(word.lower(), 0) for word in vocabulary)
+        return np.fromiter(rows, np.int64, len(vocabulary))
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write ``words.txt`` and ``vectors.safetensors`` into ``folder``, each atomically."""
+        write_atomic(Path(folder) / WORDS, "".join(f"{word}\n" for word in self.words))
+        write_atomic(Path(folder) / MATRIX, save({"vectors": self.matrix}))
+
+    def only(self, words: Collection[str]) -> WordVectors:
+        """The vectors used by ``rows(words)``, in the order of this table."""
+        selected = _places(self.words, words)
+        return WordVectors(
+            tuple(self.words[i] for i in selected), self.matrix[[0, *(i + 1 for i in selected)]]
+        )
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> WordVectors:
+        """Load the files of ``save``. Raises DataError if a file is missing or the two do not match."""
+        try:
+            words = (Path(folder) / WORDS).read_bytes().decode().split("\n")[:-1]
+            matrix = load_file(Path(folder) / MATRIX)["vectors"]
+        except (OSError, UnicodeDecodeError, SafetensorError, KeyError) as error:
+            raise DataError(f"{folder}: no saved word vectors ({error}): give the text file again") from error
+        if len(matrix) != len(words) + 1:
+            raise DataError(
+                f"{folder}: {len(words)} words but {len(matrix) - 1} vectors: give the text file again"
+            )
+        return cls(tuple(words), matrix)
+
+
+def vector_rows(vectors: WordVectors | None, table: FeatureTable) -> Longs | None:
+    """(V,) row of each word of the table, for ``Collator``; None without word vectors."""
+    return None if vectors is None else vectors.rows(table.vocabulary)
+
+
+@dataclass(frozen=True, slots=True)
+class OovRate:
+    """Share of running words without a vector; each distinct text counts once."""
+
+    question: float
+    context: float
+
+
+def oov_rate(table: FeatureTable, rows: Longs) -> OovRate:
+    """Out-of-vocabulary rate of a table; ``rows`` is ``WordVectors.rows(table.vocabulary)``."""
+    text = np.repeat(np.arange(len(table.text_offsets) - 1), np.diff(table.text_offsets))
+    number, word = table.word_number[:-1], table.word[:-1]
+    begins = (word >= 0) & np.r_[True, (text[1:] != text[:-1]) | (number[1:] != number[:-1])][: len(text)]
+    missing = np.append(rows, 0)[word] == 0
+
+    def share(texts: Ints) -> float:
+        chosen = begins & np.isin(text, texts)
+        return float(missing[chosen].mean()) if chosen.any() else 0.0
+
+    return OovRate(question=share(table.question_text), context=share(table.context_text))
 
 
 def passage_vectors(config: Config, tables: Mapping[str, FeatureTable]) -> WordVectors | None:
     """Vectors of the words in ``tables``; None with ``glove.use=false``."""
     if not config.glove.use:
         return None
-    require_vectors(config)
     words = {word for table in tables.values() for word in table.vocabulary}
-    vectors = _restricted(_read(config.glove), config.glove, words)
+    vectors = file_vectors(config, words)
     for split, table in tables.items():
         rate = oov_rate(table, vectors.rows(table.vocabulary))
         shares = f"{rate.question:.1%} of the question words, {rate.context:.1%} of the passage words"
@@ -37,23 +135,11 @@ def passage_vectors(config: Config, tables: Mapping[str, FeatureTable]) -> WordV
     return vectors
 
 
-def candidate_vectors(config: Config, sets: Mapping[str, SelectionSet]) -> WordVectors:
-    """Vectors of the words in ``sets``, random without a file, followed by those shared by unknown words."""
-    if config.glove.use:
-        require_vectors(config)
-        words = {word for questions in sets.values() for word in _words(questions)}
-        vectors = _restricted(_read(config.glove), config.glove, words)
-        known = {word.lower() for word in vectors.words}
-        unknown = sum(word.lower() not in known for word in words) / len(words)
-        log.info("%.1f%% of the distinct words have no vector", 100 * unknown)
-    elif config.model.get("train_vectors", True):
-        vectors = random_vectors(_words(sets["train"]), config.glove.dim or RANDOM_DIM, config.seed)
-    else:
-        raise ConfigError(
-            "model.train_vectors: without a file of word vectors (glove=none) they are random and must be"
-            " trained; set it to true or name a file (glove=file glove.path=...)"
-        )
-    return with_buckets(vectors, config.selection.unknown_buckets, config.seed)
+def file_vectors(config: Config, words: Iterable[str]) -> WordVectors:
+    """The vectors of ``words`` and of the first words of the file or package that the config names."""
+    require_vectors(config)
+    vectors = _named(config.glove)
+    return vectors.only({*vectors.words[: config.glove.keep], *words})
 
 
 def assumed_shape(settings: Glove) -> tuple[int, int] | None:
@@ -64,7 +150,7 @@ def assumed_shape(settings: Glove) -> tuple[int, int] | None:
     if not settings.use:
         return None
     if settings.path:
-        vectors = _read(settings)
+        vectors = _named(settings)
         return len(vectors.words) + 1, vectors.dim
     return 0, settings.dim or GLOVE_DIM
 
@@ -74,7 +160,7 @@ def assumed_vectors(settings: Glove, words: int) -> WordVectors:
     return WordVectors((), np.zeros((1 + words, settings.dim or GLOVE_DIM), np.float32))
 
 
-def _read(settings: Glove) -> WordVectors | PackagedVectors:
+def _named(settings: Glove) -> WordVectors | PackagedVectors:
     files = packaged_files(str(settings.path))
     if files is None:
         return read_vectors(str(settings.path), dim=settings.dim, backend=settings.backend)
@@ -84,12 +170,165 @@ def _read(settings: Glove) -> WordVectors | PackagedVectors:
     return vectors
 
 
-def _restricted(vectors: WordVectors | PackagedVectors, settings: Glove, words: Iterable[str]) -> WordVectors:
-    return vectors.only({*vectors.words[: settings.keep], *words})
+def _places(words: Sequence[str], wanted: Collection[str]) -> list[int]:
+    """Indices of the ``wanted`` words and of their lower-case forms."""
+    forms = {form for word in wanted for form in (word, word.lower())}
+    return [place for place, word in enumerate(words) if word in forms]
 
 
-def _words(questions: SelectionSet) -> Iterable[str]:
-    for question in questions.questions:
-        yield from question.question
-    for answer in questions.answers:
-        yield from answer
+class PackagedVectors:
+    """Vectors of ``W`` words that a package ships as a matrix: memory-mapped, not parsed.
+
+    Raises DataError where the files are missing, damaged or of different lengths.
+    """
+
+    def __init__(self, files: VectorFiles) -> None:
+        try:
+            words = pq.read_table(files.words, columns=["index"])["index"]
+            self.words: tuple[str, ...] = tuple(words.to_pylist())
+            self.matrix: NDArray[np.float32] = np.load(files.matrix, mmap_mode="r", allow_pickle=False)
+        except (OSError, EOFError, ValueError, KeyError, pa.ArrowException) as error:
+            reason = str(error).splitlines()[0]
+            folder = files.matrix.parent
+            raise DataError(f"{folder}: not readable ({reason}); install the package again") from error
+        shape, dtype = self.matrix.shape, self.matrix.dtype
+        if len(shape) != 2 or shape[0] != len(self.words) or dtype != np.float32:
+            raise DataError(
+                f"{files.matrix}: {dtype} of shape {shape} for {len(self.words):,} words; install the package"
+                " again"
+            )
+
+    @property
+    def dim(self) -> int:
+        return self.matrix.shape[1]
+
+    def only(self, words: Collection[str]) -> WordVectors:
+        """The vectors of ``words`` and of their lower-case forms, in the order of the table, copied."""
+        rows = _places(self.words, words)
+        matrix = np.zeros((len(rows) + 1, self.dim), np.float32)
+        matrix[1:] = self.matrix[rows]
+        return WordVectors(tuple(self.words[row] for row in rows), matrix)
+
+
+def read_vectors(
+    path: str | os.PathLike[str],
+    dim: int | None = None,
+    words: Collection[str] | None = None,
+    backend: Literal["own", "torchtext"] = "own",
+) -> WordVectors:
+    """Vectors from the text file ``path``, or from a folder that ``WordVectors.save`` wrote.
+
+    ``dim`` is the expected width (default: that of the file); ``words`` selects these words and their
+    lower-case forms. The first of repeated words counts. A word2vec header line is skipped.
+    ``backend="torchtext"`` reads with ``torchtext.vocab.Vectors`` (local files only).
+    Raises DataError, with the line, for a missing or empty file, a wrong width, a field that is no
+    finite number or a word that is not UTF-8.
+    """
+    source = Path(path)
+    if source.is_file() and backend == "own":
+        vectors = _from_text(source, dim, words)
+    elif source.is_file() or source.is_dir():
+        vectors = WordVectors.load(source) if source.is_dir() else _from_torchtext(source)
+        vectors = vectors if words is None else vectors.only(words)
+    else:
+        raise DataError(f"{source}: no such file of word vectors: set glove.path to a GloVe .txt file")
+    if dim is not None and vectors.dim != dim:
+        raise DataError(
+            f"{source}: its vectors have {vectors.dim} numbers, glove.dim says {dim}: make them equal"
+        )
+    return vectors
+
+
+def _from_text(path: Path, dim: int | None, words: Collection[str] | None) -> WordVectors:
+    forms = None if words is None else {form.encode() for word in words for form in (word, word.lower())}
+    header, width = _shape(path)
+    if dim is not None and width > dim:  # else the first numbers would be read as part of the word
+        raise DataError(f"{path}: line {header + 1}: {width} numbers where {dim} are wanted: set glove.dim")
+    width = dim or width
+    seen: dict[bytes, int] = {}
+    lines: list[tuple[int, bytes]] = []
+    blocks: list[NDArray[np.float32]] = [np.zeros((1, width), np.float32)]
+    with path.open("rb") as file:
+        for number, raw in enumerate(file, 1):
+            line = raw.rstrip(b" \r\n")
+            if number <= header or not line:
+                continue
+            word, _, numbers = line.partition(b" ")
+            if numbers.count(b" ") != width - 1:
+                word, *fields = line.rsplit(b" ", width)
+                if len(fields) != width:
+                    raise DataError(
+                        f"{path}: line {number}: {len(fields)} numbers where {width} are wanted: "
+                        "the file is cut off or glove.dim is not its width"
+                    )
+                numbers = b" ".join(fields)
+            if word not in seen and (forms is None or word in forms):
+                seen[word] = number
+                lines.append((number, numbers))
+            if len(lines) == _LINES:
+                blocks.append(_parse(path, lines, width))
+                lines = []
+    if lines:
+        blocks.append(_parse(path, lines, width))
+    try:
+        decoded = tuple(word.decode() for word in seen)
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}: line {seen[error.object]}: the word is not UTF-8: convert the file"
+        ) from error
+    return WordVectors(decoded, np.concatenate(blocks))
+
+
+def _shape(path: Path) -> tuple[int, int]:
+    """(header lines, width), from the first lines of the file."""
+    with path.open("rb") as file:
+        lines = [line for _, line in zip(range(100), file, strict=False)]
+    header = int(bool(lines) and len(fields := lines[0].split()) == 2 and all(f.isdigit() for f in fields))
+    widths = [len(line.rstrip(b" \r\n").split(b" ")) - 1 for line in lines[header:] if line.strip()]
+    if not widths or min(widths) < 1:
+        raise DataError(f"{path}: holds no word vectors: each line must be a word and its numbers")
+    return header, min(widths)  # the minimum: a word may contain spaces
+
+
+def _parse(path: Path, lines: list[tuple[int, bytes]], width: int) -> NDArray[np.float32]:
+    """(lines, width) numbers; searches for the invalid line only if the block does not parse."""
+    text = b" ".join(numbers for _, numbers in lines)
+    with warnings.catch_warnings():
+        # For invalid text, older numpy warns and returns the numbers before it.
+        warnings.simplefilter("error", DeprecationWarning)
+        try:
+            block = np.fromstring(text, np.float32, sep=" ")
+        except (ValueError, DeprecationWarning):
+            block = np.zeros(0, np.float32)
+    if block.size == len(lines) * width and np.isfinite(block).all():
+        return block.reshape(len(lines), width)
+    for number, numbers in lines:
+        for field in numbers.split(b" "):
+            try:
+                finite = np.isfinite(np.float32(field))
+            except ValueError:
+                finite = False
+            if not finite:
+                raise DataError(
+                    f"{path}: line {number}: {field.decode(errors='replace')!r} is not a finite number: "
+                    "correct the line, or glove.dim if it is part of the word"
+                )
+    raise DataError(f"{path}: lines {lines[0][0]} to {lines[-1][0]} cannot be read as numbers")
+
+
+def _from_torchtext(path: Path) -> WordVectors:
+    try:
+        from torchtext.vocab import Vectors
+    except ImportError as error:
+        raise UnavailableError(f"torchtext cannot be imported ({error}): set glove.backend=own") from error
+    https = ssl._create_default_https_context
+    try:
+        # torchtext names its cache after the file name alone, so an existing cache may be of another file.
+        with tempfile.TemporaryDirectory() as cache:
+            read = Vectors(str(path), cache=cache)
+    except (RuntimeError, OSError, ValueError, TypeError) as error:
+        raise DataError(f"{path}: torchtext cannot read it ({error}): set glove.backend=own") from error
+    finally:
+        ssl._create_default_https_context = https  # torchtext turns certificate checks off for the process
+    zero = np.zeros((1, read.dim), np.float32)
+    return WordVectors(tuple(read.itos), np.concatenate([zero, read.vectors.numpy()]))

@@ -1,12 +1,318 @@
-"""Padded arrays of windows: ``before question between context after``, in numpy."""
+"""Example -> windows of word pieces: ``[CLS] question [SEP] part of the passage [SEP]``.
+
+The windows equal those of ``tokenizer(question, context, truncation="only_second", stride=...,
+return_overflowing_tokens=True)``, but each passage is tokenised only once for all its questions. They are
+kept unpadded, as flat arrays that can be mapped from disk: a window is a row that refers to a question and
+to a slice of a passage, and ``assemble`` joins the two.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from qa_arch.features.table import Bools, FeatureTable, Longs
+from qa_arch.errors import ConfigError
+from qa_arch.features.words import (
+    Bools,
+    Ints,
+    Longs,
+    TokenColumns,
+    backend_of,
+    name_of,
+    tokenize,
+    unlimited,
+)
+from qa_arch.metrics.squad import best_overlap, normalise
+from qa_arch.types.text import QuestionSet
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+MOST_SPECIALS = 4
+"""Special tokens of the longest common template (RoBERTa: ``<s> q </s></s> c </s>``)."""
+
+
+class Special(NamedTuple):
+    """A special token of the template."""
+
+    id: int
+    segment: int
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """Special tokens around a question and a passage: ``before q between c after``."""
+
+    before: tuple[Special, ...]
+    between: tuple[Special, ...]
+    after: tuple[Special, ...]
+    question_segment: int
+    context_segment: int
+    pad: int
+    segments: bool
+    """False for encoders without segment ids (``type_vocab_size <= 1``)."""
+
+    @property
+    def specials(self) -> int:
+        """Number of special tokens of a window."""
+        return len(self.before) + len(self.between) + len(self.after)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FeatureTable:
+    """All windows of a question set. Axes: ``N`` windows, ``X`` texts, ``K`` tokens, ``V`` words.
+
+    Windows are ordered by example, then by position in the passage. The token columns end with one row
+    that belongs to no text, without width and word; index -1 selects it.
+    """
+
+    template: Template
+    vocabulary: tuple[str, ...]
+    """The V distinct words of all texts, in their exact form."""
+    folded: Ints
+    """(V,) index of the case-folded form of each word: equal for words that differ only in case."""
+
+    text_offsets: Longs
+    """(X + 1,) tokens of text x are ``[text_offsets[x], text_offsets[x + 1])`` of the token columns."""
+    ids: Ints
+    """(K + 1,) vocabulary id of each piece."""
+    char_start: Ints
+    """(K + 1,) first character of each piece in its text; without white space at its edges."""
+    char_end: Ints
+    """(K + 1,) end of each piece, exclusive; equal to ``char_start`` for a piece of no width."""
+    word_number: Ints
+    """(K + 1,) running number, within the text, of the word that a piece belongs to; -1 for none."""
+    word: Ints
+    """(K + 1,) the same word as an index into ``vocabulary``; -1 for none."""
+
+    example: Ints
+    """(N,) row of the window's question in its set."""
+    question_text: Ints
+    """(N,) text of the question."""
+    context_text: Ints
+    """(N,) text of the passage."""
+    question_length: Ints
+    """(N,) tokens of the question, at most ``max_question``."""
+    token_start: Longs
+    """(N,) first context token of the window, an index into the token columns."""
+    token_end: Longs
+    """(N,) end of the window's context tokens, exclusive."""
+    label_start: Ints
+    """(N,) first token of the gold answer on the assembled window's axis; 0 if not answerable."""
+    label_end: Ints
+    """(N,) last token of the gold answer (inclusive); 0 if not answerable."""
+    answerable: Bools
+    """(N,) True where the window holds the whole gold answer."""
+
+    truncated_questions: int = 0
+    """Number of questions truncated to ``max_question`` tokens."""
+    lost_answers: int = 0
+    """Number of answerable questions without a window that holds the whole gold."""
+
+    def __len__(self) -> int:
+        return len(self.example)
+
+    @property
+    def context_at(self) -> Ints:
+        """(N,) start of the context on the axis of the assembled window.
+
+        Position ``t`` of window ``n`` is token ``token_start[n] + t - context_at[n]`` of the columns.
+        """
+        return self.question_length + np.int32(len(self.template.before) + len(self.template.between))
+
+    @property
+    def lengths(self) -> Ints:
+        """(N,) tokens of each assembled window, special tokens included."""
+        context = (self.token_end - self.token_start).astype(np.int32)
+        return self.question_length + context + np.int32(self.template.specials)
+
+    @property
+    def largest_id(self) -> int:
+        """The largest vocabulary id of all windows, special tokens and padding included."""
+        template = self.template
+        specials = [token.id for token in (*template.before, *template.between, *template.after)]
+        return max(int(self.ids.max()), template.pad, *specials)
+
+
+def check_ids(table: FeatureTable, vocab_size: int, encoder: str) -> None:
+    """Raise ConfigError where a window holds an id that ``encoder`` has no embedding of.
+
+    Ids that no text uses do not matter: some published tokenizers know a few more than their encoder.
+    """
+    if table.largest_id >= vocab_size:
+        raise ConfigError(
+            f"encoder.name: {encoder} has {vocab_size} token embeddings and its tokenizer"
+            f" writes id {table.largest_id}: put the tokenizer that belongs to the encoder beside its weights"
+        )
+
+
+def array_names() -> tuple[str, ...]:
+    """Array fields of FeatureTable, in storage order."""
+    not_arrays = {"template", "vocabulary", "truncated_questions", "lost_answers"}
+    return tuple(f.name for f in fields(FeatureTable) if f.name not in not_arrays)
+
+
+def check_lengths(max_length: int, stride: int, max_question: int, specials: int = MOST_SPECIALS) -> None:
+    """Raise ConfigError if windows of these lengths (tokens) cannot advance through a passage.
+
+    ``stride`` is the overlap of neighbouring windows, as in the fast tokenizers and the common scripts,
+    not the step between them.
+    """
+    if max_question < 1:
+        raise ConfigError(f"features.max_question={max_question}: a question needs at least 1 token")
+    if stride < 0:
+        raise ConfigError(f"features.stride={stride}: the overlap of windows cannot be negative")
+    room = max_length - max_question - specials
+    if room < 1:
+        raise ConfigError(
+            f"features.max_length={max_length} leaves no room for the passage beside max_question="
+            f"{max_question} and {specials} special tokens: raise max_length or lower max_question"
+        )
+    if stride >= room:
+        raise ConfigError(
+            f"features.stride={stride} (the overlap of neighbouring windows) must be below {room} = "
+            f"max_length - max_question - special tokens = {max_length} - {max_question} - {specials}"
+        )
+
+
+def prepare(
+    questions: QuestionSet,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    max_length: int = 384,
+    stride: int = 128,
+    max_question: int = 64,
+    segments: bool,
+) -> FeatureTable:
+    """Tokenise ``questions`` and split every passage into windows of at most ``max_length`` tokens.
+
+    ``stride`` is the overlap of neighbouring windows in tokens. Questions are stripped on the left and cut
+    at ``max_question`` tokens; passages are never changed. ``segments``: the encoder has segment ids.
+    Raises ConfigError for inconsistent lengths, and for tokenizers without offsets or whose encoding of a
+    pair is not composed of its parts.
+    """
+    template = probe(tokenizer, segments)
+    check_lengths(max_length, stride, max_question, template.specials)
+    texts: dict[str, int] = {}
+    context_text, question_text = (
+        np.array([texts.setdefault(text, len(texts)) for text in column], np.int32)
+        for column in (
+            [example.context for example in questions.examples],
+            [example.question.lstrip() for example in questions.examples],
+        )
+    )
+    columns = tokenize(list(texts), backend_of(tokenizer))
+    full_length = np.diff(columns.text_offsets)[question_text]
+    question_length = np.minimum(full_length, max_question).astype(np.int32)
+    room = max_length - template.specials - question_length
+    example, token_start, token_end = _windows(columns.text_offsets, context_text, room, stride)
+    context_at = (question_length + len(template.before) + len(template.between))[example]
+    gold = _gold_tokens(questions, columns, context_text)
+    label_start, label_end, held = _label(gold, example, token_start, token_end, context_at)
+    labelled = np.zeros(len(questions), bool)
+    labelled[example[held]] = True
+    answerable = np.fromiter((e.answerable for e in questions.examples), bool, len(questions))
+    table = FeatureTable(
+        template=template,
+        **{name: getattr(columns, name) for name in TokenColumns.__slots__},
+        example=example.astype(np.int32),
+        question_text=question_text[example],
+        context_text=context_text[example],
+        question_length=question_length[example],
+        token_start=token_start,
+        token_end=token_end,
+        label_start=label_start,
+        label_end=label_end,
+        answerable=held,
+        truncated_questions=int((full_length > max_question).sum()),
+        lost_answers=int((answerable & ~labelled).sum()),
+    )
+    _check_against_tokenizer(tokenizer, questions, table)
+    return table
+
+
+def _windows(offsets: Longs, context: Ints, room: Ints, stride: int) -> tuple[Longs, Longs, Longs]:
+    """(example, token_start, token_end) of all windows: ``room`` tokens each, overlapping by ``stride``."""
+    begin, end = offsets[context], offsets[context + 1]
+    step = room - stride
+    excess = np.maximum(end - begin - room, 0)
+    count = 1 + -(-excess // step)
+    example = np.repeat(np.arange(len(context)), count)
+    nth = np.arange(len(example)) - np.repeat(np.cumsum(count) - count, count)
+    token_start = begin[example] + nth * step[example]
+    return example, token_start, np.minimum(token_start + room[example], end[example])
+
+
+def _gold_tokens(questions: QuestionSet, columns: TokenColumns, context: Ints) -> tuple[Longs, Longs]:
+    """First and last token (rows of the columns) of each example's first answer; (0, -1) for none.
+
+    Widened to whole tokens: the first token that ends after the answer begins, the last one that begins
+    before it ends. Tokens of zero width are ignored.
+    """
+    first, last = np.zeros(len(context), np.int64), np.full(len(context), -1)
+    rows = np.array([i for i, e in enumerate(questions.examples) if e.answers], np.int64)
+    if not len(rows):
+        return first, last
+    golds = [questions.examples[i].answers[0] for i in rows.tolist()]
+    start = np.fromiter((gold.start for gold in golds), np.int64, len(golds))
+    end = np.fromiter((gold.end for gold in golds), np.int64, len(golds))
+    # One character axis for all texts: text x begins at x * span, after the end of text x - 1.
+    span = max(int(columns.char_end.max()), int(end.max())) + 1
+    begin = context[rows] * np.int64(span)
+    owner = np.repeat(np.arange(len(columns.text_offsets) - 1), np.diff(columns.text_offsets)) * span
+    visible = np.flatnonzero(columns.char_end > columns.char_start)
+    # Running extremes keep both searches exact even where offsets repeat or overlap, as for a character
+    # that is split into several byte-level pieces.
+    token_end = np.maximum.accumulate(owner[visible] + columns.char_end[visible])
+    token_start = np.minimum.accumulate((owner[visible] + columns.char_start[visible])[::-1])[::-1]
+    low = np.searchsorted(token_end, begin + start, side="right")
+    high = np.searchsorted(token_start, begin + end, side="left") - 1
+    inside = low <= high
+    first[rows[inside]] = visible[low[inside]]
+    last[rows[inside]] = visible[high[inside]]
+    return first, last
+
+
+def _label(
+    gold: tuple[Longs, Longs], example: Longs, token_start: Longs, token_end: Longs, context_at: Ints
+) -> tuple[Ints, Ints, Bools]:
+    """(start, end, answerable): gold tokens on the axis of each window, 0 where it lacks part of the gold."""
+    first, last = gold[0][example], gold[1][example]
+    inside = (first <= last) & (first >= token_start) & (last < token_end)
+    start = np.where(inside, first - token_start + context_at, 0)
+    end = np.where(inside, last - token_start + context_at, 0)
+    return start.astype(np.int32), end.astype(np.int32), inside
+
+
+def _check_against_tokenizer(
+    tokenizer: PreTrainedTokenizerBase, questions: QuestionSet, table: FeatureTable
+) -> None:
+    """Compare a few examples with the tokenizer's own encoding of the pair; ConfigError if they differ.
+
+    Of the uncut pair: tokenizers before 0.23.3 overlap the parts of a pair by less than the stride.
+    """
+    counts = np.bincount(table.example, minlength=len(questions))
+    for number in {0, len(questions) - 1, int(counts.argmax())} if len(questions) else ():
+        example, rows = questions.examples[number], np.flatnonzero(table.example == number)
+        first, text = rows[0], table.question_text[rows[0]]
+        if np.diff(table.text_offsets)[text] > table.question_length[first] or not (
+            example.question.strip() and example.context
+        ):
+            continue  # the tokenizer does not truncate questions or pair empty texts
+        pair = tokenizer(example.question.lstrip(), example.context, truncation=False, verbose=False)
+        ids, begin = pair["input_ids"], int(table.context_at[first])
+        at = begin - int(table.text_offsets[table.context_text[first]])
+        after = ids[at + int(table.text_offsets[table.context_text[first] + 1]) :]
+        bounds = zip(table.token_start[rows].tolist(), table.token_end[rows].tolist(), strict=True)
+        expected = [[*ids[:begin], *ids[at + start : at + end], *after] for start, end in bounds]
+        window = assemble(table, rows)
+        if [row[mask].tolist() for row, mask in zip(window.ids, window.mask, strict=True)] != expected:
+            raise ConfigError(
+                f"{name_of(tokenizer)} encodes question {example.id!r} with its passage differently from "
+                "the two alone, so windows cannot be cut: choose another encoder or report its tokenizer"
+            )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,3 +364,81 @@ def assemble(table: FeatureTable, rows: Longs, width: int | None = None) -> Wind
         context=context & visible,
         source=source,
     )
+
+
+def has_segment_ids(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether ``tokenizer`` itself tells question from context by segment ids (RoBERTa's writes zeros)."""
+    with unlimited(backend_of(tokenizer)) as backend:
+        return any(backend.encode("a", "b").type_ids)
+
+
+def probe(tokenizer: PreTrainedTokenizerBase, segments: bool) -> Template:
+    """Template of ``tokenizer`` for (question, context), read from an encoded pair.
+
+    ``segments`` says whether the encoder has segment ids (``type_vocab_size > 1``). They are the
+    template's own, or 0 up to the separator and 1 after it where the template has only zeros.
+    Raises ConfigError for a slow tokenizer, one without a padding token, or another order of the pair.
+    """
+    with unlimited(backend_of(tokenizer)) as backend:
+        pair = backend.encode("a", "b")
+    parts = pair.sequence_ids
+    if 0 not in parts or 1 not in parts or parts.index(0) > parts.index(1):
+        raise ConfigError(f"{name_of(tokenizer)} does not encode a pair as question, then context")
+    if tokenizer.pad_token_id is None:
+        raise ConfigError(f"{name_of(tokenizer)} has no padding token: set tokenizer.pad_token")
+    question, context = parts.index(0), parts.index(1)
+    after_question = len(parts) - parts[::-1].index(0)
+    after_context = len(parts) - parts[::-1].index(1)
+    types = pair.type_ids
+    if not any(types):
+        types = [int(position >= context) for position in range(len(parts))]
+    tokens = [Special(*token) for token in zip(pair.ids, types, strict=True)]
+    return Template(
+        before=tuple(tokens[:question]),
+        between=tuple(tokens[after_question:context]),
+        after=tuple(tokens[after_context:]),
+        question_segment=types[question],
+        context_segment=types[context],
+        pad=tokenizer.pad_token_id,
+        segments=segments,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """Best possible scores with a tokenizer: means over the answerable questions, in percent."""
+
+    exact: float
+    f1: float
+    lost: tuple[str, ...]
+    """Ids of questions without a window that holds the whole gold; scored with an empty answer."""
+    inexact: tuple[str, ...]
+    """Ids of questions whose gold, widened to whole tokens, is not an exact match."""
+
+
+def ceiling(questions: QuestionSet, table: FeatureTable) -> Ceiling:
+    """Scores of the first gold answers as predictions, widened to the tokens labelled in ``table``."""
+    window = np.full(len(questions), -1)
+    rows = np.flatnonzero(table.answerable)
+    window[table.example[rows]] = rows  # any window will do: all hold the same gold tokens
+    lost, inexact, exact, f1 = [], [], 0, 0.0
+    answerable = [number for number, example in enumerate(questions.examples) if example.answerable]
+    for number in answerable:
+        example, row = questions.examples[number], int(window[number])
+        if row < 0:
+            lost.append(example.id)
+            continue
+        golds = [normalise(gold.text) for gold in example.answers]
+        best = best_overlap(normalise(snapped(table, row, example.context)), golds, "2.0")
+        exact, f1 = exact + best.exact, f1 + best.f1
+        if not best.exact:
+            inexact.append(example.id)
+    count = len(answerable) or 1
+    return Ceiling(100 * exact / count, 100 * f1 / count, tuple(lost), tuple(inexact))
+
+
+def snapped(table: FeatureTable, row: int, context: str) -> str:
+    """Text of the tokens labelled as the answer of the answerable window ``row``."""
+    shift = int(table.token_start[row]) - int(table.context_at[row])
+    first, last = shift + int(table.label_start[row]), shift + int(table.label_end[row])
+    return context[table.char_start[first] : table.char_end[last]]

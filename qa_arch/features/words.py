@@ -1,30 +1,93 @@
-"""Words of texts, and the alignment of word pieces with words.
+"""Texts -> words, and word pieces aligned with them: the token columns of a feature table.
 
-A word is a run of letters, marks, digits and underscores, or one other visible character. Everything is
+A word is a run of letters, marks, digits and underscores, or one other visible character. Each distinct
+text is tokenised once, and for BERT's tokenizer each distinct run of visible characters. Everything is
 vectorised over arrays of code points, many texts at a time.
 """
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
+from itertools import count as numbers
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
-from qa_arch.errors import DataError
-from qa_arch.features.table import Bools, Longs
+from qa_arch.errors import ConfigError, DataError
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+CHUNK = 1024
+"""Texts tokenised together: enough for the tokenizer's threads, few enough to bound the memory."""
+BUNDLE = 128
+"""Runs encoded as one text, because a call per run costs more than the tokenisation."""
 _SPACE, _LETTER, _MARK, _SYMBOL = 0, 1, 2, 3
 
 
-def _kind(character: str) -> int:
-    if character.isspace():
-        return _SPACE
-    category = unicodedata.category(character)[0]
-    if category == "M":
-        return _MARK
-    return _LETTER if character == "_" or category in "LN" else _SYMBOL
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenColumns:
+    """Token columns of a FeatureTable; see there for the fields."""
+
+    vocabulary: tuple[str, ...]
+    folded: Ints
+    text_offsets: Longs
+    ids: Ints
+    char_start: Ints
+    char_end: Ints
+    word_number: Ints
+    word: Ints
+
+
+def tokenize(texts: Sequence[str], backend: Tokenizer) -> TokenColumns:
+    """Tokenise ``texts`` without special tokens and align every piece with its word."""
+    vocabulary: defaultdict[str, int] = defaultdict()
+    vocabulary.default_factory = vocabulary.__len__  # a new word gets the next number
+    counts: list[Longs] = [np.zeros(1, np.int64)]
+    chunks: list[tuple[Ints, ...]] = []
+    with unlimited(backend):
+        to_pieces = tokenize_fn(backend)
+        for begin in range(0, len(texts), CHUNK):
+            count, columns = _columns(texts[begin : begin + CHUNK], to_pieces, vocabulary)
+            counts.append(count)
+            chunks.append(columns)
+    vocabulary.default_factory = None  # it refers to the dictionary: all words would outlive this call
+    null_row = tuple(np.array([value], np.int32) for value in (0, 0, 0, -1, -1))
+    forms: dict[str, int] = {}
+    folded = [forms.setdefault(word.casefold(), len(forms)) for word in vocabulary]
+    return TokenColumns(
+        tuple(vocabulary),
+        np.array(folded, np.int32),
+        np.cumsum(np.concatenate(counts)),
+        *(np.concatenate(column) for column in zip(*chunks, null_row, strict=True)),
+    )
+
+
+def _columns(
+    texts: Sequence[str], to_pieces: Callable[[Sequence[str]], Pieces], vocabulary: defaultdict[str, int]
+) -> tuple[Longs, tuple[Ints, ...]]:
+    """Tokens per text, and (ids, char_start, char_end, word_number, word) of all their tokens."""
+    words = split(texts)  # first, because it reports invalid text
+    pieces = to_pieces(texts)
+    text = np.repeat(np.arange(len(texts)), pieces.count)
+    base = words.base[text]
+    start, end = fit(base + pieces.start, base + pieces.end, words)
+    word = word_of(start, end, text, words)
+    index = np.fromiter(map(vocabulary.__getitem__, words.surface), np.int32, len(words.surface))
+    number = np.where(word < 0, -1, word - words.first[text])
+    narrow = (column.astype(np.int32) for column in (pieces.ids, start - base, end - base, number))
+    return pieces.count, (*narrow, np.append(index, np.int32(-1))[word])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,6 +138,15 @@ def split(texts: Sequence[str]) -> Words:
     return Words(base, start, end, first, surface, kind == _SPACE, kind == _MARK)
 
 
+def _kind(character: str) -> int:
+    if character.isspace():
+        return _SPACE
+    category = unicodedata.category(character)[0]
+    if category == "M":
+        return _MARK
+    return _LETTER if character == "_" or category in "LN" else _SYMBOL
+
+
 def fit(start: Longs, end: Longs, words: Words) -> tuple[Longs, Longs]:
     """Offsets ``[start, end)`` of pieces without outer white space and with their combining marks.
 
@@ -109,3 +181,127 @@ def word_of(start: Longs, end: Longs, text: Longs, words: Words) -> Longs:
     separate = words.start[after] >= np.maximum(end, start + 1)
     previous_is_nearer = separate & (start - words.end[before] < words.start[after] - end) & (before < after)
     return np.where(last < first, -1, np.where(previous_is_nearer, before, after))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pieces:
+    """Word pieces of several texts, concatenated."""
+
+    count: Longs
+    """(X,) pieces of each text."""
+    ids: Longs
+    start: Longs
+    """First character of each piece, counted in its own text."""
+    end: Longs
+    """End of each piece, exclusive."""
+
+
+def tokenize_fn(backend: Tokenizer) -> Callable[[Sequence[str]], Pieces]:
+    """Fastest exact function texts -> Pieces for ``backend``; it caches, so use it for all texts of a set."""
+    return (
+        _Runs(backend).tokenize if splits_at_spaces(backend) else lambda texts: tokenize_whole(texts, backend)
+    )
+
+
+def tokenize_whole(texts: Sequence[str], backend: Tokenizer) -> Pieces:
+    """Pieces of ``texts`` by ``backend``, without special tokens."""
+    encodings = backend.encode_batch(list(texts), add_special_tokens=False)
+    count = np.fromiter(map(len, encodings), np.int64, len(encodings))
+    total = int(count.sum())
+    ids = np.fromiter(chain.from_iterable(e.ids for e in encodings), np.int64, total)
+    pairs = chain.from_iterable(e.offsets for e in encodings)
+    offsets = np.fromiter(chain.from_iterable(pairs), np.int64, 2 * total).reshape(total, 2)
+    return Pieces(count, ids, offsets[:, 0], offsets[:, 1])
+
+
+def splits_at_spaces(backend: Tokenizer) -> bool:
+    """Whether the tokenizer drops white space and tokenises the text on its two sides independently.
+
+    True of BERT's normalizer, pre-tokenizer and WordPiece, unless an added token contains or strips white
+    space.
+    """
+    parts = (backend.normalizer, backend.pre_tokenizer, backend.model)
+    kinds = [type(part).__name__ for part in parts]
+    return kinds == ["BertNormalizer", "BertPreTokenizer", "WordPiece"] and not any(
+        token.lstrip or token.rstrip or len(token.content.split()) != 1
+        for token in backend.get_added_tokens_decoder().values()
+    )
+
+
+class _Runs:
+    """Cache of the pieces of every run between two spaces seen so far; most runs of a data set recur."""
+
+    def __init__(self, backend: Tokenizer) -> None:
+        self.backend = backend
+        # A new run gets the next number. Not by the dict's own __len__: a cycle would outlive the cache.
+        self.number: defaultdict[str, int] = defaultdict(numbers().__next__)
+        empty = np.zeros(0, np.int64)
+        self.seen = Pieces(empty, empty, empty, empty)
+
+    def tokenize(self, texts: Sequence[str]) -> Pieces:
+        if not texts:
+            return tokenize_whole(texts, self.backend)
+        n_seen = len(self.number)
+        axis = "\n".join(texts).replace("\n", " ")
+        surface = axis.split(" ")
+        run = np.fromiter(map(self.number.__getitem__, surface), np.int64, len(surface))
+        self._add(list(self.number)[n_seen:])
+
+        begin = _starts(np.fromiter(map(len, surface), np.int64, len(surface)) + 1)
+        base = _starts(np.fromiter(map(len, texts), np.int64, len(texts)) + 1)
+        text = np.searchsorted(base, begin, side="right") - 1
+        seen, count = self.seen, self.seen.count[run]
+        source = np.arange(int(count.sum())) + np.repeat(_starts(seen.count)[run] - _starts(count), count)
+        shift = np.repeat(begin - base[text], count)
+        pieces = np.bincount(text, weights=count, minlength=len(texts)).astype(np.int64)
+        return Pieces(pieces, seen.ids[source], seen.start[source] + shift, seen.end[source] + shift)
+
+    def _add(self, surface: list[str]) -> None:
+        """Tokenise new runs, ``BUNDLE`` per text, and append their pieces."""
+        if not surface:
+            return
+        bundles = [surface[at : at + BUNDLE] for at in range(0, len(surface), BUNDLE)]
+        pieces = tokenize_whole(["\n".join(bundle) for bundle in bundles], self.backend)
+        base = _starts(np.fromiter(map(len, surface), np.int64, len(surface)) + 1)
+        bundle_base = np.repeat(base[::BUNDLE], pieces.count)
+        run = np.searchsorted(base, bundle_base + pieces.start, side="right") - 1
+        within = base[run] - bundle_base
+        count = np.bincount(run, minlength=len(surface))
+        fresh = (count, pieces.ids, pieces.start - within, pieces.end - within)
+        old = (self.seen.count, self.seen.ids, self.seen.start, self.seen.end)
+        self.seen = Pieces(*(np.concatenate(pair) for pair in zip(old, fresh, strict=True)))
+
+
+def _starts(lengths: Longs) -> Longs:
+    """Start of each of several concatenated parts."""
+    return np.cumsum(lengths) - lengths
+
+
+def backend_of(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
+    """The Rust tokenizer behind ``tokenizer``. Raises ConfigError for a tokenizer without one."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if not isinstance(backend, Tokenizer):
+        raise ConfigError(
+            f"{name_of(tokenizer)} is a slow tokenizer and knows no character offsets: "
+            "choose an encoder whose folder has a tokenizer.json"
+        )
+    return backend
+
+
+def name_of(tokenizer: PreTrainedTokenizerBase) -> str:
+    return getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
+
+
+@contextmanager
+def unlimited(backend: Tokenizer) -> Iterator[Tokenizer]:
+    """``backend`` with truncation and padding switched off inside the ``with`` block."""
+    truncation, padding = backend.truncation, backend.padding
+    backend.no_truncation()
+    backend.no_padding()
+    try:
+        yield backend
+    finally:
+        if truncation is not None:
+            backend.enable_truncation(**truncation)
+        if padding is not None:
+            backend.enable_padding(**padding)

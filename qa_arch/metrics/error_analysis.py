@@ -13,8 +13,7 @@ from functools import lru_cache
 from typing import Any, Literal, get_args
 
 from qa_arch.errors import DataError
-from qa_arch.metrics.answer_text import normalise
-from qa_arch.metrics.squad import score_questions
+from qa_arch.metrics.squad import normalise, score_questions
 from qa_arch.types.text import Example, QuestionSet
 
 Outcome = Literal["right", "wrong_span", "wrong_abstention", "missed_answer", "undue_answer", "unanswered"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,9 +43,14 @@ def read_null_scores(path: str | Path) -> PredictionFile:
     """Question id -> no-answer probability or null odds. Raises DataError as above, also for NaN."""
     file = _read(path, 'an object {"question id": number}')
     for id_, value in file.values.items():
-        if type(value) not in (float, int) or value != value:
+        if type(value) not in (float, int) or value != value or not _fits_float(value):
             raise DataError(f"{path}: {shown_id(id_)}: the no-answer score is {_kind(value)}; give a number")
     return file
+
+
+def _fits_float(value: float) -> bool:
+    """Whether a whole number is not beyond what a float can hold."""
+    return not isinstance(value, int) or abs(value) <= sys.float_info.max
 
 
 def read_nbest(path: str | Path) -> dict[str, dict[str, float]]:

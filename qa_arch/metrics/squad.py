@@ -1,29 +1,213 @@
-"""The SQuAD 1.1 and 2.0 evaluations, equal to the official scripts to the last bit.
+"""The SQuAD 1.1 and 2.0 evaluations: exactly the scores of the official scripts.
 
 Floats are equal because sums run in file order over the same expressions. Every question is normalised
-once; all other figures derive from its score.
-Rajpurkar et al. 2016, section 6.1 (1.1); Rajpurkar et al. 2018, section 5.1 (2.0).
+once; all other figures derive from its score. Both evaluations normalise alike: lower case, no punctuation,
+no articles (Rajpurkar et al. 2016, section 6.1; Rajpurkar et al. 2018, section 5.1). They differ if the
+normalised text is empty: two empty answers agree fully in 2.0 and have F1 0 in 1.1.
 """
 
 from __future__ import annotations
 
+import re
+import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
-from operator import add
-from typing import NamedTuple
+from math import inf, isnan
+from operator import add, itemgetter
+from typing import Any, NamedTuple
 
 from qa_arch.errors import DataError
-from qa_arch.metrics.answer_text import best_overlap, normalise
-from qa_arch.metrics.ranking import average_precision, best_threshold, rank
-from qa_arch.metrics.scores import Answering, AveragePrecision, Group, Oracle, Scores
 from qa_arch.system.garbage import gc_disabled
 from qa_arch.types.text import Protocol, QuestionSet
 
 METRIC_VERSION = "1.0"
 """Raised whenever the score of the same predictions could change."""
-
 OFFICIAL_THRESHOLD = 1.0
 """Default null threshold of the official script: no probability lies above it."""
+ARTICLES = frozenset(("a", "an", "the"))
+
+_DROP_ARTICLES = re.compile(r"\b(?:a|an|the)\b").sub
+# Every ASCII character has an entry, because a missing entry costs an exception.
+_DROP_PUNCTUATION = {ord(c): None if c in string.punctuation else c for c in map(chr, range(128))}
+_LOWER_BYTES = bytes(range(256)).lower()
+_PUNCTUATION_BYTES = string.punctuation.encode()
+
+
+class Overlap(NamedTuple):
+    """Exact match and token overlap of a prediction with one gold answer, each in 0..1.
+
+    ``f1`` is an int (0 or 1) where the official scripts give an int: from Python 3.12 on, ``sum``
+    rounds ints and floats differently, and the totals must be exactly equal.
+    """
+
+    exact: int
+    f1: float
+    precision: float
+    recall: float
+
+
+PERFECT = Overlap(1, 1.0, 1.0, 1.0)
+NONE = Overlap(0, 0, 0, 0)
+_BOTH_EMPTY: dict[Protocol, Overlap] = {"2.0": Overlap(1, 1, 1, 1), "1.1": Overlap(1, 0, 0, 0)}
+
+
+def normalise(text: str) -> str:
+    """``text`` in lower case, without punctuation and articles, words separated by single spaces."""
+    if text.isascii() and text.isprintable():
+        # Only letters, digits and spaces remain, so that an article is always a whole word.
+        words = text.encode().translate(_LOWER_BYTES, _PUNCTUATION_BYTES).decode().split()
+        if not ARTICLES.isdisjoint(words):
+            words = [word for word in words if word not in ARTICLES]
+    else:
+        # Dashes, typographic quotes and control characters remain, and may be next to an article.
+        words = _DROP_ARTICLES(" ", text.lower().translate(_DROP_PUNCTUATION)).split()
+    return " ".join(words)
+
+
+def best_overlap(predicted: str, golds: Sequence[str], protocol: Protocol) -> Overlap:
+    """Overlap of ``predicted`` with the gold answer of highest F1 (the first on a tie).
+
+    Both must be normalised; their tokens are compared as multisets. Without golds all values are 0.
+    """
+    if predicted in golds:
+        return PERFECT if predicted else _BOTH_EMPTY[protocol]
+    tokens = predicted.split()
+    distinct = set(tokens)
+    best = NONE
+    for gold in golds:
+        gold_tokens = gold.split()
+        common = distinct.intersection(gold_tokens)
+        if not common:
+            continue
+        if len(distinct) == len(tokens):
+            overlap = len(common)
+        else:
+            overlap = sum(min(tokens.count(token), gold_tokens.count(token)) for token in common)
+        precision = overlap / len(tokens)
+        recall = overlap / len(gold_tokens)
+        f1 = (2 * precision * recall) / (precision + recall)
+        if f1 > best.f1:
+            best = Overlap(0, f1, precision, recall)
+    return best
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Exact match and F1 (percent) over the ``total`` answerable or unanswerable questions."""
+
+    exact: float
+    f1: float
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """Confusion matrix of answering and abstaining; "answered" is positive (thesis 3.1-3.4)."""
+
+    answered_answerable: int
+    answered_unanswerable: int
+    abstained_answerable: int
+    abstained_unanswerable: int
+
+    @property
+    def total(self) -> int:
+        return self.answered + self.abstained_answerable + self.abstained_unanswerable
+
+    @property
+    def answered(self) -> int:
+        return self.answered_answerable + self.answered_unanswerable
+
+    @property
+    def precision(self) -> float:
+        """Share of the answered questions that are answerable; 0 if none was answered."""
+        return _percent(self.answered_answerable, self.answered)
+
+    @property
+    def recall(self) -> float:
+        """Share of the answerable questions that were answered; 0 if none is answerable."""
+        return _percent(self.answered_answerable, self.answered_answerable + self.abstained_answerable)
+
+    @property
+    def f1(self) -> float:
+        """Harmonic mean of precision and recall."""
+        doubled = 2 * self.answered_answerable
+        return _percent(doubled, doubled + self.answered_unanswerable + self.abstained_answerable)
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the questions with a correct choice between answering and abstaining ("AvNA")."""
+        return _percent(self.answered_answerable + self.abstained_unanswerable, self.total)
+
+
+@dataclass(frozen=True, slots=True)
+class Oracle:
+    """Scores at thresholds fitted on the scored questions themselves: upper bounds, not results."""
+
+    exact: float
+    exact_threshold: float
+    f1: float
+    f1_threshold: float
+
+
+@dataclass(frozen=True, slots=True)
+class AveragePrecision:
+    """Areas under the precision-recall curves of the 2.0 evaluation, percent."""
+
+    exact: float
+    f1: float
+    oracle: float
+    """With full marks for every answerable question."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """All scores of one set of predictions at one null threshold, rates in percent."""
+
+    protocol: Protocol
+    exact: float
+    f1: float
+    total: int
+    has_answer: Group | None
+    """Over the answerable questions; None in protocol 1.1 or where there are none."""
+    no_answer: Group | None
+    token_precision: float
+    """Mean over questions, against the gold answer of highest F1."""
+    token_recall: float
+    answering: Answering
+    threshold: float
+    """Null threshold: a null score above it means "no answer"."""
+    oracle: Oracle | None = None
+    average_precision: AveragePrecision | None = None
+
+    def official(self) -> dict[str, Any]:
+        """The keys of the official evaluation in its order and with its exact values."""
+        if self.protocol == "1.1":
+            return {"exact_match": self.exact, "f1": self.f1}
+        values: dict[str, Any] = {"exact": self.exact, "f1": self.f1, "total": self.total}
+        for prefix, group in (("HasAns", self.has_answer), ("NoAns", self.no_answer)):
+            if group:
+                values |= {f"{prefix}_{key}": getattr(group, key) for key in ("exact", "f1", "total")}
+        if best := self.oracle:
+            values |= {"best_exact": best.exact, "best_exact_thresh": best.exact_threshold}
+            values |= {"best_f1": best.f1, "best_f1_thresh": best.f1_threshold}
+        if areas := self.average_precision:
+            values |= {f"pr_{key}_ap": getattr(areas, key) for key in ("exact", "f1", "oracle")}
+        return values
+
+    def flat(self) -> dict[str, Any]:
+        """``official()``, followed by token precision and recall and the answer-or-abstain figures."""
+        values = self.official()
+        values |= {"token_precision": self.token_precision, "token_recall": self.token_recall}
+        for key in ("precision", "recall", "f1", "accuracy"):
+            values[f"answerable_{key}"] = getattr(self.answering, key)
+        for key in Answering.__slots__:
+            values[key] = getattr(self.answering, key)
+        return values
+
+
+def _percent(part: int, total: int) -> float:
+    return 100.0 * part / total if total else 0.0
 
 
 class QuestionScore(NamedTuple):
@@ -227,9 +411,14 @@ def _answering(scored: Sequence[QuestionScore], missing: int) -> Answering:
 def _rank_metrics(
     scored: Sequence[QuestionScore], null_scores: Mapping[str, float]
 ) -> tuple[Oracle, AveragePrecision | None]:
-    """Best thresholds and average precisions of the predicted texts, from a single sort."""
+    """Best thresholds and average precisions of the predicted texts, most likely answerable first.
+
+    Ties keep the order of the probability file, as the official script does; its best threshold depends on
+    that order. NaN counts as minus infinity: it lies above no threshold.
+    """
     by_id = {s.id: s for s in scored}
-    pairs = rank(null_scores, by_id)
+    pairs = [(id_, -inf if isnan(odds) else odds) for id_, odds in null_scores.items() if id_ in by_id]
+    pairs.sort(key=itemgetter(1))
     ranked, probabilities = [by_id[id_] for id_, _ in pairs], [probability for _, probability in pairs]
     exact, f1 = [s.exact for s in ranked], [s.f1 for s in ranked]
     answerable, abstained = [s.answerable for s in ranked], [s.abstained for s in ranked]
@@ -241,3 +430,48 @@ def _rank_metrics(
         return oracle, None
     areas = (average_precision(values, answerable, probabilities) for values in (exact, f1, answerable))
     return oracle, AveragePrecision(*areas)
+
+
+def best_threshold(
+    values: Sequence[float],
+    answerable: Sequence[bool],
+    abstained: Sequence[bool],
+    probabilities: Sequence[float],
+) -> tuple[float, float]:
+    """Highest mean score (percent) over all thresholds, and its threshold, for questions by null score.
+
+    Starts with abstaining everywhere and answers the questions one after another; the best cut may lie
+    within a group of equal probabilities, which no threshold can realise: the official figure is an oracle.
+    """
+    score: float = len(answerable) - sum(answerable)
+    best, threshold = score, 0.0
+    for value, has_answer, no_answer, probability in zip(
+        values, answerable, abstained, probabilities, strict=True
+    ):
+        if has_answer:
+            score += value
+        elif not no_answer:
+            score -= 1
+        if score > best:
+            best, threshold = score, probability
+    return 100.0 * best / len(values), threshold
+
+
+def average_precision(
+    values: Sequence[float], answerable: Sequence[bool], probabilities: Sequence[float]
+) -> float:
+    """Area under the precision-recall curve in percent, over thresholds between distinct null scores.
+
+    A true positive counts as much as its score; at least one question must be answerable.
+    """
+    positives = float(sum(answerable))
+    last = len(values) - 1
+    true_positive = area = recall_before = 0.0
+    for i, value in enumerate(values):
+        if answerable[i]:
+            true_positive += value
+        if i == last or probabilities[i] != probabilities[i + 1]:
+            recall = true_positive / positives
+            area += true_positive / (i + 1) * (recall - recall_before)
+            recall_before = recall
+    return 100.0 * area

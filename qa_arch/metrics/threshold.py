@@ -1,4 +1,6 @@
-"""The null threshold: by how much the null score must exceed the best span for "no answer".
+"""Abstaining: the null threshold, and the probability that a question is answerable.
+
+The null threshold is by how much the null score must exceed the best span for "no answer".
 
 Scores are reported at three operating points, which are not comparable with each other: ``margin_0``
 (nothing fitted), ``calibrated`` (fitted on a calibration split that shares no article with the scored set)
@@ -14,14 +16,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite, nextafter
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from qa_arch.errors import DataError
-from qa_arch.metrics.scores import Scores
-from qa_arch.metrics.squad import QuestionScore, aggregate, missing_ids, score_questions
+from qa_arch.metrics.squad import QuestionScore, Scores, aggregate, missing_ids, score_questions
 from qa_arch.types.text import Prediction, QuestionSet
 
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 _TIE = 1e-9
 """Rounding tolerance: sums of F1 that differ by less count as equal."""
+_STEPS, _SETTLED = 100, 1e-10
+"""Bounds of Newton's method: its steps, and the fall of the loss at which it ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +153,65 @@ def _between(low: float, high: float) -> float:
     if not isfinite(middle):
         middle = low / 2 + high / 2
     return middle if low <= middle < high else nextafter(high, low)
+
+
+class Logistic(NamedTuple):
+    """P(answerable) = 1 / (1 + exp(-(intercept + slope * odds)))."""
+
+    slope: float
+    intercept: float
+
+
+def answerable_probability(odds: Floats, fitted: Logistic) -> Floats:
+    """Of each question by its null odds; infinite odds are sure of it either way, NaN odds stay NaN."""
+    with np.errstate(invalid="ignore"):  # infinite odds and a slope of 0
+        logit = np.nan_to_num(fitted.intercept + fitted.slope * odds, nan=fitted.intercept)
+    probability = 1 / (1 + np.exp(-np.clip(logit, -700, 700)))
+    return np.where(np.isnan(odds), np.nan, probability)
+
+
+def fit_answerability(odds: Floats, answerable: Bools, prior: float | None = None) -> Logistic | None:
+    """Logistic regression of ``answerable`` on the null odds, classes weighted as ``class_weights`` has it.
+
+    Platt 1999: the targets are (N+ + 1) / (N+ + 2) and 1 / (N- + 2), so that questions which a threshold
+    separates without an error have a finite slope. Newton's method with halved steps, on standardised odds
+    (Lin et al. 2007). Questions with odds that are not finite are left out; None without both kinds.
+    """
+    finite = np.isfinite(odds)
+    odds, answerable = odds[finite], answerable[finite]
+    positives = int(answerable.sum())
+    negatives = len(answerable) - positives
+    if not positives or not negatives:
+        return None
+    centre, scale = float(odds.mean()), float(odds.std()) or 1.0
+    inputs = np.stack([(odds - centre) / scale, np.ones(len(odds))])
+    target = np.where(answerable, (positives + 1) / (positives + 2), 1 / (negatives + 2))
+    of_negative, of_positive = class_weights(answerable.tolist(), prior)
+    weight = np.where(answerable, of_positive, of_negative)
+    slope, intercept = _newton(inputs, target, weight).tolist()
+    return Logistic(slope / scale, intercept - slope * centre / scale)
+
+
+def _newton(inputs: Floats, target: Floats, weight: Floats) -> Floats:
+    """The ``(2,)`` coefficients of least weighted cross-entropy; ``inputs`` is ``(2, N)``."""
+    coefficients = np.zeros(2)
+    loss = _cross_entropy(inputs, target, weight, coefficients)
+    for _ in range(_STEPS):
+        probability = 1 / (1 + np.exp(-coefficients @ inputs))
+        gradient = inputs @ (weight * (probability - target))
+        curvature = (inputs * weight * probability * (1 - probability)) @ inputs.T
+        step = np.linalg.solve(curvature + 1e-12 * np.eye(2), gradient)
+        size = 1.0
+        while (new := _cross_entropy(inputs, target, weight, coefficients - size * step)) > loss:
+            size /= 2
+            if size < _SETTLED:
+                return coefficients
+        coefficients, settled, loss = coefficients - size * step, loss - new < _SETTLED, new
+        if settled:
+            break
+    return coefficients
+
+
+def _cross_entropy(inputs: Floats, target: Floats, weight: Floats, coefficients: Floats) -> float:
+    logit = coefficients @ inputs
+    return float(np.sum(weight * (np.logaddexp(0, logit) - target * logit)))

@@ -18,7 +18,7 @@ from qa_arch.nn.kernels import Kernel
 from qa_arch.nn.match_lstm import MatchLSTM
 from qa_arch.nn.pointer import PointerHead
 from qa_arch.nn.segments import first_pieces, last_pieces, pool_words, take
-from qa_arch.nn.sublstm import SuBiLSTM
+from qa_arch.nn.text_lstm import SuBiLSTM
 from qa_arch.nn.word_encoder import AnyEncoder
 from qa_arch.types.tensors import Batch, SpanLogits
 

@@ -1,18 +1,129 @@
-"""The model that a config's ``model`` section names, built with its encoder and word vectors."""
+"""From a config to its parts: tokenizer, encoder, windows of a question set, and the model itself."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from qa_arch.config.schema import MODEL_INPUTS
+from qa_arch.config.schema import Config, task_entry
+from qa_arch.config.schema import Encoder as EncoderSettings
 from qa_arch.config.target import TRUSTED, accepts, arguments, locate
-from qa_arch.errors import ConfigError
-from qa_arch.features.glove import WordVectors
-from qa_arch.nn.word_encoder import AnyEncoder
+from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.features import tokenizers
+from qa_arch.features.cache import windows_of
+from qa_arch.features.vectors import WordVectors
+from qa_arch.features.windows import FeatureTable, check_ids
+from qa_arch.models import store
+from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint
+from qa_arch.nn.encoder_configs import WITHOUT_HUB, resolve
+from qa_arch.nn.encoder_factory import build_encoder, first_line
+from qa_arch.nn.word_encoder import WORDS, AnyEncoder
+from qa_arch.records import MODEL
+from qa_arch.types.text import QuestionSet
+
+TOKENIZER_KINDS = {
+    "bert": "wordpiece",
+    "qa_transformer": "wordpiece",
+    "distilbert": "wordpiece",
+    "roberta": "byte_bpe",
+    "albert": "unigram",
+    "words": "words",
+}
+
+
+def make_tokenizer(
+    settings: EncoderSettings, train: QuestionSet, teacher: str | None = None
+) -> PreTrainedTokenizerBase:
+    """``tokenizer_of`` the questions and passages of a set; for a random encoder whose settings name neither
+    a tokenizer nor a size for it, that of the ``teacher``, a run folder or a checkpoint."""
+    unsized = settings.vocabulary is None and not settings.tokenizer and settings.family != WORDS
+    if settings.init == "random" and teacher and unsized:
+        if names_checkpoint(teacher):
+            return load_tokenizer(str(open_checkpoint(teacher).folder))
+        return store.load_tokenizer(Path(teacher) / MODEL)
+    return tokenizer_of(settings, (text for e in train.examples for text in (e.context, e.question)))
+
+
+def tokenizer_of(settings: EncoderSettings, texts: Iterable[str]) -> PreTrainedTokenizerBase:
+    """The encoder's own tokenizer; for a random one that which is named, or one trained on ``texts``."""
+    if settings.init != "random":
+        return load_tokenizer(str(settings.name))
+    if settings.tokenizer:
+        return load_tokenizer(settings.tokenizer, setting="encoder.tokenizer")
+    kind = TOKENIZER_KINDS.get(settings.family or "")
+    if kind is None:
+        known = ", ".join(TOKENIZER_KINDS)
+        raise ConfigError(f"encoder.family: no tokenizer is built for '{settings.family}' (known: {known})")
+    return tokenizers.build(kind, list(dict.fromkeys(texts)), settings.vocabulary or 0)  # type: ignore[arg-type]
+
+
+def load_tokenizer(encoder: str, *, setting: str = "encoder.name") -> PreTrainedTokenizerBase:
+    """The tokenizer of a hub id, a local folder or ``minilm``; UnavailableError where there is none."""
+    name = resolve(encoder)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name, use_fast=True, trust_remote_code=False)
+    except Exception as error:  # a damaged tokenizer.json may raise anything, a missing package ImportError
+        without_hub = WITHOUT_HUB.get(encoder, "give a local folder with a tokenizer.json")
+        raise UnavailableError(
+            f"{setting}: no tokenizer for '{name}' ({type(error).__name__}: {first_line(error)}); check the"
+            f" name and the connection, or {without_hub}"
+        ) from error
+    # Without tokenizer files the library silently makes a tokenizer without words.
+    if not set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens):
+        raise UnavailableError(
+            f"{setting}: no tokenizer for '{name}' (it knows special tokens alone); put the encoder's"
+            " tokenizer.json beside its weights, or give a local folder with a tokenizer.json"
+        )
+    return tokenizer
+
+
+def make_encoder(config: Config, tokenizer: PreTrainedTokenizerBase | None) -> AnyEncoder:
+    """The encoder of the config; a random one gets the tokenizer's vocabulary and room for a window."""
+    settings = config.encoder
+    shared = {
+        "init": settings.init,
+        "initializer_range": settings.initializer_range,
+        "positions": settings.positions,
+        "pre_norm": settings.pre_norm,
+        "attention_dropout": settings.attention_dropout,
+        "hidden_dropout": settings.hidden_dropout,
+        "freeze": settings.freeze,
+        "gradient_checkpointing": config.trainer.gradient_checkpointing,
+    }
+    if settings.init == "pretrained":
+        encoder = build_encoder(settings.name, family=settings.family, **shared)  # type: ignore[arg-type]
+    else:
+        encoder = build_encoder(
+            family=settings.family,
+            layers=settings.layers,
+            width=settings.width,
+            heads=settings.heads,
+            vocab_size=len(tokenizer) if tokenizer else 0,
+            pad_token_id=tokenizer.pad_token_id if tokenizer else 0,
+            max_positions=config.features.max_length,
+            **shared,  # type: ignore[arg-type]
+        )
+    limit = encoder.max_tokens
+    if limit is not None and config.features.max_length > limit:
+        raise ConfigError(
+            f"features.max_length: {config.features.max_length} is more than the {limit} tokens"
+            f" that {settings.name or settings.family} can read"
+        )
+    return encoder
+
+
+def make_features(
+    config: Config, questions: QuestionSet, tokenizer: PreTrainedTokenizerBase, encoder: AnyEncoder
+) -> FeatureTable:
+    """The windows of a set, from the cache where they are there already; see ``check_ids``."""
+    table = windows_of(questions, tokenizer, config.features, segments=encoder.has_segments)
+    check_ids(table, encoder.vocab_size, str(config.encoder.name))
+    return table
 
 
 def check_model(
@@ -20,7 +131,7 @@ def check_model(
 ) -> type[nn.Module]:
     """The class that ``section`` names, after its arguments were checked; loads no weights."""
     target = locate(section.get("_target_"), trusted, where="model")
-    inputs = MODEL_INPUTS[section.get("task", "span")]
+    inputs = task_entry(section.get("task", "span")).inputs
     if not issubclass(target, nn.Module) or not accepts(target, inputs[0]):
         raise ConfigError(
             f"model._target_: {target.__name__} is no model for task {section.get('task', 'span')}:"
@@ -45,7 +156,7 @@ def build_model(
             "encoder=words reads word vectors alone and there are none: give glove=file glove.path=..., or"
             " learn some with encoder.width and encoder.vocabulary"
         )
-    inputs = MODEL_INPUTS[section.get("task", "span")]
+    inputs = task_entry(section.get("task", "span")).inputs
     matrix = torch.from_numpy(vectors.matrix) if isinstance(vectors, WordVectors) else vectors
     offered = {"encoder": encoder, "vectors": matrix}
     given = {name: offered[name] for name in inputs if accepts(target, name)}

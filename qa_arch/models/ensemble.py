@@ -13,14 +13,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from qa_arch.errors import ConfigError
-from qa_arch.types.tensors import Batch, SpanLogits, StepLogits, log_choices, span_scores
+from qa_arch.types.tensors import Batch, SpanLogits, StepLogits, log_choices
 
 Logits = SpanLogits | StepLogits
 
 
 class Ensemble(nn.Module):
     """The members' probabilities of start, of end and of "no answer" are averaged, or of each step.
-    Where start and end are scored together, those of whole spans are.
 
     ``rows`` gives for each member the row, in its own table of word vectors, of every row of the table
     that batches refer to (None where it has no word vectors), as each knows the words it was saved with.
@@ -58,13 +57,6 @@ def average(members_logits: Sequence[Logits]) -> Logits:
 
 def _average_spans(members_logits: Sequence[SpanLogits]) -> SpanLogits:
     verifier = _average_verifiers(members_logits)
-    joint = [logits.pair is not None for logits in members_logits]
-    if all(joint):
-        return _average_joint(members_logits, verifier)
-    if any(joint):
-        raise ConfigError(
-            "an ensemble's models must all score start and end together (model.head), or none of them"
-        )
     start = _average_scores([(logits.start, logits.null_start) for logits in members_logits])
     end = _average_scores([(logits.end, logits.null_end) for logits in members_logits])
     return SpanLogits(start[:, :-1], end[:, :-1], start[:, -1], end[:, -1], verifier)
@@ -81,20 +73,6 @@ def _average_verifiers(members_logits: Sequence[SpanLogits]) -> Float[Tensor, "B
         raise ConfigError("an ensemble's models must all have a verifier (model.no_answer), or none of them")
     odds = torch.stack(weighted).float()
     return _log_mean(nn.functional.logsigmoid(odds)) - _log_mean(nn.functional.logsigmoid(-odds))
-
-
-def _average_joint(members_logits: Sequence[SpanLogits], verifier: Float[Tensor, "B"] | None) -> SpanLogits:
-    """Mean probabilities of whole spans, all of it in ``pair``; start and end only say which are open."""
-    spans = _average_scores(
-        [(span_scores(logits).flatten(1), logits.null_start + logits.null_end) for logits in members_logits]
-    )
-    start, end = (
-        torch.stack([getattr(logits, side) for logits in members_logits]).amax(0) for side in ("start", "end")
-    )
-    start, end = (side.masked_fill(side.isfinite(), 0.0) for side in (start, end))
-    null = spans[:, -1]
-    pair = spans[:, :-1].view(len(null), start.shape[1], end.shape[1])
-    return SpanLogits(start, end, null, torch.zeros_like(null), verifier, pair=pair)
 
 
 def _average_scores(

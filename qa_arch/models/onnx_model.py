@@ -6,7 +6,6 @@ tokenizer and word vectors. The graph's inputs are fields of ``Batch``, its outp
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,10 @@ import torch
 from torch import nn
 
 from qa_arch.config.check import read
+from qa_arch.config.files import read_json
 from qa_arch.errors import ConfigError, RunError, UnavailableError
 from qa_arch.nn.precision import Precision
+from qa_arch.nn.processor import onnx_int8, session_options
 from qa_arch.types.tensors import Batch, SpanLogits, StepLogits
 
 GRAPH, DESCRIPTION = "model.onnx", "export.json"
@@ -45,6 +46,8 @@ class Equality:
     torch_scores: Mapping[str, float]
     """EM and F1 (percent) on these questions."""
     onnx_scores: Mapping[str, float]
+    engine: str | None = None
+    """``onnx fp32``; of a graph in int8 also what multiplied (``nn.processor``). None: not recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +77,7 @@ class OnnxModel(nn.Module):
     def __init__(self, path: Path, description: Description) -> None:
         super().__init__()
         self.description = description
-        self.session = _session(path)
+        self.session = _session(path, description.precision)
         for what, wanted, values in (
             ("inputs", description.inputs, self.session.get_inputs()),
             ("outputs", description.outputs, self.session.get_outputs()),
@@ -99,8 +102,8 @@ def read_description(folder: Path) -> Description:
     """RunError, with the field, where ``export.json`` is none."""
     path = folder / DESCRIPTION
     try:
-        description = read(Description, json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, ConfigError) as error:
+        description = read(Description, read_json(path, "export the run again"))
+    except ConfigError as error:
         raise RunError(f"{path}: cannot be read ({error}); export the run again") from error
     if unknown := [name for name in description.inputs if name not in INPUTS]:
         raise RunError(f"{path}: inputs: '{unknown[0]}' is no field of a batch; export the run again")
@@ -110,7 +113,7 @@ def read_description(folder: Path) -> Description:
     return description
 
 
-def _session(path: Path) -> Any:
+def _session(path: Path, precision: Precision) -> Any:
     try:
         import onnxruntime
     except ImportError as error:
@@ -119,11 +122,7 @@ def _session(path: Path) -> Any:
         ) from error
     if not path.is_file():
         raise RunError(f"{path}: missing; the export is incomplete, export the run again")
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    options.enable_mem_pattern = False  # a plan for each shape of a batch: 40% more memory, no time
+    options = session_options(onnx_int8() if precision == "int8" else {})
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime has a class of its own for every kind of damage

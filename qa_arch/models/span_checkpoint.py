@@ -10,11 +10,9 @@ import math
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import (
     MODEL_FOR_QUESTION_ANSWERING_MAPPING,
-    AutoConfig,
     AutoModelForQuestionAnswering,
     PretrainedConfig,
     PreTrainedModel,
@@ -22,11 +20,12 @@ from transformers import (
 )
 
 from qa_arch.errors import ConfigError, UnavailableError
-from qa_arch.features.template import has_segment_ids, name_of, probe
+from qa_arch.features.windows import has_segment_ids, probe
+from qa_arch.features.words import name_of
+from qa_arch.models.build import load_tokenizer
 from qa_arch.models.checkpoint_files import CheckpointFiles
-from qa_arch.models.encoders import load_tokenizer
 from qa_arch.nn.encoder import WithBackbone
-from qa_arch.nn.encoder_factory import first_line, quiet_loading
+from qa_arch.nn.encoder_factory import LOADING_ERRORS, checkpoint_config, first_line, quiet_loading
 from qa_arch.types.tensors import Batch, SpanLogits
 
 BEYOND_TEXT = {"bbox", "visual_feats", "xpath_tags_seq"}
@@ -144,7 +143,7 @@ def load_with_head(
                 trust_remote_code=False,
                 output_loading_info=True,
             )
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+    except LOADING_ERRORS as error:
         raise UnavailableError(f"{source}: its weights cannot be read ({first_line(error)})") from error
     missing = sorted(report["missing_keys"])
     untrained = [key for key in missing if not key.startswith(f"{model.base_model_prefix}.")]
@@ -160,8 +159,7 @@ def load_with_head(
 def read_config(files: CheckpointFiles) -> PretrainedConfig:
     """The configuration of ``files``; UnavailableError where it cannot be used."""
     try:
-        with quiet_loading():
-            return AutoConfig.from_pretrained(files.folder, local_files_only=True, trust_remote_code=False)
+        return checkpoint_config(files.folder)
     except (OSError, ValueError) as error:
         reason = first_line(error)
         raise UnavailableError(f"{files.source}: its config.json cannot be used ({reason})") from error

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -14,15 +13,14 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from qa_arch.config.files import replacing_folder, write_json, write_with
+from qa_arch.config.files import read_json, replacing_folder, write_json, write_with
 from qa_arch.errors import RunError
-from qa_arch.features.glove import WordVectors
+from qa_arch.features.vectors import WordVectors
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.encoder_factory import quiet_loading
-from qa_arch.nn.precision import Precision
-from qa_arch.nn.stored_int8 import dequantised, take_int8
+from qa_arch.nn.precision import Precision, dequantised, take_int8
 from qa_arch.nn.word_encoder import AnyEncoder, encoder_from
-from qa_arch.results.record import PRETRAINED, RECORD
+from qa_arch.records import PRETRAINED, RECORD
 
 WEIGHTS, ENCODER, TOKENIZER, VECTORS = "model.safetensors", "encoder.json", "tokenizer", "vectors"
 CLASSIFIER = "types"
@@ -36,13 +34,13 @@ def save_encoder(folder: Path, encoder: AnyEncoder) -> None:
 
 def save_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     """The tokenizer in its own files."""
-    with replacing_folder(folder / TOKENIZER) as path:
+    with replacing_folder(folder / TOKENIZER) as path, _write_errors():
         tokenizer.save_pretrained(path)
 
 
 def save_pretrained(folder: Path, encoder: Encoder, tokenizer: PreTrainedTokenizerBase) -> None:
     """Encoder and tokenizer in a folder that transformers opens: what ``encoder.name=RUN`` starts from."""
-    with replacing_folder(folder / PRETRAINED) as path, quiet_loading():
+    with replacing_folder(folder / PRETRAINED) as path, quiet_loading(), _write_errors():
         encoder.backbone.save_pretrained(path)
         tokenizer.save_pretrained(path)
 
@@ -89,9 +87,18 @@ def count_nonzero(folder: Path, names: Iterable[str]) -> int:
 
 
 def _save_tensors(tensors: dict[str, torch.Tensor], path: Path) -> None:
-    try:
+    with _write_errors():
         save_file(tensors, path)
-    except SafetensorError as error:  # a full disk is no OSError to it
+
+
+@contextmanager
+def _write_errors() -> Iterator[None]:
+    """A full disk as OSError, which it is neither to safetensors nor to tokenizers."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:  # tokenizers has no class of its own
         raise OSError(str(error)) from error
 
 
@@ -124,16 +131,9 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
 
 def load_encoder(folder: Path) -> AnyEncoder:
     """The encoder's architecture with random weights."""
-    return encoder_from(_json(folder / ENCODER))
+    return encoder_from(read_json(folder / ENCODER, "the run is incomplete, train it again"))
 
 
 def load_vectors(folder: Path) -> WordVectors | None:
     path = folder / VECTORS
     return WordVectors.load(path) if path.is_dir() else None
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path}: cannot be read ({error}); the run is incomplete, train it again") from error

@@ -5,12 +5,10 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from qa_arch.config.checkpoints import is_checkpoint
 from qa_arch.config.schema import Config, validate
 from qa_arch.errors import ConfigError, QaArchError, RunError
-from qa_arch.models.checkpoint_files import digest, names_checkpoint
-from qa_arch.results.record import MODEL, read_finished
-from qa_arch.types.records import RunRecord
+from qa_arch.models.checkpoint_files import digest, is_checkpoint, names_checkpoint
+from qa_arch.records import MODEL, RunRecord, read_finished
 
 SETTING = "distillation.teacher"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import asdict
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
@@ -15,6 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from qa_arch.errors import ConfigError
+from qa_arch.manifest import offered
 from qa_arch.nn.fewer_heads import FewerHeads
 
 if TYPE_CHECKING:
@@ -162,12 +164,17 @@ class Encoder(WithBackbone):
         """The same architecture with fresh weights, without the hub; weights are loaded into it."""
         from transformers import AutoConfig
 
-        import qa_arch.nn.transformer_backbone  # noqa: F401  registers its family
-
+        register_families()
         values = {k: v for k, v in description.items() if k not in ("model_type", FEWER_HEADS)}
         backbone = new_backbone(AutoConfig.for_model(description["model_type"], **values))
         removed = description.get(FEWER_HEADS)
         return cls(backbone, None if removed is None else FewerHeads(**removed))
+
+
+def register_families() -> None:
+    """Make the encoder families of extras known to transformers' ``AutoConfig`` and ``AutoModel``."""
+    for module in offered("families").values():
+        import_module(module)
 
 
 def encoders_of(model: nn.Module) -> list[WithBackbone]:
@@ -183,6 +190,7 @@ def encoder_of(model: nn.Module) -> WithBackbone | None:
 def new_backbone(config: PretrainedConfig) -> PreTrainedModel:
     """A randomly initialised backbone of ``config``, without pooler."""
     backbone_class = class_of(config)
+    config._attn_implementation = None  # a foreign description may name code on the hub
     return backbone_class(config, **without_pooler(backbone_class))
 
 

@@ -7,11 +7,15 @@ hub, or a local folder, goes before them.
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from typing import Any
 
+from qa_arch.config.files import read_json
+from qa_arch.errors import RunError
 from qa_arch.results.pretrained_runs import encoder_folder
 
+CONFIG, INDEX = "config.json", "model.safetensors.index.json"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 MPNET = "sentence-transformers/all-mpnet-base-v2"
 HUB_IDS = {"minilm": MINILM, "mpnet": MPNET}
@@ -107,3 +111,21 @@ def known_config(name: str) -> dict[str, Any] | None:
     """Keyword arguments of the published configuration of a hub id, ``minilm`` or ``mpnet``; or None."""
     owner, _, model = HUB_IDS.get(name, name).rpartition("/")
     return _CONFIGS.get(model.lower()) if owner in _OWNERS else None
+
+
+def check_files(folder: Path) -> None:
+    """Raise RunError for a ``config.json`` that is no JSON object, and for an index of weights that names
+    anything but safetensors in ``folder``: the library would open a pickle, or a file elsewhere, as well."""
+    read = {
+        path.name: read_json(path, "fetch the checkpoint again")
+        for path in (folder / CONFIG, folder / INDEX)
+        if path.is_file()
+    }
+    if not isinstance(read.get(CONFIG, {}), dict):
+        raise RunError(f"{folder / CONFIG}: is no JSON object; fetch the checkpoint again")
+    index = read.get(INDEX, {"weight_map": {}, "metadata": {}})
+    parts = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(parts, dict) or not isinstance(index.get("metadata"), dict):
+        raise RunError(f"{folder / INDEX}: is no index of weights; fetch the checkpoint again")
+    if wrong := [n for n in parts.values() if not re.fullmatch(r"[^/\\\0]+\.safetensors", str(n))]:
+        raise RunError(f"{folder / INDEX}: names {wrong[0]!r}; only safetensors in that folder are opened")

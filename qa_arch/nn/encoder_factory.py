@@ -6,6 +6,8 @@ import copy
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -15,14 +17,17 @@ from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging as hf_logging
 
 from qa_arch.errors import ConfigError, UnavailableError
-from qa_arch.nn.encoder import Encoder, Freeze, class_of, new_backbone, without_pooler
-from qa_arch.nn.encoder_configs import HUB_IDS, known_config, resolve
-from qa_arch.nn.transformer_backbone import FAMILY as OURS
-from qa_arch.nn.transformer_backbone import config_from_bert, from_bert
+from qa_arch.manifest import offered
+from qa_arch.nn.encoder import Encoder, Freeze, class_of, new_backbone, register_families, without_pooler
+from qa_arch.nn.encoder_configs import HUB_IDS, check_files, known_config, resolve
 from qa_arch.nn.word_encoder import WORDS, AnyEncoder, WordEncoder
 
+MOST_LAYERS = 1000
+"""Of a checkpoint's configuration: making a model of more would not end."""
 _ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout")
 _HIDDEN_DROPOUT = ("hidden_dropout_prob", "dropout", "embedding_dropout", "mlp_dropout")
+LOADING_ERRORS = (OSError, ValueError, RuntimeError, TypeError, AttributeError, LookupError, SafetensorError)
+"""What the library raises for files that are not those of a model."""
 _DISTILBERT = {"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
 
 
@@ -69,6 +74,7 @@ def build_encoder(
         "positions": positions,
         "pre_norm": pre_norm,
     }
+    register_families()
     given = {key: value for key, value in sizes.items() if value is not None}
     counting = torch.get_default_device().type == "meta"
     if init == "random":
@@ -84,9 +90,14 @@ def build_encoder(
     _set_dropout(config, "attention_dropout", attention_dropout, _ATTENTION_DROPOUT)
     _set_dropout(config, "hidden_dropout", hidden_dropout, _HIDDEN_DROPOUT)
     weights = None if init == "random" or counting else name
-    if name is not None and family == OURS and config.model_type != OURS:
-        ours = config_from_bert(config)
-        backbone = from_bert(_load(weights, config).state_dict(), config) if weights else new_backbone(ours)
+    own = offered("families").get(str(family))
+    if name is not None and own is not None and config.model_type != family:
+        ours = import_module(own)
+        backbone = (
+            ours.from_bert(_load(weights, config).state_dict(), config)
+            if weights
+            else new_backbone(ours.config_from_bert(config))
+        )
     else:
         backbone = _load(weights, config) if weights else new_backbone(config)
     encoder = Encoder(backbone)
@@ -112,10 +123,7 @@ def _config_of(name: str, *, reach: bool) -> PretrainedConfig:
     """The configuration in the local cache or folder, else the known one, else the hub's."""
     known = known_config(name)
     try:
-        with quiet_loading():
-            return AutoConfig.from_pretrained(resolve(name), local_files_only=known is not None and not reach)
-    except StrictDataclassError as error:  # the first line of its own message names no reason
-        raise _unavailable(name, error.__cause__ or error) from error
+        return checkpoint_config(resolve(name), local_files_only=known is not None and not reach)
     except (OSError, ValueError) as error:
         if known is not None and not reach:
             values = dict(known)
@@ -123,11 +131,37 @@ def _config_of(name: str, *, reach: bool) -> PretrainedConfig:
         raise _unavailable(name, error) from error
 
 
+def checkpoint_config(place: str | Path, *, local_files_only: bool = True) -> PretrainedConfig:
+    """The configuration in the folder or of the hub id ``place``, which runs no code and chooses no kernel.
+
+    Raises OSError or ValueError where it cannot be used, RunError where it, or the index of weights, is not
+    to be trusted.
+    """
+    if Path(place).is_dir():
+        check_files(Path(place))
+    try:
+        with quiet_loading():
+            config = AutoConfig.from_pretrained(
+                place, local_files_only=local_files_only, trust_remote_code=False
+            )
+    except StrictDataclassError as error:  # the first line of its own message names no reason
+        raise ValueError(first_line(error.__cause__ or error)) from error
+    except (TypeError, AttributeError, KeyError) as error:  # the library takes what is there for well formed
+        raise ValueError(f"{type(error).__name__}: {first_line(error)}") from error
+    if not 0 < (getattr(config, "num_hidden_layers", None) or 1) <= MOST_LAYERS:
+        raise ValueError(f"num_hidden_layers: {config.num_hidden_layers} is not within 1 to {MOST_LAYERS}")
+    config._attn_implementation = None  # it may name code on the hub
+    return config
+
+
 def _resized(values: dict[str, Any], given: dict[str, Any]) -> PretrainedConfig:
     """A configuration from ``values`` with ``given`` in place and the dependent sizes in proportion."""
     family, width = values["model_type"], given.get("hidden_size")
-    if variants := given.keys() & {"positions", "pre_norm"} if family != OURS else ():
-        raise ConfigError(f"encoder.{min(variants)}: {family} has no such choice, {OURS} has; leave it null")
+    own = offered("families")
+    if variants := given.keys() & {"positions", "pre_norm"} if family not in own else ():
+        raise ConfigError(
+            f"encoder.{min(variants)}: {family} has no such choice, {', '.join(own)} has; leave it null"
+        )
     sizes = given.keys() - {"pad_token_id", "positions", "pre_norm"}
     small = sorted(key for key in sizes if given[key] <= 0)
     if small:
@@ -171,7 +205,7 @@ def _load(name: str, config: PretrainedConfig) -> PreTrainedModel:
                 output_loading_info=True,
                 **without_pooler(backbone_class),
             )
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+    except LOADING_ERRORS as error:
         raise _unavailable(name, error) from error
     if report["missing_keys"]:
         missing = sorted(report["missing_keys"])

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from qa_arch.config.target import Given
 from qa_arch.nn.masking import fill, masked_logsumexp, masked_softmax, scored
-from qa_arch.nn.segments import put, put_pairs
+from qa_arch.nn.segments import put
 from qa_arch.types.tensors import SpanLogits
 
 SpanHead = Annotated[Callable[..., nn.Module], Given(("in_dim", "sentinel"))]
@@ -27,16 +27,12 @@ SpanHead = Annotated[Callable[..., nn.Module], Given(("in_dim", "sentinel"))]
 
 
 class SpanScores(NamedTuple):
-    """Scores of the context units (-inf on padding) and of "nothing".
-
-    ``pair`` is what a start (row) and an end (column) score together, beyond the sum of the two.
-    """
+    """Scores of the context units (-inf on padding) and of "nothing"."""
 
     start: Float[Tensor, "B C"]
     end: Float[Tensor, "B C"]
     null_start: Float[Tensor, "B"]
     null_end: Float[Tensor, "B"]
-    pair: Float[Tensor, "B C C"] | None = None
 
 
 def span_logits(
@@ -54,7 +50,6 @@ def span_logits(
         null_end=scores.null_end,
         verifier=verifier,
         verifier_weight=verifier_weight,
-        pair=None if scores.pair is None else put_pairs(scores.pair, starts, ends),
     )
 
 

@@ -28,7 +28,6 @@ from qa_arch.types.tensors import (
     StepLogits,
     log_choices,
     log_sum_of_spans,
-    span_scores,
 )
 
 Loss = Callable[[Any, Any], Tensor]
@@ -98,10 +97,8 @@ class SpanLoss:
             )
 
     def __call__(self, logits: SpanLogits, labels: SpanLabels) -> Float[Tensor, "B"]:
-        if logits.pair is not None:
+        if self.joint:
             loss = self._joint(logits, labels)
-        elif self.joint:
-            loss = self._joint_of_sums(logits, labels)
         else:
             start = self._boundary(logits.start, logits.null_start, labels.start, labels, before=True)
             end = self._boundary(logits.end, logits.null_end, labels.end, labels, before=False)
@@ -145,17 +142,7 @@ class SpanLoss:
         return cross_entropy(classes, target, self.label_smoothing)
 
     def _joint(self, logits: SpanLogits, labels: SpanLabels) -> Float[Tensor, "B"]:
-        """Cross-entropy over all T² spans, of which the impossible ones score -inf, and the null."""
-        T = logits.start.shape[1]
-        null = logits.null_start + logits.null_end
-        classes = torch.cat([span_scores(logits).flatten(1), null[:, None]], dim=1).float()
-        first, has_start = snap_outward(labels.start, logits.start.isfinite(), before=True)
-        last, has_end = snap_outward(labels.end, logits.end.isfinite(), before=False)
-        target = torch.where(labels.answerable & has_start & has_end, first * T + last, T * T)
-        return cross_entropy(classes, target, self.label_smoothing)
-
-    def _joint_of_sums(self, logits: SpanLogits, labels: SpanLabels) -> Float[Tensor, "B"]:
-        """``_joint`` where a span's score is start + end, without the T² scores."""
+        """Cross-entropy over all spans and the null, without the T² scores."""
         start, end = at_least_float32(logits.start), at_least_float32(logits.end)
         null = at_least_float32(logits.null_start + logits.null_end)
         first, has_start = snap_outward(labels.start, start.isfinite(), before=True)

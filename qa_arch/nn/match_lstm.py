@@ -12,7 +12,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
-from qa_arch.nn import operators
 from qa_arch.nn.kernels import Kernel, runs_fused
 from qa_arch.nn.masking import at_least_float32
 from qa_arch.nn.recurrence import attend, flat, recur
@@ -50,6 +49,26 @@ def recur_plain(
         h = o.sigmoid() * c.tanh()  # h^r_i                                                     (eq. 4)
         states.append(h)
     return torch.stack(states)
+
+
+@torch.library.custom_op(
+    "qa_arch::match_lstm",
+    mutates_args=(),
+    schema="(Tensor inputs, Tensor reversal, Tensor keys, Tensor values, Tensor mask, Tensor score,"
+    " Tensor bias, Tensor state) -> Tensor",
+)
+def recur_exported(inputs, reversal, keys, values, mask, score, bias, state):
+    """``recur_plain`` as one operator, which ``torch.export`` keeps whole, however long the text.
+
+    A loop over the units of a text has as many steps as the text, which a traced graph cannot hold. Whoever
+    exports translates it (``qa_arch.export.translation``). There are no gradients.
+    """
+    return recur_plain(inputs, reversal, keys, values, mask, score, bias, state)
+
+
+@recur_exported.register_fake
+def _(inputs, reversal, keys, values, mask, score, bias, state):
+    return inputs.new_empty(inputs.shape[0], inputs.shape[1], 2, score.shape[0])
 
 
 class MatchLSTM(nn.Module):
@@ -161,7 +180,7 @@ class MatchLSTM(nn.Module):
 
             loop = recur_fused
         elif loop is recur and torch.compiler.is_exporting():
-            loop = operators.match_lstm
+            loop = recur_exported
         else:  # the kernels widen what they read
             inputs, keys, values = (at_least_float32(x) for x in (inputs, keys, values))
         with torch.autocast(inputs.device.type, enabled=False):

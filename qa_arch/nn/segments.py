@@ -39,13 +39,6 @@ def put_steps(
     return packed.gather(2, position).masked_fill(~mask[:, None], value)
 
 
-def put_pairs(
-    packed: Float[Tensor, "B K K"], rows: Bool[Tensor, "B T"], columns: Bool[Tensor, "B T"]
-) -> Float[Tensor, "B T T"]:
-    """``put`` for the scores of pairs: (j, k) at the j-th True row and the k-th True column, 0 elsewhere."""
-    return put_steps(put_steps(packed, columns, 0.0).mT, rows, 0.0).mT
-
-
 def pool_words(
     x: Float[Tensor, "B T H"], mask: Bool[Tensor, "B T"], word: Int[Tensor, "B T"]
 ) -> tuple[Float[Tensor, "B K H"], Bool[Tensor, "B K"]]:

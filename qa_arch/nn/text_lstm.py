@@ -1,20 +1,42 @@
-"""The LSTM that reads question and passage before they are matched (Wang & Jiang 2016, eq. 1).
+"""The LSTMs that read question and passage before they are matched (Wang & Jiang 2016, eq. 1; Brahma 2018).
 
-Axes: ``B`` texts, ``K`` units, ``D`` input width, ``l`` hidden width.
+Axes: ``B`` texts, ``K`` units, ``W`` units of a window, ``D`` input width, ``l`` hidden width.
 """
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from qa_arch.nn import operators
 from qa_arch.nn.masking import at_least_float32
+from qa_arch.nn.processor import lstm_in_bf16
 from qa_arch.nn.segments import reverse
 
 OPEN = 50.0
 """Input of a gate that is open for good: its sigmoid is exactly 1, in fp64 too."""
+
+
+@torch.library.custom_op(
+    "qa_arch::lstm",
+    mutates_args=(),
+    schema="(Tensor x, Tensor inputs, Tensor state, Tensor inputs_bias, Tensor state_bias) -> Tensor",
+)
+def lstm_exported(x, inputs, state, inputs_bias, state_bias):
+    """(B, K, l) states of an LSTM from zero with weights (4l, D) and (4l, l), as one operator for export.
+
+    The gates stand in torch's order; see ``qa_arch.nn.match_lstm.recur_exported``.
+    """
+    start = x.new_zeros(1, x.shape[0], state.shape[1])
+    parts = [inputs, state, inputs_bias, state_bias]
+    return torch.lstm(x, (start, start), parts, True, 1, 0.0, False, False, True)[0]
+
+
+@lstm_exported.register_fake
+def _(x, inputs, state, inputs_bias, state_bias):
+    return x.new_empty(x.shape[0], x.shape[1], state.shape[1])
 
 
 class TextLSTM(nn.Module):
@@ -75,8 +97,64 @@ class _Reader(nn.Module):
             rows = [x.new_zeros(hidden, part.shape[1]) for part in parts[:2]]
             parts = [torch.cat(pair) for pair in zip(parts, [*rows, zero + OPEN, zero], strict=True)]
         if torch.compiler.is_exporting():
-            return operators.lstm(x, *parts)
+            return lstm_exported(x, *parts)
         start = x.new_zeros(1, x.shape[0], hidden)
         with torch.autocast(x.device.type, enabled=False):
             states, _, _ = torch.lstm(x, (start, start), parts, True, 1, 0.0, self.training, False, True)
         return states
+
+
+class SuBiLSTM(nn.Module):
+    """Suffixes and prefixes within a window, read in both directions (SuBiLSTM, Brahma 2018).
+
+    For each unit the prefix that ends there and the suffix that begins there, each read both ways.
+
+    The final states of the two readings of the prefix meet in their elementwise maximum, so do
+    those of the suffix; the two maxima are concatenated. Each prefix and suffix is cut to the
+    ``window`` units nearest to its own, which makes the quadratic cost linear.
+    """
+
+    def __init__(self, in_dim: int, hidden: int, *, window: int) -> None:
+        super().__init__()
+        if window < 1:
+            raise ValueError(f"window={window}: a prefix holds at least its own unit")
+        self.window = window
+        self.readers = nn.ModuleList(nn.LSTM(in_dim, hidden, batch_first=True) for _ in range(4))
+        self.out_dim = 2 * hidden
+
+    def forward(self, x: Float[Tensor, "B K D"], mask: Bool[Tensor, "B K"]) -> Float[Tensor, "B K M"]:
+        """``mask`` is a prefix mask; zeros where it is False."""
+        at = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
+        step = torch.arange(min(self.window, mask.shape[1]), device=mask.device)
+        behind = (at + 1).clamp(max=step.shape[0])  # length of the prefix that ends here
+        ahead = (mask.sum(1, keepdim=True) - at).clamp(1, step.shape[0])  # of the suffix that begins here
+        orders = (
+            ((at - behind + 1)[..., None] + step, behind),  # prefix, forwards
+            (at[..., None] - step, behind),  # prefix, backwards
+            (at[..., None] + step, ahead),  # suffix, forwards
+            ((at + ahead - 1)[..., None] - step, ahead),  # suffix, backwards
+        )
+        final = [_read(reader, x, *order) for reader, order in zip(self.readers, orders, strict=True)]
+        states = torch.cat([torch.maximum(*final[:2]), torch.maximum(*final[2:])], dim=-1)
+        return states.masked_fill(~mask[..., None], 0.0)
+
+
+def _read(
+    reader: nn.Module, x: Float[Tensor, "B K D"], order: Int[Tensor, "B K W"], length: Int[Tensor, "B K"]
+) -> Float[Tensor, "B K l"]:
+    """The state of ``reader`` after the first ``length`` of the units that ``order`` names, for each unit."""
+    B, K, W = order.shape
+    rows = torch.arange(B, device=x.device)[:, None] * K
+    # Places beyond the text are read behind the last that counts, so what they hold does not matter.
+    units = x.flatten(0, 1).index_select(0, (order.clamp(0, K - 1).view(B, -1) + rows).flatten())
+    units = units.view(B * K, W, -1)
+    if torch.compiler.is_exporting():
+        assert isinstance(reader, nn.LSTM)
+        states = lstm_exported(units, *reader.all_weights[0])
+    else:
+        kind = units.device.type
+        fp32 = kind == "cpu" and torch.is_autocast_enabled(kind) and not lstm_in_bf16()
+        with torch.autocast(kind, enabled=False) if fp32 else nullcontext():
+            states, _ = reader(at_least_float32(units) if fp32 else units)
+    last = (length - 1).view(B * K, 1, 1).expand(-1, 1, states.shape[-1])
+    return states.gather(1, last).view(B, K, -1)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from qa_arch.config.files import write_with
+from qa_arch.config.files import parse_json, write_with
 from qa_arch.errors import RunError
 
 ATTENTION = "attention.npz"
@@ -75,7 +75,7 @@ def read_attention(folder: Path) -> list[AttentionMap]:
         return []
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            about = json.loads(arrays["about"].tobytes())
+            about = parse_json(arrays["about"].tobytes())
             if about["format"] not in (1, FORMAT):
                 raise RunError(
                     f"{path}: format {about['format']!r}, this version reads up to {FORMAT}; delete it"

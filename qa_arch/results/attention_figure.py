@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qa_arch.results.figure_style import COLOURS, FAINT, INK, save_figure
+from qa_arch.results.figures import COLOURS, FAINT, INK, save_figure
 from qa_arch.results.inspection import MATCH, AttentionLayer, Inspection, label
 
 LINE = 44

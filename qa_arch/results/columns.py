@@ -1,38 +1,45 @@
-"""The columns of every table: what a figure is called, how it is computed from a run and how it is printed.
+"""The table of runs: what each of its figures is called, how it is computed and printed, and who compares.
 
 A figure of runs is one entry of ``COLUMNS``. The terminal, Markdown, LaTeX, CSV and JSON, the report page,
-dot plots and sorting read it there and nowhere else. Tables of other things (counts of a data set, effects)
-are made of the same ``Column``, whose figures the table's maker computes.
+dot plots and sorting read it there and nowhere else. ``comparison`` makes the table: one row a run, with what
+its numbers were measured by.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from qa_arch.config.check import suggest
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.metrics.answerability import Logistic, answerable_probability
-from qa_arch.metrics.curves import auroc, reliability
-from qa_arch.results.question_rows import Questions, load_questions
-from qa_arch.types.records import (
+from qa_arch.manifest import extras
+from qa_arch.metrics.confidence import auroc, reliability
+from qa_arch.metrics.threshold import Logistic, answerable_probability
+from qa_arch.records import (
+    CALIBRATION,
+    CHECKPOINTS,
+    DEV,
     MARGIN_0,
     NEVER_NULL,
     ORACLE,
     SELECTION,
     TRAIN,
+    Measure,
     Point,
     RunRecord,
+    Runs,
+    SplitFacts,
     is_language,
     is_of_spans,
 )
-
-NOTHING = "–"
-"""What stands in a cell without a figure."""
+from qa_arch.results.questions import Questions, load_questions
+from qa_arch.results.tables import Column, Table, two_decimals
 
 
 @dataclass(frozen=True)
@@ -58,117 +65,6 @@ class Scored:
             return load_questions((self.root or Path()) / self.folder, self.record, self.split)
         except RunError:
             return None
-
-    @property
-    def run(self) -> RunRecord:
-        """The record, for the columns of runs alone."""
-        assert self.record is not None
-        return self.record
-
-    @property
-    def has_spans(self) -> bool:
-        return self.point is not None and is_of_spans(self.point.protocol)
-
-    @property
-    def has_ranks(self) -> bool:
-        return self.point is not None and self.point.protocol == SELECTION
-
-    @property
-    def has_tokens(self) -> bool:
-        return self.point is not None and is_language(self.point.protocol)
-
-
-def plain(value: Any) -> str:
-    """As readers of the field print it: scores to one decimal, counts with separators."""
-    if isinstance(value, float):
-        return f"{value:,.1f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column: its key in the row of a program, its heading and its text for people."""
-
-    key: str
-    heading: str
-    value: Callable[[Scored], Any] | None = None
-    """The figure of a run; None where the maker of the table computes it."""
-    applies: Callable[[Scored], bool] = lambda scored: True
-    """The rows of programs (CSV, JSON) hold the figure where this is true."""
-    left: bool = False
-    """Text, aligned to the left."""
-    format: Callable[..., str] = plain
-    parts: tuple[str, ...] = ()
-    """The figures of a row that the text is made of, where it is not ``key`` alone."""
-    on_request: bool = False
-    """Computed only in tables that show it; otherwise programs are given it in every row."""
-    says_status: bool = False
-    """Where a run did not end well, this cell says how it ended."""
-    weight: int = 0
-    """On a terminal that is too narrow for a table the lightest column is left out first, of equal ones the
-    last."""
-    mark: tuple[str, str] | None = None
-    """Colour and marker of its panel in a dot plot; None for what is no percentage. The colours are those of
-    Okabe & Ito 2008, told apart by every kind of colour vision."""
-
-    def text(self, row: Mapping[str, Any]) -> str:
-        """What people read of the row, a dash where there is nothing."""
-        if self.says_status and row.get("status", "ok") != "ok":
-            return str(row["status"]).upper()
-        values = [row.get(key) for key in self.parts or (self.key,)]
-        return NOTHING if values[0] is None else self.format(*values)
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows for people and programs: people see ``columns``, programs every figure of a row."""
-
-    title: str
-    columns: Sequence[Column]
-    rows: Sequence[Mapping[str, Any]]
-    notes: Sequence[str] = ()
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return tuple(column.key for column in self.columns)
-
-    def __repr__(self) -> str:
-        from qa_arch.results.render import markdown  # which imports this module
-
-        return markdown(self)
-
-    def _repr_html_(self) -> str:
-        from qa_arch.results.render import html  # which imports this module
-
-        return html(self)
-
-    def as_dict(self) -> dict[str, Any]:
-        return {"title": self.title, "rows": [dict(row) for row in self.rows], "notes": list(self.notes)}
-
-
-def text(key: str, heading: str, *, weight: int = 0) -> Column:
-    """A column of words, of a table whose maker fills it."""
-    return Column(key, heading, left=True, weight=weight)
-
-
-def number(
-    key: str,
-    heading: str,
-    format: Callable[..., str] = plain,
-    parts: tuple[str, ...] = (),
-    *,
-    weight: int = 0,
-) -> Column:
-    """A column of figures, of a table whose maker fills it."""
-    return Column(key, heading, format=format, parts=parts, weight=weight)
-
-
-def two_decimals(value: float) -> str:
-    return f"{value:.2f}"
-
-
-def three_decimals(value: float) -> str:
-    return f"{value:.3f}"
 
 
 def named(keys: Iterable[str], where: str = "columns") -> list[Column]:
@@ -197,9 +93,17 @@ def _is_scored_run(scored: Scored) -> bool:
     return scored.record is not None and scored.point is not None
 
 
+def _has_spans(scored: Scored) -> bool:
+    return scored.point is not None and is_of_spans(scored.point.protocol)
+
+
+def _ranks(protocol: str) -> bool:
+    return protocol == SELECTION
+
+
 def _run(key: str, heading: str, value: Callable[[RunRecord], Any], **options: Any) -> Column:
     """A figure of the run whatever it was scored on."""
-    return Column(key, heading, lambda scored: value(scored.run), _is_run, **options)
+    return Column(key, heading, lambda scored: value(scored.record), _is_run, **options)
 
 
 def _small(key: str, heading: str, value: Callable[[RunRecord], Any], **options: Any) -> Column:
@@ -209,30 +113,17 @@ def _small(key: str, heading: str, value: Callable[[RunRecord], Any], **options:
 
 def _spans(key: str, heading: str, metric: str | None = None, **options: Any) -> Column:
     """A score of runs that find spans, at the compared operating point, by its official key."""
-    return Column(key, heading, _metric(metric or key), lambda scored: scored.has_spans, **options)
+    return Column(key, heading, lambda scored: scored.point.metric(metric or key), _has_spans, **options)
 
 
-def _ranks(key: str, heading: str, **options: Any) -> Column:
-    """A score of runs that rank candidates; absent where it was not measured."""
-
-    def applies(scored: Scored) -> bool:
-        return scored.has_ranks and scored.point is not None and key in scored.point.metrics
-
-    return Column(key, heading, _metric(key), applies, **options)
-
-
-def _tokens(key: str, heading: str, metric: str | None = None, **options: Any) -> Column:
-    """A score of pre-training runs; absent where it was not measured."""
+def _score(key: str, heading: str, of: Callable[[str], bool], **options: Any) -> Column:
+    """A score of runs of another protocol; absent where it was not measured."""
 
     def applies(scored: Scored) -> bool:
-        return scored.has_tokens and scored.point is not None and (metric or key) in scored.point.metrics
+        point = scored.point
+        return point is not None and of(point.protocol) and key in point.metrics
 
-    return Column(key, heading, _metric(metric or key), applies, **options)
-
-
-def _other(key: str, heading: str, value: Callable[[RunRecord, str], Any], **options: Any) -> Column:
-    """A score at another operating point than the compared one."""
-    return Column(key, heading, lambda scored: value(scored.run, scored.split), _is_scored_run, **options)
+    return Column(key, heading, lambda scored: scored.point.metric(key), applies, **options)
 
 
 def _rows(key: str, heading: str, value: Callable[[Questions], float | None], **options: Any) -> Column:
@@ -244,25 +135,23 @@ def _rows(key: str, heading: str, value: Callable[[Questions], float | None], **
     return Column(key, heading, of_rows, _is_scored_run, on_request=True, **options)
 
 
-def _metric(key: str) -> Callable[[Scored], Any]:
-    return lambda scored: None if scored.point is None else scored.point.metric(key)
+def _f1_at(key: str, heading: str, name: str) -> Column:
+    """F1 at another operating point than the compared one."""
 
-
-def _f1_at(name: str) -> Callable[[RunRecord, str], Any]:
-    def value(record: RunRecord, split: str) -> Any:
-        point = record.point(split, name)
+    def value(scored: Any) -> Any:
+        point = scored.record.point(scored.split, name)
         return None if point is None else point.f1
 
-    return value
+    return Column(key, heading, value, _is_scored_run)
 
 
-def _spans_f1(record: RunRecord, split: str) -> Any:
+def _spans_f1(scored: Any) -> Any:
     """F1 on the answerable questions where "no answer" is never given; of SQuAD 1.1 that is F1."""
-    point, compared = record.point(split, NEVER_NULL), record.compared_point(split)
-    if point is None or compared is None:
+    point = scored.record.point(scored.split, NEVER_NULL)
+    if point is None:
         return None
     value = point.metric("HasAns_f1")
-    return point.f1 if value is None and compared.protocol == "1.1" else value
+    return point.f1 if value is None and scored.point.protocol == "1.1" else value
 
 
 def _encoder(record: RunRecord) -> str | None:
@@ -277,12 +166,8 @@ def _cost(key: str) -> Callable[[RunRecord], Any]:
     return lambda record: record.cost and getattr(record.cost, key)
 
 
-def _batch(key: str) -> Callable[[RunRecord], Any]:
-    """A size of the batch; as the config states it where the run ended before it was noted."""
-    return lambda record: _batch_sizes(record)[key]
-
-
-def _batch_sizes(record: RunRecord) -> dict[str, Any]:
+def _batch(record: RunRecord) -> dict[str, Any]:
+    """The sizes of the batch; as the config states them where the run ended before they were noted."""
     trainer, batch = record.config.get("trainer", {}), record.batch
     size = trainer.get("batch_size") if trainer.get("token_budget") is None else None
     stated = {"micro": size, "accumulate": trainer.get("accumulate"), "devices": trainer.get("devices")}
@@ -300,7 +185,7 @@ def _auroc(rows: Questions) -> float | None:
 
 def _answerable_ece(scored: Scored) -> float | None:
     """Of the probability that a question is answerable, by the logistic function in the record."""
-    fitted = scored.run.answerability
+    fitted = None if scored.record is None else scored.record.answerability
     if scored.rows is None or fitted is None:
         return None
     logistic = Logistic(fitted.slope, fitted.intercept)
@@ -340,30 +225,30 @@ _ENTRIES = (
     Column(
         "null_threshold",
         "null threshold",
-        lambda scored: scored.point and scored.point.threshold,
-        lambda scored: scored.has_spans,
+        lambda scored: scored.point.threshold,
+        _has_spans,
         format=two_decimals,
     ),
-    _ranks("accuracy", "top-1", says_status=True),
-    _ranks("main_accuracy", "top-1, main class"),
-    _ranks("mrr", "MRR"),
-    _tokens("token_accuracy", "token accuracy", says_status=True),
-    _tokens("perplexity", "perplexity", format=two_decimals),
-    _tokens("bits_per_byte", "bits/byte", format=three_decimals),
-    _tokens("sentence_accuracy", "NSP/SOP accuracy"),
-    _tokens("sentence_f1", "NSP/SOP F1"),
+    _score("accuracy", "top-1", _ranks, says_status=True),
+    _score("main_accuracy", "top-1, main class", _ranks),
+    _score("mrr", "MRR", _ranks),
+    _score("token_accuracy", "token accuracy", is_language, says_status=True),
+    _score("perplexity", "perplexity", is_language, format=two_decimals),
+    _score("bits_per_byte", "bits/byte", is_language, format=lambda value: f"{value:.3f}"),
+    _score("sentence_accuracy", "NSP/SOP accuracy", is_language),
+    _score("sentence_f1", "NSP/SOP F1", is_language),
     Column("insuranceqa_dev", "published: InsuranceQA validation"),
     Column("insuranceqa_test1", "published: test 1"),
     Column("insuranceqa_test2", "published: test 2"),
     Column(
         "protocol",
         "protocol",
-        lambda scored: scored.point and scored.point.protocol,
+        lambda scored: scored.point.protocol,
         lambda scored: scored.point is not None,
     ),
-    _other("f1_at_0", "F1 at threshold 0", _f1_at(MARGIN_0)),
-    _other("f1_oracle", "F1 oracle", _f1_at(ORACLE)),
-    _other("spans_f1", "HasAns F1, never null", _spans_f1, mark=("#56B4E9", "v")),
+    _f1_at("f1_at_0", "F1 at threshold 0", MARGIN_0),
+    _f1_at("f1_oracle", "F1 oracle", ORACLE),
+    Column("spans_f1", "HasAns F1, never null", _spans_f1, _is_scored_run, mark=("#56B4E9", "v")),
     _run("encoder", "encoder", _encoder, left=True, on_request=True),
     _run("parameters", "parameters", lambda record: record.parameters.total),
     _small("nonzero", "not zero", lambda record: record.parameters.nonzero or record.parameters.total),
@@ -378,10 +263,10 @@ _ENTRIES = (
     _run("epochs", "epochs", lambda record: len(record.epochs) or None),
     _run("seconds", "seconds", lambda record: record.seconds.fit),
     _run("predict_seconds", "seconds to predict", lambda record: record.seconds.predict),
-    _run("batch", "global batch", _batch("batch")),
-    _run("micro", "micro batch", _batch("micro")),
-    _run("accumulate", "accumulated", _batch("accumulate")),
-    _run("devices", "devices", _batch("devices")),
+    _run("batch", "global batch", lambda record: _batch(record)["batch"]),
+    _run("micro", "micro batch", lambda record: _batch(record)["micro"]),
+    _run("accumulate", "accumulated", lambda record: _batch(record)["accumulate"]),
+    _run("devices", "devices", lambda record: _batch(record)["devices"]),
     _run("strategy", "strategy", lambda record: record.strategy),
     _run("arithmetic", "computed in", lambda r: r.precision or r.setting("trainer", "precision")),
     _run("steps", "optimizer steps", lambda r: r.epochs[-1].step if r.epochs else None),
@@ -392,5 +277,167 @@ _ENTRIES = (
     _rows("ece_fitted", "ECE, fitted", _fitted_ece, mark=("#009E73", "d")),
     Column("answerable_ece", "ECE, answerable", _answerable_ece, _is_scored_run, on_request=True),
 )
-COLUMNS: dict[str, Column] = {column.key: column for column in _ENTRIES}
+
+
+def _of_extras() -> Iterable[Column]:
+    modules = [extra.columns for extra in extras() if extra.columns]
+    return [column for module in modules for column in import_module(module).COLUMNS]
+
+
+COLUMNS: dict[str, Column] = {column.key: column for column in (*_ENTRIES, *_of_extras())}
 """Every column of runs by its key, in the order in which programs are given the figures."""
+
+MEMORY = {
+    "cuda": "peak memory: what was allocated on the first GPU",
+    "cpu": "peak memory: the resident memory of the first process, libraries included",
+}
+"""What ``peak_memory_mb`` measures, by kind of device."""
+
+SPAN_COLUMNS = ("model", "exact", "f1", "HasAns_f1", "NoAns_f1", "null_threshold", "parameters", "seconds")
+SELECTION_COLUMNS = ("model", "accuracy", "mrr", "parameters", "seconds")
+TYPE_COLUMNS = ("model", "accuracy", "main_accuracy", "mrr", "parameters", "seconds")
+TOKEN_COLUMNS = ("model", "token_accuracy", "perplexity", "bits_per_byte")
+SENTENCE_COLUMNS = ("sentence_accuracy", "sentence_f1")
+"""What is shown where nothing else is asked for: of spans, answer selection, classes, and of pre-training,
+without and with sentence tasks."""
+
+
+def comparison(
+    runs: Runs,
+    *,
+    split: str | None = None,
+    title: str | None = None,
+    columns: Sequence[str] | None = None,
+    also: Collection[str] = (),
+    root: Path | None = None,
+) -> Table:
+    """Runs beside each other, and beside the rows that need no learning where these were recorded.
+
+    ``split`` defaults to dev, or calibration where no run was scored on dev. ``columns`` are shown (keys of
+    ``results.columns``), ``also`` are computed for programs and for sorting. ``root`` is where the folders
+    of ``runs`` count from. A run that did not finish keeps its row and says why. Runs scored on different
+    data, under different protocols or with different versions of the metric are refused with RunError.
+    """
+    if not runs:
+        raise RunError("no runs to compare; name a folder that holds run.json files")
+    split = split or next((s for s in (DEV, CALIBRATION) if any(s in r.scores for _, r in runs)), DEV)
+    measured = {measure: folder for folder, record in runs if (measure := record.measure(split))}
+    if len(measured) > 1:
+        places = ", ".join(str(folder) for folder in measured.values())
+        raise RunError(
+            f"runs scored on {len(measured)} different {split} sets, protocols or metric versions do not"
+            f" compare ({places}); compare one kind at a time"
+        )
+    shown = named(columns or _usual(runs, split))
+    requested = {column.key for column in shown} | set(also)
+    scored = [Scored(r.model, split, r.compared_point(split), r, folder, root) for folder, r in runs]
+    rows = [figures(row, requested) for row in (*_heuristics(runs, split), *scored)]
+    return Table(
+        title or f"{runs[0][1].name}: {split}",
+        shown,
+        rows,
+        _notes(runs, split, {column.key for column in shown}),
+    )
+
+
+def _usual(runs: Runs, split: str) -> tuple[str, ...]:
+    """The columns of runs like these, with the seed where a model comes several times."""
+    points = [point for _, record in runs if (point := record.compared_point(split))]
+    columns: tuple[str, ...] = SPAN_COLUMNS
+    if any(point.protocol == SELECTION for point in points):
+        columns = SELECTION_COLUMNS
+    if any(is_language(point.protocol) for point in points):
+        pairs = any(SENTENCE_COLUMNS[0] in point.metrics for point in points)
+        columns = (*TOKEN_COLUMNS, *(SENTENCE_COLUMNS if pairs else ()), "parameters", "seconds")
+    references = [p for _, record in runs for p in record.references.get(split, {}).values()]
+    if any("main_accuracy" in point.metrics for point in (*points, *references)):
+        columns = TYPE_COLUMNS
+    if any(count > 1 for count in Counter(record.model for _, record in runs).values()):
+        columns = (columns[0], "seed", *columns[1:])
+    return columns
+
+
+def by_measure(runs: Runs) -> list[list[tuple[Path, RunRecord]]]:
+    """Runs grouped into tables: one for each experiment and each set that it was scored on.
+
+    A run without scores stands beside the first of its experiment that was trained on the same set.
+    Downloaded checkpoints are of no experiment: they stand in every table of the set they were scored on.
+    """
+    groups: dict[tuple[str, str, Measure | None], list[tuple[Path, RunRecord]]] = {}
+    firsts: dict[tuple[str, Any], tuple[str, str, Measure | None]] = {}
+    for folder, record in sorted(runs, key=lambda run: not run[1].scores):  # stable: scored runs first
+        split = next((split for split in (DEV, CALIBRATION) if split in record.scores), "")
+        key = record.name, split, record.measure(split)
+        first = firsts.setdefault((record.name, record.fingerprint(TRAIN)), key)
+        groups.setdefault(key if record.scores else first, []).append((folder, record))
+    for key in [key for key in groups if key[0] == CHECKPOINTS]:
+        hosts = [other for other in groups if other[0] != CHECKPOINTS and other[1:] == key[1:]]
+        for host in hosts:
+            groups[host] += groups[key]
+        if hosts:
+            del groups[key]
+    return [groups[key] for key in sorted(groups, key=str)]
+
+
+def _heuristics(runs: Runs, split: str) -> list[Scored]:
+    """The heuristics, once: their scores depend on the data alone."""
+    scored: Mapping[str, Any] = next((r.references[split] for _, r in runs if r.references.get(split)), {})
+    return [Scored(name, split, point) for name, point in scored.items()]
+
+
+def _notes(runs: Runs, split: str, shown: Collection[str]) -> list[str]:
+    notes = []
+    scored = next(((r, p) for _, r in runs if (p := r.compared_point(split))), None)
+    if scored is not None:
+        record, point = scored
+        notes.append(_measured_on(record.facts(split), split, point.protocol))
+        if point.protocol == "2.0" and {"f1", "exact"} & set(shown):
+            notes.append(_fitted_on([r for _, r in runs if r.compared_point(split)]))
+    if downloaded := [record.model for _, record in runs if record.name == CHECKPOINTS]:
+        notes.append(
+            f"{', '.join(dict.fromkeys(downloaded))}: downloaded; what it was trained on is not known,"
+            " perhaps these articles too"
+        )
+    if "seconds" in shown:
+        notes.append("seconds of training, without preparation and validation")
+    if "peak_memory_mb" in shown:
+        kinds = {record.device.kind for _, record in runs}
+        notes += [note for kind, note in MEMORY.items() if kind in kinds]
+    for folder, record in runs:
+        compared = record.compared_point(split)
+        if compared is not None and compared.overlap:
+            shared = len(compared.overlap)
+            notes.append(f"{folder}: scored although {shared} articles are also in its training data")
+    return notes
+
+
+def _fitted_on(records: Sequence[RunRecord]) -> str:
+    """What the null thresholds were fitted on; where that differs, of which models."""
+    models: dict[str, dict[str, None]] = {}
+    for record in records:
+        models.setdefault(_fit(record), {})[record.model] = None
+    first, *others = models
+    rest = "".join(f"; of {', '.join(models[fit])} on {fit}" for fit in others)
+    return f"null threshold fitted on {first}{rest}"
+
+
+def _fit(record: RunRecord) -> str:
+    if record.threshold is None:
+        return "nothing"
+    prior = record.threshold.prior
+    weighted = "" if prior is None else f", its unanswerable questions counted as {prior:.0%}"
+    return f"{record.threshold.fitted_on}{weighted}"
+
+
+def _measured_on(facts: SplitFacts, split: str, protocol: str) -> str:
+    if is_language(protocol):
+        tokens, blocks = facts.extra.get("tokens") or 0, facts.windows or 0
+        return (
+            f"{facts.name or split}: {tokens:,} tokens in {blocks:,} blocks; perplexity by predicted token,"
+            " bits per byte of the text in UTF-8 (docs/pretraining.md)"
+        )
+    questions = f"{facts.name or split}: {facts.questions or 0:,} questions"
+    if protocol == SELECTION:
+        offered = f"{facts.candidates or 0:,.1f} candidates each on average"
+        return f"{questions}, {offered}; where scores are equal the right candidate stands last"
+    return f"{questions}, of them {facts.unanswerable or 0:,} unanswerable; official SQuAD {protocol} scores"

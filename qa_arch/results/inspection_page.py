@@ -10,8 +10,7 @@ from qa_arch.config.files import write_atomic
 from qa_arch.errors import ConfigError
 from qa_arch.results.inspection import MATCH, MEAN, AttentionLayer, Inspection, Unit
 from qa_arch.results.provenance import now, versions
-from qa_arch.results.report.pack import pack_bytes, planes
-from qa_arch.results.report.single_file import single_file
+from qa_arch.results.report.page import pack_bytes, planes, single_file
 
 LIMIT = 30_000_000
 """Bytes of a page; layers are left out before it grows beyond."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from qa_arch.results.columns import Table, number, text
 from qa_arch.results.inspection import MEAN, AttentionLayer, Inspection, Unit, label
+from qa_arch.results.tables import Table, number, text
 
 MOST = 4
 """Units that are named of those that a token looks at."""

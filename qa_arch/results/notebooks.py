@@ -10,18 +10,16 @@ from functools import cached_property
 from html import escape
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qa_arch.metrics.significance import RESAMPLES, Unit
-from qa_arch.results.baseline_table import baseline_table
-from qa_arch.results.columns import Scored, Table, figures, named
-from qa_arch.results.mistakes import NAMES, mistakes
-from qa_arch.results.question_rows import load_questions, open_scored, question_columns
-from qa_arch.results.record import RECORD, find_runs, read_record
-from qa_arch.results.render import html
+from qa_arch.records import CALIBRATION, DEV, RECORD, RunRecord, find_runs, is_of_spans, read_record
+from qa_arch.results.columns import Scored, figures, named
+from qa_arch.results.comparisons import against_baseline
+from qa_arch.results.questions import NAMES, load_questions, mistakes, open_scored, question_columns
 from qa_arch.results.summary import scores_table
 from qa_arch.results.systems import differing, find_system, group_by_system
-from qa_arch.types.records import CALIBRATION, DEV, RunRecord, is_of_spans
+from qa_arch.results.tables import Table, html
 from qa_arch.types.text import Example
 
 if TYPE_CHECKING:
@@ -132,15 +130,9 @@ def compare(
     figures. Raises RunError for runs that were not scored on the same set by the same measure.
     """
     systems = group_by_system(find_runs(_paths(folders)))
-    return baseline_table(
-        systems,
-        find_system(systems, baseline),
-        split=split,
-        spans=spans,
-        unit=unit,
-        resamples=resamples,
-        seed=seed,
-    )
+    parent = find_system(systems, baseline)
+    resampling: Any = {"resamples": resamples, "seed": seed}
+    return against_baseline(systems, parent, split=split, spans=spans, unit=unit, **resampling)
 
 
 def _paths(folders: Place | Sequence[Place]) -> list[str]:

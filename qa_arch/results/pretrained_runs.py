@@ -6,10 +6,9 @@ from glob import glob, has_magic
 from pathlib import Path
 
 from qa_arch.config.identity import config_hash
-from qa_arch.config.schema import CORPUS_TASKS
+from qa_arch.config.schema import task_entries
 from qa_arch.errors import ConfigError
-from qa_arch.results.record import MODEL, PRETRAINED, RECORD, read_record
-from qa_arch.types.records import EncoderRun, RunRecord
+from qa_arch.records import MODEL, PRETRAINED, RECORD, EncoderRun, RunRecord, read_record
 
 _TRANSFORMERS = "config.json"
 """A folder with this file is a checkpoint of transformers, whatever record lies beside it."""
@@ -28,7 +27,8 @@ def pretrained_run(name: str) -> tuple[Path, RunRecord] | None:
         return None
     record = read_record(folder)
     task = record.config.get("model", {}).get("task")
-    if task not in CORPUS_TASKS:
+    entry = task_entries().get(task)
+    if entry is None or entry.reads != "corpus":
         raise ConfigError(
             f"encoder.name: {folder} is a run of task {task}, not a pre-training run; name one of"
             " model=pretrain/mlm or another of these, or the encoder that the run itself started from"

@@ -1,9 +1,11 @@
-"""Copying the committed part of a run into ``experiments/``: record and question rows, no machine paths."""
+"""Publishing the committed part of a run, record and question rows, and shortening paths of the machine."""
 
 from __future__ import annotations
 
 import logging
+import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,15 +13,15 @@ from typing import Any
 from qa_arch.config.files import replacing_folder
 from qa_arch.data import sources
 from qa_arch.errors import DataError, RunError
+from qa_arch.records import DEV, QUESTIONS, RECORD, TRAIN, RunRecord, read_record, write_record
 from qa_arch.results.attention import ATTENTION
-from qa_arch.results.question_rows import questions_folder
-from qa_arch.results.record import QUESTIONS, RECORD, read_record, write_record
-from qa_arch.results.shareable import map_texts, shareable
-from qa_arch.types.records import DEV, TRAIN, RunRecord
+from qa_arch.results.questions import questions_folder
 
 log = logging.getLogger(__name__)
-MOST_ATTENTION = 2**20
-"""Bytes of kept attention that are copied; one question takes some tens of thousands."""
+MOST_ATTENTION = 1
+"""MiB of kept attention that are copied; one question takes some tens of KiB."""
+PATH = re.compile(r"""(?<![\w./}~$…])/(?:[^\s/:;,'"()]+/)*([^\s/:;,'"()]+/[^\s/:;,'"()]+)""")
+"""An absolute path of two parts or more; its last two are the group."""
 
 
 def publish(run: Path, folder: Path) -> Path:
@@ -48,7 +50,11 @@ def publish(run: Path, folder: Path) -> Path:
                 place = questions_folder(copy, split)
                 place.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(rows, place / QUESTIONS)
-        _copy_attention(run, copy)
+        if (maps := run / ATTENTION).is_file():
+            if (size := maps.stat().st_size / 2**20) <= MOST_ATTENTION:
+                shutil.copyfile(maps, copy / ATTENTION)
+            else:
+                log.warning("%s: %.1f MiB, left out (at most %d MiB are copied)", maps, size, MOST_ATTENTION)
     return target
 
 
@@ -74,21 +80,27 @@ def local(value: Any) -> Any:
     return map_texts(value, lambda text, _: sources.local(text))
 
 
-def _copy_attention(run: Path, target: Path) -> None:
-    file = run / ATTENTION
-    if not file.is_file():
-        return
-    size = file.stat().st_size
-    if size > MOST_ATTENTION:
-        log.warning(
-            "%s: %.1f MiB, left out (at most %d MiB are copied)", file, size / 2**20, MOST_ATTENTION // 2**20
-        )
-        return
-    shutil.copyfile(file, target / ATTENTION)
-
-
 def _portable(text: str, where: str) -> str:
     try:
         return sources.portable(text)
     except DataError as error:
         raise RunError(f"{where}: {error}") from None
+
+
+def map_texts(value: Any, change: Callable[[str, str], str], where: str = "") -> Any:
+    """``value`` (JSON) with ``change(text, where)`` for every text; ``where`` goes on with its keys."""
+    if isinstance(value, dict):
+        return {key: map_texts(item, change, f"{where}.{key}") for key, item in value.items()}
+    if isinstance(value, list):
+        return [map_texts(item, change, where) for item in value]
+    return change(value, where) if isinstance(value, str) else value
+
+
+def shareable(value: Any) -> Any:
+    """``value`` (JSON) with every absolute path in its texts shortened.
+
+    A path below the working folder goes on from there and can still be copied into a command; of any other
+    the last two parts are left, behind an ellipsis.
+    """
+    working_folder = f"{Path.cwd()}/"
+    return map_texts(value, lambda text, _: PATH.sub(r"…/\1", text.replace(working_folder, "")))

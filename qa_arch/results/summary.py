@@ -10,12 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from qa_arch.config.retired import upgrade
 from qa_arch.config.schema import defaults
 from qa_arch.errors import RunError
-from qa_arch.results.columns import Table, named, number, text
-from qa_arch.results.mistakes import NAMES, Mistakes, mistakes
-from qa_arch.results.question_rows import UNTYPED, Questions, load_questions
-from qa_arch.types.records import (
+from qa_arch.records import (
     CALIBRATED,
     GIVEN,
     MARGIN_0,
@@ -30,6 +28,9 @@ from qa_arch.types.records import (
     is_language,
     is_of_spans,
 )
+from qa_arch.results.columns import named
+from qa_arch.results.questions import NAMES, UNTYPED, Mistakes, Questions, load_questions, mistakes
+from qa_arch.results.tables import Table, number, text
 from qa_arch.types.text import QuestionSet
 
 HIGHLIGHTS = (
@@ -71,8 +72,6 @@ _CURVES = {
     "train_loss": "training loss",
     "train_labels": "loss of labels",
     "train_soft_targets": "loss of soft targets",
-    "train_hidden_states": "loss of hidden states",
-    "train_relations": "loss of relations",
     "calibration_loss": "calibration loss",
     "calibration_exact": "calibration EM",
     "calibration_f1": "calibration F1",
@@ -206,7 +205,7 @@ def _teaching(record: RunRecord) -> list[tuple[str, str]]:
     """The teacher, and the settings of its section that are not their defaults; empty without one."""
     if record.teacher is None:
         return []
-    given = dict(record.config["distillation"])
+    given = dict(upgrade(record.config)["distillation"])
     given["teacher"] = f"{record.teacher.name} (config {record.teacher.config_hash[:8]})"
     keys = (key for key, value in given.items() if value != defaults().get(f"distillation.{key}"))
     return [(f"distillation.{key}", str(given[key])) for key in keys]

@@ -1,4 +1,4 @@
-"""Runs that differ in nothing but the seed, and what to call such a system."""
+"""Systems: runs that differ in nothing but the seed, and what to call them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.config.identity import NEUTRAL, PLACES
+from qa_arch.config.retired import upgrade
 from qa_arch.config.schema import defaults
-from qa_arch.config.upgrade import upgrade
 from qa_arch.errors import RunError
-from qa_arch.results.columns import Table
-from qa_arch.results.record import Runs
-from qa_arch.types.records import CALIBRATION, TRAIN, Measure, RunRecord
+from qa_arch.records import CALIBRATION, TRAIN, Measure, RunRecord, Runs
+from qa_arch.results.tables import Table
 
 _ASIDE = {*NEUTRAL, *PLACES, "seed"}
 """Settings that do not make another system; the data counts by its fingerprint."""
@@ -71,8 +70,10 @@ def settings(record: RunRecord) -> dict[str, Any]:
         relevant["glove.path"] = Path(str(flat["glove.path"])).name  # which vectors, wherever they lie
     if pretrained := record.encoder:  # seeds of a system may start from seeds of another
         relevant["encoder.name"] = f"{pretrained.model} ({pretrained.system[:8]})"
-    if teacher := flat.get("distillation.teacher"):
-        relevant["distillation.teacher"] = _teacher(record, str(teacher))
+    if place := flat.get("distillation.teacher"):  # by its name and config; never read, by its place
+        teacher = record.teacher
+        known = f"{teacher.name} ({teacher.config_hash[:8]})" if teacher else Path(str(place)).name
+        relevant["distillation.teacher"] = known
     return relevant | fingerprints(record)
 
 
@@ -87,12 +88,6 @@ def fingerprints(record: RunRecord) -> dict[str, str]:
     return {f"data.{split} (hash)": value[:8] for split, value in hashes.items() if value}
 
 
-def _teacher(record: RunRecord, place: str) -> str:
-    """The teacher by its name and config, wherever it lay; of a run that never read it, by its place."""
-    teacher = record.teacher
-    return f"{teacher.name} ({teacher.config_hash[:8]})" if teacher else Path(place).name
-
-
 def differing(records: Sequence[RunRecord]) -> dict[str, list[Any]]:
     """Setting -> its value in each record, for the settings in which they differ."""
     of_records = [settings(record) for record in records]
@@ -102,7 +97,7 @@ def differing(records: Sequence[RunRecord]) -> dict[str, list[Any]]:
 
 
 def group_by_system(runs: Runs) -> list[System]:
-    """Groups in the order of their first run; labels name the model and what tells it from its namesakes."""
+    """Systems in the order of their first run, labelled by the model and where it differs from namesakes."""
     systems: dict[str, list[tuple[Path, RunRecord]]] = {}
     for folder, record in runs:
         systems.setdefault(repr(sorted(settings(record).items(), key=str)), []).append((folder, record))
@@ -125,8 +120,8 @@ def one_system(runs: Runs, name: str) -> System:
     return system
 
 
-def apart(a: System, b: System) -> tuple[System, System]:
-    """Both with labels that tell B from A: its model, or of the same model the settings that differ.
+def distinct_labels(a: System, b: System) -> tuple[System, System]:
+    """Both with labels of their own: the model, or for B of the same model the settings that differ.
 
     Systems that differ in nothing are called by their seeds.
     """
@@ -191,9 +186,9 @@ def labelled(table: Table, runs: Runs) -> Table:
 
 
 def _labels(members: Sequence[Sequence[tuple[Path, RunRecord]]]) -> list[str]:
-    """The models' names; a namesake's tells every setting that most of its namesakes have otherwise.
+    """The models' names, each with the settings in which it differs from most models of the same name.
 
-    Of more than ``MOST_SETTINGS``, as where experiments are mixed, only as many as namesakes are known by.
+    Of more than ``MOST_SETTINGS``, as where experiments are mixed, only as many as are needed.
     """
     records = [system[0][1] for system in members]
     namesakes: dict[str, list[int]] = {}
@@ -203,14 +198,14 @@ def _labels(members: Sequence[Sequence[tuple[Path, RunRecord]]]) -> list[str]:
     for same in namesakes.values():
         unlike = _needed(differing([records[index] for index in same]))
         for shown, values in zip(_short_names(unlike), unlike.values(), strict=True):
-            usual = _usual(values)
+            usual = [value for value in values if 2 * values.count(value) > len(values)]
             for index, value, written in zip(same, values, _shortened(values), strict=True):
                 labels[index] += "" if usual and value == usual[0] else f" {shown}={written}"
     return labels
 
 
 def _needed(unlike: Mapping[str, list[Any]]) -> Mapping[str, list[Any]]:
-    """Of many settings those by which all can be told apart, in turn the one that parts most of them."""
+    """Of many settings enough to make all distinct, in turn the one that separates most of them."""
     if len(unlike) <= MOST_SETTINGS:
         return unlike
     chosen: dict[str, list[Any]] = {}
@@ -232,13 +227,8 @@ def _short_names(settings: Iterable[str]) -> list[str]:
     return [last if short.count(last) == 1 else key for key, last in zip(whole, short, strict=True)]
 
 
-def _usual(values: Sequence[Any]) -> list[Any]:
-    """The value that more than half of them are, alone; nothing where there is no such value."""
-    return next(([value] for value in values if 2 * values.count(value) > len(values)), [])
-
-
 def _shortened(values: Sequence[Any]) -> list[str]:
-    """The values as short as they can be told apart: of paths the last part, of numbers six digits."""
+    """The values, where they still differ with only the last part of paths and six digits of numbers."""
     short = [f"{value:g}" if isinstance(value, float) else str(value).rpartition("/")[2] for value in values]
     whole = [str(value) for value in values]
     return short if len(set(short)) == len(set(whole)) else whole

@@ -1,47 +1,237 @@
 """``create_app(models)``: answers over HTTP what a ``Reader`` answers in Python, and shows a page.
 
-A request passes ``guard`` (host, token, size, time), the schema (``messages``), the limits here, and
-``batching``, which asks the model. Errors are ``refusals``.
+A request passes ``guard`` (host, token, size, time), the schema and the limits here, and ``batching``, which
+asks the model. Requests and responses stand here as the OpenAPI schema has them; every error has one form,
+``{"error": {"message", "field", "remedy"}}``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import mimetypes
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from http import HTTPStatus
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import Body, FastAPI, Request, Response
-from starlette.responses import FileResponse
+from fastapi.exceptions import RequestValidationError
+from prometheus_client import generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYPE
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic_core import PydanticCustomError
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse, JSONResponse
 from starlette.staticfiles import StaticFiles
 
 from qa_arch.errors import ConfigError, DataError
-from qa_arch.serving.batching import Batcher
-from qa_arch.serving.guard import Guard, Traffic
-from qa_arch.serving.messages import (
-    AnswerBody,
-    AnswerMessage,
-    AnswersMessage,
-    AttentionBody,
-    AttentionMessage,
-    ErrorMessage,
-    HealthMessage,
-    ModelMessage,
-    ModelsMessage,
-    QueryBody,
-)
-from qa_arch.serving.options import ServiceOptions
-from qa_arch.serving.query import Query
+from qa_arch.serving.answers import Answer, Query
+from qa_arch.serving.batching import Batcher, Telemetry
+from qa_arch.serving.guard import Guard, RefusalError, ServiceOptions, Traffic
 from qa_arch.serving.reader import Reader
-from qa_arch.serving.refusals import RefusalError, handle_errors
-from qa_arch.serving.telemetry import CONTENT_TYPE, Telemetry
-from qa_arch.tasks.reading import device_of
+from qa_arch.tasks import device_of
 
-PAGE = Path(__file__).with_name("page")
+FILES = Path(__file__).with_name("page")
 # Not what the system's registry says, which browsers may refuse to run.
 mimetypes.add_type("text/javascript", ".js")
+NO_UNICODE = "no_unicode"
+"""Kind of pydantic's error for half a surrogate pair, which Python takes from JSON and no tokenizer takes."""
+NESTED = "There was an error parsing the body"
+"""FastAPI's words for JSON that cannot be read for another reason than its grammar: depth, huge numbers."""
+REMEDIES = {
+    400: "send a JSON object in UTF-8; /docs shows the fields",
+    404: "/docs lists the paths",
+    405: "/docs lists the methods of each path",
+}
+TAGS = ("body", "single", "batch")
+"""Parts of pydantic's place of an error that are no fields."""
+
+
+def _unicode(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise PydanticCustomError(
+            NO_UNICODE, "character {at} is half a surrogate pair", {"at": error.start}
+        ) from None
+    return text
+
+
+Text = Annotated[str, AfterValidator(_unicode)]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _Response(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+
+class QueryBody(_Request):
+    """A question about one text (`context`) or about several that are searched together (`documents`)."""
+
+    question: Text = Field(description="An empty question has no answer.", examples=["Who built the bridge?"])
+    context: Text | None = Field(
+        None, description="The text to read.", examples=["The bridge was built by Ada Stone in 1871."]
+    )
+    documents: list[Text] | None = Field(
+        None, min_length=1, description="Texts to read, in place of `context`."
+    )
+    top_k: int = Field(1, ge=1, le=100, description="Most spans to return.")
+    max_answer_tokens: int | None = Field(
+        None, ge=1, le=1000, description="Longest answer in tokens; by default as the model was scored."
+    )
+    null_threshold: float | None = Field(
+        None,
+        allow_inf_nan=False,
+        description='Null odds above it mean "no answer"; by default the model\'s own. `1e9` always answers.',
+    )
+
+    @model_validator(mode="after")
+    def _has_text(self) -> QueryBody:
+        if (self.context is None) == (self.documents is None):
+            raise ValueError("give either context (a text) or documents (a list of texts)")
+        return self
+
+    def query(self) -> Query:
+        documents = (self.context,) if self.context is not None else tuple(self.documents or ())
+        return Query(
+            self.question,
+            documents,
+            top_k=self.top_k,
+            max_answer_tokens=self.max_answer_tokens,
+            null_threshold=self.null_threshold,
+        )
+
+
+class _Model(_Request):
+    model: Text | None = Field(
+        None, description="A name of `/v1/models`; by default the first.", examples=[None]
+    )
+
+
+class SingleBody(QueryBody, _Model):
+    """A single query."""
+
+    def bodies(self) -> list[QueryBody]:
+        return [self]
+
+
+class BatchBody(_Model):
+    """Several queries at once."""
+
+    queries: list[QueryBody] = Field(min_length=1, description="Answered in order.")
+
+    def bodies(self) -> list[QueryBody]:
+        return self.queries
+
+
+def _kind(body: Any) -> str:
+    return "batch" if isinstance(body, dict) and "queries" in body else "single"
+
+
+AnswerBody = Annotated[
+    Annotated[SingleBody, Tag("single")] | Annotated[BatchBody, Tag("batch")], Discriminator(_kind)
+]
+
+
+class AttentionBody(_Model):
+    """A question about a text, and a model whose attention is shown."""
+
+    question: Text
+    context: Text
+
+
+class SpanMessage(_Response):
+    """A span of a document: `documents[document][start:end] == text`, counted in characters (code points)."""
+
+    text: str
+    start: int
+    end: int
+    document: int = Field(description="From 0.")
+    score: float = Field(description="Start logit plus end logit.")
+    confidence: float = Field(description="Probability that this span is right.")
+
+
+class AnswerMessage(_Response):
+    """The answer to a query. An empty `text` is no answer; then start, end, document, score are null."""
+
+    text: str
+    start: int | None
+    end: int | None
+    document: int | None
+    score: float | None
+    confidence: float = Field(description='Probability that the answer, or "no answer", is right.')
+    null_odds: float | None = Field(description="Score of no answer minus that of the best span.")
+    null_threshold: float | None = Field(description="Null odds above it mean no answer; null: unlimited.")
+    windows: int = Field(description="Windows of the texts that were read.")
+    spans: list[SpanMessage] = Field(description="The best spans, also where there is no answer.")
+
+    @staticmethod
+    def of(answer: Answer) -> AnswerMessage:
+        return AnswerMessage.model_validate(answer.as_dict())
+
+
+class AnswersMessage(_Response):
+    """The answers of a request, in the order of its queries; a single query has one."""
+
+    model: str
+    answers: list[AnswerMessage]
+
+
+class ModelMessage(_Response):
+    """A model that can be asked."""
+
+    name: str
+    architecture: str
+    parameters: int
+    null_threshold: float | None
+    max_answer_tokens: int
+    precision: str
+    engine: str = Field(description="What computes, and in which precision: `torch fp32`, `onnx fp32`.")
+    device: str
+    attention: bool = Field(description="Whether `/v1/attention` has something to show.")
+
+
+class ModelsMessage(_Response):
+    """The models that were named at start; the first is asked by default."""
+
+    models: list[ModelMessage]
+
+
+class AttentionMessage(_Response):
+    """Attention of a match-LSTM over the question, in the window that holds the best span."""
+
+    model: str
+    context: list[tuple[int, int]] = Field(description="Characters of each unit of the text, end exclusive.")
+    question: list[tuple[int, int]] = Field(description="The same in the question.")
+    weights: list[list[float]] = Field(
+        description="Per unit of the text: the weight of each unit of the question, and last that of none;"
+        " the mean of both directions."
+    )
+
+
+class HealthMessage(_Response):
+    """`ok`, or with status 503 `draining`."""
+
+    status: str
+
+
+class ErrorDetails(BaseModel):
+    message: str = Field(description="What is wrong.")
+    field: str | None = Field(description="Where in the body.")
+    remedy: str = Field(description="What to do.")
+    id: str | None = Field(None, description="Under which the server's log has more (status 500).")
+
+
+class ErrorMessage(BaseModel):
+    """Every response with a status of 400 and above."""
+
+    error: ErrorDetails
+
+
 ERRORS: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": ErrorMessage},
     "5XX": {"model": ErrorMessage},
@@ -113,8 +303,10 @@ def create_app(models: Mapping[str, Reader], options: ServiceOptions | None = No
         redoc_url=None,
     )
     app.state.traffic = service.traffic
-    handle_errors(app)
-    app.add_middleware(Guard, options=service.options, telemetry=service.telemetry, traffic=service.traffic)
+    _handle_errors(app)
+    app.add_middleware(
+        Guard, options=service.options, traffic=service.traffic, observe=service.telemetry.observe
+    )
     _add_questions(app, service)
     _add_state(app, service)
     _add_page(app)
@@ -144,8 +336,7 @@ def _add_questions(app: FastAPI, service: Service) -> None:
             raise RefusalError(422, "the model has no match-LSTM", field="model", remedy=remedy)
         service.check_length((body.question, body.context))
         try:
-            with batcher.admit(1):
-                item = await asyncio.to_thread(batcher.reader.attention, body.question, body.context)
+            item = await batcher.attention(body.question, body.context)
         except (ConfigError, DataError) as error:
             raise _wrong_text(error) from error
         weights = item.weights.astype(float).mean(axis=0).round(4).tolist()
@@ -173,7 +364,7 @@ def _add_state(app: FastAPI, service: Service) -> None:
 
     @app.get("/metrics", response_class=Response, summary="Counters for Prometheus")
     async def metrics() -> Response:
-        return Response(service.telemetry.text(), media_type=CONTENT_TYPE)
+        return Response(generate_latest(service.telemetry.registry), media_type=CONTENT_TYPE)
 
 
 def _describe(name: str, reader: Reader) -> ModelMessage:
@@ -194,22 +385,50 @@ def _describe(name: str, reader: Reader) -> ModelMessage:
     )
 
 
-def _add_page(app: FastAPI) -> None:
-    revalidated = {"Cache-Control": "no-cache"}
+def _handle_errors(app: FastAPI) -> None:
+    """Let ``app`` answer the errors of its framework, such as unknown paths, in our form."""
 
+    @app.exception_handler(HTTPException)
+    async def of_http(_: Request, error: HTTPException) -> JSONResponse:
+        status, message = error.status_code, str(error.detail)
+        if isinstance(error.__cause__, UnicodeDecodeError):
+            message = f"the body is not UTF-8 (byte {error.__cause__.start})"
+        elif message == NESTED:
+            message = "the JSON is too deep or holds a number that is too long"
+        remedy = REMEDIES.get(status, HTTPStatus(status).description or "see /docs")
+        return RefusalError(status, message, remedy=remedy, headers=error.headers).response()
+
+    @app.exception_handler(RequestValidationError)
+    async def of_body(_: Request, error: RequestValidationError) -> JSONResponse:
+        return _of_field(error.errors()[0]).response()
+
+
+def _of_field(error: Mapping[str, Any]) -> RefusalError:
+    """The first problem that pydantic has with a body."""
+    kind, message = error["type"], error["msg"].removeprefix("Value error, ")
+    if kind == "json_invalid":
+        message = f"no valid JSON: {error['ctx']['error']} (character {error['loc'][-1]})"
+        return RefusalError(400, message, remedy=REMEDIES[400])
+    field = field_name(error["loc"])
+    if kind == NO_UNICODE:
+        return RefusalError(400, message, field=field, remedy="replace it, for instance by U+FFFD")
+    remedy = "leave it out" if kind == "extra_forbidden" else "change it as the message says"
+    return RefusalError(422, message, field=field, remedy=remedy)
+
+
+def field_name(place: Sequence[str | int]) -> str | None:
+    """``queries[2].question`` for pydantic's ``("body", "batch", "queries", 2, "question")``."""
+    parts = list(place)
+    while parts and parts[0] in TAGS:
+        parts.pop(0)
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
+    return text.lstrip(".") or None
+
+
+def _add_page(app: FastAPI) -> None:
     async def file(request: Request) -> Response:
-        name = "index.html" if request.url.path.endswith("/") else "docs.html"
-        return FileResponse(PAGE / name, headers=revalidated)
+        return FileResponse(FILES / ("index.html" if request.url.path.endswith("/") else "docs.html"))
 
     app.add_route("/", file, ["GET"], include_in_schema=False)
     app.add_route("/docs", file, ["GET"], include_in_schema=False)
-    app.mount("/page", _Assets(directory=PAGE), name="page")
-
-
-class _Assets(StaticFiles):
-    """The page's own files: browsers ask again whether they have changed."""
-
-    def file_response(self, *args, **kwargs) -> Response:
-        response = super().file_response(*args, **kwargs)
-        response.headers["Cache-Control"] = "no-cache"
-        return response
+    app.mount("/page", StaticFiles(directory=FILES), name="page")

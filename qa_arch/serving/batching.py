@@ -8,20 +8,65 @@ And a batch fails as a whole; here only the query that the model cannot answer d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from threading import Lock
 
 from batched.aio import AsyncBatchProcessor
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from qa_arch.serving.options import ServiceOptions
-from qa_arch.serving.query import Answer, Query
+from qa_arch.results.attention import AttentionMap
+from qa_arch.serving.answers import Answer, Query
+from qa_arch.serving.guard import ServiceOptions, busy
 from qa_arch.serving.reader import Reader
-from qa_arch.serving.refusals import busy
-from qa_arch.serving.telemetry import Telemetry
 
 WAIT_MS = 2.0
 """How long a query waits for others, and how often an empty queue is looked at."""
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+SIZES = (1, 2, 4, 8, 16, 32, 64)
+
+
+class Telemetry:
+    """The counters of one service that ``/metrics`` shows; no text of a question is in them.
+
+    They have a registry of their own: several services may share a process.
+    """
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.requests = Counter(
+            "qa_arch_requests_total",
+            "Requests by path and HTTP status; 499: the client went away",
+            ("path", "status"),
+            registry=registry,
+        )
+        self.seconds = Histogram(
+            "qa_arch_request_seconds",
+            "From the headers of a request to the end of its response",
+            ("path",),
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.queue = Gauge(
+            "qa_arch_queue_length", "Queries that wait or are being answered", ("model",), registry=registry
+        )
+        self.batch = Histogram(
+            "qa_arch_batch_size",
+            "Queries answered together",
+            ("model",),
+            buckets=SIZES,
+            registry=registry,
+        )
+        self.answers = Counter(
+            "qa_arch_answers_total", "Answers, and no-answers", ("model", "answered"), registry=registry
+        )
+
+    def observe(self, path: str, status: int, seconds: float) -> None:
+        """Count a request that has ended."""
+        self.requests.labels(path, status).inc()
+        self.seconds.labels(path).observe(seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +86,10 @@ class Batcher:
         self.reader, self.options = reader, options
         self.size = 0
         """Queries that wait or are being answered."""
-        self._telemetry, self._name = telemetry, name
+        self._lock = Lock()
+        self._queue, self._batch = telemetry.queue.labels(name), telemetry.batch.labels(name)
+        self._name = name
+        self._thread = ThreadPoolExecutor(1)
         self._processor: AsyncBatchProcessor[_Item, Answer | Exception] = AsyncBatchProcessor(
             self._answer,
             batch_size=options.max_batch,
@@ -54,8 +102,11 @@ class Batcher:
 
         Raises RefusalError (429) where the queue is full, and what the model raised.
         """
-        with self.admit(len(queries)):
+        self._take(len(queries))
+        try:
             results = await self._processor([_Item(query) for query in queries])
+        finally:
+            self._give_back(len(queries))
         answers = []
         for result in results:
             if isinstance(result, Exception):
@@ -63,25 +114,34 @@ class Batcher:
             answers.append(result)
         return answers
 
-    @contextmanager
-    def admit(self, count: int) -> Iterator[None]:
-        """Hold ``count`` places of the queue; RefusalError (429) where there are too few."""
-        if self.size + count > self.options.max_queue:
-            raise busy(f"the queue of {self._name} is full ({self.size} of {self.options.max_queue})")
-        self.size += count
-        self._telemetry.queue.labels(self._name).set(self.size)
-        try:
-            yield
-        finally:
+    async def attention(self, question: str, context: str) -> AttentionMap:
+        """``Reader.attention`` in a thread, which keeps its place of the queue until it ends.
+
+        Cancelling does not stop it once it has begun. Raises as ``answer`` does.
+        """
+        self._take(1)
+        work = self._thread.submit(self.reader.attention, question, context)
+        work.add_done_callback(lambda _: self._give_back(1))
+        return await asyncio.wrap_future(work)
+
+    def _take(self, count: int) -> None:
+        """Take places of the queue; RefusalError (429) where there are too few."""
+        with self._lock:
+            if self.size + count > self.options.max_queue:
+                raise busy(f"the queue of {self._name} is full ({self.size} of {self.options.max_queue})")
+            self.size += count
+            self._queue.set(self.size)
+
+    def _give_back(self, count: int) -> None:
+        with self._lock:
             self.size -= count
-            self._telemetry.queue.labels(self._name).set(self.size)
+            self._queue.set(self.size)
 
     def _answer(self, items: list[_Item]) -> list[Answer | Exception]:
         """In the thread: all together, or alone where that fails."""
-        self._telemetry.batch.labels(self._name).observe(len(items))
-        queries = [item.query for item in items]
+        self._batch.observe(len(items))
         try:
-            return list(self.reader.answer(queries))
+            return list(self.reader.answer([item.query for item in items]))
         except Exception as error:
             if len(items) == 1:
                 return [error]

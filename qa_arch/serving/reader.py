@@ -23,11 +23,9 @@ from qa_arch.evaluation.attention_maps import attention_maps, find_match_lstm
 from qa_arch.metrics.confidence import confidences
 from qa_arch.nn.precision import Precision
 from qa_arch.results.attention import AttentionMap
-from qa_arch.serving.query import Answer, Query, Span
-from qa_arch.tasks.engines import Engine
-from qa_arch.tasks.loading import load_predictor, refuse_pretrained
-from qa_arch.tasks.reading import device_of
-from qa_arch.tasks.span_predictor import SpanPredictor
+from qa_arch.serving.answers import Answer, Query, Span
+from qa_arch.spans.predictor import Engine, SpanPredictor, load_predictor, refuse_pretrained
+from qa_arch.tasks import device_of
 from qa_arch.types.text import Candidate, Example, Prediction
 
 Documents = str | Sequence[str]

@@ -1,27 +1,36 @@
-"""The points of a sweep: checked, each with its key, its folder's name and what it needs."""
+"""The points of a sweep: each with its key, its folder's name and what it needs, checked before any starts.
+
+Checks that need torch, of model settings and devices, run in a separate process, this module as a program: a
+process that has used a GPU keeps some of its memory until it ends, and that of the sweep must not.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import re
-from collections.abc import Iterable, Sequence
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from qa_arch.config.extras import require_for
 from qa_arch.config.identity import ENCODER, NEUTRAL, config_hash
-from qa_arch.config.schema import CORPUS_TASKS, Config, Source, require_vectors, validate
-from qa_arch.data.input_files import content_hash
-from qa_arch.data.sources import identity
-from qa_arch.errors import ConfigError, QaArchError
-from qa_arch.features.packaged_vectors import packaged_files
+from qa_arch.config.schema import Config, Source, require_vectors, task_entry, validate
+from qa_arch.config.target import TRUSTED
+from qa_arch.data.input_files import content_hash, packaged_files
+from qa_arch.errors import ConfigError, QaArchError, RunError
 from qa_arch.models.teacher_files import require_teacher, teacher_identity
-from qa_arch.pretraining.corpus_splits import corpus_identity
 from qa_arch.results.pretrained_runs import encoder_folder, encoder_run
+from qa_arch.sweep.state import ALL_DEVICES, VISIBLE
+from qa_arch.system import lifeline
+from qa_arch.system.garbage import gc_disabled
 
 LONGEST = 80
 """Characters of a folder's name before the hash."""
-ALL_DEVICES = -1
 
 
 @dataclass(frozen=True)
@@ -48,7 +57,7 @@ class Point:
 
 
 def make_points(composed: Iterable[tuple[tuple[str, ...], dict[str, Any]]]) -> list[Point]:
-    """All points, or an error that names the first that cannot run or that stands there twice.
+    """All points, or an error that names the first that cannot run or is given twice.
 
     ``composed``: the overrides that are a point's own, and its resolved config.
     """
@@ -92,7 +101,7 @@ def sources(config: Config) -> dict[str, str]:
     if config.glove.use and config.glove.path:
         files = packaged_files(config.glove.path)
         named["glove"] = list(map(str, files)) if files else config.glove.path
-    identify = corpus_identity if config.model["task"] in CORPUS_TASKS else identity
+    identify = import_module(task_entry(config.model["task"]).sources).identity
     hashes = {split: identify(source) for split, source in named.items() if source is not None}
     if config.encoder.init == "random" and (tokenizer := config.encoder.tokenizer):
         path = (encoder_folder(tokenizer) or Path(tokenizer)) / "tokenizer.json"
@@ -115,3 +124,83 @@ def _label(overrides: Sequence[str]) -> str:
         word = value if re.match(r"[A-Za-z_]", value) and "." not in key else f"{short}{value}"
         parts.append(re.sub(r"[^\w.+-]+", "_", word).strip("_"))
     return "-".join(part for part in parts if part)[:LONGEST].rstrip("-_")
+
+
+def preflight(
+    points: Sequence[Point], trusted: Sequence[str], pool: Sequence[str] | None, local: bool
+) -> None:
+    """Raise ConfigError for the first point that would fail at its start.
+
+    ``trusted``: further packages whose classes a config may name. ``pool``: the GPUs assigned to points.
+    ``local``: the points run on this machine; else its devices are not checked.
+    """
+    if points:
+        described = [{"title": title(point.overrides), "config": asdict(point.config)} for point in points]
+        _run_checks({"points": described, "pool": pool, "local": local}, trusted)
+
+
+def check_pool(pool: Sequence[str]) -> None:
+    """Raise ConfigError if a device of the pool does not exist."""
+    _run_checks({"points": [], "pool": pool, "local": True}, ())
+
+
+def _run_checks(request: Mapping[str, Any], trusted: Sequence[str]) -> None:
+    pool = request["pool"]
+    process = lifeline.start(
+        lifeline.module_command(__name__, *TRUSTED, *trusted),
+        env=os.environ if pool is None else {**os.environ, VISIBLE: ",".join(pool)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    output, _ = process.communicate(json.dumps(request))
+    if process.returncode:
+        raise RunError(
+            f"the points could not be checked (exit code {process.returncode}, see the output above)"
+        )
+    if problem := json.loads(output.splitlines()[-1]):
+        raise ConfigError(problem)
+
+
+def _first_problem(request: Mapping[str, Any], trusted: Sequence[str]) -> str | None:
+    with gc_disabled():
+        from qa_arch.models.build import check_model
+        from qa_arch.nn.losses import build_loss
+        from qa_arch.training.devices import uses_gpu
+        from qa_arch.training.loggers import check_logger
+
+    if problem := _missing_devices(request["pool"] or ()):
+        return problem
+    seen: list[Any] = []
+    for point in request["points"]:
+        config = validate(point["config"])
+        facts = (config.model, config.loss, config.glove.use, config.trainer, config.logger)
+        if facts in seen:
+            continue
+        seen.append(facts)
+        try:
+            if request["local"]:
+                uses_gpu(config.trainer)
+            check_model(config.model, trusted, with_vectors=config.glove.use)
+            build_loss(config, trusted)
+            check_logger(config.logger, trusted)
+        except QaArchError as error:
+            return f"{point['title']}: {error}"
+    return None
+
+
+def _missing_devices(pool: Sequence[str]) -> str | None:
+    """Message about devices that do not exist; a point would silently train on the CPU instead."""
+    import torch
+
+    count = torch.cuda.device_count() if pool else 0  # counts up to the first missing device
+    if count == len(pool):
+        return None
+    return (
+        f"sweep.devices: torch sees no device {pool[count]}; qa-arch doctor lists the available ones,"
+        " and trainer=cpu needs none"
+    )
+
+
+if __name__ == "__main__":
+    print(json.dumps(_first_problem(json.load(sys.stdin), sys.argv[1:])))

@@ -14,12 +14,11 @@ from typing import Any
 
 from qa_arch.config.files import empty_folder, is_unfinished, write_atomic
 from qa_arch.config.identity import NEUTRAL
+from qa_arch.config.schema import SweepSettings
 from qa_arch.errors import ConfigError, QaArchError, RunError
 from qa_arch.results import provenance
 from qa_arch.sweep import schedule
-from qa_arch.sweep.display import watching
 from qa_arch.sweep.points import Point, make_points, title
-from qa_arch.sweep.settings import Settings, device_pool, read_settings
 from qa_arch.sweep.state import (
     CONFIG,
     LOG,
@@ -36,6 +35,7 @@ from qa_arch.sweep.state import (
     record_of,
     value_of,
 )
+from qa_arch.sweep.view import watching
 from qa_arch.system import lock
 
 log = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class Sweep:
     command: schedule.Command
     to_text: Callable[[dict[str, Any]], str]
     preflight: Callable[[Sequence[Point], Sequence[str], list[str] | None, bool], Any]
-    settings: Settings = field(default_factory=Settings)
+    settings: SweepSettings = field(default_factory=SweepSettings)
     trusted: Sequence[str] = ()
     config_dir: str | None = None
     """Further choices for the config groups, and perhaps trusted packages."""
@@ -110,7 +110,7 @@ class Sweep:
 
     def configure(self, raw: Mapping[str, Any]) -> None:
         """Read the ``sweep`` section of the config."""
-        self.settings = read_settings(raw)
+        self.settings = schedule.read_settings(raw)
 
     def launch(self, composed: Sequence[tuple[Sequence[str], dict[str, Any]]]) -> list[float | Exception]:
         """Run the points without a result; calibration F1 of every point, or the exception that prevented it.
@@ -126,7 +126,7 @@ class Sweep:
         known = {entry.key: entry for entry in self._manifest(entries).points}
         entries = [known[entry.key] for entry in entries]
         self.requested += [entry for entry in entries if entry not in self.requested]
-        todo = self._todo(entries)
+        todo = unfinished(self.folder, entries)
         waiting = [point for point, entry in zip(points, entries, strict=True) if entry in todo]
         self.preflight(waiting, self.trusted, pool, self.local)
         if self.dry:
@@ -136,14 +136,15 @@ class Sweep:
             manifest.write(self.folder)
             self.accepted = True
             for point, entry in zip(points, entries, strict=True):
-                _prepare(self.folder / entry.name, self.to_text(point.raw))
+                folder = self.folder / entry.name
+                if not (folder / CONFIG).is_file():
+                    write_atomic(folder / CONFIG, self.to_text(point.raw))
+                if not (folder / STATUS).is_file():
+                    Status().write(folder)
             # Checked again under the lock: another process may have run the same sweep meanwhile.
-            run_points(self.folder, manifest, self._todo(entries), self.settings, self.command, self.engine)
+            todo = unfinished(self.folder, entries)
+            run_points(self.folder, manifest, todo, self.settings, self.command, self.engine)
         return [_value(self.folder / entry.name, entry) for entry in entries]
-
-    def _todo(self, entries: Sequence[Entry]) -> list[Entry]:
-        assert self.folder is not None
-        return [entry for entry in entries if not _has_result(self.folder / entry.name)]
 
     def __call__(self, config: Any) -> None:
         """Refuse Hydra's own launchers, which call the task with one point in this process."""
@@ -192,7 +193,8 @@ def require_usable(folder: Path, new: Manifest) -> None:
         return
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder}: is a file; give sweep.folder=DIR")
-    if folder.is_dir() and not all(_is_preliminary(path) for path in folder.iterdir()):
+    preliminary = (lock.LOCK, STUDY)  # may be there before the manifest is, as may what is being written
+    if folder.is_dir() and not all(p.name in preliminary or is_unfinished(p) for p in folder.iterdir()):
         raise RunError(f"{folder}: is not empty and holds no sweep; give sweep.folder=DIR")
     existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
@@ -201,14 +203,9 @@ def require_usable(folder: Path, new: Manifest) -> None:
         )
 
 
-def _is_preliminary(path: Path) -> bool:
-    """Whether ``path`` may be in a folder before its manifest is."""
-    return path.name in (lock.LOCK, STUDY) or is_unfinished(path)
-
-
-def check_devices(entries: Sequence[Entry], settings: Settings) -> list[str] | None:
+def check_devices(entries: Sequence[Entry], settings: SweepSettings) -> list[str] | None:
     """Devices to assign to points, None if no point needs one; ConfigError if a point needs too many."""
-    pool = device_pool(settings)
+    pool = schedule.device_pool(settings)
     if pool is None or not any(entry.devices for entry in entries):
         return None
     for entry in entries:
@@ -231,7 +228,7 @@ def run_points(
     folder: Path,
     manifest: Manifest,
     todo: Sequence[Entry],
-    settings: Settings,
+    settings: SweepSettings,
     command: schedule.Command,
     engine: schedule.Engine = schedule.run,
 ) -> None:
@@ -244,7 +241,7 @@ def run_points(
     if not cwd.is_dir():
         log.warning("%s no longer exists; relative paths now start at %s", cwd, Path.cwd())
         cwd = Path.cwd()
-    pool = device_pool(settings)
+    pool = schedule.device_pool(settings)
     plan = schedule.Plan(
         folder=folder.absolute(),
         command=command,
@@ -258,15 +255,18 @@ def run_points(
         engine([entry for entry in todo if entry not in running], plan, watch)
 
 
-def unfinished(folder: Path, manifest: Manifest) -> list[Entry]:
+def unfinished(folder: Path, entries: Sequence[Entry]) -> list[Entry]:
     """Points without a result: queued, killed and failed ones."""
-    return [entry for entry in manifest.points if not _has_result(folder / entry.name)]
+    return [entry for entry in entries if _state(folder, entry) not in RESULTS]
 
 
-def unsuccessful(folder: Path, manifest: Manifest) -> list[Entry]:
+def unsuccessful(folder: Path, entries: Sequence[Entry]) -> list[Entry]:
     """Points that failed or ran out of memory."""
-    states = {entry.key: actual_status(folder / entry.name, parent=False).status for entry in manifest.points}
-    return [entry for entry in manifest.points if states[entry.key] in ("failed", "oom")]
+    return [entry for entry in entries if _state(folder, entry) in ("failed", "oom")]
+
+
+def _state(folder: Path, entry: Entry) -> str:
+    return actual_status(folder / entry.name, parent=False).status
 
 
 def reset_point(folder: Path) -> None:
@@ -276,21 +276,10 @@ def reset_point(folder: Path) -> None:
         Status(attempts=read_status(folder).attempts).write(folder)
 
 
-def stored_settings(manifest: Manifest, **changes: Any) -> Settings:
-    """Settings of the sweep's first launch, overridden by ``changes`` that are not None."""
+def stored_settings(manifest: Manifest, **changes: Any) -> SweepSettings:
+    """SweepSettings of the sweep's first launch, overridden by ``changes`` that are not None."""
     overridden = {key: value for key, value in changes.items() if value is not None}
-    return read_settings({**manifest.settings, **overridden})
-
-
-def _has_result(folder: Path) -> bool:
-    return actual_status(folder, parent=False).status in RESULTS
-
-
-def _prepare(folder: Path, text: str) -> None:
-    if not (folder / CONFIG).is_file():
-        write_atomic(folder / CONFIG, text)
-    if not (folder / STATUS).is_file():
-        Status().write(folder)
+    return schedule.read_settings({**manifest.settings, **overridden})
 
 
 def _value(folder: Path, entry: Entry) -> float | Exception:

@@ -5,24 +5,59 @@ Single-threaded, because a point ends with the thread that started it (see ``sys
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from qa_arch.config.check import read
 from qa_arch.config.files import write_atomic
+from qa_arch.config.schema import SweepSettings
+from qa_arch.errors import ConfigError
+from qa_arch.records import RECORD
 from qa_arch.results import provenance
-from qa_arch.results.record import RECORD
-from qa_arch.sweep import processes
-from qa_arch.sweep.environment import point_environment
-from qa_arch.sweep.points import ALL_DEVICES
-from qa_arch.sweep.state import LOG, TRACEBACK, Entry, Status, read_status, record_of
+from qa_arch.sweep.state import ALL_DEVICES, LOG, TRACEBACK, VISIBLE, Entry, Status, read_status, record_of
+from qa_arch.system import lifeline
 
+GRACE = 10.0
+"""Seconds for an interrupted point to save a checkpoint, and as many again to write its record without."""
+REMAINS = 5.0
+"""Seconds to wait for the last process of a group after its SIGKILL."""
 POLL = 0.1
+Process = subprocess.Popen[Any]
+SCRUBBED = (
+    "LOCAL_RANK",
+    "RANK",
+    "NODE_RANK",
+    "GROUP_RANK",
+    "ROLE_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "PL_GLOBAL_SEED",
+    "PL_SEED_WORKERS",
+    "WANDB_RUN_ID",
+    "WANDB_RESUME",
+    "WANDB_SERVICE",
+    "WANDB_RUN_GROUP",
+    "SLURM_NTASKS",
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
+    "SLURM_NODEID",
+)
+"""Variables of distributed training and of a single wandb run, which a point must not inherit.
+
+The user's wandb key, mode and project stay. With SLURM's task variables Lightning would treat a point
+as one rank of the whole job.
+"""
+SCRUBBED_PREFIXES = ("TORCHELASTIC_",)
 Command = Callable[[Path], list[str]]
 """Command that runs or resumes the point in a folder."""
 
@@ -31,7 +66,7 @@ Command = Callable[[Path], list[str]]
 class Running:
     entry: Entry
     folder: Path
-    process: processes.Process
+    process: Process
     devices: list[str]
     begun: float
     """Start time (Unix seconds): an older record belongs to an earlier attempt."""
@@ -73,10 +108,10 @@ def run(entries: Sequence[Entry], plan: Plan, watch: Callable[[Entry | None], An
                 devices, free = free[: plan.needs(entry)], free[plan.needs(entry) :]
                 running.append(_start(entry, devices, plan))
                 watch(entry)
-            for point in [point for point in running if processes.has_ended(point.process)]:
+            for point in [point for point in running if has_ended(point.process)]:
                 running.remove(point)
                 free += point.devices
-                status = _settle(point, processes.clear_away(point.process))
+                status = _settle(point, clear_away(point.process))
                 watch(point.entry)
                 if plan.fail_fast and status.status == "failed":
                     _stop(running, watch)
@@ -115,16 +150,16 @@ def _start(entry: Entry, devices: list[str], plan: Plan) -> Running:
         devices=None if plan.pool is None else devices, side_by_side=plan.jobs, group=plan.folder.name
     )
     begun = time.time()
-    process = processes.start(plan.command(folder), folder, env, plan.cwd)
+    process = start(plan.command(folder), folder, env, plan.cwd)
     return Running(entry, folder, process, devices, begun)
 
 
 def _stop(running: Sequence[Running], watch: Callable[[Entry | None], Any]) -> None:
     try:
-        processes.interrupt([point.process for point in running])
+        interrupt([point.process for point in running])
     finally:  # also after a second interrupt
         for point in running:
-            _settle(point, processes.clear_away(point.process), stopped=True)
+            _settle(point, clear_away(point.process), stopped=True)
             watch(point.entry)
 
 
@@ -157,3 +192,106 @@ def _tail(path: Path, lines: int = 60) -> list[str]:
         file.seek(max(0, path.stat().st_size - 100_000))
         text = file.read().decode("utf-8", errors="replace")
     return [line for line in text.splitlines() if line.strip()][-lines:]
+
+
+# Settings, environment and processes of points ------------------------------------------------------
+
+
+def read_settings(raw: Mapping[str, Any]) -> SweepSettings:
+    """Validated settings; ConfigError names the dotted key."""
+    settings = read(SweepSettings, raw, "sweep")
+    devices = settings.devices
+    if devices is not None and (not devices or len(set(map(str, devices))) < len(devices)):
+        raise ConfigError(f"sweep.devices: {devices} must name at least one device, and each once")
+    return settings
+
+
+def device_pool(settings: SweepSettings, environment: Mapping[str, str] = os.environ) -> list[str] | None:
+    """Devices as CUDA_VISIBLE_DEVICES names them; numbers index the devices that are already visible."""
+    if settings.devices is None:
+        return None
+    visible = environment.get(VISIBLE)
+    if visible is None:
+        return [str(device) for device in settings.devices]
+    names = [name.strip() for name in visible.split(",") if name.strip()]
+    pool = []
+    for device in settings.devices:
+        if isinstance(device, int) and not 0 <= device < len(names):
+            raise ConfigError(
+                f"sweep.devices: there is no device {device}; {VISIBLE}={visible} leaves {len(names)},"
+                f" counted from 0"
+            )
+        pool.append(names[device] if isinstance(device, int) else device)
+    return pool
+
+
+def point_environment(
+    *,
+    devices: Sequence[str] | None,
+    side_by_side: int,
+    group: str,
+    environment: Mapping[str, str] = os.environ,
+) -> dict[str, str]:
+    """Variables of a point. ``devices``: the GPUs it may use; None: all that this process sees.
+
+    The cores are split among ``side_by_side`` points unless OMP_NUM_THREADS is set. ``group`` is the wandb
+    group of the sweep's runs.
+    """
+    variables = {
+        name: value
+        for name, value in environment.items()
+        if name not in SCRUBBED and not name.startswith(SCRUBBED_PREFIXES)
+    }
+    variables["WANDB_RUN_GROUP"] = group
+    if devices is not None:
+        variables[VISIBLE] = ",".join(devices)
+    if side_by_side > 1:
+        variables.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // side_by_side)))
+    return variables
+
+
+def start(command: Sequence[str], folder: Path, env: Mapping[str, str], cwd: Path) -> Process:
+    """Start a point's command, which ends with this process; its output is appended to its log."""
+    with (folder / LOG).open("ab") as log:
+        return lifeline.start(
+            command,
+            env=env,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # a terminal's interrupt reaches only this process, which passes it on
+        )
+
+
+def has_ended(process: Process) -> bool:
+    """Whether the group's first process has ended; it is not reaped, so that the group id stays valid."""
+    if process.returncode is not None:
+        return True
+    if hasattr(os, "waitid"):
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    return process.poll() is not None
+
+
+def clear_away(process: Process) -> int:
+    """Kill the rest of the group and return the exit code of its first process."""
+    with suppress(ProcessLookupError, PermissionError):  # macOS refuses where only zombies are left
+        os.killpg(process.pid, signal.SIGKILL)
+    code = process.wait()
+    deadline = time.monotonic() + REMAINS
+    with suppress(ProcessLookupError, PermissionError):
+        while time.monotonic() < deadline:
+            os.killpg(process.pid, 0)
+            time.sleep(0.02)
+    return code
+
+
+def interrupt(processes: Sequence[Process]) -> None:
+    """Interrupt the first process of each group and wait at most ``GRACE`` seconds for them, twice."""
+    for _ in range(2):  # as a person would: the second time a point leaves at once
+        for process in processes:
+            if not has_ended(process):
+                process.send_signal(signal.SIGINT)
+        deadline = time.monotonic() + GRACE
+        while time.monotonic() < deadline and not all(map(has_ended, processes)):
+            time.sleep(0.05)

@@ -7,17 +7,15 @@ record is.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
-from qa_arch.config.files import write_json
+from qa_arch.config.files import read_json, write_json
 from qa_arch.errors import RunError
-from qa_arch.results.record import RECORD, read_record
+from qa_arch.records import CALIBRATION, RECORD, RunRecord, read_record
 from qa_arch.system import lock
-from qa_arch.types.records import CALIBRATION, RunRecord
 
 SCHEMA_VERSION = 1
 MANIFEST = "sweep.json"
@@ -28,6 +26,9 @@ TRACEBACK = "traceback.txt"
 STUDY = "study.journal"
 """Optuna's journal, if Optuna chose the points."""
 State = Literal["queued", "running", "ok", "oom", "failed", "killed"]
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+ALL_DEVICES = -1
+"""``Entry.devices`` of a point that takes what it finds."""
 RESULTS = ("ok", "oom")
 """States that are results: such points run again only on request."""
 T = TypeVar("T")
@@ -146,10 +147,7 @@ def value_of(record: RunRecord | None) -> float | None:
 
 
 def _load(path: Path) -> dict[str, Any]:
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path}: cannot be read ({error})") from error
+    raw = read_json(path, "start the sweep again in another folder")
     if not isinstance(raw, dict):
         raise RunError(f"{path}: not a mapping")
     return raw

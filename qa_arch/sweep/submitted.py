@@ -1,6 +1,6 @@
 """Points as cluster jobs through submitit: each job runs one point with the local schedule of its machine.
 
-The sweep's folder must lie on a shared file system: the process of the sweep only sees the files that
+The sweep's folder must be on a shared file system: the process of the sweep only sees the files that
 a point writes there.
 """
 
@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
+from qa_arch.config.schema import SweepSettings
 from qa_arch.errors import ConfigError
 from qa_arch.results import provenance
 from qa_arch.sweep import schedule
-from qa_arch.sweep.settings import Settings
 from qa_arch.sweep.state import RESULTS, Entry, actual_status
 from qa_arch.system import lock
 
@@ -51,7 +51,7 @@ class Job:
         return DelayedSubmission(self)
 
 
-def engine(cluster: Cluster, parameters: Mapping[str, Any], settings: Settings) -> schedule.Engine:
+def engine(cluster: Cluster, parameters: Mapping[str, Any], settings: SweepSettings) -> schedule.Engine:
     """Engine that runs points through submitit. ``parameters``: the section ``hydra.launcher``."""
     for key in ("nodes", "tasks_per_node"):
         if parameters.get(key, 1) != 1:

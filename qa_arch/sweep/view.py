@@ -1,10 +1,13 @@
-"""Status of a sweep: one row per point, as a table, a log line or JSON."""
+"""Status of a sweep, one row per point: as a table, a log line or JSON, and live while it runs."""
 
 from __future__ import annotations
 
 import datetime
+import logging
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,9 @@ from typing import Any
 from qa_arch.sweep.points import title
 from qa_arch.sweep.state import Entry, actual_status, record_of, value_of
 
+log = logging.getLogger(__name__)
+REFRESH = 1.0
+"""Seconds between two refreshes from the records."""
 STYLES = {"ok": "green", "running": "cyan", "oom": "yellow", "failed": "red", "killed": "magenta"}
 LEGEND = ("ok", "running", "queued", "oom", "failed", "killed")
 
@@ -163,3 +169,39 @@ def _seconds(started: str | None, ended: str | None) -> float | None:
         return None
     end = datetime.datetime.fromisoformat(ended) if ended else datetime.datetime.now(datetime.UTC)
     return (end - datetime.datetime.fromisoformat(started)).total_seconds()
+
+
+class Display:
+    """Callback of ``schedule.run``, called on every change of a point."""
+
+    def __init__(self, folder: Path, entries: Sequence[Entry], live: Any) -> None:
+        self.folder, self.entries, self.live = folder, list(entries), live
+        self.last_drawn = 0.0
+
+    def __call__(self, changed: Entry | None) -> None:
+        if self.live is None:
+            if changed is not None:
+                (row,) = rows(self.folder, [changed], parent=True)
+                number = [entry.key for entry in self.entries].index(changed.key) + 1
+                log.info("[%d/%d] %s", number, len(self.entries), line(row))
+        elif changed is not None or time.monotonic() - self.last_drawn >= REFRESH:
+            self.draw()
+
+    def draw(self) -> None:
+        assert self.live is not None
+        self.live.update(table(str(self.folder), rows(self.folder, self.entries, parent=True)), refresh=True)
+        self.last_drawn = time.monotonic()
+
+
+@contextmanager
+def watching(folder: Path, entries: Sequence[Entry]) -> Iterator[Any]:
+    """Display of a running sweep; the live table is removed at the end."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield Display(folder, entries, None)
+        return
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        yield Display(folder, entries, live)

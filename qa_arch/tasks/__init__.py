@@ -1,32 +1,318 @@
-"""The tasks, one module each; read ``span`` first.
+"""Interface of a task: everything about a run that depends on the kind of question, in one object.
 
-A run takes a question through these steps, most of them by methods of its task::
+``model.task`` names it, and its ``TaskEntry`` the module that implements it; read ``spans.task`` first. A run
+takes a question through these steps, most of them methods of its task::
 
     raw data -> Example           Task.open, Task.load_splits
     -> Feature                    Task.assemble, Predictor.table
     -> Batch                      Task.batches
     -> logits                     the model
-    -> ranked answers             Task.collector, Predictor.read
+    -> ranked answers             Task.collector, read_table
     -> Scores                     Task.points
-    -> run.json                   training.run, evaluation.trained_runs
+    -> run.json                   training.run, evaluation.runs
+
+Training, evaluation and the commands call these methods and never ask which task they have.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
-from qa_arch.config.schema import TASKS
-from qa_arch.errors import ConfigError
-from qa_arch.tasks.base import Task
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from qa_arch.config.schema import Config, Data, task_entry
+from qa_arch.config.target import TRUSTED
+from qa_arch.features.batches import BucketBatchSampler
+from qa_arch.features.vectors import WordVectors
+from qa_arch.metrics.threshold import Logistic
+from qa_arch.nn import processor
+from qa_arch.nn.losses import Loss
+from qa_arch.nn.precision import Precision, mixed
+from qa_arch.records import Point, Points, RunRecord, SplitFacts
+
+Watch = Callable[[int, int], None]
+"""Progress callback: called with the number of rows read so far and the number of all rows."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Data, features, model and loss of a run; ``sets`` and ``tables`` by split: train, calibration, dev."""
+
+    sets: Mapping[str, Any]
+    """Question sets, which have a ``fingerprint`` and a ``protocol``."""
+    tables: Mapping[str, Any]
+    """The features of these sets."""
+    vectors: WordVectors | None
+    model: nn.Module
+    loss: Loss
+    distiller: Any = field(default=None, kw_only=True)
+    """What a teacher adds to the loss, where there is one."""
+
+
+class Collator(Protocol):
+    """Turns rows of a feature table, as a sampler yields them, into a Batch."""
+
+    @property
+    def lengths(self) -> Any:
+        """(rows,) length of every row of the table, by which batches are formed."""
+        ...
+
+    def __call__(self, rows: Any, /) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Collators for training and validation, and the sampler of training rows."""
+
+    train: Collator
+    calibration: Collator | None
+    sampler: type[BucketBatchSampler] = BucketBatchSampler
+
+
+class OutputCollector(Protocol):
+    """Collects a model's outputs batch by batch."""
+
+    def add(self, batch: Any, output: Any) -> None: ...
+    def result(self) -> Any:
+        """The outputs for every row of the table."""
+        ...
+
+
+class Collector(OutputCollector, Protocol):
+    """Collects over several processes; each rank collects the outputs of its own rows."""
+
+    parts: list[Any]
+    """The outputs so far, as values that processes can exchange."""
+
+    def merge(self, others: Iterable[list[Any]]) -> None:
+        """Replace ``parts`` by those of all processes; a row that was computed twice counts once."""
+        ...
+
+
+class Predictor(ABC):
+    """A trained model with tokenizer and vectors, ready for new questions of its task."""
+
+    model: nn.Module
+    config: Config
+    record: RunRecord | None
+    precision: Precision
+    null_threshold: float
+    """An answer is given unless "no answer" scores higher by more than this; ``inf``: always given."""
+    temperature: float = 1.0
+    """By which scores are divided before they become confidences (``metrics.confidence``)."""
+
+    @property
+    def engine(self) -> str:
+        """What computes the logits and in which precision, as scores record it: ``torch fp32``."""
+        return processor.engine("torch", self.precision)
+
+    @abstractmethod
+    def table(self, questions: Any, *, cache: bool = True) -> Any:
+        """The features of a set, under the settings that the model was trained with."""
+
+    @abstractmethod
+    def read(
+        self, questions: Any, *, table: Any = None, batch_size: int | None = None, watch: Watch | None = None
+    ) -> Any:
+        """The model's outputs for each question of a set, in order."""
+
+
+class Task(ABC):
+    """A kind of question; stateless, so that a single object serves every run."""
+
+    name: ClassVar[str]
+    """As ``model.task`` names it."""
+    output: ClassVar[Any]
+    """What a model's forward gives: a record of tensors, or a tensor with named axes."""
+    monitor: ClassVar[str | None] = None
+    """A calibration score, the higher the better, that chooses the epoch in place of ``trainer.select``."""
+    lower_is_better: ClassVar[bool] = False
+    """Whether ``monitor`` is a loss."""
+    has_validation_loss: ClassVar[bool] = True
+    """Whether the loss of the calibration split is computed and recorded with its scores."""
+    lengths_are_tokens: ClassVar[bool] = False
+    """Whether the lengths of training rows count all tokens that are computed, so that padding is known."""
+    reference_method: ClassVar[str | None] = None
+    """What the heuristics of ``references`` must offer: ``predict`` texts, or ``rank`` candidates; None where
+    the task has none."""
+    has_null: ClassVar[bool] = False
+    """Whether "no answer" is an answer, given above a null threshold."""
+    has_search: ClassVar[bool] = False
+    """Whether ``decode.search`` changes what is read off the model."""
+
+    # Data ---------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def open(self, source: str | list[str], *, name: str = "", on_error: Any = "raise") -> Any:
+        """The set that ``source`` names, as this task reads it. Raises DataError for another kind."""
+
+    @abstractmethod
+    def load_splits(self, data: Data) -> dict[str, Any]:
+        """Train, calibration and dev as the config names them or holds them out."""
+
+    @abstractmethod
+    def facts(self, questions: Any, table: Any, *, titles: bool) -> SplitFacts:
+        """Facts of a set for the record; with its article titles if ``titles``, to detect later overlaps."""
+
+    # Building -----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def assemble(self, config: Config, trusted: Sequence[str] = TRUSTED) -> Parts:
+        """Read the data, build features and model."""
+
+    @abstractmethod
+    def count_parameters(self, config: Config, trusted: Sequence[str] = TRUSTED) -> dict[str, Any]:
+        """total, trainable, blocks and word_vectors of the configured model, made without weights."""
+
+    @abstractmethod
+    def save(self, folder: Path, parts: Any) -> None:
+        """Write all of the model but its weights."""
+
+    def finish(self, folder: Path, parts: Any) -> None:
+        """Write what only a trained model has, beside its weights; by default nothing."""
+        return
+
+    @abstractmethod
+    def load(
+        self, folder: Path, record: RunRecord, config: Config, device: Any, precision: Precision, trusted: Any
+    ) -> Predictor:
+        """The predictor of a finished run from its model folder."""
+
+    @abstractmethod
+    def predictor(self, config: Config, parts: Any) -> Predictor:
+        """The predictor of a model that was just trained; its weights are cast to the run's precision."""
+
+    # Training -----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def batches(self, config: Config, parts: Any) -> Batches:
+        """The batches of train and calibration."""
+
+    @abstractmethod
+    def labels(self, batch: Any) -> Any:
+        """Labels of a batch, the second argument of the loss."""
+
+    @abstractmethod
+    def weight(self, batch: Any) -> Tensor:
+        """(B,) 1 for a real row, 0 for a padding row that keeps an idle rank in step."""
+
+    @abstractmethod
+    def collector(self, config: Config, parts: Any, split: str) -> Collector:
+        """An empty collector of the outputs for a split."""
+
+    @abstractmethod
+    def validation_scores(self, questions: Any, outputs: Any) -> dict[str, float]:
+        """``calibration_*`` scores of an epoch."""
+
+    # Scoring ------------------------------------------------------------------------------------
+
+    def fit_threshold(self, questions: Any, outputs: Any, prior: float | None = None) -> float:
+        """The null threshold of highest score on ``questions``, unanswerable ones counted as the share
+        ``prior``; ``inf`` where "no answer" is never given."""
+        return 0.0
+
+    def fit_temperature(self, questions: Any, outputs: Any, threshold: float) -> float | None:
+        """The temperature of the confidence in answers; None where the task gives no confidence."""
+        return None
+
+    def confidence(self, outputs: Any, threshold: float, temperature: float) -> list[float] | None:
+        """Probability that the answer given is right, per question; None where the task gives none."""
+        return None
+
+    def fit_answerability(self, questions: Any, outputs: Any, prior: float | None = None) -> Logistic | None:
+        """The probability of "answerable" by null odds; None where the task has no null or nothing to fit."""
+        return None
+
+    @abstractmethod
+    def points(self, questions: Any, outputs: Any, threshold: float, given: float | None = None) -> Points:
+        """Scores at every operating point; ``given`` is a further null threshold to score at."""
+
+    @abstractmethod
+    def rows(self, questions: Any, outputs: Any, threshold: float) -> dict[str, list[Any]]:
+        """Columns of ``questions.parquet``, one row a question, no text."""
+
+    @abstractmethod
+    def write_predictions(self, folder: Path, questions: Any, outputs: Any, threshold: float) -> None:
+        """Write the model's answers in the usual file formats of the task."""
+
+    def reference_scores(self, heuristic: Any, calibration: Any, questions: Any) -> Point:
+        """Scores of a heuristic without training, fitted on ``calibration`` if there is one."""
+        raise NotImplementedError(f"task {self.name} has no heuristics")
+
+    def warning(self, questions: Any, outputs: Any, threshold: float) -> str | None:
+        """A warning about outputs that are no usable result (a collapsed model); None if there is none."""
+        return None
+
+
+def gather(collector: Collector) -> Any:
+    """The outputs of all ranks; each rank gets the whole, so that all take the same decisions."""
+    if dist.is_available() and dist.is_initialized():
+        everyone: list[list[Any]] = [[] for _ in range(dist.get_world_size())]
+        dist.all_gather_object(everyone, collector.parts)
+        collector.merge(everyone)
+    return collector.result()
+
+
+def wanted_device(config: Config) -> Literal["cuda", "cpu"]:
+    """Where a run of ``config`` reads its model: on a GPU, unless there is none or the config says cpu."""
+    return "cuda" if torch.cuda.is_available() and config.trainer.accelerator != "cpu" else "cpu"
+
+
+def synchronize() -> None:
+    """Wait for the GPU, so that a time measured now includes all work submitted before."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+C = TypeVar("C", bound=OutputCollector)
+
+
+def read_table(
+    model: nn.Module,
+    collate: Collator,
+    collector: C,
+    *,
+    batch_size: int,
+    precision: Precision = "fp32",
+    watch: Watch | None = None,
+) -> Any:
+    """The collector's result after every row of the collator's table went through ``model`` once.
+
+    Under ``bf16`` and ``fp16`` the forward pass runs in autocast; ``cast_weights`` is what makes it fast.
+    The model's training mode is restored afterwards.
+    """
+    device = device_of(model)
+    batches = BucketBatchSampler(collate.lengths, batch_size=batch_size, seed=0, shuffle=False)
+    was_training = model.training
+    model.eval()
+    done, total = 0, len(collate.lengths)
+    with torch.inference_mode(), mixed(precision, device.type):
+        for rows in batches:
+            batch = collate(rows).to(device)
+            collector.add(batch, model(batch))
+            done += len(batch)
+            if watch is not None:
+                watch(done, total)
+    model.train(was_training)
+    return collector.result()
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where a model reads: that of its parameters, the CPU where it has none."""
+    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 
 def task_named(name: Any) -> Task:
     """The task of that name; ConfigError lists those that there are."""
-    if name not in TASKS:
-        raise ConfigError(f"model.task: {name!r} is not a choice (known: {', '.join(TASKS)})")
-    return importlib.import_module(f"qa_arch.tasks.{name}").TASK
+    module, _, constant = task_entry(name).module.partition(":")
+    return getattr(importlib.import_module(module), constant or "TASK")
 
 
 def task_of(model: Mapping[str, Any]) -> Task:

@@ -1,45 +1,162 @@
-"""The teacher of a student: a trained span model that reads the student's windows without gradients."""
+"""Learning from a teacher: a trained span model reads the student's windows once, and its logits are targets.
+
+Training shows each window in every epoch, and a teacher without dropout answers the same each time: its
+logits are cached beside the features, in a memory-mapped file.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from qa_arch.config.schema import Config
-from qa_arch.data.run_splits import closed_titles
-from qa_arch.data.splits import require_disjoint
+from qa_arch.config.schema import Config, Distillation
+from qa_arch.data.splits import closed_titles, require_disjoint
 from qa_arch.errors import ConfigError, QaArchError
-from qa_arch.features.collate import Collator
-from qa_arch.features.glove import vector_rows
-from qa_arch.features.same_tokens import require_same_tokens
-from qa_arch.features.table import FeatureTable, check_ids
+from qa_arch.features.batches import Collator
+from qa_arch.features.cache import cache_file, read_or_build, require_same_tokens
+from qa_arch.features.vectors import vector_rows
+from qa_arch.features.windows import FeatureTable, array_names, check_ids
 from qa_arch.models.teacher_files import SETTING, require_teacher, teacher_identity
+from qa_arch.nn.distillation import soft_target_loss
 from qa_arch.nn.encoder import encoder_of
-from qa_arch.nn.layer_outputs import LayerOutputs, recorded
 from qa_arch.nn.precision import HALVES, Precision, cast_weights
-from qa_arch.tasks.loading import load_predictor
-from qa_arch.tasks.reading import device_of, read_table
-from qa_arch.tasks.soft_targets import SoftTargets, TargetCollector, cached_targets
-from qa_arch.tasks.span_predictor import SpanPredictor
-from qa_arch.types.records import CALIBRATION, TRAIN, RunRecord, TeacherFacts
+from qa_arch.records import CALIBRATION, TRAIN, RunRecord, TeacherFacts
+from qa_arch.spans.predictor import SpanPredictor, load_predictor
+from qa_arch.tasks import read_table, wanted_device
 from qa_arch.types.tensors import Batch, SpanLogits
 from qa_arch.types.text import QuestionSet
 
+TARGETS_VERSION = 1
+"""Part of every key; raised when the same teacher and windows give another content."""
+BY_TOKEN = ("start", "end")
 log = logging.getLogger(__name__)
 
 
-class Reading(NamedTuple):
-    """What a teacher computes for a batch."""
+class ContextTokens:
+    """Places of the context tokens of all N windows in columns that hold them side by side, K in all."""
 
-    logits: SpanLogits
-    layers: LayerOutputs
+    def __init__(self, table: FeatureTable) -> None:
+        lengths = torch.from_numpy(np.asarray(table.token_end - table.token_start, np.int64))
+        self.begin = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+        """(N + 1,) window n has the places ``[begin[n], begin[n + 1])``."""
+        self.context_at = torch.from_numpy(table.context_at.astype(np.int64))
+
+    def __len__(self) -> int:
+        return int(self.begin[-1])
+
+    def of(self, rows: Tensor, width: int) -> tuple[Tensor, Tensor]:
+        """(B, T) place of every token of these windows, 0 outside of the context; and whether it is in it."""
+        offset = torch.arange(width) - self.context_at[rows, None]
+        inside = (offset >= 0) & (offset < (self.begin[rows + 1] - self.begin[rows])[:, None])
+        return (self.begin[rows, None] + offset).masked_fill(~inside, 0), inside
+
+
+@dataclass(frozen=True)
+class SoftTargets:
+    """A teacher's logits for all windows of a table."""
+
+    tokens: ContextTokens
+    columns: Mapping[str, Tensor]
+    """``start`` and ``end``, (K,), and ``null_start``, ``null_end`` and perhaps ``verifier``, (N,)."""
+    verifier_weight: float = 1.0
+
+    def __call__(self, batch: Batch) -> SpanLogits:
+        """The logits for the windows of ``batch``, on its token axis and its device."""
+        rows = batch.index.cpu()
+        places, inside = self.tokens.of(rows, batch.ids.shape[1])
+        spread = {
+            name: column[places].masked_fill(~inside, -torch.inf)
+            if name in ("start", "end")
+            else column[rows]
+            for name, column in self.columns.items()
+        }
+        return SpanLogits(**spread, verifier_weight=self.verifier_weight).to(batch.ids.device)
+
+
+class TargetCollector:
+    """Collects the logits of batches, in any order, as soft targets."""
+
+    def __init__(self, table: FeatureTable) -> None:
+        self.windows, self.tokens = len(table), ContextTokens(table)
+        self.columns: dict[str, Tensor] = {}
+        self.verifier_weight = 1.0
+
+    def add(self, batch: Batch, output: SpanLogits) -> None:
+        logits, rows = output.to("cpu"), batch.index.cpu()
+        places, inside = self.tokens.of(rows, batch.ids.shape[1])
+        for name in BY_TOKEN:
+            self._column(name, len(self.tokens))[places[inside]] = getattr(logits, name)[inside].float()
+        for name in ("null_start", "null_end", "verifier"):
+            if (values := getattr(logits, name)) is not None:
+                self._column(name, self.windows)[rows] = values.float()
+        self.verifier_weight = logits.verifier_weight
+
+    def _column(self, name: str, length: int) -> Tensor:
+        if name not in self.columns:
+            self.columns[name] = torch.full((length,), -torch.inf)
+        return self.columns[name]
+
+    def result(self) -> SoftTargets:
+        return SoftTargets(self.tokens, self.columns, self.verifier_weight)
+
+
+def cached_targets(
+    folder: str | None, teacher: Mapping[str, str], table: FeatureTable, build: Callable[[], SoftTargets]
+) -> SoftTargets:
+    """The targets of ``build``, from ``folder`` where they are there already for this teacher and windows.
+
+    ``teacher``: what its logits depend on. A damaged file is made anew; without ``folder`` nothing is stored.
+    """
+    if folder is None:
+        return build()
+    key = {**teacher, "windows": _content(table), "version": TARGETS_VERSION}
+    return read_or_build(
+        cache_file(folder, key, ".safetensors"),
+        "teacher's logits",
+        read=lambda path: _read(path, table),
+        build=build,
+        write=_write,
+    )
+
+
+def _content(table: FeatureTable) -> str:
+    """SHA-256 over everything that the windows of a table are made of."""
+    total = hashlib.sha256(json.dumps([asdict(table.template), table.vocabulary]).encode())
+    for name in array_names():
+        total.update(np.ascontiguousarray(getattr(table, name)).data)
+    return total.hexdigest()
+
+
+def _write(path: Path, targets: SoftTargets) -> None:
+    try:
+        save_file(dict(targets.columns), path, {"verifier_weight": str(targets.verifier_weight)})
+    except SafetensorError as error:  # a full disk is no OSError to it
+        raise OSError(str(error)) from error
+
+
+def _read(path: Path, table: FeatureTable) -> SoftTargets:
+    """The targets in ``path``; ValueError where they are not of these windows."""
+    tokens = ContextTokens(table)
+    with safe_open(path, framework="pt") as file:
+        columns: dict[str, Any] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+        weight = float(file.metadata()["verifier_weight"])
+    for name, column in columns.items():
+        if len(column) != (len(tokens) if name in BY_TOKEN else len(table)):
+            raise ValueError(f"{name} has {len(column)} values")
+    return SoftTargets(tokens, columns, weight)
 
 
 class Teacher:
@@ -109,19 +226,13 @@ class Teacher:
         self.table = replace(table, template=replace(table.template, segments=self.segments))
         self.collate = Collator(self.table, vector_rows(self.vectors, table), labels=False)
 
-    def read(self, batch: Batch, *, hidden: bool = False, attention: int | None = None) -> Reading:
-        """What it computes for the windows of a student's batch, without gradients and in its own precision,
-        whatever the student's is."""
+    def read(self, batch: Batch) -> SpanLogits:
+        """Its logits for a student's batch, without gradients and in its own precision."""
         device = batch.ids.device
-        if device_of(self.model) != device:
-            self.model.to(device)
         own = self.collate(batch.index.tolist()).to(device)
         half = HALVES.get(self.precision)
         with torch.no_grad(), torch.autocast(device.type, half, enabled=half is not None):
-            if self.encoder is None:
-                return Reading(self.model(own), LayerOutputs())
-            with recorded(self.encoder, hidden=hidden, attention=attention) as layers:
-                return Reading(self.model(own), layers)
+            return self.model.to(device)(own)
 
     def soft_targets(self, cache_dir: str | None, batch_size: int, *, gpu: bool) -> SoftTargets:
         """Its logits for all windows of its table, from the cache or read now."""
@@ -163,3 +274,50 @@ def _own_precision(record: RunRecord) -> Precision:
     """The precision that a model was trained in; fp32 where its record leaves it open."""
     recorded: Any = record.precision or record.setting("trainer", "precision")
     return recorded if recorded in HALVES else "fp32"
+
+
+@dataclass(frozen=True)
+class Distiller:
+    """A student's loss: the weighted sum of those of its labels and of its teacher's ``targets``."""
+
+    settings: Distillation
+    facts: TeacherFacts
+    targets: SoftTargets | None
+    """None where soft targets have no weight."""
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """The terms that count, each named like the setting of its weight."""
+        return tuple(name for name in ("labels", "soft_targets") if getattr(self.settings, name))
+
+    def __call__(
+        self, model: nn.Module, batch: Batch, label_loss: Callable[[SpanLogits], Tensor]
+    ) -> dict[str, Tensor]:
+        """(B,) each term, and ``loss``, their weighted sum; ``label_loss`` gives that of the labels."""
+        logits = model(batch)
+        values = {"labels": label_loss(logits)} if "labels" in self.terms else {}
+        if self.targets is not None:
+            with torch.autocast(batch.ids.device.type, enabled=False):  # exponentials in fp32
+                values["soft_targets"] = soft_target_loss(
+                    logits, self.targets(batch), temperature=self.settings.temperature
+                )
+        return {**values, "loss": sum(getattr(self.settings, name) * value for name, value in values.items())}
+
+
+def make_distiller(config: Config, teacher: Teacher, student: nn.Module, collate: Collator) -> Distiller:
+    """The distiller of a run; ``collate`` makes the student's training batches.
+
+    Both models read the two shortest windows, so that what cannot be compared is refused before the teacher
+    reads all of them: raises ConfigError.
+    """
+    teacher.prepare(collate.table)
+    settings, targets = config.distillation, None
+    if settings.soft_targets:
+        batch = collate(collate.lengths.argsort(kind="stable")[:2].tolist())
+        training = student.training
+        with torch.no_grad():
+            soft_target_loss(student.eval()(batch), teacher.read(batch))
+        student.train(training)
+        gpu, size = wanted_device(config) == "cuda", config.trainer.eval_batch_size
+        targets = teacher.soft_targets(config.features.cache_dir, size, gpu=gpu)
+    return Distiller(settings, teacher.facts, targets)

@@ -1,24 +1,33 @@
-"""Checkpoints to resume from: the last and the previous, each whole or not at all, plain contents."""
+"""What a run keeps while it trains: checkpoints to resume from, the best weights, its state at Ctrl-C."""
 
 from __future__ import annotations
 
 import logging
 import os
+import random
 import shutil
+import signal
+import threading
 import time
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
+import numpy as np
 import pytorch_lightning as pl
 import torch
+import torch.distributed as dist
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 from pytorch_lightning.strategies import DeepSpeedStrategy
 
 from qa_arch.config.files import write_with
 from qa_arch.errors import QaArchError, RunError
-from qa_arch.training.interrupts import Interrupt
+from qa_arch.tasks import Task
+from qa_arch.training.devices import whole_weights
+from qa_arch.training.module import TrainingModule
 
 log = logging.getLogger(__name__)
 LAST = "last.ckpt"
@@ -136,3 +145,206 @@ def _is_whole(path: Path) -> bool:
             return archive.testzip() is None
     except (zipfile.BadZipFile, OSError, EOFError, ValueError):
         return False
+
+
+MONITORS = {
+    "f1": ("calibration_f1", 1.0),
+    "exact": ("calibration_exact", 1.0),
+    "loss": ("calibration_loss", -1.0),
+    "spans_auc": ("calibration_spans_auc", 1.0),
+}
+"""What can choose the epoch of a span model: the metric, and the sign that makes a higher value better."""
+
+
+def monitored(task: Task, select: str) -> tuple[str, float]:
+    """The metric that chooses the epoch and its sign; a task with a ``monitor`` of its own has no choice."""
+    if task.monitor:
+        return task.monitor, -1.0 if task.lower_is_better else 1.0
+    return MONITORS[select]
+
+
+class SameConfig(pl.Callback):
+    """Raises RunError, before the model is wrapped, where ranks train different configs.
+
+    A rank of another run that came to this one's address would share its gradients, and nothing would fail.
+    """
+
+    def __init__(self, config_hash: str) -> None:
+        self.config_hash = config_hash
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        if trainer.world_size == 1:
+            return
+        hashes: list[Any] = [None] * trainer.world_size
+        dist.all_gather_object(hashes, self.config_hash)
+        if len(set(hashes)) > 1:
+            listed = ", ".join(f"rank {rank}: {value[:8]}" for rank, value in enumerate(hashes))
+            raise RunError(f"the ranks of this run have different configs ({listed}); start it again")
+
+
+class BestWeights(pl.Callback):
+    """Calls ``save`` after each epoch that is the best so far on calibration (rank 0 only).
+
+    ``select``: a key of ``MONITORS`` for the highest score or the lowest loss, or ``last``. The
+    ``monitor`` of a task that has one takes the place of scores. Without a calibration split the last epoch
+    is selected. Where the trained model is in shards, ``whole`` is a copy of it that takes the gathered
+    weights.
+    """
+
+    def __init__(
+        self,
+        save: Callable[[torch.nn.Module], Any],
+        select: str = "f1",
+        whole: torch.nn.Module | None = None,
+    ) -> None:
+        self.save, self.whole, self.select = save, whole, select
+        self.best: float = float("-inf")
+        self.epoch: int | None = None
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        assert isinstance(pl_module, TrainingModule)
+        if self.select == "last":
+            value = float(trainer.current_epoch)
+        else:
+            metric, sign = monitored(pl_module.task, self.select)
+            value = float(sign * trainer.callback_metrics[metric])
+        self._consider(trainer, pl_module, value)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if not trainer.val_dataloaders:
+            self._consider(trainer, pl_module, float(trainer.current_epoch))
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.epoch is None:  # stopped by max_steps inside the first epoch, or no score was a number
+            self._consider(trainer, pl_module, 0.0)
+            self.epoch = trainer.current_epoch - 1  # that epoch is counted as done by now
+
+    def _consider(self, trainer: pl.Trainer, pl_module: pl.LightningModule, value: float) -> None:
+        if value > self.best:
+            self.best, self.epoch = value, trainer.current_epoch
+            assert isinstance(pl_module, TrainingModule)
+            if self.whole is not None:
+                weights = whole_weights(trainer.strategy)
+                if trainer.is_global_zero:
+                    self.whole.load_state_dict(weights)
+            if trainer.is_global_zero:
+                self.save(self.whole or pl_module.model)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best, "epoch": self.epoch}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.best, self.epoch = (state_dict[key] for key in ("best", "epoch"))
+
+
+class Patience(pl.callbacks.EarlyStopping):
+    """Stops after ``patience`` epochs without a better score, also a run that had stopped so and is resumed.
+
+    Only an epoch that was validated counts, and one whose score is no number is no better.
+    """
+
+    def __init__(self, task: Task, select: str, patience: int) -> None:
+        metric, sign = monitored(task, select)
+        mode = "max" if sign > 0 else "min"
+        super().__init__(
+            metric, patience=patience, mode=mode, check_finite=False, check_on_train_epoch_end=False
+        )
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        trainer.should_stop = trainer.should_stop or self.wait_count >= self.patience
+
+
+class RandomState(pl.Callback):
+    """Saves and restores the random generators of every rank, which Lightning's checkpoints leave out."""
+
+    def __init__(self) -> None:
+        self.pending: list[dict[str, Any]] = []
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict
+    ) -> None:
+        states: list[Any] = [None] * trainer.world_size
+        if trainer.world_size > 1:
+            dist.all_gather_object(states, random_state())
+        else:
+            states = [random_state()]
+        checkpoint["random"] = states
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict
+    ) -> None:
+        wrote = len(checkpoint["random"])
+        if wrote != trainer.world_size:  # devices=auto, on a machine with more or fewer
+            raise RunError(
+                f"a checkpoint of world size {wrote} cannot be resumed with world size {trainer.world_size}:"
+                " some windows would be trained twice and others not; give the run as many devices as it had,"
+                " or --if-exists replace"
+            )
+        self.pending = checkpoint["random"]
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.pending:
+            restore_random_state(self.pending[trainer.global_rank])
+        self.pending = []
+
+
+def random_state() -> dict[str, Any]:
+    """The generators of Python, NumPy and torch as plain values, which load with ``weights_only=True``."""
+    version, internal, gauss = random.getstate()
+    kind, keys, *rest = np.random.get_state()
+    position, has_gauss, cached = rest
+    return {
+        "python": [version, list(internal), gauss],
+        "numpy": [str(kind), [int(key) for key in keys], int(position), int(has_gauss), float(cached)],
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+
+
+def restore_random_state(state: dict[str, Any]) -> None:
+    """Set the generators to what ``random_state`` returned."""
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))
+    kind, keys, *rest = state["numpy"]
+    np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
+    torch.set_rng_state(state["torch"].cpu())
+    if state["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all([part.cpu() for part in state["cuda"]])
+
+
+PROMISE = (
+    b"\nCtrl-C: a checkpoint is saved after this step (or validation), then the run stops;"
+    b"\n        Ctrl-C again leaves at once\n"
+)
+
+
+class Interrupt:
+    """Whether Ctrl-C was pressed, and after which optimizer step the run stopped for it, its state saved."""
+
+    def __init__(self) -> None:
+        self.pressed = False
+        self.step: int | None = None
+
+
+@contextmanager
+def deferred(interrupt: Interrupt, *, announce: bool) -> Iterator[None]:
+    """Note the first SIGINT of the body and leave the next to whom it went before; ``announce`` says so.
+
+    Only where the main thread would be interrupted: elsewhere, and where SIGINT is ignored, nothing changes.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        interrupt.pressed = True
+        signal.signal(signal.SIGINT, before)
+        if announce:
+            os.write(2, PROMISE)  # a signal may come while Python's own stream is being written to
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,22 +1,27 @@
-"""The LightningModule of every task: training loss, and calibration scores after each epoch."""
+"""The LightningModule and the LightningDataModule of every task: batches in, training loss and scores out."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.strategies import ModelParallelStrategy
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
-from qa_arch.config.schema import Optim
+from qa_arch.config.schema import Config, Optim
+from qa_arch.features.batches import BucketBatchSampler
 from qa_arch.nn.losses import Loss
-from qa_arch.tasks.base import Collector, Task, gather
-from qa_arch.tasks.distiller import Distiller
+from qa_arch.system.lifeline import die_with
+from qa_arch.tasks import Batches, Collator, Collector, Task, gather
 from qa_arch.tasks.output_shapes import check_losses, check_output
+from qa_arch.tasks.teacher import Distiller
+from qa_arch.training.devices import shard
 from qa_arch.training.optim import make_optimizer, parameter_groups, schedule
-from qa_arch.training.strategies import shard
 
 
 class TrainingModule(pl.LightningModule):
@@ -78,11 +83,6 @@ class TrainingModule(pl.LightningModule):
             weight_decay=self.optim.weight_decay,
             layer_decay=self.optim.layer_decay,
         )
-        if self.distiller is not None and (maps := list(self.distiller.parameters())):
-            rate = self.optim.head_lr or self.optim.lr
-            groups.append(
-                {"params": maps, "lr": rate, "weight_decay": self.optim.weight_decay, "name": "maps"}
-            )
         # Fused takes a third of the time, on a CPU too, but unscales gradients itself: too late to clip.
         fused = self.trainer.precision != "16-mixed"
         optimizer = make_optimizer(self.optim.name, groups, fused=fused, bits=self.optimizer_bits)
@@ -167,3 +167,106 @@ class TrainingModule(pl.LightningModule):
 
     def _over_ranks(self, sums: Tensor) -> Tensor:
         return self.trainer.strategy.reduce(sums.clone(), reduce_op="sum")
+
+
+class Ready(Dataset):
+    """A data set whose items are whole batches: the sampler yields lists of rows."""
+
+    def __init__(self, collator: Collator) -> None:
+        self.collator = collator
+
+    def __getitem__(self, rows: Any) -> Any:
+        return self.collator(rows)
+
+
+class TrainingData(pl.LightningDataModule):
+    """Length-bucketed training batches and sorted calibration batches, each row once an epoch.
+
+    With ``batch_size=None`` the loader takes its batches ready made, and Lightning sets the epoch
+    on our own sampler, which is also what makes a resumed epoch continue where it stopped.
+    """
+
+    def __init__(
+        self,
+        batches: Batches,
+        *,
+        batch_size: int,
+        token_budget: int | None,
+        eval_batch_size: int,
+        accumulate: int,
+        seed: int,
+        workers: int,
+        pin: bool,
+    ) -> None:
+        super().__init__()
+        self.train, self.calibration, self.new_sampler = batches.train, batches.calibration, batches.sampler
+        self.batch_size, self.token_budget = batch_size, token_budget
+        self.eval_batch_size, self.accumulate = eval_batch_size, accumulate
+        self.seed, self.workers, self.pin = seed, workers, pin
+        self.resume_at = 0
+
+    @classmethod
+    def of(cls, config: Config, batches: Batches, *, pin: bool = False) -> TrainingData:
+        """The data of a run, batched as its trainer section says."""
+        settings = config.trainer
+        return cls(
+            batches,
+            batch_size=settings.batch_size,
+            token_budget=settings.token_budget,
+            eval_batch_size=settings.eval_batch_size,
+            accumulate=settings.accumulate,
+            seed=config.seed,
+            workers=settings.workers,
+            pin=pin,
+        )
+
+    def sampler(self, *, rank: int = 0, world: int = 1) -> BucketBatchSampler:
+        """The training sampler of one rank."""
+        return self.new_sampler(
+            self.train.lengths,
+            batch_size=None if self.token_budget else self.batch_size,
+            token_budget=self.token_budget,
+            seed=self.seed,
+            shuffle=True,
+            rank=rank,
+            world=world,
+            accumulate=self.accumulate,
+        )
+
+    def train_dataloader(self) -> DataLoader:
+        assert self.trainer is not None
+        sampler = self.sampler(rank=self.trainer.global_rank, world=self.trainer.world_size)
+        sampler.set_epoch(self.trainer.current_epoch)
+        sampler.start_at(self.resume_at)
+        self.resume_at = 0
+        return self._loader(self.train, sampler)
+
+    def val_dataloader(self) -> DataLoader | list:
+        if self.calibration is None:
+            return []
+        assert self.trainer is not None
+        sampler = BucketBatchSampler(
+            self.calibration.lengths,
+            batch_size=self.eval_batch_size,
+            seed=0,
+            shuffle=False,
+            rank=self.trainer.global_rank,
+            world=self.trainer.world_size,
+        )
+        return self._loader(self.calibration, sampler)
+
+    def _loader(self, collator: Collator, sampler: BucketBatchSampler) -> DataLoader:
+        return DataLoader(
+            Ready(collator),
+            batch_size=None,
+            sampler=sampler,
+            num_workers=self.workers,
+            worker_init_fn=partial(_tie, os.getpid()),
+            generator=torch.Generator(),  # each pass draws a number: not from the one that dropout uses
+            pin_memory=self.pin,
+            persistent_workers=False,
+        )
+
+
+def _tie(parent: int, worker: int) -> None:
+    die_with(parent)

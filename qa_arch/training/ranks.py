@@ -11,23 +11,25 @@ import os
 import socket
 import subprocess
 import sys
+import threading
+import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
 
 from qa_arch.config.launched import launched
 from qa_arch.config.schema import Config, Trainer, validate
-from qa_arch.results.record import read_record
+from qa_arch.records import Status, read_record, write_record
 from qa_arch.system import lifeline, lock
 from qa_arch.tasks import task_of
-from qa_arch.training import machine, strategies
-from qa_arch.training.fitting import fit
-from qa_arch.training.lost_ranks import OUT_OF_MEMORY, ended_when_lost, rank_out_of_memory
+from qa_arch.training import devices
+from qa_arch.training.loop import fit
 
 INTERRUPTED = 130
 """Exit code of a rank that stopped with the run, after Ctrl-C."""
@@ -71,7 +73,7 @@ def other_ranks(
         for process in others:
             process.wait(PATIENCE)
     except RuntimeError as error:
-        if not machine.out_of_memory(error) and (lost := rank_out_of_memory(others)):
+        if not devices.out_of_memory(error) and (lost := rank_out_of_memory(others)):
             raise torch.OutOfMemoryError(f"rank {lost} ran out of memory") from error
         raise
     finally:
@@ -134,7 +136,7 @@ def main(folder: str, how: str, *trusted: str) -> None:
     except KeyboardInterrupt:  # of rank 0, which records it
         sys.exit(INTERRUPTED)
     except Exception as error:
-        if not machine.out_of_memory(error):
+        if not devices.out_of_memory(error):
             raise
         traceback.print_exc()
         sys.exit(OUT_OF_MEMORY)
@@ -142,10 +144,10 @@ def main(folder: str, how: str, *trusted: str) -> None:
 
 def follow(config: Config, folder: Path, *, resume: bool, trusted: Sequence[str]) -> None:
     """Train as a rank other than 0, with the process group that the environment describes."""
-    gpu = machine.uses_gpu(config.trainer)
-    config = replace(config, trainer=machine.resolve(config.trainer, gpu=gpu))
-    strategies.require(config.trainer, gpu=gpu)
-    machine.seed_everything(config.seed)
+    gpu = devices.uses_gpu(config.trainer)
+    config = replace(config, trainer=devices.resolve(config.trainer, gpu=gpu))
+    devices.require_strategy(config.trainer, gpu=gpu)
+    devices.seed_everything(config.seed)
     parts = task_of(config.model).assemble(config, trusted)
     try:
         fit(config, parts, folder, gpu=gpu, resume=resume, publish=lambda epochs: None)
@@ -155,3 +157,66 @@ def follow(config: Config, folder: Path, *, resume: bool, trusted: Sequence[str]
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
+
+
+NOTICE = 20.0
+"""Seconds that rank 0 has to notice by itself."""
+OUT_OF_MEMORY = 99
+"""Exit code of a rank that had no memory left: rank 0 sees no more of it than a closed connection."""
+ENDING = 5.0
+"""Seconds between the closing of a rank's connections and its end."""
+
+
+class Process(Protocol):
+    def poll(self) -> int | None: ...
+    def kill(self) -> None: ...
+
+
+@contextmanager
+def ended_when_lost(others: Sequence[Process], folder: Path, notice: float = NOTICE) -> Iterator[None]:
+    """End this process, its status recorded, where a process of ``others`` fails and the body hangs."""
+    over = threading.Event()
+    watch = threading.Thread(target=_watch, args=(others, folder, notice, over), daemon=True)
+    watch.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watch.join()
+
+
+def rank_out_of_memory(others: Sequence[Process], patience: float = ENDING) -> int | None:
+    """The rank, of ``others`` (1 and on), that ran out of memory; waits while some of them are ending."""
+    until = time.monotonic() + patience
+    while True:
+        codes = [process.poll() for process in others]
+        if OUT_OF_MEMORY in codes:
+            return codes.index(OUT_OF_MEMORY) + 1
+        if None not in codes or time.monotonic() > until:
+            return None
+        time.sleep(0.05)
+
+
+def _watch(others: Sequence[Process], folder: Path, notice: float, over: threading.Event) -> None:
+    while not over.wait(0.5):
+        codes = {rank: process.poll() for rank, process in enumerate(others, 1)}
+        lost = {rank: code for rank, code in codes.items() if code}
+        if not lost or over.wait(notice):
+            continue
+        status, reason = _explain(lost)
+        error = f"{reason} and rank 0 waited for it"
+        write_record(folder, replace(read_record(folder), status=status, error=error))
+        for process in others:
+            process.kill()
+        os._exit(1)
+
+
+def _explain(lost: Mapping[int, int]) -> tuple[Status, str]:
+    """The run's status and error; ``lost``: exit codes by rank. A rank may be lost by another's end."""
+    for rank, code in lost.items():
+        if code == OUT_OF_MEMORY:
+            return "oom", f"rank {rank} ran out of memory"
+    rank, code = next(iter(lost.items()))
+    if code < 0:
+        return "killed", f"rank {rank} was killed by signal {-code}"
+    return "failed", f"rank {rank} failed (exit code {code})"

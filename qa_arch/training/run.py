@@ -10,32 +10,40 @@ import shlex
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
 
 from qa_arch.config.files import write_atomic
 from qa_arch.config.identity import ENCODER, config_hash
-from qa_arch.config.schema import Config, require_trainable
+from qa_arch.config.schema import Config, Trainer, cut_batch, require_trainable
 from qa_arch.config.target import TRUSTED
 from qa_arch.evaluation.scoring import evaluate_splits, load_references
 from qa_arch.models import store
 from qa_arch.nn.count import parameter_blocks
+from qa_arch.records import (
+    DEV,
+    MODEL,
+    RECORD,
+    BatchSizes,
+    Epoch,
+    Parameters,
+    RunRecord,
+    Seconds,
+    read_record,
+    write_record,
+)
 from qa_arch.results import provenance
 from qa_arch.results.pretrained_runs import encoder_run
-from qa_arch.results.record import MODEL, write_record
-from qa_arch.tasks import task_of
-from qa_arch.tasks.base import Parts
-from qa_arch.training import machine, strategies
-from qa_arch.training.checkpoint import LAST
-from qa_arch.training.fitting import Fit, fit
-from qa_arch.training.loggers import RunLogger, check_logger, open_logger
-from qa_arch.training.outcome import Outcome
+from qa_arch.tasks import Parts, task_of
+from qa_arch.training import devices
+from qa_arch.training.checkpoint import LAST, PREVIOUS, random_state, restore_random_state
+from qa_arch.training.loggers import Outcome, RunLogger, check_logger, open_logger
+from qa_arch.training.loop import Fit, fit
 from qa_arch.training.ranks import other_ranks, world_size
-from qa_arch.types.records import DEV, Epoch, Parameters, RunRecord, Seconds
 
 log = logging.getLogger(__name__)
 TRACEBACK = "traceback.txt"
@@ -83,12 +91,15 @@ def train(
     if start is None:
         require_trainable(config)
     run = Run(folder, new_record(config))
+    if resume and (folder / RECORD).is_file():
+        before = read_record(folder)
+        run.record = replace(run.record, epochs=before.epochs, batch=before.batch)
     run.note(**(start.notes if start else {}))
     (folder / TRACEBACK).unlink(missing_ok=True)
     try:
         _train(start.config if start else config, run, resume, trusted, start)
     except BaseException as error:
-        oom = machine.out_of_memory(error)
+        oom = devices.out_of_memory(error)
         status = "oom" if oom else "failed" if isinstance(error, Exception) else "killed"
         write_atomic(folder / TRACEBACK, traceback.format_exc())
         run.note(status=status, error=f"{type(error).__name__}: {error}".strip().splitlines()[0])
@@ -98,33 +109,67 @@ def train(
         if not oom:
             raise
         log.error(
-            "out of memory; a smaller trainer.batch_size with trainer.accumulate keeps the global batch"
+            "out of memory; trainer.micro_batch=auto finds a size that fits and keeps the global batch,"
+            " trainer.gradient_checkpointing=true needs less"
         )
     return run.record
 
 
-def resume_command(folder: Path, trusted: Sequence[str] = TRUSTED) -> str:
-    """The command that goes on from the last checkpoint in a run folder."""
-    trust = [word for prefix in trusted if prefix not in TRUSTED for word in ("--trust", prefix)]
-    words = ["qa-arch", "train", "--config-from", str(folder), "--folder", str(folder), *trust]
-    return shlex.join([*words, "--if-exists", "resume"])
-
-
-def _train(
-    config: Config, run: Run, resume: bool, trusted: Sequence[str], start: Start | None = None
-) -> None:
-    gpu = machine.uses_gpu(config.trainer)
-    config = replace(config, trainer=machine.resolve(config.trainer, gpu=gpu))
-    strategies.require(config.trainer, gpu=gpu)
+def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start: Start | None) -> None:
+    """Check, assemble, fit, load the best weights, score, record."""
+    gpu = devices.uses_gpu(config.trainer)
+    config = replace(config, trainer=devices.resolve(config.trainer, gpu=gpu))
+    devices.require_strategy(config.trainer, gpu=gpu)
     check_logger(config.logger, trusted)
     load_references(config, trusted)
-    machine.reset_peak(gpu)
-    machine.seed_everything(config.seed)
+
+    devices.reset_peak(gpu)
+    devices.seed_everything(config.seed)
     begun = time.perf_counter()
-    task = task_of(config.model)
+    task, model_folder = task_of(config.model), run.folder / MODEL
     if config.encoder.init == "random" and config.encoder.layers:
         log.info("encoder: a new %(family)s, %(layers)s layers of width %(width)s", asdict(config.encoder))
     parts = start.parts if start else task.assemble(config, trusted)
+    world = world_size(config.trainer, gpu=gpu)
+    run.note(
+        **_facts(run.record.config, config, parts),
+        device=devices.describe(gpu),
+        strategy=devices.strategy_name(config.trainer, world),
+    )
+    task.save(model_folder, parts)
+
+    with open_logger(config, run.folder, trusted) as logger:
+        prepared = time.perf_counter()
+        spawn = config.trainer.strategy == "ddp_spawn"
+        with other_ranks(world, run.folder, resume=resume, trusted=trusted, spawn=spawn):
+            callbacks = start.callbacks if start else ()
+            done = _fit(config, parts, run, resume=resume, logger=logger, callbacks=callbacks)
+
+        store.load_weights(model_folder, parts.model)
+        task.finish(model_folder, parts)
+        parts.model.to("cuda" if gpu else "cpu")
+        scored = evaluate_splits(task.predictor(config, parts), parts, run.folder, trusted)
+        run.note(
+            references=scored.references,
+            status="ok",
+            epochs=_typed(done.epochs),
+            best_epoch=done.best_epoch,
+            examples_per_second=done.examples_per_second,
+            peak_memory_mb=devices.peak_memory_mb(gpu),
+            seconds=Seconds(
+                prepare=round(prepared - begun, 3), predict=round(scored.seconds, 3), **_seconds(done.epochs)
+            ),
+            **vars(scored.fits),
+            scores=scored.scores,
+            weights_bytes=store.weights_bytes(model_folder),
+        )
+        if logger is not None:
+            logger.log_outcome(Outcome(run.record, run.folder, parts.sets.get(DEV)))
+
+
+def _facts(recorded: Mapping[str, Any], config: Config, parts: Parts) -> dict[str, Any]:
+    """What the record says of data, features and model; the run's hash covers the files that were read."""
+    task, settings = task_of(config.model), config.trainer
     hashes = {split: questions.fingerprint for split, questions in parts.sets.items()}
     if parts.vectors is not None:
         hashes["glove"] = parts.vectors.fingerprint
@@ -134,92 +179,94 @@ def _train(
     teacher = parts.distiller.facts if parts.distiller is not None else None
     if teacher is not None:
         hashes["teacher"] = teacher.fingerprint
-    world = world_size(config.trainer, gpu=gpu)
-    run.note(
-        config_hash=config_hash(run.record.config, hashes),
-        data={
+    return {
+        "config_hash": config_hash(recorded, hashes),
+        "data": {
             split: task.facts(questions, parts.tables[split], titles=split != DEV)
             for split, questions in parts.sets.items()
         },
-        encoder=encoder,
-        device=machine.describe(gpu),
-        strategy=strategies.name_of(config.trainer, world),
-        precision=config.trainer.precision,
-        optimizer_bits=config.trainer.optimizer_bits,
-        parameters=Parameters(**asdict(parameter_blocks(parts.model))),
-        teacher=teacher,
-    )
-    task.save(run.folder / MODEL, parts)
-    with open_logger(config, run.folder, trusted) as logger:
-        ranks = other_ranks(
-            world,
-            run.folder,
-            resume=resume,
-            trusted=trusted,
-            spawn=config.trainer.strategy == "ddp_spawn",
-        )
-        _fit_and_score(
-            config,
-            run,
-            parts,
-            ranks,
-            logger=logger,
-            resume=resume,
-            trusted=trusted,
-            begun=begun,
-            callbacks=start.callbacks if start else (),
-        )
-        if logger is not None:
-            logger.log_outcome(Outcome(run.record, run.folder, parts.sets.get("dev")))
+        "encoder": encoder,
+        "precision": settings.precision,
+        "optimizer_bits": settings.optimizer_bits,
+        "parameters": Parameters(**asdict(parameter_blocks(parts.model))),
+        "teacher": teacher,
+    }
 
 
-def _fit_and_score(
+def _fit(
     config: Config,
-    run: Run,
     parts: Parts,
-    ranks: AbstractContextManager[None],
+    run: Run,
     *,
-    logger: RunLogger | None,
     resume: bool,
-    trusted: Sequence[str],
-    begun: float,
+    logger: RunLogger | None,
     callbacks: Sequence[pl.Callback],
-) -> None:
-    """Train while ``ranks`` run, score with the best weights, and record the results."""
-    gpu, task = machine.uses_gpu(config.trainer), task_of(config.model)
-    prepared = time.perf_counter()
-    with ranks:
-        done: Fit = fit(
-            config,
-            parts,
-            run.folder,
-            gpu=gpu,
-            resume=resume,
-            publish=lambda epochs: run.note(epochs=_typed(epochs)),
-            logger=logger,
-            callbacks=callbacks,
+) -> Fit:
+    """Train; with ``trainer.micro_batch=auto``, with the largest micro batch that there is memory for.
+
+    It is halved each time the first epoch runs out of memory, and training begins again as if it had been
+    asked for. An epoch shows that the size fits, so that later epochs are not thrown away.
+    """
+    gpu, settings = devices.uses_gpu(config.trainer), config.trainer
+    if settings.micro_batch == "auto":
+        settings = cut_batch(settings, run.record.batch.micro or settings.batch_size)
+        beginning = _state(parts)
+    while True:
+        run.note(batch=_batch_sizes(settings, world_size(settings, gpu=gpu)))
+        try:
+            return fit(
+                replace(config, trainer=settings),
+                parts,
+                run.folder,
+                gpu=gpu,
+                resume=resume,
+                publish=lambda epochs: run.note(epochs=_typed(epochs)),
+                logger=logger,
+                callbacks=callbacks,
+            )
+        except Exception as error:
+            halves = settings.micro_batch == "auto" and settings.batch_size > 1 and not run.record.epochs
+            if not (halves and devices.out_of_memory(error)):
+                raise
+        # Here, where the error is gone, which holds every tensor of the step.
+        settings = cut_batch(settings, settings.batch_size // 2)
+        log.warning(
+            "out of memory: training begins again with trainer.micro_batch=%d, accumulated %d times",
+            settings.batch_size,
+            settings.accumulate,
         )
-    store.load_weights(run.folder / MODEL, parts.model)
-    task.finish(run.folder / MODEL, parts)
-    parts.model.to("cuda" if gpu else "cpu")
-    scored = evaluate_splits(task.predictor(config, parts), parts, run.folder, trusted)
-    run.note(
-        references=scored.references,
-        status="ok",
-        batch=done.batch,
-        epochs=_typed(done.epochs),
-        best_epoch=done.best_epoch,
-        examples_per_second=done.examples_per_second,
-        peak_memory_mb=machine.peak_memory_mb(gpu),
-        seconds=Seconds(
-            prepare=round(prepared - begun, 3),
-            predict=round(scored.seconds, 3),
-            **_seconds(done.epochs),
-        ),
-        **vars(scored.fits),
-        scores=scored.scores,
-        weights_bytes=store.weights_bytes(run.folder / MODEL),
-    )
+        _restore(parts, beginning)
+        devices.reset_peak(gpu)
+        for name in (LAST, PREVIOUS):
+            (run.folder / name).unlink(missing_ok=True)
+
+
+def _state(parts: Parts) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """The weights and the random generators with which training begins."""
+    weights = {name: value.detach().to("cpu", copy=True) for name, value in parts.model.state_dict().items()}
+    return weights, random_state()
+
+
+def _restore(parts: Parts, state: tuple[dict[str, torch.Tensor], dict[str, Any]]) -> None:
+    weights, generators = state
+    parts.model.zero_grad(set_to_none=True)
+    parts.model.load_state_dict(weights)
+    restore_random_state(generators)
+
+
+def _batch_sizes(settings: Trainer, world: int) -> BatchSizes:
+    sizes = BatchSizes(accumulate=settings.accumulate, devices=world, tokens=settings.token_budget)
+    if settings.token_budget is not None:  # as many windows as fit
+        return sizes
+    micro = settings.batch_size
+    return replace(sizes, micro=micro, global_size=micro * settings.accumulate * world)
+
+
+def resume_command(folder: Path, trusted: Sequence[str] = TRUSTED) -> str:
+    """The command that goes on from the last checkpoint in a run folder."""
+    trust = [word for prefix in trusted if prefix not in TRUSTED for word in ("--trust", prefix)]
+    words = ["qa-arch", "train", "--config-from", str(folder), "--folder", str(folder), *trust]
+    return shlex.join([*words, "--if-exists", "resume"])
 
 
 def _typed(epochs: Sequence[Mapping[str, Any]]) -> tuple[Epoch, ...]:

@@ -11,7 +11,7 @@ from torch import Tensor, cat, inf, ones_like
 from torch import bool as bool_
 
 
-class _Movable:
+class Movable:
     """Methods that Lightning and the data loader call on a batch: move it, pin it."""
 
     __slots__ = ()
@@ -20,7 +20,7 @@ class _Movable:
         changed = {}
         for f in fields(self):  # type: ignore[arg-type]
             value = getattr(self, f.name)
-            if isinstance(value, (Tensor, _Movable)):
+            if isinstance(value, (Tensor, Movable)):
                 changed[f.name] = function(value)
         return replace(self, **changed)  # type: ignore[type-var]
 
@@ -32,7 +32,7 @@ class _Movable:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SpanLabels(_Movable):
+class SpanLabels(Movable):
     """Where the gold answer lies in each window; meaningless where ``answerable`` is False."""
 
     start: Int[Tensor, "B"]
@@ -46,7 +46,7 @@ class SpanLabels(_Movable):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Batch(_Movable):
+class Batch(Movable):
     """Windows, padded to the longest of them. Masks have one meaning: True = yes, real."""
 
     index: Int[Tensor, "B"]
@@ -73,12 +73,12 @@ class Batch(_Movable):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SpanLogits(_Movable):
+class SpanLogits(Movable):
     """Scores of where an answer starts and ends. ``start`` and ``end`` are -inf outside the context.
 
     No-answer is a field of its own and never an index: the null logits are one more class with the tokens in
     the start and the end softmax of the loss; decoding uses ``null`` alone. A span scores
-    ``start[s] + end[e]``, and ``+ pair[s, e]`` where a head scores the two together.
+    ``start[s] + end[e]``.
     """
 
     start: Float[Tensor, "B T"]
@@ -88,9 +88,6 @@ class SpanLogits(_Movable):
     verifier: Float[Tensor, "B"] | None = None
     """Log-odds that the window holds no answer, from a head of its own."""
     verifier_weight: float = 1.0
-    pair: Float[Tensor, "B T T"] | None = None
-    """What start s and end e score together, beyond ``start + end``: of use where s <= e, and both are
-    open; with it the loss has one softmax over all spans."""
 
     @property
     def null(self) -> Float[Tensor, "B"]:
@@ -102,8 +99,6 @@ class SpanLogits(_Movable):
 def span_scores(logits: SpanLogits) -> Float[Tensor, "B T T"]:
     """Scores of all spans by first and last token; -inf where one ends before it starts."""
     scores = logits.start[:, :, None] + logits.end[:, None, :]
-    if logits.pair is not None:
-        scores = scores + logits.pair
     backwards = ones_like(scores[0], dtype=bool_).tril(-1)
     return scores.masked_fill(backwards, -inf)
 
@@ -124,7 +119,7 @@ def log_sum_of_spans(start: Float[Tensor, "B T"], end: Float[Tensor, "B T"]) -> 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class StepLogits(_Movable):
+class StepLogits(Movable):
     """Scores of a sequence model: at each step a choice among the context's tokens and "stop".
 
     ``token`` is -inf outside the context. To stop at the first step is to answer with nothing. The
@@ -146,7 +141,7 @@ def log_choices(logits: StepLogits) -> Float[Tensor, "B S N"]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SelectionBatch(_Movable):
+class SelectionBatch(Movable):
     """Questions and the answers offered to them. Axes: ``B`` questions of at most ``Q`` words, ``A``
     answers of at most ``L`` words, ``N`` candidates of a question.
 
@@ -173,40 +168,3 @@ class SelectionBatch(_Movable):
 
     def __len__(self) -> int:
         return self.question.shape[0]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LanguageBatch(_Movable):
-    """Blocks of text and the tokens that are predicted of them, each axis padded to its longest row."""
-
-    index: Int[Tensor, "B"]
-    """Row of each block in its table."""
-    ids: Int[Tensor, "B T"]
-    """What the encoder reads: the text, for some objectives with tokens hidden or moved."""
-    mask: Bool[Tensor, "B T"]
-    """True on every token that is not padding."""
-    segments: Int[Tensor, "B T"] | None
-    """Segment ids for encoders that have them, else None."""
-    targets: Int[Tensor, "B P"]
-    """The tokens to predict."""
-    counted: Bool[Tensor, "B P"]
-    """True on every target that is not padding."""
-    weight: Float[Tensor, "B"]
-    """1 for a block that counts, 0 for one that only keeps an idle rank in step."""
-    positions: Int[Tensor, "B P"] | None = None
-    """Masked language modelling: the place on the token axis of each target."""
-    follows: Bool[Tensor, "B"] | None = None
-    """Sentence tasks: True where the second part follows the first in the text."""
-    prefix: Int[Tensor, "B P"] | None = None
-    """Denoising: what the decoder reads, the token before each target."""
-
-    def __len__(self) -> int:
-        return self.ids.shape[0]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LanguageLogits(_Movable):
-    """Scores of the vocabulary for each target, and for sentence tasks the log-odds of "follows"."""
-
-    tokens: Float[Tensor, "B P V"]
-    follows: Float[Tensor, "B"] | None = None

@@ -19,7 +19,7 @@ from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import write
 from qa_arch.features import tokenizers
-from qa_arch.features.joint import prepare
+from qa_arch.features.windows import prepare
 from qa_arch.metrics.squad import score
 from qa_arch.types.text import Example, Gold
 
@@ -33,6 +33,8 @@ ROW_NAMES = [
         "predict-fp32",
         "predict-bf16",
         "predict-int8",
+        "predict-bf16-avx2",
+        "predict-int8-avx2",
         "predict-haystack",
         "predict-onnx-fp32",
         "predict-onnx-int8",

@@ -10,11 +10,11 @@ from steps import step
 
 from benchmarks import compression
 from qa_arch.cli.compose import compose
-from qa_arch.compression.compressed_runs import Request, compress
 from qa_arch.config.schema import validate
 from qa_arch.export.onnx_folder import export_onnx
-from qa_arch.results.record import read_record
-from qa_arch.tasks.loading import load_predictor
+from qa_arch.extras.compression.runs import Request, compress
+from qa_arch.records import read_record
+from qa_arch.spans.predictor import load_predictor
 from qa_arch.training.run import train
 
 

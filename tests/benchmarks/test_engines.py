@@ -13,7 +13,7 @@ from jaxtyping import config as shapes
 from benchmarks import engines
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import validate
-from qa_arch.results.render import fill_between, markdown
+from qa_arch.results.tables import fill_between, markdown
 from qa_arch.training.run import train
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -20,7 +20,7 @@ from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import subset
 from qa_arch.features import tokenizers
 from qa_arch.nn.encoder import Encoder
-from qa_arch.tasks.span_predictor import SpanPredictor
+from qa_arch.spans.predictor import SpanPredictor
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 

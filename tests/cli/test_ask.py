@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from qa_arch import Answer, Span
-from qa_arch.cli.conversation import Conversation, Texts
+from qa_arch.cli.ask import Conversation, Texts
 
 MILL = "The mill by the ferry was built by Odo Brandt. It burnt down in 1873."
 SHOP = "Ada's shop sold bread.\r\nIt closed in 1901."

@@ -6,8 +6,6 @@ import json
 import subprocess
 import sys
 
-import pytest
-
 HEAVY = ("torch", "transformers", "pytorch_lightning", "datasets", "huggingface_hub", "wandb")
 PROGRAM = """
 import contextlib, io, json, sys
@@ -59,6 +57,7 @@ def test_a_missing_file_is_told_before_torch(tmp_path):
     there = tmp_path / "there.json"
     there.write_text("{}")
     files = ("data=files", f"data.train={there}", "data.hold_out_articles=1")
+    closed = ("data.dev=no/dev.json", "data.open_dev=false", "glove.path=no.txt")  # need not be there
     calls = {
         ("train", "model=proposed", "data=demo", "glove.path=no/glove.txt"): (4, "glove.path: no/glove.txt"),
         ("train", "-m", "model=proposed", "data=demo", "glove.path=no/glove.txt", "seed=1,2"): (4, "glove"),
@@ -66,53 +65,26 @@ def test_a_missing_file_is_told_before_torch(tmp_path):
         ("train", "model=bert", "data=files", "data.train=no/t.json"): (4, "data.train: no/t.json"),
         ("train", "model=bert", "data=demo", "encoder.name=./mine"): (2, "encoder.name: ./mine is no folder"),
         ("train", "debug=fast", "encoder.name=./mine"): (2, "encoder.name: ./mine would not be loaded"),
-        ("plan", "model=proposed", "data=demo", "glove.path=no/glove.txt"): (4, "glove.path: no/glove.txt"),
+        ("train", *closed, "data=demo", "model=proposed"): (4, "glove.path: no.txt"),
     }
     for (call, (code, part)), result in zip(calls.items(), told(*calls), strict=True):
         assert (result[0], result[2]) == (code, []), (call, result)
         assert part in result[1]
 
 
-def test_a_dev_set_that_stays_closed_need_not_be_there(tmp_path):
-    files = (
-        "data=demo",
-        "data.dev=no/dev.json",
-        "data.open_dev=false",
-        "glove.path=no.txt",
-        "model=proposed",
-    )
-    ((_, message, _),) = told(("train", *files))
-    assert "glove.path: no.txt" in message
-
-
-@pytest.mark.parametrize(
-    ("call", "module", "message"),
-    [
-        (
-            ("train", "debug=fast", "logger=tensorboard"),
-            "tensorboard",
-            "'qa-arch[tensorboard]', or logger=none",
-        ),
-        (("train", "debug=fast", "logger=mlflow"), "mlflow", "'qa-arch[mlflow]', or logger=none"),
-        (("train", "-m", "debug=fast", "logger=mlflow", "seed=1,2"), "mlflow", "'qa-arch[mlflow]'"),
-        (
-            ("train", "data=demo", "trainer=deepspeed"),
-            "deepspeed",
-            "'qa-arch[deepspeed]', or use trainer=fsdp",
-        ),
-        (("train", "data=demo", "trainer.optimizer_bits=8"), "bitsandbytes", "'qa-arch[8bit]', or use 32"),
-        (("serve", "runs/x"), "uvicorn", "'qa-arch[serve]'"),
-        (("export", "runs/x", "--to", "onnx", "--out", "o"), "onnxscript", "'qa-arch[onnx]'"),
-        (("inspect", "runs/x", "--png", "a.png"), "matplotlib", "'qa-arch[plots]'"),
-        (
-            ("predict", "runs/x", "--data", "x.jsonl", "--out", "y.jsonl", "--on", "ray"),
-            "ray",
-            "'qa-arch[ray]'",
-        ),
-    ],
-    ids=lambda value: value if isinstance(value, str) else None,
-)
-def test_a_missing_extra_is_told_before_torch(call, module, message):
-    ((code, line, heavy),) = told(call, missing=[module])
-    assert (code, heavy) == (6, []), line
-    assert f"{module} is not installed; pip install {message}" in line
+def test_a_missing_extra_is_told_before_torch():
+    calls = {
+        ("train", "debug=fast", "logger=tensorboard"): ("tensorboard", "[tensorboard]', or logger=none"),
+        ("train", "-m", "debug=fast", "logger=mlflow", "seed=1,2"): ("mlflow", "[mlflow]', or logger=none"),
+        ("train", "data=demo", "trainer=deepspeed"): ("deepspeed", "[deepspeed]', or use trainer=fsdp"),
+        ("train", "data=demo", "trainer.optimizer_bits=8"): ("bitsandbytes", "[8bit]', or use 32"),
+        ("serve", "runs/x"): ("uvicorn", "[serve]'"),
+        ("export", "runs/x", "--to", "onnx", "--out", "o"): ("onnxscript", "[onnx]'"),
+        ("inspect", "runs/x", "--png", "a.png"): ("matplotlib", "[plots]'"),
+        ("predict", "runs/x", "--data", "x.jsonl", "--out", "y.jsonl", "--on", "ray"): ("ray", "[ray]'"),
+    }
+    missing = [module for module, _ in calls.values()]
+    results = told(*calls, missing=missing)
+    for (module, message), (code, line, heavy) in zip(calls.values(), results, strict=True):
+        assert (code, heavy) == (6, []), line
+        assert f"{module} is not installed; pip install 'qa-arch{message}" in line

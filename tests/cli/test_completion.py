@@ -12,7 +12,7 @@ import pytest
 
 from qa_arch.cli.completion import SHELLS, complete
 from qa_arch.cli.main import COMMANDS
-from qa_arch.config.find import conf_folder, groups
+from qa_arch.config.find import config_folders, groups
 from qa_arch.config.schema import Config, Trainer
 
 
@@ -64,7 +64,7 @@ def test_words_of_a_line(line, words):
 
 
 def test_every_choice_and_every_setting_is_offered():
-    for group, names in groups([conf_folder()]).items():
+    for group, names in groups(config_folders()).items():
         if group != "special":
             public = [f"{group}={name}" for name in names if not name.startswith("_")]
             assert complete(f"qa-arch train {group}=") == public
@@ -136,11 +136,11 @@ def test_a_press_of_the_tab_key(program):
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_the_scripts_are_those_of_their_shells(program, shell):
-    printed = subprocess.run(["qa-arch", "completion", shell], env=program, capture_output=True, text=True)
-    assert "qa-arch completion --line" in printed.stdout
+def test_the_scripts_are_those_of_their_shells(qa_arch, shell):
+    code, script, _ = qa_arch("completion", shell)
+    assert (code, "qa-arch completion --line" in script) == (0, True)
     if shutil.which(shell):
-        checked = subprocess.run([shell, "-n"], input=printed.stdout, capture_output=True, text=True)
+        checked = subprocess.run([shell, "-n"], input=script, capture_output=True, text=True)
         assert (checked.returncode, checked.stderr) == (0, "")
 
 

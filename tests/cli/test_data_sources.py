@@ -12,7 +12,7 @@ from qa_arch.data import sources
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
-from qa_arch.results.record import read_record
+from qa_arch.records import read_record
 
 
 @pytest.fixture

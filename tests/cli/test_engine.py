@@ -18,9 +18,8 @@ from qa_arch.cli.main import main
 from qa_arch.config.files import write_json
 from qa_arch.errors import ConfigError
 from qa_arch.models.onnx_model import DESCRIPTION, GRAPH
-from qa_arch.results.record import MODEL, ONNX, find_runs, read_record
-from qa_arch.tasks.engines import require_graph
-from qa_arch.tasks.loading import load_ensemble
+from qa_arch.records import MODEL, ONNX, find_runs, read_record
+from qa_arch.spans.predictor import load_ensemble, require_graph
 
 TEXT = "The song was written by Ada Stone in 1971."
 QUESTION = ("--question", "Who wrote it?", "--context", TEXT, "--margin", "inf")
@@ -160,7 +159,7 @@ def test_on_a_gpu_torch_reads(run):
 
 
 def test_without_onnx_runtime_torch_reads(qa_arch, run, monkeypatch):
-    monkeypatch.setattr("qa_arch.tasks.engines.find_spec", lambda name: None)
+    monkeypatch.setattr("qa_arch.spans.predictor.find_spec", lambda name: None)
     code, _, err = qa_arch("ask", run, *QUESTION)
     assert code == 0
     assert "ONNX Runtime is not installed" in err

@@ -31,7 +31,7 @@ def names(out: str) -> list[str]:
 def test_every_choice_is_listed_with_its_documentation(qa_arch, what, group):
     code, out, _ = qa_arch("list", what)
     assert code == 0
-    public = [name for name in groups([conf_folder()])[group] if not name.startswith("_")]
+    public = [name for name in groups(config_folders())[group] if not name.startswith("_")]
     assert names(out) == [f"{group}={name}" for name in public]
     code, out, _ = qa_arch("list", what, "--json")
     entries = json.loads(out)
@@ -39,7 +39,7 @@ def test_every_choice_is_listed_with_its_documentation(qa_arch, what, group):
 
 
 def test_every_group_may_be_listed(qa_arch):
-    for group in groups([conf_folder()]):
+    for group in groups(config_folders()):
         assert qa_arch("list", group)[0] == 0, group
 
 

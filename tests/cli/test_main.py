@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qa_arch.cli import stats
+from qa_arch.cli import data
 from qa_arch.cli.main import COMMANDS, main
 from qa_arch.errors import ConfigError, DataError, QaArchError, RunError, UnavailableError
 
@@ -49,7 +49,7 @@ def test_unknown_commands(qa_arch):
     ],
 )
 def test_exit_codes(qa_arch, monkeypatch, error, code):
-    monkeypatch.setattr(stats, "run", raising(error))
+    monkeypatch.setattr(data, "run_stats", raising(error))
     got, out, err = qa_arch("stats", "--data", "x")
     assert (got, out) == (code, "")
     assert len(err.splitlines()) == 1
@@ -59,13 +59,13 @@ def test_exit_codes(qa_arch, monkeypatch, error, code):
 @pytest.mark.parametrize("arguments", [("--debug", "stats"), ("stats", "--debug")])
 @pytest.mark.parametrize("error", [DataError("x"), ValueError("x")])
 def test_debug_shows_the_traceback(monkeypatch, arguments, error):
-    monkeypatch.setattr(stats, "run", raising(error))
+    monkeypatch.setattr(data, "run_stats", raising(error))
     with pytest.raises(type(error)):
         main([*arguments, "--data", "x"])
 
 
 def test_a_reader_that_goes_away_is_no_error(monkeypatch):
-    monkeypatch.setattr(stats, "run", raising(BrokenPipeError()))
+    monkeypatch.setattr(data, "run_stats", raising(BrokenPipeError()))
     silenced = []
     monkeypatch.setattr("os.dup2", lambda *handles: silenced.append(handles))
     monkeypatch.setattr("sys.stdout.fileno", lambda: 1, raising=False)

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from qa_arch.features.glove import WordVectors
+from qa_arch.features.vectors import WordVectors
 
 # As published, less the pooler (590,592) that span models do not use.
 ENCODERS = {

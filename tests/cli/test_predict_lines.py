@@ -47,7 +47,7 @@ def test_files_pipes_and_gzip_give_the_same_bytes(qa_arch, trained, lines_file, 
 def test_an_unfinished_file_is_continued_with_the_same_run_and_settings(
     qa_arch, trained, run_folder, lines_file, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("qa_arch.serving.json_lines.PART_LINES", 7)
+    monkeypatch.setattr("qa_arch.serving.lines.PART_LINES", 7)
     out = tmp_path / "out.jsonl"
     predict = ("predict", run_folder, "--data", lines_file, "--out", out)
     assert qa_arch(*predict)[0] == 0

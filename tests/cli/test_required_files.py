@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from qa_arch.cli.compose import compose
-from qa_arch.cli.required_files import require_files
-from qa_arch.config.schema import CORPUS_TASKS, TASKS, validate
+from qa_arch.cli.train import require_files
+from qa_arch.config.schema import task_entries, validate
 from qa_arch.errors import DataError
 from qa_arch.tasks import task_named
 
@@ -32,7 +32,7 @@ def refusal(read, argument) -> str | None:
 
 
 @pytest.mark.parametrize("source", ["synthetic:train", "types:synthetic:train"])
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", task_entries())
 def test_data_that_does_not_suit_the_task_is_refused_as_the_task_refuses_it(task, source):
     config = validate(compose(["debug=fast", f"model={MODELS[task]}"]))
     data = replace(config.data, train=source, calibration=None, dev=None, hold_out_share=0.3)
@@ -41,7 +41,7 @@ def test_data_that_does_not_suit_the_task_is_refused_as_the_task_refuses_it(task
     assert refusal(require_files, replace(config, data=data)) == expected
 
 
-@pytest.mark.parametrize("task", CORPUS_TASKS)
+@pytest.mark.parametrize("task", [name for name, entry in task_entries().items() if entry.reads == "corpus"])
 @pytest.mark.parametrize(
     "source", ["squad:{}/set.json", "{}/set.json", "{}/text.txt", "{}/texts", "hub:text:body"]
 )

@@ -14,8 +14,7 @@ import qa_arch.training.run as training
 from qa_arch.config.files import write_atomic
 from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import validate
-from qa_arch.results.record import read_questions, read_record, write_record
-from qa_arch.types.records import RunRecord
+from qa_arch.records import RunRecord, read_questions, read_record, write_record
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 import qa_arch
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.results.record import RECORD
+from qa_arch.records import RECORD
 
 VARYING = ("created", "seconds", "epochs", "examples_per_second", "peak_memory_mb")
 

@@ -11,10 +11,10 @@ import pytest
 from qa_arch.cli.compose import compose
 from qa_arch.cli.main import main
 from qa_arch.cli.runs import use_config_dir
-from qa_arch.cli.sweep import PointCommand
-from qa_arch.config.find import conf_folder, config_folders, groups
+from qa_arch.cli.sweep import point_command
+from qa_arch.config.find import config_folders, groups
 from qa_arch.errors import ConfigError
-from qa_arch.results.record import read_record
+from qa_arch.records import read_record
 from qa_arch.sweep.state import read_manifest
 
 MODEL = """\
@@ -92,7 +92,7 @@ def test_groups_are_those_of_both_folders(own):
     known = groups(config_folders(own))
     assert {"bert", "mine"} <= set(known["model"])
     assert "ours" in known["experiment"]
-    assert set(known) == set(groups([conf_folder()]))
+    assert set(known) == set(groups(config_folders()))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,6 @@ def test_every_command_that_composes_takes_it(own, capsys, tmp_path, monkeypatch
     given = ("--config-dir", own.name, "--trust", "my_models")
     quick = ("model=mine", "debug=fast", "features.cache_dir=null", "trainer.progress=false")
     assert call(capsys, "train", *quick, *given, "--dry-run")[0] == 0
-    assert call(capsys, "plan", *quick, *given, "--no-time", "--json")[0] == 0
     code, out, err = call(capsys, "sweep", "dry-run", *quick, "seed=1,2", *given, "--json")
     assert code == 0, err
     assert len(json.loads(out)["points"]) == 2
@@ -158,9 +157,9 @@ def test_the_points_of_a_sweep_import_from_it(own, capsys, tmp_path, monkeypatch
 
 
 def test_a_point_is_told_the_folder(tmp_path):
-    command = PointCommand(("my_models",), "/some/where")(tmp_path)
+    command = point_command(("my_models",), "/some/where")(tmp_path)
     assert command[-4:] == ["--trust", "my_models", "--config-dir", "/some/where"]
-    assert "--config-dir" not in PointCommand(())(tmp_path)
+    assert "--config-dir" not in point_command(())(tmp_path)
 
 
 def test_child_processes_find_the_package(own, monkeypatch):

@@ -7,10 +7,9 @@ import json
 
 import pytest
 
-from qa_arch.cli import stats as command
-from qa_arch.data.question_sets import question_set
+from qa_arch.cli import data as command
+from qa_arch.data.question_sets import Lengths, question_set, statistics
 from qa_arch.data.squad import read, write
-from qa_arch.data.stats import Lengths, statistics
 from qa_arch.errors import DataError
 from qa_arch.types.text import Example, Gold, QuestionSet
 
@@ -61,8 +60,8 @@ def test_a_set_without_answers():
 
 def run(*arguments: str) -> int:
     parser = argparse.ArgumentParser()
-    command.add_arguments(parser)
-    return command.run(parser.parse_args([*arguments]))
+    command.add_stats_arguments(parser)
+    return command.run_stats(parser.parse_args([*arguments]))
 
 
 @pytest.fixture

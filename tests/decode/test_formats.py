@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from kills import check_recovery, contents, killed_at_each_step, killed_at_sizes
 
-from qa_arch.decode.answers import char_spans, rank
-from qa_arch.decode.candidates import Ranking
-from qa_arch.decode.formats import FINITE, nbest, null_odds, predictions, spans_record, write, write_parts
-from qa_arch.decode.spans import best_spans
+from qa_arch.spans.files import FINITE, nbest, null_odds, predictions, spans_record, write, write_parts
+from qa_arch.spans.ranking import Ranking, char_spans, rank
+from qa_arch.spans.search import best_spans
 from qa_arch.types.text import Candidate, Example, Prediction
 
 INF = float("inf")

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from qa_arch.decode.formats import nbest, spans_record
-from qa_arch.decode.sequences import SequenceCandidates, best_sequences, rank_sequences
 from qa_arch.errors import RunError
+from qa_arch.spans.files import nbest, spans_record
+from qa_arch.spans.search import SequenceCandidates, best_sequences, rank_sequences
 from qa_arch.types.tensors import StepLogits
 from qa_arch.types.text import Example
 

@@ -11,10 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qa_arch.decode.candidates import SpanCandidates
-from qa_arch.decode.spans import best_spans
 from qa_arch.errors import ConfigError
-from qa_arch.types.tensors import SpanLogits, span_scores
+from qa_arch.spans.ranking import SpanCandidates
+from qa_arch.spans.search import best_spans
+from qa_arch.types.tensors import SpanLogits
 
 INF = float("inf")
 few_values = st.sampled_from([-INF, -2.0, -0.5, 0.0, 0.25, 0.5, 3.0])  # so that many scores are equal
@@ -56,64 +56,6 @@ def test_band_is_exact(rows, limit, k):
     assert result.start.shape == (len(rows), k)
     for row, (s, e) in enumerate(rows):
         assert listed(result, row) == all_pairs(s, e, limit)[:k]
-
-
-def all_joint_pairs(start, end, pair, limit):
-    """Every valid span by start + (end + pair): best first, equals by start, then by length."""
-    start, end, pair = np.float32(start), np.float32(end), np.float32(pair)
-    scored = [
-        (-(start[s] + (end[e] + pair[s, e])), s, e)
-        for s, e in itertools.product(range(len(start)), repeat=2)
-        if 0 <= e - s < limit
-    ]
-    return [(s, e) for score, s, e in sorted(scored) if score < INF]
-
-
-@settings(max_examples=150, deadline=None)
-@given(
-    size=st.tuples(st.integers(1, 3), st.integers(1, 9)),
-    coarse=st.booleans(),
-    limit=st.integers(1, 11),
-    k=st.integers(1, 30),
-    seed=st.integers(0, 2**16),
-)
-def test_band_is_exact_where_start_and_end_are_scored_together(size, coarse, limit, k, seed):
-    """Against all spans written out; below the diagonal stands what must never be chosen."""
-    (N, T), draw = size, torch.Generator().manual_seed(seed)
-    start, end = torch.randn(2, N, T, generator=draw)
-    pair = 3 * torch.randn(N, T, T, generator=draw)
-    if coarse:  # so that many scores are equal
-        start, end, pair = start.round(), end.round(), pair.round()
-    start[:, 0] = -INF
-    pair += 1e6 * torch.ones(T, T).tril(-1)
-    zero = torch.zeros(N)
-    logits = SpanLogits(start, end, zero, zero, pair=pair)
-    actual = best_spans(logits, max_answer_tokens=limit, n_best=k)
-    scores = span_scores(logits)
-    for row in range(N):
-        spans = listed(actual, row)
-        assert spans == all_joint_pairs(start[row], end[row], pair[row], limit)[:k]
-        for place, (s, e) in enumerate(spans):
-            assert actual.score[row, place] == pytest.approx(scores[row, s, e].item(), rel=1e-5, abs=1e-5)
-
-
-@pytest.mark.parametrize(("search", "wanted"), [("band", (1, 2)), ("grid", (1, 2)), ("greedy", (0, 2))])
-def test_what_start_and_end_score_together_counts_in_every_search(make_logits, search, wanted):
-    """Start 0 is the best by itself and ends best with 2; together, 1 and 2 are better."""
-    start, end = torch.tensor([[3.0, 1.0, -9.0]]), torch.tensor([[1.0, 0.0, 0.0]])
-    pair = torch.tensor([[[0.0, 0.0, 4.0], [0.0, 0.0, 8.0], [0.0, 0.0, 0.0]]])
-    actual = best_spans(make_logits(start, end, pair=pair), search=search)
-    assert listed(actual)[0] == wanted
-    assert actual.score[0, 0] == (9.0 if search != "greedy" else 7.0)
-
-
-def test_a_nan_in_what_is_scored_together_is_never_chosen(make_logits, caplog):
-    pair = torch.zeros(1, 3, 3)
-    pair[0, 0, 1], pair[0, 1, 2] = float("nan"), INF
-    with caplog.at_level(logging.WARNING):
-        actual = best_spans(make_logits(torch.zeros(1, 3), torch.zeros(1, 3), pair=pair))
-    assert listed(actual) == [(0, 0), (0, 2), (1, 1), (2, 2)]
-    assert "2 span logits" in caplog.text
 
 
 def test_band_is_exact_on_a_long_window(make_logits):
@@ -178,10 +120,16 @@ def test_equal_scores_go_to_the_earlier_start_then_the_shorter_span(make_logits)
 
 @pytest.mark.parametrize(
     ("null_start", "null_end", "expected"),
-    [(-5.0, -5.0, [(0, 3), (1, 3)]), (2.75, -5.0, [(0, 3), (0, 2)]), (-5.0, 2.75, [(0, 3), (1, 3)])],
+    [
+        (-5.0, -5.0, [(0, 3), (1, 3)]),
+        (2.75, -5.0, [(0, 3), (0, 2)]),
+        (-5.0, 2.75, [(0, 3), (1, 3)]),
+        (2.5, -5.0, [(0, 3), (1, 3)]),
+    ],
 )
 def test_the_null_takes_a_place_in_the_grid(make_logits, null_start, null_end, expected):
-    """Of two places, a null that outdoes the second start (or end) leaves the best one alone."""
+    """Of two places, a null that outdoes the second start (or end) leaves the best one alone, not
+    one that equals it."""
     start, end = torch.tensor([[3.0, 2.5, 1, 0]]), torch.tensor([[0.0, 1, 2, 3]])
     result = best_spans(make_logits(start, end, [null_start], [null_end]), search="grid", n_best=2)
     assert listed(result) == expected

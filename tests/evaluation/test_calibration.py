@@ -12,14 +12,12 @@ from qa_arch.cli.compose import compose
 from qa_arch.config.schema import Calibration, validate
 from qa_arch.data.synthetic import generate
 from qa_arch.evaluation.scoring import evaluate_splits
-from qa_arch.metrics.answerability import answerable_probability, fit_answerability
-from qa_arch.metrics.curves import reliability
-from qa_arch.metrics.threshold import fit_margin
-from qa_arch.results.comparison import comparison
-from qa_arch.results.question_rows import load_questions
-from qa_arch.results.record import read_record, write_record
-from qa_arch.tasks.span import TASK
-from qa_arch.types.records import CALIBRATION, RunRecord, SplitFacts
+from qa_arch.metrics.confidence import reliability
+from qa_arch.metrics.threshold import answerable_probability, fit_answerability, fit_margin
+from qa_arch.records import CALIBRATION, RunRecord, SplitFacts, read_record, write_record
+from qa_arch.results.columns import comparison
+from qa_arch.results.questions import load_questions
+from qa_arch.spans.task import TASK
 from qa_arch.types.text import Candidate, Prediction
 
 QUESTIONS = generate(4, 5, 1, "calibration")

@@ -15,7 +15,7 @@ from qa_arch.cli.main import main
 from qa_arch.config.files import write_json
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
-from qa_arch.results.record import read_questions, read_record
+from qa_arch.records import read_questions, read_record
 
 SAME = Path("runs/checkpoints/tiny-electra")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from qa_arch.config.files import write_json
-from qa_arch.results.experiment_scripts import TABLES, experiment_figures, experiment_tables
-from qa_arch.results.render import fill, render
+from qa_arch.results.experiments import TABLES, experiment_figures, experiment_tables
+from qa_arch.results.tables import fill, render
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = sorted(path.parent.relative_to(ROOT) for path in (ROOT / "experiments").glob(f"*/{TABLES}"))

@@ -11,9 +11,9 @@ import pytest
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import demo_sets
-from qa_arch.results.comparison import comparison
-from qa_arch.results.dev_access_log import read_dev_accesses
-from qa_arch.results.record import find_runs, read_questions
+from qa_arch.records import find_runs, read_questions
+from qa_arch.results.columns import comparison
+from qa_arch.results.provenance import read_dev_accesses
 
 SCRIPT = Path(__file__).parents[2] / "experiments" / "table_2_3" / "logistic.py"
 

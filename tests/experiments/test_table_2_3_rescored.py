@@ -11,8 +11,8 @@ import pytest
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import demo_sets
-from qa_arch.results.comparison import comparison
-from qa_arch.results.record import find_runs
+from qa_arch.records import find_runs
+from qa_arch.results.columns import comparison
 
 SCRIPT = Path(__file__).parents[2] / "experiments" / "table_2_3" / "rescored.py"
 

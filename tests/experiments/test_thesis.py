@@ -6,10 +6,10 @@ import pytest
 
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import validate
-from qa_arch.metrics.curves import auroc
-from qa_arch.results.question_rows import load_questions
+from qa_arch.metrics.confidence import auroc
+from qa_arch.records import CALIBRATION
+from qa_arch.results.questions import load_questions
 from qa_arch.training.run import train
-from qa_arch.types.records import CALIBRATION
 
 MODELS = ("albert", "roberta", "distilbert", "bert", "proposed")
 

@@ -8,22 +8,22 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 from contract import Fleet
+from families import OURS
 from jaxtyping import config as shapes
 
 from qa_arch.cli.compose import compose
 from qa_arch.config.files import write_json
 from qa_arch.config.schema import validate
-from qa_arch.contract.contract_sets import write_vectors
+from qa_arch.contract.contracts import write_vectors
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
-from qa_arch.tasks.span import TASK
-from qa_arch.tasks.span_predictor import SpanPredictor
+from qa_arch.spans.predictor import SpanPredictor
+from qa_arch.spans.task import TASK
 
 CASES = {
-    **{family: (family, []) for family in ("bert", "roberta", "distilbert", "albert", "qa_transformer")},
+    **{family: (family, []) for family in ("bert", "roberta", "distilbert", "albert", *OURS)},
     "linear": ("bert", ["head=linear"]),
     "proposed": ("proposed", ["glove=file", "model.no_answer=both"]),
-    "biaffine_words": ("proposed", ["head=biaffine", "model.matching=words"]),
     "suffix_prefix": ("ablation/suffix_prefix", []),
     "boundary": ("match_lstm/boundary", ["glove=file"]),
     "sequence": ("match_lstm/sequence", ["glove=file"]),

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from families import OURS
 from safetensors import safe_open
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
@@ -19,8 +20,8 @@ from qa_arch.data.question_sets import question_set
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.export.huggingface import export_hf, library_logits
-from qa_arch.features.collate import Collator
-from qa_arch.types.records import Point, RunRecord, SplitFacts, Threshold
+from qa_arch.features.batches import Collator
+from qa_arch.records import Point, RunRecord, SplitFacts, Threshold
 from qa_arch.types.text import Example
 
 FAMILIES = ["bert", "roberta", "distilbert", "albert", "linear"]
@@ -107,7 +108,7 @@ def test_only_safetensors_hold_weights(folders):
         assert "qa_outputs.weight" in file.keys()  # noqa: SIM118  it is no mapping
 
 
-@pytest.mark.parametrize("case", ["proposed", "boundary", "qa_transformer"])
+@pytest.mark.parametrize("case", ["proposed", "boundary", *OURS])
 def test_a_model_of_another_kind_is_sent_to_onnx(case, fleet, tmp_path):
     with pytest.raises(ConfigError, match="qa-arch export --to onnx takes any span model"):
         export_hf(fleet[case], tmp_path / "out")

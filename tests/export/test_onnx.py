@@ -8,21 +8,21 @@ from dataclasses import replace
 
 import pytest
 import torch
+from families import OURS
 
 import qa_arch
 from qa_arch.contract.contenders import logits_of
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import ConfigError, DataError, RunError
-from qa_arch.export import equality, graph
-from qa_arch.export.equality import largest_difference
-from qa_arch.export.onnx_folder import export_onnx
-from qa_arch.features.collate import Collator
-from qa_arch.features.glove import vector_rows
+from qa_arch.export import onnx_folder
+from qa_arch.export.onnx_folder import export_onnx, largest_difference
+from qa_arch.features.batches import Collator
+from qa_arch.features.vectors import vector_rows
 from qa_arch.models.onnx_model import DESCRIPTION, GRAPH, OnnxModel, read_description
-from qa_arch.tasks.loading import load_ensemble, load_predictor
+from qa_arch.spans.predictor import load_ensemble, load_predictor
 
-SLOW = ("linear", "biaffine_words", "suffix_prefix", "boundary", "sequence")
-FAST = ("bert", "roberta", "distilbert", "albert", "qa_transformer", "proposed")
+SLOW = ("linear", "suffix_prefix", "boundary", "sequence")
+FAST = ("bert", "roberta", "distilbert", "albert", *OURS, "proposed")
 WITH_FIELDS = {
     "roberta": ("ids", "mask", "context"),
     "bert": ("ids", "mask", "segments", "context"),
@@ -52,9 +52,8 @@ def test_the_graph_gives_the_logits(case, fleet, exported, windows):
         for B, T in ((1, 5), (1, 64), (3, 17))
     ]
     for batch in (*made, *batches(predictor)):
-        assert (
-            largest_difference(logits_of(predictor.model, batch), logits_of(model, batch)) < equality.LARGEST
-        )
+        off = largest_difference(logits_of(predictor.model, batch), logits_of(model, batch))
+        assert off < onnx_folder.LARGEST
 
 
 @pytest.mark.parametrize("case", marked(WITH_FIELDS))
@@ -123,8 +122,8 @@ def _nodes(path):
 
 
 def test_a_graph_that_gives_something_else_leaves_no_folder(fleet, tmp_path, monkeypatch):
-    whole = graph._Flat.forward
-    monkeypatch.setattr(graph._Flat, "forward", lambda self, *tensors: _shifted(whole(self, *tensors)))
+    whole = onnx_folder._Flat.forward
+    monkeypatch.setattr(onnx_folder._Flat, "forward", lambda self, *tensors: _shifted(whole(self, *tensors)))
     with pytest.raises(RunError, match=r"does not give what the model gives.*nothing was written"):
         export_onnx(fleet["bert"], tmp_path / "wrong")
     assert list(tmp_path.iterdir()) == []
@@ -211,7 +210,7 @@ def test_nothing_of_this_machine_is_in_the_graph(exported):
 def test_the_check_never_opens_a_closed_dev_set(fleet):
     config = fleet["bert"].config
     closed = replace(config.data, calibration=None, dev=config.data.calibration, open_dev=False)
-    assert equality.check_questions(replace(config, data=closed)).name.startswith("synthetic")
+    assert onnx_folder.check_questions(replace(config, data=closed)).name.startswith("synthetic")
     opened = replace(closed, open_dev=True)
-    assert equality.check_questions(replace(config, data=opened)).name == "calibration"
-    assert equality.check_questions(config).name == "calibration"
+    assert onnx_folder.check_questions(replace(config, data=opened)).name == "calibration"
+    assert onnx_folder.check_questions(config).name == "calibration"

@@ -11,10 +11,9 @@ import pytest
 from kills import check_recovery, killed_at_each_step, killed_at_sizes
 
 from qa_arch.features import cache, tokenizers
-from qa_arch.features.cache import cached, prepare_cached
-from qa_arch.features.collate import Collator
-from qa_arch.features.joint import prepare
-from qa_arch.features.table import FeatureTable, array_names
+from qa_arch.features.batches import Collator
+from qa_arch.features.cache import prepare_cached
+from qa_arch.features.windows import FeatureTable, array_names, prepare
 
 LENGTHS = {"max_length": 64, "stride": 16, "max_question": 20, "segments": True}
 
@@ -109,7 +108,7 @@ def test_a_table_whose_writing_was_killed_is_built_again(tmp_path, questions, be
     table = prepare(questions, bert, **LENGTHS)
 
     def store():
-        assert_equal(cached(tmp_path, {"a": 1}, lambda: table), table)
+        assert_equal(prepare_cached(questions, bert, tmp_path, **LENGTHS), table)
 
     assert check_recovery(killed_at_each_step(store, tmp_path), tmp_path, store) >= 4
     assert check_recovery(killed_at_sizes(store, [0, 1, 4096, 9000]), tmp_path, store) == 4
@@ -134,7 +133,7 @@ def test_a_damaged_file_is_built_again(tmp_path, questions, bert, caplog, damage
 def test_several_builders_do_not_disturb_each_other(tmp_path, questions, bert):
     table = prepare(questions, bert, **LENGTHS)
     with ThreadPoolExecutor(4) as pool:
-        tables = list(pool.map(lambda _: cached(tmp_path, {"a": 1}, lambda: table), range(12)))
+        tables = list(pool.map(lambda _: prepare_cached(questions, bert, tmp_path, **LENGTHS), range(12)))
     assert len(list(tmp_path.iterdir())) == 1
     for expected in tables:
         assert_equal(table, expected)

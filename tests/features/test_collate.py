@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from qa_arch.features.collate import Collator
-from qa_arch.features.joint import prepare
+from qa_arch.features.batches import Collator
+from qa_arch.features.windows import prepare
 
 CONTEXT = "The Mayor re-opened  the lock; the KEEPER  slept."
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from qa_arch.errors import DataError
-from qa_arch.features.glove import WordVectors, oov_rate, read_vectors
-from qa_arch.features.joint import prepare
+from qa_arch.features.vectors import WordVectors, oov_rate, read_vectors
+from qa_arch.features.windows import prepare
 
 PLAIN = "the 0.1 -0.2 0.3\nLock 1 2 3\nlock 4 5 6\nnaïve 7e-3 8 9\n"
 

@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 from tokenizers import processors
 
 from qa_arch.errors import ConfigError, DataError
-from qa_arch.features import template, tokenizers
-from qa_arch.features.ceiling import ceiling, snapped
-from qa_arch.features.joint import _gold_tokens, check_lengths, prepare
-from qa_arch.features.texts import TokenColumns
-from qa_arch.features.windows import assemble
+from qa_arch.features import tokenizers
+from qa_arch.features.windows import _gold_tokens, assemble, ceiling, check_lengths, prepare, snapped
+from qa_arch.features.words import TokenColumns, unlimited
 from qa_arch.types.text import Example, Gold, QuestionSet
 
 
@@ -343,7 +341,7 @@ def test_the_tokenizers_own_truncation_and_padding_are_put_aside(make_set, passa
     plain = prepare(questions, tokenizer, segments=True)
     tokenizer.backend_tokenizer.enable_truncation(16)
     tokenizer.backend_tokenizer.enable_padding(length=16)
-    with template.unlimited(tokenizer.backend_tokenizer) as backend:
+    with unlimited(tokenizer.backend_tokenizer) as backend:
         assert backend.truncation is None
     assert tokenizer.backend_tokenizer.truncation["max_length"] == 16
     assert tokenizer.backend_tokenizer.padding["length"] == 16

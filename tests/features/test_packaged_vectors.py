@@ -12,10 +12,9 @@ import pytest
 
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import validate
+from qa_arch.data.input_files import PACKAGES, packaged_files
 from qa_arch.errors import DataError, UnavailableError
-from qa_arch.features.glove import read_vectors
-from qa_arch.features.packaged_vectors import PACKAGES, PackagedVectors, packaged_files
-from qa_arch.features.vectors import assumed_shape, passage_vectors
+from qa_arch.features.vectors import PackagedVectors, assumed_shape, passage_vectors, read_vectors
 from qa_arch.sweep.points import sources
 
 WORDS = ("the", "Mill", "mill", "1804", "naïve", "rare")

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken
 from transformers import BertTokenizer
 
-from qa_arch.features import pieces
-from qa_arch.features.template import backend_of
-from qa_arch.features.texts import tokenize as token_columns
+from qa_arch.features import words as pieces
 from qa_arch.features.tokenizers import build
+from qa_arch.features.words import backend_of
+from qa_arch.features.words import tokenize as token_columns
 from qa_arch.system.garbage import gc_disabled
 
 TEXTS = [

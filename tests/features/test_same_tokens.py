@@ -12,7 +12,7 @@ from qa_arch.config.schema import Features
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import ConfigError
 from qa_arch.features import tokenizers
-from qa_arch.features.same_tokens import require_same_tokens
+from qa_arch.features.cache import require_same_tokens
 
 QUESTIONS = generate(2, 0)
 TEXTS = [text for example in QUESTIONS.examples for text in (example.context, example.question)]
@@ -56,7 +56,7 @@ def test_the_first_unlike_piece_and_the_sizes_are_named(tokenizer):
         first, second = list(vocab)[20:22]
         vocab[first], vocab[second] = vocab[second], vocab[first]
 
-    with pytest.raises(ConfigError, match="unlike pieces, number 20 is"):
+    with pytest.raises(ConfigError, match="pieces, number 20 is"):
         check(tokenizer, changed(tokenizer, swap))
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qa_arch.errors import ConfigError
-from qa_arch.features.sampler import BucketBatchSampler, pad_share, plan
+from qa_arch.features.batches import BucketBatchSampler, pad_share, plan
 
 lengths_of = st.lists(st.integers(3, 384), min_size=1, max_size=200)
 sizes = st.one_of(

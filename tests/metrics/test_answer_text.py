@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qa_arch.metrics.answer_text import best_overlap, normalise
+from qa_arch.metrics.squad import best_overlap, normalise
 
 CASES = [
     ("The Ferry", "ferry"),

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from qa_arch.metrics.answerability import Logistic, answerable_probability, fit_answerability
-from qa_arch.metrics.curves import reliability
+from qa_arch.metrics.confidence import reliability
+from qa_arch.metrics.threshold import Logistic, answerable_probability, fit_answerability
 
 
 def drawn(questions=4000, *, share=0.4, slope=-0.7, intercept=0.3, seed=0):

@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from qa_arch.metrics.confidence import BOUNDS, confidences, fit_temperature, softmax
-from qa_arch.metrics.curves import reliability
+from qa_arch.metrics.confidence import BOUNDS, confidences, fit_temperature, reliability, softmax
 
 INF = math.inf
 

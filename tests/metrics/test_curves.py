@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from qa_arch.metrics.curves import answerable_confidence, reliability, thresholds
+from qa_arch.metrics.confidence import answerable_confidence, reliability, thresholds
 
 NAN = math.nan
 

@@ -168,6 +168,7 @@ def test_malformed_predictions(predictions, message, evaluate, data):
         ('{"q1": "0.5"}', "q1: the no-answer score is a string; give a number"),
         ('{"q1": true}', "q1: the no-answer score is true or false; give a number"),
         ('{"q1": NaN}', "q1: the no-answer score is the number nan; give a number"),
+        (f'{{"q1": 1{"0" * 400}}}', "q1: the no-answer score is the number 1000"),
         ('{"q1": 0, "q2": 0, "q3": 0}', "question q4: has a prediction and no no-answer score"),
         ("[0.5]", "holds a list; expected an object"),
     ],
@@ -228,7 +229,7 @@ def test_the_process_loads_nothing_heavy(data, tmp_path):
         "import sys; from qa_arch.cli.main import main\n"
         f"assert main(['evaluate', '--data', {data!r}, '--predictions', {predictions!r}]) == 0\n"
         "heavy = {'torch', 'numpy', 'transformers', 'pytorch_lightning', 'evaluate', 'datasets', 'wandb'}\n"
-        "heavy |= {'qa_arch.evaluation.trained_runs', 'qa_arch.data.synthetic'}\n"
+        "heavy |= {'qa_arch.evaluation.runs', 'qa_arch.data.synthetic'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

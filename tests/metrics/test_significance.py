@@ -203,6 +203,17 @@ def test_article_interval_is_the_plain_cluster_bootstrap():
     assert high - low > 1.3 * (own.high - own.low)
 
 
+def test_three_articles_leave_two_degrees_of_freedom():
+    """Means of three drawn articles, stretched, over the root of chi² of 2 degrees halved."""
+    rng, draws = random.Random(4), []
+    for _ in range(40_000):
+        mean = statistics.fmean(rng.choices([-1.0, 0.0, 1.0], k=3))
+        draws.append(mean * (3 / 2) ** 0.5 / (rng.gammavariate(1.0, 2.0) / 2) ** 0.5)
+    high = statistics.quantiles(draws, n=40)[-1]
+    interval = bootstrap_interval([[-1.0, 0.0, 1.0]], articles=np.arange(3), resamples=40_000)
+    assert (interval.low, interval.high) == pytest.approx((-high, high), rel=0.08)
+
+
 def test_where_articles_matter_intervals_over_articles_cover_and_those_over_questions_do_not():
     draw = np.random.default_rng(1)
     sizes = draw.integers(10, 40, size=12)

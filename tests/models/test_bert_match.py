@@ -11,18 +11,15 @@ import torch
 
 from qa_arch.errors import ConfigError
 from qa_arch.models.bert_match import BertMatch
-from qa_arch.nn.biaffine import BiaffineHead
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.heads import LinearHead
 from qa_arch.nn.pointer import PointerHead
 from qa_arch.nn.segments import take
 from qa_arch.nn.word_encoder import WordEncoder
-from qa_arch.types.tensors import span_scores
 
 VECTORS = torch.cat([torch.zeros(1, 7), torch.randn(5, 7, generator=torch.Generator().manual_seed(0))])
 
 BI_BOUNDARY = partial(PointerHead, hidden=6, bidirectional=True)
-BIAFFINE = partial(BiaffineHead, hidden=6)
 
 OPTIONS = {
     "default": {},
@@ -33,8 +30,6 @@ OPTIONS = {
     "words": {"matching": "words", "vectors": VECTORS},
     "linear": {"head": LinearHead, "no_answer": "both"},
     "bi_boundary": {"head": BI_BOUNDARY},
-    "biaffine": {"head": BIAFFINE},
-    "biaffine_words": {"head": BIAFFINE, "matching": "words", "no_answer": "verifier"},
     "verifier": {"no_answer": "verifier"},
     "both": {"no_answer": "both", "verifier_weight": 0.5},
     "suffix_prefix": {"suffix_prefix": 3},
@@ -66,9 +61,7 @@ def options(request):
 
 
 def span_loss(logits, start, end):
-    """Cross-entropy with the null beside the tokens, or beside all spans; position T is "no answer"."""
-    if logits.pair is not None:
-        return joint_loss(logits, start, end)
+    """Cross-entropy with the null beside the tokens; position T is "no answer"."""
     scores = [
         torch.cat([s, null[:, None]], 1)
         for s, null in ((logits.start, logits.null_start), (logits.end, logits.null_end))
@@ -76,14 +69,6 @@ def span_loss(logits, start, end):
     loss = sum(
         torch.nn.functional.cross_entropy(s, gold) for s, gold in zip(scores, (start, end), strict=True)
     )
-    return loss if logits.verifier is None else loss + torch.nn.functional.softplus(logits.verifier).mean()
-
-
-def joint_loss(logits, start, end):
-    T = logits.start.shape[1]
-    classes = torch.cat([span_scores(logits).flatten(1), (logits.null_start + logits.null_end)[:, None]], 1)
-    target = torch.where(start == T, T * T, start * T + end)
-    loss = torch.nn.functional.cross_entropy(classes, target)
     return loss if logits.verifier is None else loss + torch.nn.functional.softplus(logits.verifier).mean()
 
 

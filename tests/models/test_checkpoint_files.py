@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import pytest
@@ -12,7 +13,9 @@ from huggingface_hub import constants
 
 from qa_arch.errors import RunError, UnavailableError
 from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint, record_folder
-from qa_arch.tasks.loading import load_predictor
+from qa_arch.nn.encoder import Encoder
+from qa_arch.nn.encoder_factory import build_encoder
+from qa_arch.spans.predictor import load_predictor
 
 COMMIT = "5f1d" * 10
 TEXTS = ["Mira paints red boats in the harbour of Velmora."]
@@ -87,6 +90,59 @@ def test_a_pickle_is_never_opened(tiny, tmp_path):
     torch.save({}, folder / "pytorch_model.bin")
     with pytest.raises(UnavailableError, match=r"holds no model\.safetensors; .* can run code"):
         load_predictor(folder, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("index", "said"),
+    [
+        ({"weight_map": {"qa_outputs.bias": "weights.bin"}, "metadata": {}}, "names 'weights.bin'"),
+        ({"weight_map": {"x": "../../e.safetensors"}, "metadata": {}}, "names '../../e.safetensors'"),
+        ({"weight_map": {"x": "sub/e.safetensors"}, "metadata": {}}, "names 'sub/e.safetensors'"),
+        ({"weight_map": {"x": 3}, "metadata": {}}, "names 3; only safetensors"),
+        ({"weight_map": ["x"], "metadata": {}}, "is no index of weights"),
+        ({"weight_map": {}}, "is no index of weights"),
+        ([], "is no index of weights"),
+    ],
+)
+def test_an_index_names_safetensors_of_its_folder_alone(tiny, tmp_path, index, said):
+    folder = shutil.copytree(tiny, tmp_path / "sharded")
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    torch.save({"qa_outputs.bias": torch.zeros(2)}, folder / "weights.bin")
+    for load in (lambda: load_predictor(folder, device="cpu"), lambda: build_encoder(str(folder))):
+        with pytest.raises(RunError, match=f"index.json: {re.escape(said)}"):
+            load()
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        ({"hidden_size": "x"}, UnavailableError),
+        ({"hidden_act": "os.system"}, UnavailableError),
+        ({"dtype": "evil"}, UnavailableError),
+        ({"num_hidden_layers": 10**6}, UnavailableError),
+        ({"deep": json.loads("[" * 500 + "]" * 500)}, RunError),
+    ],
+)
+def test_a_configuration_that_cannot_be_used_is_one_line(tiny, tmp_path, change, kind):
+    folder = shutil.copytree(tiny, tmp_path / "odd")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | change))
+    for load in (lambda: load_predictor(folder, device="cpu"), lambda: build_encoder(str(folder))):
+        with pytest.raises(kind) as refusal:
+            load()
+        assert str(refusal.value).count("\n") == 0
+
+
+def test_no_checkpoint_chooses_its_attention(tiny, tmp_path, monkeypatch):
+    """The library would fetch OWNER/NAME from the hub and run it."""
+    folder = shutil.copytree(tiny, tmp_path / "kernel")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"attn_implementation": "velmora/kernel"}))
+    encoder = build_encoder(str(folder))
+    description = encoder.describe() | {"attn_implementation": "velmora/kernel"}
+    models = (load_predictor(folder, device="cpu").model, encoder, Encoder.from_description(description))
+    assert {model.backbone.config._attn_implementation for model in models} <= {"sdpa", "qa_arch_sdpa"}
 
 
 def test_code_of_a_checkpoint_is_never_run(tiny, tmp_path):

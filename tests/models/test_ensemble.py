@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from torch import nn
 
 from qa_arch.errors import ConfigError
 from qa_arch.models.ensemble import Ensemble, average
-from qa_arch.types.tensors import SpanLogits, StepLogits, span_scores
+from qa_arch.types.tensors import SpanLogits, StepLogits
 
 NO = -math.inf
 
@@ -43,30 +42,6 @@ def test_probabilities_of_start_end_and_null_are_averaged():
             expected = [sum(column) / 3 for column in zip(*rows, strict=True)]
             assert shares([*scores[b].tolist(), null[b].item()]) == pytest.approx(expected, abs=1e-6)
     assert actual.verifier is None
-
-
-def joint(seed: int) -> SpanLogits:
-    torch.manual_seed(seed + 100)
-    return replace(random_logits(seed), pair=torch.randn(3, 4, 4))
-
-
-def span_shares(logits: SpanLogits, row: int) -> list[float]:
-    """Probabilities of all spans and, last, of the null."""
-    return shares([*span_scores(logits)[row].flatten().tolist(), logits.null[row].item()])
-
-
-def test_probabilities_of_whole_spans_are_averaged():
-    members = [joint(seed) for seed in range(3)]
-    actual = average(members)
-    for row in range(3):
-        rows = [span_shares(member, row) for member in members]
-        expected = [sum(column) / 3 for column in zip(*rows, strict=True)]
-        assert span_shares(actual, row) == pytest.approx(expected, abs=1e-6)
-    assert torch.equal(actual.start == NO, members[0].start == NO)
-    assert not actual.pair.isnan().any()
-    same = average([members[0]] * 2)
-    torch.testing.assert_close(span_scores(same), span_scores(members[0]))
-    torch.testing.assert_close(same.null, members[0].null)
 
 
 def test_the_verifiers_probabilities_are_averaged():
@@ -108,9 +83,8 @@ def test_an_ensemble_of_equals_says_what_each_of_them_says(count):
         [random_logits(0), StepLogits(torch.zeros(3, 2, 4), torch.zeros(3, 2))],
         [StepLogits(torch.zeros(3, n, 4), torch.zeros(3, n)) for n in (2, 3)],
         [random_logits(0), random_logits(1, verifier=True)],
-        [random_logits(0), joint(1)],
     ],
-    ids=["kinds", "lengths", "verifiers", "heads"],
+    ids=["kinds", "lengths", "verifiers"],
 )
 def test_members_that_say_different_things_are_refused(members):
     with pytest.raises(ConfigError, match="must all"):

@@ -11,8 +11,8 @@ from checkpoints import CONFIGS, make_checkpoint
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 from qa_arch.data.question_sets import question_set
-from qa_arch.features.collate import Collator
-from qa_arch.tasks.loading import load_predictor
+from qa_arch.features.batches import Collator
+from qa_arch.spans.predictor import load_predictor
 from qa_arch.types.tensors import Batch, SpanLogits
 from qa_arch.types.text import Example
 
@@ -90,6 +90,8 @@ def test_windows_and_logits_are_those_of_the_library(case, predictor):
         assert set(batch.segments.unique().tolist()) == {0, 1}
         assert torch.equal(batch.segments, encoded["token_type_ids"])
     logits = logits_of(predictor, batch)
+    assert logits.start[0][batch.context[0]].std() > 0.01, "else equal logits would say nothing of the inputs"
+    assert len(set(logits.null.tolist())) == len(batch)
     for actual, wanted in ((logits.start, start), (logits.end, end)):
         torch.testing.assert_close(actual[batch.context], wanted[batch.context], rtol=0, atol=1e-6)
         assert (actual[~batch.context] == -math.inf).all()
@@ -99,27 +101,18 @@ def test_windows_and_logits_are_those_of_the_library(case, predictor):
     torch.testing.assert_close(logits.null_end, end.gather(1, at_cls)[:, 0], rtol=0, atol=1e-6)
 
 
-def test_each_token_matters_to_the_scores(case, predictor):
-    """Else equal logits would say nothing of ids, mask and segments."""
-    batch = windows(predictor)
-    logits = logits_of(predictor, batch)
-    assert logits.start[0][batch.context[0]].std() > 0.01
-    assert len(set(logits.null.tolist())) == len(batch)
-
-
-def test_together_as_alone(predictor):
+def test_a_window_says_alone_what_it_says_among_others(predictor):
     batch = windows(predictor)
     together = logits_of(predictor, batch)
     examples = [Example("0", *PAIRS[0])]
-    alone = logits_of(
-        predictor,
-        Collator(predictor.table(question_set("p", examples, "2.0"), cache=False), labels=False)([0]),
-    )
+    table = predictor.table(question_set("p", examples, "2.0"), cache=False)
+    alone = logits_of(predictor, Collator(table, labels=False)([0]))
     width = alone.start.shape[1]
     torch.testing.assert_close(alone.start[0], together.start[0, :width], rtol=0, atol=1e-5)
     torch.testing.assert_close(alone.null[0], together.null[0], rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("case", ["bert", "deberta-v2"], indirect=True)
 @pytest.mark.parametrize(("precision", "near"), [("bf16", 0.15), ("int8", 0.3)])
 def test_in_lower_precision_the_scores_move_little(case, predictor, precision, near):
     rough = load_predictor(case.folder, device="cpu", precision=precision, settings=SETTINGS)

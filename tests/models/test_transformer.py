@@ -6,12 +6,13 @@ import math
 
 import pytest
 import torch
+from families import OURS
 
 from baselines.transformer import TransformerSpan
 from qa_arch.errors import ConfigError
 from qa_arch.nn.word_encoder import WordEncoder
 
-FAMILIES = ["bert", "albert", "roberta", "distilbert", "qa_transformer"]
+FAMILIES = ["bert", "albert", "roberta", "distilbert", *OURS]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

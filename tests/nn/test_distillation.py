@@ -1,4 +1,4 @@
-"""The terms of distillation against the formulas written out in float64, outcome by outcome."""
+"""Soft targets against the formulas written out in float64, outcome by outcome."""
 
 from __future__ import annotations
 
@@ -9,19 +9,12 @@ import pytest
 import torch
 
 from qa_arch.errors import ConfigError
-from qa_arch.nn.distillation import (
-    aligned_layer,
-    divergence,
-    hidden_state_loss,
-    relation_loss,
-    soft_target_loss,
-)
+from qa_arch.nn.distillation import divergence, soft_target_loss
 from qa_arch.types.tensors import SpanLogits
 
 NO = -math.inf
 OPEN = torch.tensor([[0, 1, 1, 1, 0], [0, 1, 1, 0, 0]], dtype=torch.bool)
 """The positions of the contexts of two windows."""
-MASK = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 1, 0]], dtype=torch.bool)
 
 
 def logits(seed: int, opened=OPEN, **parts) -> SpanLogits:
@@ -49,19 +42,6 @@ def boundary(scores: SpanLogits, name: str, row: int) -> list[float]:
     return [*positions, getattr(scores, f"null_{name}")[row].item()]
 
 
-def spans(scores: SpanLogits, row: int) -> list[float]:
-    """The scores of all spans of a window and of "no answer"."""
-    start, end = scores.start[row].tolist(), scores.end[row].tolist()
-    pair = torch.zeros(len(start), len(start)) if scores.pair is None else scores.pair[row]
-    values = [
-        start[s] + end[e] + float(pair[s, e])
-        for s in range(len(start))
-        for e in range(s, len(start))
-        if start[s] != NO and end[e] != NO
-    ]
-    return [*values, float(scores.null[row])]
-
-
 @pytest.mark.parametrize("temperature", [1.0, 2.0, 5.0])
 def test_soft_targets_are_over_the_positions_of_the_context_and_the_null(temperature):
     student, teacher = logits(1), logits(2)
@@ -71,21 +51,6 @@ def test_soft_targets_are_over_the_positions_of_the_context_and_the_null(tempera
         * sum(kl(boundary(teacher, b, row), boundary(student, b, row), temperature) for b in ("start", "end"))
         / 2
         for row in range(2)
-    ]
-    torch.testing.assert_close(actual, torch.tensor(expected, dtype=torch.float64), rtol=1e-12, atol=0)
-
-
-@pytest.mark.parametrize("temperature", [1.0, 3.0])
-@pytest.mark.parametrize("parts", ["sums", "pairs", "verifier"])
-def test_soft_targets_over_all_spans_and_no_answer(temperature, parts):
-    student, teacher = logits(1), logits(2)
-    if parts == "pairs":
-        student = replace(student, pair=torch.randn(2, 5, 5, dtype=torch.float64))
-    if parts == "verifier":  # of the teacher alone: it is part of its score of "no answer"
-        teacher = replace(teacher, verifier=torch.tensor([1.5, -2.0]).double(), verifier_weight=0.5)
-    actual = soft_target_loss(student, teacher, temperature=temperature, outcomes="spans")
-    expected = [
-        temperature**2 * kl(spans(teacher, row), spans(student, row), temperature) for row in range(2)
     ]
     torch.testing.assert_close(actual, torch.tensor(expected, dtype=torch.float64), rtol=1e-12, atol=0)
 
@@ -100,13 +65,12 @@ def test_two_verifiers_are_compared_as_two_outcomes():
     torch.testing.assert_close(added, torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=0)
 
 
-@pytest.mark.parametrize("outcomes", ["boundaries", "spans"])
-def test_a_student_that_agrees_has_nothing_to_learn(outcomes):
+def test_a_student_that_agrees_has_nothing_to_learn():
     """No loss and no gradient at any temperature, whatever constant is added to the scores."""
     teacher = logits(3)
     scores = [value.clone().requires_grad_() for value in (teacher.start + 7, teacher.end - 2)]
     nulls = [value.clone().requires_grad_() for value in (teacher.null_start + 7, teacher.null_end - 2)]
-    loss = soft_target_loss(SpanLogits(*scores, *nulls), teacher, temperature=2.0, outcomes=outcomes)
+    loss = soft_target_loss(SpanLogits(*scores, *nulls), teacher, temperature=2.0)
     gradients = torch.autograd.grad(loss.sum(), [*scores, *nulls])
     torch.testing.assert_close(loss, torch.zeros(2).double(), rtol=0, atol=1e-12)
     for gradient in gradients:
@@ -129,16 +93,13 @@ def test_gradients_are_right_in_float64():
     start, end, nulls = torch.randn(2, 5), torch.randn(2, 5), torch.randn(2, 2)
     given = tuple(value.double().requires_grad_() for value in (start, end, nulls))
 
-    def loss(start, end, nulls, outcomes):
-        student = SpanLogits(start + closed, end + closed, *nulls)
-        return soft_target_loss(student, teacher, temperature=1.7, outcomes=outcomes)
+    def loss(start, end, nulls):
+        return soft_target_loss(SpanLogits(start + closed, end + closed, *nulls), teacher, temperature=1.7)
 
-    for outcomes in ("boundaries", "spans"):
-        assert torch.autograd.gradcheck(lambda *v, o=outcomes: loss(*v, o), given)
+    assert torch.autograd.gradcheck(loss, given)
 
 
-@pytest.mark.parametrize("outcomes", ["boundaries", "spans"])
-def test_outcomes_that_only_the_teacher_has_are_left_out(outcomes):
+def test_outcomes_that_only_the_teacher_has_are_left_out():
     """A student that scores words cannot begin inside one: its teacher's other positions sum to 1."""
     fewer = OPEN & torch.tensor([0, 1, 0, 1, 0], dtype=torch.bool)
     student, teacher = logits(1, fewer), logits(2)
@@ -146,8 +107,8 @@ def test_outcomes_that_only_the_teacher_has_are_left_out(outcomes):
         teacher, start=teacher.start.masked_fill(~fewer, NO), end=teacher.end.masked_fill(~fewer, NO)
     )
     scores = student.start.clone().requires_grad_()
-    actual = soft_target_loss(replace(student, start=scores), teacher, outcomes=outcomes)
-    torch.testing.assert_close(actual, soft_target_loss(student, masked, outcomes=outcomes))
+    actual = soft_target_loss(replace(student, start=scores), teacher)
+    torch.testing.assert_close(actual, soft_target_loss(student, masked))
     (gradient,) = torch.autograd.grad(actual.sum(), scores)
     assert gradient.isfinite().all()
     assert actual.isfinite().all()
@@ -165,9 +126,7 @@ def test_outcomes_that_only_the_student_has_cost_it():
 
 def test_a_window_without_context_gives_a_number():
     empty = torch.zeros(1, 4, dtype=torch.bool)
-    for outcomes in ("boundaries", "spans"):
-        loss = soft_target_loss(logits(1, empty), logits(2, empty), temperature=2.0, outcomes=outcomes)
-        assert loss.tolist() == [0.0]
+    assert soft_target_loss(logits(1, empty), logits(2, empty), temperature=2.0).tolist() == [0.0]
 
 
 def test_scores_in_half_precision_are_compared_in_fp32():
@@ -181,98 +140,10 @@ def test_scores_in_half_precision_are_compared_in_fp32():
 @pytest.mark.parametrize(
     ("student", "teacher", "message"),
     [
-        ({"pair": torch.zeros(2, 5, 5)}, {}, "start and end together.*outcomes=spans"),
-        ({}, {"pair": torch.zeros(2, 5, 5)}, "start and end together.*outcomes=spans"),
-        ({"verifier": torch.zeros(2)}, {}, "only the student .*verifier; set distillation.outcomes=spans"),
-        ({}, {"verifier": torch.zeros(2)}, "only the teacher .*verifier; set distillation.outcomes=spans"),
+        ({"verifier": torch.zeros(2)}, {}, "only the student .*verifier"),
+        ({}, {"verifier": torch.zeros(2)}, "only the teacher .*verifier"),
     ],
 )
-def test_boundaries_need_the_same_parts(student, teacher, message):
+def test_only_models_of_the_same_parts_are_compared(student, teacher, message):
     with pytest.raises(ConfigError, match=message):
         soft_target_loss(logits(1, **student), logits(2, **teacher))
-
-
-@pytest.mark.parametrize("distance", ["mse", "cosine"])
-def test_hidden_states_of_real_tokens(distance):
-    student, teacher = torch.randn(2, 2, 5, 3, dtype=torch.float64)
-    actual = hidden_state_loss(student, teacher, MASK, distance)
-
-    def gap(s, t):
-        if distance == "mse":
-            return sum((a - b) ** 2 for a, b in zip(s, t, strict=True)) / len(s)
-        dot = sum(a * b for a, b in zip(s, t, strict=True))
-        return 1 - dot / math.sqrt(sum(a * a for a in s) * sum(b * b for b in t))
-
-    for row, length in ((0, 5), (1, 4)):
-        pairs = zip(student[row, :length].tolist(), teacher[row, :length].tolist(), strict=True)
-        assert actual[row].item() == pytest.approx(sum(gap(s, t) for s, t in pairs) / length, rel=1e-9)
-    given = student.clone().requires_grad_()
-    assert torch.autograd.gradcheck(lambda s: hidden_state_loss(s, teacher, MASK, distance), given)
-    assert hidden_state_loss(teacher, teacher, MASK, distance).abs().max() < 1e-12
-
-
-@pytest.mark.parametrize(
-    ("student", "teacher", "expected"),
-    [
-        (3, 6, [0, 2, 4, 6]),
-        (6, 12, [0, 2, 4, 6, 8, 10, 12]),
-        (2, 2, [0, 1, 2]),
-        (2, 5, [0, 3, 5]),
-        (4, 2, [0, 1, 1, 2, 2]),
-    ],
-)
-def test_a_layer_learns_from_the_layer_at_its_height(student, teacher, expected):
-    assert [aligned_layer(layer, student, teacher) for layer in range(student + 1)] == expected
-
-
-def states(seed: int, width: int) -> dict[str, torch.Tensor]:
-    draw = torch.Generator().manual_seed(seed)
-    return {name: torch.randn(2, 5, width, generator=draw, dtype=torch.float64) for name in "qkv"}
-
-
-@pytest.mark.parametrize("heads", [1, 2])
-@pytest.mark.parametrize("pairs", [["qq", "kk", "vv"], ["qk", "vv"]])
-def test_relations_of_models_of_unlike_widths(heads, pairs):
-    """Each a softmax over the real tokens, head by head, from vectors of 4 and of 6 numbers."""
-    student, teacher = states(1, 4), states(2, 6)
-    actual = relation_loss(student, teacher, MASK, heads=heads, pairs=pairs)
-    for row, length in ((0, 5), (1, 4)):
-        total = 0.0
-        for a, b in pairs:
-            for head in range(heads):
-                for token in range(length):
-                    scores = []
-                    for model in (teacher, student):
-                        d = model["q"].shape[-1] // heads
-                        part = slice(head * d, (head + 1) * d)
-                        x, others = model[a][row, token, part], model[b][row, :length, part]
-                        scores.append([float(x @ y) / math.sqrt(d) for y in others])
-                    total += kl(*scores, 1.0)
-        assert actual[row].item() == pytest.approx(total / (len(pairs) * heads * length), rel=1e-9)
-
-
-def test_relations_have_right_gradients_and_are_0_for_equal_models():
-    student, teacher = states(1, 4), states(2, 6)
-    given = tuple(value.requires_grad_() for value in student.values())
-
-    def loss(*qkv):
-        return relation_loss(
-            dict(zip("qkv", qkv, strict=True)), teacher, MASK, heads=2, pairs=["qk", "kk", "vv"]
-        )
-
-    assert torch.autograd.gradcheck(loss, given)
-    assert relation_loss(teacher, teacher, MASK, heads=3).abs().max() < 1e-12
-
-
-def test_padding_changes_no_term():
-    """Neither states nor scores of padding count."""
-    wild = torch.where(MASK[..., None], 0.0, 1e3).double()
-    student, teacher = states(1, 4), states(2, 6)
-    noisy = {name: value + wild for name, value in student.items()}
-    torch.testing.assert_close(
-        relation_loss(noisy, teacher, MASK, heads=2), relation_loss(student, teacher, MASK, heads=2)
-    )
-    torch.testing.assert_close(
-        hidden_state_loss(student["q"] + wild, student["k"], MASK),
-        hidden_state_loss(student["q"], student["k"], MASK),
-    )

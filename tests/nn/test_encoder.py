@@ -9,6 +9,7 @@ import sys
 
 import pytest
 import torch
+from families import OURS
 from transformers import AutoConfig, AutoModel
 
 from qa_arch.errors import ConfigError, UnavailableError
@@ -16,7 +17,7 @@ from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.encoder_configs import MPNET_FOLDER, known_config, resolve
 from qa_arch.nn.encoder_factory import build_encoder
 
-FAMILIES = ["bert", "albert", "roberta", "distilbert", "electra", "qa_transformer"]
+FAMILIES = ["bert", "albert", "roberta", "distilbert", "electra", *OURS]
 
 
 def tiny(family="bert", **options):
@@ -95,7 +96,7 @@ def test_segments_are_asked_for_where_they_mean_something():
 
 @pytest.mark.parametrize(
     ("family", "depth"),
-    [("bert", 3), ("distilbert", 3), ("roberta", 3), ("albert", 1), ("qa_transformer", 3)],
+    [("bert", 3), ("distilbert", 3), ("roberta", 3), ("albert", 1), *((family, 3) for family in OURS)],
 )
 def test_depth_rises_from_the_embeddings(family, depth):
     encoder = tiny(family)
@@ -130,7 +131,7 @@ def test_dropout_settings_reach_the_layers(family):
     assert not torch.equal(read(noisy, ids), read(noisy, ids))
 
 
-@pytest.mark.parametrize("family", ["bert", "qa_transformer"])
+@pytest.mark.parametrize("family", ["bert", *OURS])
 def test_gradient_checkpointing_gives_the_same_gradient(family):
     gradients = []
     for checkpointing in (False, True):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from families import OURS
 
 from qa_arch.errors import ConfigError
+from qa_arch.nn.distillation import copy_layers
 from qa_arch.nn.encoder_factory import build_encoder
-from qa_arch.nn.layer_transfer import copy_layers
 
-FAMILIES = ["bert", "roberta", "distilbert", "electra", "qa_transformer"]
+FAMILIES = ["bert", "roberta", "distilbert", "electra", *OURS]
 
 
 def tiny(family="bert", seed=0, **options):

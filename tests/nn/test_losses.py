@@ -196,39 +196,6 @@ def test_a_weighted_step_is_the_same_however_it_is_split(parts):
     torch.testing.assert_close(sum(total(rows) for rows in parts) / 8, loss(logits, gold).mean())
 
 
-# exp of all spans of two tokens: (0, 0) 2 * 1 * 5, (0, 1) 2 * 3 * 7, (1, 1) 4 * 3 * 11; of the null 3 * 5.
-JOINT = SpanLogits(
-    start=torch.tensor([[2.0, 4.0]]).log(),
-    end=torch.tensor([[1.0, 3.0]]).log(),
-    null_start=torch.tensor([3.0]).log(),
-    null_end=torch.tensor([5.0]).log(),
-    pair=torch.tensor([[[5.0, 7.0], [9e9, 11.0]]]).log(),
-)
-
-
-@pytest.mark.parametrize(
-    ("gold", "weight"),
-    [(labels(0, 0), 10), (labels(0, 1), 42), (labels(1, 1), 132), (labels(1, 1, answerable=False), 15)],
-)
-def test_one_softmax_over_all_spans_where_start_and_end_are_scored_together(gold, weight):
-    logits = replace(JOINT, pair=JOINT.pair.clone().requires_grad_())
-    loss = span_loss(logits, gold)
-    assert loss.item() == pytest.approx(-math.log(weight / (10 + 42 + 132 + 15)), rel=1e-6)
-    loss.sum().backward()
-    assert torch.isfinite(logits.pair.grad).all()
-    assert logits.pair.grad[0, 1, 0] == 0  # it would end before it starts
-
-
-def test_the_parts_of_the_loss_of_whole_spans_add_up_as_before():
-    judged = replace(JOINT, verifier=torch.tensor([1.5]))
-    gold = labels(0, 1)
-    added = span_loss(judged, gold) - span_loss(JOINT, gold)
-    assert added.item() == pytest.approx(math.log1p(math.exp(1.5)), rel=1e-5)
-    spread = sum(-math.log(n / 199) for n in (10, 42, 132, 15)) / 4
-    expected = 0.8 * span_loss(JOINT, gold).item() + 0.2 * spread
-    assert SpanLoss(label_smoothing=0.2)(JOINT, gold).item() == pytest.approx(expected, rel=1e-6)
-
-
 def spans_of_a_window(logits: SpanLogits, row: int) -> dict[tuple[int, int], torch.Tensor]:
     """The score of every span from an open start to an open end, one at a time."""
     T = logits.start.shape[1]
@@ -251,7 +218,7 @@ def open_and_closed() -> tuple[SpanLogits, SpanLabels]:
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
-def test_one_softmax_over_all_pairs_of_a_head_without_a_pair_score(smoothing):
+def test_one_softmax_over_all_spans(smoothing):
     logits, gold = open_and_closed()
     expected = []
     for row in range(4):
@@ -268,14 +235,6 @@ def test_one_softmax_over_all_pairs_of_a_head_without_a_pair_score(smoothing):
     by_hand = torch.autograd.grad(torch.stack(expected).sum(), leaves)
     for own, other in zip(torch.autograd.grad(actual.sum(), leaves), by_hand, strict=True):
         torch.testing.assert_close(own, other, rtol=0, atol=1e-12)
-
-
-def test_the_softmax_over_pairs_is_that_of_a_head_with_a_pair_score():
-    logits, gold = open_and_closed()
-    dense = replace(logits, pair=torch.zeros(4, 7, 7, dtype=torch.float64))
-    expected = span_loss(dense, gold).double()  # which is computed in fp32
-    torch.testing.assert_close(SpanLoss(joint=True)(logits, gold), expected, rtol=0, atol=1e-5)
-    assert torch.equal(SpanLoss(joint=True)(dense, gold), span_loss(dense, gold))
 
 
 def test_pairs_of_long_windows_and_large_scores_stay_finite():

@@ -1,4 +1,4 @@
-"""The LSTM of question and passage against its equations written out, one word of one text at a time."""
+"""The LSTMs that read texts, against their equations written out, one word of one text at a time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from qa_arch.nn.text_lstm import TextLSTM
+from qa_arch.nn.text_lstm import SuBiLSTM, TextLSTM
 
 LENGTHS = [6, 3, 1]
 
@@ -76,3 +76,25 @@ def test_bf16_autocast_runs_the_recurrence_in_fp32():
         states = model(x.bfloat16(), mask)
     assert states.dtype == torch.float32
     torch.testing.assert_close(states, model(x, mask), rtol=0, atol=0.05)
+
+
+@pytest.mark.parametrize("window", [1, 3, 20])
+def test_each_unit_reads_its_prefix_and_suffix_both_ways(window):
+    torch.manual_seed(0)
+    model = SuBiLSTM(4, 3, window=window).double()
+    lengths = [6, 2, 1]
+    mask = torch.arange(6) < torch.tensor(lengths)[:, None]
+    x = torch.randn(3, 6, 4, dtype=torch.float64)
+    states = model(x.masked_fill(~mask[..., None], 1e3), mask)
+
+    def read(number, units):
+        return model.readers[number](torch.stack(units)[None])[0][0, -1]
+
+    for row, length in enumerate(lengths):
+        units = list(x[row, :length])
+        for i in range(length):
+            prefix, suffix = units[max(0, i - window + 1) : i + 1], units[i : i + window]
+            before = torch.maximum(read(0, prefix), read(1, prefix[::-1]))
+            after = torch.maximum(read(2, suffix), read(3, suffix[::-1]))
+            torch.testing.assert_close(states[row, i], torch.cat([before, after]))
+        assert not states[row, length:].any()

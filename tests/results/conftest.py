@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from browsers import start_browser
 
 from qa_arch.cli.main import main
 from qa_arch.data.question_sets import question_set as made_set
 from qa_arch.metrics.squad import score_questions
-from qa_arch.results.experiment_scripts import TABLES
-from qa_arch.results.record import find_runs, parse_record, write_questions, write_record
+from qa_arch.records import (
+    TOKENS,
+    Epoch,
+    Point,
+    RunRecord,
+    SplitFacts,
+    find_runs,
+    parse_record,
+    write_questions,
+    write_record,
+)
+from qa_arch.results.experiments import TABLES
 from qa_arch.results.systems import one_system
-from qa_arch.types.records import TOKENS, Epoch, Point, RunRecord, SplitFacts
 from qa_arch.types.text import Example, Gold, QuestionSet
 
 
@@ -247,3 +257,33 @@ def script(folder, tables: str, figures: str = "") -> None:
         f"def tables(folder):\n    return [{tables}]\n"
         f"def figures(folder):\n    return [{figures}]\n"
     )
+
+
+@pytest.fixture(scope="session")
+def browser():
+    yield from start_browser()
+
+
+@pytest.fixture
+def visit(browser):
+    """``visit(path, width, dark)`` -> the page, ready; at the end it must have been quiet and alone."""
+    messages, contexts = [], []
+
+    def go(path, width=1200, *, dark=False):
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
+        )
+        page, own = context.new_page(), path.as_uri()
+        page.on("console", lambda message: messages.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: messages.append(str(error)))
+        page.on("request", lambda request: messages.append(request.url) if request.url != own else None)
+        page.set_default_timeout(60_000)
+        page.goto(own)
+        page.wait_for_selector("html[data-ready=yes]")
+        contexts.append(context)
+        return page
+
+    yield go
+    for context in contexts:
+        context.close()
+    assert messages == []

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from qa_arch.cli.main import main
-from qa_arch.results.record import QUESTIONS, RECORD
+from qa_arch.records import QUESTIONS, RECORD
 
 COMMANDS = {
     "show": ["show", "{bad}"],
@@ -57,10 +57,41 @@ def with_a_list_of_scores(record: str) -> str:
     return json.dumps(json.loads(record) | {"scores": []})
 
 
+def too_deep(record: str) -> str:
+    return record.replace('"config": {', '"config": {"deep": ' + "[" * 100_000 + "]" * 100_000 + ", ")
+
+
+def deep(record: str) -> str:
+    return record.replace('"config": {', '"config": {"deep": ' + "[" * 500 + "]" * 500 + ", ")
+
+
+def of_many_digits(record: str) -> str:
+    return json.dumps(json.loads(record) | {"seed": 10**400})
+
+
+def named_by_half_a_pair(record: str) -> str:
+    return json.dumps(json.loads(record) | {"model": "\ud800"})
+
+
+def with_a_set_outside(record: str) -> str:
+    values = json.loads(record)
+    return json.dumps(values | {"scores": values["scores"] | {"../../../esc": values["scores"]["dev"]}})
+
+
+def of_an_experiment_outside(record: str) -> str:
+    return json.dumps(json.loads(record) | {"name": "trial/../../esc"})
+
+
 DAMAGE = {
+    "nested too deep to be read": (too_deep, "cannot be read (maximum recursion depth exceeded"),
+    "nested too deep": (deep, "cannot be read (nested more than 64 deep); run it again or delete"),
+    "with a number of 400 digits": (of_many_digits, "cannot be read (int too large to convert to float)"),
+    "named by half a surrogate pair": (named_by_half_a_pair, "surrogates not allowed"),
+    "with a set outside": (with_a_set_outside, "'../../../esc' cannot be the name of a folder"),
+    "of an experiment outside": (of_an_experiment_outside, "'trial/../../esc' cannot be the name"),
     "of a newer schema": (newer, "record of schema 3, this version reads 2 and 1; use the qa_arch version"),
     "of an older schema": (older, "record of schema 0, this version reads 2 and 1"),
-    "half written": (half, "not a readable record"),
+    "half written": (half, "cannot be read"),
     "without a field": (without_config, "missing config; score the run again"),
     "of another shape": (with_a_list_of_scores, "scores: expected a mapping, got []; score the run again"),
 }
@@ -78,6 +109,18 @@ def test_a_record_that_cannot_be_read_is_refused_by_name(runs, call, command, da
     assert said in err
     assert err.count("\n") == 1
     assert out == ""
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_report_goes_on_without_it(runs, capsys, tmp_path, damage):
+    change, said = DAMAGE[damage]
+    path = runs / "worse" / RECORD
+    path.write_text(change(path.read_text()))
+    assert main(["report", str(runs), "--out", str(tmp_path / "report.html")]) == 0
+    out, err = capsys.readouterr()
+    assert f"not used: {path}: " in err
+    assert said in err
+    assert ": 1 run," in out
 
 
 @pytest.mark.parametrize("command", ["compare", "baseline"])
@@ -114,13 +157,3 @@ def test_other_sets_and_protocols_are_never_averaged(runs, call, command, change
     assert said in err
     for folder in ("good", "worse"):
         assert str(runs / folder) in err
-
-
-def test_tables_keep_them_apart(runs, call):
-    path = runs / "worse" / RECORD
-    record = json.loads(path.read_text())
-    record["data"]["dev"] |= {"fingerprint": "other"}
-    path.write_text(json.dumps(record))
-    code, out, _ = call("tables")
-    assert code == 0
-    assert out.count("trial: dev") == 2

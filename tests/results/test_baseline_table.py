@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from qa_arch.errors import RunError
-from qa_arch.results.baseline_table import baseline_table
-from qa_arch.results.record import find_runs, read_questions
-from qa_arch.results.render import markdown, render
+from qa_arch.records import find_runs, read_questions
+from qa_arch.results.comparisons import against_baseline
 from qa_arch.results.systems import find_system, group_by_system
+from qa_arch.results.tables import markdown, render
 
 
 def test_a_table_against_a_baseline(sides):
@@ -23,7 +23,7 @@ def test_a_table_against_a_baseline(sides):
     groups = group_by_system(
         find_runs([folder / "poor-1", folder / "poor-2", folder / "good-1", folder / "x"])
     )
-    table = baseline_table(groups, find_system(groups, "poor"), resamples=500)
+    table = against_baseline(groups, find_system(groups, "poor"), resamples=500)
     rows = {row["model"]: row for row in table.rows}
     assert list(rows) == ["poor", "good", "bert"]
     assert "delta" not in rows["poor"]
@@ -31,7 +31,7 @@ def test_a_table_against_a_baseline(sides):
     assert rows["good"]["f1_sd"] is None
     assert rows["good"]["delta"] == pytest.approx(rows["good"]["f1_mean"] - rows["poor"]["f1_mean"])
     assert "Holm over 2" in table.notes[1]
-    spans = baseline_table(groups, find_system(groups, "poor"), spans=True, resamples=500)
+    spans = against_baseline(groups, find_system(groups, "poor"), spans=True, resamples=500)
     found = [read_questions(folder / f"poor-{seed}") for seed in (1, 2)]
     means = [100 * np.array(run["span_f1"])[run["answerable"]].mean() for run in found]
     measured = spans.rows[0]["spans_f1_mean"], spans.rows[0]["spans_f1_sd"]
@@ -45,14 +45,14 @@ def test_a_table_against_a_baseline(sides):
         [*find_runs([folder / "poor-1", folder / "good-1"]), (folder / "copy", groups[1].record)]
     )
     with pytest.raises(RunError, match=r"good: seed 1 comes twice \(.*good-1, .*copy\)"):
-        baseline_table(twice, find_system(twice, "poor"), resamples=50)
+        against_baseline(twice, find_system(twice, "poor"), resamples=50)
 
 
 def test_a_run_is_compared_with_the_run_of_its_seed(sides):
     folder, *_ = sides
     systems = group_by_system(find_runs([folder / "poor-1", folder / "poor-2", folder / "good-1"]))
     parent, child = find_system(systems, "poor"), find_system(systems, "good")
-    table = baseline_table(systems, parent, resamples=50, paired=True)
+    table = against_baseline(systems, parent, resamples=50, paired=True)
     f1 = {
         run.name: 100 * np.mean(read_questions(run)["f1"]) for run in (folder / "poor-1", folder / "good-1")
     }
@@ -61,25 +61,25 @@ def test_a_run_is_compared_with_the_run_of_its_seed(sides):
     assert "against poor, run by run of the same seed; " in table.notes[1]
     alone = [replace(parent, runs=parent.runs[1:]), child]
     with pytest.raises(RunError, match="good: no run of poor has the seed 1"):
-        baseline_table(alone, alone[0], resamples=50, paired=True)
+        against_baseline(alone, alone[0], resamples=50, paired=True)
 
 
 def test_notes_say_what_could_be_detected(sides):
     _, a, b, _ = sides
     a, b = replace(a, label="poor"), replace(b, label="good")
-    table = baseline_table([a, b], a, resamples=50)
+    table = against_baseline([a, b], a, resamples=50)
     size = float(
         re.search(r"a true ΔF1 of ([\d.]+) is detected with 80% power, before Holm", table.notes[2])[1]
     )
     (low, high) = (table.rows[1][f"delta_95_{end}"] for end in ("low", "high"))
     assert (high - low) / 2 < size < high - low
-    assert not any("power" in note for note in baseline_table([a], a, resamples=50).notes)
+    assert not any("power" in note for note in against_baseline([a], a, resamples=50).notes)
 
 
 def test_programs_read_numbers_where_people_read_intervals(sides):
     _, a, b, _ = sides
     a, b = replace(a, label="poor"), replace(b, label="good, one seed", runs=b.runs[:1])
-    table = baseline_table([a, b], a, resamples=500)
+    table = against_baseline([a, b], a, resamples=500)
     (plain,) = json.loads(render([table], "json"))
     poor, good = plain["rows"]
     figures = [f"{key}_{part}" for key in ("exact", "f1") for part in ("mean", "sd", "95_low", "95_high")]
@@ -110,6 +110,6 @@ def test_programs_read_numbers_where_people_read_intervals(sides):
 def test_figures_in_full_are_the_same_on_every_machine(sides):
     """Sums differ in their last digits from processor to processor; committed tables must not."""
     _, a, b, _ = sides
-    numbers = [value for row in baseline_table([a, b], a, resamples=50).rows for value in row.values()]
+    numbers = [value for row in against_baseline([a, b], a, resamples=50).rows for value in row.values()]
     numbers = [value for value in numbers if isinstance(value, float)]
     assert numbers == [round(value, 6) for value in numbers]

@@ -10,13 +10,12 @@ from reports import page_parts
 
 from qa_arch.cli.main import main
 from qa_arch.errors import ConfigError
-from qa_arch.metrics.curves import auroc, reliability
-from qa_arch.results.columns import COLUMNS, named
-from qa_arch.results.comparison import comparison
-from qa_arch.results.experiment_scripts import experiment_tables
-from qa_arch.results.question_rows import load_questions
-from qa_arch.results.record import QUESTIONS, find_runs
-from qa_arch.results.render import render
+from qa_arch.metrics.confidence import auroc, reliability
+from qa_arch.records import QUESTIONS, find_runs
+from qa_arch.results.columns import COLUMNS, comparison, named
+from qa_arch.results.experiments import experiment_tables
+from qa_arch.results.questions import load_questions
+from qa_arch.results.tables import render
 from tests.results.conftest import script
 
 ASKED = ("model", "f1", "auroc", "ece", "ece_fitted")

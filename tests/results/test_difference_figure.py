@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from qa_arch.errors import ConfigError
-from qa_arch.results.columns import Table
-from qa_arch.results.difference_figure import GREY, _draw, difference_figure, ranked_systems
-from qa_arch.results.figure_style import COLOURS
+from qa_arch.results.figures import COLOURS, GREY, _draw_differences, difference_figure, ranked_systems
+from qa_arch.results.tables import Table
 
 
 def row(model: str, delta: float, low: float, high: float) -> dict:
@@ -20,7 +19,7 @@ SPANS = Table("spans", [], [row("perhaps", 1.5, 0.5, 2.5), row("worse", -1.0, -4
 
 @pytest.fixture
 def figure():
-    return _draw(
+    return _draw_differences(
         {"F1": F1, "spans": SPANS}, ranked_systems(F1), "Title", "Caption.", {"perhaps": "long name"}
     )
 

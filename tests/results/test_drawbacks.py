@@ -7,9 +7,8 @@ import shutil
 import pytest
 
 from qa_arch.errors import RunError
-from qa_arch.results.drawbacks import drawbacks
-from qa_arch.results.experiment_scripts import experiment_tables
-from qa_arch.results.record import QUESTIONS, find_runs
+from qa_arch.records import QUESTIONS
+from qa_arch.results.experiments import drawbacks_table, experiment_tables
 from tests.results.conftest import script
 
 ROWS = {
@@ -19,6 +18,15 @@ ROWS = {
     "span_exact": [1, 0, 0, 1, 0, 0],
 }
 """Of the three answerable questions one boundary error and one abstention; two of three undue answers."""
+
+
+def drawbacks(folder, records="**") -> list:
+    """The rows of a table of the runs below ``folder``."""
+    records_folder = folder.parent / "experiment" / "records"
+    records_folder.parent.mkdir(exist_ok=True)
+    if not records_folder.exists():
+        records_folder.symlink_to(folder)
+    return list(drawbacks_table(records_folder.parent, "T", records=records).rows)
 
 
 def times(n: int) -> dict:
@@ -46,7 +54,7 @@ def test_a_row_is_the_mean_over_seeds_and_its_failures_those_of_all_questions(ma
             epochs=epochs(*seconds),
             peak_memory_mb=memory,
         )
-    (row,) = drawbacks(find_runs([folder.parent]), split="dev", title="T").rows
+    (row,) = drawbacks(folder.parent)
     assert (row["model"], row["runs"], row["parameters"]) == ("bert", 2, 1_234_567)
     assert (row["peak_memory_mb"], row["epoch_seconds"]) == (200, 30)
     assert (row["cut"], row["extra"]) == (4, 25)
@@ -58,14 +66,14 @@ def test_a_row_is_the_mean_over_seeds_and_its_failures_those_of_all_questions(ma
 
 def test_kinds_of_few_questions_are_not_named_and_untagged_data_has_two(make_run, question_set):
     tagged = make_run("a", question_set(again=5), rows=times(5))
-    (row,) = drawbacks(find_runs([tagged]), split="dev", title="T").rows
+    (row,) = drawbacks(tagged.parent, tagged.name)
     assert row["worst"] == ""  # 15 answerable, 10 negations, 5 entity swaps: all below 20
     plain = make_run("b", question_set(again=10), rows=times(10) | {"kind": [None] * 60})
-    (row,) = drawbacks(find_runs([plain]), split="dev", title="T").rows
+    (row,) = drawbacks(plain.parent, plain.name)
     assert row["worst"] == "answerable 33.3, unanswerable 33.3"
     words = {"kind": [None] * 60, "word": ["who", "who", "when", "when", "why", "why"] * 10}
     asked = make_run("c", question_set(again=10), rows=times(10) | words)
-    (row,) = drawbacks(find_runs([asked]), split="dev", title="T").rows
+    (row,) = drawbacks(asked.parent, asked.name)
     # who: exact 1 of 2, when: 0 of 2, one of them unanswered, why: 1 of 2, each ten times.
     assert row["worst"].startswith("when ")
     assert "unanswerable" not in row["worst"]
@@ -75,7 +83,7 @@ def test_runs_of_other_settings_have_a_row_of_their_own(make_run, question_set):
     for batch in (8, 6):
         config = {"trainer": {"batch_size": batch}}
         folder = make_run(f"bert-{batch}", question_set(), config=config, peak_memory_mb=float(batch))
-    rows = drawbacks(find_runs([folder.parent]), split="dev", title="T").rows
+    rows = drawbacks(folder.parent)
     assert [(row["model"], row["peak_memory_mb"]) for row in rows] == [
         ("bert batch_size=6", 6),
         ("bert batch_size=8", 8),
@@ -85,7 +93,7 @@ def test_runs_of_other_settings_have_a_row_of_their_own(make_run, question_set):
 def test_without_rows_of_questions_the_costs_stay(make_run, question_set):
     folder = make_run("a", question_set())
     (folder / QUESTIONS).unlink()
-    (row,) = drawbacks(find_runs([folder]), split="dev", title="T").rows
+    (row,) = drawbacks(folder.parent, folder.name)
     assert row["parameters"] == 1_234_567
     assert "boundary" not in row
 
@@ -94,7 +102,7 @@ def test_models_that_were_scored_on_other_sets_are_refused(make_run, question_se
     make_run("a", question_set())
     folder = make_run("b", question_set(again=2), model="albert")
     with pytest.raises(RunError, match="do not compare"):
-        drawbacks(find_runs([folder.parent]), split="dev", title="T")
+        drawbacks(folder.parent)
 
 
 def test_rows_are_those_of_the_other_experiment_and_wait_for_its_runs(make_run, question_set, tmp_path):

@@ -6,10 +6,20 @@ import pytest
 
 from qa_arch.cli.main import main
 from qa_arch.errors import ConfigError, QaArchError
-from qa_arch.results.columns import COLUMNS, Column
-from qa_arch.results.experiment_scripts import TABLES, experiment_figures, experiment_tables
-from qa_arch.results.experiments import DataSet, Published, dot_plot, learning_curves, runs_table, sets_table
-from qa_arch.results.record import write_record
+from qa_arch.records import write_record
+from qa_arch.results.columns import COLUMNS
+from qa_arch.results.experiments import (
+    TABLES,
+    DataSet,
+    Published,
+    dot_plot,
+    experiment_figures,
+    experiment_tables,
+    learning_curves,
+    runs_table,
+    sets_table,
+)
+from qa_arch.results.tables import Column
 from tests.results.conftest import script
 
 LEAVES_A_TRACE = "from pathlib import Path\nPath({trace!r}).touch()\ndef tables(folder):\n    return []\n"
@@ -94,7 +104,7 @@ def test_records_bring_no_code(tmp_path, monkeypatch, make_record):
 def test_a_new_column_is_one_entry(tmp_path, monkeypatch, make_record, capsys):
     """Registered once it is computed, shown, sorted by, drawn and written in every form."""
     monkeypatch.chdir(tmp_path)
-    seeds = Column("dummy", "Dummy & sons", lambda s: 10.0 * s.run.seed, lambda s: bool(s.record),
+    seeds = Column("dummy", "Dummy & sons", lambda s: 10.0 * s.record.seed, lambda s: bool(s.record),
                    format=lambda value: f"<{value:.0f}>", on_request=True, mark=("#000000", "*"))  # fmt: skip
     monkeypatch.setitem(COLUMNS, "dummy", seeds)
     for seed in (2, 1):

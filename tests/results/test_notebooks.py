@@ -11,8 +11,8 @@ import pytest
 
 import qa_arch
 from qa_arch.errors import ConfigError, DataError, RunError
-from qa_arch.results.columns import Table, number, text
-from qa_arch.results.record import RECORD
+from qa_arch.records import RECORD
+from qa_arch.results.tables import Table, number, text
 
 ROOT = Path(__file__).resolve().parents[2]
 ANSWER = ROOT / "experiments" / "answer" / "records"

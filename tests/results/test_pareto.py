@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from qa_arch.errors import ConfigError
-from qa_arch.results.columns import Table, named
+from qa_arch.records import Cost, write_record
+from qa_arch.results.columns import named
 from qa_arch.results.experiments import pareto_plot
-from qa_arch.results.pareto import front, pareto_figure, points
-from qa_arch.results.record import write_record
-from qa_arch.types.records import Cost
+from qa_arch.results.figures import front, pareto_figure, points
+from qa_arch.results.tables import Table
 
 
 def row(model, f1, cost):

@@ -11,11 +11,11 @@ import pytest
 
 from qa_arch.cli.main import main
 from qa_arch.errors import ConfigError, UnavailableError
-from qa_arch.results import plots
-from qa_arch.results.columns import COLUMNS, Table
-from qa_arch.results.comparison import comparison
-from qa_arch.results.plots import DRAWN, _draw, caption, comparison_figure, drawable, lines
-from qa_arch.results.record import write_record
+from qa_arch.records import write_record
+from qa_arch.results import figures
+from qa_arch.results.columns import COLUMNS, comparison
+from qa_arch.results.figures import DRAWN, _draw_dots, caption, comparison_figure, drawable, lines
+from qa_arch.results.tables import Table
 
 pytest.importorskip("matplotlib")
 
@@ -69,7 +69,7 @@ def marks(panel) -> dict[int, list[float]]:
 
 
 def test_every_mark_stands_at_its_score(table):
-    panels = _draw(table, drawable(table)).axes
+    panels = _draw_dots(table, drawable(table)).axes
     assert [panel.get_title(loc="left") for panel in panels] == ["EM", "F1", "HasAns F1", "NoAns F1"]
     assert marks(panels[0]) == {0: [60.0, 66.0], 1: [40.0], 3: [50.0]}
     assert marks(panels[1]) == {0: [62.0, 68.0], 1: [42.0], 3: [50.0]}
@@ -84,7 +84,7 @@ def test_every_mark_stands_at_its_score(table):
 
 
 def test_references_are_light(table):
-    panel = _draw(table, ["f1"]).axes[0]
+    panel = _draw_dots(table, ["f1"]).axes[0]
     squares = [mark for mark in panel.get_lines() if mark.get_marker() == COLUMNS["f1"].mark[1]]
     fills = {int(mark.get_ydata()[0]): mark.get_markerfacecolor() for mark in squares}
     assert fills == {0: COLUMNS["f1"].mark[0], 1: COLUMNS["f1"].mark[0], 3: "white"}
@@ -94,7 +94,7 @@ def test_a_protocol_without_null_has_two_panels(make_record):
     record = make_record(protocol="1.1", references={})
     table = comparison([(Path("a"), record)], columns=DRAWN)
     assert drawable(table) == ["exact", "f1"]
-    assert len(_draw(table, drawable(table)).axes) == 2
+    assert len(_draw_dots(table, drawable(table)).axes) == 2
 
 
 def test_both_files_the_same_every_time_without_a_date(table, tmp_path):
@@ -128,7 +128,7 @@ def test_without_matplotlib_the_remedy_is_named(table, tmp_path, monkeypatch):
 
 
 def test_matplotlib_is_loaded_only_to_draw():
-    program = "import sys, qa_arch.results.plots; print('matplotlib' in sys.modules)"
+    program = "import sys, qa_arch.results.figures; print('matplotlib' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
@@ -139,7 +139,7 @@ def test_the_command_never_averages_over_other_settings(tmp_path, monkeypatch, m
         config = {"trainer": {"batch_size": batch}}
         write_record(tmp_path / "runs" / name, make_record("bert", exact, seed=seed, config=config))
     drawn = []
-    monkeypatch.setattr(plots, "comparison_figure", lambda table, path: drawn.append(lines(table)) or ())
+    monkeypatch.setattr(figures, "comparison_figure", lambda table, path: drawn.append(lines(table)) or ())
     assert main(["tables", "--figure", "f.svg"]) == 0
     names = [(name, len(rows)) for name, rows in drawn[0]]
     assert names == [("bert batch_size=16", 1), ("bert batch_size=8", 2), ("always-no-answer", 1)]

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from qa_arch.errors import RunError
+from qa_arch.records import QUESTIONS, RECORD, read_record, write_questions, write_record
 from qa_arch.results.attention import ATTENTION
-from qa_arch.results.columns import Table, named
+from qa_arch.results.columns import named
 from qa_arch.results.publish import local, publish
-from qa_arch.results.record import QUESTIONS, RECORD, read_record, write_questions, write_record
-from qa_arch.results.render import fill
+from qa_arch.results.tables import Table, fill
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_only_the_record_and_the_rows_are_copied_and_paths_are_portable(run, tmp
 def test_kept_attention_goes_along_unless_it_is_large(run, tmp_path, caplog, monkeypatch) -> None:
     (run / ATTENTION).write_bytes(b"maps")
     assert (publish(run, tmp_path / "small") / ATTENTION).read_bytes() == b"maps"
-    monkeypatch.setattr("qa_arch.results.publish.MOST_ATTENTION", 3)
+    monkeypatch.setattr("qa_arch.results.publish.MOST_ATTENTION", 1e-6)
     assert not (publish(run, tmp_path / "large") / ATTENTION).exists()
     assert f"{run / ATTENTION}" in caplog.text
     assert "left out" in caplog.text

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from qa_arch.errors import RunError
-from qa_arch.results.experiment_scripts import experiment_figures
-from qa_arch.results.learning_curves import SizeScores, by_size
-from qa_arch.results.published_vs_ours import PublishedRow, published_vs_ours
-from qa_arch.results.record import read_record, write_record
-from qa_arch.results.render import markdown
-from qa_arch.types.records import SplitFacts
+from qa_arch.records import SplitFacts, read_record, write_record
+from qa_arch.results.experiments import by_size, experiment_figures
+from qa_arch.results.figures import SizeScores
+from qa_arch.results.published import PublishedRow, published_vs_ours
+from qa_arch.results.tables import markdown
 from tests.results.conftest import script
 
 ROWS = [

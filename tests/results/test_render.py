@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from qa_arch.results.columns import COLUMNS, Table, named, number, text
-from qa_arch.results.render import latex, markdown, print_table, render
+from qa_arch.results.columns import COLUMNS, named
+from qa_arch.results.tables import Table, latex, markdown, number, print_table, render, text
 
 TABLE = Table(
     "Mills",

@@ -16,13 +16,12 @@ from reports import page_parts
 
 from qa_arch.data.question_sets import question_set as made_set
 from qa_arch.errors import RunError
+from qa_arch.records import QUESTIONS, RECORD, find_runs, read_questions, write_questions, write_record
 from qa_arch.results.attention import ATTENTION, AttentionMap, read_attention, write_attention
-from qa_arch.results.question_breakdowns import answer_type, breakdowns, question_word
-from qa_arch.results.question_rows import load_questions
-from qa_arch.results.record import QUESTIONS, RECORD, find_runs, read_questions, write_questions, write_record
-from qa_arch.results.report import pack, write_report
-from qa_arch.results.report.single_file import embed
-from qa_arch.results.shareable import shareable
+from qa_arch.results.publish import shareable
+from qa_arch.results.questions import answer_type, breakdowns, load_questions, question_word
+from qa_arch.results.report import page as pack
+from qa_arch.results.report.page import embed, write_report
 from qa_arch.types.text import Gold
 
 EVIL = '</script><img src=x onerror=alert(1)> <!-- <script> {{data}} & \u2028 "'
@@ -461,7 +460,7 @@ def test_damaged_attention_is_named_and_left_out(runs, tmp_path, damage):
 
 def test_attention_of_other_questions_is_left_out_and_the_newest_maps_come_first(runs, tmp_path, monkeypatch):
     folder, questions = runs
-    monkeypatch.setattr("qa_arch.results.report.write_page.MAPS", 2)
+    monkeypatch.setattr("qa_arch.results.report.page.MAPS", 2)
     own = [attention_map(f"q{n}-0", n, questions.fingerprint) for n in (1, 2, 3)]
     write_attention(folder / "proposed-1", [*own, attention_map("q4-0")])
     made = write_report(find_runs([folder]), tmp_path / "r.html")
@@ -474,3 +473,10 @@ def test_attention_of_other_questions_is_left_out_and_the_newest_maps_come_first
     assert "the newest 2 maps are shown, 1 are left out" in told
     none = write_report(find_runs([folder]), tmp_path / "t.html", limit=1)
     assert page_parts(none.path)[0]["attention"] == {}
+
+
+def test_a_browser_draws_the_page_and_asks_nothing_of_a_network(runs, tmp_path, visit):
+    page = visit(write_report(find_runs([runs[0]]), tmp_path / "r.html", questions=runs[1]).path)
+    names = page.locator("#table tbody tr:not(.reference) td.name").all_inner_texts()
+    assert len(names) == 2
+    assert page.locator(".js-plotly-plot").count() > 5

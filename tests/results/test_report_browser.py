@@ -10,14 +10,14 @@ import json
 
 import numpy as np
 import pytest
-from browsers import start_browser
 
+from qa_arch.records import find_runs
 from qa_arch.results.attention import AttentionMap, write_attention
-from qa_arch.results.record import find_runs
-from qa_arch.results.report import write_report
+from qa_arch.results.report.page import write_report
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'qa-arch[dev]'")
 
+pytestmark = pytest.mark.slow  # the smoke test of the page is in test_report.py
 WIDTHS = (390, 900, 1440)
 FIGURES = (
     "loss",
@@ -32,38 +32,6 @@ FIGURES = (
     *(f"by-{key}" for key in ("answerable", "kind", "word", "type", "answer", "article")),
 )
 EVIL = ' </script><img src=x onerror="window.broken=1"> 𝔸'
-
-
-@pytest.fixture(scope="module")
-def browser():
-    yield from start_browser()
-
-
-@pytest.fixture
-def visit(browser):
-    """``visit(path, width, dark)`` -> the page, ready; at the end it must have been quiet and alone."""
-    heard, opened = [], []
-
-    def go(path, width=1200, *, dark=False):
-        context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
-        )
-        page = context.new_page()
-        page.on("console", lambda message: heard.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: heard.append(str(error)))
-        page.on(
-            "request", lambda request: heard.append(request.url) if request.url != path.as_uri() else None
-        )
-        page.set_default_timeout(60_000)
-        page.goto(path.as_uri())
-        page.wait_for_selector("html[data-ready=yes]")
-        opened.append(context)
-        return page
-
-    yield go
-    for context in opened:
-        context.close()
-    assert heard == []
 
 
 @pytest.fixture
@@ -164,10 +132,6 @@ def test_a_page_of_pretraining_runs_alone_shows_them_alone(make_language_run, vi
     assert page.locator("#pretraining tbody td").all_inner_texts()[:3] == ["mlm", "12.0", "20.00"]
     for name in ("loss", "perplexity"):
         assert page.locator(f"#figure-pretraining-{name} .scatterlayer .trace").count() >= 1
-
-
-def test_a_page_without_pretraining_runs_says_nothing_of_them(report, visit):
-    assert visit(report[0]).locator("#pretraining").is_hidden()
 
 
 def test_the_table_sorts_filters_and_shows_runs(report, visit):
@@ -405,13 +369,6 @@ def test_bold_is_what_is_better_beyond_chance(make_run, question_set, tmp_path, 
     assert alone.locator("td.better").count() == 0
 
 
-def test_what_all_runs_share_is_told_and_not_drawn(report, visit):
-    page = visit(report[0])
-    assert page.locator("#figure-cost-batch").count() == 0
-    assert "batch size 8" in page.inner_text("#cost-note")
-    assert page.locator("#figure-cost-memory").count() == 1
-
-
 def test_seeds_are_drawn_as_their_mean_and_range(report, make_run, question_set, tmp_path, visit):
     for seed, loss in ((1, 1.0), (2, 2.0), (3, 6.0)):
         epochs = [{"train_loss": 3.0, "calibration_loss": loss * factor} for factor in (2, 1)]
@@ -424,29 +381,6 @@ def test_seeds_are_drawn_as_their_mean_and_range(report, make_run, question_set,
     )
     train, low, high, middle = drawn
     assert (train, low, high, middle) == ([3, 3], [2, 1], [12, 6], [6, 3])
-
-
-def test_a_table_says_that_it_scrolls_and_keeps_its_first_column(report, visit):
-    page = visit(report[0], WIDTHS[0])
-    cue = page.locator(".frame:has(#table) .cue")
-    until(page, "document.querySelector('.frame:has(#table)').classList.contains('more')")
-    assert cue.is_visible()
-    place = "document.querySelector('#table td.name').getBoundingClientRect().left"
-    before = page.evaluate(place)
-    page.evaluate("document.querySelector('.frame:has(#table) .scroll').scrollLeft = 1e6")
-    until(page, "!document.querySelector('.frame:has(#table)').classList.contains('more')")
-    assert not cue.is_visible()
-    assert page.evaluate(place) == pytest.approx(before, abs=1)
-
-
-def test_what_is_searched_is_marked(report, visit):
-    page = visit(report[0])
-    page.fill("#question-search", "MILL b")
-    until(page, "document.querySelector('#question-detail .passage mark')")
-    assert "".join(page.locator("#question-detail .passage mark").all_inner_texts()) == "mill b"
-    assert page.locator("#question-list mark").all_inner_texts() == ["mill b"] * 4
-    page.fill("#question-search", "(")
-    page.wait_for_selector("text=No question passes")
 
 
 def test_the_baseline_is_b_and_the_best_other_run_is_a(report, visit, tmp_path):
@@ -470,18 +404,6 @@ def test_a_page_can_be_read_by_all(report, visit, dark):
     assert [(v["id"], v["nodes"][0]["html"][:90]) for v in result.response["violations"]] == []
 
 
-def test_errors_have_colours_of_their_own(report, visit):
-    page = visit(report[0])
-    for _ in ("light", "dark"):
-        colours = page.evaluate(
-            """() => ["c", "e"].map((kind) => [...Array(kind === "c" ? 8 : 4).keys()].map((i) =>
-            getComputedStyle(document.documentElement).getPropertyValue(`--${kind}${i}`).trim()))"""
-        )
-        systems, errors = ([tuple(bytes.fromhex(c[1:])) for c in of] for of in colours)
-        assert min(np.abs(np.subtract(a, b)).sum() for a in systems for b in errors) > 40
-        page.click("#theme")
-
-
 def test_keys_walk_through_the_questions(report, visit):
     page = visit(report[0])
     page.wait_for_selector("#question-list .item")
@@ -499,16 +421,6 @@ def test_keys_walk_through_the_questions(report, visit):
     page.focus("#question-list")
     page.keyboard.press("/")
     assert page.evaluate("document.activeElement.id") == "question-search"
-
-
-def test_the_theme_turns_and_figures_follow(report, visit):
-    page = visit(report[0])
-    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    grid = "getComputedStyle(document.querySelector('#figure-risk .gridlayer path')).stroke"
-    before = page.evaluate(grid)
-    page.click("#theme")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
-    assert page.evaluate(grid) != before
 
 
 def test_one_run_without_texts_says_what_is_missing(make_run, question_set, tmp_path, visit):

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-import numpy as np
 import pytest
 from reports import page_parts
 
-from qa_arch.results.baseline_table import baseline_table
-from qa_arch.results.pairwise import FITTED, SPANS, compare
-from qa_arch.results.question_rows import load_questions
-from qa_arch.results.record import find_runs, write_record
-from qa_arch.results.report import system_tests, write_report
+from qa_arch.records import find_runs, write_record
+from qa_arch.results.comparisons import FITTED, SPANS, against_baseline, compare
+from qa_arch.results.questions import load_questions
+from qa_arch.results.report.page import write_report
 from qa_arch.results.systems import find_system, group_by_system
 
 
@@ -22,26 +20,6 @@ def page(tmp_path):
     return lambda folder, **given: page_parts(
         write_report(find_runs([folder]), tmp_path / "r.html", **given).path
     )[0]
-
-
-def test_spans_are_what_compare_says_of_them(runs, page):
-    folder, _ = runs
-    records = find_runs([folder])
-    value = page(folder, baseline="bert")
-    (one,) = value["sets"]
-    assert value["spans"] == SPANS
-    assert one["measures"] == ["exact", "f1", "spans"]
-    for number, (path, record) in enumerate(records):
-        rows = load_questions(path, record)
-        assert one["spans"][str(number)] == pytest.approx(100 * rows.span_f1[rows.answerable].mean())
-    groups = group_by_system(records)
-    table = baseline_table(groups, find_system(groups, "bert"), spans=True)
-    for group, row in enumerate(table.rows):
-        interval = one["tests"]["spans"]["intervals"][str(group)]
-        assert interval == pytest.approx([row["spans_f1_95_low"], row["spans_f1_95_high"]], abs=0.01)
-    found = one["tests"]["spans"]["effects"]["1"]
-    assert found["delta"] == pytest.approx(table.rows[1]["delta"], abs=0.01)
-    assert found["delta"] != one["tests"]["f1"]["effects"]["1"]["delta"]
 
 
 def test_every_level_tells_the_spans_of_its_answerable_questions(runs, page):
@@ -90,18 +68,17 @@ def test_calibration_is_said_to_flatter(make_run, question_set, page):
     assert one["note"] == FITTED
 
 
-def test_the_mean_is_one_of_answerable_questions_alone(make_run, question_set):
-    rows = load_questions(*find_runs([make_run("a", question_set(again=2))])[0])
-    assert len(system_tests.scores(rows, "spans")) == rows.answerable.sum() < len(rows)
-    assert np.array_equal(system_tests.scores(rows, "f1"), 100 * rows.f1)
-
-
 def test_the_page_and_the_terminal_say_the_same_of_a_difference(page, runs):
     """One number of resamples and one seed: the same interval and the same p, whichever prints them."""
     folder, _ = runs
     records = find_runs([folder])
     groups = group_by_system(records)
-    (one,) = page(folder, baseline="bert")["sets"]
+    value = page(folder, baseline="bert")
+    assert value["spans"] == SPANS
+    (one,) = value["sets"]
+    for number, (path, record) in enumerate(records):
+        rows = load_questions(path, record)
+        assert one["spans"][str(number)] == pytest.approx(100 * rows.span_f1[rows.answerable].mean())
     a, b = (find_system(groups, name) for name in ("bert", "proposed"))
     compared = {figure.name: figure.effect for figure in compare(a, b).measures}
     for name, key in (("EM", "exact"), ("F1", "f1"), (SPANS, "spans")):
@@ -109,7 +86,7 @@ def test_the_page_and_the_terminal_say_the_same_of_a_difference(page, runs):
         effect = compared[name]
         assert (shown["delta"], shown["interval"]) == (effect.delta, list(effect.interval))
         assert shown["p"] == effect.p_bootstrap
-        table = baseline_table(groups, a, spans=key == "spans")
+        table = against_baseline(groups, a, spans=key == "spans")
         for place, row in enumerate(table.rows):
             key_of_row = "spans_f1" if key == "spans" else key
             interval = [round(end, 6) for end in one["tests"][key]["intervals"][str(place)]]

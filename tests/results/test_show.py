@@ -11,9 +11,8 @@ import pytest
 from qa_arch.cli.main import main
 from qa_arch.data.question_sets import question_set as made_set
 from qa_arch.data.squad import write
-from qa_arch.results.mistakes import mistakes
-from qa_arch.results.question_rows import load_questions
-from qa_arch.results.record import QUESTIONS, find_runs, write_record
+from qa_arch.records import QUESTIONS, find_runs, write_record
+from qa_arch.results.questions import load_questions, mistakes
 from qa_arch.results.summary import sparkline, summarise
 from qa_arch.types.text import Gold
 

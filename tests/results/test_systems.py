@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from qa_arch.errors import RunError
+from qa_arch.records import SplitFacts
 from qa_arch.results.systems import find_system, group_by_system, one_system, same_measure
-from qa_arch.types.records import SplitFacts
 
 
 @pytest.fixture

@@ -8,9 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from qa_arch.results.columns import Table, number, text
-from qa_arch.results.render import render
-from qa_arch.results.width import BORDER, RULE, fit, terminal_console
+from qa_arch.results.tables import BORDER, RULE, Table, fit, number, render, terminal_console, text
 
 COLUMNS = [
     text("name", "model"),

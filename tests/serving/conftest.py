@@ -14,9 +14,8 @@ from qa_arch.config.files import write_json
 from qa_arch.config.schema import validate
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
-from qa_arch.results.record import read_record, write_record
+from qa_arch.records import Confidence, Threshold, read_record, write_record
 from qa_arch.training.run import train
-from qa_arch.types.records import Confidence, Threshold
 from qa_arch.types.text import QuestionSet
 
 SMALL = [
@@ -47,7 +46,7 @@ def serve(tmp_path_factory, question_set):
     files = [f"data.{split}={sets}/{split}.json" for split in ("train", "calibration", "dev")]
 
     def build(name: str) -> Path:
-        folder = tmp_path_factory.mktemp(name) / "run"
+        folder = tmp_path_factory.mktemp("runs") / name
         train(validate(compose([*MODELS[name], *SMALL, *files])), folder=folder)
         odds = [load(folder)(e.question, e.context).null_odds for e in question_set.examples]
         record = replace(

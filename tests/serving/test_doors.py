@@ -20,11 +20,11 @@ from starlette.testclient import TestClient
 import qa_arch
 from qa_arch.cli.main import main
 from qa_arch.data import synthetic
-from qa_arch.results.record import read_questions, read_record
-from qa_arch.serving import json_lines
+from qa_arch.records import read_questions, read_record
+from qa_arch.serving import lines
 from qa_arch.serving.app import create_app
-from qa_arch.serving.options import ServiceOptions
-from qa_arch.tasks.loading import load_predictor
+from qa_arch.serving.guard import ServiceOptions
+from qa_arch.spans.predictor import load_predictor
 from qa_arch.types.text import Example
 
 Answers = Mapping[str, Mapping[str, Any]]
@@ -43,11 +43,11 @@ def by_python_one_at_a_time(run, examples, folder, patch) -> Answers:
 
 
 def by_ask(run, examples, folder, patch) -> Answers:
-    lines = []
+    typed = []
     for number, example in enumerate(examples):
         (folder / f"{number}.txt").write_bytes(example.context.encode())
-        lines += [f"/file {folder / f'{number}.txt'}", example.question]
-    stdin = io.TextIOWrapper(io.BytesIO("\n".join(lines).encode()))
+        typed += [f"/file {folder / f'{number}.txt'}", example.question]
+    stdin = io.TextIOWrapper(io.BytesIO("\n".join(typed).encode()))
     patch.setattr("sys.stdin", stdin)
     patch.setattr("sys.stdout", output := io.StringIO())
     assert main(["ask", str(run), "--context", "none", "--json"]) == 0
@@ -57,7 +57,7 @@ def by_ask(run, examples, folder, patch) -> Answers:
 
 
 def by_json_lines(run, examples, folder, patch) -> Answers:
-    patch.setattr(json_lines, "PART_LINES", 17)
+    patch.setattr(lines, "PART_LINES", 17)
     rows = [{"id": e.id, "question": e.question, "context": e.context} for e in examples]
     data, out = write_lines(folder / "data.jsonl", rows), folder / "out.jsonl"
     assert main(["predict", str(run), "--data", str(data), "--out", str(out)]) == 0

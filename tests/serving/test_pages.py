@@ -19,7 +19,7 @@ def snippets(page: str, kind: str = "") -> list[str]:
     return re.findall(rf"```python{kind}\n(.*?)```", text, flags=re.DOTALL)
 
 
-@pytest.mark.parametrize(("page", "count"), [("python", 5), ("from_the_pipeline", 3)])
+@pytest.mark.parametrize(("page", "count"), [("python", 5), ("from_the_pipeline", 4)])
 def test_snippets_run(page, count, span_run, question_set, tmp_path, monkeypatch, capsys):
     (tmp_path / "RUN").symlink_to(span_run)
     (tmp_path / "experiments").symlink_to(DOCS.parent / "experiments")
@@ -33,6 +33,7 @@ def test_snippets_run(page, count, span_run, question_set, tmp_path, monkeypatch
     assert capsys.readouterr().out
     if page == "from_the_pipeline":
         assert set(names["predictions"]) == {example.id for example in question_set.examples}
+        assert names["scores"]["f1"] == pytest.approx(100 * 2 / 3)
         assert len(names["best"]) == len(names["result"].spans) == 3
 
 

@@ -14,7 +14,7 @@ import pytest
 import qa_arch
 from qa_arch import Query, Reader
 from qa_arch.errors import ConfigError, DataError, RunError
-from qa_arch.tasks.selection_predictor import SelectionPredictor
+from qa_arch.extras.selection.predictor import SelectionPredictor
 
 TEXT = "The baker of Harn sold forty loaves before noon. Her brother keeps the mill."
 QUESTION = "What does the baker sell?"
@@ -136,6 +136,12 @@ def test_top_k_is_most_and_changes_neither_answer_nor_confidence(reader, pairs):
             assert answer.confidence == pytest.approx(single.confidence, rel=1e-4)
             assert len(answer.spans) == top_k or top_k > 40
             assert len({(span.start, span.end) for span in answer.spans}) == len(answer.spans)
+
+
+def test_no_answer_takes_no_place_of_top_k(reader, pairs):
+    """It is a candidate like the spans, here among the first 500 of each question."""
+    for question, context in pairs[:2]:
+        assert len(reader(question, context, top_k=500, distinct=False).spans) == 500
 
 
 def test_distinct_spans_overlap_little_and_fill_top_k(reader, pairs):

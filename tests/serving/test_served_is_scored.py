@@ -12,9 +12,8 @@ from qa_arch import load
 from qa_arch.cli.main import main
 from qa_arch.config.files import json_items, write_json
 from qa_arch.data.squad import write
-from qa_arch.results.question_rows import load_questions
-from qa_arch.results.record import read_questions, read_record, write_record
-from qa_arch.types.records import CALIBRATION
+from qa_arch.records import CALIBRATION, read_questions, read_record, write_record
+from qa_arch.results.questions import load_questions
 
 RUNS = ("span_run", "sequence_run")
 

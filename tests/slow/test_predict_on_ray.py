@@ -13,9 +13,8 @@ from line_answers import first_words, rows, write_lines
 from qa_arch.cli.main import main
 from qa_arch.data import synthetic
 from qa_arch.errors import DataError, UnavailableError
-from qa_arch.serving import json_lines
-from qa_arch.serving.bulk import Summary, answer_file
-from qa_arch.serving.json_lines import answer_part
+from qa_arch.serving import lines as json_lines
+from qa_arch.serving.lines import Summary, answer_file, answer_part
 
 pytest.importorskip("ray")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -45,7 +44,7 @@ def test_two_actors_give_the_file_of_one_process(tmp_path, monkeypatch):
 
 
 def answer_on_ray(data, out, load, **options):
-    from qa_arch.serving.on_ray import actors
+    from qa_arch.serving.lines_on_ray import actors
 
     start = partial(actors, load, 2)
     return answer_file(str(data), str(out), start, models=[], settings={}, **options)
@@ -68,7 +67,7 @@ def test_an_actor_is_killed_and_nothing_is_lost(tmp_path, monkeypatch):
 
     assert answer_on_ray(data, tmp_path / "out.jsonl", load) == Summary(203, 0, 0)
     assert len(list(tmp_path.glob("deaths-*"))) == 2
-    parts = json_lines.parts(json_lines.lines(data.open("rb"), name), lambda: 0)
+    parts = json_lines.parts_of(data.open("rb"), name, lambda: 0)
     expected = b"".join(answer_part(p, first_words, file=name, options={}).content for p in parts)
     assert (tmp_path / "out.jsonl").read_bytes() == expected
 
@@ -90,7 +89,7 @@ def test_errors_of_actors_are_those_of_one_process(tmp_path):
 
 
 def test_more_actors_than_devices(tmp_path):
-    from qa_arch.serving.on_ray import actors
+    from qa_arch.serving.lines_on_ray import actors
 
     with pytest.raises(UnavailableError, match="--actors 1000: the cluster has"), actors(list, 1000):
         pass

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from qa_arch.results.record import read_record
+from qa_arch.records import read_record
 from qa_arch.sweep.state import STUDY, read_manifest, value_of
 
 pytest.importorskip("submitit")

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from qa_arch.results.record import read_record
+from qa_arch.records import read_record
 from qa_arch.system import lifeline
 
 KILLS = 32

@@ -18,7 +18,7 @@ from qa_arch.sweep.state import read_manifest
 def train_m(stubbed, monkeypatch, capsys):
     """``train_m(*arguments)`` -> exit code, stdout, stderr, with points that train nothing."""
     monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda *_: stubbed.command)
-    monkeypatch.setattr("qa_arch.sweep.preflight.check", lambda *_: None)
+    monkeypatch.setattr("qa_arch.sweep.points.preflight", lambda *_: None)
 
     def call(*arguments: str) -> tuple[int, str, str]:
         capsys.readouterr()
@@ -52,7 +52,7 @@ def test_a_grid_and_the_same_grid_again(stubbed, train_m):
     ],
     ids=lambda settings: settings[1],
 )
-def test_sources_of_every_kind_are_swept(stubbed, train_m, tmp_path, monkeypatch, settings):
+def test_sources_of_every_kind_are_swept(train_m, tmp_path, monkeypatch, settings):
     monkeypatch.chdir(tmp_path)
     for variable in ("INSURANCEQA", "MRQA"):
         monkeypatch.setenv(variable, str(tmp_path))
@@ -61,8 +61,8 @@ def test_sources_of_every_kind_are_swept(stubbed, train_m, tmp_path, monkeypatch
     for name in (*words, "q.label", "train/SQuAD.jsonl.gz", "dev/SQuAD.jsonl.gz"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("never read by a stub")
-    code, out, _ = train_m("seed=1,2", *settings)
-    assert (code, "2 points: 2 ok" in out) == (0, True)
+    code, out, _ = train_m("seed=1,2", *settings, "--dry-run")
+    assert (code, out.count(" run ")) == (0, 2)
 
 
 def test_an_out_of_memory_is_a_result(stubbed, train_m):
@@ -121,15 +121,11 @@ def test_what_the_sweeper_is_told(stubbed, monkeypatch, train_m):
     ("arguments", "code", "message"),
     [
         (["optim.lrr=1,2"], 2, "did you mean 'optim.lr'"),
-        (["model=brt,bert"], 2, "did you mean 'bert'"),
         (["trainer.epochs=1,0"], 2, "trainer.epochs=0: trainer.epochs: 0 is out of range"),
         (["seed=range(5,5)"], 2, "grid is empty"),
         (["seed=1,1"], 2, "the same point, given twice"),
-        (["trainer.workers=0,1"], 2, "change no result"),
-        (["seed=1,2", "sweep.n_jobs=0"], 2, "out of range"),
         (["seed=1,2", "sweep.job=1"], 2, "did you mean 'sweep.n_jobs'"),
         (["seed=1,2", "sweep.n_jobs=1,2"], 2, "the same point"),
-        (["seed=1,2", "sweep.devices=[0,0]"], 2, "each once"),
         (["seed=1,2", "hydra.sweep.dir=x"], 2, "sweep.folder=DIR"),
         (["seed=1,2", "hydra/launcher=basic"], 2, "hydra/launcher=isolated"),
         (["seed=1,2", "--models", "bert"], 2, "--models does not go with -m"),
@@ -206,7 +202,7 @@ def test_resume_asks_for_the_devices_that_it_is_given(stubbed, train_m, monkeypa
         checked.append(pool)
         raise ConfigError("sweep.devices: torch sees no device 9")
 
-    monkeypatch.setattr("qa_arch.sweep.preflight.check_pool", refuse)
+    monkeypatch.setattr("qa_arch.sweep.points.check_pool", refuse)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     stubbed.does(seed1="failed")
     train_m("seed=1,2", "trainer.accelerator=auto")

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(not lifeline.LINUX, reason="reads /proc")
 
 def resume(stubbed) -> None:
     with runner.opened(stubbed.folder) as manifest:
-        todo = runner.unfinished(stubbed.folder, manifest)
+        todo = runner.unfinished(stubbed.folder, manifest.points)
         settings = runner.stored_settings(manifest)
         runner.run_points(stubbed.folder, manifest, todo, settings, stubbed.command)
 

@@ -13,11 +13,11 @@ from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, DataError
-from qa_arch.sweep import preflight
-from qa_arch.sweep.environment import SCRUBBED, point_environment
-from qa_arch.sweep.points import ALL_DEVICES, make_points, sources
+from qa_arch.sweep import points as sweep_points
+from qa_arch.sweep.points import make_points, sources
 from qa_arch.sweep.runner import Grid
-from qa_arch.sweep.settings import device_pool, read_settings
+from qa_arch.sweep.schedule import SCRUBBED, device_pool, point_environment, read_settings
+from qa_arch.sweep.state import ALL_DEVICES
 from qa_arch.sweep.view import oom_remedy
 
 SMALL = ["model=bert", "debug=fast"]
@@ -76,15 +76,8 @@ def test_word_vectors_count_where_they_are_used(tmp_path):
         (tmp_path / name).write_text(f"{name} 1 2\n")
     keys = [one("glove=file", f"glove.path={tmp_path / name}").key for name in ("a", "b")]
     assert keys[0] != keys[1]
-    assert set(sources(one("glove=none", f"glove.path={tmp_path}/a").config)) == {
-        "train",
-        "calibration",
-        "dev",
-    }
-
-
-def test_a_closed_dev_set_is_not_read():
-    assert "dev" not in sources(one("data.open_dev=false").config)
+    without = one("glove=none", f"glove.path={tmp_path}/a", "data.open_dev=false")
+    assert set(sources(without.config)) == {"train", "calibration"}  # nor is a closed dev set read
 
 
 @pytest.mark.parametrize(
@@ -166,6 +159,8 @@ def test_a_point_is_told_by_what_is_its_own():
 def test_devices_are_counted_within_what_is_visible(visible, devices, pool):
     environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     assert device_pool(read_settings({"devices": devices}), environment) == pool
+    with pytest.raises(ConfigError, match=r"no device 9; CUDA_VISIBLE_DEVICES=0,1 leaves 2"):
+        device_pool(read_settings({"devices": [9]}), {"CUDA_VISIBLE_DEVICES": "0,1"})
 
 
 @pytest.mark.parametrize(
@@ -184,11 +179,6 @@ def test_settings_that_cannot_be_meant(raw, message):
         read_settings(raw)
 
 
-def test_a_device_that_is_not_there():
-    with pytest.raises(ConfigError, match=r"no device 2; CUDA_VISIBLE_DEVICES=0,1 leaves 2"):
-        device_pool(read_settings({"devices": [2]}), {"CUDA_VISIBLE_DEVICES": "0,1"})
-
-
 @pytest.mark.parametrize(
     ("pool", "found", "problem"),
     [
@@ -201,7 +191,7 @@ def test_a_device_that_is_not_there():
 def test_devices_that_are_handed_out_are_there(monkeypatch, pool, found, problem):
     """torch counts what the pool names up to the first that there is not."""
     monkeypatch.setattr("torch.cuda.device_count", lambda: found)
-    message = preflight._first_problem({"points": [], "pool": pool, "local": True}, ())
+    message = sweep_points._first_problem({"points": [], "pool": pool, "local": True}, ())
     assert (message and message[: len(problem or "")]) == problem
 
 
@@ -214,7 +204,7 @@ def test_devices_of_another_machine_are_not_asked_for(monkeypatch, here, problem
     config = asdict(one("trainer=8gb", "trainer.accelerator=gpu").config)
     wrong = {**config, "model": {**config["model"], "dropuot": 0.1}}
     points = [{"title": "seed=1", "config": each} for each in (config, wrong)]
-    message = preflight._first_problem({"points": points, "pool": None, "local": here}, TRUSTED)
+    message = sweep_points._first_problem({"points": points, "pool": None, "local": here}, TRUSTED)
     assert str(message).startswith(problem)
 
 
@@ -239,18 +229,17 @@ def test_the_environment_of_a_point(monkeypatch):
         (["trainer.batch_size=9", "trainer.accumulate=2"], "trainer.batch_size=3 trainer.accumulate=6 or "),
         (["trainer.batch_size=1"], "trainer.gradient_checkpointing=true or trainer.precision=bf16"),
         (["trainer.token_budget=4096"], "trainer.token_budget=2048 trainer.accumulate=2 or "),
+        (
+            ["trainer.batch_size=1", "trainer.gradient_checkpointing=true", "trainer.precision=bf16"],
+            "a shorter features.max_length",
+        ),
     ],
 )
 def test_remedies_keep_the_global_batch(overrides, first):
     config = asdict(validate(compose([*SMALL, *overrides])))
     assert oom_remedy(config).startswith(first)
-    changed = compose([*SMALL, *overrides, *oom_remedy(config).split(" or ")[0].split()])["trainer"]
     before = config["trainer"]
-    if not before["token_budget"]:
+    if first.startswith("trainer.batch_size"):
+        changed = compose([*SMALL, *overrides, *oom_remedy(config).split(" or ")[0].split()])["trainer"]
         product = before["batch_size"] * before["accumulate"]
         assert changed["batch_size"] * changed["accumulate"] == product
-
-
-def test_nothing_left_to_try_on_the_command_line():
-    everything = ["trainer.batch_size=1", "trainer.gradient_checkpointing=true", "trainer.precision=bf16"]
-    assert "max_length" in oom_remedy(asdict(validate(compose([*SMALL, *everything]))))

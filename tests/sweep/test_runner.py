@@ -12,7 +12,7 @@ from kills import killed_at_sizes
 
 from qa_arch.config.files import is_unfinished, write_atomic
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.results.record import RECORD
+from qa_arch.records import RECORD
 from qa_arch.sweep import runner
 from qa_arch.sweep.state import MANIFEST, Status, actual_status, read_manifest
 from qa_arch.sweep.view import rows
@@ -45,30 +45,26 @@ def test_every_point_runs_once_in_a_folder_of_its_own(stubbed, monkeypatch):
     assert not list(stubbed.folder.rglob(".lock"))
 
 
-FAULTS = {
-    "failed": ("failed", "ValueError: no"),
-    "nothing": ("failed", "qa-arch: no such thing"),
-    "signal": ("killed", "killed by SIGKILL"),
-    "oom": ("oom", "ValueError: no"),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_the_second_of_three_does_not_end_well(stubbed, fault):
-    status, error = FAULTS[fault]
-    first, second, third = stubbed.does(seed2=fault).launch(1, 2, 3)
-    assert (first, third) == (51.0, 53.0)
-    assert isinstance(second, runner.PointError)
-    assert f"seed=2: {error}" in str(second)
-    assert states(stubbed) == {"seed=1": "ok", "seed=2": status, "seed=3": "ok"}
-    row = rows(stubbed.folder, read_manifest(stubbed.folder).points, parent=False)[1]
-    assert error in (row.error or "")
-    if fault == "oom":
-        assert row.remedy == "trainer.batch_size=2 trainer.accumulate=2 or " + (
-            "trainer.gradient_checkpointing=true or trainer.precision=bf16"
-        )
-    if fault == "nothing":
-        assert "something" in (stubbed.point(2) / "traceback.txt").read_text()
+def test_points_that_do_not_end_well_stop_no_other(stubbed):
+    expected = {
+        2: ("failed", "ValueError: no"),
+        3: ("failed", "qa-arch: no such thing"),
+        4: ("killed", "killed by SIGKILL"),
+        5: ("oom", "ValueError: no"),
+    }
+    stubbed.does(seed2="failed", seed3="nothing", seed4="signal", seed5="oom")
+    values = stubbed.launch(1, 2, 3, 4, 5, 6, n_jobs=2)
+    assert (values[0], values[5]) == (51.0, 56.0)
+    shown = rows(stubbed.folder, read_manifest(stubbed.folder).points, parent=False)
+    for seed, (status, error) in expected.items():
+        value, row = values[seed - 1], shown[seed - 1]
+        assert isinstance(value, runner.PointError)
+        assert f"seed={seed}: {error}" in str(value)
+        assert (row.status, error in (row.error or "")) == (status, True)
+    assert shown[4].remedy == "trainer.batch_size=2 trainer.accumulate=2 or " + (
+        "trainer.gradient_checkpointing=true or trainer.precision=bf16"
+    )
+    assert "something" in (stubbed.point(3) / "traceback.txt").read_text()
 
 
 @pytest.mark.parametrize(("fault", "third"), [("failed", "queued"), ("oom", "ok")])
@@ -84,18 +80,11 @@ def test_fail_fast_stops_what_runs_beside(stubbed, survivors):
     assert not survivors([line["pid"] for line in stubbed.events("begin")])
 
 
-def test_the_same_command_again_runs_only_what_has_no_result(stubbed):
+def test_a_grid_again_and_grown_runs_only_what_has_no_result(stubbed):
     stubbed.does(seed1="oom", seed3="failed").launch(1, 2, 3)
-    stubbed.does(seed1="ok", seed3="ok").launch(1, 2, 3)
-    assert stubbed.begun() == ["seed1", "seed2", "seed3", "seed3"]
-    assert states(stubbed) == {"seed=1": "oom", "seed=2": "ok", "seed=3": "ok"}
-
-
-def test_a_grid_that_grows(stubbed):
-    stubbed.launch(1, 2)
-    assert stubbed.launch(2, 3, 1) == [52.0, 53.0, 51.0]
-    assert stubbed.begun() == ["seed1", "seed2", "seed3"]
-    assert list(states(stubbed)) == ["seed=1", "seed=2", "seed=3"]
+    stubbed.does(seed1="ok", seed3="ok").launch(2, 4, 3, 1)
+    assert stubbed.begun() == ["seed1", "seed2", "seed3", "seed4", "seed3"]
+    assert states(stubbed) == {"seed=1": "oom", "seed=2": "ok", "seed=3": "ok", "seed=4": "ok"}
 
 
 def test_a_sweep_that_grows_by_a_setting(stubbed):
@@ -173,14 +162,6 @@ def test_a_sweep_that_was_killed_before_its_manifest_was_written_begins_anew(stu
     assert not any(map(is_unfinished, stubbed.folder.iterdir()))
 
 
-def test_a_folder_that_is_no_sweep_is_left_alone(stubbed):
-    stubbed.folder.mkdir()
-    (stubbed.folder / "chapter.tex").write_text("years of work")
-    with pytest.raises(RunError, match="is not empty and holds no sweep"):
-        stubbed.launch(1)
-    assert [path.name for path in stubbed.folder.iterdir()] == ["chapter.tex"]
-
-
 def test_a_folder_that_cannot_be_written(stubbed, monkeypatch):
     monkeypatch.setattr("os.access", lambda path, mode: path != stubbed.base)  # the superuser may anything
     with pytest.raises(RunError, match="cannot be written"):
@@ -194,23 +175,15 @@ def test_a_file_in_the_way(stubbed):
         stubbed.launch(1)
 
 
-def test_points_that_are_the_same(stubbed):
-    with pytest.raises(ConfigError, match="'seed=1' and 'seed=1' are the same point, given twice"):
-        stubbed.launch(1, 2, 1)
-    assert not stubbed.folder.exists()
-
-
 def test_other_code_is_told(stubbed, monkeypatch, caplog):
+    caplog.set_level(logging.WARNING)
     monkeypatch.setattr("qa_arch.results.provenance.commit", lambda: ("a" * 40, False))
-    stubbed.launch(1)
+    stubbed.launch(1, 2)
     assert actual_status(stubbed.point(1), parent=False).commit == "a" * 40
-    with caplog.at_level(logging.WARNING):
-        stubbed.launch(1, 2)
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert not caplog.records
     monkeypatch.setattr("qa_arch.results.provenance.commit", lambda: ("b" * 40, False))
     (stubbed.point(2) / RECORD).unlink()
     Status("killed", attempts=1, commit="a" * 40).write(stubbed.point(2))
-    with caplog.at_level(logging.WARNING):
-        stubbed.launch(1, 2, 3)
+    stubbed.launch(1, 2)
     assert "kept the results of 1 point(s) run with other code (commit aaaaaaaa, now bbbbbbbb)" in caplog.text
-    assert stubbed.begun() == ["seed1", "seed2", "seed2", "seed3"]
+    assert stubbed.begun() == ["seed1", "seed2", "seed2"]

@@ -9,10 +9,10 @@ import pytest
 
 from qa_arch.cli.main import main
 from qa_arch.errors import ConfigError
+from qa_arch.records import Point, RunRecord
 from qa_arch.sweep.runner import PointError
 from qa_arch.sweep.search import Between, Choice, search
 from qa_arch.sweep.state import MANIFEST, STUDY, read_manifest, value_of
-from qa_arch.types.records import Point, RunRecord
 
 optuna = pytest.importorskip("optuna")
 SPACE = {"optim.lr": Between(1e-5, 1e-3, log=True), "model.dropout": Choice(("0.0", "0.3"))}
@@ -162,7 +162,7 @@ def test_a_dry_search_writes_nothing(tmp_path):
 def test_through_hydra(stubbed, monkeypatch, capsys):
     """``train -m hydra/sweeper=optuna``: points of our launcher, in one sweep that grows."""
     monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda *_: stubbed.command)
-    monkeypatch.setattr("qa_arch.sweep.preflight.check", lambda *_: None)
+    monkeypatch.setattr("qa_arch.sweep.points.preflight", lambda *_: None)
 
     def train(trials: int) -> str:
         found = ["hydra/sweeper=optuna", f"hydra.sweeper.n_trials={trials}", "seed=range(1,50)"]

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from qa_arch.cli.main import main
+from qa_arch.config.schema import SweepSettings
 from qa_arch.errors import ConfigError
 from qa_arch.sweep import submitted
-from qa_arch.sweep.settings import Settings
 from qa_arch.sweep.state import actual_status, read_manifest
 
 pytest.importorskip("submitit")
@@ -22,7 +22,7 @@ pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
 def train_m(stubbed, monkeypatch, capsys):
     """``train_m(*arguments)`` -> exit code, stdout; each point is a job of the local cluster."""
     monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda *_: stubbed.command)
-    monkeypatch.setattr("qa_arch.sweep.preflight.check", lambda *_: None)
+    monkeypatch.setattr("qa_arch.sweep.points.preflight", lambda *_: None)
 
     def call(*arguments: str) -> tuple[int, str, str]:
         where = [f"sweep.folder={stubbed.folder}", "hydra/launcher=submitit_local"]
@@ -32,25 +32,8 @@ def train_m(stubbed, monkeypatch, capsys):
     return call
 
 
-def test_each_point_is_a_job_that_leaves_its_state(stubbed, train_m):
-    stubbed.does(seed2="failed")
-    code, out, _ = train_m("seed=1,2,3", "hydra.launcher.timeout_min=5", "sweep.n_jobs=3")
-    assert code == 1
-    assert "3 points: 2 ok, 1 failed" in out
-    assert sorted(stubbed.begun()) == ["seed1", "seed2", "seed3"]
-    jobs = {line["env"]["SUBMITIT_LOCAL_JOB_ID"] for line in stubbed.events("begin")}
-    assert {path.name for path in (stubbed.folder / "submitit").iterdir()} >= jobs
-    assert len(jobs) == 3
-    stubbed.does()
-    assert main(["sweep", "resume", str(stubbed.folder)]) == 0  # on this machine, without a job
-    assert stubbed.begun()[3:] == ["seed2"]
-    code, out, _ = train_m("seed=1,2,3,4")
-    assert code == 0
-    assert stubbed.begun()[4:] == ["seed4"]
-
-
-def test_one_at_a_time(stubbed, train_m, monkeypatch):
-    """Unless ``sweep.n_jobs`` allows more: the jobs share this machine."""
+def test_each_point_is_a_job_that_leaves_its_state(stubbed, train_m, monkeypatch):
+    """One job at a time unless ``sweep.n_jobs`` allows more: they share this machine."""
     batches, submit = [], submitted._submit
 
     def counted(executor, entries, plan):
@@ -58,9 +41,20 @@ def test_one_at_a_time(stubbed, train_m, monkeypatch):
         return submit(executor, entries, plan)
 
     monkeypatch.setattr(submitted, "_submit", counted)
-    assert train_m("seed=1,2")[0] == 0
-    assert sorted(filter(None, batches)) == [1, 1]
+    stubbed.does(seed2="failed")
+    code, out, _ = train_m("seed=1,2", "hydra.launcher.timeout_min=5")
+    assert code == 1
+    assert "2 points: 1 ok, 1 failed" in out
+    assert list(filter(None, batches)) == [1, 1]
     assert [line["what"] for line in stubbed.events()] == ["begin", "end"] * 2
+    jobs = {line["env"]["SUBMITIT_LOCAL_JOB_ID"] for line in stubbed.events("begin")}
+    assert {path.name for path in (stubbed.folder / "submitit").iterdir()} >= jobs
+    assert len(jobs) == 2
+    stubbed.does()
+    assert main(["sweep", "resume", str(stubbed.folder)]) == 0  # on this machine, without a job
+    code, out, _ = train_m("seed=1,2,3")
+    assert code == 0
+    assert stubbed.begun()[2:] == ["seed2", "seed3"]
 
 
 def test_a_job_that_comes_too_late_does_nothing(stubbed):
@@ -71,6 +65,8 @@ def test_a_job_that_comes_too_late_does_nothing(stubbed):
     submitted.Job(entry, plan=Plan(stubbed.folder))()
     assert actual_status(stubbed.point(1), parent=False) == before
     assert len(stubbed.begun()) == 1
+    job = submitted.Job(entry, plan=Plan(stubbed.folder))
+    assert job.checkpoint().function == job  # what submitit queues when a job's time is up
 
 
 @dataclass(frozen=True)
@@ -117,7 +113,7 @@ def test_what_a_point_is_not_given(stubbed, train_m, arguments, message):
 def test_where_devices_are_looked_for(monkeypatch, tmp_path, cluster):
     """Jobs of a cluster have those of its nodes, and are submitted from one that may have none."""
     checked = []
-    monkeypatch.setattr("qa_arch.sweep.preflight.check", lambda *arguments: checked.append(arguments[2:]))
+    monkeypatch.setattr("qa_arch.sweep.points.preflight", lambda *arguments: checked.append(arguments[2:]))
     where = [f"runs_dir={tmp_path}", f"hydra/launcher=submitit_{cluster}"]
     assert main(["train", "-m", "debug=fast", *where, "trainer=8gb", "seed=1,2", "--dry-run"]) == 0
     assert checked == [(None, cluster == "local")]
@@ -133,7 +129,7 @@ def test_without_submitit(stubbed, train_m, monkeypatch):
 
 
 def test_a_cluster_that_is_not_there(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("qa_arch.sweep.preflight.check", lambda *_: None)
+    monkeypatch.setattr("qa_arch.sweep.points.preflight", lambda *_: None)
     monkeypatch.setattr("shutil.which", lambda _: None)
     where = [f"sweep.folder={tmp_path / 'sweep'}", "hydra/launcher=submitit_slurm"]
     assert main(["train", "-m", "debug=fast", *where, "seed=1,2"]) == 2
@@ -154,7 +150,7 @@ def test_parameters_of_slurm(monkeypatch, tmp_path):
 
     monkeypatch.setattr("submitit.AutoExecutor", Executor)
     parameters = {"timeout_min": 60, "partition": "gpu", "max_num_timeout": 3, "mem_gb": None, "nodes": 1}
-    run = submitted.engine("slurm", parameters, Settings(n_jobs=4))
+    run = submitted.engine("slurm", parameters, SweepSettings(n_jobs=4))
     run([], Plan(tmp_path / "sweep"), lambda _: None)
     assert received == {
         "folder": str(tmp_path / "sweep" / "submitit" / "%j"),
@@ -170,11 +166,3 @@ def test_parameters_of_slurm(monkeypatch, tmp_path):
 def test_a_parameter_that_the_cluster_does_not_know(tmp_path):
     with pytest.raises(ConfigError, match="hydra/launcher=submitit_local"):
         submitted._executor(Plan(tmp_path), "local", {"partitionn": "gpu"}, None)
-
-
-def test_a_job_goes_on_in_another(stubbed):
-    """submitit queues what ``checkpoint`` gives, when a job's time is up."""
-    stubbed.launch(1)
-    (entry,) = read_manifest(stubbed.folder).points
-    job = submitted.Job(entry, plan=Plan(stubbed.folder))
-    assert job.checkpoint().function == job

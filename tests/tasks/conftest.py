@@ -11,8 +11,7 @@ from qa_arch.config.files import write_json
 from qa_arch.config.schema import Config, validate
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
-from qa_arch.tasks.loading import load_predictor
-from qa_arch.tasks.span_predictor import SpanPredictor
+from qa_arch.spans.predictor import SpanPredictor, load_predictor
 from qa_arch.training.run import train
 
 

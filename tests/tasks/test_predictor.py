@@ -9,11 +9,10 @@ import torch
 
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.synthetic import generate
-from qa_arch.decode.collector import SpanCollector
 from qa_arch.errors import DataError, RunError
-from qa_arch.features.collate import Collator
-from qa_arch.features.sampler import BucketBatchSampler
-from qa_arch.types.records import Threshold
+from qa_arch.features.batches import BucketBatchSampler, Collator
+from qa_arch.records import Threshold
+from qa_arch.spans.search import SpanCollector
 
 PLAIN = "The baker of Harn sold forty loaves before noon. Her brother keeps the mill."
 

@@ -18,9 +18,9 @@ from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.evaluation.question_inspection import inspect_question
-from qa_arch.features.collate import Collator
+from qa_arch.features.batches import Collator
 from qa_arch.nn.encoder import encoder_of
-from qa_arch.tasks.loading import load_predictor
+from qa_arch.spans.predictor import load_predictor
 from qa_arch.training.run import train
 from qa_arch.types.text import Example
 

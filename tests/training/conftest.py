@@ -14,8 +14,8 @@ from qa_arch.config.files import write_json
 from qa_arch.config.schema import Config, validate
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
+from qa_arch.records import RunRecord
 from qa_arch.training.run import train
-from qa_arch.types.records import RunRecord
 
 SMALL = [
     "model=bert",

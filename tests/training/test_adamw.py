@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from families import OURS
 from torch import nn
 
 from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.training.optim import make_optimizer, parameter_groups, schedule
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
+
+pytestmark = pytest.mark.skipif(not OURS, reason="reads by our Transformer")
 
 
 class AdamW:

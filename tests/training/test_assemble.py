@@ -6,7 +6,7 @@ import pytest
 from transformers import BertConfig, BertModel
 
 from qa_arch.errors import ConfigError, UnavailableError
-from qa_arch.tasks.span import TASK
+from qa_arch.spans.task import TASK
 
 
 @pytest.fixture

@@ -5,10 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+import torch
+from pytorch_lightning.trainer.states import TrainerFn
 from torch import nn
 
 from qa_arch.tasks import task_named
-from qa_arch.training.callbacks import BestWeights
+from qa_arch.training.checkpoint import BestWeights, Patience
 from qa_arch.training.module import TrainingModule
 
 MEASURES = ("f1", "exact", "loss", "spans_auc")
@@ -23,18 +25,24 @@ EPOCHS = [
 ]
 
 
-def fitted(patience: int = 0, **options) -> tuple[BestWeights, list[int], int]:
+def fitted(select: str, patience: int = 9) -> tuple[BestWeights, list[int], int]:
     """The callback after the epochs above, the epochs it saved, and how many were trained."""
     saved: list[int] = []
-    trainer = SimpleNamespace(current_epoch=0, is_global_zero=True, should_stop=False, callback_metrics={})
+    strategy = SimpleNamespace(reduce_boolean_decision=lambda decision, all: decision)
+    trainer = SimpleNamespace(
+        current_epoch=0, is_global_zero=True, should_stop=False, fast_dev_run=False, sanity_checking=False,
+        strategy=strategy, state=SimpleNamespace(fn=TrainerFn.FITTING),
+    )  # fmt: skip
     module = TrainingModule.__new__(TrainingModule)
     nn.Module.__init__(module)
-    module.task = task_named("span")
-    module.model = nn.Linear(1, 1)
-    best = BestWeights(lambda model: saved.append(trainer.current_epoch), patience, **options)
+    module.task, module.model = task_named("span"), nn.Linear(1, 1)
+    best = BestWeights(lambda model: saved.append(trainer.current_epoch), select)
+    callbacks = [best] if select == "last" else [best, Patience(module.task, select, patience)]
     for epoch, metrics in enumerate(EPOCHS):
-        trainer.current_epoch, trainer.callback_metrics = epoch, metrics
-        best.on_validation_end(trainer, module)
+        trainer.current_epoch = epoch
+        trainer.callback_metrics = {name: torch.tensor(value) for name, value in metrics.items()}
+        for callback in callbacks:
+            callback.on_validation_end(trainer, module)
         if trainer.should_stop:
             return best, saved, epoch + 1
     return best, saved, len(EPOCHS)
@@ -52,11 +60,11 @@ def fitted(patience: int = 0, **options) -> tuple[BestWeights, list[int], int]:
     ids=str,
 )
 def test_each_rule_keeps_its_own_epoch(select, saved):
-    best, selected, _ = fitted(select=select)
+    best, selected, _ = fitted(select)
     assert selected == saved
     assert best.epoch == saved[-1]
 
 
 @pytest.mark.parametrize(("select", "patience", "trained"), [("f1", 1, 3), ("loss", 2, 4), ("loss", 1, 3)])
 def test_patience_counts_epochs_without_a_better_one(select, patience, trained):
-    assert fitted(patience, select=select)[2] == trained
+    assert fitted(select, patience)[2] == trained

@@ -7,25 +7,22 @@ from dataclasses import replace
 
 import pytest
 import torch
+from families import OURS
 
 from qa_arch.cli.compose import compose
 from qa_arch.cli.main import main
 from qa_arch.errors import RunError
-from qa_arch.export.model_card import model_card
-from qa_arch.results.record import read_record
+from qa_arch.export.huggingface import model_card
+from qa_arch.records import TeacherFacts, read_record
 from qa_arch.results.systems import group_by_system
+from qa_arch.spans.predictor import load_predictor
+from qa_arch.spans.task import TASK
 from qa_arch.sweep.points import make_points, sources
-from qa_arch.tasks.loading import load_predictor
-from qa_arch.tasks.span import TASK
 from qa_arch.training.checkpoint import KeepLast
 from qa_arch.training.module import TrainingModule
-from qa_arch.types.records import TeacherFacts
 
-CHOICES = ["soft_targets", "with_hidden", "relations"]
 DROPOUT = ("encoder.hidden_dropout=0.1", "model.dropout=0.1")
 """So that the random states matter."""
-NARROW = ("encoder.width=8", "distillation.layers=none")
-"""A student whose hidden states are mapped to the teacher's width."""
 CLOCKS = ("train_seconds", "validation_seconds", "windows_per_second")
 
 
@@ -33,28 +30,23 @@ def state(run) -> dict:
     return torch.load(run.checkpoint, weights_only=True)
 
 
-@pytest.mark.parametrize("choice", CHOICES)
-def test_a_teacher_of_no_weight_changes_no_bit(run_training, taught, same, choice):
+def test_a_teacher_of_no_weight_changes_no_bit(run_training, taught, same):
     """The same random states, losses and weights as of a run without, whose own tokenizer is alike."""
-    weights = ("labels=1", "soft_targets=0", "hidden_states=0", "relations=0", "layers=none")
+    weights = ("labels=1", "soft_targets=0", "layers=none")
     nothing = [f"distillation.{setting}" for setting in weights]
     plain = run_training("trainer.epochs=2", *DROPOUT, "encoder.layers=2", name="plain")
-    idle = run_training("trainer.epochs=2", *DROPOUT, *taught(choice), *nothing, name="idle")
+    idle = run_training("trainer.epochs=2", *DROPOUT, *taught("soft_targets"), *nothing, name="idle")
     assert idle.weights == plain.weights
     same(state(idle)["state_dict"], state(plain)["state_dict"])
     assert [e.train_loss for e in idle.record.epochs] == [e.train_loss for e in plain.record.epochs]
     assert idle.record.scores == plain.record.scores
 
 
-@pytest.mark.parametrize(
-    ("choice", "more"),
-    [("soft_targets", ()), ("with_hidden", NARROW), ("relations", ("trainer.precision=bf16",))],
-    ids=["targets read once", "maps of their own", "bf16"],
-)
-def test_resumed_is_the_same_as_never_stopped(run_training, taught, same, monkeypatch, choice, more):
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_resumed_is_the_same_as_never_stopped(run_training, taught, same, monkeypatch, precision):
     settings = (
         *("trainer.epochs=2", "trainer.accumulate=2", "trainer.checkpoint_minutes=1e-9"),
-        *(*DROPOUT, *taught(choice), *more),
+        *(*DROPOUT, *taught("soft_targets"), f"trainer.precision={precision}"),
     )
     straight = run_training(*settings, name="straight")
     save, count = KeepLast._save, iter(range(1, 100))
@@ -80,7 +72,7 @@ def test_resumed_is_the_same_as_never_stopped(run_training, taught, same, monkey
 
 @pytest.fixture
 def gradients(monkeypatch):
-    """The gradients of every step from now on, those of the maps included, in place of steps."""
+    """The gradients of every step from now on, in place of steps."""
     seen: list[torch.Tensor] = []
 
     def keep(self, optimizer):
@@ -90,15 +82,8 @@ def gradients(monkeypatch):
     return seen
 
 
-@pytest.mark.parametrize(
-    ("choice", "more"),
-    [("soft_targets", ()), ("with_hidden", (*NARROW, "distillation.relations=1"))],
-    ids=["targets read once", "teacher reading along"],
-)
-def test_two_devices_and_accumulated_batches_take_the_steps_of_one(
-    run_training, taught, gradients, choice, more
-):
-    plain = ("optim.clip=0", "optim.lr=1e-9", *taught(choice), *more)
+def test_two_devices_and_accumulated_batches_take_the_steps_of_one(run_training, taught, gradients):
+    plain = ("optim.clip=0", "optim.lr=1e-9", *taught("soft_targets"))
     alone = run_training(*plain, "trainer.batch_size=8", name="alone").record
     cut = ("trainer.batch_size=2", "trainer.accumulate=2", "trainer.devices=2")
     both = run_training(*plain, *cut, name="both").record
@@ -113,27 +98,24 @@ def test_two_devices_and_accumulated_batches_take_the_steps_of_one(
 
 @pytest.mark.parametrize(
     ("teaches", "learns"),
-    [("qa_transformer", "qa_transformer"), ("qa_transformer", "bert"), ("bert", "qa_transformer")],
+    [pair for ours in OURS for pair in ((ours, ours), (ours, "bert"), ("bert", ours))],
 )
 def test_our_transformer_teaches_and_learns(run_training, taught, teacher, teaches, learns):
-    """Hidden states and relations of either are compared with those of the other."""
     if teaches != "bert":
         teacher = run_training("encoder.layers=4", f"encoder.family={teaches}", name="ours").folder
     student = run_training(
-        *(*taught("with_hidden"), "distillation.relations=1", "distillation.layers=none"),
+        *(*taught("soft_targets"), "distillation.layers=none"),
         *(f"encoder.family={learns}", f"distillation.teacher={teacher}"),
         name="student",
     )
-    for term in ("soft_targets", "hidden_states", "relations"):
-        assert student.record.epochs[0].value(f"train_{term}") > 0
+    assert student.record.epochs[0].value("train_soft_targets") > 0
     assert student.record.teacher.name == teacher.name
     assert load_predictor(student.folder, device="cpu")("Who?", "Ada wrote it.").windows == 1
 
 
-@pytest.mark.parametrize("choice", CHOICES)
-def test_nothing_of_the_teacher_is_trained_counted_or_saved(run_training, taught, choice):
+def test_nothing_of_the_teacher_is_trained_counted_or_saved(run_training, taught):
     plain = run_training("encoder.layers=2", name="plain")
-    run = run_training(*taught(choice), name="taught")
+    run = run_training(*taught("soft_targets"), name="taught")
     saved, bare = state(run), state(plain)
     assert saved["state_dict"].keys() == bare["state_dict"].keys()
     groups = [[group["name"] for group in s["optimizer_states"][0]["param_groups"]] for s in (saved, bare)]
@@ -145,33 +127,18 @@ def test_nothing_of_the_teacher_is_trained_counted_or_saved(run_training, taught
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("choice", CHOICES)
-def test_a_teacher_follows_its_student_onto_a_gpu(run_training, taught, choice):
+def test_a_teacher_follows_its_student_onto_a_gpu(run_training, taught):
     gpu = ("trainer.accelerator=gpu", "trainer.precision=bf16", "encoder.width=8", "distillation.layers=none")
-    there = run_training(*taught(choice), *gpu, name="gpu").record.epochs[0]
-    here = run_training(*taught(choice), *gpu, "trainer.accelerator=cpu", name="cpu").record.epochs[0]
+    there = run_training(*taught("soft_targets"), *gpu, name="gpu").record.epochs[0]
+    here = run_training(*taught("soft_targets"), *gpu, "trainer.accelerator=cpu", name="cpu").record.epochs[0]
     assert there.value("train_soft_targets") == pytest.approx(here.value("train_soft_targets"), rel=0.05)
-
-
-def test_maps_are_trained_and_resumed_and_are_no_part_of_the_model(run_training, taught):
-    run = run_training(*taught("with_hidden"), *NARROW, "optim.head_lr=1e-2")
-    saved = state(run)
-    maps = {name: value for name, value in saved["state_dict"].items() if name.startswith("distiller")}
-    assert {name: tuple(value.shape) for name, value in maps.items()} == {
-        f"distiller.maps.{which}.weight": (16, 8) for which in ("embeddings", "layers")
-    }
-    groups = {group["name"]: group for group in saved["optimizer_states"][0]["param_groups"]}
-    assert len(groups["maps"]["params"]) == 2
-    alone = run_training("encoder.layers=2", "encoder.width=8", name="alone")
-    assert run.record.parameters == alone.record.parameters
-    assert len(run.weights) == len(alone.weights)
 
 
 def test_a_student_needs_no_teacher(run_training, taught, teacher, tmp_path):
     """Neither to answer nor to be scored again, wherever both lie."""
     copy = tmp_path / "elsewhere" / "teacher"
     shutil.copytree(teacher, copy)
-    run = run_training(*taught("with_hidden"), f"distillation.teacher={copy}")
+    run = run_training(*taught("soft_targets"), f"distillation.teacher={copy}")
     shutil.rmtree(copy.parent)
     moved = run.folder.rename(tmp_path / "moved")
     predictor = load_predictor(moved, device="cpu")
@@ -203,7 +170,6 @@ def test_show_and_the_model_card_name_the_teacher(run_training, taught, teacher,
     shown = capsys.readouterr().out
     for part in (f"teacher (config {named})", "distillation.temperature", "loss of soft targets"):
         assert part in shown
-    assert "distillation.outcomes" not in shown  # as by default
     card = model_card(load_predictor(run.folder, device="cpu"))
     assert f"they were learned from the teacher `teacher` (config {named})" in " ".join(card.split())
     assert "from scratch" not in card

@@ -10,15 +10,15 @@ import pytest
 import torch
 
 from qa_arch.errors import ConfigError
-from qa_arch.features import sampler
-from qa_arch.features.collate import Collator
+from qa_arch.features import batches
+from qa_arch.features.batches import Collator
 from qa_arch.models import store
 from qa_arch.nn.losses import SpanLoss
-from qa_arch.tasks.span import TASK, SpanTask
-from qa_arch.training.fitting import fit, training_module
+from qa_arch.records import BatchSizes
+from qa_arch.spans.task import TASK, SpanTask
+from qa_arch.training.loop import fit, training_module
 from qa_arch.training.module import TrainingModule
 from qa_arch.training.progress import FIRST_STEP
-from qa_arch.types.records import BatchSizes
 
 
 @pytest.fixture
@@ -70,11 +70,11 @@ def test_accumulated_batches_take_the_same_steps(fitted, monkeypatch):
 
 def test_a_token_budget_reads_every_window_once_an_epoch(configure, fitted, monkeypatch):
     """Where its batches, and so the steps of an epoch, are another number in each epoch."""
-    monkeypatch.setattr(sampler, "CHUNK_BATCHES", 2)  # a small set sorted whole would vary little
+    monkeypatch.setattr(batches, "CHUNK_BATCHES", 2)  # a small set sorted whole would vary little
     lengths = TASK.assemble(configure()).tables["train"].lengths
 
     def steps(budget: int) -> list[int]:
-        plans = (sampler.plan(lengths, token_budget=budget, seed=13, epoch=epoch) for epoch in range(4))
+        plans = (batches.plan(lengths, token_budget=budget, seed=13, epoch=epoch) for epoch in range(4))
         return [len(plan.batches) for plan in plans]
 
     budget = next(budget for budget in range(60, 600, 10) if len(set(steps(budget))) > 1)

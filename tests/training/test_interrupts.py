@@ -13,7 +13,7 @@ import torch
 from rich.cells import cell_len
 from terminals import CTRL_C, Terminal
 
-from qa_arch.results.record import read_record
+from qa_arch.records import read_record
 from qa_arch.training.module import TrainingModule
 
 LONG = ("trainer.epochs=100000", "trainer.progress=true")

@@ -12,8 +12,7 @@ import pytest
 
 from qa_arch.config.launched import Launched, launched
 from qa_arch.errors import ConfigError
-from qa_arch.results.record import read_record
-from qa_arch.types.records import BatchSizes
+from qa_arch.records import BatchSizes, read_record
 
 TWO = ("trainer.batch_size=2", "trainer.accumulate=2", "encoder.hidden_dropout=0.1")
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1")
@@ -21,6 +20,7 @@ MEETING = {"LOCAL_RANK": "0", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
 STEP = {
     "SLURM_STEP_NUM_TASKS": "8",
     "SLURM_STEP_NUM_NODES": "2",
+    "SLURM_STEP_TASKS_PER_NODE": "4(x2)",
     "SLURM_PROCID": "5",
     "SLURM_LOCALID": "1",
     "SLURM_NODEID": "1",
@@ -83,6 +83,8 @@ def test_the_first_host_of_a_slurm_step(nodes, host):
         ({"RANK": "2", "WORLD_SIZE": "2", **MEETING}, "are inconsistent"),
         ({"RANK": "0", "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "2", **MEETING}, "are inconsistent"),
         ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, "not MASTER_ADDR, MASTER_PORT"),
+        (STEP | {"SLURM_STEP_NUM_TASKS": "7"}, "7 processes on 2 machines, not as many on each"),
+        (STEP | {"SLURM_STEP_TASKS_PER_NODE": "5,3"}, r"not as many on each \(5,3\)"),
         ({"RANK": "one", "WORLD_SIZE": "2", **MEETING}, "RANK='one' in the environment is not a number"),
     ],
 )

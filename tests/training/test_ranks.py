@@ -14,17 +14,17 @@ import pytest
 import torch
 
 from qa_arch.data.question_sets import question_set
-from qa_arch.decode import formats
-from qa_arch.decode.collector import SpanCollector
 from qa_arch.errors import RunError
-from qa_arch.features.collate import Collator
-from qa_arch.models.encoders import make_features
-from qa_arch.tasks.base import gather
-from qa_arch.tasks.span import TASK
+from qa_arch.features.batches import Collator
+from qa_arch.models.build import make_features
+from qa_arch.records import BatchSizes
+from qa_arch.spans import files as formats
+from qa_arch.spans.search import SpanCollector
+from qa_arch.spans.task import TASK
+from qa_arch.tasks import gather
 from qa_arch.training import ranks
-from qa_arch.training.lost_ranks import OUT_OF_MEMORY
 from qa_arch.training.module import TrainingModule
-from qa_arch.types.records import BatchSizes
+from qa_arch.training.ranks import OUT_OF_MEMORY
 from qa_arch.types.tensors import SpanLogits
 
 PROGRAM = Path(__file__).parents[1] / "ranks.py"
@@ -116,7 +116,7 @@ def test_two_devices_take_the_steps_of_one(run_training, monkeypatch):
 
 def test_ranks_of_different_configs_do_not_train(run_training, monkeypatch):
     """Rank 0 takes itself for another run; rank 1 reads its config from the record."""
-    monkeypatch.setattr("qa_arch.training.fitting.config_hash", lambda config: "another")
+    monkeypatch.setattr("qa_arch.training.loop.config_hash", lambda config: "another")
     with pytest.raises(RunError, match=r"different configs \(rank 0: another, rank 1: [0-9a-f]{8}\)"):
         run_training("trainer.devices=2")
 

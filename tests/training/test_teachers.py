@@ -11,20 +11,18 @@ import torch
 from checkpoints import make_checkpoint
 
 from qa_arch.config.files import write_json
-from qa_arch.config.target import TRUSTED
 from qa_arch.contract.contenders import learned_by_heart
-from qa_arch.contract.contract_sets import write_vectors
+from qa_arch.contract.contracts import write_vectors
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import ConfigError, DataError, RunError
-from qa_arch.features.collate import Collator
+from qa_arch.features.batches import Collator
 from qa_arch.models.teacher_files import require_teacher
 from qa_arch.nn.encoder import encoder_of
+from qa_arch.spans.predictor import load_predictor
+from qa_arch.spans.task import TASK
 from qa_arch.tasks import teacher as teachers
-from qa_arch.tasks.loading import load_predictor
-from qa_arch.tasks.span import TASK
-from qa_arch.training.fitting import training_module
-from qa_arch.training.plan.untrained import build_untrained
+from qa_arch.training.loop import training_module
 from qa_arch.types.tensors import Batch
 
 ROWS = [0, 5, 3, 11]
@@ -54,19 +52,20 @@ def same_logits(actual, expected, **tolerance) -> None:
         torch.testing.assert_close(getattr(actual, name), getattr(expected, name), **tolerance)
 
 
-def test_targets_read_once_are_those_of_reading_along(assembled):
-    """For any rows in any order, padded to the batch's own width; the verifier's odds too."""
-    once = assembled("soft_targets").distiller
-    assert (once.teacher, once.targets is None) == (None, False)
-    parts = assembled("relations")
-    assert parts.distiller.targets is None
+def teacher_for(parts, folder) -> teachers.Teacher:
+    """The teacher in ``folder``, ready for the training windows of ``parts``."""
+    teacher = teachers.Teacher(load_predictor(folder, device="cpu"), str(folder))
+    teacher.prepare(parts.tables["train"])
+    return teacher
+
+
+def test_targets_read_once_are_those_of_reading_along(assembled, teacher):
+    """For any rows in any order, padded to the batch's own width."""
+    parts = assembled("soft_targets")
+    live = teacher_for(parts, teacher)
     for rows in (ROWS, [20, 1], [7]):
         batch = batch_of(parts, rows)
-        live = parts.distiller.teacher.read(batch).logits
-        same_logits(once.targets(batch), live, rtol=1e-5, atol=1e-5)
-        assert not torch.is_grad_enabled() or not live.start.requires_grad
-        values = [d(parts.model.eval(), batch, lambda logits: logits.null) for d in (once, parts.distiller)]
-        torch.testing.assert_close(values[0]["soft_targets"], values[1]["soft_targets"], rtol=1e-4, atol=1e-6)
+        same_logits(parts.distiller.targets(batch), live.read(batch), rtol=1e-5, atol=1e-5)
 
 
 @pytest.fixture
@@ -118,70 +117,56 @@ def test_a_teacher_reads_in_its_own_precision_whatever_the_students_is(
     assembled, run_training, configure, taught, precision
 ):
     folder = run_training("encoder.layers=4", "trainer.max_steps=1", f"trainer.precision={precision}").folder
-    parts = assembled("with_hidden", f"distillation.teacher={folder}")
-    batch, own = batch_of(parts), parts.distiller.teacher
-    assert own.facts.precision == precision
-    plain = own.read(batch, hidden=True)
+    parts = assembled("soft_targets", f"distillation.teacher={folder}")
+    batch, own = batch_of(parts), teacher_for(parts, folder)
+    assert own.facts.precision == parts.distiller.facts.precision == precision
+    plain = own.read(batch)
     with torch.autocast("cpu", torch.bfloat16):
-        inside = own.read(batch, hidden=True)
-    same_logits(inside.logits, plain.logits, rtol=0, atol=0)
-    assert torch.equal(inside.layers.hidden[-1], plain.layers.hidden[-1])
+        same_logits(own.read(batch), plain, rtol=0, atol=0)
     scored = load_predictor(folder, device="cpu", precision=precision)
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
-        same_logits(plain.logits, scored.model(batch), rtol=0, atol=0)
+        same_logits(plain, scored.model(batch), rtol=0, atol=0)
 
 
-def test_a_teacher_is_never_in_training_and_has_no_gradients(assembled, configure, taught):
+def test_a_teacher_is_never_in_training_and_has_no_gradients(assembled, configure, taught, teacher):
     """Dropout would make its answers noise, and half of its memory would be gradients."""
-    config = configure(*taught("with_hidden"))
+    config = configure(*taught("soft_targets"))
     parts = TASK.assemble(config)
-    module = training_module(config, parts, total_steps=1).train()
-    model = parts.distiller.teacher.model
+    model = teacher_for(parts, teacher).model
     assert not any(m.training for m in model.modules())
     assert not any(p.requires_grad for p in model.parameters())
+    module = training_module(config, parts, total_steps=1).train()
     losses, weight, terms = module.losses_and_weight(batch_of(parts))
     (losses * weight).sum().backward()
-    assert all(p.grad is None for p in model.parameters())
     assert all(p.grad is not None for p in parts.model.parameters())
-    assert {id(p) for p in module.parameters()}.isdisjoint({id(p) for p in model.parameters()})
-    assert len(terms) == 3
+    assert [id(p) for p in module.parameters()] == [id(p) for p in parts.model.parameters()]
+    assert len(terms) == 2
 
 
-def test_a_student_that_is_its_teacher_has_nothing_to_learn(configure, teacher, taught):
-    """All of the teacher's layers and its head: every term is 0, and so is its gradient."""
-    weights = [
-        f"distillation.{name}={value}"
-        for name, value in (("labels", 0), ("hidden_states", 1), ("relations", 1))
-    ]
-    config = configure(*taught("soft_targets"), "encoder.layers=4", "optim.lr=1e-3", *weights)
-    parts = TASK.assemble(config)
-    parts.model.load_state_dict(parts.distiller.teacher.model.state_dict())
+def test_a_student_that_is_its_teacher_has_nothing_to_learn(assembled, teacher):
+    """All of the teacher's layers and its head: the loss is 0, and so is its gradient."""
+    parts = assembled("soft_targets", "encoder.layers=4", "distillation.labels=0")
+    parts.model.load_state_dict(load_predictor(teacher, device="cpu").model.state_dict())
     parts.model.eval()
     values = parts.distiller(parts.model, batch_of(parts), lambda logits: logits.null)
     values["loss"].sum().backward()
-    assert set(values) == {"soft_targets", "hidden_states", "relations", "loss"}
+    assert set(values) == {"soft_targets", "loss"}
     for value in values.values():
         torch.testing.assert_close(value, torch.zeros(len(ROWS)), rtol=0, atol=1e-6)
     assert max(float(p.grad.abs().max()) for p in parts.model.parameters() if p.grad is not None) < 1e-4
 
 
-@pytest.mark.parametrize("choice", ["soft_targets", "with_hidden", "relations"])
-def test_a_student_learns_from_its_teacher_without_labels(assembled, choice):
-    parts = assembled(choice, "distillation.labels=0")
-    batch, distiller = batch_of(parts), parts.distiller
-
-    def term(name):
-        with torch.no_grad():
-            return float(distiller(parts.model.eval(), batch, lambda logits: logits.null)[name].mean())
+def test_a_student_learns_from_its_teacher_without_labels(assembled):
+    parts = assembled("soft_targets", "distillation.labels=0")
+    batch = batch_of(parts)
 
     def loss():
-        return distiller(parts.model, batch, lambda logits: logits.null)["loss"].mean()
+        return parts.distiller(parts.model, batch, lambda logits: logits.null)["loss"].mean()
 
-    names = [name for name in distiller.terms if name != "labels"]
-    before = {name: term(name) for name in names}
-    with learned_by_heart(parts.model, loss, steps=60, lr=3e-3):
-        assert term("soft_targets") < 0.2 * before["soft_targets"]
-        assert all(term(name) < before[name] for name in names)
+    with torch.no_grad():
+        before = float(loss())
+    with learned_by_heart(parts.model, loss, steps=60, lr=3e-3), torch.no_grad():
+        assert float(loss()) < 0.2 * before
 
 
 @pytest.mark.parametrize("layers", ["every_other", "first", "embeddings"])
@@ -206,7 +191,7 @@ def test_a_bf16_teacher_gives_its_layers_unrounded(run_training, assembled):
 def test_a_teacher_with_segment_ids_and_a_student_without(assembled, configure, teacher):
     """DistilBERT reads the same tokens and no segment ids, which the teacher needs."""
     parts = assembled(
-        "with_hidden", "encoder.family=distilbert", "encoder.name=null", "distillation.layers=none"
+        "soft_targets", "encoder.family=distilbert", "encoder.name=null", "distillation.layers=none"
     )
     batch = batch_of(parts)
     assert batch.segments is None
@@ -214,7 +199,7 @@ def test_a_teacher_with_segment_ids_and_a_student_without(assembled, configure, 
     expected = Collator(own.table(parts.sets["train"], cache=False))(ROWS)
     assert expected.segments.any()
     with torch.no_grad():
-        same_logits(parts.distiller.teacher.read(batch).logits, own.model(expected))
+        same_logits(parts.distiller.targets(batch), own.model(expected), rtol=1e-5, atol=1e-5)
     assert (parts.distiller(parts.model, batch, lambda logits: logits.null)["loss"] > 0).all()
 
 
@@ -245,25 +230,12 @@ def checkpoint(configure, tmp_path) -> Path:
     return make_checkpoint("bert", tmp_path / "checkpoint", texts, **sizes)
 
 
-@pytest.mark.parametrize("choice", ["soft_targets", "with_hidden", "relations"])
-def test_a_checkpoint_teaches(run_training, taught, checkpoint, choice, caplog):
-    done = run_training(*taught(choice), f"distillation.teacher={checkpoint}", "trainer.max_steps=2")
+def test_a_checkpoint_teaches(run_training, taught, checkpoint, caplog):
+    done = run_training(*taught("soft_targets"), f"distillation.teacher={checkpoint}", "trainer.max_steps=2")
     assert done.record.teacher.name == "checkpoint"
     assert done.record.teacher.fingerprint.startswith("sha256:")
     assert done.record.epochs[0].value("train_soft_targets") > 0
     assert "is not known to have been trained without the articles of calibration and dev" in caplog.text
-
-
-def test_a_biaffine_teacher_reads_along_over_spans(assembled, run_training):
-    """What it scores, (T, T) a window, is not stored."""
-    folder = run_training("head=biaffine", "model.head.hidden=6", "trainer.max_steps=1").folder
-    options = (f"distillation.teacher={folder}", "distillation.layers=none")
-    with pytest.raises(ConfigError, match=r"start and end together.*distillation\.outcomes=spans"):
-        assembled("soft_targets", *options)
-    parts = assembled("soft_targets", *options, "distillation.outcomes=spans")
-    assert parts.distiller.targets is None
-    values = parts.distiller(parts.model, batch_of(parts), lambda logits: logits.null)
-    assert (values["soft_targets"] > 0).all()
 
 
 def test_windows_of_other_lengths_than_the_teachers_own(assembled, teacher):
@@ -287,13 +259,8 @@ def test_windows_of_other_lengths_than_the_teachers_own(assembled, teacher):
             "the teacher's model_type is bert, the student's distilbert",
         ),
         (
-            ["distillation.relations=1", "distillation.relation_heads=3"],
-            "relation_heads: 3 do not divide .* 16",
-        ),
-        (["distillation.relations=1", "distillation.relation_layer=5"], "relation_layer: 5, .* has 4 layers"),
-        (
             ["model=proposed", "glove=none", "model.no_answer=verifier", "model.hidden=6"],
-            "only the student .* verifier; set distillation.outcomes=spans",
+            "only the student .* verifier",
         ),
         (
             ["encoder.family=words", "encoder.vocabulary=300", "model=match_lstm/boundary", "model.hidden=6"],
@@ -306,27 +273,12 @@ def test_what_cannot_be_compared_is_refused_before_training(assembled, overrides
         assembled("soft_targets", *overrides)
 
 
-def test_a_student_is_counted_and_planned_without_its_teacher(configure, taught):
+def test_a_student_is_counted_without_its_teacher(configure, taught):
     """By the size of the teacher's tokenizer, which the student's settings do not tell."""
-    config = configure(*taught("with_hidden"))
+    config = configure(*taught("soft_targets"))
     parts = TASK.assemble(config)
     expected = sum(parameter.numel() for parameter in parts.model.parameters())
     assert TASK.count_parameters(config)["total"] == expected
-    untrained = build_untrained(config, TRUSTED)
-    assert sum(parameter.numel() for parameter in untrained.parts.model.parameters()) == expected
-    assert any("the teacher is not counted" in note for note in untrained.notes)
-
-
-def test_relation_heads_split_models_of_unlike_widths_and_heads(assembled):
-    parts = assembled(
-        "relations",
-        "encoder.width=24",
-        "encoder.heads=3",
-        "distillation.layers=none",
-        "distillation.relation_heads=8",
-    )
-    values = parts.distiller(parts.model, batch_of(parts), lambda logits: logits.null)
-    assert (values["relations"] > 0).all()
 
 
 def test_a_teacher_that_knows_the_articles_of_dev_is_refused(

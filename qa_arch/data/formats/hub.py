@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from qa_arch.data.examples import RawQuestion
 from qa_arch.data.formats import Format, OnError
-from qa_arch.data.question_sets import QuestionSetBuilder
+from qa_arch.data.question_sets import QuestionSetBuilder, RawQuestion
 from qa_arch.errors import DataError, UnavailableError
 from qa_arch.types.text import QuestionSet
 

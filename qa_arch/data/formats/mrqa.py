@@ -16,15 +16,20 @@ import json
 import unicodedata
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from qa_arch.data.examples import RawQuestion, RecordError, clip, json_type, wrong_type
 from qa_arch.data.formats import Format, OnError
 from qa_arch.data.input_files import Paths, as_list, expand
-from qa_arch.data.question_sets import QuestionSetBuilder
+from qa_arch.data.question_sets import (
+    QuestionSetBuilder,
+    RawQuestion,
+    RecordError,
+    clip,
+    typed,
+    wrong_type,
+)
 from qa_arch.errors import DataError
 from qa_arch.system.garbage import gc_disabled
 from qa_arch.types.text import QuestionSet
@@ -33,7 +38,6 @@ Span = tuple[int, int]
 _PATTERN = "*.jsonl*"
 _FIELDS = {"id": "id", "qid": "id", "question": "question", "is_impossible": "is_impossible"}
 """Field of MRQA -> field of a flat record; fields that are false are left out."""
-_GZIP = b"\x1f\x8b"
 
 
 @gc_disabled()
@@ -51,11 +55,17 @@ def read_mrqa(paths: Paths, *, name: str = "", on_error: OnError = "raise") -> Q
 
 
 def _questions(path: Path) -> Iterator[RawQuestion | RecordError]:
-    dataset = None
+    dataset = ""
     for number, record in _records(path):
         if isinstance(record, dict) and "header" in record:
-            dataset = _dataset(record["header"], f"{path}: line {number}")
-        elif dataset is None:
+            header = record["header"]
+            name = header.get("dataset") if isinstance(header, dict) else None
+            if not isinstance(name, str) or not name.strip():
+                raise DataError(
+                    f"{path}: line {number}: header.dataset: is not a name ({clip(name)}); name the data set"
+                )
+            dataset = name.strip()
+        elif not dataset:
             raise DataError(
                 f"{path}: line {number}: there is no header before it; the first line of an MRQA file is"
                 ' {"header": {"dataset": NAME}}'
@@ -63,57 +73,38 @@ def _questions(path: Path) -> Iterator[RawQuestion | RecordError]:
         elif isinstance(record, dict):
             yield from _passage(record, number, dataset)
         else:
-            yield wrong_type(f"line {number}", record, "object")
-
-
-def _dataset(header: Any, place: str) -> str:
-    name = header.get("dataset") if isinstance(header, dict) else None
-    if not isinstance(name, str) or not name.strip():
-        raise DataError(f"{place}: header.dataset: is not a name ({clip(name)}); name the data set there")
-    return name.strip()
+            yield RecordError(f"line {number}", wrong_type(record, dict))
 
 
 def _passage(record: Mapping[str, Any], number: int, dataset: str) -> Iterator[RawQuestion | RecordError]:
     """Questions of a line; a fault of the passage is reported for every question on it."""
-    questions = record.get("qas")
-    if not isinstance(questions, list):
-        yield wrong_type(f"line {number}, qas", questions, "list", missing="qas" not in record)
+    try:
+        questions = typed(record, "qas", list, f"line {number}, ")
+    except RecordError as fault:
+        yield fault
         return
-    context = record.get("context")
-    digest = hashlib.sha256(str(context).encode("utf-8", "surrogatepass")).hexdigest()
-    shared = {"title": f"{dataset} {digest[:12]}"} | ({"context": context} if "context" in record else {})
+    digest = hashlib.sha256(str(record.get("context")).encode("utf-8", "surrogatepass")).hexdigest()
+    shared = {"title": f"{dataset} {digest[:12]}"}
+    shared |= {"context": record["context"]} if "context" in record else {}
     for index, question in enumerate(questions):
         position = f"line {number}, qas[{index}]"
-        if isinstance(question, dict):
-            yield _question(question, record, RawQuestion(position, shared, nested=False, line=number))
-        else:
-            yield wrong_type(position, question, "object")
-
-
-def _question(
-    question: Mapping[str, Any], record: Mapping[str, Any], raw: RawQuestion
-) -> RawQuestion | RecordError:
-    """``raw`` with the fields of the question, and its answers with verified offsets."""
-    fields = {
-        **raw.fields,
-        **{_FIELDS[key]: question[key] for key in _FIELDS if question.get(key, False) is not False},
-    }
-    raw = replace(raw, fields=fields)
-    try:
-        if "id" not in fields:
-            raise RecordError("qid", "is missing; every question needs this field: add it")
-        answers = _answers(question, record) if isinstance(fields.get("context"), str) else []
-    except RecordError as fault:
-        return RecordError(f"{raw.label}, {fault.where}", fault.message)
-    return replace(raw, fields={**fields, "answers": answers})
+        if not isinstance(question, dict):
+            yield RecordError(position, wrong_type(question, dict))
+            continue
+        stated = {_FIELDS[key]: question[key] for key in _FIELDS if question.get(key, False) is not False}
+        raw = RawQuestion(position, {**shared, **stated}, nested=False, line=number)
+        try:
+            if "id" not in stated:
+                raise RecordError("qid", "is missing; every question needs this field: add it")
+            answers = _answers(question, record) if isinstance(record.get("context"), str) else []
+            yield RawQuestion(position, {**raw.fields, "answers": answers}, nested=False, line=number)
+        except RecordError as fault:
+            yield RecordError(f"{raw.label}, {fault.where}", fault.message)
 
 
 def _answers(question: Mapping[str, Any], record: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The distinct detected spans, in order. Raises RecordError for an answer that no span matches."""
-    detected = question.get("detected_answers")
-    if not isinstance(detected, list):
-        state = f"is {json_type(detected)}" if "detected_answers" in question else "is missing"
-        raise RecordError("detected_answers", f"{state}; give a list of objects with text and char_spans")
+    detected = typed(question, "detected_answers", list)
     if not detected and question.get("is_impossible") is not True:
         raise RecordError(
             "detected_answers", "is empty; give an answer with its spans, or set is_impossible to true"
@@ -129,52 +120,37 @@ def _answers(question: Mapping[str, Any], record: Mapping[str, Any]) -> list[dic
 def _spans(answer: Any, where: str, record: Mapping[str, Any]) -> list[Span]:
     """Spans of the context that match the answer, ends exclusive: by characters, else by tokens."""
     if not isinstance(answer, dict):
-        raise RecordError(where, f"is {json_type(answer)}, not an object with text and char_spans")
-    text, context = answer.get("text"), record["context"]
-    if not isinstance(text, str) or not text.strip():
-        state = f"is {json_type(text)} ({clip(text)}), not a text" if "text" in answer else "is missing"
-        raise RecordError(f"{where}.text", f"{state}; write the text of the spans")
+        raise RecordError(where, wrong_type(answer, dict))
+    text, context = typed(answer, "text", str, f"{where}."), record["context"]
     stated = _pairs(answer, "char_spans", where)
     spans = [(first, last + 1) for first, last in stated if _holds(context, first, last + 1, text)]
     if not spans or len(spans) < len(stated):
         by_token = [_characters(pair, record) for pair in _pairs(answer, "token_spans", where)]
         spans += [(start, end) for start, end in by_token if _holds(context, start, end, text)]
     if not spans:
-        raise RecordError(f"{where}.char_spans", _mismatch(text, stated, context))
+        fault = "is missing"
+        if stated:
+            first, last = stated[0]
+            fault = f"{[first, last]} holds {clip(context[max(0, first) : max(0, last + 1)])}"
+        remedy = "correct the spans (both ends are inclusive) or the text"
+        raise RecordError(f"{where}.char_spans", f"{fault}, and no span holds {clip(text)}; {remedy}")
     return spans
-
-
-def _mismatch(text: str, stated: list[Span], context: str) -> str:
-    remedy = "correct the spans (both ends are inclusive) or the text"
-    if not stated:
-        return f"is missing, and no span of tokens holds {clip(text)}; {remedy}"
-    first, last = stated[0]
-    held = clip(context[max(0, first) : max(0, last + 1)])
-    return f"{[first, last]} holds {held}, and no span holds {clip(text)}; {remedy}"
 
 
 def _pairs(answer: Mapping[str, Any], field: str, where: str) -> list[Span]:
     """Spans as stated, ends inclusive; empty where the field is missing."""
-    value = answer.get(field)
-    if value is None:
+    if answer.get(field) is None:
         return []
-    if not isinstance(value, list):
-        raise RecordError(f"{where}.{field}", f"is {json_type(value)}, not a list of [first, last]")
-    for index, pair in enumerate(value):
+    pairs = typed(answer, field, list, f"{where}.")
+    for index, pair in enumerate(pairs):
         if not isinstance(pair, list) or [type(end) for end in pair] != [int, int]:
             raise RecordError(f"{where}.{field}[{index}]", f"is {clip(pair)}; write [first, last] in numbers")
-    return [(first, last) for first, last in value]
+    return [(first, last) for first, last in pairs]
 
 
 def _characters(pair: Span, record: Mapping[str, Any]) -> Span:
     """Character span of a token span, end exclusive; (0, 0) for tokens that do not exist."""
-    tokens = record.get("context_tokens")
-    if not isinstance(tokens, list):
-        state = f"is {json_type(tokens)}" if "context_tokens" in record else "is missing"
-        raise RecordError(
-            "context_tokens", f"{state} and char_spans do not hold the answer; correct char_spans"
-        )
-    first, last = pair
+    tokens, (first, last) = typed(record, "context_tokens", list), pair
     if not 0 <= first <= last < len(tokens):
         return 0, 0
     for index in pair:
@@ -199,30 +175,23 @@ def _records(path: Path) -> Iterator[tuple[int, Any]]:
     number = 0
     try:
         with path.open("rb") as file:
-            packed = file.read(len(_GZIP)) == _GZIP
+            packed = file.read(2) == b"\x1f\x8b"
         with gzip.open(path) if packed else path.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
                 if line.strip():
-                    yield number, _value(line, f"{path}: line {number}")
+                    yield number, json.loads(line.decode("utf-8-sig"))
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path}: cannot be unpacked after line {number} ({error}); fetch it again") from None
     except OSError as error:
         raise DataError(
             f"{path}: cannot be read ({error.strerror or error}); check its permissions"
         ) from None
-
-
-def _value(line: bytes, place: str) -> Any:
-    try:
-        return json.loads(line.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        raise DataError(f"{place}: byte {error.start} is not UTF-8; fetch the file again") from None
-    except json.JSONDecodeError as error:
         raise DataError(
-            f"{place}: broken JSON, column {error.colno}: {error.msg}; correct that line"
+            f"{path}: line {number}: byte {error.start} is not UTF-8; fetch the file again"
         ) from None
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{place}: cannot be read ({error}); write it again") from None
+        raise DataError(f"{path}: line {number}: broken JSON ({error}); correct that line") from None
 
 
 FORMAT = Format(

@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qa_arch.errors import RunError
-from qa_arch.results.columns import Scored, figures, named
-from qa_arch.results.mistakes import Mistakes, mistakes
-from qa_arch.results.pairwise import FITTED
-from qa_arch.results.question_breakdowns import Breakdown, breakdowns
-from qa_arch.results.question_rows import Questions, load_questions, questions_folder
-from qa_arch.results.record import MODEL, QUESTIONS, Runs
-from qa_arch.results.report.curve_data import by_level, curves, with_spans
-from qa_arch.results.report.system_tests import MEASURES, SPANS, find_baselines, scores, significance
-from qa_arch.results.summary import finite
-from qa_arch.results.systems import System, differing, group_by_system
-from qa_arch.types.records import (
+from qa_arch.records import (
     CALIBRATED,
     CALIBRATION,
     GIVEN,
     MARGIN_0,
+    MODEL,
     NEVER_NULL,
     ORACLE,
     TRAIN,
-    Measure,
+    Epoch,
     Point,
-    Points,
     RunRecord,
-    SplitFacts,
+    Runs,
 )
+from qa_arch.results.columns import Scored, by_measure, comparison, figures, named
+from qa_arch.results.comparisons import FITTED
+from qa_arch.results.questions import Questions
+from qa_arch.results.report.sets import (
+    MEASURES,
+    SPANS,
+    ScoredSet,
+    by_level,
+    curves,
+    find_baselines,
+    scored_sets,
+    scores,
+    significance,
+)
+from qa_arch.results.summary import finite
+from qa_arch.results.systems import System, differing, fingerprints, group_by_system, labelled, whole_config
 from qa_arch.types.text import QuestionSet
 
 FIGURES = (
@@ -47,29 +53,7 @@ FIGURES = (
 )
 POINTS = (CALIBRATED, NEVER_NULL, MARGIN_0, ORACLE, GIVEN)
 EPOCH = ("train_loss", "calibration_loss", *(f"calibration_{name}" for name in ("exact", "f1", "spans_f1")))
-
-
-@dataclass
-class ScoredSet:
-    """Questions that runs were scored on, by one protocol and metric: what may be drawn together."""
-
-    split: str
-    measure: Measure
-    about: SplitFacts
-    runs: list[int] = field(default_factory=list)
-    rows: dict[int, Questions] = field(default_factory=dict)
-    mistakes: dict[int, Mistakes] = field(default_factory=dict)
-    breakdowns: list[Breakdown] = field(default_factory=list)
-    questions: QuestionSet | None = None
-
-    @property
-    def key(self) -> str:
-        return f"{self.split}-{self.measure.fingerprint[:8]}-{self.measure.protocol}"
-
-    @property
-    def title(self) -> str:
-        """What its data is called, and the split where that says more."""
-        return ", ".join(dict.fromkeys((self.about.name or self.split, self.split)))
+LANGUAGE_EPOCH = ("train_loss", "calibration_loss", "calibration_perplexity")
 
 
 @dataclass
@@ -100,24 +84,20 @@ def collect(
     groups = group_by_system(runs)
     order = {id(record): g for g, group in enumerate(groups) for _, record in group.runs}
     problems: list[str] = []
-    sets = _sets(runs, questions, types, problems)
-    if questions is not None and all(scored.questions is None for scored in sets):
-        raise RunError(
-            f"--data: no run was scored on {questions.name} (hash {questions.fingerprint[:12]}); name the"
-            " file that they were scored on"
-        )
+    sets = scored_sets(runs, questions, types, problems)
     members = [list(dict.fromkeys(order[id(runs[number][1])] for number in scored.runs)) for scored in sets]
-    result = find_baselines(baseline, groups, members)
-    untested = [(scored, why) for scored, (_, why) in zip(sets, result, strict=True) if why and scored.rows]
-    problems += [f"--baseline, on {scored.title}: {why}; not tested there" for scored, why in untested]
+    shown = []
+    for scored, (reference, why) in zip(sets, find_baselines(baseline, groups, members), strict=True):
+        if why and scored.rows:
+            problems.append(f"--baseline, on {scored.title}: {why}; not tested there")
+        requested = {str(number): _columns(scored, runs, number, columns) for number in scored.runs}
+        shown.append({**_set(scored, runs, order, reference, why), "columns": requested})
     value = {
         "runs": [_run(folder, record, order[id(record)]) for folder, record in runs],
         "groups": [_group(group, groups) for group in groups],
-        "sets": [_set(scored, runs, order, *of_set) for scored, of_set in zip(sets, result, strict=True)],
+        "sets": shown,
         "askedColumns": [{"key": c.key, "head": c.heading, "text": c.left} for c in named(columns)],
     }
-    for scored, shown in zip(sets, value["sets"], strict=True):
-        shown["columns"] = {str(number): _columns(scored, runs, number, columns) for number in scored.runs}
     return Collected(value, sets, problems)
 
 
@@ -129,66 +109,11 @@ def _columns(scored: ScoredSet, runs: Runs, number: int, keys: Sequence[str]) ->
     return {key: computed.get(key) for key in keys}
 
 
-def _stands_alone(folder: Path, record: RunRecord) -> bool:
-    """Whether the questions of calibration are all that there is to show, as where dev stays closed."""
-    return (
-        set(record.scores) == {CALIBRATION} and (questions_folder(folder, CALIBRATION) / QUESTIONS).is_file()
-    )
-
-
-def _sets(
-    runs: Runs, questions: QuestionSet | None, types: Mapping[str, str] | None, problems: list[str]
-) -> list[ScoredSet]:
-    result: dict[tuple[str, Measure], ScoredSet] = {}
-    for number, (folder, record) in enumerate(runs):
-        for split in record.scores:
-            measure = record.measure(split)
-            if measure is None:
-                continue
-            scored = result.setdefault((split, measure), ScoredSet(split, measure, record.facts(split)))
-            scored.runs.append(number)
-            if split == CALIBRATION and not _stands_alone(folder, record):
-                continue
-            try:
-                scored.rows[number] = load_questions(folder, record, split)
-            except RunError as error:
-                problems.append(str(error))
-    for scored in result.values():
-        _align(scored, problems)
-        if questions is not None and questions.fingerprint == scored.measure.fingerprint and scored.rows:
-            scored.questions = questions
-        if scored.rows:
-            scored.mistakes = {
-                number: mistakes(rows, scored.questions) for number, rows in scored.rows.items()
-            }
-            scored.rows = {number: with_spans(rows, scored.questions) for number, rows in scored.rows.items()}
-            first = next(iter(scored.rows.values()))
-            known = types if types and not types.keys().isdisjoint(first.ids) else None
-            scored.breakdowns = breakdowns(first, scored.questions, known)
-    if types and not any(facet.key == "class" for scored in result.values() for facet in scored.breakdowns):
-        raise RunError("--types: its questions are none of those that the runs were scored on")
-    # dev first, then the sets that most runs were scored on, calibration last.
-    return sorted(
-        result.values(),
-        key=lambda scored: (
-            scored.split == CALIBRATION,
-            scored.split != "dev",
-            -len(scored.runs),
-        ),
-    )
-
-
-def _align(scored: ScoredSet, problems: list[str]) -> None:
-    """Leave out rows that are not of the same questions in the same order as the first run's."""
-    first = next(iter(scored.rows.values()), None)
-    for number, rows in list(scored.rows.items()):
-        if first is not None and rows.ids != first.ids:
-            problems.append(f"{rows.folder}: its {scored.split} rows are of other questions; left out")
-            del scored.rows[number]
-
-
 def _run(folder: Path, record: RunRecord, group: int) -> dict[str, Any]:
-    scores = {split: _points(points) for split, points in record.scores.items()}
+    scores = {
+        split: {name: _figures(points[name]) for name in POINTS if name in points}
+        for split, points in record.scores.items()
+    }
     return {
         "name": folder.resolve().name,
         "folder": str(folder),
@@ -228,10 +153,6 @@ def _strategy(record: RunRecord) -> str:
     if named and named not in ("auto", "single"):
         return f"{named} × {devices}"
     return "single device" if devices == 1 else f"{devices} devices"
-
-
-def _points(points: Points) -> dict[str, dict[str, Any]]:
-    return {name: _figures(points[name]) for name in POINTS if name in points}
 
 
 def _figures(point: Point) -> dict[str, Any]:
@@ -304,3 +225,50 @@ def _references(scored: ScoredSet, runs: Runs) -> list[dict[str, Any]]:
         if points := runs[number][1].references.get(scored.split):
             return [{"name": name, **_figures(point)} for name, point in points.items()]
     return []
+
+
+def run_settings(runs: Runs) -> dict[str, Any]:
+    """``all``: setting -> value where every run has the same; ``own``: the others, run by run.
+
+    Values are texts. Beside the settings stand the hashes of the data and the versions of the packages.
+    """
+    of_runs = [
+        {key: _text(value) for key, value in whole_config(record).items()}
+        | fingerprints(record)
+        | {f"version of {name}": version for name, version in record.versions.items()}
+        for _, record in runs
+    ]
+    first = of_runs[0] if of_runs else {}
+    same = {key: value for key, value in first.items() if all(own.get(key) == value for own in of_runs)}
+    own = [{key: value for key, value in values.items() if key not in same} for values in of_runs]
+    return {"all": same, "own": own}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def language_runs(runs: Runs) -> dict[str, Any]:
+    """``tables``, as text, of runs that predict the same tokens, and ``curves``: a run's name and epochs."""
+
+    def epoch(of: Epoch) -> dict[str, float | None]:
+        return {key: finite(of.value(key)) for key in LANGUAGE_EPOCH}
+
+    tables = [labelled(comparison(group), group) for group in by_measure(runs)]
+    seeds = ((system.label, record) for system in group_by_system(runs) for _, record in system.runs)
+    return {
+        "tables": [
+            {
+                "title": table.title,
+                "heads": [{"text": column.heading, "left": column.left} for column in table.columns],
+                "rows": [[column.text(row) for column in table.columns] for row in table.rows],
+                "notes": list(table.notes),
+            }
+            for table in tables
+        ],
+        "curves": [
+            {"label": f"{label}, seed {record.seed}", "epochs": list(map(epoch, record.epochs))}
+            for label, record in seeds
+            if record.epochs
+        ],
+    }

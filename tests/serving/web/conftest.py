@@ -13,7 +13,7 @@ from service import models
 from starlette.testclient import TestClient
 
 from qa_arch.serving.app import create_app
-from qa_arch.serving.options import ServiceOptions
+from qa_arch.serving.guard import ServiceOptions
 
 PROGRAM = Path(__file__).parents[2] / "service.py"
 

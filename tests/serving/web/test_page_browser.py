@@ -18,10 +18,8 @@ axe = pytest.importorskip(
 expect = sync_api.expect
 
 PASSAGE = "By the mill stands a bridge."
-FOCUSED = """() => {
-    const element = document.activeElement;
-    return [element.tagName, getComputedStyle(element).outlineStyle];
-}"""
+slow = pytest.mark.slow
+"""All but one question that is asked and answered run nightly."""
 
 
 @pytest.fixture(scope="module")
@@ -74,12 +72,13 @@ def ask(page, question, context=PASSAGE):
 
 
 def test_an_answer_is_marked_in_its_passage(visit):
-    page = visit()
-    ask(page, "Where is the mill?")
+    """With characters of several units before it, and with what would be markup if it were no text."""
+    page, passage = visit(), "👩‍🚀 𝔸 <b>By</b> the mill stands a bridge."
+    ask(page, "Where is the mill?", passage)
     expect(page.locator(".answer")).to_have_text("mill")
     expect(page.locator("mark")).to_have_text("mill")
-    expect(page.locator(".passage")).to_have_text(PASSAGE)
-    direct = RuleReader()("Where is the mill?", PASSAGE, top_k=3)
+    expect(page.locator(".passage")).to_have_text(passage)
+    direct = RuleReader()("Where is the mill?", passage, top_k=3)
     expect(page.locator(".confidence")).to_have_text(f"{direct.confidence:.0%} confident")
     others = [f"{span.text}{span.confidence:.0%}" for span in direct.spans[1:]]
     assert others
@@ -87,6 +86,7 @@ def test_an_answer_is_marked_in_its_passage(visit):
     expect(page.get_by_role("status").first).to_have_text("Answer: mill.")
 
 
+@slow
 def test_scattered_words_of_a_sequence_model_are_candidates(visit):
     page = visit()
     words = {"start": -1, "end": -1, "confidence": 0.2}
@@ -97,6 +97,7 @@ def test_scattered_words_of_a_sequence_model_are_candidates(visit):
     expect(page.locator(".alternatives .text")).to_have_text(["By bridge"])
 
 
+@slow
 def test_no_answer_is_put_plainly(visit):
     page = visit()
     ask(page, "Where is the dam?")
@@ -105,6 +106,7 @@ def test_no_answer_is_put_plainly(visit):
     expect(page.get_by_role("status").first).to_have_text("No answer in this passage.")
 
 
+@slow
 def test_what_is_missing_is_pointed_out(visit):
     page = visit()
     ask(page, "Where?", " ")
@@ -114,6 +116,7 @@ def test_what_is_missing_is_pointed_out(visit):
     expect(page.get_by_role("status").first).to_have_text("Enter a question first.")
 
 
+@slow
 def test_models_are_switched_and_compared(visit):
     page = visit()
     ask(page, "mill?")
@@ -127,6 +130,7 @@ def test_models_are_switched_and_compared(visit):
     assert left["x"] + left["width"] <= right["x"]
 
 
+@slow
 def test_a_link_restores_the_question(visit, address):
     page, sent = visit(), []
     page.get_by_label("Compare with").select_option("second")
@@ -142,6 +146,7 @@ def test_a_link_restores_the_question(visit, address):
     assert again.get_by_label("Passage", exact=True).input_value() == "A + b = 100% #mill\nand a line"
 
 
+@slow
 @pytest.mark.parametrize("by_link", [False, True])
 def test_scripts_stay_text(visit, by_link):
     evil = '</p><img src=x onerror="window.broken=1"><script>window.broken=1</script> mill'
@@ -158,6 +163,7 @@ def test_scripts_stay_text(visit, by_link):
     assert page.locator("main img").count() == 0
 
 
+@slow
 @pytest.mark.parametrize(
     "context", ["👩‍🚀 𝔸𝔹 mill 👍🏽!", "‏הטחנה mill נשרפה", "e\u0301 x\u0000 mill", "mill"]
 )
@@ -167,6 +173,7 @@ def test_offsets_are_characters(visit, context):
     expect(page.locator("mark")).to_have_text("mill")
 
 
+@slow
 def test_half_a_character_is_replaced(visit):
     page = visit()
     page.evaluate(
@@ -177,6 +184,7 @@ def test_half_a_character_is_replaced(visit):
     expect(page.locator("mark")).to_have_text("mill")
 
 
+@slow
 def test_examples_ask_at_once(visit):
     page = visit()
     for name in page.get_by_role("group", name="Try an example").get_by_role("button").all_inner_texts():
@@ -186,6 +194,7 @@ def test_examples_ask_at_once(visit):
         assert len(page.get_by_label("Question", exact=True).input_value()) > 10
 
 
+@slow
 def test_the_keyboard_is_enough(visit):
     page = visit()
     page.keyboard.press("Tab")
@@ -210,6 +219,7 @@ def test_the_keyboard_is_enough(visit):
     expect(page.locator(".words button").first).to_be_visible()
 
 
+@slow
 def test_attention(visit):
     page = visit()
     ask(page, "Which mill?", "👍 The mill moved.")
@@ -226,6 +236,7 @@ def test_attention(visit):
     expect(page.locator("summary")).to_have_count(0)
 
 
+@slow
 def test_only_the_last_question_is_shown(visit):
     page = visit()
     ask(page, "wait 1 mill")
@@ -235,6 +246,7 @@ def test_only_the_last_question_is_shown(visit):
     expect(page.locator(".answer")).to_have_text("bridge")
 
 
+@slow
 def test_an_error_says_what_to_do(browser, address):
     with browser.new_context() as context:
         page = context.new_page()
@@ -247,6 +259,7 @@ def test_an_error_says_what_to_do(browser, address):
         expect(page.get_by_role("status").first).to_contain_text("send at most 200,000 in a request")
 
 
+@slow
 def test_the_token_is_asked_for(browser, running):
     with running(QA_ARCH_TOKEN="s3cret") as (_, address), browser.new_context() as context:
         page = context.new_page()
@@ -261,6 +274,7 @@ def test_the_token_is_asked_for(browser, running):
         assert "s3cret" not in page.url
 
 
+@slow
 def test_the_documentation_of_the_api(visit):
     page = visit("/docs")
     expect(page.locator(".operation h2 code")).to_have_text(
@@ -269,6 +283,7 @@ def test_the_documentation_of_the_api(visit):
     expect(page.locator("td", has_text="max_answer_tokens").first).to_be_visible()
 
 
+@slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 900, 1440])
 def test_accessibility(visit, width, scheme):

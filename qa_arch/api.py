@@ -1,0 +1,50 @@
+"""Training from Python, as ``import qa_arch`` offers it beside ``load``, ``runs`` and ``compare``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import get_args
+
+from qa_arch.cli.compose import compose
+from qa_arch.cli.runs import use_config_dir
+from qa_arch.cli.train import IfExists, check_jobs, plan_job, train_job
+from qa_arch.config.launched import launched
+from qa_arch.config.target import TRUSTED
+from qa_arch.errors import ConfigError
+from qa_arch.results.notebooks import Run
+
+
+def train(
+    overrides: Sequence[str] = (),
+    *,
+    folder: str | PathLike[str] | None = None,
+    if_exists: IfExists = "fail",
+    config_dir: str | PathLike[str] | None = None,
+    trust: Sequence[str] = (),
+) -> Run:
+    """Train a model in this process, as ``qa-arch train`` does with the same settings, and return its run.
+
+    ``overrides`` are settings as Hydra takes them: ``["model=bert", "experiment=demo", "seed=14"]``.
+    ``folder`` is the run's (default: ``RUNS_DIR/NAME/MODEL-sSEED-HASH``). Where it exists, ``if_exists``
+    fails, replaces it, or resumes the run: an unfinished one goes on and a finished one is returned as it is.
+    ``config_dir`` holds choices of your own for the config groups, and ``trust`` names packages whose classes
+    a config may name.
+
+    All that can be checked without weights is checked first. Raises ConfigError for settings, DataError for
+    data and RunError for a folder that cannot be used; a run that fails while it trains is recorded as failed
+    and its error raised. A run that is out of memory returns with the status ``oom``.
+    """
+    if isinstance(overrides, str):
+        raise ConfigError(f'overrides: a list of settings is needed, such as ["{overrides}"]')
+    if if_exists not in get_args(IfExists):
+        raise ConfigError(f"if_exists: '{if_exists}' is none of {', '.join(get_args(IfExists))}")
+    if launched() is not None:
+        raise ConfigError("torchrun and srun start the command (qa-arch train), not qa_arch.train")
+    own = None if config_dir is None else str(config_dir)
+    use_config_dir(own, trust)
+    job = plan_job(compose(overrides, own), folder)
+    trusted = (*TRUSTED, *trust)
+    check_jobs([job], if_exists, trusted)
+    train_job(job, if_exists, trusted)
+    return Run(job.folder)

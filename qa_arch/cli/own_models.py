@@ -1,0 +1,297 @@
+"""``qa-arch new-model`` and ``check-model``: a model outside the repository, and what is wrong with it."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib.util
+import keyword
+import linecache
+import logging
+import re
+import shlex
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+from qa_arch.cli.runs import add_config_dir, add_trust, use_config_dir
+from qa_arch.config.files import replacing_folder, write_atomic
+from qa_arch.config.find import conf_folder, groups
+from qa_arch.errors import ConfigError, QaArchError
+from qa_arch.system.garbage import gc_disabled
+
+if TYPE_CHECKING:
+    from qa_arch.contract.contenders import Check, Contender
+
+STARTER = Path(__file__).parent / "starter"
+NAME, CLASS = "starter_model", "StarterModel"
+"""What the starter's package, choice and class are called, in its files."""
+NOT_TEXT = frozenset(("null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf"))
+"""Names that YAML or Hydra read as something else."""
+TESTS = "tests"
+
+
+def add_new_model_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example: qa-arch new-model gated --into mine"
+    parser.add_argument("name", metavar="NAME", help="of the package and of model=NAME")
+    parser.add_argument(
+        "--into",
+        required=True,
+        metavar="DIR",
+        help="the folder for --config-dir; it may hold other models of yours already",
+    )
+
+
+def run_new_model(args: argparse.Namespace) -> int:
+    """Write the package ``DIR/NAME``, ``DIR/model/NAME.yaml`` and a test, and print what to do with them."""
+    folder = Path(args.into).expanduser()
+    _check_name(args.name)
+    _check_free(args.name, folder)
+    for path in write_model(args.name, folder):
+        print(f"wrote {path}")
+    given = shlex.join(["--config-dir", str(folder), "--trust", args.name])
+    chosen = f"model={args.name}"
+    print(f"next:   qa-arch check-model {chosen} {given}")
+    print(f"        qa-arch train {chosen} experiment=demo debug=fast {given}")
+    return 0
+
+
+def write_model(name: str, folder: Path) -> list[Path]:
+    """The paths that were written, all of them or, after an error, none.
+
+    The YAML is the last: until it is there, no config can choose the model. Raises QaArchError where a path
+    cannot be written.
+    """
+    package, test, choice = _places(name, folder)
+    with ExitStack() as undo:
+        with replacing_folder(package) as path:
+            undo.callback(_remove_package, package)
+            write_atomic(path / "__init__.py", "")
+            write_atomic(path / "model.py", _filled("starter_model.py", name))
+        for target, source in ((test, "starter_test.py"), (choice, "starter_model.yaml")):
+            write_atomic(target, _filled(source, name))
+            undo.callback(target.unlink)
+        undo.pop_all()
+    return [package / "model.py", choice, test]
+
+
+def _places(name: str, folder: Path) -> tuple[Path, Path, Path]:
+    """The package, the test and the YAML."""
+    return folder / name, folder / TESTS / f"test_{name}.py", folder / "model" / f"{name}.yaml"
+
+
+def _filled(source: str, name: str) -> str:
+    text = (STARTER / source).read_text(encoding="utf-8")
+    return text.replace(CLASS, class_name(name)).replace(NAME, name)
+
+
+def class_name(name: str) -> str:
+    """``gated_span`` -> ``GatedSpan``."""
+    return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
+
+
+def _remove_package(package: Path) -> None:
+    for path in package.glob("*.py"):
+        path.unlink()
+    if package.is_dir():
+        package.rmdir()
+
+
+def _check_name(name: str) -> None:
+    """Raise ConfigError for a name that Python or YAML cannot have, or that means something already."""
+    identifier = re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII)
+    if not identifier or keyword.iskeyword(name) or name.lower() in NOT_TEXT:
+        raise ConfigError(
+            f"new-model {name}: is no name for a package; take letters, digits and _, such as gated_span"
+        )
+    known = groups([conf_folder()])
+    if name in known["model"]:
+        raise ConfigError(f"new-model {name}: model={name} is one of qa_arch's own; take another name")
+    if name in known or name == TESTS:
+        raise ConfigError(f"new-model {name}: the folder of that name is for configs or tests; take another")
+    if name in sys.stdlib_module_names or importlib.util.find_spec(name) is not None:
+        raise ConfigError(
+            f"new-model {name}: a package of that name can be imported already, and the new one would hide it"
+            " or be hidden; take another name"
+        )
+
+
+def _check_free(name: str, folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise QaArchError(f"{folder}: is a file; --into names a folder")
+    for path in (*_places(name, folder), folder / f"{name}.py"):
+        if path.exists():
+            raise QaArchError(f"{path}: exists already and was not changed; take another name or --into")
+
+
+OURS = ("debug=", "data=", "data.")
+"""Settings that are the command's: models are checked small, on questions of its own."""
+
+
+def add_check_model_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example: qa-arch check-model model=gated --config-dir mine --trust gated"
+    parser.add_argument("overrides", nargs="+", metavar="KEY=VALUE", help="model=NAME, and settings of it")
+    parser.add_argument(
+        "--without-effect",
+        action="append",
+        default=[],
+        metavar="ENDING",
+        help="parameters whose name ends so may have a gradient of zero: a bias that shifts all scores of a"
+        " softmax alike",
+    )
+    add_config_dir(parser)
+    add_trust(parser)
+
+
+def run_check_model(args: argparse.Namespace) -> int:
+    """Print a line for each check; exit code 1 if one failed."""
+    logging.getLogger("qa_arch").setLevel(logging.WARNING)
+    with TemporaryDirectory(prefix="qa_arch-") as folder:
+        contender, checks = _prepare(args, Path(folder))
+        failed = _print_checks(contender, checks, args.trust)
+    print(f"{len(checks) - failed} of {len(checks)} hold")
+    return 1 if failed else 0
+
+
+def _prepare(args: argparse.Namespace, folder: Path) -> tuple[Contender, Sequence[Check]]:
+    """The model, built with a tiny encoder for the questions of its contract, and the checks on it."""
+    from qa_arch.cli.compose import compose
+    from qa_arch.config.schema import validate
+    from qa_arch.config.target import TRUSTED
+
+    if not any(override.startswith("model=") for override in args.overrides):
+        raise ConfigError("check-model: name the model, model=NAME; qa-arch list models shows what there is")
+    for override in args.overrides:
+        if override.startswith(OURS):
+            raise ConfigError(f"{override}: size and questions are check-model's own; leave it out")
+    config_dir = use_config_dir(args.config_dir, args.trust)
+    with gc_disabled():
+        from qa_arch.contract.contenders import (
+            WITHOUT_EFFECT,
+            Contender,
+            trained_run_answers_as_scored,
+        )
+        from qa_arch.contract.contracts import contract_of
+        from qa_arch.tasks import task_of
+
+    section = validate(compose(args.overrides, config_dir)).model
+    contract, trusted = contract_of(section), (*TRUSTED, *args.trust)
+    config = validate(compose([*contract.settings(folder), *args.overrides], config_dir))
+    parts = task_of(section).assemble(config, trusted)
+    without_effect = (*WITHOUT_EFFECT, *args.without_effect)
+    contender = Contender(config, parts, contract, trusted, without_effect)
+    return contender, (*contract.checks, trained_run_answers_as_scored)
+
+
+def _print_checks(contender: Contender, checks: Sequence[Check], trust: Sequence[str]) -> int:
+    """Number of checks that failed; where the first does, the others would say the same and are not run."""
+    failed = 0
+    for number, check in enumerate(checks):
+        reason = _reason(check, contender, trust)
+        print(f"{'FAIL' if reason else 'ok  '}  {(check.__doc__ or '').splitlines()[0]}", flush=True)
+        if reason:
+            failed += 1
+            print(f"      {reason}", flush=True)
+            if not number:
+                print(f"{len(checks) - 1} further checks were not made: they need this", flush=True)
+                return len(checks)
+    return failed
+
+
+def _reason(check: Check, contender: Contender, trust: Sequence[str]) -> str:
+    """Why the contender fails the check; empty where it holds. Errors that are no model's are raised."""
+    try:
+        check(contender)
+    except QaArchError as error:
+        return str(error)
+    except Exception as error:
+        if (place := explain(error, trust)) is None:
+            raise
+        return place
+    return ""
+
+
+LONGEST = 300
+"""Most characters of an error's own message that are shown."""
+
+
+def explain(error: BaseException, trusted: Sequence[str]) -> str | None:
+    """Where in the packages ``trusted`` an error arose, and what it says; None where none of them called what
+    failed.
+
+    The packages are the user's (``--trust``), without qa_arch and baselines. Tensors that the failing
+    expression names are shown with their shapes, ``batch.ids`` as well.
+    """
+    place = _last_frame(error, trusted)
+    if place is None:
+        return None
+    step, frame = place
+    expression = _expression(step, frame)
+    shapes = "; ".join(f"{name} is {shape}" for name, shape in _shapes(expression, frame))
+    message = " ".join(str(error).split())[:LONGEST]
+    named = f"{_short(frame.f_code.co_filename)}:{step.tb_lineno}: {frame.f_code.co_qualname}"
+    source = f": {expression}" if expression else ""
+    return f"{named}{source}: {type(error).__name__}: {message}{f' ({shapes})' if shapes else ''}"
+
+
+def _last_frame(error: BaseException, trusted: Sequence[str]) -> tuple[TracebackType, FrameType] | None:
+    last, step = None, error.__traceback__
+    while step is not None:
+        name = step.tb_frame.f_globals.get("__name__", "")
+        if any(f"{name}.".startswith(f"{prefix.rstrip('.')}.") for prefix in trusted):
+            last = (step, step.tb_frame)
+        step = step.tb_next
+    return last
+
+
+def _expression(step: TracebackType, frame: FrameType) -> str:
+    """The source of the call or operation that failed, on one line."""
+    first, last, begin, end = list(frame.f_code.co_positions())[step.tb_lasti // 2]
+    if first is None or last is None or begin is None or end is None:
+        return ""
+    lines = [linecache.getline(frame.f_code.co_filename, number) for number in range(first, last + 1)]
+    if not lines[0]:
+        return ""
+    # Positions count bytes of UTF-8.
+    lines[-1] = lines[-1].encode()[:end].decode()
+    lines[0] = lines[0].encode()[begin:].decode()
+    return " ".join(textwrap.dedent("".join(lines)).split())
+
+
+def _shapes(expression: str, frame: FrameType) -> Iterator[tuple[str, str]]:
+    """Name and shape of the local tensors, and the tensors of local records, that an expression names."""
+    try:
+        nodes = list(ast.walk(ast.parse(expression)))
+    except SyntaxError:
+        return
+    names = dict.fromkeys(node.id for node in nodes if isinstance(node, ast.Name))
+    attributes = [
+        (node.value.id, node.attr)
+        for node in nodes
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    ]
+    for name in names:
+        value = frame.f_locals.get(name)
+        if shape := _shape(value):
+            yield name, shape
+        elif is_dataclass(value):
+            known = {field.name for field in fields(value)}
+            for owner, attribute in dict.fromkeys(attributes):
+                if owner == name and attribute in known and (shape := _shape(getattr(value, attribute))):
+                    yield f"{owner}.{attribute}", shape
+
+
+def _shape(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    return str(tuple(shape)) if isinstance(shape, tuple) else ""
+
+
+def _short(file: str) -> Path:
+    path = Path(file)
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -1,0 +1,479 @@
+"""Commands on recorded runs, from their records and nothing else: ``tables``, ``compare``, ``show``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qa_arch.cli.runs import split_columns
+from qa_arch.config.files import write_atomic, write_json
+from qa_arch.config.schema import validate
+from qa_arch.data.sources import usage
+from qa_arch.errors import ConfigError, QaArchError, RunError
+from qa_arch.metrics.prediction_files import read_types
+from qa_arch.metrics.significance import RESAMPLES
+from qa_arch.records import CALIBRATION, DEV, RECORD, RECORDS, RunRecord, Runs, find_runs, read_record
+from qa_arch.results.columns import by_measure, comparison
+from qa_arch.results.comparisons import (
+    Changed,
+    Comparison,
+    compare,
+    kinds_table,
+    measures_table,
+    settings_table,
+)
+from qa_arch.results.experiments import TABLES, experiment_figures, experiment_tables
+from qa_arch.results.notebooks import compare as compare_with
+from qa_arch.results.provenance import EXPERIMENTS, dev_access_note
+from qa_arch.results.publish import publish
+from qa_arch.results.questions import BOUNDARIES, NAMES, Mistakes, open_scored
+from qa_arch.results.summary import Summary, summarise
+from qa_arch.results.systems import distinct_labels, labelled, one_system
+from qa_arch.results.tables import (
+    FORMATS,
+    Table,
+    drawn,
+    fill,
+    number,
+    render,
+    terminal_console,
+    terminal_width,
+    text,
+    two_decimals,
+)
+from qa_arch.types.text import Example
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+log = logging.getLogger(__name__)
+README = Path("README.md")
+"""Shows the first table of an experiment where it names it between marks."""
+
+
+def add_tables_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "runs",
+        nargs="*",
+        metavar="RUNS",
+        help="run folders, or folders of runs (default: runs), one table for each set they were scored on;"
+        f" or folders of experiments, whose {TABLES} says what they show",
+    )
+    add("--format", choices=FORMATS, default="text", help="default: text")
+    add(
+        "--columns",
+        type=split_columns,
+        metavar="KEY,...",
+        help="the columns of tables of runs, such as model,f1,auroc,ece (qa_arch/results/columns.py has all)",
+    )
+    add("--out", metavar="F", help="write to this file instead of standard output")
+    add("--figure", metavar="F.svg", help="also draw the runs, which must make one table, as .svg and .png")
+    add("--publish", metavar="DIR", help="copy the runs' records, without machine paths, below experiments/")
+    add(
+        "--all",
+        action="store_true",
+        help=f"write table.md, .tex, .csv and .json and the figures beside every {EXPERIMENTS}/*/{TABLES},"
+        " from the committed records",
+    )
+
+
+def run_tables(args: argparse.Namespace) -> int:
+    """Print the tables, write them to ``--out``, or with ``--all`` write those of every experiment."""
+    if args.all:
+        if args.runs or args.out or args.figure or args.publish:
+            raise ConfigError(
+                "--all writes the tables of experiments/ and takes neither RUNS nor other options"
+            )
+        return _write_all()
+    roots = args.runs or ["runs"]
+    if args.publish:
+        for folder, _ in find_runs(roots):
+            print(publish(folder, Path(args.publish)))
+        return 0
+    page = render(_recorded_tables(roots, args.columns), args.format, None if args.out else terminal_width())
+    if args.figure:
+        _draw(by_measure(find_runs(roots)), args.figure)
+    if args.out:
+        write_atomic(args.out, page)
+    else:
+        sys.stdout.write(page)
+    return 0
+
+
+def _recorded_tables(roots: Sequence[str], columns: Sequence[str] | None) -> list[Table]:
+    """Those of experiments as their ``tables.py`` says, then one for each set that runs were scored on.
+
+    ``tables.py`` is executed in the folders of ``experiments/`` alone: no folder of records brings code.
+    """
+    here = EXPERIMENTS.resolve()
+    experiments = [
+        root for root in roots if (Path(root) / TABLES).is_file() and Path(root).resolve().parent == here
+    ]
+    if experiments and columns is not None:
+        raise ConfigError(f"--columns: {experiments[0]}/{TABLES} says what its tables show; name runs")
+    tables = [table for root in experiments for table in experiment_tables(Path(root))]
+    if others := [root for root in roots if root not in experiments]:
+        compared = ((comparison(runs, columns=columns), runs) for runs in by_measure(find_runs(others)))
+        tables += [_with_accesses(labelled(table, runs), runs) for table, runs in compared]
+    if not tables:
+        raise RunError(f"{', '.join(experiments)}: no {RECORD} below {RECORDS}/ yet, so no table")
+    return tables
+
+
+def _draw(groups: Sequence[Runs], path: str) -> None:
+    from qa_arch.results.figures import DRAWN, comparison_figure
+
+    if len(groups) > 1:
+        raise ConfigError(f"--figure: these runs make {len(groups)} tables; name the runs of one of them")
+    for file in comparison_figure(labelled(comparison(groups[0], columns=DRAWN), groups[0]), path):
+        log.info("%s: written", file)
+
+
+def _with_accesses(table: Table, runs: Runs) -> Table:
+    """The table with every access to the runs' closed dev set listed below it."""
+    fingerprints = {record.fingerprint("dev") for _, record in runs}
+    note = dev_access_note(EXPERIMENTS / runs[0][1].name, fingerprints)
+    return replace(table, notes=[*table.notes, note]) if note else table
+
+
+def _write_all() -> int:
+    scripts = sorted(EXPERIMENTS.glob(f"*/{TABLES}"))
+    if not scripts:
+        raise RunError(f"{EXPERIMENTS}/*/{TABLES}: there is none; call this in the root of a checkout")
+    for script in scripts:
+        tables = experiment_tables(script.parent)
+        if not tables:
+            log.warning("%s: no %s below it yet, so no table", script.parent / RECORDS, RECORD)
+            continue
+        for suffix, form in ((".md", "markdown"), (".tex", "latex"), (".csv", "csv")):
+            write_atomic(script.with_name(f"table{suffix}"), render(tables, form))
+        write_json(script.with_name("table.json"), [table.as_dict() for table in tables])
+        print(script.with_name("table.md"))
+        for figure in experiment_figures(script.parent):
+            print(figure)
+        for page in filter(Path.is_file, (README, script.with_name(README.name))):
+            write_atomic(page, fill(page.read_text(encoding="utf-8"), script.parent.name, tables))
+    return 0
+
+
+_SHOWN = 60
+"""Characters of a text in a table."""
+
+
+def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "runs",
+        nargs="*",
+        metavar="RUN",
+        help="A and B, one run each; with --baseline all runs to compare",
+    )
+    add("--a", nargs="+", default=[], metavar="RUN", help="several seeds of A: run folders or globs")
+    add("--b", nargs="+", default=[], metavar="RUN", help="several seeds of B")
+    add("--baseline", metavar="NAME", help="compare every system below RUN with the one of this name")
+    add("--split", default=DEV, help="the scored set (default: dev)")
+    add(
+        "--spans",
+        action="store_true",
+        help='with --baseline: F1 on the answerable questions where "no answer" is never allowed',
+    )
+    add(
+        "--data",
+        nargs="+",
+        metavar="FILE",
+        help=f"the questions, for texts, and to sort untagged ones by question word: {usage()}",
+    )
+    add(
+        "--unit",
+        choices=("question", "article"),
+        default="question",
+        help="what intervals and tests are over, beside seeds (default: question); article: what is drawn"
+        " is articles, and few of them or few seeds count as few (Student's t)",
+    )
+    add("--top", type=int, default=20, metavar="N", help="how many questions to show (default: 20)")
+    add("--resamples", type=int, default=RESAMPLES, metavar="N", help=f"default: {RESAMPLES:,}")
+    add("--seed", type=int, default=0, help="of the resampling (default: 0)")
+    add("--format", choices=FORMATS, default="text", help="default: text")
+    add("--json", action="store_true", help="everything as JSON")
+
+
+def run_compare(args: argparse.Namespace) -> int:
+    """Print the comparison of two systems, or of every system with a baseline."""
+    if args.resamples < 1 or args.top < 0 or args.seed < 0:
+        raise ConfigError("--resamples must be at least 1, --top and --seed at least 0")
+    if args.baseline is not None:
+        return _against_baseline(args)
+    if args.spans:
+        raise ConfigError("--spans goes with --baseline; a comparison of two shows that figure without it")
+    a, b = (
+        one_system(find_runs(patterns), name)
+        for name, patterns in zip("AB", _run_patterns(args), strict=True)
+    )
+    a, b = distinct_labels(a, b)
+    questions = open_scored(args.data, a.record, args.split) if args.data else None
+    examples = {example.id: example for example in questions.examples} if questions else {}
+    resampling = {"resamples": args.resamples, "seed": args.seed, "unit": args.unit}
+    comparison = compare(a, b, split=args.split, top=args.top, questions=questions, **resampling)
+    if args.json:
+        page = comparison.as_dict()
+        page["changed"] = [
+            {**plain, **_texts(change, examples)}
+            for plain, change in zip(page["changed"], comparison.changed, strict=True)
+        ]
+        print(json.dumps(page, indent=2, ensure_ascii=False))
+        return 0
+    sys.stdout.write(render(_compared_tables(comparison, args, examples), args.format, terminal_width()))
+    return 0
+
+
+def _run_patterns(args: argparse.Namespace) -> tuple[Sequence[str], Sequence[str]]:
+    if args.runs and (args.a or args.b):
+        raise ConfigError("name the runs as A B, or as --a RUN... --b RUN..., not both")
+    if args.a and args.b:
+        return args.a, args.b
+    if len(args.runs) != 2:
+        raise ConfigError(
+            "give two runs (qa-arch compare A B), seeds of two systems (--a RUN... --b RUN...), or"
+            " --baseline NAME with a folder of runs"
+        )
+    return [args.runs[0]], [args.runs[1]]
+
+
+def _against_baseline(args: argparse.Namespace) -> int:
+    if args.a or args.b or args.data:
+        raise ConfigError("--baseline compares the systems below RUN...; leave out --a, --b and --data")
+    resampling = {"resamples": args.resamples, "seed": args.seed, "unit": args.unit}
+    table = compare_with(args.runs or "runs", args.baseline, split=args.split, spans=args.spans, **resampling)
+    sys.stdout.write(render([table], "json" if args.json else args.format, terminal_width()))
+    return 0
+
+
+def _compared_tables(
+    comparison: Comparison, args: argparse.Namespace, examples: Mapping[str, Example]
+) -> list[Table]:
+    tables = [
+        measures_table(comparison, args.resamples),
+        settings_table(comparison),
+        kinds_table(comparison),
+        _changed(comparison, examples),
+    ]
+    return [table for table in tables if table.rows]
+
+
+def _changed(comparison: Comparison, examples: Mapping[str, Example]) -> Table:
+    scores = {side: number(side, f"F1 {side.upper()}", two_decimals) for side in "ab"}
+    columns = [text("model", "question"), text("kind", "kind"), *scores.values()]
+    if examples:
+        answers = {side: text(f"{side}_answer", side.upper(), weight=1) for side in "ab"}
+        columns = [text("run", "question"), text("kind", "kind", weight=-1), text("gold", "gold", weight=-1)]
+        columns += [column for side in "ab" for column in (scores[side], answers[side])]
+    rows = []
+    for change in comparison.changed:
+        kind = change.kind or ("answerable" if change.answerable else "unanswerable")
+        row: dict[str, Any] = {"model": change.id, "kind": kind, "a": change.a, "b": change.b}
+        if examples:
+            texts = _texts(change, examples)
+            row |= {"run": _cut(texts["question"]), "gold": _cut(" | ".join(texts["gold"]) or "no answer")}
+            row |= {f"{side}_answer": _cut(" | ".join(texts[f"{side}_answers"])) for side in "ab"}
+        rows.append(row)
+    notes = [] if examples else ["texts come with --data FILE, the file that the runs were scored on"]
+    return Table(f"The {len(rows)} questions that changed most", columns, rows, notes)
+
+
+def _texts(change: Changed, examples: Mapping[str, Example]) -> dict[str, Any]:
+    """Question, gold answers and each side's distinct answers; nothing without the data."""
+    if not examples:
+        return {}
+    example = examples[change.id]
+    a, b = (
+        list(dict.fromkeys(example.context[s[0] : s[1]] if s else "no answer" for s in side))
+        for side in change.spans
+    )
+    gold = list(dict.fromkeys(answer.text for answer in example.answers))
+    return {"question": example.question, "gold": gold, "a_answers": a, "b_answers": b}
+
+
+def _cut(text: str) -> str:
+    plain = " ".join(text.split())
+    return plain if len(plain) <= _SHOWN else f"{plain[: _SHOWN - 1]}…"
+
+
+LEGEND = (
+    "wrong span: answered, not exactly (boundary: it shares words with a gold answer; near miss: its F1 is"
+    " 50 or more); wrong abstention: not answered though the best span was right; missed answer: not"
+    " answered, and the best span was wrong too; false answer: an unanswerable question was answered"
+)
+_STYLES = {"ok": "bold green", "running": "bold blue"}
+_WIDE = 120
+_SIDE_BY_SIDE = 100
+"""Characters of a line from which on two sections share it."""
+_MORE = "--data FILE, the file that the run was scored on, adds where spans went wrong, and articles"
+
+
+def add_show_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run_folder", metavar="RUN", help="a run folder")
+    parser.add_argument("--split", default="dev", help="the set whose errors are split up (default: dev)")
+    parser.add_argument(
+        "--types", metavar="FILE", help="classes of the questions (qa-arch types), to split the errors up by"
+    )
+    parser.add_argument(
+        "--data",
+        nargs="+",
+        metavar="FILE",
+        help="the questions that the run was scored on, to split its errors by article and to see where spans"
+        f" went wrong: {usage()}",
+    )
+    parser.add_argument("--json", action="store_true", help="everything as JSON")
+
+
+def run_show(args: argparse.Namespace) -> int:
+    """Print the run's settings, curves, scores, errors and provenance."""
+    folder = Path(args.run_folder)
+    record = read_record(folder)
+    questions = open_scored(args.data, record, args.split) if args.data else None
+    run_folder = folder.parent if folder.name == RECORD else folder
+    types = read_types(args.types) if args.types else None
+    summary = summarise(run_folder, record, args.split, questions, types=types)
+    if args.json:
+        print(json.dumps(summary.as_dict(), indent=2, ensure_ascii=False))
+        return 0
+    _print_run(summary)
+    return 0
+
+
+def _print_run(summary: Summary) -> None:
+    from rich.text import Text
+
+    console = terminal_console(terminal_width() or _WIDE)
+    style = _STYLES.get(summary.status, "bold red")
+    console.print(Text.assemble((summary.title, "bold"), "   ", (summary.status, style)))
+    if summary.error:
+        console.print(Text(summary.error.strip().splitlines()[-1], style="red"))
+    if summary.scores.rows:
+        console.print(drawn(summary.scores, console.width))
+    facts = _facts("run", summary.facts["run"]), _facts("settings", summary.facts["settings"])
+    _print_sections(console, [facts, (_curves(summary), _errors(summary.mistakes))])
+    if summary.mistakes is not None:
+        for table in summary.mistakes.tables():
+            console.print(drawn(table, console.width))
+        missing = "" if summary.mistakes.texts else f"; {_MORE}"
+        console.print(Text(f"{LEGEND}{missing}\n", style="dim"))
+    if summary.types is not None:
+        console.print(drawn(summary.types, console.width))
+    console.print(_facts("provenance", summary.facts["provenance"]))
+    if summary.note:
+        console.print(Text(summary.note, style="dim"))
+
+
+def _print_sections(console: Console, rows: Sequence[tuple[Any, Any]]) -> None:
+    """Rows of two sections each, side by side where there is room for it, else all below each other."""
+    from rich.table import Table
+
+    if console.width >= _SIDE_BY_SIDE:
+        page = Table.grid(padding=(0, 4))
+        for row in rows:
+            page.add_row(*row)
+            page.add_row()
+        console.print(page)
+        return
+    for section in filter(None, chain.from_iterable(rows)):
+        console.print(section)
+        console.print()
+
+
+def _grid(head: str, rows: Sequence[Sequence[Any]]) -> Any:
+    from rich.table import Table
+
+    grid = Table(
+        title=head, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False
+    )
+    for column in range(len(rows[0]) if rows else 0):
+        grid.add_column(style="dim" if column == 0 else "", overflow="fold")
+    for row in rows:
+        grid.add_row(*row)
+    return grid
+
+
+def _facts(head: str, pairs: Sequence[tuple[str, str]]) -> Any:
+    from rich.text import Text
+
+    return _grid(head, [(name, Text(value)) for name, value in pairs])
+
+
+def _curves(summary: Summary) -> Any:
+    if not summary.curves:
+        return ""
+    rows = []
+    for name, bars, values in summary.curves:
+        known = [f"{value:.2f}" for value in values if value is not None]
+        rows.append((name, bars, " → ".join(dict.fromkeys((known[0], known[-1])))))
+    epochs, best = len(summary.curves[0][2]), summary.best_epoch
+    chosen = "" if best is None else f", number {best + 1} kept"
+    return _grid(f"{epochs} epoch{'s' if epochs > 1 else ''}{chosen}", rows)
+
+
+def _errors(mistakes: Mistakes | None) -> Any:
+    if mistakes is None:
+        return ""
+    counts = mistakes.counts
+    rows: list[tuple[str, int]] = []
+    for outcome, amount in mistakes.outcomes(counts).items():
+        rows.append((NAMES[outcome], amount))
+        if outcome == "wrong_span":
+            rows += [("  boundary error", counts.overlapping), ("  near miss", counts.near_misses)]
+            if mistakes.texts:
+                rows += [(f"  {BOUNDARIES[kind]}", n) for kind, n in counts.boundaries.items() if n]
+        if outcome == "undue_answer" and counts.with_plausible:
+            rows.append((f"  plausible, of {counts.with_plausible:,}", counts.plausible))
+    shares = ((name, amount, 100 * amount / max(counts.total, 1)) for name, amount in rows)
+    return _grid("questions", [(name, f"{amount:,}", f"{share:.1f}%") for name, amount, share in shares])
+
+
+SIBLINGS = 20
+"""Of the runs of the experiment those that are looked at, the newest first, for one to compare with."""
+
+
+def next_steps(folders: Sequence[Path]) -> list[str]:
+    """At most three commands, for runs of one experiment; none after a failure or a trial of a few steps."""
+    records = {folder: read_record(folder) for folder in folders}
+    done = {folder: record for folder, record in records.items() if record.status == "ok" and record.scores}
+    if not done or any(validate(record.config).trainer.is_trial for record in done.values()):
+        return []
+    split = DEV if all(DEV in record.scores for record in done.values()) else CALIBRATION
+    best = max(done, key=lambda folder: _f1(done[folder], split))
+    shown = [] if split == DEV else ["--split", split]
+    commands = [["show", str(best), *shown]]
+    if not done[best].selects:
+        commands.append(["ask", str(best)])
+        if len(done) > 1:
+            commands.append(["compare", str(best.parent), "--baseline", done[next(iter(done))].model, *shown])
+        elif other := _sibling(best, done[best], split):
+            commands.append(["compare", str(other), str(best), *shown])
+    return [shlex.join(["qa-arch", *words]) for words in commands]
+
+
+def _f1(record: RunRecord, split: str) -> float:
+    point = record.compared_point(split)
+    return float(point.f1 or 0.0) if point else 0.0
+
+
+def _sibling(folder: Path, record: RunRecord, split: str) -> Path | None:
+    """The newest other run of the experiment that was scored on the same questions by the same measure."""
+    others = [path for path in folder.parent.glob(f"*/{RECORD}") if path.parent != folder]
+    for path in sorted(others, key=lambda path: path.stat().st_mtime, reverse=True)[:SIBLINGS]:
+        try:
+            other = read_record(path)
+        except QaArchError:
+            continue
+        if other.status == "ok" and other.measure(split) == record.measure(split) is not None:
+            return path.parent
+    return None

@@ -1,0 +1,408 @@
+"""Scoring runs on a set that a user names, and adding the result to their record.
+
+A downloaded checkpoint becomes a run first (``adopt``). A set may be scored where the run was not trained on
+its articles and where the config leaves it open: one with ``data.open_dev: false`` keeps its dev set closed,
+only ``--final`` scores on it, and each time a line in ``experiments/<name>/dev_openings.jsonl`` says so.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from qa_arch.config.identity import config_hash
+from qa_arch.config.schema import Config
+from qa_arch.config.target import TRUSTED
+from qa_arch.errors import ConfigError, DataError, RunError, UnavailableError
+from qa_arch.evaluation.scoring import Fits, Reading, calibrate, read, reference_scores, score
+from qa_arch.models.checkpoint_files import record_folder, run_config
+from qa_arch.records import (
+    CALIBRATION,
+    CHECKPOINTS,
+    DEV,
+    MODEL,
+    ONNX,
+    RECORD,
+    TRAIN,
+    Parameters,
+    Points,
+    RunRecord,
+    Seconds,
+    SplitFacts,
+    Threshold,
+    read_record,
+    write_record,
+)
+from qa_arch.results import provenance
+from qa_arch.results.provenance import EXPERIMENTS, DevAccess, log_dev_access
+from qa_arch.tasks import Predictor, Watch, task_named, task_of
+
+log = logging.getLogger(__name__)
+Watching = Callable[[], AbstractContextManager[Watch]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """The runs and the set to score, and the options of ``qa-arch evaluate --run``."""
+
+    runs: Sequence[str]
+    """Run folders; several are an ensemble."""
+    data: Sequence[str] | None = None
+    """The set; None: the run's dev set."""
+    decode: str | None = None
+    """The name of another decoding, and its ``settings``."""
+    settings: Mapping[str, Any] | None = None
+    record: str | None = None
+    """Folder for the record of an ensemble or of another decoding."""
+    null_threshold: float | None = None
+    """A null threshold to score at, in addition to the fitted one."""
+    train: bool = False
+    """Score the questions that the run was trained on, in place of ``data``."""
+    final: bool = False
+    """Open a dev set that the config keeps closed, and log that."""
+    allow_overlap: bool = False
+    trust: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Target:
+    """The set to be scored and what is known of it."""
+
+    questions: Any
+    split: str
+    """Where the record keeps the scores: ``dev``, ``train``, or what ``_split_name`` gives."""
+    closed: bool = False
+    """Whether it is the dev set that the config keeps closed, or shares articles with it."""
+    overlap: tuple[str, ...] = ()
+    """Titles that it shares with the run's training and calibration articles."""
+
+
+def evaluate_runs(request: Request, load: Callable[[], Predictor], watching: Watching) -> Points:
+    """Score ``request.runs`` at every operating point; also writes the scores to record and files.
+
+    ``load`` makes the predictor, after the cheap checks; ``watching`` shows progress.
+    Raises ConfigError and DataError for what may not be scored, RunError for what cannot.
+    """
+    folder, record = _record_of(request)
+    config = run_config(record.config)
+    target = open_target(record, config, request)
+    check_target(target, request)
+    predictor = load()
+    predictor.config = replace(predictor.config, decode=config.decode)
+    if request.final:
+        _log_dev_access(folder, record, config, target.questions)
+    compares = bool(config.references) and not request.train
+    calibration = _recorded_calibration(record, config) if compares or request.decode else None
+    fits: Fits | None = None
+    if request.decode is not None:
+        fits = _refitted(predictor, calibration, watching)
+    elif len(request.runs) > 1:
+        fits = _members_fits(request.runs, predictor)
+    with watching() as watch:
+        reading = read(predictor, target.questions, watch=watch)
+    points = score(predictor, reading, folder, split=target.split, given=request.null_threshold)
+    if target.overlap:
+        points = {name: replace(point, overlap=target.overlap) for name, point in points.items()}
+    references: Points = {}
+    if compares and (calibration is not None or record.fingerprint(CALIBRATION) is None):
+        trusted = (*TRUSTED, *request.trust)
+        references = reference_scores(config, calibration, target.questions, trusted)
+    if (folder / RECORD).is_file():
+        record = read_record(folder)  # another set may have been scored meanwhile
+    if fits is not None:
+        record = replace(record, **vars(fits))
+    write_record(folder, _with_scores(record, target.split, points, references, reading))
+    return points
+
+
+def _record_of(request: Request) -> tuple[Path, RunRecord]:
+    """The folder of the record that gets the scores, and what it holds or is to hold."""
+    if (len(request.runs) > 1 or request.decode is not None) == (request.record is None):
+        raise ConfigError(
+            "--record: a single run, decoded as its config says, has its scores in its own folder"
+            if request.record
+            else "--record: several runs, or another --decode, need a folder of their own for their scores"
+        )
+    folder = Path(request.record or request.runs[0])
+    record = combined_record(request, folder) if request.record else read_record(folder)
+    task = task_of(run_config(record.config).model)
+    if request.decode and not task.has_search:
+        raise ConfigError(
+            f"--decode: {request.runs[0]} is of task {task.name}, and only spans are searched for;"
+            " leave it out"
+        )
+    return folder, record
+
+
+def _with_scores(
+    record: RunRecord, split: str, points: Points, references: Points, reading: Reading
+) -> RunRecord:
+    """``record`` with new scores of ``split`` in place of those that it had."""
+    others = {name: points for name, points in record.references.items() if name != split}
+    seconds = record.seconds
+    return replace(
+        record,
+        scores={**record.scores, split: points},
+        data=record.data if split == TRAIN else {**record.data, split: reading.facts},
+        references={**others, **({split: references} if references else {})},
+        seconds=replace(seconds, predict=round(reading.seconds, 3)) if split == DEV else seconds,
+    )
+
+
+# The set ------------------------------------------------------------------------------------------
+
+
+def open_target(record: RunRecord, config: Config, request: Request) -> Target:
+    """The set that the request names, or the config's dev set; ConfigError where there is neither, DataError
+    where the config no longer gives the questions that the run was trained on."""
+    task, on_error, data = task_of(config.model), config.data.on_error, request.data
+    if request.train:
+        questions = task.load_splits(replace(config.data, dev=None))[TRAIN]
+        if questions.fingerprint != record.fingerprint(TRAIN):
+            sources = config.data.train
+            raise DataError(f"--train: {sources} is not the data that the run was trained on any more")
+        return Target(questions, TRAIN)
+    if not data and config.data.dev is None:
+        raise ConfigError("data.dev: the run's config names no dev set; give one with --data")
+    dev: Any = None
+    if config.data.dev is not None and (not data or not config.data.open_dev):
+        dev = task.open(config.data.dev, name=DEV, on_error=on_error)
+    questions = task.open(list(data), on_error=on_error) if data else dev
+    is_dev = questions.fingerprint == (dev.fingerprint if dev else record.fingerprint(DEV))
+    closed = not config.data.open_dev and dev is not None
+    return Target(
+        questions,
+        DEV if is_dev else _split_name(questions, record),
+        closed=closed and (is_dev or bool(dev.titles & questions.titles)),
+        overlap=tuple(sorted(record.trained_titles & questions.titles)),
+    )
+
+
+def check_target(target: Target, request: Request) -> None:
+    """Raise DataError or ConfigError where the set may not be scored as requested; the message names the
+    option that helps."""
+    name, protocol = target.questions.name, target.questions.protocol
+    if target.overlap and not request.allow_overlap:
+        titles = ", ".join(map(repr, target.overlap[:5])) + (", ..." if len(target.overlap) > 5 else "")
+        raise DataError(
+            f"{name}: shares {len(target.overlap)} articles with the run's training and calibration data"
+            f" ({titles}); score another set, or --allow-overlap, which the scores then say"
+        )
+    if target.closed and not request.final:
+        raise ConfigError(
+            f"{name}: the run's config keeps its dev set closed (data.open_dev: false);"
+            " --final scores it once everything is decided, and logs that"
+        )
+    if request.null_threshold is not None and protocol == "1.1":
+        raise ConfigError(f"--margin: {name} is a SQuAD 1.1 set, where every question is answered")
+    if request.null_threshold is not None and protocol != "2.0":
+        raise ConfigError("--margin: this run finds no spans, so it has no null threshold; leave it out")
+    if request.final and not target.closed:
+        raise ConfigError(f"--final: nothing keeps {name} closed for this run; leave it out")
+
+
+def _split_name(questions: Any, record: RunRecord) -> str:
+    """The set's name as a key of the record and a folder, never that of one of the run's own; with the
+    beginning of its fingerprint where the record has another set of this name."""
+    name = re.sub(r"[^\w.+-]", "_", questions.name).strip(".") or "set"
+    if name in (TRAIN, CALIBRATION, DEV, MODEL, ONNX):
+        name = f"{name}-set"
+    if record.fingerprint(name) in (None, questions.fingerprint):
+        return name
+    split = f"{name}-{questions.fingerprint[:8]}"
+    log.info("%s: recorded as %s, as the run was scored on another set of that name", name, split)
+    return split
+
+
+def _log_dev_access(folder: Path, record: RunRecord, config: Config, questions: Any) -> None:
+    """Add a line to the log of the experiment: its dev set is about to be scored."""
+    access = DevAccess(
+        date=provenance.now(),
+        commit=provenance.commit()[0],
+        config_hash=record.config_hash,
+        run=folder.resolve().name,
+        data=questions.name,
+        fingerprint=questions.fingerprint,
+    )
+    log.info("%s: one more opening", log_dev_access(EXPERIMENTS / config.name, access))
+
+
+def calibration_set(config: Config) -> Any:
+    """The set that the run was calibrated on; the training set is read only where it was held out of that."""
+    task = task_of(config.model)
+    if config.data.calibration is not None:
+        return task.open(config.data.calibration, name=CALIBRATION, on_error=config.data.on_error)
+    return task.load_splits(replace(config.data, dev=None)).get(CALIBRATION)
+
+
+def _recorded_calibration(record: RunRecord, config: Config) -> Any:
+    """The run's calibration set; None, with a warning, where it is not at hand as it was recorded."""
+    recorded = record.fingerprint(CALIBRATION)
+    if recorded is None:
+        return None
+    try:
+        calibration = calibration_set(config)
+    except (DataError, UnavailableError) as error:
+        log.warning("nothing is fitted and no heuristic scored: the calibration set is missing: %s", error)
+        return None
+    if calibration is None or calibration.fingerprint != recorded:
+        log.warning("nothing is fitted and no heuristic scored: the calibration set is not that of the run")
+        return None
+    return calibration
+
+
+# Ensembles and other decodings --------------------------------------------------------------------
+
+
+def combined_record(request: Request, folder: Path) -> RunRecord:
+    """The record in ``folder``, or a new record made of those of the runs; it is not written yet.
+
+    An ensemble has the parameters, the weights, the training time and the training articles of all members.
+    RunError where the folder holds the record of something else.
+    """
+    records = [read_record(run) for run in request.runs]
+    first, several = records[0], len(records) > 1
+    config = {**first.config, "decode": request.settings or first.config["decode"]}
+    members = tuple(
+        f"{Path(run).resolve().name} ({record.config_hash[:8]})"
+        for run, record in zip(request.runs, records, strict=True)
+    )
+    commit, dirty = provenance.commit()
+    labels = [first.model, f"ensemble-{len(records)}" if several else None, request.decode]
+    made = replace(
+        first,
+        model="-".join(filter(None, labels)),
+        config=config,
+        config_hash=config_hash({**config, "members": list(members)}),
+        commit=commit,
+        dirty=dirty,
+        created=provenance.now(),
+        data=_trained_on(records),
+        scores={},
+        references={},
+        members=members,
+        cost=None,
+    )
+    if several:
+        weights = [record.weights_bytes for record in records]
+        made = replace(
+            made,
+            parameters=Parameters(total=sum(record.parameters.total or 0 for record in records)),
+            seconds=Seconds(fit=round(sum(record.seconds.fit or 0.0 for record in records), 3)),
+            weights_bytes=None if None in weights else sum(filter(None, weights)),
+            examples_per_second=None,
+            peak_memory_mb=None,
+            epochs=(),
+            best_epoch=None,
+        )
+    if not (folder / RECORD).is_file():
+        return made
+    there = read_record(folder)
+    if there.config_hash != made.config_hash:
+        raise RunError(f"{folder}: holds the record of something else; choose another --record")
+    return there
+
+
+def _trained_on(records: Sequence[RunRecord]) -> dict[str, SplitFacts]:
+    """Train and calibration of the first run, with the titles of all and of their teachers."""
+    data = {}
+    for split in (TRAIN, CALIBRATION):
+        facts = [record.data[split] for record in records if split in record.data]
+        if facts:
+            titles = {title for about in facts for title in about.titles}
+            if split == TRAIN:
+                titles.update(title for r in records if r.teacher for title in r.teacher.titles)
+            data[split] = replace(facts[0], titles=tuple(sorted(titles)))
+    return data
+
+
+def _refitted(predictor: Predictor, calibration: Any, watching: Watching) -> Fits:
+    """Null threshold, temperature and answerability for the predictor's own decoding; none without a
+    calibration set, as those of another decoding belong to other null odds."""
+    predictor.null_threshold, predictor.temperature = 0.0, 1.0
+    if calibration is None:
+        return Fits(threshold=Threshold(value=0.0, fitted_on="nothing"))
+    with watching() as watch:
+        return calibrate(predictor, read(predictor, calibration, watch=watch))
+
+
+def _members_fits(runs: Sequence[str], predictor: Predictor) -> Fits:
+    """The null threshold and the temperature that ``predictor`` applies, the ensemble of ``runs``; None where
+    no member has such."""
+    members = [read_record(run) for run in runs]
+    thresholds = [member.threshold for member in members if member.threshold]
+    confidences = [member.confidence for member in members if member.confidence]
+    value, priors = predictor.null_threshold, {threshold.prior for threshold in thresholds}
+    threshold = confidence = None
+    if thresholds:
+        threshold = Threshold(
+            value=value if math.isfinite(value) else None,
+            fitted_on=" and ".join(sorted({fit.fitted_on for fit in thresholds})),
+            prior=priors.pop() if len(priors) == 1 else None,
+        )
+    if confidences:
+        fitted_on = " and ".join(sorted({fit.fitted_on for fit in confidences}))
+        confidence = replace(confidences[0], value=predictor.temperature, fitted_on=fitted_on)
+    return Fits(threshold, confidence)
+
+
+# Downloaded checkpoints ---------------------------------------------------------------------------
+
+
+def adopt(
+    source: str,
+    folder: str | None,
+    load: Callable[[], Predictor],
+    watching: Watching,
+    *,
+    data: Sequence[str] | None,
+    calibration: Sequence[str] | None,
+) -> tuple[Path, Predictor]:
+    """Make ``folder`` (default: below ``runs/checkpoints``) the run of the checkpoint ``source``.
+
+    The null threshold is fitted on ``calibration``, or stays 0. ``data``, the first set that is scored, is
+    its dev set. What the folder holds of the same checkpoint under the same settings stays; RunError where it
+    holds the record of anything else.
+    """
+    task = task_named("span")
+    where = Path(folder) if folder else Path("runs") / CHECKPOINTS / record_folder(source)
+    there = read_record(where) if (where / RECORD).is_file() else None
+    if data is None and (there is None or DEV not in there.scores):
+        raise ConfigError(f"--data: {source} has no dev set of its own; name the set to be scored")
+    dev = task.open(list(data), name=DEV) if data else None
+    fitted_on = task.open(list(calibration), name=CALIBRATION) if calibration else None
+    predictor = load()
+    assert predictor.record is not None
+    config = dict(predictor.record.config)
+    if calibration:
+        config["data"] = {**config["data"], "calibration": list(calibration)}
+    hashes = {} if fitted_on is None else {CALIBRATION: fitted_on.fingerprint}
+    record = replace(predictor.record, config=config, config_hash=config_hash(config, hashes))
+    if there is not None:
+        if there.config_hash != record.config_hash:
+            raise RunError(
+                f"{where}: holds the record of {there.model} with other files or settings, or calibrated"
+                f" otherwise; score that with --run {where}, or choose another --record"
+            )
+        record = there
+    elif fitted_on is not None:
+        with watching() as watch:
+            reading = read(predictor, fitted_on, watch=watch)
+        fits = calibrate(predictor, reading)
+        scores = {CALIBRATION: score(predictor, reading, where, split=CALIBRATION)}
+        facts = replace(reading.facts, titles=tuple(sorted(fitted_on.titles)))
+        record = replace(record, data={CALIBRATION: facts}, scores=scores, **vars(fits))
+    if data and dev is not None and DEV not in record.scores:
+        facts = SplitFacts(name=dev.name, fingerprint=dev.fingerprint, protocol=dev.protocol)
+        config = {**record.config, "data": {**record.config["data"], "dev": list(data)}}
+        record = replace(record, config=config, data={**record.data, DEV: facts})
+    write_record(where, record)
+    predictor.record, predictor.null_threshold = record, record.null_threshold
+    predictor.temperature = record.temperature
+    return where, predictor

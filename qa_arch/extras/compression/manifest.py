@@ -1,0 +1,14 @@
+"""What compression adds."""
+
+from __future__ import annotations
+
+from qa_arch.manifest import Command, Extra
+
+EXTRA = Extra(
+    "compression",
+    commands={
+        "compress": Command(
+            f"{__package__}.command", "make a trained span model smaller: prune it, or store it in int8"
+        )
+    },
+)

@@ -1,0 +1,14 @@
+"""What inspection adds: the attention of every layer and head."""
+
+from __future__ import annotations
+
+from qa_arch.manifest import Command, Extra
+
+EXTRA = Extra(
+    "inspection",
+    commands={
+        "inspect": Command(
+            "qa_arch.cli.inspect", "show the attention of every layer and head over a question and its text"
+        )
+    },
+)

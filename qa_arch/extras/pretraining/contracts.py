@@ -1,0 +1,110 @@
+"""What ``check-model`` holds a language model to, beside what holds for all models."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from qa_arch.config.files import write_atomic
+from qa_arch.config.schema import Config
+from qa_arch.contract.contenders import (
+    FOR_ALL,
+    Collate,
+    Contender,
+    Contract,
+    by_heart,
+    difference,
+    logits_of,
+    require,
+    saved_weights_load,
+    tolerance,
+)
+from qa_arch.contract.contracts import QUIET_ENCODER, TRIAL
+from qa_arch.records import CALIBRATION, TOKENS
+from qa_arch.tasks import task_of
+
+STORIES = [
+    f"{name} keeps {n} bees near {town}. On day {n} it rains. {name} sells {n + 3} goats to {town}."
+    + " Nobody minds." * n
+    for n, (name, town) in enumerate(
+        [("Tarn", "Lomm"), ("Mira", "Osk"), ("Bell", "Ryde"), ("Ada", "Wick")], 2
+    )
+]
+
+
+def corpus(folder: Path) -> list[str]:
+    """Four stories, in blocks of 32 tokens."""
+    write_atomic(folder / "train.txt", "\n\n".join(STORIES))
+    write_atomic(folder / "held.txt", "\n\n".join(STORIES[:2]))
+    return [
+        *TRIAL,
+        "data=corpus",
+        "trainer.max_steps=-1",
+        "encoder.layers=1",
+        "encoder.width=32",
+        "encoder.heads=2",
+        "encoder.initializer_range=0.15",
+        *QUIET_ENCODER,
+        "features.max_length=32",
+        "features.max_question=16",
+        "features.stride=8",
+        f"data.train={folder}/train.txt",
+        f"data.calibration={folder}/held.txt",
+    ]
+
+
+def targets_have_scores(contender: Contender) -> None:
+    """Every target has a score for each token of the vocabulary."""
+    batch = contender.batch()
+    logits = logits_of(contender.model, batch)
+    vocabulary = contender.parts.encoder.vocab_size
+    require(
+        logits.tokens.shape[-1] == vocabulary,
+        f"{logits.tokens.shape[-1]} scores for a vocabulary of {vocabulary}",
+    )
+    require(logits.tokens.isfinite().all(), "a score is not finite")
+    require((logits.follows is None) == (batch.follows is None), "follows goes with the batch's own")
+
+
+def text_padding_has_no_effect(contender: Contender) -> None:
+    """The content of padding has no effect."""
+    if contender.parts.encoder.config.model_type == "roberta":
+        return  # RoBERTa takes its positions from the ids of padding
+    batch = contender.batch()
+    other = replace(batch, ids=batch.ids.where(batch.mask, 7))
+    first, second = (logits_of(contender.model, given).tokens[batch.counted] for given in (batch, other))
+    apart = difference(first, second)
+    require(apart <= tolerance(first), f"scores change by {apart:.2g} with the ids of padding")
+
+
+def learns_two_stories(contender: Contender) -> None:
+    """It learns two stories by heart, token by token."""
+    outputs = by_heart(contender, CALIBRATION, steps=120, lr=1e-2)
+    scores = contender.task.points(None, outputs, 0.0)[TOKENS]
+    accuracy, targets, perplexity = (
+        float(scores.metric(name) or 0) for name in ("token_accuracy", "targets", "perplexity")
+    )
+    # From [CLS] alone a causal model cannot tell which of the two begins.
+    highest = 100 - 100 * (contender.task.name == "causal_lm") / targets
+    require(
+        math.isclose(accuracy, highest, rel_tol=1e-6), f"{accuracy:.2f} percent of tokens, not {highest:.2f}"
+    )
+    require(perplexity < 1.2, f"perplexity {perplexity:.2f}, not below 1.2")
+    sentences = scores.metric("sentence_accuracy")
+    require(sentences in (None, 100.0), f"{sentences} percent of the sentence task")
+
+
+def _blocks(config: Config, parts: Any, split: str, multiple: int) -> Collate:
+    """As validation reads them; blocks are padded to the longest alone."""
+    task: Any = task_of(config.model)
+    return task.collator(config, parts.tables[split])
+
+
+TEXTS = Contract(
+    corpus,
+    _blocks,
+    (*FOR_ALL, targets_have_scores, text_padding_has_no_effect, learns_two_stories, saved_weights_load),
+)
+CONTRACTS = dict.fromkeys(("masked_lm", "causal_lm", "denoising"), TEXTS)

@@ -1,0 +1,356 @@
+"""Corpora: streams of documents from text files, passages of question sets, and hub data sets.
+
+A source is spelled like one of ``data.sources``:
+
+- a text file, a folder of ``*.txt`` or a glob: UTF-8, a blank line ends a document;
+- ``squad:SOURCE``: each distinct passage of a question set is a document; SOURCE is whatever
+  ``data.train`` takes (SQuAD JSON, ``mrqa:FILE``, ``synthetic:train``, ``hub:NAME:SPLIT``);
+- ``hub:NAME[@REVISION][:COLUMN[:CONFIG]]``: each row of the ``train`` split of a hub data set, streamed.
+
+Only a question set is read as a whole; the other kinds take constant memory, however large they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from io import BufferedReader, TextIOWrapper
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar
+
+from qa_arch.config.schema import Data, Source
+from qa_arch.data import sources
+from qa_arch.data.input_files import Paths, as_list, content_hash, expand, packed_format, wide_encoding
+from qa_arch.errors import ConfigError, DataError, UnavailableError
+
+LONGEST = 1 << 20
+"""Characters of a document of a text file; a longer one is cut, after a line or in a longer line at white
+space."""
+SPLIT = "train"
+"""The split of a hub data set that is read."""
+_RECORDS = (".json", ".jsonl", ".ndjson", ".csv", ".tsv")
+"""Endings of files whose text is a column or a field."""
+_QUESTIONS = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
+"""Endings of files that a run's settings may name without ``squad:``."""
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Documents in a fixed order, read again from their source by every pass."""
+
+    source: str
+    """As it was spelled, for messages."""
+    name: str
+    """Without folders, as it stands in records."""
+    fingerprint: str
+    """Hash of the content; of a hub data set, of its files at a commit."""
+    size: int | None
+    """Bytes of the text where known without reading it, for progress."""
+    stream: Callable[[], Iterator[str]]
+    protocol: str = ""
+    """The objective of the run that reads it."""
+    titles: ClassVar[frozenset[str]] = frozenset()
+    """None: documents have no articles by which a set could be told to be trained on."""
+
+    def documents(self) -> Iterator[str]:
+        """Documents one after another, none of them blank.
+
+        Raises DataError, naming the file and what to do, for a source that cannot be read; at the end, for
+        a corpus without text.
+        """
+        count = 0
+        for count, document in enumerate(self.stream(), 1):
+            try:
+                if not document.isascii():
+                    document.encode()
+            except UnicodeEncodeError as error:
+                near = document[max(0, error.start - 30) : error.start]
+                raise DataError(
+                    f"{self.source}: document {count} holds half a surrogate pair after {near!r}; write the"
+                    " source again as UTF-8"
+                ) from None
+            yield document
+        if not count:
+            raise DataError(f"{self.source}: holds no text; name a corpus with documents")
+
+
+def open_corpus(paths: Paths, protocol: str = "") -> Corpus:
+    """The corpus of a source, or of several, one after another.
+
+    Raises DataError for a missing file, an empty folder or an unknown scheme, UnavailableError where a hub
+    data set cannot be reached. Documents are read later, by ``documents``.
+    """
+    items = as_list(paths)
+    if not items:
+        raise DataError("no corpus was named; give a text file, squad:FILE or hub:NAME")
+    parts = [part for item in items for part in _open(item)]
+    sizes = [part.size for part in parts]
+    return Corpus(
+        parts[0].source if len(parts) == 1 else " + ".join(items),
+        ", ".join(map(_title, items)),
+        parts[0].fingerprint if len(parts) == 1 else _digest(*(part.fingerprint for part in parts)),
+        None if None in sizes else sum(size or 0 for size in sizes),
+        lambda: (document for part in parts for document in part.stream()),
+        protocol,
+    )
+
+
+def _open(source: str) -> list[Corpus]:
+    """The corpora of a source: a single one, or one per text file."""
+    scheme, _, rest = source.partition(":")
+    if scheme == "squad":
+        fingerprint = _digest("passages", sources.identity(rest))
+        return [Corpus(source, source, fingerprint, None, lambda: _passages(rest))]
+    if scheme == "hub":
+        return [_hub_data_set(rest)]
+    files = expand(source, "*.txt")
+    if records := [path for path in files if path.suffix in _RECORDS]:
+        raise DataError(
+            f"{records[0]}: is no plain text; for the passages of a question set write squad:{records[0]},"
+            " for a column of a folder of such files hub:FOLDER:COLUMN"
+        )
+    return [
+        Corpus(
+            str(path),
+            path.name,
+            _digest("text", content_hash(path)),
+            path.stat().st_size,
+            partial(_text_documents, path),
+        )
+        for path in files
+    ]
+
+
+def _passages(source: str) -> Iterator[str]:
+    questions = sources.open_passages(source)
+    passages = dict.fromkeys(example.context for example in questions.examples)
+    return (passage for passage in passages if passage.strip())
+
+
+def _title(source: str) -> str:
+    """The source without its folders, which differ from machine to machine."""
+    scheme, colon, rest = source.rpartition(":")
+    return source if scheme.startswith("hub") else f"{scheme}{colon}{Path(rest).name}"
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+# Text files -----------------------------------------------------------------------------------------
+
+
+def _text_documents(path: Path) -> Iterator[str]:
+    """Documents of ``path``: its lines up to a blank line, joined by line breaks.
+
+    Raises DataError that names the byte for a file that is not UTF-8 text.
+    """
+    lines: list[str] = []
+    size = 0
+    for line, whole in _lines(path):
+        if text := line.rstrip():
+            lines.append(text)
+            size += len(line)
+        if lines and (not text or not whole or size >= LONGEST):
+            yield "\n".join(lines)
+            lines, size = [], 0
+    if lines:
+        yield "\n".join(lines)
+
+
+def _lines(path: Path) -> Iterator[tuple[str, bool]]:
+    """(line or part of a line, whether the line ends there); a part has at most ``LONGEST`` characters."""
+    rest = ""
+    try:
+        with path.open("rb") as binary:
+            _refuse_binary(path, binary.peek(8))
+            file = TextIOWrapper(binary, encoding="utf-8-sig", newline="\n")
+            while chunk := _read(file, binary, LONGEST - len(rest)):
+                text = rest + chunk
+                whole = len(text) < LONGEST or text.endswith("\n")
+                space = max(text.rfind(" "), text.rfind("\t")) + 1
+                cut = len(text) if whole or not space else space
+                yield text[:cut], whole
+                rest = text[cut:]
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
+    if rest:
+        yield rest, True
+
+
+def _read(file: TextIOWrapper, binary: BufferedReader, limit: int) -> str:
+    """The rest of a line, or ``limit`` characters of it."""
+    try:
+        text = file.readline(limit)
+    except UnicodeDecodeError as error:
+        position = binary.tell() - len(error.object) + error.start
+        raise DataError(
+            f"{binary.name}: byte {position} (0x{error.object[error.start]:02x}) is not UTF-8; name a text"
+            " file, or save it as UTF-8 (from Latin-1: iconv -f ISO-8859-1 -t UTF-8)"
+        ) from None
+    if "\0" in text:
+        raise DataError(
+            f"{binary.name}: holds a zero byte: this is a binary file, not text; name a UTF-8 text file"
+        )
+    return text
+
+
+def _refuse_binary(path: Path, head: bytes) -> None:
+    if name := packed_format(head):
+        raise DataError(f"{path}: is a {name} file, not text; unpack or convert it first")
+    if name := wide_encoding(head):
+        raise DataError(f"{path}: is {name}, not UTF-8; convert it (iconv -f {name} -t UTF-8)")
+
+
+# Hub data sets --------------------------------------------------------------------------------------
+
+
+def _hub_data_set(rest: str) -> Corpus:
+    """The corpus of ``NAME[@REVISION][:COLUMN[:CONFIG]]``; the column defaults to ``text``.
+
+    NAME may be a local folder that ``datasets`` loads. Nothing is downloaded before documents are read.
+    """
+    place, *settings = rest.split(":")
+    name, _, revision = place.partition("@")
+    if not name or len(settings) > 2:
+        raise DataError(f"hub:{rest}: write hub:NAME, hub:NAME:COLUMN or hub:NAME:COLUMN:CONFIG")
+    column, config = (*settings, "", "")[:2]
+    column = column or "text"
+    from datasets import load_dataset_builder
+
+    try:
+        builder = load_dataset_builder(name, config or None, revision=revision or None)
+    except Exception as error:  # the clients of the hub raise errors of many libraries
+        raise _unavailable(rest, error) from error
+    splits = builder.config.data_files
+    if splits is not None and SPLIT not in splits:  # None: offline, a data set from the cache
+        raise DataError(f"hub:{rest}: has no split '{SPLIT}' (it has {', '.join(map(str, splits))})")
+    files = (splits or {}).get(SPLIT, [builder.hash])  # on the hub their names at a commit
+    hashes = [content_hash(Path(file)) if Path(file).is_file() else str(file) for file in files]
+    fingerprint = _digest("hub", "\0".join([column, *hashes]))
+    return Corpus(f"hub:{rest}", rest, fingerprint, None, lambda: _rows(rest, builder, column))
+
+
+def _rows(rest: str, builder: Any, column: str) -> Iterator[str]:
+    try:
+        for number, row in enumerate(builder.as_streaming_dataset(split=SPLIT)):
+            text = row.get(column)
+            if not isinstance(text, str):
+                raise DataError(
+                    f"hub:{rest}: row {number} has no text in column '{column}'; name one with text as"
+                    f" hub:NAME:COLUMN (columns: {', '.join(row)})"
+                )
+            if text.strip():
+                yield text
+    except DataError:
+        raise
+    except Exception as error:
+        raise _unavailable(rest, error) from error
+
+
+def _unavailable(rest: str, error: Exception) -> UnavailableError:
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    return UnavailableError(
+        f"hub:{rest}: cannot be read ({type(error).__name__}: {reason}); check the name and the network, or"
+        " give text files by path instead"
+    )
+
+
+# The corpora of a run -------------------------------------------------------------------------------
+
+
+def require_present(source: Source, setting: str) -> None:
+    """Raise DataError, naming the config key ``setting``, where a file of the corpus does not exist.
+
+    Nothing is read, and the hub is not asked.
+    """
+    for item in map(_as_corpus, as_list(source)):
+        scheme, _, rest = item.partition(":")
+        if scheme == "squad":
+            sources.require_present(rest, setting)
+        elif scheme != "hub":
+            try:
+                expand(item, "*.txt")
+            except DataError as error:
+                raise DataError(f"{setting}: {error}") from None
+
+
+def identity(source: Source) -> str:
+    """What identifies the corpus that a setting names, before any of it is read."""
+    return open_split(source).fingerprint
+
+
+def open_split(source: Source, protocol: str = "") -> Corpus:
+    """The corpus that a setting names; a set of questions is read as its passages."""
+    return open_corpus([_as_corpus(item) for item in as_list(source)], protocol)
+
+
+def _as_corpus(source: str) -> str:
+    """``source`` as ``open_corpus`` takes it: a question set by the scheme of its passages."""
+    scheme = sources.split_scheme(source)[0]
+    questions = scheme in {*sources.schemes()} - {"hub"} or (not scheme and source.endswith(_QUESTIONS))
+    return f"squad:{source}" if questions and not source.startswith("squad:") else source
+
+
+def load_splits(data: Data, protocol: str) -> dict[str, Corpus]:
+    """Train, calibration and dev of a run, in this order; splits without data are left out.
+
+    Where the config names no calibration corpus, ``data.hold_out_share`` of the training documents is held
+    out; ``data.train_questions`` then cuts train. Raises ConfigError for settings that ask for questions.
+    """
+    if data.hold_out_articles and data.calibration is None:
+        raise ConfigError(
+            "data.hold_out_articles: a corpus has no articles; set data.hold_out_share, a share of its"
+            " documents, or name data.calibration"
+        )
+    splits = {"train": open_split(data.train, protocol)}
+    if data.calibration is not None:
+        splits["calibration"] = open_split(data.calibration, protocol)
+    elif data.hold_out_share:
+        parts = split(splits["train"], data.hold_out_share, data.split_seed)
+        splits = dict(zip(("train", "calibration"), parts, strict=True))
+    if count := data.train_questions:
+        whole, title = splits["train"], f"(first {count:,} documents)"
+        splits["train"] = replace(
+            whole,
+            source=f"{whole.source} {title}",
+            name=f"{whole.name} {title}",
+            fingerprint=_digest(whole.fingerprint, str(count)),
+            size=None,
+            stream=lambda: islice(whole.documents(), count),
+        )
+    if data.dev is not None and data.open_dev:
+        splits["dev"] = open_split(data.dev, protocol)
+    return splits
+
+
+def split(corpus: Corpus, share: float, seed: int) -> tuple[Corpus, Corpus]:
+    """(rest, held out): each document is held out with probability ``share``, by a hash of seed and text.
+
+    So equal documents stay in the same part, and the order of the corpus does not matter. Raises ConfigError
+    for a share outside (0, 1); reading a part that got no document raises DataError.
+    """
+    if not 0 < share < 1:
+        raise ConfigError(
+            f"a share of {share:g} of {corpus.source} cannot be held out; give one between 0 and 1"
+        )
+
+    def part(held: bool, title: str) -> Corpus:
+        return replace(
+            corpus,
+            source=f"{corpus.source} ({title} of seed {seed}, share {share:g})",
+            name=f"{corpus.name} ({title})",
+            fingerprint=_digest(corpus.fingerprint, repr(share), str(seed), title),
+            size=None,
+            stream=lambda: (text for text in corpus.documents() if _is_held(text, share, seed) == held),
+        )
+
+    return part(False, "rest"), part(True, "held out")
+
+
+def _is_held(document: str, share: float, seed: int) -> bool:
+    digest = hashlib.blake2b(f"{seed}\0{document}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest) < share * 2**64

@@ -1,0 +1,32 @@
+"""What pre-training adds: its commands, its tasks and our own Transformer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from qa_arch.manifest import Command, Extra, TaskEntry
+
+_LOSS = {
+    "_target_": "qa_arch.extras.pretraining.models.TokenLoss",
+    "label_smoothing": 0.0,
+    "sentence_weight": 1.0,
+}
+
+
+def _task(name: str) -> TaskEntry:
+    module, corpora = f"{__package__}.task:{name.upper()}", f"{__package__}.corpus"
+    return TaskEntry(module, "corpus", ("encoder",), _LOSS, sources=corpora)
+
+
+EXTRA = Extra(
+    "pretraining",
+    commands={
+        "pretrain": Command(
+            f"{__package__}.commands", "train and compare tokenizers, ask pre-trained models about a text"
+        )
+    },
+    tasks={name: _task(name) for name in ("masked_lm", "causal_lm", "denoising")},
+    families={"qa_transformer": f"{__package__}.backbone"},
+    contracts=f"{__package__}.contracts",
+    conf=Path(__file__).parent / "conf",
+)

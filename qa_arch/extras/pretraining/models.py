@@ -1,0 +1,251 @@
+"""Language models on any encoder: masked (BERT, ALBERT), causal (GPT) and denoising (BART), and their loss.
+
+What is trained of the encoder is what later runs start from (``encoder.name=RUN``); the rest stays behind.
+Axes: ``B`` blocks, ``T`` tokens, ``P`` predicted tokens, ``H`` width, ``E`` width of the embeddings,
+``V`` vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import PretrainedConfig
+
+from qa_arch.config.check import Range
+from qa_arch.extras.pretraining.transformer import (
+    DecoderBlock,
+    TransformerSettings,
+    look_ahead_mask,
+    padding_mask,
+)
+from qa_arch.nn.encoder import Encoder
+from qa_arch.nn.masking import scored
+from qa_arch.types.tensors import Movable
+
+SentenceTask = Literal["none", "nsp", "sop"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LanguageBatch(Movable):
+    """Blocks of text and the tokens that are predicted of them, each axis padded to its longest row."""
+
+    index: Int[Tensor, "B"]
+    """Row of each block in its table."""
+    ids: Int[Tensor, "B T"]
+    """What the encoder reads: the text, for some objectives with tokens hidden or moved."""
+    mask: Bool[Tensor, "B T"]
+    """True on every token that is not padding."""
+    segments: Int[Tensor, "B T"] | None
+    """Segment ids for encoders that have them, else None."""
+    targets: Int[Tensor, "B P"]
+    """The tokens to predict."""
+    counted: Bool[Tensor, "B P"]
+    """True on every target that is not padding."""
+    weight: Float[Tensor, "B"]
+    """1 for a block that counts, 0 for one that only keeps an idle rank in step."""
+    positions: Int[Tensor, "B P"] | None = None
+    """Masked language modelling: the place on the token axis of each target."""
+    follows: Bool[Tensor, "B"] | None = None
+    """Sentence tasks: True where the second part follows the first in the text."""
+    prefix: Int[Tensor, "B P"] | None = None
+    """Denoising: what the decoder reads, the token before each target."""
+
+    def __len__(self) -> int:
+        return self.ids.shape[0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LanguageLogits(Movable):
+    """Scores of the vocabulary for each target, and for sentence tasks the log-odds of "follows"."""
+
+    tokens: Float[Tensor, "B P V"]
+    follows: Float[Tensor, "B"] | None = None
+
+
+class TokenHead(nn.Module):
+    """BERT's head of masked language modelling (Devlin et al. 2019): transform, norm, tied decoder.
+
+        y = LayerNorm(GELU(W x + c)),   scores = E y + b
+
+    ``E`` (V, E) are the encoder's own input embeddings, given at each call: the head has no copy of them,
+    so that no loading or saving can part the two.
+    """
+
+    def __init__(self, width: int, embedding: nn.Embedding, config: PretrainedConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(width, embedding.embedding_dim)
+        eps = getattr(config, "layer_norm_eps", None) or 1e-12
+        self.norm = nn.LayerNorm(embedding.embedding_dim, eps=eps)
+        self.bias = nn.Parameter(torch.zeros(embedding.num_embeddings))
+        initialize(self.dense, config)
+
+    def forward(
+        self, states: Float[Tensor, "B P H"], embeddings: Float[Tensor, "V E"]
+    ) -> Float[Tensor, "B P V"]:
+        y = self.norm(functional.gelu(self.dense(states)))
+        return functional.linear(y, embeddings.to(y.dtype), self.bias)  # those of a cast encoder are halves
+
+
+class SentenceHead(nn.Module):
+    """Log-odds that the second part of a block follows the first, from its first token.
+
+        follows = w · tanh(W x + c) + b
+
+    BERT's pooler and next-sentence head (Devlin et al. 2019), whose two logits are one difference here.
+    """
+
+    def __init__(self, width: int, config: PretrainedConfig) -> None:
+        super().__init__()
+        self.dense, self.score = nn.Linear(width, width), nn.Linear(width, 1)
+        initialize(self.dense, config)
+        initialize(self.score, config)
+
+    def forward(self, first: Float[Tensor, "B H"]) -> Float[Tensor, "B"]:
+        return scored(self.score, torch.tanh(self.dense(first))).squeeze(-1)
+
+
+def initialize(linear: nn.Linear, config: Any) -> None:
+    """Weights as the encoder's own (normal, ``initializer_range``), biases zero."""
+    nn.init.normal_(linear.weight, std=getattr(config, "initializer_range", None) or 0.02)
+    nn.init.zeros_(linear.bias)
+
+
+class LanguageModel(nn.Module):
+    """An encoder and the head that predicts tokens by its input embeddings."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.tokens = TokenHead(encoder.out_dim, self.embedding, encoder.config)
+
+    @property
+    def embedding(self) -> nn.Embedding:
+        """The encoder's input embeddings; never registered a second time, so they are saved once."""
+        embedding = self.encoder.backbone.get_input_embeddings()
+        assert isinstance(embedding, nn.Embedding)
+        return embedding
+
+    def scores(self, states: Float[Tensor, "B P H"]) -> Float[Tensor, "B P V"]:
+        return self.tokens(states, self.embedding.weight)
+
+
+class MaskedLM(LanguageModel):
+    """Predicts hidden tokens from both sides (Devlin et al. 2019).
+
+    ``sentence_task`` adds a head on the first token: next-sentence prediction (``nsp``, BERT: does the second
+    part follow, or is it of another document) or sentence order (``sop``, ALBERT: are the two in order).
+    """
+
+    def __init__(self, encoder: Encoder, *, sentence_task: SentenceTask = "none") -> None:
+        super().__init__(encoder)
+        self.sentence = None if sentence_task == "none" else SentenceHead(encoder.out_dim, encoder.config)
+
+    def forward(self, batch: LanguageBatch) -> LanguageLogits:
+        assert batch.positions is not None
+        states = self.encoder(batch.ids, batch.mask, batch.segments)
+        hidden = states.gather(1, batch.positions[..., None].expand(-1, -1, states.shape[-1]))
+        follows = None if self.sentence is None else self.sentence(states[:, 0])
+        return LanguageLogits(self.scores(hidden), follows)
+
+
+class CausalLM(LanguageModel):
+    """Predicts each token from those before it: under a look-ahead mask an encoder is a decoder (GPT)."""
+
+    def forward(self, batch: LanguageBatch) -> LanguageLogits:
+        readable = padding_mask(batch.mask) & look_ahead_mask(batch.mask.shape[1], batch.mask.device)
+        return LanguageLogits(self.scores(self.encoder(batch.ids, readable, batch.segments)))
+
+
+class Denoiser(LanguageModel):
+    """Writes the text that was there from one with spans hidden and sentences moved (Lewis et al. 2020).
+
+    The decoder of ``layers`` reads and writes by the encoder's token embeddings; its positions are its own.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        *,
+        layers: Annotated[int, Range(1)] = 6,
+        dropout: Annotated[float, Range(0, 1)] = 0.1,
+    ) -> None:
+        super().__init__(encoder)
+        config, H = encoder.config, encoder.out_dim
+        std = getattr(config, "initializer_range", None) or 0.02
+        settings = TransformerSettings(
+            vocabulary=encoder.vocab_size,
+            layers=layers,
+            width=H,
+            heads=config.num_attention_heads,
+            hidden=4 * H,
+            dropout=dropout,
+            attention_dropout=dropout,
+            initializer_range=std,
+        )
+        self.blocks = nn.ModuleList(DecoderBlock(settings, cross=True) for _ in range(layers))
+        for module in self.blocks.modules():
+            if isinstance(module, nn.Linear):
+                initialize(module, config)
+        self.positions = nn.Embedding(encoder.max_tokens or settings.max_positions, H)
+        nn.init.normal_(self.positions.weight, std=std)
+        # ALBERT's embeddings are narrower than its layers.
+        width = self.embedding.embedding_dim
+        self.widen = nn.Identity() if width == H else nn.Linear(width, H)
+        if isinstance(self.widen, nn.Linear):
+            initialize(self.widen, config)
+        self.norm, self.dropout = nn.LayerNorm(H, eps=settings.norm_eps), nn.Dropout(dropout)
+
+    def forward(self, batch: LanguageBatch) -> LanguageLogits:
+        assert batch.prefix is not None
+        memory = self.encoder(batch.ids, batch.mask, batch.segments)
+        return LanguageLogits(self.decode(batch.prefix, memory, batch.mask))
+
+    def decode(
+        self,
+        prefix: Int[Tensor, "B P"],
+        memory: Float[Tensor, "B T H"],
+        memory_mask: Bool[Tensor, "B T"],
+    ) -> Float[Tensor, "B P V"]:
+        """Scores of the token behind each of ``prefix``, given the encoder's states of the noisy text."""
+        length, device = prefix.shape[1], prefix.device
+        places = torch.arange(length, device=device)
+        states = self.widen(self.embedding(prefix)) + self.positions(places)
+        states = self.dropout(self.norm(states))
+        for block in self.blocks:
+            states = block(states, look_ahead_mask(length, device), True, memory, padding_mask(memory_mask))
+        return self.scores(states)
+
+
+@dataclass(frozen=True)
+class TokenLoss:
+    """Mean cross-entropy of the tokens that a block predicts, in nats, plus that of its sentence task::
+
+        loss_i = Σ_p -log p(target_p) / P_i  +  ω (-log p(follows_i))
+
+    with ω = ``sentence_weight``; 0 for a block without a target. As every block predicts the same share of
+    its tokens, the mean over blocks weighs tokens alike but for blocks that are shorter than others.
+    """
+
+    label_smoothing: Annotated[float, Range(0, 1)] = 0.0
+    sentence_weight: Annotated[float, Range(0)] = 1.0
+    tasks: ClassVar = ("masked_lm", "causal_lm", "denoising")
+
+    def __call__(self, logits: LanguageLogits, labels: LanguageBatch) -> Float[Tensor, "B"]:
+        losses = functional.cross_entropy(
+            logits.tokens.float().flatten(0, 1),
+            labels.targets.flatten(),
+            reduction="none",
+            label_smoothing=self.label_smoothing,
+        ).view_as(labels.targets)
+        total = torch.where(labels.counted, losses, 0.0).sum(1) / labels.counted.sum(1).clamp(min=1)
+        if logits.follows is None or labels.follows is None:
+            return total
+        sentence = functional.binary_cross_entropy_with_logits(
+            logits.follows.float(), labels.follows.float(), reduction="none"
+        )
+        return total + self.sentence_weight * sentence

@@ -1,0 +1,431 @@
+"""Pre-training as a task: the objectives, the trained language model, and its scores.
+
+A corpus in place of questions: ``open`` and ``load_splits`` (documents), ``assemble`` (-> blocks of tokens,
+and the model), ``batches`` (-> batches, with noise), ``collector`` (scores -> loss and hits of each block),
+``points``. There is no answer, no null and no dev set of questions. ``finish`` leaves the encoder as a folder
+that later runs start from (``encoder.name=RUN``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from qa_arch.config.schema import Config, Data
+from qa_arch.config.target import TRUSTED
+from qa_arch.errors import ConfigError, DataError
+from qa_arch.extras.pretraining.batches import (
+    CausalCollator,
+    DenoisingCollator,
+    LanguageCollator,
+    LanguageTable,
+    MaskedCollator,
+    vocabulary_of,
+)
+from qa_arch.extras.pretraining.blocks import pack
+from qa_arch.extras.pretraining.corpus import Corpus, load_splits, open_split
+from qa_arch.extras.pretraining.models import CausalLM, LanguageBatch, LanguageLogits, LanguageModel
+from qa_arch.features.batches import EpochBatchSampler
+from qa_arch.features.cache import tokenizer_hash
+from qa_arch.models import store
+from qa_arch.models.build import build_model, make_encoder, tokenizer_of
+from qa_arch.nn.count import parameter_blocks
+from qa_arch.nn.encoder import Encoder
+from qa_arch.nn.losses import build_loss
+from qa_arch.nn.precision import Precision, cast_weights
+from qa_arch.records import TOKENS, Point, Points, RunRecord, SplitFacts
+from qa_arch.tasks import Batches, Parts, Predictor, Task, Watch, read_table, task_of
+
+METRIC_VERSION = "language-1"
+NSP_ALONE = (
+    "data.{split}: {name} is a single document, and next-sentence prediction takes false pairs from two; name"
+    " a corpus of more, or model.sentence_task=sop"
+)
+
+log = logging.getLogger(__name__)
+
+
+# Scores ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BlockScores:
+    """What a model predicted of one block."""
+
+    loss: float
+    """Sum of -log p over the block's targets, in nats."""
+    tokens: int
+    """Number of targets."""
+    right: int
+    """Targets that had the highest score of the vocabulary."""
+    odds: float | None = None
+    """Log-odds that the second part follows the first; None without a sentence task."""
+    follows: bool | None = None
+    """Whether it does."""
+
+
+def language_scores(
+    blocks: Collection[BlockScores], predictions: int | None, text_bytes: int
+) -> dict[str, float | int]:
+    """Means over all targets of all blocks, whatever batches they were read in; accuracies in percent.
+
+    ``loss`` is in nats a target, ``perplexity`` its exponential. ``bits_per_byte`` is the loss in bits times
+    the number N of ``predictions`` that spell the text out, divided by its UTF-8 bytes::
+
+        loss / ln 2 * N / bytes
+
+    For causal and denoising models (None) N is the number of targets, so this is the exact code length of the
+    text; for masked models, which predict a sample of the tokens from all others, N is the number of tokens,
+    and it is an estimate of their pseudo-likelihood, not a code. ``sentence_f1`` is of the class "follows"; a
+    log-odds of 0 counts as "does not".
+    """
+    tokens = sum(block.tokens for block in blocks)
+    if not tokens:
+        raise ValueError("there is no predicted token to score")
+    loss = math.fsum(block.loss for block in blocks) / tokens
+    scores: dict[str, float | int] = {
+        "loss": loss,
+        "perplexity": math.exp(loss) if loss < 700 else math.inf,
+        "token_accuracy": 100 * sum(block.right for block in blocks) / tokens,
+        "bits_per_byte": loss / math.log(2) * (predictions or tokens) / text_bytes,
+        "targets": tokens,
+        "blocks": len(blocks),
+    }
+    pairs = [(block.odds > 0, bool(block.follows)) for block in blocks if block.odds is not None]
+    if pairs:
+        hits = sum(predicted and actual for predicted, actual in pairs)
+        claims = sum(predicted + actual for predicted, actual in pairs)
+        scores["sentence_accuracy"] = (
+            100 * sum(predicted == actual for predicted, actual in pairs) / len(pairs)
+        )
+        scores["sentence_f1"] = 200 * hits / claims if claims else 0.0
+    return scores
+
+
+# The trained model ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LanguageOutputs:
+    """What was predicted of each block of a table, in order."""
+
+    blocks: Sequence[BlockScores]
+    table: LanguageTable
+
+
+class OutputCollector:
+    """Loss and hits of each block, by its row: a padding row repeats what another process has."""
+
+    def __init__(self, table: LanguageTable) -> None:
+        self.table = table
+        self.parts: list[dict[int, BlockScores]] = []
+
+    def add(self, batch: LanguageBatch, logits: LanguageLogits) -> None:
+        losses, hits = token_losses(logits.tokens, batch.targets)
+        losses, hits = losses.where(batch.counted, 0.0).double().sum(1), (hits & batch.counted).sum(1)
+        figures = [losses.tolist(), batch.counted.sum(1).tolist(), hits.tolist()]
+        if logits.follows is not None and batch.follows is not None:
+            figures += [logits.follows.float().tolist(), batch.follows.tolist()]
+        scores = (BlockScores(*row) for row in zip(*figures, strict=True))
+        self.parts.append(dict(zip(batch.index.tolist(), scores, strict=True)))
+
+    def merge(self, others: Iterable[list[dict[int, BlockScores]]]) -> None:
+        self.parts = [part for parts in others for part in parts]
+
+    def result(self) -> LanguageOutputs:
+        by_row = {row: scores for part in self.parts for row, scores in part.items()}
+        return LanguageOutputs([by_row[row] for row in sorted(by_row)], self.table)
+
+
+def token_losses(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """(B, P) -log p of each target, and whether its score is above that of every other token."""
+    scores = scores.float()
+    own = scores.gather(-1, targets[..., None])
+    return scores.logsumexp(-1) - own.squeeze(-1), (scores >= own).sum(-1) == 1
+
+
+class LanguagePredictor(Predictor):
+    """A language model with its tokenizer; ``texts`` asks it about a text."""
+
+    null_threshold = 0.0
+    model: LanguageModel
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: PreTrainedTokenizerBase,
+        config: Config,
+        *,
+        record: RunRecord | None = None,
+        precision: Precision = "fp32",
+    ) -> None:
+        cast: Any = cast_weights(model, precision)
+        self.model, self.tokenizer, self.config, self.record = cast.eval(), tokenizer, config, record
+        self.precision: Precision = precision
+
+    @property
+    def task(self) -> LanguageTask:
+        return task_of(self.config.model)  # type: ignore[return-value]
+
+    def table(self, questions: Corpus, *, cache: bool = True) -> LanguageTable:
+        """The blocks of a corpus."""
+        return self.task.table(self.config, questions, self.tokenizer, self.model.encoder, cache=cache)
+
+    def read(
+        self,
+        questions: Corpus,
+        *,
+        table: LanguageTable | None = None,
+        batch_size: int | None = None,
+        watch: Watch | None = None,
+    ) -> LanguageOutputs:
+        """Loss and hits of every block of a corpus, under the noise of validation."""
+        table = self.table(questions) if table is None else table
+        return read_table(
+            self.model,
+            self.task.collator(self.config, table),
+            OutputCollector(table),
+            batch_size=batch_size or self.config.trainer.eval_batch_size,
+            precision=self.precision,
+            watch=watch,
+        )
+
+
+# The task -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LanguageParts(Parts):
+    """``tables`` hold blocks of tokens."""
+
+    tokenizer: PreTrainedTokenizerBase
+    encoder: Encoder
+
+
+class LanguageTask(Task):
+    """Predicts tokens of a corpus; the objective says which, and from what."""
+
+    output = LanguageLogits
+    monitor = "calibration_loss"
+    lower_is_better = True
+    has_validation_loss = False  # the collector's is exact: over tokens, not over blocks
+    every_token: ClassVar[bool] = True
+    """Whether the targets spell out the whole text; see ``language_scores``."""
+    collates: ClassVar[type[LanguageCollator]]
+    """What makes the batches of the objective."""
+    measured: ClassVar[tuple[str, ...]] = ()
+    """The settings of the objective that its validation scores depend on."""
+
+    def collator(self, config: Config, table: LanguageTable, seed: int | None = None) -> LanguageCollator:
+        """The batches of the objective; without ``seed`` those of validation."""
+        return self.collates(table, config.pretraining, seed, _sentence_task(config))
+
+    # Data ---------------------------------------------------------------------------------------
+
+    def open(self, source: str | list[str], *, name: str = "", on_error: Any = "raise") -> Corpus:
+        return open_split(source, self.name)
+
+    def load_splits(self, data: Data) -> dict[str, Corpus]:
+        return load_splits(data, self.name)
+
+    def facts(self, questions: Corpus, table: LanguageTable, *, titles: bool) -> SplitFacts:
+        return SplitFacts(
+            name=questions.name,
+            fingerprint=questions.fingerprint,
+            protocol=table.protocol,
+            windows=len(table),
+            extra={
+                "documents": table.blocks.documents,
+                "tokens": table.tokens,
+                "bytes": table.blocks.text_bytes,
+            },
+        )
+
+    def table(
+        self,
+        config: Config,
+        split: Corpus,
+        tokenizer: PreTrainedTokenizerBase,
+        encoder: Encoder,
+        *,
+        cache: bool = True,
+    ) -> LanguageTable:
+        """The blocks of a corpus, from the cache where they are there already."""
+        sentence_task, length = _sentence_task(config), config.features.max_length
+        blocks = pack(
+            split,
+            tokenizer,
+            config.features.cache_dir if cache else None,
+            max_length=length,
+            unit="tokens" if sentence_task == "none" else "sentences",
+        )
+        given = {**asdict(config.pretraining), "sentence_task": sentence_task}
+        settings = [tokenizer_hash(tokenizer), length, {name: given[name] for name in self.measured}]
+        digest = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:8]
+        vocabulary = vocabulary_of(tokenizer, encoder.vocab_size)
+        return LanguageTable(blocks, vocabulary, encoder.has_segments, f"{self.name}:{digest}")
+
+    # Building -----------------------------------------------------------------------------------
+
+    def assemble(self, config: Config, trusted: Sequence[str] = TRUSTED) -> LanguageParts:
+        """Read the corpora, pack them into blocks, build model and loss."""
+        sets = self.load_splits(config.data)
+        tokenizer = tokenizer_of(config.encoder, sets["train"].documents())
+        encoder = self._encoder(config, tokenizer)
+        tables = {split: self.table(config, corpus, tokenizer, encoder) for split, corpus in sets.items()}
+        for split, table in tables.items():
+            log.info("%s: %d tokens in %d blocks", split, table.tokens, len(table))
+            if _sentence_task(config) == "nsp" and table.blocks.documents < 2:
+                raise DataError(NSP_ALONE.format(split=split, name=sets[split].name))
+        model = build_model(config.model, encoder, None, trusted)
+        if isinstance(model, CausalLM) and not looks_ahead_never(model):
+            raise ConfigError(
+                f"encoder: {encoder.config.model_type} reads tokens that a look-ahead mask hides from it, so"
+                " it cannot be a decoder; choose bert, roberta, albert, distilbert or qa_transformer"
+            )
+        return LanguageParts(sets, tables, None, model, build_loss(config, trusted), tokenizer, encoder)
+
+    def count_parameters(self, config: Config, trusted: Sequence[str] = TRUSTED) -> dict[str, Any]:
+        """On the meta device. Reads the corpus where the tokenizer of a random encoder is trained on it."""
+        tokenizer = None
+        if config.encoder.init == "random":
+            tokenizer = tokenizer_of(config.encoder, self.load_splits(config.data)["train"].documents())
+        with torch.device("meta"):
+            model = build_model(config.model, self._encoder(config, tokenizer), None, trusted)
+        return asdict(parameter_blocks(model))
+
+    def _encoder(self, config: Config, tokenizer: PreTrainedTokenizerBase | None) -> Encoder:
+        encoder = make_encoder(config, tokenizer)
+        if not isinstance(encoder, Encoder):
+            raise ConfigError(
+                "encoder.family: words has no layers to pre-train; choose bert or another encoder of pieces"
+            )
+        return encoder
+
+    def save(self, folder: Path, parts: LanguageParts) -> None:
+        store.save_encoder(folder, parts.encoder)
+        store.save_tokenizer(folder, parts.tokenizer)
+
+    def finish(self, folder: Path, parts: LanguageParts) -> None:
+        store.save_pretrained(folder, parts.encoder, parts.tokenizer)
+
+    def load(
+        self, folder: Path, record: RunRecord, config: Config, device: Any, precision: Precision, trusted: Any
+    ) -> LanguagePredictor:
+        model = build_model(config.model, store.load_encoder(folder), None, trusted)
+        store.load_weights(folder, model)
+        tokenizer = store.load_tokenizer(folder)
+        return LanguagePredictor(model.to(device), tokenizer, config, record=record, precision=precision)
+
+    def predictor(self, config: Config, parts: LanguageParts) -> LanguagePredictor:
+        precision: Any = config.trainer.precision
+        return LanguagePredictor(parts.model, parts.tokenizer, config, precision=precision)
+
+    # Training -----------------------------------------------------------------------------------
+
+    def batches(self, config: Config, parts: LanguageParts) -> Batches:
+        """Training blocks with new noise in each epoch, validation blocks with fixed noise."""
+        calibration = parts.tables.get("calibration")
+        return Batches(
+            self.collator(config, parts.tables["train"], config.seed),
+            None if calibration is None else self.collator(config, calibration),
+            EpochBatchSampler,
+        )
+
+    def labels(self, batch: LanguageBatch) -> LanguageBatch:
+        return batch  # its fields hold the targets
+
+    def weight(self, batch: LanguageBatch) -> Tensor:
+        return batch.weight
+
+    def collector(self, config: Config, parts: LanguageParts, split: str) -> OutputCollector:
+        return OutputCollector(parts.tables[split])
+
+    def validation_scores(self, questions: Corpus, outputs: LanguageOutputs) -> dict[str, float]:
+        counts = ("targets", "blocks")
+        scores = self._scores(outputs).items()
+        return {f"calibration_{name}": value for name, value in scores if name not in counts}
+
+    # Scoring ------------------------------------------------------------------------------------
+
+    def points(
+        self, questions: Corpus, outputs: LanguageOutputs, threshold: float, given: float | None = None
+    ) -> Points:
+        metrics, protocol = self._scores(outputs), outputs.table.protocol
+        return {TOKENS: Point(protocol=protocol, metric_version=METRIC_VERSION, metrics=metrics)}
+
+    def rows(self, questions: Corpus, outputs: LanguageOutputs, threshold: float) -> dict[str, list[Any]]:
+        """A row a block: the sum of its losses, its targets and hits, and what its sentence task says."""
+        rows = {"id": [str(number) for number in range(len(outputs.blocks))]}
+        for name in ("loss", "tokens", "right", "odds", "follows"):
+            rows[name] = [getattr(block, name) for block in outputs.blocks]
+        return rows
+
+    def write_predictions(
+        self, folder: Path, questions: Corpus, outputs: LanguageOutputs, threshold: float
+    ) -> None:
+        """Nothing: blocks have no answers."""
+
+    def _scores(self, outputs: LanguageOutputs) -> dict[str, float]:
+        table = outputs.table
+        predictions = None if self.every_token else table.tokens
+        return language_scores(outputs.blocks, predictions, table.blocks.text_bytes)
+
+
+class MaskedLanguageTask(LanguageTask):
+    """Hidden tokens from both sides (Devlin et al. 2019); by ``model.sentence_task`` in pairs, and whether
+    the second part is the next (``nsp``) or the two are in order (``sop``, Lan et al. 2020)."""
+
+    name = "masked_lm"
+    every_token = False
+    collates = MaskedCollator
+    measured = ("sentence_task", "mask_share", "masked", "replaced", "whole_words")
+
+
+class CausalLanguageTask(LanguageTask):
+    """Every token of a block but its first, from left to right (Radford et al. 2018)."""
+
+    name = "causal_lm"
+    collates = CausalCollator
+
+
+class DenoisingTask(LanguageTask):
+    """Every token of a block, from the noisy block and the tokens before it (Lewis et al. 2020, BART)."""
+
+    name = "denoising"
+    collates = DenoisingCollator
+    measured = ("mask_share", "span_length", "permute_sentences")
+
+
+MASKED_LM, CAUSAL_LM, DENOISING = MaskedLanguageTask(), CausalLanguageTask(), DenoisingTask()
+
+
+def _sentence_task(config: Config) -> Any:
+    return config.model.get("sentence_task", "none")
+
+
+def looks_ahead_never(model: CausalLM) -> bool:
+    """Whether what a model says of a token is the same whatever comes behind it."""
+    ids = torch.tensor([[0, 1, 2, 3], [0, 1, 2, 4]]) % model.encoder.vocab_size
+    everywhere = torch.ones_like(ids, dtype=torch.bool)
+    segments = torch.zeros_like(ids) if model.encoder.has_segments else None
+    batch = LanguageBatch(ids[:, 0], ids, everywhere, segments, ids, everywhere, torch.ones(2))
+    was_training = model.training
+    try:
+        with torch.inference_mode():
+            first, second = model.eval()(batch).tokens
+    except (RuntimeError, ValueError):  # of an attention that takes no such mask
+        return False
+    finally:
+        model.train(was_training)
+    return torch.equal(first[:3], second[:3])

@@ -1,0 +1,440 @@
+"""The Transformer of Vaswani et al. 2017: an encoder, a decoder, both as one model, and what it writes.
+
+``docs/extras/pretraining.md`` has the equations beside the names used here. Axes: ``B`` rows, ``T`` tokens
+that read, ``S`` tokens that are read, ``N`` heads, ``D`` width of a head, ``H`` = N D width, ``V``
+vocabulary; in the search ``K`` beams of a row. Masks are True where a token is real, or may be read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import dropout, gelu, linear, scaled_dot_product_attention
+from torch.utils.checkpoint import checkpoint
+
+from qa_arch.nn.masking import fast_attention, masked_softmax
+
+Ids = Int[Tensor, "B T"]
+Real = Bool[Tensor, "B T"] | None
+"""None: all are real."""
+States = Float[Tensor, "B T H"]
+Memory = Float[Tensor, "B S H"]
+MemoryReal = Bool[Tensor, "B S"] | None
+Readable = Bool[Tensor, "*M S"] | None
+"""Broadcasts to (B, N, T, S); None: all may read all."""
+SelfReadable = Bool[Tensor, "*L T"] | None
+"""Broadcasts to (B, N, T, T)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerSettings:
+    """Sizes and variants of a Transformer. ValueError where heads do not divide the width."""
+
+    vocabulary: int
+    layers: int = 6
+    width: int = 512
+    heads: int = 8
+    hidden: int = 2048
+    """Width between the two maps of the feed-forward network."""
+    max_positions: int = 512
+    """Rows of the table of learned positions; sinusoidal ones have no limit."""
+    segments: int = 0
+    """Kinds of segments: 2 for question and passage, 0 for none."""
+    positions: Literal["learned", "sinusoidal"] = "learned"
+    pre_norm: bool = False
+    """Normalise what enters a sublayer (Xiong et al. 2020), not the sum behind it (the paper)."""
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    norm_eps: float = 1e-12
+    initializer_range: float = 0.02
+    padding: int | None = None
+    """Id of the padding token, whose vector is zero and not learned."""
+
+    def __post_init__(self) -> None:
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} is no multiple of {self.heads} heads")
+
+
+def padding_mask(real: Bool[Tensor, "B S"]) -> Bool[Tensor, "B 1 1 S"]:
+    """Every token, in every head, may read the real tokens of its row."""
+    return real[:, None, None, :]
+
+
+def look_ahead_mask(length: int, device: torch.device | None = None) -> Bool[Tensor, "T T"]:
+    """Token t may read the tokens 0 ... t."""
+    return torch.ones(length, length, dtype=torch.bool, device=device).tril()
+
+
+def attention(
+    q: Float[Tensor, "B N T D"],
+    k: Float[Tensor, "B N S D"],
+    v: Float[Tensor, "B N S D"],
+    mask: Readable = None,
+    *,
+    dropout_p: float = 0.0,
+    fused: bool = True,
+) -> tuple[Float[Tensor, "B N T D"], Float[Tensor, "B N T S"] | None]:
+    """softmax(Q Kᵀ / √D) V (eq. 1); zeros for a token that may read none.
+
+    ``fused`` leaves it to torch's kernels, which never hold the probabilities. Without, these are returned
+    as well, as they are before dropout.
+    """
+    if fused:
+        kernel = partial(scaled_dot_product_attention, dropout_p=dropout_p)
+        return fast_attention(kernel, q, k, v, mask, dropout=dropout_p), None
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+    weights = scores.softmax(-1) if mask is None else masked_softmax(scores, mask.expand_as(scores))
+    return dropout(weights, dropout_p) @ v, weights
+
+
+class MultiHeadAttention(nn.Module):
+    """Heads that attend side by side, each in a subspace of its own (section 3.2.2)."""
+
+    def __init__(self, settings: TransformerSettings) -> None:
+        super().__init__()
+        H, self.heads, self.dropout = settings.width, settings.heads, settings.attention_dropout
+        self.query, self.key, self.value, self.output = (nn.Linear(H, H) for _ in range(4))
+
+    def forward(
+        self, x: States, memory: Memory, mask: Readable = None, fused: bool = True
+    ) -> tuple[States, Float[Tensor, "B N T S"] | None]:
+        """What ``x`` reads in ``memory`` (itself in self-attention); the probabilities, unless ``fused``."""
+        q, k, v = self._split(self.query(x)), self._split(self.key(memory)), self._split(self.value(memory))
+        dropout_p = self.dropout if self.training else 0.0
+        heads, weights = attention(q, k, v, mask, dropout_p=dropout_p, fused=fused)
+        return self.output(heads.transpose(1, 2).flatten(2)), weights
+
+    def _split(self, x: Memory) -> Float[Tensor, "B N S D"]:
+        return x.unflatten(2, (self.heads, -1)).transpose(1, 2)
+
+
+class FeedForward(nn.Module):
+    """W₂ GELU(W₁ x + b₁) + b₂ at each position (eq. 2, with BERT's GELU for ReLU)."""
+
+    def __init__(self, settings: TransformerSettings) -> None:
+        super().__init__()
+        self.expand = nn.Linear(settings.width, settings.hidden)
+        self.contract = nn.Linear(settings.hidden, settings.width)
+
+    def forward(self, x: States) -> States:
+        return self.contract(gelu(self.expand(x)))
+
+
+class Residual(nn.Module):
+    """The connection around a sublayer f: LN(x + f(x)) (section 3.1), or with ``pre_norm`` x + f(LN(x))."""
+
+    def __init__(self, settings: TransformerSettings) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(settings.width, eps=settings.norm_eps)
+        self.dropout = nn.Dropout(settings.dropout)
+        self.pre_norm = settings.pre_norm
+
+    def forward(self, x: States, sublayer: Callable[[Tensor], Tensor]) -> States:
+        if self.pre_norm:
+            return x + self.dropout(sublayer(self.norm(x)))
+        return self.norm(x + self.dropout(sublayer(x)))
+
+
+class EncoderBlock(nn.Module):
+    """Self-attention, then the feed-forward network."""
+
+    def __init__(self, settings: TransformerSettings) -> None:
+        super().__init__()
+        self.attention = MultiHeadAttention(settings)
+        self.around_attention = Residual(settings)
+        self.feed_forward = FeedForward(settings)
+        self.around_feed_forward = Residual(settings)
+
+    def forward(self, x: States, mask: SelfReadable = None, fused: bool = True) -> States:
+        x = self.around_attention(x, lambda x: self.attention(x, x, mask, fused)[0])
+        return self.around_feed_forward(x, self.feed_forward)
+
+
+class DecoderBlock(EncoderBlock):
+    """An encoder's block that, with ``cross``, attends to an encoder's states in between."""
+
+    def __init__(self, settings: TransformerSettings, *, cross: bool) -> None:
+        super().__init__(settings)
+        self.cross_attention = MultiHeadAttention(settings) if cross else None
+        self.around_cross_attention = Residual(settings) if cross else None
+
+    def forward(
+        self,
+        x: States,
+        mask: SelfReadable = None,
+        fused: bool = True,
+        memory: Memory | None = None,
+        memory_mask: Readable = None,
+    ) -> States:
+        x = self.around_attention(x, lambda x: self.attention(x, x, mask, fused)[0])
+        if (cross := self.cross_attention) and (around := self.around_cross_attention):
+            x = around(x, lambda x: cross(x, memory, memory_mask, fused)[0])
+        return self.around_feed_forward(x, self.feed_forward)
+
+
+def sinusoidal_positions(length: int, width: int, device: torch.device | None = None) -> Float[Tensor, "T H"]:
+    """PE(t, 2i) = sin(t / 10000^(2i / H)), PE(t, 2i + 1) = cos(t / 10000^(2i / H)) (section 3.5)."""
+    rates = torch.exp(torch.arange(0, width, 2, device=device) * (-math.log(10_000.0) / width))
+    angles = torch.arange(length, device=device)[:, None] * rates
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :width]
+
+
+class Embeddings(nn.Module):
+    """Vectors of tokens plus those of their positions and segments (section 3.4; Devlin et al. 2019)."""
+
+    def __init__(self, settings: TransformerSettings) -> None:
+        super().__init__()
+        H = settings.width
+        self.tokens = nn.Embedding(settings.vocabulary, H, padding_idx=settings.padding)
+        learned = settings.positions == "learned"
+        self.positions = nn.Embedding(settings.max_positions, H) if learned else None
+        self.segments = nn.Embedding(settings.segments, H) if settings.segments else None
+        # Pre-norm blocks normalise what they read themselves.
+        self.norm = nn.Identity() if settings.pre_norm else nn.LayerNorm(H, eps=settings.norm_eps)
+        self.dropout = nn.Dropout(settings.dropout)
+
+    def forward(self, ids: Ids, segments: Ids | None = None) -> States:
+        """Without ``segments`` all tokens are of segment 0."""
+        x, T, H = self.tokens(ids), ids.shape[1], self.tokens.embedding_dim
+        if self.positions is None:
+            x = math.sqrt(H) * x + sinusoidal_positions(T, H, ids.device).to(x.dtype)
+        else:
+            x = x + self.positions(torch.arange(T, device=ids.device))
+        if self.segments is not None:
+            x = x + self.segments(torch.zeros_like(ids) if segments is None else segments)
+        return self.dropout(self.norm(x))
+
+
+class _Stack(nn.Module):
+    """Embeddings, blocks, and behind pre-norm blocks a norm."""
+
+    gradient_checkpointing = False
+    """Whether blocks are computed anew in the backward pass, in place of keeping their activations."""
+
+    def __init__(self, settings: TransformerSettings, block: Callable[[], nn.Module]) -> None:
+        super().__init__()
+        self.embeddings = Embeddings(settings)
+        self.blocks = nn.ModuleList(block() for _ in range(settings.layers))
+        last_norm = nn.LayerNorm(settings.width, eps=settings.norm_eps)
+        self.norm = last_norm if settings.pre_norm else nn.Identity()
+        self.apply(lambda module: _initialise(module, settings.initializer_range))
+
+    def _read(self, x: States, *inputs: Tensor | bool | None) -> States:
+        for block in self.blocks:
+            if self.gradient_checkpointing and self.training:
+                x = checkpoint(block, x, *inputs, use_reentrant=False)
+            else:
+                x = block(x, *inputs)
+        return self.norm(x)
+
+
+def _initialise(module: nn.Module, std: float) -> None:
+    """Normal weights, zero biases, a zero vector for padding (Devlin et al. 2019)."""
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=std)
+    if isinstance(module, nn.Linear):
+        nn.init.zeros_(module.bias)
+    if isinstance(module, nn.Embedding) and module.padding_idx is not None:
+        nn.init.zeros_(module.weight[module.padding_idx])
+
+
+class TransformerEncoder(_Stack):
+    """Tokens that read each other in both directions."""
+
+    def __init__(self, settings: TransformerSettings) -> None:
+        super().__init__(settings, lambda: EncoderBlock(settings))
+
+    def forward(
+        self,
+        ids: Ids,
+        mask: Real | Bool[Tensor, "B 1 T T"] = None,
+        segments: Ids | None = None,
+        *,
+        fused: bool = True,
+    ) -> States:
+        """``mask`` may also say of each token which others it may read."""
+        readable = padding_mask(mask) if mask is not None and mask.dim() == 2 else mask
+        return self._read(self.embeddings(ids, segments), readable, fused)
+
+
+class TransformerDecoder(_Stack):
+    """Tokens that read those before them and, with ``cross``, the states of an encoder.
+
+    Without ``cross`` it is the stack of a language model (Radford et al. 2018).
+    """
+
+    def __init__(self, settings: TransformerSettings, *, cross: bool = False) -> None:
+        super().__init__(settings, lambda: DecoderBlock(settings, cross=cross))
+
+    def forward(
+        self,
+        ids: Ids,
+        mask: Real = None,
+        memory: Memory | None = None,
+        memory_mask: MemoryReal = None,
+        *,
+        segments: Ids | None = None,
+        fused: bool = True,
+    ) -> States:
+        readable = look_ahead_mask(ids.shape[1], ids.device)
+        if mask is not None:
+            readable = readable & padding_mask(mask)
+        if memory_mask is not None:
+            memory_mask = padding_mask(memory_mask)
+        return self._read(self.embeddings(ids, segments), readable, fused, memory, memory_mask)
+
+
+class Seq2Seq(nn.Module):
+    """An encoder and a decoder; their embeddings are the same, and score the output too (section 3.4)."""
+
+    def __init__(self, settings: TransformerSettings) -> None:
+        super().__init__()
+        self.encoder = TransformerEncoder(settings)
+        self.decoder = TransformerDecoder(settings, cross=True)
+        del self.decoder.embeddings
+        # Not as a submodule of both: they are counted, trained and saved once.
+        self.decoder.__dict__["embeddings"] = self.encoder.embeddings
+
+    def forward(
+        self, source: Int[Tensor, "B S"], source_mask: MemoryReal, target: Ids, target_mask: Real = None
+    ) -> Float[Tensor, "B T V"]:
+        """Scores of the token that follows each of ``target``, which begins with a start token."""
+        return self.decode(target, self.encode(source, source_mask), source_mask, target_mask)
+
+    def encode(self, source: Int[Tensor, "B S"], mask: MemoryReal = None) -> Memory:
+        return self.encoder(source, mask)
+
+    def decode(
+        self,
+        ids: Ids,
+        memory: Memory,
+        memory_mask: MemoryReal = None,
+        mask: Real = None,
+        *,
+        last_only: bool = False,
+    ) -> Float[Tensor, "B _ V"]:
+        """Scores of the token that follows each of ``ids``, or the last, given what ``encode`` returned."""
+        states = self.decoder(ids, mask, memory, memory_mask)
+        return linear(states[:, -1:] if last_only else states, self.encoder.embeddings.tokens.weight)
+
+    def next_scores(
+        self, source: Int[Tensor, "B S"], mask: MemoryReal = None
+    ) -> Callable[[Ids, Tensor], Tensor]:
+        """What ``greedy`` and ``beam_search`` take, for targets of these sources, which are read once."""
+        memory = self.encode(source, mask)
+
+        def scores(ids: Ids, row: Int[Tensor, "B"]) -> Float[Tensor, "B V"]:
+            return self.decode(ids, memory[row], None if mask is None else mask[row], last_only=True)[:, 0]
+
+        return scores
+
+
+# Decoding -------------------------------------------------------------------------------------------
+
+NextScores = Callable[[Int[Tensor, "P T"], Int[Tensor, "P"]], Float[Tensor, "P V"]]
+"""Scores (logits) of the token that follows each of ``P`` prefixes, given the row of the batch of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """A sequence that a model wrote."""
+
+    ids: tuple[int, ...]
+    """What follows the prompt, without the end token."""
+    finished: bool
+    """Whether the end token followed; False where the sequence was cut at the largest length."""
+    log_prob: float
+    """Sum of the log-probabilities of ``ids`` and of the end token."""
+
+    def score(self, alpha: float) -> float:
+        """log P(Y) / ((5 + |Y|) / 6)^alpha (Wu et al. 2016, eq. 14); |Y| counts the end token.
+
+        The reward for length that keeps short sequences from winning by having fewer factors; none at 0.
+        """
+        return self.log_prob / ((5 + len(self.ids) + self.finished) / 6) ** alpha
+
+
+@torch.inference_mode()
+def greedy(
+    next_scores: NextScores, prompt: Int[Tensor, "B T"], *, end: int, max_length: int
+) -> list[Hypothesis]:
+    """For each row the most probable token at each step, up to ``end`` or ``max_length`` tokens."""
+    ids, log_prob = prompt, torch.zeros(len(prompt), device=prompt.device)
+    alive = torch.ones_like(log_prob, dtype=torch.bool)
+    for _ in range(max_length):
+        row = alive.nonzero()[:, 0]
+        if not len(row):
+            break
+        best, token = next_scores(ids[row], row).float().log_softmax(-1).max(-1)
+        log_prob[row] += best
+        alive[row] = token != end
+        ids = torch.cat([ids, torch.full_like(ids[:, :1], end)], dim=1)
+        ids[row, -1] = token
+    return _hypotheses(ids[:, prompt.shape[1] :], ~alive, log_prob, end)
+
+
+@torch.inference_mode()
+def beam_search(
+    next_scores: NextScores,
+    prompt: Int[Tensor, "B T"],
+    *,
+    end: int,
+    max_length: int,
+    beams: int = 4,
+    alpha: float = 0.6,
+) -> list[list[Hypothesis]]:
+    """For each row up to ``beams`` hypotheses, the one of the highest ``score(alpha)`` first.
+
+    A hypothesis that ends keeps its place among the ``beams`` and is read no further: the search goes on with
+    the others, and with a single beam it is ``greedy``. Within a step hypotheses compete by probability;
+    the penalty ranks the results, among them those that are cut at ``max_length`` tokens.
+    """
+    B, K, device = len(prompt), beams, prompt.device
+    ids = prompt[:, None].repeat(1, K, 1)
+    log_prob = torch.full((B, K), -math.inf, device=device)  # -inf: nothing there yet
+    log_prob[:, 0] = 0.0
+    finished = torch.zeros(B, K, dtype=torch.bool, device=device)
+    for _ in range(max_length):
+        row, beam = (~finished & log_prob.isfinite()).nonzero(as_tuple=True)
+        if not len(row):
+            break
+        following = next_scores(ids[row, beam], row).float().log_softmax(-1)
+        V = following.shape[1]
+        longer = torch.full((B, K, V), -math.inf, device=device)
+        longer[row, beam] = log_prob[row, beam, None] + following
+        # A finished hypothesis comes before all others, in place of what would follow its end.
+        longer[..., end] = longer[..., end].masked_fill(finished, math.inf)
+        best, choice = longer.flatten(1).topk(min(K, K * V), dim=1)
+        parent, token = choice // V, choice % V
+        ids = torch.cat([_take(ids, parent), token[..., None]], dim=2)
+        over = best == math.inf
+        log_prob = torch.where(over, _take(log_prob, parent), best)
+        finished = over | ((token == end) & best.isfinite())
+    written = ids[..., prompt.shape[1] :]
+    results = []
+    for b in range(B):
+        some = log_prob[b].isfinite()
+        hypotheses = _hypotheses(written[b, some], finished[b, some], log_prob[b, some], end)
+        results.append(sorted(hypotheses, key=lambda h: h.score(alpha), reverse=True))
+    return results
+
+
+def _take(x: Tensor, beam: Int[Tensor, "B K"]) -> Tensor:
+    """``x`` (B, K, ...) of the chosen beams."""
+    return x[torch.arange(len(x), device=x.device)[:, None], beam]
+
+
+def _hypotheses(ids: Tensor, finished: Tensor, log_prob: Tensor, end: int) -> list[Hypothesis]:
+    """Rows of ``ids`` up to their first end token."""
+    rows = zip(ids.tolist(), finished.tolist(), log_prob.tolist(), strict=True)
+    return [
+        Hypothesis(tuple(tokens[: tokens.index(end)] if done else tokens), done, total)
+        for tokens, done, total in rows
+    ]

@@ -1,0 +1,258 @@
+"""Batches of windows: which rows of a feature table an epoch reads together, and their padded tensors.
+
+A *window of work* is the data of one optimizer step: the batches of all ranks over ``accumulate``
+micro-steps. The plan first splits the data into windows of work and then over micro-steps and ranks, so
+1 x 32, 4 accumulated x 8 and 2 ranks x 2 x 8 take the same optimizer steps. Every rank has the same
+plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+
+from qa_arch.errors import ConfigError
+from qa_arch.features.windows import FeatureTable, Window, assemble
+from qa_arch.features.words import Bools, Ints, Longs
+from qa_arch.types.tensors import Batch, SpanLabels
+
+CHUNK_BATCHES = 50
+"""Batches sorted by length together: more means less padding, fewer means better shuffling."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """An epoch for all ranks: ``batches[step][rank]`` are rows; a padding row is ``-1 - row``."""
+
+    batches: tuple[tuple[Longs, ...], ...]
+    totals: tuple[int, ...]
+    """Per step: real rows in the window of work that the step belongs to."""
+
+
+def plan(
+    lengths: ArrayLike,
+    *,
+    batch_size: int | None = None,
+    token_budget: int | None = None,
+    seed: int = 0,
+    epoch: int = 0,
+    shuffle: bool = True,
+    world: int = 1,
+    accumulate: int = 1,
+) -> Plan:
+    """Batches of one epoch, a pure function of the arguments.
+
+    A batch has ``batch_size`` rows, or as many as fit in ``token_budget`` padded tokens (at least
+    one). Every row occurs once, and every rank has the same number of batches: a rank without a row in the
+    last step gets a padding row. Without ``shuffle`` the longest rows come first.
+    """
+    size = np.asarray(lengths, np.int64)
+    if (batch_size is None) == (token_budget is None) or (batch_size or token_budget or 0) < 1:
+        raise ConfigError("give one of batch_size and token_budget, at least 1")
+
+    def fits(longest: int) -> int:
+        return batch_size or max(1, (token_budget or 0) // max(longest, 1))
+
+    draw = np.random.default_rng((seed, epoch))
+    share = world * accumulate
+    work, leftover = _windows_of_work(size, fits, share, draw if shuffle else None)
+    if shuffle:
+        work = [work[i] for i in draw.permutation(len(work))]
+    if len(leftover):
+        # Last, so that windows of work coincide with the trainer's accumulation windows.
+        work.append(leftover)
+    batches, totals = [], []
+    for rows in work:
+        steps = _split(rows, fits(int(size[rows].max())), world)
+        batches += steps
+        totals += [len(rows)] * len(steps)
+    return Plan(tuple(batches), tuple(totals))
+
+
+def _windows_of_work(
+    size: Longs, fits: Callable[[int], int], share: int, draw: np.random.Generator | None
+) -> tuple[list[Longs], Longs]:
+    """Full windows of work, each sorted longest first, and the rows left over for a shorter last one."""
+    order = draw.permutation(len(size)) if draw else np.arange(len(size))
+    chunk = len(size)
+    if draw and len(size):
+        chunk = CHUNK_BATCHES * share * fits(int(size.mean()))
+    work: list[Longs] = []
+    leftover = np.zeros(0, np.int64)
+    for begin in range(0, len(order), max(chunk, 1)):
+        pool = np.concatenate([leftover, order[begin : begin + chunk]])
+        pool = pool[np.argsort(-size[pool], kind="stable")]
+        done = 0
+        while done < len(pool) and done + (count := fits(int(size[pool[done]])) * share) <= len(pool):
+            work.append(pool[done : done + count])
+            done += count
+        leftover = pool[done:]
+    return work, leftover
+
+
+def _split(rows: Longs, batch_size: int, world: int) -> list[tuple[Longs, ...]]:
+    """Split a window of work into steps of at most ``batch_size`` rows per rank, of similar length."""
+    steps = []
+    for part in np.array_split(rows, -(-len(rows) // (batch_size * world))):
+        ranks = [part[rank::world] for rank in range(world)]
+        steps.append(tuple(own if len(own) else -1 - part[-1:] for own in ranks))
+    return steps
+
+
+class BucketBatchSampler:
+    """Batches of one rank, for ``DataLoader(batch_sampler=...)``; see ``plan``.
+
+    ``set_epoch`` selects the epoch; ``start_at`` skips its first batches, to resume an interrupted run.
+    The length is always that of the whole epoch.
+    """
+
+    def __init__(
+        self,
+        lengths: ArrayLike,
+        *,
+        batch_size: int | None = None,
+        token_budget: int | None = None,
+        seed: int = 0,
+        shuffle: bool = True,
+        rank: int = 0,
+        world: int = 1,
+        accumulate: int = 1,
+    ) -> None:
+        if not 0 <= rank < world:
+            raise ConfigError(f"rank {rank} is not one of {world} ranks")
+        self.rank, self.epoch, self.offset = rank, 0, 0
+        self._lengths = np.asarray(lengths, np.int64)
+        self._plan_of = partial(
+            plan,
+            self._lengths,
+            batch_size=batch_size,
+            token_budget=token_budget,
+            seed=seed,
+            shuffle=shuffle,
+            world=world,
+            accumulate=accumulate,
+        )
+        self._plan = self._plan_of(epoch=0)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to the beginning of ``epoch``; no effect in that epoch."""
+        if epoch != self.epoch:
+            self.epoch, self.offset = epoch, 0
+            self._plan = self._plan_of(epoch=epoch)
+
+    def start_at(self, batch_no: int) -> None:
+        """Skip the first ``batch_no`` batches of this epoch."""
+        self.offset = batch_no
+
+    def window_total(self, batch_no: int) -> int:
+        """Real rows, over all ranks, in the window of work that holds batch ``batch_no`` of the epoch.
+
+        The sum of losses divided by this number has the gradient of the mean over the optimizer step, also in
+        a shorter last step.
+        """
+        return self._plan.totals[batch_no]
+
+    @property
+    def pad_share(self) -> float:
+        """Share of padding tokens in this epoch, over all ranks."""
+        return pad_share(self._lengths, [rows for step in self._plan.batches for rows in step])
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for step in self._plan.batches[self.offset :]:
+            yield step[self.rank].tolist()
+
+    def __len__(self) -> int:
+        return len(self._plan.batches)
+
+
+class EpochBatchSampler(BucketBatchSampler):
+    """The same batches as (epoch, rows), for data that is sampled again in each epoch."""
+
+    def __iter__(self) -> Iterator[tuple[int, list[int]]]:  # type: ignore[override]
+        return ((self.epoch, rows) for rows in super().__iter__())
+
+
+def pad_share(lengths: ArrayLike, batches: Sequence[ArrayLike]) -> float:
+    """1 - real tokens / computed tokens, with each batch padded to its longest window.
+
+    Padding rows count as computed, not as real.
+    """
+    size = np.asarray(lengths, np.int64)
+    real = computed = 0
+    for batch in batches:
+        rows = np.asarray(batch, np.int64)
+        length = size[np.where(rows < 0, -1 - rows, rows)]
+        real += int(length[rows >= 0].sum())
+        computed += int(length.max()) * len(rows)
+    return 1 - real / computed if computed else 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Collator:
+    """List of row numbers -> Batch, padded to its longest window.
+
+    A negative number ``-1 - i`` is a padding row: window ``i`` with a label weight of 0. A rank without a row
+    of its own computes it to stay in step with the other ranks.
+    """
+
+    table: FeatureTable
+    vectors: Longs | None = None
+    """(V,) row of each vocabulary word in the word-vector table; None without word vectors."""
+    labels: bool = True
+    multiple: int = 1
+    """The padded length is a multiple of this (8 suits tensor cores)."""
+
+    @property
+    def lengths(self) -> Ints:
+        """(N,) tokens of each window, for the sampler."""
+        return self.table.lengths
+
+    def __call__(self, indices: Sequence[int]) -> Batch:
+        index = np.asarray(indices, np.int64)
+        rows = np.where(index < 0, -1 - index, index)
+        longest = int(self.table.lengths[rows].max())
+        window = assemble(self.table, rows, -(-longest // self.multiple) * self.multiple)
+        word, word_number = self.table.word[window.source], self.table.word_number[window.source]
+        return Batch(
+            index=torch.from_numpy(rows),
+            ids=torch.from_numpy(window.ids),
+            mask=torch.from_numpy(window.mask),
+            segments=None if window.segments is None else torch.from_numpy(window.segments),
+            question=torch.from_numpy(window.question),
+            context=torch.from_numpy(window.context),
+            word=torch.from_numpy(word_number.astype(np.int64)),
+            overlap=torch.from_numpy(self._overlap(window, word)),
+            vector=None if self.vectors is None else torch.from_numpy(self._vector(self.vectors, word)),
+            labels=self._labels(rows, index >= 0) if self.labels else None,
+        )
+
+    def _vector(self, vectors: Longs, word: Ints) -> Longs:
+        return np.append(vectors, 0)[word].astype(np.int64)  # -1 (no word) selects the row of zeros
+
+    def _overlap(self, window: Window, word: Ints) -> Bools:
+        """(B, T) True if the case-folded word of a piece occurs in question and context."""
+        table = self.table
+        folded = np.append(table.folded, -1)[word]
+        begin = len(table.template.before)
+        longest_question = int(window.question.sum(1).max(initial=0))
+        question_slice = slice(begin, begin + longest_question)
+        question = np.where(window.question & (folded >= 0), folded, -2)[:, None, question_slice]
+        context = np.where((window.source >= 0) & ~window.question, folded, -3)[:, :, None]
+        matches = context == question  # (B, T, Q): True only for a context and a question piece
+        overlap = matches.any(2)
+        overlap[:, question_slice] |= matches.any(1)
+        return overlap
+
+    def _labels(self, rows: Longs, real: Bools) -> SpanLabels:
+        table = self.table
+        return SpanLabels(
+            start=torch.from_numpy(table.label_start[rows].astype(np.int64)),
+            end=torch.from_numpy(table.label_end[rows].astype(np.int64)),
+            answerable=torch.from_numpy(table.answerable[rows]),
+            weight=torch.from_numpy(real.astype(np.float32)),
+        )

@@ -1,0 +1,655 @@
+"""The record of a run: ``run.json`` and ``questions.parquet``, typed, written whole and read back.
+
+A run is scored on sets of questions, called splits (``dev``, ``calibration``, the name of another set), and
+on each of them at one or several operating points. Every table reads these files and nothing else; they hold
+no text of a data set. A record is written when the run starts (``running``), after each epoch and at its end.
+"""
+
+from __future__ import annotations
+
+import glob
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from qa_arch.config.check import read
+from qa_arch.config.files import is_unfinished, read_json, write_json, write_with
+from qa_arch.errors import ConfigError, RunError
+
+SCHEMA = 2
+SELECTION = "selection"
+"""The protocol of answer selection and of classification: candidates are ranked."""
+LANGUAGE = ("masked_lm", "causal_lm", "denoising")
+"""What the protocols of pre-training begin with: tokens are predicted. Behind a colon is a hash of what the
+scores depend on beside text and model: tokenizer, length of blocks, noise."""
+DEV, CALIBRATION, TRAIN = "dev", "calibration", "train"
+
+MARGIN_0 = "margin_0"
+"""Null threshold 0."""
+CALIBRATED = "calibrated"
+"""The null threshold that was fitted on the calibration split."""
+GIVEN = "given"
+"""The null threshold that ``qa-arch evaluate --margin`` named."""
+NEVER_NULL = "never_null"
+""""No answer" is never given: the scores of the spans alone, and the only point of SQuAD 1.1."""
+ORACLE = "oracle"
+"""The null threshold that fits the scored set best: a bound, no result."""
+RANKED = "ranked"
+"""Candidates are ranked, there is no threshold."""
+TOKENS = "tokens"
+"""Tokens are predicted, there is no threshold."""
+COMPARED = (CALIBRATED, NEVER_NULL, RANKED, TOKENS)
+"""The operating point that runs are compared at: the first of these that a split was scored at."""
+
+
+_HEADLINE = {"exact": "EM", "f1": "F1", "accuracy": "top-1", "mrr": "MRR", "perplexity": "perplexity"}
+"""Scores by which a record is told in a line, of any task."""
+
+
+def is_language(protocol: str | None) -> bool:
+    """Whether a protocol is that of pre-training."""
+    return protocol is not None and protocol.partition(":")[0] in LANGUAGE
+
+
+def is_of_spans(protocol: str | None) -> bool:
+    """Whether a protocol is SQuAD's, by which spans are scored."""
+    return protocol != SELECTION and not is_language(protocol)
+
+
+Status = Literal["running", "ok", "oom", "failed", "killed"]
+Number = int | Annotated[float, "measured"]
+"""What came out of a run: it may be infinite or NaN."""
+T = TypeVar("T", bound="_Open")
+
+
+class _Open:
+    """A record with known fields and a mapping for further values of a task."""
+
+    __slots__ = ()
+    OPEN = "metrics"
+
+    @classmethod
+    def nest(cls, flat: Mapping[str, Any]) -> dict[str, Any]:
+        """``flat`` with everything that is no field moved into the open mapping."""
+        known = {f.name for f in fields(cls)} - {cls.OPEN}  # type: ignore[arg-type]
+        own = {key: value for key, value in flat.items() if key in known}
+        return {**own, cls.OPEN: {key: value for key, value in flat.items() if key not in known}}
+
+    @classmethod
+    def from_flat(cls: type[T], flat: Mapping[str, Any]) -> T:
+        """The record of a flat mapping, as metrics and callbacks make them."""
+        return cls(**{key: _frozen(value) for key, value in cls.nest(flat).items()})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitFacts(_Open):
+    """Facts of a split; None for what a task does not have."""
+
+    OPEN = "extra"
+
+    name: str | None = None
+    fingerprint: str | None = None
+    """SHA-256 over the content of the questions."""
+    protocol: str | None = None
+    questions: int | None = None
+    unanswerable: int | None = None
+    titles: tuple[str, ...] = ()
+    """Articles, by which a set that is scored later is known to have been trained on."""
+    windows: int | None = None
+    truncated_questions: int | None = None
+    """Questions longer than the encoder is given."""
+    lost_answers: int | None = None
+    """Gold answers that no window holds."""
+    skipped: int | None = None
+    """Faulty records that were left out."""
+    candidates: float | None = None
+    """Of answer selection: candidates of a question, on average."""
+    answers: int | None = None
+    left_out: int | None = None
+    """Of answer selection: questions with nothing to select."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Facts that only one kind of run has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point(_Open):
+    """The scores of one split at one operating point; rates in percent."""
+
+    threshold: Number | None = None
+    """Null odds above it made the answer "no answer"; None where no threshold applies."""
+    protocol: str
+    metric_version: str
+    overlap: tuple[str, ...] = ()
+    """Articles that the split shares with the run's training data."""
+    engine: str | None = None
+    """What computed the logits, and in which precision: ``torch fp32``, ``onnx int8 as u8u8``, where that is
+    not the fastest product (``nn.processor``). None: not recorded."""
+    metrics: Mapping[str, Number | None]
+    """By the keys of the official evaluation (``HasAns_f1``), then ours."""
+
+    def metric(self, key: str) -> Number | None:
+        """A score by its official key, None where the point has none; ``exact`` serves both protocols."""
+        value = self.metrics.get(key)
+        return self.metrics.get("exact_match") if value is None and key == "exact" else value
+
+    @property
+    def exact(self) -> Number | None:
+        """Exact match, which SQuAD 1.1 calls ``exact_match``."""
+        return self.metric("exact")
+
+    @property
+    def f1(self) -> Number | None:
+        return self.metric("f1")
+
+    @property
+    def accuracy(self) -> Number | None:
+        """Top-1 accuracy of answer selection and classification."""
+        return self.metric("accuracy")
+
+    def flat(self) -> dict[str, Any]:
+        """Metrics and the other fields in a flat mapping, as commands print a point."""
+        about: dict[str, Any] = {"threshold": self.threshold} if is_of_spans(self.protocol) else {}
+        about |= {"protocol": self.protocol, "metric_version": self.metric_version}
+        about |= {"overlap": list(self.overlap)} if self.overlap else {}
+        return {**self.metrics, **about, **({"engine": self.engine} if self.engine else {})}
+
+
+Points = Mapping[str, Point]
+"""By the name of the operating point, or of the heuristic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Epoch(_Open):
+    """One epoch of training; seconds are those of training and of validation, apart."""
+
+    epoch: int | None = None
+    """From 0."""
+    step: int | None = None
+    """Optimizer steps so far."""
+    train_loss: Number | None = None
+    train_seconds: float | None = None
+    validation_seconds: float | None = None
+    windows: int | None = None
+    windows_per_second: float | None = None
+    lr: Number | None = None
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    """Scores of the calibration split, ``calibration_loss`` among them."""
+
+    def value(self, key: str) -> Number | None:
+        """A field or a metric by its name; None where the epoch has no such number."""
+        value = self.metrics.get(key, getattr(self, key, None))
+        return value if isinstance(value, int | float) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    kind: str | None = None
+    """``cpu`` or ``cuda``."""
+    name: str | None = None
+    cores: int | None = None
+    threads: int | None = None
+    memory_gb: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSizes:
+    """Windows (questions, pairs) of a micro batch, and what they are multiplied by for an optimizer step.
+
+    Under a token budget ``tokens`` is that of a micro batch, and ``micro`` and ``global_size``, which vary,
+    are None.
+    """
+
+    micro: int | None = None
+    accumulate: int | None = None
+    devices: int | None = None
+    global_size: int | None = None
+    """The product of the three."""
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameters:
+    total: int | None = None
+    trainable: int | None = None
+    blocks: Mapping[str, int] = field(default_factory=dict)
+    word_vectors: int | None = None
+    """Fixed, and not part of the total."""
+    nonzero: int | None = None
+    """Of the total, those that are not zero; None where nothing was pruned or quantised."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parent:
+    """The run that a smaller one was made of."""
+
+    run: str
+    """Name of its folder, or of the checkpoint."""
+    config_hash: str
+    revision: str | None = None
+    """Of a downloaded checkpoint: the hub's commit, or the hash over its files."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What asking a run costs on a CPU, in turn with another run (``benchmarks.compression``)."""
+
+    baseline: str
+    """Folder and config hash of that run; ratios are to its figures."""
+    engine: Literal["torch", "onnx"]
+    precision: str
+    processor: str
+    threads: int
+    questions: int
+    """Asked one at a time, ``repeats`` times, in turn with the baseline."""
+    repeats: int
+    latency_ms: float
+    """Median of a repeat's mean time for a question."""
+    latency_ratio: float
+    """Median over neighbouring repeats; below 1 is faster than the baseline."""
+    memory_mb: float
+    """Private memory in MiB that model and reading took at most, in a process of its own."""
+    memory_ratio: float
+    measured: str
+    """UTC, ISO 8601."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seconds:
+    prepare: float | None = None
+    fit: float | None = None
+    """Training alone."""
+    fit_with_validation: float | None = None
+    predict: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Threshold:
+    """The null threshold: null odds above it mean "no answer"."""
+
+    value: Number | None
+    """None: "no answer" is never given."""
+    fitted_on: str
+    """A split, or ``nothing``."""
+    prior: Number | None = None
+    """The share that unanswerable questions counted as in the fit; None: that which they had in the split."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answerability:
+    """P(answerable) = 1 / (1 + exp(-(``intercept`` + ``slope`` * null odds)))."""
+
+    slope: float
+    intercept: float
+    fitted_on: str
+    prior: Number | None = None
+    """As in ``Threshold``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confidence:
+    """How scores become the probability that an answer is right (``metrics.confidence``)."""
+
+    method: Literal["temperature"]
+    value: float
+    fitted_on: str
+    """A split."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncoderRun:
+    """The pre-training run that a run took its encoder from."""
+
+    model: str
+    seed: int
+    config_hash: str
+    system: str
+    """The same hash without the seed: equal of runs that differ in nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeacherFacts:
+    """The model that a distilled one learned from, wherever it lay."""
+
+    name: str
+    """Of its run folder, or of the checkpoint."""
+    config_hash: str
+    fingerprint: str
+    """SHA-256 over its files."""
+    precision: str
+    """In which it was read."""
+    titles: tuple[str, ...] = ()
+    """Articles that it was trained or calibrated on and the student was not."""
+
+
+@dataclass(frozen=True, order=True)
+class Measure:
+    """What a figure was measured on and by; figures of different measures do not compare."""
+
+    fingerprint: str
+    protocol: str
+    metric_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """A run: its settings, data, machine, cost and scores."""
+
+    schema: int = SCHEMA
+    status: Status
+    name: str
+    """The experiment."""
+    model: str
+    seed: int
+    config: Mapping[str, Any]
+    config_hash: str
+    commit: str | None = None
+    dirty: bool | None = None
+    """Whether the checkout had changes that ``commit`` does not hold; None outside a checkout."""
+    created: str = ""
+    data: Mapping[str, SplitFacts] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    device: Device = Device()
+    batch: BatchSizes = BatchSizes()
+    parameters: Parameters = Parameters()
+    seconds: Seconds = Seconds()
+    examples_per_second: float | None = None
+    peak_memory_mb: float | None = None
+    epochs: tuple[Epoch, ...] = ()
+    best_epoch: int | None = None
+    threshold: Threshold | None = None
+    """None where the task has no null, or the run no scores yet."""
+    confidence: Confidence | None = None
+    """None where nothing was fitted: without a calibration split, or in records of before."""
+    answerability: Answerability | None = None
+    """None where nothing was fitted: no null, no calibration split, or questions of a single kind there."""
+    references: Mapping[str, Points] = field(default_factory=dict)
+    """By split, then by heuristic: what needs no learning scores on the same questions."""
+    scores: Mapping[str, Points] = field(default_factory=dict)
+    """By split, then by operating point."""
+    error: str | None = None
+    members: tuple[str, ...] = ()
+    """The runs, each with its config hash, that an ensemble or another decoding is made of."""
+    strategy: str | None = None
+    """``single``, ``ddp``, ``ddp_spawn``, ``fsdp``, ``deepspeed``: how the devices trained together."""
+    precision: str | None = None
+    """What the products were computed in, where the config leaves it to the machine as well."""
+    optimizer_bits: int | None = None
+    encoder: EncoderRun | None = None
+    """None where ``encoder.name`` names no pre-training run."""
+    weights_bytes: int | None = None
+    """On disk, of the files with the model's weights; None in records of before."""
+    parent: Parent | None = None
+    """None for a run that was trained from its own beginning."""
+    cost: Cost | None = None
+    """None where it was not measured."""
+    teacher: TeacherFacts | None = None
+    """None where nothing was distilled; such a record does not name the field."""
+
+    def __repr__(self) -> str:
+        return f"RunRecord({self.brief})"
+
+    @property
+    def brief(self) -> str:
+        """One line: model, seed, how it ended, and the headline scores of dev, else of calibration."""
+        split = DEV if DEV in self.scores else CALIBRATION
+        point = self.compared_point(split)
+        values = {} if point is None else {name: point.metric(key) for key, name in _HEADLINE.items()}
+        scores = ", ".join(f"{name} {value:.1f}" for name, value in values.items() if value is not None)
+        return f"{self.model}, seed {self.seed}, {self.status}" + (f": {split} {scores}" if scores else "")
+
+    def facts(self, split: str) -> SplitFacts:
+        """What is known of a split; nothing where the record does not name it."""
+        return self.data.get(split, SplitFacts())
+
+    def fingerprint(self, split: str) -> str | None:
+        return self.facts(split).fingerprint
+
+    @property
+    def trained_titles(self) -> frozenset[str]:
+        """Articles that the run, or its teacher, was trained or calibrated on."""
+        own = frozenset(title for facts in self.data.values() for title in facts.titles)
+        return own | frozenset(self.teacher.titles if self.teacher else ())
+
+    def point(self, split: str, name: str) -> Point | None:
+        return self.scores.get(split, {}).get(name)
+
+    def compared_point(self, split: str) -> Point | None:
+        """The operating point that runs are compared at; None where the split was not scored."""
+        points = self.scores.get(split, {})
+        return next((points[name] for name in COMPARED if name in points), None)
+
+    def measure(self, split: str) -> Measure | None:
+        """None where the record has no scores of the split."""
+        point, facts = self.compared_point(split), self.facts(split)
+        if point is None:
+            return None
+        return Measure(str(facts.fingerprint), facts.protocol or point.protocol, point.metric_version)
+
+    @property
+    def null_threshold(self) -> float:
+        """Null odds above it mean "no answer"; ``inf``: never given, 0: nothing was fitted."""
+        if self.threshold is None:
+            return 0.0
+        return math.inf if self.threshold.value is None else float(self.threshold.value)
+
+    @property
+    def temperature(self) -> float:
+        """By which scores are divided before they become confidences; 1 where nothing was fitted."""
+        return self.confidence.value if self.confidence else 1.0
+
+    @property
+    def selects(self) -> bool:
+        """Whether the run ranks candidates, as the data say that it read: it has no spans."""
+        return any(facts.protocol == SELECTION for facts in self.data.values())
+
+    @property
+    def pretrains(self) -> bool:
+        """Whether the run is a pre-training run, which predicts tokens and finds no spans."""
+        return any(is_language(facts.protocol) for facts in self.data.values())
+
+    def setting(self, section: str, key: str) -> Any:
+        """``section.key`` of the config; None where the run's config has no such setting."""
+        return self.config.get(section, {}).get(key)
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+RECORD = "run.json"
+CHECKPOINTS = "checkpoints"
+"""The experiment of downloaded checkpoints that were not trained here."""
+QUESTIONS = "questions.parquet"
+RECORDS = "records"
+"""The folder of an experiment's committed runs."""
+MODEL = "model"
+"""The folder of a run's weights, its encoder and its tokenizer; what is published has none."""
+PRETRAINED = "encoder"
+"""The folder within ``MODEL`` of a pre-training run's encoder and tokenizer, as transformers opens them."""
+RARE = ("teacher",)
+"""Fields that a record has only where they say something."""
+ONNX = "onnx"
+"""The folder of a run's graph for ONNX Runtime, if ``qa-arch export`` laid one; the record is the run's."""
+Runs = Sequence[tuple[Path, RunRecord]]
+"""Run folders with their records."""
+Globs = str | Sequence[str]
+"""One or several folders or globs below ``records/``."""
+
+
+def write_record(folder: str | Path, record: RunRecord) -> Path:
+    """``run.json`` in the folder, written whole or not at all."""
+    top = {f.name: _plain(getattr(record, f.name)) for f in fields(record)}
+    rare = {name for name in RARE if top[name] is None}
+    return write_json(Path(folder) / RECORD, {name: value for name, value in top.items() if name not in rare})
+
+
+def read_record(folder: str | Path) -> RunRecord:
+    """The record in a run folder (or a path to the file itself), of this schema or of the one before.
+
+    RunError names the file, the field and the remedy where it cannot be used.
+    """
+    path = Path(folder)
+    path = path / RECORD if path.is_dir() else path
+    if not path.exists():
+        raise RunError(f"{path}: no such record; is this a run folder?")
+    return parse_record(read_json(path, "run it again or delete the folder"), path)
+
+
+def read_finished(folder: str | Path) -> RunRecord:
+    """The record of a run that can answer; RunError where the run is not finished."""
+    record = read_record(folder)
+    if record.status != "ok":
+        raise RunError(
+            f"{folder}: the run's status is '{record.status}', only a finished one can answer;"
+            " go on with it: qa-arch train --config-from RUN --folder RUN --if-exists resume"
+        )
+    return record
+
+
+def parse_record(raw: Any, path: str | Path = RECORD) -> RunRecord:
+    """JSON as a record, checked at every depth; ``path`` is named where it is none."""
+    if not isinstance(raw, Mapping) or "schema" not in raw:
+        raise RunError(f"{path}: not a run record (it has no 'schema')")
+    if raw["schema"] not in (1, SCHEMA) or isinstance(raw["schema"], bool):
+        raise RunError(
+            f"{path}: record of schema {raw['schema']!r}, this version reads {SCHEMA} and 1;"
+            " use the qa_arch version that wrote it"
+        )
+    try:
+        record = read(RunRecord, _upgraded(raw) if raw["schema"] == 1 else raw)
+    except ConfigError as error:
+        raise RunError(f"{path}: {error}; score the run again or copy it anew") from None
+    _check_names(record, path)
+    return record
+
+
+def _check_names(record: RunRecord, path: str | Path) -> None:
+    """Raise RunError where a name of the record, which becomes a part of paths, leads out of its folder.
+
+    A set is a single folder; an experiment may be one within another.
+    """
+    experiments = {record.name, str(record.config.get("name", record.name))}
+    sets = {*record.data, *record.scores, *record.references}
+    split = [name for name in sets if "/" in name]
+    if wrong := split + [
+        name for name in experiments | sets if "\0" in name or {"", ".", ".."} & {*name.split("/")}
+    ]:
+        raise RunError(f"{path}: {min(wrong)!r} cannot be the name of a folder; do not use this record")
+
+
+def find_runs(
+    patterns: Sequence[str | Path], *, unreadable: list[str] | None = None
+) -> list[tuple[Path, RunRecord]]:
+    """Every run at or below paths and globs (``runs/bert-s*``), in the order of paths, each once.
+
+    RunError where a pattern matches nothing, where no run is found, and for a record that cannot be read;
+    with ``unreadable`` the last is added to that list and goes on, as long as one record can be read.
+    """
+    paths: list[Path] = []
+    for pattern in map(str, patterns):
+        matches = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern))  # noqa: PTH207
+        if not matches:
+            raise RunError(f"{pattern}: no such run, folder or pattern that matches one")
+        for match in map(Path, matches):
+            paths += _records_below(match, f"**/{RECORD}") if match.is_dir() else [match]
+    runs = []
+    for path in dict.fromkeys(paths):
+        try:
+            runs.append((path.parent, read_record(path)))
+        except RunError as error:
+            if unreadable is None:
+                raise
+            unreadable.append(str(error))
+    if not runs:
+        nothing = f"{', '.join(map(str, patterns))}: holds no {RECORD}; train a model first (qa-arch train)"
+        raise RunError("; ".join(unreadable or [nothing]))
+    return runs
+
+
+def recorded(folder: Path, records: Globs) -> Runs:
+    """The committed runs of the experiment in ``folder``, in path order, by their place in it."""
+    globs = [records] if isinstance(records, str) else records
+    patterns = [f"{glob.rstrip('/')}/**/{RECORD}" for glob in globs]
+    paths = {path for pattern in patterns for path in _records_below(folder / RECORDS, pattern)}
+    return [(path.parent.relative_to(folder), read_record(path)) for path in sorted(paths)]
+
+
+def _records_below(top: Path, pattern: str) -> list[Path]:
+    """The records of runs, in the order of paths. Not those that a model holds, as of the classifier whose
+    classes it reads, and not what is being copied."""
+
+    def is_part(folder: Path) -> bool:
+        return is_unfinished(folder) or (folder.name == MODEL and (top / folder.parent / RECORD).is_file())
+
+    paths = sorted(top.glob(pattern))
+    return [path for path in paths if not any(map(is_part, path.relative_to(top).parents))]
+
+
+def write_questions(folder: str | Path, columns: Mapping[str, Sequence[Any]]) -> Path:
+    """One row a question (id, kind, scores, offsets, null odds, windows), compressed, no text."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.table({name: pa.array(values) for name, values in columns.items()})
+    return write_with(Path(folder) / QUESTIONS, lambda path: pq.write_table(table, path, compression="zstd"))
+
+
+def read_questions(folder: str | Path) -> dict[str, list[Any]]:
+    """The columns that ``write_questions`` wrote; RunError where the file is missing or damaged."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = Path(folder) / QUESTIONS
+    if not path.is_file():
+        raise RunError(f"{path}: missing; the run did not finish scoring")
+    try:
+        return pq.read_table(path).to_pydict()
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise RunError(
+            f"{path}: not readable ({reason}); score the run again (qa-arch evaluate --run) or copy it anew"
+        ) from error
+
+
+def _plain(value: Any) -> Any:
+    """A record as JSON has it: below the top, fields that hold their default are left out."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {
+            f.name: _plain(getattr(value, f.name))
+            for f in fields(value)
+            if getattr(value, f.name) != (f.default if f.default_factory is MISSING else f.default_factory())
+        }
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+def _upgraded(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A record of schema 1, where points, epochs and splits were flat mappings and the threshold a margin."""
+    new = {**raw, "schema": SCHEMA}
+    margin = new.pop("margin", {})
+    if not isinstance(margin, Mapping):
+        raise ConfigError("margin: expected a mapping")
+    new |= {"threshold": margin} if margin else {}
+    if isinstance(raw.get("batch"), Mapping):
+        new["batch"] = {"global_size" if key == "global" else key: size for key, size in raw["batch"].items()}
+    if isinstance(raw.get("data"), Mapping):
+        new["data"] = {split: _nested(SplitFacts, facts) for split, facts in raw["data"].items()}
+    if isinstance(raw.get("epochs"), list):
+        new["epochs"] = [_nested(Epoch, epoch) for epoch in raw["epochs"]]
+    for key in ("scores", "references"):
+        if isinstance(raw.get(key), Mapping):
+            new[key] = {split: _nested_points(points) for split, points in raw[key].items()}
+    return new
+
+
+def _nested(kind: Any, flat: Any) -> Any:
+    return kind.nest(flat) if isinstance(flat, Mapping) else flat
+
+
+def _nested_points(points: Any) -> Any:
+    if not isinstance(points, Mapping):
+        return points
+    return {name: _nested(Point, point) for name, point in points.items()}

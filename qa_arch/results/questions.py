@@ -1,0 +1,441 @@
+"""The questions of a scored set, one row each: loaded as arrays, sorted by kind, and their mistakes judged.
+
+Tests, curves, breakdowns and tables of mistakes are made of these rows. A question's kind is read off its
+tag, its text, or the class that a classifier gave it.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from qa_arch.data.sources import open_passages
+from qa_arch.errors import DataError, RunError
+from qa_arch.metrics.error_analysis import (
+    SPANS,
+    Boundary,
+    ErrorCounts,
+    Judged,
+    Outcome,
+    count,
+    count_by,
+    judge,
+    judge_scores,
+)
+from qa_arch.records import (
+    CALIBRATION,
+    DEV,
+    QUESTIONS,
+    SELECTION,
+    RunRecord,
+    Runs,
+    is_language,
+    read_questions,
+)
+from qa_arch.results.tables import Table, number, text
+from qa_arch.types.text import QuestionSet
+
+UNTYPED = "not classified"
+"""Stands for the class of a question that a file of classes does not know."""
+_NEEDED = ("id", "start", "end", "null_odds", "answerable", "abstained", "exact", "f1", "kind")
+_DTYPES = {
+    **dict.fromkeys(("answerable", "abstained"), np.bool_),
+    **dict.fromkeys(("start", "end", "article"), np.int64),
+    **dict.fromkeys(
+        ("exact", "f1", "null_odds", "span_exact", "span_f1", "probability", "confidence"), np.float64
+    ),
+}
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Questions:
+    """The questions of one scored set, ``(N,)`` each, in the order of the set.
+
+    Fields that may be None are missing in records made before they were kept.
+    """
+
+    folder: Path
+    ids: tuple[str, ...]
+    kind: tuple[str | None, ...]
+    answerable: Bools
+    abstained: Bools
+    """At the run's own null threshold, as are ``exact`` and ``f1``, 0..1."""
+    exact: Floats
+    f1: Floats
+    start: Ints
+    """Character offsets of the best span whatever the threshold; -1 where there is none."""
+    end: Ints
+    null_odds: Floats
+    span_exact: Floats | None = None
+    """Scores of the best span, 0..1."""
+    span_f1: Floats | None = None
+    probability: Floats | None = None
+    """Softmax of the best span's score over all candidates, "no answer" included."""
+    confidence: Floats | None = None
+    """Calibrated probability that the answer given is right."""
+    word: tuple[str, ...] | None = None
+    """The question word (``question_word``)."""
+    article: Ints | None = None
+    """The number of the question's article."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def questions_folder(run: Path, split: str = DEV) -> Path:
+    """Where a run keeps the rows of a scored set: dev beside the record, others below ``sets``."""
+    return run if split == DEV else run / "sets" / split
+
+
+def question_columns(run: Path, record: RunRecord, split: str = DEV) -> dict[str, list[Any]]:
+    """The rows of ``split`` as written, whatever the task; RunError names file, fault and remedy."""
+    folder = questions_folder(run, split)
+    path = folder / QUESTIONS
+    if not path.is_file():
+        if split == CALIBRATION:
+            raise RunError(
+                f"{path}: missing: records made before version 0.2 lack these rows; train again"
+                f" (qa-arch train --config-from {run})"
+            )
+        closed = record.setting("data", "open_dev") is False and split == DEV
+        raise RunError(
+            f"{path}: missing, so there are no rows of single questions; score the run:"
+            f" qa-arch evaluate --run {run} {'--final' if closed else '--data FILE'}"
+        )
+    measure = record.measure(split)
+    if measure is not None and is_language(measure.protocol):
+        raise RunError(
+            f"{path}: rows of a pre-training run, which answers no questions; qa-arch tables has its scores,"
+            f" and qa-arch train encoder.name={run} makes a run that answers"
+        )
+    columns = read_questions(folder)
+    rows, expected = len(next(iter(columns.values()), ())), record.facts(split).questions
+    if expected is not None and expected != rows:
+        raise RunError(
+            f"{path}: holds {rows:,} questions where the record says {expected:,};"
+            " the two do not belong together, score the run again"
+        )
+    return columns
+
+
+def load_questions(run: Path, record: RunRecord, split: str = DEV) -> Questions:
+    """The rows of ``split`` of a run that finds spans; RunError names file, fault and remedy."""
+    columns = question_columns(run, record, split)
+    path = questions_folder(run, split) / QUESTIONS
+    measure = record.measure(split)
+    if measure is not None and measure.protocol == SELECTION:
+        raise RunError(f"{path}: rows of a run that selects answers, which has no spans; see qa-arch tables")
+    if missing := [name for name in _NEEDED if name not in columns]:
+        raise RunError(f"{path}: lacks the columns {', '.join(missing)}; score the run again")
+    arrays: dict[str, Any] = {
+        name: np.asarray(columns[name], dtype) for name, dtype in _DTYPES.items() if name in columns
+    }
+    ids, kind = tuple(columns["id"]), tuple(columns["kind"])
+    word = tuple(columns["word"]) if "word" in columns else None
+    return Questions(folder=run, ids=ids, kind=kind, word=word, **arrays)
+
+
+def load_aligned(runs: Runs, split: str) -> list[Questions]:
+    """The rows of several runs over the same questions; RunError where the ids differ."""
+    loaded = [load_questions(folder, record, split) for folder, record in runs]
+    for other in loaded[1:]:
+        if other.ids != loaded[0].ids:
+            shared = len(set(other.ids) & set(loaded[0].ids))
+            raise RunError(
+                f"{other.folder} and {loaded[0].folder}: {split} rows are of different questions, or in"
+                f" another order ({shared:,} shared); score both on the same file"
+            )
+    return loaded
+
+
+def stacked(rows: Sequence[Questions], column: str) -> Floats:
+    """One column of several runs on the same questions, ``(R, N)``."""
+    return np.stack([getattr(run, column) for run in rows])
+
+
+def articles_of(rows: Questions, questions: QuestionSet | None = None) -> Ints:
+    """The number of each question's article, as the rows or the scored set ``questions`` tell it.
+
+    RunError where neither does, or where all are of one article.
+    """
+    numbers = rows.article if questions is None else np.array(questions.article_numbers)
+    if numbers is None:
+        raise RunError(
+            f"{rows.folder}: records made before version 0.2 lack the article of a question; name the scored"
+            " set (--data FILE) or score the run again (qa-arch evaluate --run)"
+        )
+    if len(np.unique(numbers)) < 2:
+        raise RunError(
+            f"{rows.folder}: all questions are of one article, so nothing can be said over articles; compare"
+            " over questions (--unit question)"
+        )
+    return numbers
+
+
+def open_scored(source: Sequence[str], record: RunRecord, split: str) -> QuestionSet:
+    """Open the set on which the run's ``split`` was scored; DataError where ``source`` is another set."""
+    about = record.facts(split)
+    questions = open_passages(list(source), on_error=record.setting("data", "on_error") or "raise")
+    if questions.fingerprint != about.fingerprint:
+        raise DataError(
+            f"{' '.join(source)}: not the questions that the runs were scored on ({split} is"
+            f" {about.name or 'unknown'}, {about.questions or 0:,} questions, hash"
+            f" {str(about.fingerprint)[:12]}; this has {len(questions):,}, hash"
+            f" {questions.fingerprint[:12]}); name that file, or leave out --data for output without texts"
+        )
+    return questions
+
+
+_ASKING = ("what", "which", "who", "whom", "whose", "when", "where", "why", "how")
+_HOW = {"many": "how many", "much": "how much", "long": "how long"}
+_MONTH = re.compile(r"\b(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\b|\bcentury\b", re.IGNORECASE)
+_YEAR = re.compile(r"\b(1\d|20)\d\ds?\b")
+_QUESTION = (7, 10, 13, 16)
+_CONTEXT = (76, 126, 176, 251)
+_ANSWER = (2, 3, 4, 6)
+"""First lengths, in words, of every bin but the first."""
+_LEVELS = 40
+"""At most so many levels of one facet."""
+
+
+@dataclass(frozen=True, eq=False)
+class Breakdown:
+    """One way to sort questions: ``level[q]`` is an index into ``names``."""
+
+    key: str
+    title: str
+    names: tuple[str, ...]
+    level: npt.NDArray[np.uint8]
+
+
+def breakdowns(
+    rows: Questions, questions: QuestionSet | None, types: Mapping[str, str] | None = None
+) -> list[Breakdown]:
+    """Those that the record tells of, and with ``questions`` those of the texts.
+
+    ``types`` are classes (``MAIN:sub``) that a classifier gave to questions, by id.
+    """
+    answerable = rows.answerable.tolist()
+    result = [_named("answerable", "Answerable", ["yes" if yes else "no" for yes in answerable])]
+    if any(rows.kind):
+        tagged = zip(rows.kind, answerable, strict=True)
+        result.append(_named("kind", "Kind, as tagged", [_kind(kind, yes) for kind, yes in tagged]))
+    if types:
+        labels = [types.get(id_, UNTYPED) for id_ in rows.ids]
+        mains = [label.partition(":")[0] for label in labels]
+        result += [_named("class", "Predicted class", mains), _named("sub", "Predicted sub class", labels)]
+    if questions is None:
+        return result
+    examples = questions.examples
+    answers = [example.answers[0].text if example.answers else None for example in examples]
+    words = [None if answer is None else len(answer.split()) for answer in answers]
+    contexts = {context: len(context.split()) for context in {example.context for example in examples}}
+    return [
+        *result,
+        _named("word", "Question word", [question_word(e.question) for e in examples]),
+        _named("type", "Answer type", ["no answer" if a is None else answer_type(a) for a in answers]),
+        _binned("question", "Question length, words", _QUESTION, [len(e.question.split()) for e in examples]),
+        _binned("context", "Passage length, words", _CONTEXT, [contexts[e.context] for e in examples]),
+        _binned("answer", "Answer length, words", _ANSWER, words),
+        _named("article", "Article", [e.title for e in examples]),
+    ]
+
+
+def question_word(question: str) -> str:
+    """The first word that asks ("how many" and the like as one); ``other`` where there is none."""
+    words = re.findall(r"[\w']+", question.casefold())
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        if word in _ASKING:
+            if word == "how":
+                return _HOW.get(after, "how")
+            return "who" if word in ("whom", "whose") else word
+    return "other"
+
+
+def answer_type(text: str) -> str:
+    """date, number, name, clause (6 words or more) or phrase, by the form of the text alone.
+
+    A coarse form of the types of Rajpurkar et al. 2016, Table 2, without a tagger: a name is
+    capitalised throughout, small words aside.
+    """
+    words = text.split()
+    if _YEAR.search(text) or (_MONTH.search(text) and any(c.isdigit() for c in text)):
+        return "date"
+    if any(c.isdigit() for c in text) and len(words) <= 4:
+        return "number"
+    if len(words) >= 6:
+        return "clause"
+    long = [word for word in words if len(word) > 3] or words
+    return "name" if long and all(word.lstrip("\"'(“‘")[:1].isupper() for word in long) else "phrase"
+
+
+def _kind(tag: str | None, answerable: bool) -> str:
+    """The question's tag; of an untagged one, whether it has an answer."""
+    return tag or ("answerable" if answerable else "not tagged")
+
+
+def _named(key: str, title: str, values: Sequence[str]) -> Breakdown:
+    """Levels by falling number of questions; a byte each, so the rare ones share the last level."""
+    unique, inverse, counts = np.unique(
+        np.array(values, dtype=object), return_inverse=True, return_counts=True
+    )
+    order = np.argsort(-counts, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    names = [str(unique[index]) for index in order]
+    if len(names) > _LEVELS:
+        names, place = [*names[: _LEVELS - 1], "other"], np.minimum(place, _LEVELS - 1)
+    return Breakdown(key, title, tuple(names), place[inverse].astype(np.uint8))
+
+
+def _binned(key: str, title: str, begins: Sequence[int], values: Sequence[int | None]) -> Breakdown:
+    """Levels in rising order, those without questions left out, no value last."""
+    bounds = zip((0, *begins), (*begins, None), strict=True)
+    names = [*(_range(low, high) for low, high in bounds), "no answer"]
+    level = np.array([len(begins) + 1 if v is None else bisect_right(begins, v) for v in values], np.int64)
+    used = np.unique(level)
+    return Breakdown(key, title, tuple(names[i] for i in used), np.searchsorted(used, level).astype(np.uint8))
+
+
+def _range(low: int, high: int | None) -> str:
+    if high is None:
+        return f"{low}+"
+    if high - low <= 1 or (low == 0 and high == 2):
+        return str(high - 1)
+    return f"≤ {high - 1}" if low == 0 else f"{low}–{high - 1}"
+
+
+NAMES: dict[Outcome, str] = {
+    "right": "right",
+    "wrong_span": "wrong span",
+    "wrong_abstention": "wrong abstention",
+    "missed_answer": "missed answer",
+    "unanswered": "answerable, not answered",
+    "undue_answer": "false answer",
+}
+BOUNDARIES: dict[Boundary, str] = {
+    "short": "part of the gold",
+    "long": "more than the gold",
+    "crossing": "over one end of the gold",
+    "apart": "elsewhere",
+    "same": "the gold, which has no words",
+}
+_COLUMNS = {
+    "questions": "questions",
+    "right": "right, %",
+    "wrong_span": "wrong span",
+    "overlapping": "boundary",
+    "near_misses": "near miss",
+    "wrong_abstention": "abstained",
+    "missed_answer": "missed",
+    "unanswered": "not answered",
+    "undue_answer": "false",
+    "plausible": "plausible",
+}
+"""Columns of a breakdown, narrow enough for a screen."""
+WORST = 20
+"""Rows of a breakdown at most; ``as_dict`` holds all."""
+
+
+@dataclass(frozen=True)
+class Mistakes:
+    """Every question of a scored set, judged; ``texts`` says whether beside the data or by scores alone."""
+
+    judged: tuple[Judged, ...]
+    texts: bool
+    both_abstentions: bool = True
+    """Whether abstentions from right and from wrong spans are counted each; old records cannot tell."""
+
+    @property
+    def counts(self) -> ErrorCounts:
+        return count(self.judged)
+
+    @property
+    def named(self) -> dict[str, int]:
+        """The outcomes of all questions by their names for people."""
+        return {NAMES[outcome]: number for outcome, number in self.outcomes(self.counts).items()}
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """Counts over all questions; boundaries and plausible answers only with texts."""
+        return self._figures(self.counts)
+
+    def outcomes(self, counts: ErrorCounts) -> dict[Outcome, int]:
+        """The counts of the outcomes that can be known here, which are all questions."""
+        unknown = {"unanswered"} if self.both_abstentions else {"wrong_abstention", "missed_answer"}
+        return {name: counts.outcomes.get(name, 0) for name in NAMES if name not in unknown}
+
+    def as_dict(self) -> dict[str, Any]:
+        """``figures`` over all, by kind and by article."""
+        kinds, articles = self._by(kind_name), self._by(_article)
+        return {
+            "texts": self.texts,
+            **self.figures,
+            "by_kind": {name: self._figures(counts) for name, counts in kinds.items()},
+            "by_article": {name: self._figures(counts) for name, counts in articles.items()},
+        }
+
+    def tables(self) -> list[Table]:
+        """By kind, where the data tags kinds, and by article, where the texts are there: the worst first."""
+        kinds = [self._table("kind", kind_name)] if any(row.kind for row in self.judged) else []
+        return [*kinds, self._table("article", _article)] if self.texts else kinds
+
+    def _by(self, key: Callable[[Judged], str | None]) -> dict[str, ErrorCounts]:
+        return {name: counts for name, counts in count_by(self.judged, key).items() if name is not None}
+
+    def _figures(self, counts: ErrorCounts) -> dict[str, Any]:
+        figures = {"questions": counts.total, "outcomes": self.outcomes(counts)}
+        figures |= {"overlapping": counts.overlapping, "near_misses": counts.near_misses}
+        if self.texts:
+            figures |= {"boundaries": dict(counts.boundaries)}
+            figures |= {"plausible": counts.plausible, "with_plausible": counts.with_plausible}
+        return figures
+
+    def _table(self, heading: str, key: Callable[[Judged], str | None]) -> Table:
+        rows = sorted((self._row(*pair) for pair in self._by(key).items()), key=lambda row: row["right"])
+        which = "the worst first" if len(rows) <= WORST else f"the {WORST} worst of {len(rows):,}"
+        shown = [number(key, head) for key, head in _COLUMNS.items() if any(key in row for row in rows)]
+        return Table(f"By {heading}, {which}", [text("name", heading), *shown], rows[:WORST])
+
+    def _row(self, name: str, counts: ErrorCounts) -> dict[str, Any]:
+        outcomes: dict[str, int] = dict(self.outcomes(counts).items())
+        right = 100 * outcomes.pop("right") / max(counts.total, 1)
+        row: dict[str, Any] = {"name": name, "questions": counts.total, "right": right, **outcomes}
+        row |= {"overlapping": counts.overlapping, "near_misses": counts.near_misses}
+        if counts.with_plausible:
+            row["plausible"] = f"{counts.plausible:,} of {counts.with_plausible:,}"
+        return row
+
+
+def mistakes(rows: Questions, questions: QuestionSet | None = None) -> Mistakes:
+    """Judge ``rows`` beside the set that they were scored on, or by their scores where it is not given.
+
+    Raises DataError where the rows are of other questions.
+    """
+    own = ("answerable", "exact", "f1") if questions is None else ("start", "end")
+    known = [key for key in SPANS if getattr(rows, key) is not None]
+    columns: dict[str, Any] = {key: getattr(rows, key).tolist() for key in ("abstained", *own, *known)}
+    columns["id"] = rows.ids
+    if questions is not None:
+        return Mistakes(judge(questions, columns), texts=True)
+    columns["kind"] = rows.kind
+    return Mistakes(judge_scores(columns), texts=False, both_abstentions=rows.span_exact is not None)
+
+
+def kind_name(row: Judged) -> str:
+    return _kind(row.kind, row.answerable)
+
+
+def _article(row: Judged) -> str | None:
+    return row.article

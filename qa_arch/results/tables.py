@@ -1,0 +1,365 @@
+"""Tables for people and programs: in a terminal, a notebook, Markdown and LaTeX, as CSV and JSON.
+
+A terminal has a width: headings and words wrap, cells of figures never break, and columns that still do not
+fit are left out, the lightest first (``Column.weight``), of equal ones the last. The first column, which
+names the rows, stays.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from textwrap import fill as fill_text
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rich.cells import cell_len
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+FORMATS = ("text", "markdown", "latex", "json", "csv")
+NOTHING = "–"
+"""What stands in a cell without a figure."""
+_WIDE = 1000
+"""Columns of a page without a terminal: nothing is folded or cut."""
+BORDER, RULE = 1, 3
+"""Characters of a frame: at the left edge, and for each column its padding and the line behind it."""
+NARROW, LONG = 12, 20
+"""A column of words is at least as wide as the first, if its cells are, and as its longest word, up to the
+second."""
+
+
+def plain(value: Any) -> str:
+    """As readers of the field print it: scores to one decimal, counts with separators."""
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its key in the row of a program, its heading and its text for people."""
+
+    key: str
+    heading: str
+    value: Callable[[Any], Any] | None = None
+    """The figure of a run (``results.columns.Scored``); None where the maker of the table computes it."""
+    applies: Callable[[Any], bool] = lambda scored: True
+    """The rows of programs (CSV, JSON) hold the figure where this is true."""
+    left: bool = False
+    """Text, aligned to the left."""
+    format: Callable[..., str] = plain
+    parts: tuple[str, ...] = ()
+    """The figures of a row that the text is made of, where it is not ``key`` alone."""
+    on_request: bool = False
+    """Computed only in tables that show it; otherwise programs are given it in every row."""
+    says_status: bool = False
+    """Where a run did not end well, this cell says how it ended."""
+    weight: int = 0
+    """On a terminal that is too narrow for a table the lightest column is left out first, of equal ones the
+    last."""
+    mark: tuple[str, str] | None = None
+    """Colour and marker of its panel in a dot plot; None for what is no percentage. The colours are those of
+    Okabe & Ito 2008, which differ for every kind of colour vision."""
+
+    def text(self, row: Mapping[str, Any]) -> str:
+        """What people read of the row, a dash where there is nothing."""
+        if self.says_status and row.get("status", "ok") != "ok":
+            return str(row["status"]).upper()
+        values = [row.get(key) for key in self.parts or (self.key,)]
+        return NOTHING if values[0] is None else self.format(*values)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows for people and programs: people see ``columns``, programs every figure of a row."""
+
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Mapping[str, Any]]
+    notes: Sequence[str] = ()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(column.key for column in self.columns)
+
+    def __repr__(self) -> str:
+        return markdown(self)
+
+    def _repr_html_(self) -> str:
+        return html(self)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"title": self.title, "rows": [dict(row) for row in self.rows], "notes": list(self.notes)}
+
+
+def text(key: str, heading: str, *, weight: int = 0) -> Column:
+    """A column of words, of a table whose maker fills it."""
+    return Column(key, heading, left=True, weight=weight)
+
+
+def number(
+    key: str,
+    heading: str,
+    format: Callable[..., str] = plain,
+    parts: tuple[str, ...] = (),
+    *,
+    weight: int = 0,
+) -> Column:
+    """A column of figures, of a table whose maker fills it."""
+    return Column(key, heading, format=format, parts=parts, weight=weight)
+
+
+def two_decimals(value: float) -> str:
+    return f"{value:.2f}"
+
+
+def render(tables: Sequence[Table], form: str, width: int | None = None) -> str:
+    """The tables in one of ``FORMATS``, ending in a line end; as text within ``width`` if that is given."""
+    if form == "json":
+        return json.dumps([table.as_dict() for table in tables], indent=2, ensure_ascii=False) + "\n"
+    if form == "csv":
+        return _csv(tables)
+    if form == "text":
+        return "\n".join(_text(table, width) for table in tables)
+    draw = {"markdown": markdown, "latex": latex}[form]
+    return "\n".join(draw(table) for table in tables)
+
+
+def print_table(table: Table) -> None:
+    """On a terminal a table that fits it, into a pipe the whole table."""
+    sys.stdout.write(render([table], "text", terminal_width()))
+
+
+def cells(table: Table) -> list[list[str]]:
+    """What people read: the headings, then a line a row."""
+    headings = [column.heading for column in table.columns]
+    return [headings, *([column.text(row) for column in table.columns] for row in table.rows)]
+
+
+def _csv(tables: Sequence[Table]) -> str:
+    """All rows below one header, with the table's title first and every figure in full."""
+    keys = dict.fromkeys(key for table in tables for row in table.rows for key in row)
+    page = io.StringIO()
+    writer = csv.DictWriter(page, ["table", *keys], lineterminator="\n")
+    writer.writeheader()
+    for table in tables:
+        writer.writerows({"table": table.title, **row} for row in table.rows)
+    return page.getvalue()
+
+
+def markdown(table: Table, *, titled: bool = True) -> str:
+    """The table as GitHub's Markdown below its title, the notes below it."""
+    head = [f"## {table.title}", ""] if titled else []
+    headings, *rows = cells(table)
+    escaped = ([cell.replace("|", r"\|") for cell in row] for row in rows)
+    lines = [
+        "| " + " | ".join(headings) + " |",
+        "|" + "|".join("---" if column.left else "---:" for column in table.columns) + "|",
+        *("| " + " | ".join(row) + " |" for row in escaped),
+    ]
+    return "\n".join([*head, *lines, "", *(f"- {note}" for note in table.notes)]).rstrip() + "\n"
+
+
+def fill(page: str, slug: str, tables: Sequence[Table]) -> str:
+    """``page`` with an experiment's tables where it asks for them.
+
+    The first stands between ``<!-- table: SLUG -->`` and ``<!-- end -->``, the second between
+    ``<!-- table: SLUG 2 -->`` and the same, and so on.
+    """
+    for place, table in enumerate(tables, start=1):
+        mark = f"table: {slug}" + (f" {place}" if place > 1 else "")
+        page = fill_between(page, mark, markdown(table, titled=False))
+    return page
+
+
+def fill_between(page: str, mark: str, text: str) -> str:
+    """``page`` with ``text`` between ``<!-- MARK -->`` and ``<!-- end -->``, wherever these stand."""
+    begin, end = f"<!-- {mark} -->\n", "<!-- end -->"
+    pattern = re.escape(begin) + r".*?" + re.escape(end)
+    return re.sub(pattern, lambda _: f"{begin}\n{text.strip()}\n\n{end}", page, flags=re.DOTALL)
+
+
+def html(table: Table) -> str:
+    """The table for a notebook: a ``div`` in the colours of the page, every text escaped."""
+
+    def line(tag: str, texts: Sequence[str]) -> str:
+        alignments = ("left" if column.left else "right" for column in table.columns)
+        style = "text-align:{};white-space:nowrap;padding:.2em .6em"
+        filled = zip(alignments, texts, strict=True)
+        made = (f'<{tag} style="{style.format(side)}">{escape(text)}</{tag}>' for side, text in filled)
+        return f"<tr>{''.join(made)}</tr>"
+
+    headings, *rows = cells(table)
+    lines = [
+        '<div style="overflow-x:auto">',
+        f"<b>{escape(table.title)}</b>" if table.title else "",
+        f"<table><thead>{line('th', headings)}</thead>",
+        f"<tbody>{''.join(line('td', row) for row in rows)}</tbody></table>",
+        *(f'<div style="opacity:.7">{escape(note)}</div>' for note in table.notes),
+    ]
+    return "".join([*lines, "</div>"])
+
+
+_SIGNS = {c: rf"\{c}" for c in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "`": r"\textasciigrave{}",
+    "–": "--",
+    "<": r"\textless{}",  # without these three pdflatex's own font shows other signs
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "…": r"\dots{}",
+    "×": r"$\times$",
+    "±": r"$\pm$",
+    "−": r"$-$",
+    "Δ": r"$\Delta$",
+}
+_SIGNS_OF_CODE = _SIGNS | {
+    "_": r"\char95{}",  # \_ is a rule where the font's encoding is the default one, and copied as a space
+    "'": r"\textquotesingle{}",
+}
+_CODE = re.compile(r"(`[^`]+`|(?<![\w-])--[a-z][\w-]*)")
+"""Code between backticks, and options without them."""
+
+
+def latex(table: Table) -> str:
+    """The table as LaTeX, its title as caption, no wider than the page; its notes below, a paragraph each."""
+    head, *body = (" & ".join(map(_escaped, row)) + r" \\" for row in cells(table))
+    below = [
+        "",
+        r"\smallskip",
+        r"\begin{minipage}{\linewidth}",
+        r"\footnotesize\raggedright",
+        "\n\n".join(map(_latex_note, table.notes)),
+        r"\end{minipage}",
+    ]  # outside the tabular, whose columns they would stretch
+    lines = [
+        r"% needs \usepackage{booktabs} and \usepackage{graphicx}",
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{_escaped(table.title)}}}",
+        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+        rf"\begin{{tabular}}{{{''.join('l' if column.left else 'r' for column in table.columns)}}}",
+        r"\toprule",
+        head,
+        r"\midrule",
+        *body,
+        r"\bottomrule",
+        r"\end{tabular}}",
+        *(below if table.notes else []),
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _latex_note(note: str) -> str:
+    """A note whose commands can be copied."""
+    parts = enumerate(_CODE.split(note))  # what matches stands at the odd places
+    made = (
+        rf"\texttt{{{_escaped(part.strip('`'), _SIGNS_OF_CODE)}}}" if n % 2 else _escaped(part)
+        for n, part in parts
+    )
+    return "".join(made)
+
+
+def _escaped(text: str, signs: Mapping[str, str] = _SIGNS) -> str:
+    """``text`` as LaTeX shows it: nothing in it is a command."""
+    some = "".join(map(re.escape, signs))
+    # A hyphen before another one is kept away from it: two in a row are a dash.
+    return re.sub(f"-(?=-)|[{some}]", lambda match: signs.get(match[0], "-{}"), text)
+
+
+def terminal_width() -> int | None:
+    """Characters in a line of standard output; None where it is no terminal, and lines have no end."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def terminal_console(width: int) -> Console:
+    """What prints to standard output in lines of ``width``, to a terminal without control codes as well."""
+    from rich.console import Console
+
+    return Console(width=width, height=25)  # with the width alone rich takes 80 for TERM=dumb
+
+
+def _text(table: Table, width: int | None) -> str:
+    from rich.console import Console
+
+    page = io.StringIO()
+    Console(file=page, width=width or _WIDE).print(drawn(table, width))
+    return page.getvalue() + _notes(table, width)
+
+
+def _notes(table: Table, width: int | None) -> str:
+    """A line a note, within ``width``, and the note of what the table had no place for."""
+    notes = list(table.notes)
+    if width is None:
+        return "".join(f"  {note}\n" for note in notes)
+    if left_out := fit(table.columns, cells(table), width).left_out:
+        shown = f"not shown in {width} characters: {', '.join(left_out)}"
+        notes.append(f"{shown}; a wider terminal or a pipe (| cat) has every column")
+    wrapped = (fill_text(note, width, initial_indent="  ", subsequent_indent="    ") for note in notes)
+    return "".join(f"{note}\n" for note in wrapped)
+
+
+def drawn(table: Table, width: int | None = None) -> Any:
+    """The table for a rich console, within ``width``."""
+    from rich.table import Table as Drawn
+    from rich.text import Text
+
+    drawn = Drawn(title=table.title or None, title_justify="left")
+    lines = cells(table)
+    layout = None if width is None else fit(table.columns, lines, width)
+    places = range(len(table.columns)) if layout is None else layout.places
+    for number, place in enumerate(places):
+        column, own = table.columns[place], None if layout is None else layout.widths[number]
+        justify: Any = "left" if column.left else "right"
+        whole = own is None and not column.left
+        drawn.add_column(column.heading, justify=justify, overflow="fold", no_wrap=whole, width=own)
+    for row in lines[1:]:
+        drawn.add_row(*(Text(row[place]) for place in places))  # brackets are no markup
+    return drawn
+
+
+class Layout(NamedTuple):
+    """Columns that fit, by their places in the table, their widths, and the headings of those left out."""
+
+    places: Sequence[int]
+    widths: Sequence[int]
+    left_out: Sequence[str]
+
+
+def fit(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> Layout:
+    """The layout of ``cells``, headings first, in ``width`` characters."""
+    texts = [[row[place] for row in cells] for place in range(len(columns))]
+    least = [_least(column, *text) for column, text in zip(columns, texts, strict=True)]
+    places = list(range(len(columns)))
+    while len(places) > 1 and _framed([least[place] for place in places]) > width:
+        places.remove(min(places[1:], key=lambda place: (columns[place].weight, -place)))
+    natural = [max(map(cell_len, texts[place])) for place in places]
+    left_out = [columns[place].heading for place in range(len(columns)) if place not in places]
+    widths = [least[place] for place in places]
+    while _framed(widths) < width and (short := [n for n, own in enumerate(widths) if own < natural[n]]):
+        widths[min(short, key=widths.__getitem__)] += 1  # what is left goes to the narrowest first
+    return Layout(places, widths, left_out)
+
+
+def _least(column: Column, heading: str, *cells: str) -> int:
+    """The narrowest that a column is drawn: headings wrap at words, cells only where they are words."""
+    longest = max(map(cell_len, cells), default=0)
+    if column.left:
+        word = max((cell_len(word) for cell in cells for word in cell.split()), default=0)
+        longest = min(longest, max(NARROW, min(word, LONG)))
+    return max(longest, *map(cell_len, heading.split() or [""]))
+
+
+def _framed(widths: Sequence[int]) -> int:
+    return BORDER + sum(width + RULE for width in widths)

@@ -1,0 +1,396 @@
+"""Questions as JSON lines in, answers as JSON lines out: any size in constant memory, resumable.
+
+An input line is an object with ``question`` and ``context`` or ``documents``; an output line is
+``Answer.as_dict`` with the question's id, or an ``error`` (docs/asking.md has all fields). Answers are
+appended to ``OUT.partial``, each part synced to disk, and the whole file is renamed to ``OUT``;
+``OUT.origin.json`` says what they were made from. Where a part ends depends on the file alone, so that an
+interrupted call goes on behind the finished parts and the bytes are those of an uninterrupted one.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import logging
+import math
+import os
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, cast
+
+from qa_arch import __version__
+from qa_arch.config.check import suggest
+from qa_arch.config.files import read_json, write_json
+from qa_arch.config.identity import files_hash
+from qa_arch.data.formats import OnError
+from qa_arch.data.question_sets import RecordError, clip, json_type
+from qa_arch.errors import ConfigError, DataError, QaArchError, RunError
+from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint
+from qa_arch.models.onnx_model import GRAPH
+from qa_arch.models.store import TOKENIZER, VECTORS
+from qa_arch.records import MODEL, ONNX, Seconds, read_record
+from qa_arch.serving.answers import Answer, Query
+from qa_arch.system import lock
+from qa_arch.types.text import Problem
+
+STANDARD = "-"
+"""Standard input or output in place of a file."""
+PART_LINES, PART_BYTES = 256, 4 << 20
+"""Most lines of a part, and bytes at which it takes no further line."""
+LONGEST_LINE = 64 << 20
+"""Bytes above which a line is not read, so that memory stays constant."""
+HEAD = 1 << 20
+"""Bytes of the data file whose hash identifies it, together with its size and time of change."""
+OPTIONS = ("top_k", "max_answer_tokens", "null_threshold", "distinct")
+"""Fields of a line that are options of ``Query``; they come before those of the command."""
+IGNORED = ("title", "answers", "is_impossible", "plausible_answers", "kind")
+"""Fields of flat SQuAD records on which no answer depends."""
+FIELDS = ("id", "question", "context", "documents", *OPTIONS, "meta", *IGNORED)
+_WANTED = 'a line is an object {"question": ..., "context": ...} (for SQuAD JSON give --out a folder)'
+log = logging.getLogger(__name__)
+
+IfExists = Literal["resume", "replace", "fail"]
+Reading = Callable[[Sequence[Query]], Sequence[Answer]]
+"""``Reader.answer``, which answers queries in order."""
+Watch = Callable[[int, int | None, int], None]
+"""Progress callback: bytes of the input that are done, all bytes if known, lines answered by this call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Consecutive lines that are answered together, so in the same batches whoever answers them."""
+
+    lines: tuple[tuple[int, bytes], ...]
+    """Number in the file, from 1, and content; of a line that is too long its first bytes."""
+    position: int = 0
+    """Bytes of the file that had been read at the end of the part."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredPart:
+    """The output lines of a part, as many as its lines, and what is wrong with those that have no answer."""
+
+    content: bytes
+    position: int
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    lines: int
+    """Lines of the output."""
+    before: int
+    """Those of them that an earlier call had answered."""
+    problems: int
+    """Lines that this call could not answer."""
+
+
+Answering = Callable[[Iterator[Part]], Iterable[AnsweredPart]]
+"""Answers parts in their order, reading few of them ahead."""
+
+
+def answer_file(
+    data: str,
+    out: str,
+    start: Callable[[], AbstractContextManager[Answering]],
+    *,
+    models: Sequence[str],
+    settings: Mapping[str, Any],
+    on_error: OnError = "raise",
+    if_exists: IfExists = "resume",
+    watch: Watch = lambda *_: None,
+) -> Summary | None:
+    """Answer the questions of ``data`` into ``out`` (``-``: standard streams); None if that is done already.
+
+    ``start`` loads ``models``, after all else is checked; ``settings`` are all others on which answers
+    depend. ``resume`` continues an unfinished file, or starts it. Raises DataError for the first faulty
+    line (with ``skip`` only for data that cannot be read at all), RunError where ``out`` is in the way.
+    """
+    path, partial = Path(out), Path(f"{out}.partial")
+    origin = None if _is_stream(data) else origin_of(data, models, settings)
+    with ExitStack() as stack:
+        if out != STANDARD:
+            stack.enter_context(lock.hold(path.parent, path.name, name=f".{path.name}.lock"))
+            if not _may_begin(path, partial, origin, if_exists):
+                return None
+        parts, size = stack.enter_context(open_input(data))
+        answering = stack.enter_context(start())
+        before = 0
+        file: BinaryIO = sys.stdout.buffer
+        if out != STANDARD:
+            if not partial.exists():  # first the origin: answers of unknown origin could not be resumed
+                write_json(Path(f"{out}.origin.json"), origin)
+            partial.touch()
+            file = stack.enter_context(partial.open("r+b"))
+            before, parts = _behind_finished(file, parts)
+        lines, problems = before, 0
+        for part in answering(parts):
+            for problem in part.problems:
+                if on_error == "raise":
+                    raise DataError(
+                        f"{problem}; --on-error skip continues without such lines, --if-exists replace"
+                        " starts again with a corrected file"
+                    )
+                log.warning("left out: %s", problem)
+            _append(file, part.content, None if out == STANDARD else partial)
+            lines, problems = lines + part.content.count(b"\n"), problems + len(part.problems)
+            watch(part.position, size, lines - before)
+    if out != STANDARD:
+        partial.replace(path)
+    return Summary(lines, before, problems)
+
+
+def _may_begin(path: Path, partial: Path, origin: Mapping[str, Any] | None, if_exists: IfExists) -> bool:
+    """Whether there is something to do; RunError for a file in the way that is no part of what is wanted."""
+    sidecar, remedy = Path(f"{path}.origin.json"), "--if-exists replace starts again; or name another --out"
+    if if_exists == "replace":
+        for old in (path, partial, sidecar):  # the origin last: none is ever taken for what it is not
+            old.unlink(missing_ok=True)
+    existing = next((file for file in (partial, path) if file.exists()), None)
+    if existing is None:
+        return True
+    if if_exists == "fail":
+        raise RunError(f"{existing}: already exists; --if-exists resume continues it; {remedy}")
+    if origin is None:
+        raise RunError(f"{existing}: already exists, and data from a pipe cannot be resumed; {remedy}")
+    try:
+        recorded = read_json(sidecar, remedy)
+    except RunError:
+        raise RunError(
+            f"{existing}: already exists, and no {sidecar.name} says what it was made from; {remedy}"
+        ) from None
+    if change := _first_change(recorded, origin):
+        raise RunError(f"{existing}: was made with {change}; {remedy}")
+    return existing == partial
+
+
+def _behind_finished(file: BinaryIO, parts: Iterator[Part]) -> tuple[int, Iterator[Part]]:
+    """Lines of the parts that are whole in ``file``, which is cut behind them, and the parts after them."""
+    end, lines = 0, 0
+    for part in parts:
+        written = list(islice(file, len(part.lines)))
+        if len(written) < len(part.lines) or not written[-1].endswith(b"\n"):
+            parts = chain([part], parts)
+            break
+        end, lines = end + sum(map(len, written)), lines + len(part.lines)
+    file.seek(end)
+    file.truncate()
+    return lines, parts
+
+
+def _append(file: BinaryIO, content: bytes, partial: Path | None) -> None:
+    """Write a part: flushed, and synced to disk where it belongs to ``partial``."""
+    try:
+        file.write(content)
+        file.flush()
+        if partial is not None:
+            os.fsync(file.fileno())
+    except OSError as error:
+        if partial is None:
+            raise
+        raise QaArchError(
+            f"{partial}: cannot be written ({error.strerror}); the parts before are safe: make room and give"
+            " the same command again"
+        ) from error
+
+
+def _is_stream(data: str) -> bool:
+    """Whether ``data`` can be read but once: standard input, or a pipe."""
+    return data == STANDARD or Path(data).is_fifo()
+
+
+@contextmanager
+def open_input(data: str) -> Iterator[tuple[Iterator[Part], int | None]]:
+    """The parts of a file, or of standard input for ``-``, and the file's size where it has one.
+
+    gzip is decompressed, however the file is called. Raises DataError where the file cannot be read.
+    """
+    try:
+        opened = nullcontext(sys.stdin.buffer) if data == STANDARD else Path(data).open("rb")  # noqa: SIM115
+    except OSError as error:
+        raise DataError(f"{data}: cannot be read ({error.strerror}); check path and permissions") from None
+    with opened as file:
+        packed = cast(Any, file).peek(2).startswith(b"\x1f\x8b")
+        content = cast(BinaryIO, gzip.GzipFile(fileobj=file) if packed else file)
+        if _is_stream(data):
+            yield parts_of(content, data, lambda: 0), None
+        else:
+            yield parts_of(content, data, file.tell), os.fstat(file.fileno()).st_size
+
+
+def parts_of(file: BinaryIO, name: str, position: Callable[[], int]) -> Iterator[Part]:
+    """The lines of ``file`` that are not blank, in parts; none is read before its part is wanted.
+
+    Of a line longer than ``LONGEST_LINE`` only a beginning is kept.
+    """
+    part: list[tuple[int, bytes]] = []
+    number = size = 0
+    try:
+        while line := file.readline(LONGEST_LINE + 1):
+            number += 1
+            rest = line
+            while len(rest) > LONGEST_LINE and not rest.endswith(b"\n"):
+                rest = file.readline(LONGEST_LINE + 1)
+            if line.strip():
+                part.append((number, line))
+                size += len(line)
+            if len(part) == PART_LINES or size >= PART_BYTES:
+                yield Part(tuple(part), position())
+                part, size = [], 0
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(
+            f"{name}: the gzip file is damaged or cut short behind line {number} ({error}); compress or"
+            " fetch it again"
+        ) from error
+    if part:
+        yield Part(tuple(part), position())
+
+
+def answer_part(part: Part, reading: Reading, *, file: str, options: Mapping[str, Any]) -> AnsweredPart:
+    """The output lines of a part, in order. ``options`` of ``Query`` are for lines that give none.
+
+    A faulty line becomes ``{"id": ..., "error": ...}`` and a problem that names file, line, field and
+    remedy; the others are answered.
+    """
+    rows: list[dict[str, Any]] = []
+    queries: list[Query] = []
+    problems: list[Problem] = []
+    for number, line in part.lines:
+        row: dict[str, Any] = {"id": number}
+        rows.append(row)
+        try:
+            queries.append(_query(_fields(line, number), row, options))
+        except RecordError as fault:
+            where = f"line {number}"
+            message = f"{fault.where}: {fault.message}" if fault.where else fault.message
+            row["error"] = f"{where}: {message}"
+            problems.append(Problem(file, where, message))
+    answers = iter(reading(queries) if queries else ())
+    for row in rows:
+        if "error" not in row:
+            row.update(next(answers).as_dict())
+    content = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode()
+    return AnsweredPart(content, part.position, tuple(problems))
+
+
+def _fields(line: bytes, number: int) -> dict[str, Any]:
+    """The JSON object in a line. Raises RecordError."""
+    if len(line) > LONGEST_LINE:
+        raise RecordError("", f"is longer than {LONGEST_LINE >> 20} MiB; give its documents a line each")
+    try:
+        value = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+    except UnicodeDecodeError as error:
+        raise RecordError("", f"byte {error.start} is not UTF-8; save the file as UTF-8") from None
+    except (ValueError, RecursionError) as error:
+        raise RecordError("", f"broken JSON ({error}); {_WANTED}") from None
+    if not isinstance(value, dict):
+        raise RecordError("", f"is {json_type(value)}; {_WANTED}")
+    if "data" in value and "question" not in value:
+        raise RecordError("", f"has 'data' and no question; {_WANTED}")
+    return value
+
+
+def _query(fields: dict[str, Any], row: dict[str, Any], options: Mapping[str, Any]) -> Query:
+    """The query that a line states; its id and ``meta`` go into ``row``. Raises RecordError."""
+    if (id_ := fields.get("id")) is not None:
+        if type(id_) not in (str, int):
+            raise RecordError("id", f"is {json_type(id_)}; write a text or a whole number, or leave it out")
+        row["id"] = _writable("id", id_)
+    if "meta" in fields:
+        row["meta"] = _writable("meta", fields["meta"])
+    for name in fields:
+        if name not in FIELDS:
+            raise RecordError(
+                clip(name),
+                f"is no field of a question{suggest(name, FIELDS)}; what is to be copied to the answer"
+                ' goes into "meta"',
+            )
+    documents = fields.get("documents")
+    if documents is not None and fields.get("context") is not None:
+        raise RecordError("documents", "stands beside a context; give only one of the two")
+    for name in ("question", "context"):
+        if name not in fields and (documents is None or name == "question"):
+            other = " (or a list of texts as documents)" if name == "context" else ""
+            raise RecordError(name, f"is missing; every line needs this field{other}: add it")
+    own = {name: fields[name] for name in OPTIONS if fields.get(name) is not None}
+    texts = (fields["context"],) if documents is None else documents
+    try:
+        return Query(fields["question"], texts, **{**options, **own})
+    except (ConfigError, DataError) as error:  # "top_k: 0 is out of range, ..."
+        field, _, message = str(error).partition(": ")
+        named = documents is None and field.startswith("documents")
+        raise RecordError("context" if named else field, message) from None
+
+
+def _writable(name: str, value: Any) -> Any:
+    """``value``; RecordError for what Python reads from JSON but JSON in UTF-8 does not hold."""
+    try:
+        json.dumps({name: value}, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError):
+        raise RecordError(
+            name,
+            "holds half a surrogate pair, NaN or an infinite number, or is nested too deeply; write it as a"
+            " text",
+        ) from None
+    return value
+
+
+def origin_of(data: str, models: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """All that the bytes of the answers depend on, but for the device; an infinite number is a text.
+
+    Raises DataError for data that cannot be read, RunError for a model that is no run.
+    """
+    try:
+        with Path(data).open("rb") as file:
+            facts, digest = os.fstat(file.fileno()), hashlib.sha256(file.read(HEAD)).hexdigest()
+    except OSError as error:
+        raise DataError(f"{data}: cannot be read ({error.strerror}); check path and permissions") from None
+    plain = {
+        name: str(value) if value in (math.inf, -math.inf) else value for name, value in settings.items()
+    }
+    return {
+        "data": {
+            "name": Path(data).name,
+            "size": facts.st_size,
+            "modified": facts.st_mtime_ns,
+            "head_sha256": digest,
+        },
+        "models": [_model(model, engine=str(settings.get("engine"))) for model in models],
+        "settings": {**plain, "part_lines": PART_LINES, "part_bytes": PART_BYTES, "qa_arch": __version__},
+    }
+
+
+def _model(source: str, *, engine: str) -> dict[str, Any]:
+    """Name and hash of a run: weights, tokenizer and vectors, the graph beside it if ``engine`` may read it,
+    config, and what was fitted after training; of a downloaded checkpoint its revision."""
+    if names_checkpoint(source):
+        return {"name": source, "revision": open_checkpoint(source).revision}
+    run, record = Path(source), read_record(source)
+    graph = run / GRAPH
+    if graph.is_file():  # an exported graph has tokenizer and vectors beside its record
+        folders = [run / TOKENIZER, run / VECTORS]
+    else:
+        folders = [run / MODEL] if engine == "torch" else [run / MODEL, run / ONNX]
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    # Without what evaluating the run changes, and no answer depends on.
+    settings = replace(record, scores={}, references={}, data={}, seconds=Seconds())
+    digest = hashlib.sha256(repr(asdict(settings)).encode())
+    digest.update(files_hash(run, [*files, *([graph] if graph.is_file() else [])]).encode())
+    return {"name": run.resolve().name, "sha256": digest.hexdigest()}
+
+
+def _first_change(old: Any, new: Any, name: str = "") -> str | None:
+    """The first thing in which two origins differ, in words: ``another data.size (12, now 13)``."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = dict.fromkeys([*new, *old])
+        changes = (_first_change(old.get(key), new.get(key), f"{name}.{key}".lstrip(".")) for key in keys)
+        return next(filter(None, changes), None)
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        return next(filter(None, (_first_change(a, b, name) for a, b in zip(old, new, strict=True))), None)
+    return None if old == new else f"another {name} ({clip(str(old))}, now {clip(str(new))})"

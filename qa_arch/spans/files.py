@@ -1,0 +1,115 @@
+"""Output formats of answers: the official SQuAD files, and record columns without text."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qa_arch.config.files import json_items
+from qa_arch.spans.ranking import Ranking
+from qa_arch.system.garbage import gc_disabled
+from qa_arch.types.text import Prediction
+
+PREDICTIONS = "predictions.json"
+FINITE = 1e9
+"""Replaces infinity in the files, since JSON has none; larger than any score of a trained model."""
+
+
+def predictions(ranking: Ranking, threshold: float) -> dict[str, str]:
+    """Question id -> text; the empty string is "no answer", given where null odds exceed ``threshold``."""
+    rows = np.where(ranking.null_odds > threshold, -1, ranking.best)
+    spans = (column[rows].tolist() for column in (ranking.start, ranking.end))
+    texts = {}
+    for example, row, start, end in zip(ranking.examples, rows.tolist(), *spans, strict=True):
+        if row < 0:
+            texts[example.id] = ""
+        else:
+            texts[example.id] = example.context[start:end] if start >= 0 else ranking.texts[row]
+    return texts
+
+
+def null_odds(ranking: Ranking) -> dict[str, float]:
+    """Question id -> null score minus best span score, within ±``FINITE``; higher means "no answer"."""
+    odds = ranking.null_odds.clip(-FINITE, FINITE).tolist()
+    return {example.id: value for example, value in zip(ranking.examples, odds, strict=True)}
+
+
+@gc_disabled()
+def nbest(ranking: Ranking) -> dict[str, list[dict[str, Any]]]:
+    """Question id -> its candidates, most probable first: text, probability, start_logit, end_logit.
+
+    The logits are clamped to ±``FINITE``. Built from the columns, as there are 100,000s of entries.
+    """
+    return dict(_lists(ranking))
+
+
+def _lists(ranking: Ranking) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """The entries of ``nbest``, one at a time."""
+    columns = zip(
+        range(len(ranking.start)),
+        ranking.start.tolist(),
+        ranking.end.tolist(),
+        ranking.probability.tolist(),
+        ranking.start_logit.clip(-FINITE, FINITE).tolist(),
+        ranking.end_logit.clip(-FINITE, FINITE).tolist(),
+        strict=True,
+    )
+    for example, count in zip(ranking.examples, np.diff(ranking.offsets).tolist(), strict=True):
+        context = example.context
+        yield (
+            example.id,
+            [
+                {
+                    "text": context[start:end] if start >= 0 else ranking.texts[row],
+                    "probability": p,
+                    "start_logit": s,
+                    "end_logit": e,
+                }
+                for row, start, end, p, s, e in islice(columns, count)
+            ],
+        )
+
+
+def spans_record(answered: Sequence[Prediction]) -> dict[str, list[Any]]:
+    """Columns of the committed record, without text: id, start, end, null_odds, windows.
+
+    ``start`` and ``end`` are those of the best span at any threshold, so that each can be applied later;
+    without a span they are -1 and null_odds is +inf.
+    """
+    return {
+        "id": [answer.id for answer in answered],
+        "start": [answer.best.start if answer.best else -1 for answer in answered],
+        "end": [answer.best.end if answer.best else -1 for answer in answered],
+        "null_odds": [answer.null_odds for answer in answered],
+        "windows": [answer.windows for answer in answered],
+    }
+
+
+def write(folder: str | os.PathLike[str], ranking: Ranking, threshold: float) -> None:
+    """Write predictions.json, nbest_predictions.json and null_odds.json, each atomically."""
+    write_parts(folder, [ranking], threshold)
+
+
+def write_parts(folder: str | os.PathLike[str], rankings: Iterable[Ranking], threshold: float) -> None:
+    """``write`` for a set that is predicted in parts; one part at a time is in memory."""
+    target = Path(folder)
+    with (
+        json_items(target / PREDICTIONS) as add_text,
+        json_items(target / "null_odds.json") as add_odds,
+        json_items(target / "nbest_predictions.json") as add_list,
+    ):
+        for ranking in rankings:
+            _add_each(add_text, predictions(ranking, threshold).items())
+            _add_each(add_odds, null_odds(ranking).items())
+            _add_each(add_list, _lists(ranking))
+            del ranking  # else it lives on while the next part is read
+
+
+def _add_each(add: Callable[[str, Any], object], items: Iterable[tuple[str, Any]]) -> None:
+    for id_, value in items:
+        add(id_, value)

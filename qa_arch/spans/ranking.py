@@ -1,0 +1,332 @@
+"""The best spans of all windows -> one ranked list of answers per question.
+
+Axes: ``N`` windows, ``K`` ranks within a window, best first; ``Q`` questions, ``M`` candidates in all.
+The ranking is vectorised over all questions, on flat columns; ``Ranking.predictions`` makes objects of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from itertools import islice
+from typing import Self, TypeVar
+
+import numpy as np
+
+from qa_arch.errors import RunError
+from qa_arch.metrics.confidence import confidences, fit_temperature, softmax
+from qa_arch.types.text import Candidate, Example, Prediction
+
+
+class WindowRecord:
+    """Base of dataclasses whose arrays have one row per window."""
+
+    __slots__ = ()
+
+    def take(self, rows: np.ndarray) -> Self:
+        """The windows ``rows``, in that order."""
+        columns = (getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]
+        return type(self)(*(None if column is None else column[rows] for column in columns))
+
+    @staticmethod
+    def concatenate(parts: Sequence[Record]) -> Record:
+        """Windows of several batches in one record; all need the same decoding settings."""
+        names = [f.name for f in fields(parts[0])]  # type: ignore[arg-type]
+        columns = ([getattr(part, name) for part in parts] for name in names)
+        return type(parts[0])(*(None if column[0] is None else np.concatenate(column) for column in columns))
+
+
+Record = TypeVar("Record", bound=WindowRecord)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpanCandidates(WindowRecord):
+    """The ``K`` best spans of ``N`` windows, best first, and the scores of "no answer".
+
+    An empty place has logits of -inf and token 0; empty places come last.
+    """
+
+    start: np.ndarray
+    """(N, K) int32: first token, an index on the window's token axis."""
+    end: np.ndarray
+    """(N, K) int32: last token, inclusive."""
+    start_logit: np.ndarray
+    """(N, K) float32."""
+    end_logit: np.ndarray
+    """(N, K) float32: what start and end score together is added, where a model has that."""
+    null_start: np.ndarray
+    """(N,) float32."""
+    null_end: np.ndarray
+    """(N,) float32: the null's end logit plus the weighted verifier, if any."""
+    any_span: np.ndarray | None = None
+    """(N,) float32: log of the sum of exp(score) over all spans of the window, however long; -inf without
+    any. None where null odds are those against the best span."""
+
+    def __len__(self) -> int:
+        return self.start.shape[0]
+
+    @property
+    def score(self) -> np.ndarray:
+        """(N, K) float32: start + end; -inf where there is no span."""
+        return self.start_logit + self.end_logit
+
+    @property
+    def null(self) -> np.ndarray:
+        """(N,) float32: the score of "no answer", on the scale of ``score``; +inf where it was NaN."""
+        return self.null_start + self.null_end
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """The candidates of every question, most probable first, "no answer" once among them.
+
+    The candidates of question q are rows ``[offsets[q], offsets[q + 1])`` of the M columns. "No answer"
+    is the span of zero width, 0 to 0.
+    """
+
+    examples: Sequence[Example]
+    offsets: np.ndarray
+    """(Q + 1,) int64."""
+    start: np.ndarray
+    """(M,) int64: first character in the context."""
+    end: np.ndarray
+    """(M,) int64: end in the context, exclusive."""
+    start_logit: np.ndarray
+    """(M,) float32."""
+    end_logit: np.ndarray
+    """(M,) float32."""
+    probability: np.ndarray
+    """(M,) float64: softmax over the candidates of the question."""
+    best: np.ndarray
+    """(Q,) int64: row of the best non-empty span; -1 if there is none."""
+    null_odds: np.ndarray
+    """(Q,) float64: null score minus the score of ``best``, or under ``decode.null_odds=any`` minus the log
+    sum of all spans' (``answers.rank``); +inf where there is no span."""
+    windows: np.ndarray
+    """(Q,) int64: number of windows of the context."""
+    texts: Mapping[int, str] = field(default_factory=dict)
+    """Text of the rows that are no single span of the context; their offsets are -1."""
+
+    @property
+    def score(self) -> np.ndarray:
+        """(M,) float32: start + end."""
+        return self.start_logit + self.end_logit
+
+    @property
+    def null(self) -> np.ndarray:
+        """(Q,) row of "no answer"."""
+        return np.flatnonzero((self.start == 0) & (self.end == 0))
+
+    def given(self, threshold: float) -> np.ndarray:
+        """(Q,) row of the answer given at a null threshold."""
+        return np.where((self.null_odds > threshold) | (self.best < 0), self.null, self.best)
+
+    def confidence(self, threshold: float, temperature: float) -> np.ndarray:
+        """(Q,) calibrated probability that the answer given is right (``metrics.confidence``)."""
+        every = confidences(self.score, self.null, self.offsets, threshold=threshold, temperature=temperature)
+        return every[self.given(threshold)]
+
+    def fit_temperature(self, right: np.ndarray, threshold: float) -> float:
+        """Temperature of that confidence; ``right`` (Q,): whether the answer given is."""
+        return fit_temperature(self.score, self.null, self.offsets, right, threshold=threshold)
+
+    @cached_property
+    def best_predictions(self) -> list[Prediction]:
+        """A Prediction for each question, in order, without its candidates; made once for all scores."""
+        return self._predictions([()] * len(self.examples))
+
+    def predictions(self) -> list[Prediction]:
+        """A Prediction for each question, in order, with its candidates."""
+        sizes = np.diff(self.offsets)
+        candidates = self._candidates(np.arange(self.offsets[-1]), np.repeat(np.arange(len(sizes)), sizes))
+        return self._predictions([tuple(islice(candidates, size)) for size in sizes.tolist()])
+
+    def _predictions(self, candidates: Sequence[tuple[Candidate, ...]]) -> list[Prediction]:
+        bests: list[Candidate | None] = [None] * len(self.examples)
+        with_span = np.flatnonzero(self.best >= 0)
+        spans = self._candidates(self.best[with_span], with_span)
+        for question, best in zip(with_span.tolist(), spans, strict=True):
+            bests[question] = best
+        numbers = self.null_odds.tolist(), self.windows.tolist()
+        columns = zip(self.examples, bests, *numbers, candidates, strict=True)
+        return [
+            Prediction(example.id, best, odds, windows, nbest)
+            for example, best, odds, windows, nbest in columns
+        ]
+
+    def _candidates(self, rows: np.ndarray, question: np.ndarray) -> Iterator[Candidate]:
+        """Candidates in the ``rows`` of the columns, with their texts."""
+        columns = (np.arange(len(self.start)), self.start, self.end, self.score, self.probability)
+        numbers = (column[rows].tolist() for column in columns)
+        for q, row, start, end, score, probability in zip(question.tolist(), *numbers, strict=True):
+            text = self.examples[q].context[start:end] if start >= 0 else self.texts[row]
+            yield Candidate(text, start, end, score, probability)
+
+
+NAMED = 5  # ids listed in a message
+
+
+def char_spans(
+    spans: SpanCandidates, origin: np.ndarray, char_start: np.ndarray, char_end: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Character offsets in the context, end exclusive, of token spans: (N, K) each.
+
+    ``origin`` (N,) is the row, in the token columns ``char_start`` and ``char_end``, that position 0 of
+    each window would have. An empty place gets the last row of the columns, which has zero width.
+    """
+    filled = spans.score > -np.inf
+    first = np.where(filled, origin[:, None] + spans.start, -1)
+    last = np.where(filled, origin[:, None] + spans.end, -1)
+    return char_start[first], char_end[last]
+
+
+def rank(
+    spans: SpanCandidates,
+    examples: Sequence[Example],
+    *,
+    window: np.ndarray,
+    example: np.ndarray,
+    char_start: np.ndarray,
+    char_end: np.ndarray,
+    expected: np.ndarray,
+    n_best: int = 20,
+    dedupe: bool = True,
+) -> Ranking:
+    """Merge the windows of each question: its ``n_best`` candidates over all windows.
+
+    The null score is the minimum over the windows, since one window with an answer is enough. "No answer"
+    is always a candidate, as an extra one if it is not among the ``n_best``. Ties are ordered by window,
+    then by the order of the search, independent of the order of the windows here. With ``dedupe`` a span
+    of several windows counts once, with its best score; the common script keeps duplicates.
+
+    Null odds are the null score minus that of the best span over all windows. Where the windows come with
+    ``any_span`` they are, within a window, log P("no answer") - log P(any span), exact because the window's
+    normaliser falls out; and of a question the lowest over its windows, as one window with an answer is
+    enough. No normaliser is shared between windows, and those that overlap hold the same spans: a sum over
+    windows would count both twice.
+
+    Args:
+        spans: the N windows, in any order.
+        examples: the Q questions; the ranking keeps their order.
+        window: (N,) row of each window in its feature table, without repetition.
+        example: (N,) row of the window's question in ``examples``.
+        char_start, char_end: (N, K) offsets in the context, end exclusive. Spans of zero width
+            are dropped.
+        expected: (Q,) number of windows of each question in the feature table. With 0 the answer is
+            "no answer".
+
+    Raises RunError that names the questions if windows are missing or repeated.
+    """
+    _check_complete(window, example, examples, expected)
+    order = np.lexsort((window, example))
+    spans, example = spans.take(order), example[order]
+    char_start, char_end = char_start[order], char_end[order]
+    null_start, null_end = _lowest_null(spans, example, len(examples))
+
+    score = spans.score
+    row, column = np.nonzero((score > -np.inf) & (char_end > char_start))
+    order = _by_question_and_score(example[row], score[row, column])
+    row, column = row[order], column[order]
+    question, start, end = example[row], char_start[row, column], char_end[row, column]
+    if dedupe:
+        unique = _first_of_equal(question, start, end)
+        row, column, question, start, end = (x[unique] for x in (row, column, question, start, end))
+    columns = start, end, spans.start_logit[row, column], spans.end_logit[row, column]
+    ranking = _with_null(examples, question, columns, (null_start, null_end), expected, n_best)
+    if spans.any_span is None:
+        return ranking
+    return replace(ranking, null_odds=_odds_of_any(spans.null, spans.any_span, example, ranking.best))
+
+
+def _odds_of_any(null: np.ndarray, any_span: np.ndarray, example: np.ndarray, best: np.ndarray) -> np.ndarray:
+    """(Q,) lowest null - any_span over the windows of each question; +inf where it has no span to answer."""
+    odds = np.full(len(null), np.inf)
+    np.subtract(null, any_span, out=odds, where=any_span > -np.inf, dtype=np.float64)
+    lowest = np.full(len(best), np.inf)
+    np.minimum.at(lowest, example, odds)
+    return np.where(best >= 0, lowest, np.inf)
+
+
+def _check_complete(
+    window: np.ndarray, example: np.ndarray, examples: Sequence[Example], expected: np.ndarray
+) -> None:
+    """Raise RunError unless every question has each of its windows exactly once."""
+    wrong = np.bincount(example, minlength=len(examples)) != expected
+    if len(np.unique(window)) != len(window):
+        wrong[example[np.bincount(window)[window] > 1]] = True
+    if wrong.any():
+        rows = np.flatnonzero(wrong)
+        names = ", ".join(examples[q].id for q in rows[:NAMED]) + (", ..." if len(rows) > NAMED else "")
+        raise RunError(
+            f"{len(rows)} of {len(examples)} questions have windows that were not read, or read twice "
+            f"({names}): run the model on every window of the set once"
+        )
+
+
+def _lowest_null(spans: SpanCandidates, example: np.ndarray, questions: int) -> tuple[np.ndarray, np.ndarray]:
+    """(Q,) start and end logit of "no answer" in the window where it scores lowest; +inf without windows."""
+    order = np.lexsort((spans.null, example))
+    present, first = np.unique(example[order], return_index=True)
+    halves = np.full((2, questions), np.inf, dtype=np.float32)
+    halves[:, present] = spans.null_start[order[first]], spans.null_end[order[first]]
+    return halves[0], halves[1]
+
+
+def _by_question_and_score(question: np.ndarray, score: np.ndarray) -> np.ndarray:
+    """Stable order by question, then falling score.
+
+    Both are packed into one integer key, because the windows are nearly in order and a stable integer sort
+    is then a single pass. The bits of a float32 order like an integer once negatives are reversed.
+    """
+    bits = (np.float32(0) - score).view(np.int32).astype(np.int64)  # 0 - x: one zero, not two
+    rising = np.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+    return np.argsort((question.astype(np.int64) << 32) + rising + 2**31, kind="stable")
+
+
+def _first_of_equal(question: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """First position of each distinct (question, start, end), ascending."""
+    width = int(end.max(initial=0)) + 1
+    key = (question.astype(np.int64) * width + start) * width + end
+    return np.sort(np.unique(key, return_index=True)[1])
+
+
+def _with_null(
+    examples: Sequence[Example],
+    question: np.ndarray,
+    spans: tuple[np.ndarray, ...],
+    null_halves: tuple[np.ndarray, np.ndarray],
+    windows: np.ndarray,
+    n_best: int,
+) -> Ranking:
+    """Truncate the ranked spans of each question to ``n_best`` and insert "no answer" at its rank."""
+    Q = len(examples)
+    null = null_halves[0] + null_halves[1]
+    score = spans[2] + spans[3]
+    counts = np.bincount(question, minlength=Q)
+    position = np.arange(len(question)) - (np.cumsum(counts) - counts)[question]
+    above = score >= null[question]  # on a tie the span ranks first
+    # "No answer" may take one of the n_best places: the last span must beat it. The best span always stays.
+    selected = (position < max(n_best - 1, 1)) | ((position == n_best - 1) & above)
+    question, position, above = (x[selected] for x in (question, position, above))
+
+    counts = np.bincount(question, minlength=Q)
+    offsets = np.concatenate([[0], np.cumsum(counts + 1)])
+    target = offsets[question] + position + ~above
+    null_target = offsets[:-1] + np.bincount(question[above], minlength=Q)
+    columns = []
+    for column, empty in zip(spans, (0, 0, *null_halves), strict=True):
+        merged = np.empty(offsets[-1], dtype=column.dtype)
+        merged[target], merged[null_target] = column[selected], empty
+        columns.append(merged)
+
+    has_span = counts > 0
+    best = np.where(has_span, offsets[:-1] + (null_target == offsets[:-1]), -1)
+    null_odds = np.full(Q, np.inf)
+    top = columns[2] + columns[3]
+    null_odds[has_span] = null[has_span].astype(np.float64) - top[best[has_span]]
+    start, end, start_logit, end_logit = columns
+    probability = softmax(top, offsets)
+    return Ranking(
+        examples, offsets, start, end, start_logit, end_logit, probability, best, null_odds, windows
+    )

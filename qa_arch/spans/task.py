@@ -1,0 +1,430 @@
+"""Extractive question answering: the answer is a span of the passage, or there is none.
+
+The steps of a question, in order: ``open`` and ``load_splits`` (raw data -> Example), ``assemble`` (->
+Feature, and the model), ``batches`` (-> Batch), ``collector`` (logits -> ranked answers), ``points`` and
+``rows`` (-> Scores, for ``run.json`` and ``questions.parquet``). Models are in ``models``, losses in ``nn``.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from qa_arch.config.schema import Config, Data
+from qa_arch.config.target import TRUSTED
+from qa_arch.data.sources import open_passages
+from qa_arch.data.splits import load_splits
+from qa_arch.features.batches import Collator
+from qa_arch.features.vectors import assumed_shape, passage_vectors, vector_rows
+from qa_arch.features.windows import FeatureTable, check_lengths, probe
+from qa_arch.metrics.confidence import auroc
+from qa_arch.metrics.squad import METRIC_VERSION, QuestionScore, aggregate, score, score_questions
+from qa_arch.metrics.threshold import Logistic, at_margins, best_texts, calibrate, fit_answerability
+from qa_arch.models import store
+from qa_arch.models.build import build_model, make_encoder, make_features, make_tokenizer
+from qa_arch.nn.count import parameter_blocks
+from qa_arch.nn.distillation import copy_layers
+from qa_arch.nn.losses import Loss, build_loss
+from qa_arch.nn.precision import Precision, cast_weights
+from qa_arch.nn.word_encoder import AnyEncoder
+from qa_arch.records import (
+    CALIBRATED,
+    GIVEN,
+    MARGIN_0,
+    NEVER_NULL,
+    TRAIN,
+    Point,
+    Points,
+    RunRecord,
+    SplitFacts,
+)
+from qa_arch.results.questions import question_word
+from qa_arch.spans import files as formats
+from qa_arch.spans.files import spans_record
+from qa_arch.spans.predictor import SpanPredictor
+from qa_arch.spans.ranking import Ranking
+from qa_arch.spans.search import SpanCollector
+from qa_arch.tasks import Batches, Parts, Task
+from qa_arch.tasks.teacher import Teacher, load_teacher, make_distiller
+from qa_arch.types.tensors import Batch, SpanLabels, SpanLogits, StepLogits
+from qa_arch.types.text import Prediction, QuestionSet
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SpanParts(Parts):
+    """``tables`` hold the tokenised windows of the passages."""
+
+    tokenizer: PreTrainedTokenizerBase
+    encoder: AnyEncoder
+
+
+class SpanTask(Task):
+    """Ranks the spans of a passage; "no answer" is the answer where null odds exceed the null threshold."""
+
+    name = "span"
+    output: ClassVar[Any] = SpanLogits
+    lengths_are_tokens = True
+    has_null = True
+    reference_method = "predict"
+    has_search = True
+
+    def open(self, source: str | list[str], *, name: str = "", on_error: Any = "raise") -> QuestionSet:
+        return open_passages(source, name=name, on_error=on_error)
+
+    def load_splits(self, data: Data) -> dict[str, QuestionSet]:
+        return load_splits(data)
+
+    def facts(self, questions: QuestionSet, table: FeatureTable, *, titles: bool) -> SplitFacts:
+        return set_facts(questions, table, titles=titles)
+
+    def assemble(self, config: Config, trusted: Sequence[str] = TRUSTED) -> SpanParts:
+        """Read the sets, cut windows, load vectors, build model and loss; cheap checks come first."""
+        teacher = load_teacher(config, trusted)
+        sets = self.load_splits(config.data)
+        tokenizer = make_tokenizer(config.encoder, sets["train"], config.distillation.teacher)
+        if teacher is not None:
+            teacher.check(config, tokenizer, sets)
+        windows = config.features
+        specials = probe(tokenizer, segments=False).specials
+        check_lengths(windows.max_length, windows.stride, windows.max_question, specials)
+        encoder = make_encoder(config, tokenizer)
+        tables = {
+            split: make_features(config, questions, tokenizer, encoder) for split, questions in sets.items()
+        }
+        _log_sizes(sets, tables)
+        vectors = passage_vectors(config, tables)
+        model = build_model(config.model, encoder, vectors, trusted)
+        parts = SpanParts(sets, tables, vectors, model, _loss(config, tables, trusted), tokenizer, encoder)
+        if teacher is None:
+            return parts
+        copy_layers(teacher.encoder, encoder, config.distillation.layers)
+        return self.taught(config, parts, teacher)
+
+    def taught(self, config: Config, parts: SpanParts, teacher: Teacher) -> SpanParts:
+        """The parts with what ``teacher`` adds to the loss. Raises what ``make_distiller`` raises."""
+        table = parts.tables[TRAIN]
+        collate = Collator(table, vector_rows(parts.vectors, table), labels=False)
+        return replace(parts, distiller=make_distiller(config, teacher, parts.model, collate))
+
+    def reassemble(
+        self,
+        config: Config,
+        sets: Mapping[str, QuestionSet],
+        predictor: SpanPredictor,
+        trusted: Sequence[str] = TRUSTED,
+    ) -> SpanParts:
+        """The parts of a run that goes on with a trained model, for the sets that it goes on with."""
+        tables = {split: predictor.table(questions) for split, questions in sets.items()}
+        _log_sizes(sets, tables)
+        model: Any = predictor.model
+        loss = _loss(config, tables, trusted)
+        return SpanParts(sets, tables, predictor.vectors, model, loss, predictor.tokenizer, model.encoder)
+
+    def count_parameters(self, config: Config, trusted: Sequence[str] = TRUSTED) -> dict[str, Any]:
+        """On the meta device. ``word_vectors`` is None where they are wanted and no file is named.
+
+        Raises DataError where the file of vectors cannot be read: its width would be a guess.
+        """
+        tokenizer, teacher = None, config.distillation.teacher
+        own = (
+            config.encoder.vocabulary or teacher
+        )  # learned from the texts, or the teacher's: of unknown size
+        if config.encoder.init == "random" and own:
+            tokenizer = make_tokenizer(config.encoder, self.load_splits(config.data)["train"], teacher)
+        shape = assumed_shape(config.glove)
+        with torch.device("meta"):
+            encoder = make_encoder(config, tokenizer)
+            vectors = None if shape is None else torch.empty(max(1, shape[0]), shape[1])
+            model = build_model(config.model, encoder, vectors, trusted)
+        counts = asdict(parameter_blocks(model))
+        if shape is not None and not shape[0]:
+            counts["word_vectors"] = None
+        return counts
+
+    def save(self, folder: Path, parts: SpanParts) -> None:
+        store.save_encoder(folder, parts.encoder)
+        store.save_tokenizer(folder, parts.tokenizer)
+        if parts.vectors is not None:
+            store.save_vectors(folder, parts.vectors)
+
+    def load(
+        self, folder: Path, record: RunRecord, config: Config, device: Any, precision: Precision, trusted: Any
+    ) -> SpanPredictor:
+        encoder, vectors = store.load_encoder(folder), store.load_vectors(folder)
+        model = build_model(config.model, encoder, vectors, trusted)
+        store.load_weights(folder, model, precision)
+        return SpanPredictor(
+            cast_weights(model.to(device), precision),
+            store.load_tokenizer(folder),
+            vectors,
+            config,
+            segments=encoder.has_segments,
+            null_threshold=record.null_threshold,
+            temperature=record.temperature,
+            record=record,
+            precision=precision,
+        )
+
+    def predictor(self, config: Config, parts: SpanParts) -> SpanPredictor:
+        precision: Any = config.trainer.precision
+        return SpanPredictor(
+            cast_weights(parts.model, precision),
+            parts.tokenizer,
+            parts.vectors,
+            config,
+            segments=parts.encoder.has_segments,
+            null_threshold=0.0,
+            precision=precision,
+        )
+
+    def batches(self, config: Config, parts: SpanParts) -> Batches:
+        collators = {
+            split: Collator(table, vector_rows(parts.vectors, table)) for split, table in parts.tables.items()
+        }
+        return Batches(collators["train"], collators.get("calibration"))
+
+    def labels(self, batch: Batch) -> SpanLabels:
+        assert batch.labels is not None
+        return batch.labels
+
+    def weight(self, batch: Batch) -> Tensor:
+        return self.labels(batch).weight
+
+    def collector(self, config: Config, parts: SpanParts, split: str) -> SpanCollector:
+        return SpanCollector(parts.sets[split], parts.tables[split], config.decode)
+
+    def validation_scores(self, questions: QuestionSet, outputs: Ranking) -> dict[str, float]:
+        """EM and F1 (percent) at the threshold that fits the split best, at threshold 0, and never null;
+        and what needs no threshold, ``spans_auc``."""
+        points = self.points(questions, outputs, self.fit_threshold(questions, outputs))
+        spans = points[NEVER_NULL]
+        if questions.protocol == "1.1":
+            scores = {"exact": spans.exact, "f1": spans.f1, "spans_auc": spans.f1}
+        else:
+            fitted = points[CALIBRATED]
+            scores = {"exact": fitted.exact, "f1": fitted.f1, "f1_at_0": points[MARGIN_0].f1}
+            scores["spans_f1"] = spans.metric("HasAns_f1")
+            scores["auroc"] = answerable_auroc(questions, outputs.best_predictions)
+            scores["spans_auc"] = (scores["spans_f1"] or 0.0) + (scores["auroc"] or 0.0)
+        return {f"calibration_{name}": value for name, value in scores.items() if value is not None}
+
+    def fit_threshold(self, questions: QuestionSet, outputs: Ranking, prior: float | None = None) -> float:
+        return fit_null_threshold(questions, outputs.best_predictions, prior)
+
+    def fit_answerability(
+        self, questions: QuestionSet, outputs: Ranking, prior: float | None = None
+    ) -> Logistic | None:
+        return fit_answerable(questions, outputs.best_predictions, prior)
+
+    def fit_temperature(self, questions: QuestionSet, outputs: Ranking, threshold: float) -> float:
+        right = answers_right(questions, outputs.best_predictions, threshold)
+        return outputs.fit_temperature(right, threshold)
+
+    def confidence(self, outputs: Ranking, threshold: float, temperature: float) -> list[float]:
+        return outputs.confidence(threshold, temperature).round(6).tolist()
+
+    def points(
+        self, questions: QuestionSet, outputs: Ranking, threshold: float, given: float | None = None
+    ) -> Points:
+        answered = outputs.best_predictions
+        points = operating_points(questions, answered, threshold)
+        if given is not None:
+            points[GIVEN] = operating_points(questions, answered, given)[CALIBRATED]
+        return points
+
+    def rows(self, questions: QuestionSet, outputs: Ranking, threshold: float) -> dict[str, list[Any]]:
+        return question_rows(questions, outputs.best_predictions, threshold)
+
+    def write_predictions(
+        self, folder: Path, questions: QuestionSet, outputs: Ranking, threshold: float
+    ) -> None:
+        formats.write(folder, outputs, threshold)
+
+    def reference_scores(
+        self, heuristic: Any, calibration: QuestionSet | None, questions: QuestionSet
+    ) -> Point:
+        fitted = heuristic if calibration is None else heuristic.fit(calibration)
+        scores = score(questions, fitted.predict(questions))
+        return Point(protocol=scores.protocol, metric_version=METRIC_VERSION, metrics=scores.flat())
+
+    def warning(self, questions: QuestionSet, outputs: Ranking, threshold: float) -> str | None:
+        return abstention_warning(questions, outputs.best_predictions, threshold)
+
+
+def _loss(config: Config, tables: Mapping[str, FeatureTable], trusted: Sequence[str]) -> Loss:
+    """The config's loss, which may look at the share of training windows without an answer."""
+    null_share = float(1 - tables["train"].answerable.mean()) if "train" in tables else None
+    return build_loss(config, trusted, null_share=null_share)
+
+
+def _log_sizes(sets: Mapping[str, QuestionSet], tables: Mapping[str, FeatureTable]) -> None:
+    for split, table in tables.items():
+        log.info("%s: %d questions, %d windows%s", split, len(sets[split]), len(table), _losses(table))
+
+
+def _losses(table: FeatureTable) -> str:
+    losses = ""
+    if table.truncated_questions:
+        losses += f", {table.truncated_questions} questions truncated"
+    if table.lost_answers:
+        losses += f", {table.lost_answers} answers in no window"
+    return losses
+
+
+TASK = SpanTask()
+
+
+class SequenceTask(SpanTask):
+    """Like the span task, but decoded greedily: ``decode.search`` has no effect."""
+
+    name = "sequence"
+    output = StepLogits
+    has_search = False
+
+
+SEQUENCE = SequenceTask()
+
+
+ALWAYS_ANSWER = math.inf
+"""The threshold at which "no answer" is never given."""
+NEARLY_ALL = 0.98
+"""Share of "no answer" above which ``abstention_warning`` warns."""
+
+
+def fit_null_threshold(
+    questions: QuestionSet, answers: Sequence[Prediction], prior: float | None = None
+) -> float:
+    """The threshold of highest F1 on ``questions``; never null where every question has an answer."""
+    return ALWAYS_ANSWER if questions.protocol == "1.1" else calibrate(questions, answers, prior)
+
+
+def fit_answerable(
+    questions: QuestionSet, answers: Sequence[Prediction], prior: float | None = None
+) -> Logistic | None:
+    """The probability that a question is answerable, by its null odds; None without both kinds."""
+    return fit_answerability(*_odds_and_truth(questions, answers), prior)
+
+
+def answerable_auroc(questions: QuestionSet, answers: Sequence[Prediction]) -> float | None:
+    """Area under the ROC curve of "answerable" by null odds, percent; None without both kinds."""
+    odds, answerable = _odds_and_truth(questions, answers)
+    area = auroc(-odds, answerable)
+    return None if area is None else 100 * area
+
+
+def _odds_and_truth(
+    questions: QuestionSet, answers: Sequence[Prediction]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    answerable = {example.id: example.answerable for example in questions.examples}
+    odds = np.array([answer.null_odds for answer in answers], dtype=np.float64)
+    return odds, np.array([answerable[answer.id] for answer in answers], dtype=np.bool_)
+
+
+def answers_right(questions: QuestionSet, answers: Sequence[Prediction], threshold: float) -> np.ndarray:
+    """(N,) whether each answer given at ``threshold`` is exactly right, in the order of ``answers``."""
+    scored = _in_order(questions, {a.id: a.text(threshold) for a in answers}, [a.id for a in answers])
+    return np.array([s.exact > 0 for s in scored], bool)
+
+
+def operating_points(
+    questions: QuestionSet, answers: Sequence[Prediction], threshold: float
+) -> dict[str, Point]:
+    """Scores by the name of the operating point, each with its threshold, protocol and metric version.
+
+    ``margin_0``, ``calibrated`` (at ``threshold``) and ``oracle`` (fitted on this very set: a bound)
+    for SQuAD 2.0, and ``never_null`` for both protocols: what the spans alone are worth.
+    """
+    if questions.protocol == "2.0":
+        scores = at_margins(questions, answers, threshold)
+        points = {field.name: getattr(scores, field.name) for field in fields(scores)}
+    else:
+        spans = score_questions(questions, best_texts(answers))
+        points = {NEVER_NULL: aggregate(spans, questions.protocol)}
+    return {
+        name: Point(
+            threshold=scores.threshold if math.isfinite(scores.threshold) and name != NEVER_NULL else None,
+            protocol=scores.protocol,
+            metric_version=METRIC_VERSION,
+            metrics=scores.flat(),
+        )
+        for name, scores in points.items()
+    }
+
+
+def question_rows(
+    questions: QuestionSet, answers: Sequence[Prediction], threshold: float
+) -> dict[str, list[Any]]:
+    """Columns of ``questions.parquet``: scores at ``threshold``, offsets, null odds, question word; no text.
+
+    ``span_exact``, ``span_f1`` and ``probability`` are those of the best span whatever the threshold: with
+    them any threshold can be scored, and confidence compared with truth, from the record alone. ``article``
+    is a number: which questions are of one article.
+    """
+    texts = {answer.id: answer.text(threshold) for answer in answers}
+    rows = spans_record(answers)
+    in_order = _in_order(questions, texts, rows["id"])
+    spans = _in_order(questions, best_texts(answers), rows["id"])
+    question_texts = {example.id: example.question for example in questions.examples}
+    articles = dict(zip((e.id for e in questions.examples), questions.article_numbers, strict=True))
+    rows["article"] = [articles[id_] for id_ in rows["id"]]
+    rows["kind"] = [s.kind for s in in_order]
+    rows["word"] = [question_word(question_texts[id_]) for id_ in rows["id"]]
+    rows["answerable"] = [s.answerable for s in in_order]
+    rows["abstained"] = [s.abstained for s in in_order]
+    rows["exact"] = [s.exact for s in in_order]
+    rows["f1"] = [s.f1 for s in in_order]
+    rows["span_exact"] = [s.exact for s in spans]
+    rows["span_f1"] = [s.f1 for s in spans]
+    rows["probability"] = [round(answer.best.probability, 4) if answer.best else 0.0 for answer in answers]
+    return rows
+
+
+def _in_order(questions: QuestionSet, texts: Mapping[str, str], ids: Sequence[str]) -> list[QuestionScore]:
+    scored = {s.id: s for s in score_questions(questions, texts)}
+    return [scored[id_] for id_ in ids]
+
+
+def abstention_warning(questions: QuestionSet, answers: Sequence[Prediction], threshold: float) -> str | None:
+    """The warning that nearly all answers are "no answer" although the gold answers are not; else None.
+
+    Fine-tuning sometimes fails to learn anything (google-research/albert#135), and half of a balanced set is
+    then still scored as right.
+    """
+    total = len(questions)
+    abstained = sum(answer.at(threshold) is None for answer in answers) / total
+    unanswerable = sum(not example.answerable for example in questions.examples) / total
+    if abstained <= NEARLY_ALL or unanswerable > NEARLY_ALL:
+        return None
+    return (
+        f"{abstained:.1%} of the predictions are 'no answer', which is right for {unanswerable:.1%} of the"
+        " questions: the model has learned nothing else; try a lower optim.lr, a longer optim.warmup or"
+        " another seed"
+    )
+
+
+def set_facts(questions: QuestionSet, table: FeatureTable, *, titles: bool) -> SplitFacts:
+    """Facts of a split for the record; with its article titles if ``titles``, to detect later overlaps."""
+    return SplitFacts(
+        name=questions.name,
+        fingerprint=questions.fingerprint,
+        protocol=questions.protocol,
+        questions=len(questions),
+        unanswerable=sum(not example.answerable for example in questions.examples),
+        titles=tuple(sorted(questions.titles)) if titles else (),
+        skipped=len(questions.skipped),
+        windows=len(table),
+        truncated_questions=table.truncated_questions,
+        lost_answers=table.lost_answers,
+    )

@@ -1,0 +1,177 @@
+"""The devices of a run: precision, peak memory, seeds, and the strategy by which several train together."""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import os
+import random
+import resource
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pytorch_lightning.strategies import DDPStrategy, ModelParallelStrategy
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+
+from qa_arch.config import extras
+from qa_arch.config.launched import launched
+from qa_arch.config.schema import Trainer
+from qa_arch.errors import ConfigError
+from qa_arch.nn.encoder import Encoder
+from qa_arch.records import Device
+from qa_arch.results.provenance import processor
+
+BF16 = (8, 0)
+"""The compute capability from which GPUs have bf16 (Ampere)."""
+PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
+
+
+def uses_gpu(settings: Trainer) -> bool:
+    """Whether the run computes on a GPU; ConfigError where one is demanded and there is none."""
+    available = torch.cuda.is_available()
+    if settings.accelerator == "gpu" and not available:
+        raise ConfigError("trainer.accelerator: gpu, but torch sees no CUDA device; use trainer=cpu")
+    if settings.precision == "fp16" and not available:
+        raise ConfigError("trainer.precision: fp16 needs a GPU; use bf16 or fp32 on a CPU")
+    return available and settings.accelerator != "cpu"
+
+
+def resolve(settings: Trainer, *, gpu: bool) -> Trainer:
+    """``settings`` with what they leave to the machine: precision and optimizer bits."""
+    precision, bits = settings.precision, settings.optimizer_bits
+    if precision == "auto":
+        precision = "fp32" if not gpu else "bf16" if torch.cuda.get_device_capability() >= BF16 else "fp16"
+    if bits == "auto":
+        bits = 8 if gpu and importlib.util.find_spec("bitsandbytes") else 32
+    elif bits == 8 and not gpu:
+        raise ConfigError("trainer.optimizer_bits: 8 bits need a GPU; use 32, or auto")
+    elif bits == 8:
+        extras.require("8bit", "trainer.optimizer_bits", ", or use 32")
+    return replace(settings, precision=precision, optimizer_bits=bits)
+
+
+def describe(gpu: bool) -> Device:
+    """The device's kind and name, the cores and threads of the machine, and the GPU's memory."""
+    memory = round(torch.cuda.get_device_properties(0).total_memory / 2**30, 1) if gpu else None
+    return Device(
+        kind="cuda" if gpu else "cpu",
+        name=torch.cuda.get_device_name() if gpu else processor(),
+        cores=os.cpu_count(),
+        threads=torch.get_num_threads(),
+        memory_gb=memory,
+    )
+
+
+def reset_peak(gpu: bool) -> None:
+    """Free what nothing uses, and reset the memory peak, else an earlier run's in the same process."""
+    gc.collect()
+    if gpu:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    else:
+        with suppress(OSError):  # no Linux, or a sandbox: the peak stays that of the whole process
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # proc(5): VmHWM starts anew
+
+
+def peak_memory_mb(gpu: bool) -> float:
+    """Peak of allocated GPU memory, else of the process's resident memory, in MiB."""
+    if gpu:
+        return round(torch.cuda.max_memory_allocated() / 2**20, 1)
+    status = Path("/proc/self/status")
+    lines = status.read_text(encoding="ascii", errors="replace").splitlines() if status.exists() else ()
+    for line in lines:
+        if line.startswith("VmHWM:"):
+            return round(int(line.split()[1]) / 2**10, 1)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)
+
+
+def seed_everything(seed: int) -> None:
+    """Seed Python, NumPy and torch, without Lightning's variable that leaks into later runs."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error means that the device or the machine had no memory left."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    text = str(error)
+    return isinstance(error, RuntimeError) and ("out of memory" in text or "can't allocate memory" in text)
+
+
+SHARDED = ("fsdp", "deepspeed")
+"""Strategies under which no rank holds the whole of the optimizer's state."""
+
+
+def strategy_name(settings: Trainer, world: int) -> str:
+    """The strategy as recorded; ``single`` for one process."""
+    if settings.strategy in SHARDED:
+        return settings.strategy
+    return "single" if world == 1 else "ddp" if settings.strategy == "auto" else settings.strategy
+
+
+def require_strategy(settings: Trainer, *, gpu: bool) -> None:
+    """Raise ConfigError or UnavailableError where the strategy cannot work here; nothing is loaded yet."""
+    count = max(1, torch.cuda.device_count()) if gpu and launched() is None else None
+    if count is not None and isinstance(settings.devices, int) and settings.devices > count:
+        raise ConfigError(
+            f"trainer.devices: {settings.devices}, but {count} GPU{'s are' if count > 1 else ' is'} to be"
+            " seen here; ask for no more, or trainer.devices=auto"
+        )
+    if settings.strategy not in SHARDED:
+        return
+    if not gpu:
+        raise ConfigError(
+            f"trainer.strategy: {settings.strategy} shards what GPUs hold, and there is none here;"
+            " use trainer=ddp, or trainer=cpu"
+        )
+    if settings.strategy == "fsdp" and settings.precision == "fp16":
+        raise ConfigError("trainer.precision: fsdp has no scaler for fp16; use bf16 or fp32")
+    if settings.strategy == "deepspeed":
+        # Lightning and DeepSpeed would both divide by it, and an epoch's last few batches would be no step.
+        if settings.accumulate > 1:
+            raise ConfigError(
+                f"trainer.accumulate: {settings.accumulate}, but deepspeed takes a step each batch; use"
+                " trainer=fsdp, or trainer.accumulate=1 and trainer.micro_batch=null"
+            )
+        extras.require("deepspeed", "trainer.strategy", ", or use trainer=fsdp")
+
+
+def make_strategy(name: str, *, world: int) -> Any:
+    """The strategy that ``pl.Trainer`` takes."""
+    if name == "fsdp":
+        return ModelParallelStrategy(
+            data_parallel_size=world, tensor_parallel_size=1, save_distributed_checkpoint=False
+        )
+    if name == "deepspeed":
+        from pytorch_lightning.strategies import DeepSpeedStrategy
+
+        return DeepSpeedStrategy(stage=2)
+    # Our only buffers are fixed word vectors: they are not sent about.
+    return "auto" if name == "single" else DDPStrategy(broadcast_buffers=False)
+
+
+def shard(model: nn.Module, mesh: DeviceMesh) -> None:
+    """Give each rank its share of every parameter (FSDP2), gathered layer by layer as it is needed.
+
+    Zhao et al. 2023, "PyTorch FSDP"; each layer of the encoder is a group, and the rest is the last.
+    """
+    encoder = getattr(model, "encoder", None)
+    for layer in encoder.layers() if isinstance(encoder, Encoder) else ():
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+
+
+def whole_weights(strategy: Any) -> dict[str, torch.Tensor]:
+    """The trained model's weights on rank 0, gathered from all ranks, each of which has to call this."""
+    state = strategy.lightning_module_state_dict()
+    return {name.removeprefix("model."): value for name, value in state.items() if name.startswith("model.")}

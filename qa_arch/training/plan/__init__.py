@@ -1,1 +1,0 @@
-"""Planning of a run: memory, micro batch and time per epoch, predicted before it starts."""

@@ -1,0 +1,60 @@
+"""Files of our own: readable by whom the umask says, and JSON of anybody's with an end to it."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from qa_arch.config.files import json_items, parse_json, read_json, replacing_folder, write_atomic
+from qa_arch.errors import RunError
+
+
+@pytest.mark.parametrize(("mask", "file", "folder"), [(0o077, 0o600, 0o700), (0o002, 0o664, 0o775)])
+def test_the_umask_says_who_may_read(tmp_path, mask, file, folder):
+    before = os.umask(mask)
+    try:
+        write_atomic(tmp_path / "written", "text")
+        with json_items(tmp_path / "items") as add:
+            add("key", 1)
+        with replacing_folder(tmp_path / "made") as made:
+            (made / "part").touch()
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
+    assert modes == {"written": file, "items": file, "made": folder, "part": file}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[" * 65 + "]" * 65,
+        "[" * 100_000,
+        '{"a": ' * 70 + "1" + "}" * 70,
+        '"\\ud800"',
+        "1" * 400,
+        "9" * 5000,
+    ],
+    ids=["broken", "deep", "too deep", "deep mappings", "half a pair", "400 digits", "5000 digits"],
+)
+def test_json_without_an_end_or_a_value_is_refused(tmp_path, text):
+    path = tmp_path / "file.json"
+    path.write_text(text)
+    with pytest.raises(RunError, match=r"file\.json: cannot be read \(.*\); fetch it again") as refusal:
+        read_json(path, "fetch it again")
+    assert "\n" not in str(refusal.value)
+
+
+def test_json_of_the_usual_kind_is_read():
+    assert parse_json('{"a": [1, 2.5, null, {"é": "\\ud83d\\ude00"}], "b": Infinity}') == {
+        "a": [1, 2.5, None, {"é": "\U0001f600"}],
+        "b": float("inf"),
+    }
+
+
+def test_a_file_larger_than_the_limit_is_not_opened(tmp_path):
+    with (tmp_path / "large.json").open("wb") as file:
+        file.truncate(2**28 + 1)
+    with pytest.raises(RunError, match="256 MiB, more than 256"):
+        read_json(tmp_path / "large.json", "fetch it again")

@@ -1,0 +1,198 @@
+"""Configs of earlier versions: every committed record still describes a model that can be built."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import defaultdict
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import yaml
+
+from qa_arch.cli.compose import compose, merge
+from qa_arch.cli.main import main
+from qa_arch.config.identity import config_hash
+from qa_arch.config.retired import BERT_MATCH, MOVED, RETIRED, renamed, upgrade, with_retired
+from qa_arch.config.schema import defaults, validate
+from qa_arch.errors import ConfigError
+from qa_arch.models.build import check_model
+from qa_arch.nn.losses import build_loss
+from qa_arch.training.loggers import check_logger
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+COMMITTED = {path: json.loads(path.read_text())["config"] for path in sorted(EXPERIMENTS.rglob("run.json"))}
+TRAINED = {path: config for path, config in COMMITTED.items() if "_target_" in config.get("model", {})}
+POINTER = "qa_arch.nn.pointer.PointerHead"
+
+
+def old(tmp_path: Path, **model) -> Path:
+    """A config of today, its model in the words of before."""
+    config = compose(["model=proposed"])
+    del config["model"]["head"]
+    config["model"] |= {"pointer": "boundary", "hidden": 20, **model}
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def test_every_committed_config_describes_a_model_and_a_loss():
+    assert sum("pointer" in config["model"] for config in TRAINED.values()) > 50
+    for path, config in TRAINED.items():
+        known = validate(config)
+        assert check_model(known.model), path
+        assert build_loss(known), path
+
+
+@pytest.mark.parametrize(
+    ("model", "before"),
+    [
+        ("proposed", {"pointer": "boundary"}),
+        ("ablation/glove", {"pointer": "linear"}),
+        ("ablation/match", {"pointer": "linear"}),
+        ("ablation/shortcut", {"pointer": "boundary", "shortcut": True}),
+    ],
+)
+def test_an_old_config_is_the_same_as_that_of_today(model, before):
+    today = compose([f"model={model}"])
+    section = {key: value for key, value in today["model"].items() if key != "head"} | before
+    config = {**today, "model": section}
+    assert validate(config) == validate(today)
+    assert config_hash(asdict(validate(config))) == config_hash(asdict(validate(today)))
+    assert config["model"]["pointer"] == before["pointer"]  # what was given is left as it was
+
+
+def test_an_old_config_takes_old_and_new_settings(tmp_path):
+    path = old(tmp_path)
+
+    def head(*overrides: str) -> dict:
+        return validate(merge(path, list(overrides))).model["head"]
+
+    boundary = {"_target_": POINTER, "hidden": 20, "bidirectional": False, "shortcut": False}
+    assert head() == boundary
+    assert head("model.hidden=30") == {**boundary, "hidden": 30}
+    assert head("model.pointer=bi_boundary") == {**boundary, "bidirectional": True}
+    assert head("model.head.hidden=7") == {**boundary, "hidden": 7}
+    own = {"_target_": "mine.Head", "hidden": 9}
+    assert head(*(f"model.head.{key}={value}" for key, value in own.items())) == own
+
+
+def test_a_pointer_without_a_width_has_the_width_of_before():
+    head = upgrade({"model": {"_target_": BERT_MATCH, "pointer": "bi_boundary"}})["model"]["head"]
+    assert head == {"_target_": POINTER, "bidirectional": True, "hidden": 150, "shortcut": False}
+
+
+def test_a_pointer_that_never_was_and_a_shortcut_beside_a_linear_head_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match=re.escape("unknown setting 'model.pointer'")):
+        check_model(validate(merge(old(tmp_path), ["model.pointer=round"])).model)
+    with pytest.raises(ConfigError, match=re.escape("unknown setting 'model.head.shortcut'")):
+        check_model(validate(merge(old(tmp_path, pointer="linear", shortcut=True), [])).model)
+
+
+def test_what_is_no_config_passes_for_the_reader_to_name():
+    for config in (None, [1], {}, {"model": None}, {"model": {"_target_": "other", "pointer": "boundary"}}):
+        assert upgrade(config) == config
+
+
+OLD = {"mode": "offline", "project": "mills", "tags": ["a"]}
+
+
+@pytest.mark.parametrize("name", ["none", "wandb", "tensorboard"])
+def test_a_logger_of_schema_1_is_todays_of_that_name(name):
+    today = compose([f"logger={name}"])
+    found = validate({**today, "logger": {"name": name, **OLD}})
+    expected = {**today["logger"], **(OLD if name == "wandb" else {})}
+    assert found.logger == expected
+    assert check_logger(found.logger) == check_logger(expected)
+    assert config_hash(asdict(found)) == config_hash(asdict(validate(today)))
+
+
+def test_what_is_of_today_or_no_config_is_left_alone():
+    today = compose(["logger=wandb"])
+    assert upgrade(today) == today
+    assert upgrade([1]) == [1]
+    with pytest.raises(ConfigError, match="logger: missing _target_"):
+        validate({**today, "logger": {"mode": "auto"}})
+
+
+def test_every_committed_record_has_a_logger_of_today():
+    loggers = [upgrade(config)["logger"] for config in COMMITTED.values() if "logger" in config]
+    assert len(loggers) > 250  # not in those of derived runs
+    for logger in {json.dumps(logger): logger for logger in loggers}.values():
+        check_logger(logger)
+
+
+def test_a_committed_record_is_repeated(capsys):
+    call = ["train", "--config-from", str(next(iter(TRAINED))), "logger.name=none", "--dry-run"]
+    assert main(call) == 0
+    assert "name: none" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("model", "group"), [("qa_lstm/c", "candidates"), ("question_types", "classes")])
+def test_models_that_rank_have_the_references_of_their_task(model, group):
+    """They always stood beside these models, while the config named those of spans."""
+    today = compose([f"model={model}"])
+    old = {**today, "references": compose(["model=bert"])["references"]}
+    assert validate(old) == validate(today)
+    assert validate(today).references == compose(["model=bert", f"references={group}"])["references"]
+    chosen = {"mine": {"_target_": "baselines.rankers.RandomOrder", "seed": 3}}
+    for named in (chosen, old["references"] | chosen):
+        assert upgrade({**today, "references": named})["references"] == named
+
+
+HASHES = {
+    "ablations": "b4885ec91d867c9a",
+    "answer": "e19472ce798adaf2",
+    "batch_size": "1a562311db533644",
+    "compression": "659b821fbca0b17c",
+    "hypothesis": "984240ee72e5a527",
+    "matching": "4fbe89398712cf6f",
+    "pretraining": "50ee7a0e231d5f4b",
+    "question_types": "bf9f04b038c51ce5",
+    "real_part": "c345af430098d91e",
+    "strategies": "0b1024986aa2cb7d",
+    "synthetic": "d1f2aee904c6b510",
+    "table_2_2": "8086dca1cac572f8",
+    "table_2_3": "59f25a0056b46c4b",
+}
+"""Digests of the config hashes of each experiment's records, as they were before anything was retired."""
+
+
+def test_hashes_of_committed_records_are_what_they_were_with_and_without_retired_settings():
+    found = defaultdict(hashlib.sha256)
+    for path, config in COMMITTED.items():
+        hashed = config_hash(config)
+        kept = renamed(config, MOVED)
+        for setting in RETIRED:
+            section, _, key = setting.partition(".")
+            if section in kept:
+                kept[section] = {own: value for own, value in (kept[section] or {}).items() if own != key}
+        assert config_hash(kept) == hashed, path
+        found[path.relative_to(EXPERIMENTS).parts[0]].update(hashed.encode())
+    assert {name: digest.hexdigest()[:16] for name, digest in found.items() if name in HASHES} == HASHES
+
+
+def test_a_retired_setting_is_read_at_its_value_and_at_no_other():
+    today = compose(["model=proposed"])
+    before = with_retired(today)
+    assert before["data"].items() >= {"made_up_share": 0.0, "made_up_kinds": None}.items()
+    assert validate(before) == validate(today)
+    before["data"]["made_up_share"] = 0.5
+    with pytest.raises(ConfigError, match=re.escape("data.made_up_share: 0.5 is no longer possible")):
+        validate(before)
+
+
+def test_no_setting_is_both_retired_and_in_the_schema():
+    known = defaults()
+    assert not [setting for setting in RETIRED if setting in known]
+
+
+def test_a_class_that_was_moved_is_found_by_its_first_name_and_hashed_by_it(monkeypatch):
+    first, today = "qa_arch.old.Head", "qa_arch.nn.heads.LinearHead"
+    monkeypatch.setattr("qa_arch.config.retired.MOVED", {first: today})
+    model = {"_target_": BERT_MATCH, "head": {"_target_": first}}
+    assert upgrade({"model": model})["model"]["head"] == {"_target_": today}
+    assert config_hash(upgrade({"model": model})) == config_hash({"model": model})
+    assert config_hash({"model": model}) != config_hash({"model": {**model, "head": None}})

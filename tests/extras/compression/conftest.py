@@ -1,0 +1,103 @@
+"""Runs of seconds that are made smaller: an encoder with a linear head, the proposed model, and words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli.conftest import feature_cache, qa_arch, read_json, run_folder, trained  # noqa: F401
+from jaxtyping import config as shapes
+from steps import step
+
+from qa_arch.cli.compose import compose
+from qa_arch.config.files import write_json
+from qa_arch.config.schema import Config, validate
+from qa_arch.contract.contracts import write_vectors
+from qa_arch.data.squad import write
+from qa_arch.data.synthetic import generate
+from qa_arch.extras.compression.runs import Request, compress
+from qa_arch.training.run import train
+
+TINY = [
+    "debug=fast",
+    "encoder.initializer_range=0.2",
+    "features.cache_dir=null",
+    "features.max_length=64",
+    "features.stride=16",
+    "features.max_question=24",
+    "trainer.progress=false",
+    "trainer.max_steps=4",
+]
+MODELS = {
+    "bert": ["model=bert", "encoder.layers=4", "encoder.heads=4"],
+    "proposed": ["model=proposed", "glove=file", "model.hidden=8", "encoder.layers=2", "encoder.heads=4"],
+    "ours": ["model=qa_transformer", "encoder.layers=4", "encoder.heads=4"],
+    "words": ["model=match_lstm/boundary", "glove=file", "model.hidden=8"],
+}
+
+
+@pytest.fixture(scope="session")
+def sources(tmp_path_factory) -> Path:
+    """A folder with train.json, calibration.json, dev.json and glove.txt."""
+    folder = tmp_path_factory.mktemp("data")
+    sets = {split: generate(n, 3, 1, split) for split, n in (("train", 2), ("calibration", 1), ("dev", 1))}
+    for split, questions in sets.items():
+        write_json(folder / f"{split}.json", write(questions))
+    examples = [example for questions in sets.values() for example in questions.examples]
+    write_vectors(folder / "glove.txt", (text for e in examples for text in (e.context, e.question)))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def configure(sources) -> Callable[..., Config]:
+    def build(model: str, *overrides: str) -> Config:
+        data = [f"data.{split}={sources}/{split}.json" for split in ("train", "calibration", "dev")]
+        return validate(
+            compose([*MODELS[model], *TINY, *data, f"glove.path={sources}/glove.txt", *overrides])
+        )
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def parents(configure, tmp_path_factory) -> Callable[..., Path]:
+    """``parents(model, *overrides)``: the folder of its run, trained once."""
+    folders: dict[tuple[str, ...], Path] = {}
+
+    def build(model: str, *overrides: str) -> Path:
+        key = (model, *overrides)
+        if key not in folders:
+            folders[key] = tmp_path_factory.mktemp("parent") / f"{model}-run"
+            folders[key].mkdir()
+            train(configure(model, *overrides), folder=folders[key])
+        return folders[key]
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def parent(parents) -> Path:
+    return parents("bert")
+
+
+@pytest.fixture
+def smaller(tmp_path) -> Callable[..., Path]:
+    """``smaller(source, method, name=..., **settings)``: the folder of the run that is made of ``source``."""
+
+    def make(
+        source: Path | str, method: str, *, name: str = "smaller", train=None, calibration=None, **settings
+    ):
+        out = tmp_path / name
+        compress(Request(str(source), out, step(method, **settings), train, calibration))
+        return out
+
+    return make
+
+
+@pytest.fixture
+def unchecked_shapes():
+    """A trace has symbols for sizes, which are no int to the checks of shapes."""
+    shapes.update("jaxtyping_disable", True)
+    yield
+    shapes.update("jaxtyping_disable", False)

@@ -1,0 +1,150 @@
+"""Magnitude pruning: which weights, how many, and that zeros stay zeros."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from baselines.transformer import TransformerSpan
+from qa_arch.config.check import read
+from qa_arch.config.compression_steps import Magnitude
+from qa_arch.extras.compression import magnitude
+from qa_arch.extras.compression.magnitude import HoldZeros, apply_masks, prunable, prune, scheduled, smallest
+from qa_arch.models.bert_match import BertMatch
+from qa_arch.nn.encoder import Encoder
+from qa_arch.spans.predictor import load_predictor
+
+SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return TransformerSpan(Encoder.from_description({"model_type": "bert", "vocab_size": 50, **SIZES}))
+
+
+def unmasked(weights):
+    return {name: torch.zeros_like(weight, dtype=torch.bool) for name, weight in weights.items()}
+
+
+def test_matrices_are_pruned_and_neither_tables_nor_score_rows(model):
+    names = set(prunable(model))
+    assert len(names) == 2 * 6  # query, key, value, output and the two feed-forward maps of each layer
+    assert all(".layer." in name and name.endswith(".weight") for name in names)
+    assert not any("embeddings" in name or name.startswith("span") for name in names)
+
+
+def test_trained_word_vectors_are_a_table():
+    encoder = Encoder.from_description({"model_type": "bert", "vocab_size": 50, **SIZES})
+    match = BertMatch(encoder, vectors=torch.eye(9)[:, 1:] * 1.0, train_vectors=True, hidden=6)
+    names = set(prunable(match))
+    assert "features.vectors" not in names
+    assert any(name.startswith("match.") for name in names)
+    assert any(name.startswith("pointer.") for name in names)
+
+
+def test_the_smallest_of_all_or_of_each_matrix_in_exact_number():
+    weights = {"a": torch.tensor([[0.1, -0.2], [0.3, -4.0]]), "b": torch.tensor([[5.0, 6.0], [-7.0, 8.0]])}
+    of_all = smallest(weights, 0.5, "global", unmasked(weights))
+    assert of_all["a"].all()
+    assert not of_all["b"].any()
+    of_each = smallest(weights, 0.5, "layer", unmasked(weights))
+    assert of_each["a"].tolist() == [[True, True], [False, False]]
+    assert of_each["b"].tolist() == [[True, True], [False, False]]
+
+
+def test_equal_weights_are_counted_and_masks_only_grow():
+    weights = {"a": torch.ones(4, 5)}
+    masks = smallest(weights, 0.35, "global", unmasked(weights))
+    assert masks["a"].sum() == 7
+    late = {"a": torch.zeros(4, 5, dtype=torch.bool)}
+    late["a"][3, 2:] = True
+    weights["a"][late["a"]] = 0.0
+    weights["a"][0, 0] = 0.0  # zero by chance, and the first of the equal ones
+    grown = smallest(weights, 3 / 20, "global", late)
+    assert torch.equal(grown["a"], late["a"])
+    assert (smallest(weights, 0.5, "global", late)["a"] | ~late["a"]).all()
+
+
+def test_the_schedule_is_that_of_zhu_and_gupta():
+    assert [scheduled(t, 4, 0.0, 0.8) for t in (0, 2, 4, 9)] == pytest.approx([0.0, 0.8 * 7 / 8, 0.8, 0.8])
+    assert scheduled(1, 4, 0.2, 0.8) == pytest.approx(0.8 - 0.6 * 0.75**3)
+    assert scheduled(0, 0, 0.0, 0.8) == 0.8
+
+
+def test_pruning_at_once_sets_the_share_to_zero(model):
+    prune(model, read(Magnitude, {"sparsity": 0.6}))
+    weights = prunable(model)
+    total = sum(w.numel() for w in weights.values())
+    assert sum(int((w == 0).sum()) for w in weights.values()) == round(0.6 * total)
+    assert {int((w == 0).sum()) for w in weights.values()} != {round(0.6 * 256)}  # of all together
+
+
+def share_of_zeros(folder, names) -> float:
+    state = load_file(folder / "model" / "model.safetensors")
+    return sum(int((state[n] == 0).sum()) for n in names) / sum(state[n].numel() for n in names)
+
+
+@pytest.mark.parametrize("scope", ["global", "layer"])
+def test_zeros_hold_through_training_saving_and_loading(parent, smaller, scope, monkeypatch):
+    seen: list[dict[str, torch.Tensor]] = []
+    hold = HoldZeros._hold
+
+    def spied(self, step):
+        hold(self, step)
+        seen.append({name: mask.clone() for name, mask in self.masks.items()})
+
+    monkeypatch.setattr(HoldZeros, "_hold", spied)
+    folder = smaller(parent, "magnitude", sparsity=0.7, scope=scope, epochs=2, lr=1e-2, ramp=0.5)
+    model = load_predictor(folder, device="cpu").model
+    weights = prunable(model)
+    for name, mask in seen[-1].items():
+        assert torch.equal(weights[name] == 0, mask), name  # no zero more, none less
+    counts = [sum(int(mask.sum()) for mask in masks.values()) for masks in seen]
+    total = sum(w.numel() for w in weights.values())
+    assert counts[0] == 0
+    assert counts == sorted(counts)
+    assert counts[-1] == pytest.approx(0.7 * total, abs=len(weights))
+    assert len(set(counts)) > 4
+    middle = len(counts) // 2
+    assert counts[middle + 1] == counts[-1] > counts[middle // 2]  # the ramp ends half way
+    for before, after in pairwise(seen):
+        assert all((after[name] | ~mask).all() for name, mask in before.items())
+    assert share_of_zeros(folder, weights) == counts[-1] / total
+
+
+def test_masked_weights_get_no_gradient(model):
+    hold = HoldZeros(magnitude.zeros(model))
+    hold.weights = prunable(model)
+    name = next(iter(hold.masks))
+    hold.masks[name][0] = True
+    for weight in hold.weights.values():
+        weight.grad = torch.ones_like(weight)
+    hold.on_before_optimizer_step(None, None, None)  # type: ignore[arg-type]
+    assert not hold.weights[name].grad[0].any()
+    assert hold.weights[name].grad[1:].all()
+
+
+def test_zeros_of_an_earlier_step_hold_while_another_is_trained(parent, smaller):
+    sparse = smaller(parent, "magnitude", name="sparse", sparsity=0.5)
+    folder = smaller(sparse, "layers", name="fewer", layers=2, epochs=1, lr=1e-2)
+    sparse_weights = prunable(load_predictor(sparse, device="cpu").model)
+    weights = prunable(load_predictor(folder, device="cpu").model)
+    moved = 0
+    for name, weight in weights.items():
+        old = name.replace("layer.1.", "layer.2.")  # layers 0 and 2 of 4
+        assert torch.equal(weight == 0, sparse_weights[old] == 0), name
+        moved += int((weight != sparse_weights[old]).sum())
+    assert moved > 0
+
+
+def test_a_mask_on_part_of_the_model_touches_nothing_else():
+    linear = nn.Linear(3, 3)
+    before = linear.weight.detach().clone()
+    mask = torch.eye(3, dtype=torch.bool)
+    apply_masks(dict(linear.named_parameters()), {"weight": mask})
+    assert torch.equal(linear.weight.detach(), before.masked_fill(mask, 0.0))

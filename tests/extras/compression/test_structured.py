@@ -1,0 +1,207 @@
+"""Heads, feed-forward units and layers: what is removed, and that nothing else changes."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+import torch
+from checkpoints import CONFIGS, SIZES
+from torch import nn
+
+from qa_arch.errors import ConfigError
+from qa_arch.extras.compression.structured import (
+    InnerMap,
+    Pruner,
+    chosen_layers,
+    head_count,
+    importance,
+    with_heads,
+    with_layers,
+    with_widths,
+)
+from qa_arch.nn.encoder import Encoder
+from qa_arch.types.tensors import Batch
+
+HEADED = ("bert", "roberta", "distilbert", "electra", "qa_transformer")
+FAMILIES = (*HEADED, "mpnet", "deberta-v2", "modernbert")
+
+
+def tiny(family: str) -> Encoder:
+    """Three layers of four heads with weights far from zero."""
+    own = {key: value for key, value in CONFIGS.get(family, {}).items() if key not in ("n_layers", "n_heads")}
+    depth = {"n_layers": 3, "n_heads": 4} if family == "distilbert" else {}
+    sizes = {**SIZES, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 50, "pad_token_id": 0}
+    torch.manual_seed(1)
+    encoder = Encoder.from_description({"model_type": family, **sizes, **own, **depth}).eval()
+    for parameter in encoder.parameters():
+        parameter.data += 0.05 * torch.randn_like(parameter)
+    return encoder
+
+
+@pytest.fixture
+def batch():
+    torch.manual_seed(2)
+    mask = torch.arange(12).expand(3, 12) < torch.tensor([[12], [9], [7]])
+    return Batch(
+        index=torch.arange(3),
+        ids=torch.randint(5, 45, (3, 12)) * mask,
+        mask=mask,
+        segments=(torch.arange(12).expand(3, 12) > 4).long() * mask,
+        question=mask,
+        context=mask,
+        word=torch.zeros(3, 12, dtype=torch.long),
+        overlap=mask,
+    )
+
+
+def of(encoder: Encoder, batch: Batch) -> Batch:
+    from dataclasses import replace
+
+    return batch if encoder.has_segments else replace(batch, segments=None)
+
+
+def states(encoder: Encoder, batch: Batch) -> torch.Tensor:
+    with torch.no_grad():
+        return encoder.eval()(batch.ids, batch.mask, batch.segments)[batch.mask]
+
+
+def ranked(pruner: Pruner, kind: str, units: int) -> dict[str, torch.Tensor]:
+    """Scores by which each map keeps other units."""
+    return {inner.name: torch.roll(torch.arange(units) * 1.0, i) for i, inner in enumerate(pruner.of(kind))}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_fewer_units_are_the_whole_with_the_others_at_zero(family, batch):
+    encoder = tiny(family)
+    batch = of(encoder, batch)
+    whole = copy.deepcopy(encoder)
+    pruner = Pruner(encoder, batch)
+    scores = ranked(pruner, "units", 24)
+    smaller = with_widths(pruner, 10, scores)
+    for name, values in scores.items():
+        columns = values.argsort()[:14]
+        with torch.no_grad():
+            whole.get_submodule(name).weight[:, columns] = 0.0
+    torch.testing.assert_close(states(smaller, batch), states(whole, batch), rtol=1e-4, atol=1e-5)
+    assert 10 in (getattr(smaller.config, "intermediate_size", 0), getattr(smaller.config, "hidden_dim", 0))
+    again = Encoder.from_description(json.loads(json.dumps(smaller.describe())))
+    again.load_state_dict(smaller.state_dict())
+    assert torch.equal(states(again, batch), states(smaller, batch))
+
+
+@pytest.mark.parametrize("family", HEADED)
+def test_fewer_heads_are_the_whole_with_the_others_at_zero(family, batch):
+    encoder = tiny(family)
+    batch = of(encoder, batch)
+    whole = copy.deepcopy(encoder)
+    pruner = Pruner(encoder, batch)
+    scores = ranked(pruner, "heads", 4)
+    smaller = with_heads(pruner, 1, scores)
+    for name, values in scores.items():
+        kept = int(values.argmax())
+        weight = whole.get_submodule(name).weight
+        with torch.no_grad():
+            weight[:, [column for column in range(16) if column // 4 != kept]] = 0.0
+    torch.testing.assert_close(states(smaller, batch), states(whole, batch), rtol=1e-4, atol=1e-5)
+    assert head_count(smaller) == 1
+    assert smaller.config.num_attention_heads == 4
+    again = Encoder.from_description(json.loads(json.dumps(smaller.describe())))
+    again.load_state_dict(smaller.state_dict())
+    assert torch.equal(states(again, batch), states(smaller, batch))
+
+
+def test_heads_are_removed_twice_and_layers_behind_them(batch):
+    encoder = tiny("bert")
+    for left in (3, 2):
+        pruner = Pruner(encoder, batch)
+        encoder = with_heads(pruner, left, ranked(pruner, "heads", head_count(encoder)))
+    before = states(encoder, batch)
+    smaller = with_layers(encoder, [0, 2], batch)
+    assert (head_count(smaller), smaller.depth) == (2, 2)
+    assert not torch.allclose(states(smaller, batch), before)
+    attention = smaller.layers()[1].attention.self
+    assert attention.query.weight.shape == (8, 16)
+    assert torch.equal(attention.query.weight, encoder.layers()[2].attention.self.query.weight)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_layers_that_stay_are_those_that_were_there(family, batch):
+    encoder = tiny(family)
+    batch = of(encoder, batch)
+    smaller = with_layers(encoder, [0, 2], batch)
+    assert smaller.depth == 2
+    for layer, old in zip(smaller.layers(), (0, 2), strict=True):
+        for name, parameter in encoder.layers()[old].named_parameters():
+            assert torch.equal(parameter, layer.get_parameter(name)), name
+
+
+@pytest.mark.parametrize(
+    ("depth", "count", "choose", "wanted"),
+    [
+        (6, 3, "every_other", [0, 2, 4]),
+        (12, 6, "every_other", [0, 2, 4, 6, 8, 10]),
+        (12, 4, "every_other", [0, 3, 6, 9]),
+        (6, 4, "every_other", [0, 1, 3, 4]),
+        (6, 2, "first", [0, 1]),
+    ],
+)
+def test_layers_are_chosen_at_equal_distances_or_from_the_front(depth, count, choose, wanted):
+    assert chosen_layers(depth, count, choose) == wanted
+
+
+def test_what_cannot_be_removed_is_refused(batch):
+    mpnet = tiny("mpnet")
+    with pytest.raises(ConfigError, match="mpnet: in 0 of its 3 layers heads can be removed alone"):
+        Pruner(mpnet, of(mpnet, batch)).of("heads")
+    sizes = {**SIZES, "vocab_size": 50, "embedding_size": 8, "type_vocab_size": 2}
+    albert = Encoder.from_description({"model_type": "albert", **sizes})
+    with pytest.raises(ConfigError, match="albert: its 2 layers share their weights"):
+        with_layers(albert, [0], batch)
+
+
+def test_an_encoder_that_computes_something_else_is_refused(batch, monkeypatch):
+    pruner = Pruner(tiny("bert"), batch)
+    remove = pruner.remove
+    monkeypatch.setattr(pruner, "remove", lambda linear, columns: remove(linear, [c - 1 for c in columns]))
+    with pytest.raises(ConfigError, match="what is left computes something else"):
+        with_widths(
+            pruner,
+            10,
+            {inner.name: torch.arange(24).flip(0) * 1.0 for inner in pruner.of("units")}
+            | {pruner.of("units")[0].name: torch.arange(24).roll(9) * 1.0},
+        )
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_importance_is_the_derivative_of_each_windows_loss(size):
+    torch.manual_seed(0)
+    first, second = nn.Linear(4, 6), nn.Linear(6, 2)
+
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second, self.dropout = first, second, nn.Dropout(0.5)
+
+        def forward(self, x, gate=None):
+            hidden = torch.tanh(self.first(x))
+            return self.second(self.dropout(hidden if gate is None else hidden * gate))
+
+    model = Two()
+    first.weight.requires_grad_(False)
+    windows = [torch.randn(2, 5, 4), torch.randn(3, 5, 4)]
+
+    def losses(x, gate=None):
+        return model(x, gate).square().sum((1, 2))
+
+    maps = [InnerMap("second", second, "units")]
+    (scores,) = importance(model, maps, size, windows, losses).values()
+    wanted = torch.zeros(6 // size)
+    for x in torch.cat(windows):
+        gate = torch.ones(6 // size, requires_grad=True)
+        losses(x[None], gate.repeat_interleave(size)).sum().backward()
+        wanted += gate.grad.abs() / 5
+    torch.testing.assert_close(scores, wanted)
+    assert not first.weight.requires_grad
+    assert first.weight.grad is None

@@ -1,0 +1,128 @@
+"""Runs of seconds on a handful of stories, one of every objective, shared by the tests of pre-training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from qa_arch.cli.compose import compose
+from qa_arch.cli.main import main
+from qa_arch.config.files import write_json
+from qa_arch.config.schema import Config, validate
+from qa_arch.data.squad import write
+from qa_arch.data.synthetic import generate
+from qa_arch.nn.encoder import Encoder
+from qa_arch.nn.encoder_factory import build_encoder
+from qa_arch.training.run import train
+
+OBJECTIVES = ("mlm", "mlm_nsp", "mlm_sop", "causal", "denoising")
+NAMES = ("Tarn", "Mira", "Bell", "Ada", "Otto", "Quill", "Sten", "Yara")
+STORIES = [
+    f"{name} keeps {n} bees. On day {n} it rains in Lomm. {name} sells honey to {NAMES[n - 1]} every year."
+    for n, name in enumerate(NAMES)
+]
+FAST = [
+    "debug=fast",
+    "data=corpus",
+    "encoder.initializer_range=0.15",
+    "features.max_length=32",
+    "features.max_question=16",
+    "features.stride=8",
+    "features.cache_dir=null",
+    "trainer.max_steps=-1",
+    "trainer.epochs=2",
+    "trainer.progress=false",
+    "optim.lr=3e-3",
+]
+
+
+@pytest.fixture(scope="session")
+def settings(tmp_path_factory) -> list[str]:
+    """Overrides for a pre-training of seconds."""
+    folder = tmp_path_factory.mktemp("corpus")
+    (folder / "train.txt").write_text("\n\n".join(STORIES))
+    (folder / "held.txt").write_text("\n\n".join(STORIES[::3]))
+    return [*FAST, f"data.train={folder}/train.txt", f"data.calibration={folder}/held.txt"]
+
+
+@pytest.fixture(scope="session")
+def configure(settings) -> Callable[..., Config]:
+    def build(*overrides: str, model: str = "mlm") -> Config:
+        layers = ["model.layers=1"] if model == "denoising" else []
+        return validate(compose([f"model=pretrain/{model}", *settings, *layers, *overrides]))
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def run_of(configure, tmp_path_factory) -> Callable[[str], Path]:
+    """``run_of(objective)``: the folder of a finished run, trained once."""
+    runs: dict[str, Path] = {}
+    folder = tmp_path_factory.mktemp("pretrained")
+
+    def find(objective: str) -> Path:
+        if objective not in runs:
+            runs[objective] = folder / objective
+            train(configure(model=objective), folder=runs[objective])
+        return runs[objective]
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def few_questions(tmp_path_factory) -> list[str]:
+    """Overrides that name generated sets of questions."""
+    folder = tmp_path_factory.mktemp("few")
+    for split, articles in (("train", 2), ("calibration", 1), ("dev", 1)):
+        write_json(folder / f"{split}.json", write(generate(articles, 3, 1, split)))
+    return [f"data.{split}={folder}/{split}.json" for split in ("train", "calibration", "dev")]
+
+
+@pytest.fixture(scope="session")
+def fine_tuning(few_questions) -> Callable[..., Config]:
+    """``fine_tuning(run)``: spans on an encoder of a pre-training run."""
+
+    def build(pretrained: Path | str, *overrides: str) -> Config:
+        encoder = ["debug=fast", "encoder.init=pretrained", f"encoder.name={pretrained}"]
+        sizes = [f"encoder.{key}=null" for key in ("layers", "width", "heads", "vocabulary")]
+        windows = ["features.max_length=32", "features.max_question=8", "features.stride=4"]
+        given = ["model=bert", *encoder, "trainer.max_steps=2", *sizes, *windows, *few_questions, *overrides]
+        return validate(compose(given))
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def spans(run_of, fine_tuning, tmp_path_factory) -> Path:
+    """A run of spans that started from the run of masked language modelling."""
+    folder = tmp_path_factory.mktemp("spans") / "run"
+    train(fine_tuning(run_of("mlm")), folder=folder)
+    return folder
+
+
+@pytest.fixture
+def tiny_encoder() -> Callable[..., Encoder]:
+    def build(family: str = "bert") -> Encoder:
+        torch.manual_seed(3)
+        sizes = {"layers": 2, "width": 16, "heads": 2, "vocab_size": 50, "max_positions": 40}
+        return build_encoder(init="random", family=family, pad_token_id=0, initializer_range=0.25, **sizes)
+
+    return build
+
+
+@pytest.fixture
+def qa_arch(capsys):
+    """``qa_arch(*arguments)`` -> exit code, stdout, stderr."""
+
+    def call(*arguments):
+        capsys.readouterr()
+        try:
+            code = main([str(argument) for argument in arguments])
+        except SystemExit as stop:  # argparse's own
+            code = stop.code
+        return code, *capsys.readouterr()
+
+    return call

@@ -1,0 +1,74 @@
+"""What pre-training models must keep to, on encoders of several families, and our Transformer under spans.
+
+The companion of ``test_contract.py``: a handful of stories in blocks of 32 tokens.
+"""
+
+from __future__ import annotations
+
+import pytest
+from contract import Fleet, contenders, every_other_row, require_same_step, title
+
+from qa_arch.cli.compose import compose
+from qa_arch.config.schema import Config, task_entries, validate
+from qa_arch.contract.contenders import Contender
+from qa_arch.contract.contracts import SPANS
+from qa_arch.extras.pretraining.contracts import TEXTS
+from qa_arch.extras.pretraining.manifest import EXTRA
+from qa_arch.tasks import task_of
+
+CASES = {
+    "mlm": "bert",
+    "mlm_nsp": "bert",
+    "mlm_sop": "roberta",
+    "causal": "distilbert",
+    "causal-ours": "qa_transformer",
+    "denoising": "albert",
+}
+"""Case -> family; each objective once, and one of them on our own Transformer."""
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory) -> list[str]:
+    return TEXTS.settings(tmp_path_factory.mktemp("stories"))
+
+
+def configure(case: str, settings: list[str]) -> Config:
+    name = case.partition("-")[0]
+    own = ["model.layers=1", "model.dropout=0.0"] if name == "denoising" else []
+    return validate(compose([f"model=pretrain/{name}", f"encoder={CASES[case]}", *settings, *own]))
+
+
+@pytest.fixture(scope="module")
+def fleet(texts) -> Fleet:
+    return contenders(lambda case: configure(case, texts), TEXTS)
+
+
+def test_every_objective_is_a_case():
+    files = (EXTRA.conf / "model" / "pretrain").glob("*.yaml")
+    assert {path.stem for path in files} == {case.partition("-")[0] for case in CASES}
+    assert {
+        task_of(compose([f"model=pretrain/{case}"])["model"]).name for case in CASES if "-" not in case
+    } == {name for name, entry in task_entries().items() if entry.reads == "corpus"}
+
+
+@pytest.mark.parametrize("check", TEXTS.checks, ids=title)
+@pytest.mark.parametrize("case", CASES)
+def test_it_keeps_to_the_contract(fleet, case, check):
+    check(fleet[case])
+
+
+def test_all_models_step_together_on_two_ranks(fleet, step_on_two_ranks):
+    require_same_step(fleet, CASES, step_on_two_ranks, every_other_row)
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory) -> Contender:
+    """The standard baseline for spans on our Transformer."""
+    settings = SPANS.settings(tmp_path_factory.mktemp("spans"))
+    config = validate(compose(["model=qa_transformer", *settings, "model.dropout=0.0"]))
+    return Contender(config, task_of(config.model).assemble(config), SPANS)
+
+
+@pytest.mark.parametrize("check", SPANS.checks, ids=title)
+def test_our_transformer_keeps_to_the_contract_of_spans(ours, check):
+    check(ours)

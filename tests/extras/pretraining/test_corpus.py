@@ -1,0 +1,288 @@
+"""Corpora: what a document is, what identifies a corpus, what is held out, and what a broken source says."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from types import SimpleNamespace
+
+import pytest
+
+from qa_arch.data import synthetic
+from qa_arch.errors import ConfigError, DataError, UnavailableError
+from qa_arch.extras.pretraining import corpus as corpora
+from qa_arch.extras.pretraining.corpus import Corpus, open_corpus, split
+
+TEXT = "\ufeffFirst line.  \nSecond line.\n\n \t\nCafé – 3½.\r\n\r\n\r\nLast"
+DOCUMENTS = ["First line.\nSecond line.", "Café – 3½.", "Last"]
+
+
+@pytest.fixture
+def text_file(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(TEXT.encode())
+    return path
+
+
+def documents(source):
+    return list(open_corpus(source).documents())
+
+
+def test_a_blank_line_ends_a_document(text_file):
+    assert documents(text_file) == DOCUMENTS
+    assert documents(str(text_file)) == documents([text_file]) == DOCUMENTS
+
+
+def test_a_corpus_is_read_again_by_every_pass(text_file):
+    corpus = open_corpus(text_file)
+    assert list(corpus.documents()) == list(corpus.documents()) == DOCUMENTS
+    assert corpus.size == len(TEXT.encode())
+
+
+def test_files_folders_and_globs_are_joined_in_order(text_file, tmp_path):
+    (tmp_path / "b.txt").write_text("Other")
+    (tmp_path / "c.md").write_text("not read")
+    assert documents(tmp_path) == documents(f"{tmp_path}/*.txt") == [*DOCUMENTS, "Other"]
+    assert documents([tmp_path / "b.txt", text_file]) == ["Other", *DOCUMENTS]
+
+
+def test_each_passage_of_a_question_set_is_a_document_once():
+    passages = [example.context for example in synthetic.named("dev").examples]
+    assert documents("squad:synthetic:dev") == list(dict.fromkeys(passages))
+    assert len(passages) > len(set(passages))
+
+
+def test_sources_of_all_kinds_make_a_single_corpus(text_file):
+    corpus = open_corpus([text_file, "squad:synthetic:dev"])
+    assert list(corpus.documents()) == [*DOCUMENTS, *documents("squad:synthetic:dev")]
+    assert corpus.size is None
+
+
+def test_the_fingerprint_is_that_of_the_content(text_file, tmp_path):
+    same = tmp_path / "renamed.txt"
+    same.write_bytes(text_file.read_bytes())
+    assert open_corpus(same).fingerprint == open_corpus(text_file).fingerprint
+    other = tmp_path / "other.txt"
+    other.write_bytes(text_file.read_bytes() + b"!")
+    fingerprints = {open_corpus(source).fingerprint for source in (
+        same, other, [same, other], [other, same], "squad:synthetic:dev", "squad:synthetic:train"
+    )}  # fmt: skip
+    assert len(fingerprints) == 6
+
+
+# Hub data sets -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hub_folder(tmp_path):
+    """A folder that ``datasets`` loads as it does a data set of the hub."""
+    folder = tmp_path / "set"
+    folder.mkdir()
+    rows = [{"text": f"Row {n}.", "note": "n", "number": n} for n in range(5)]
+    rows[3]["text"] = " "
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_rows_of_a_hub_data_set_are_documents(hub_folder):
+    assert documents(f"hub:{hub_folder}") == ["Row 0.", "Row 1.", "Row 2.", "Row 4."]
+    assert documents(f"hub:{hub_folder}:note") == ["n"] * 5
+    assert documents(f"hub:{hub_folder}:text:default") == documents(f"hub:{hub_folder}")
+
+
+def test_a_hub_data_set_is_identified_by_column_and_content(hub_folder):
+    first = open_corpus(f"hub:{hub_folder}").fingerprint
+    assert open_corpus(f"hub:{hub_folder}:text").fingerprint == first
+    assert open_corpus(f"hub:{hub_folder}:note").fingerprint != first
+    path = hub_folder / "rows.jsonl"
+    path.write_text(path.read_text() + '{"text": "more", "note": "n", "number": 9}\n')
+    assert open_corpus(f"hub:{hub_folder}").fingerprint != first
+
+
+def test_offline_a_cached_data_set_is_identified_by_its_hash(monkeypatch):
+    """Its builder knows no files."""
+    rows = [{"text": "Cached."}]
+
+    def builder(name, config, revision):
+        assert (name, config, revision) == ("owner/name", "v1", "main")
+        return SimpleNamespace(
+            config=SimpleNamespace(data_files=None), hash="abc", as_streaming_dataset=lambda split: rows
+        )
+
+    monkeypatch.setattr("datasets.load_dataset_builder", builder)
+    corpus = open_corpus("hub:owner/name@main:text:v1")
+    assert list(corpus.documents()) == ["Cached."]
+    assert corpus.fingerprint == open_corpus("hub:owner/name@main:text:v1").fingerprint
+
+
+def test_a_stream_that_breaks_off_says_so(monkeypatch):
+    def rows(split):
+        yield {"text": "First."}
+        raise ConnectionError("reset by peer")
+
+    files = SimpleNamespace(data_files={"train": ["hf://a@1/b.parquet"]})
+    builder = SimpleNamespace(config=files, hash="h", as_streaming_dataset=rows)
+    monkeypatch.setattr("datasets.load_dataset_builder", lambda *_, **__: builder)
+    stream = open_corpus("hub:a").documents()
+    assert next(stream) == "First."
+    with pytest.raises(UnavailableError, match=r"hub:a: cannot be read \(ConnectionError: reset by peer\)"):
+        next(stream)
+
+
+def test_nothing_is_read_before_a_document_is_wanted(hub_folder):
+    stream = open_corpus(f"hub:{hub_folder}:number").documents()
+    with pytest.raises(DataError, match=r"row 0 has no text in column 'number'.*columns: text, note, number"):
+        next(stream)
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "message"),
+    [
+        ("hub:", DataError, "write hub:NAME"),
+        ("hub:a:b:c:d", DataError, "write hub:NAME"),
+        ("hub:nobody/nothing", UnavailableError, "hub:nobody/nothing: cannot be read .*check the name"),
+    ],
+)
+def test_a_wrong_hub_source_is_refused(source, error, message):
+    with pytest.raises(error, match=message):
+        open_corpus(source)
+
+
+def test_a_hub_data_set_needs_a_split_to_train_on(tmp_path):
+    (tmp_path / "test.jsonl").write_text('{"text": "a"}\n')
+    with pytest.raises(DataError, match=r"has no split 'train' \(it has test\)"):
+        open_corpus(f"hub:{tmp_path}")
+
+
+# Holding out -------------------------------------------------------------------------------------
+
+
+def numbered(count):
+    return Corpus("numbers", "numbers", "f", None, lambda: (f"Document {n}." for n in range(count)))
+
+
+def test_documents_are_held_out_by_share_and_seed():
+    rest, held_out = split(numbered(2000), 0.1, seed=1)
+    train, validation = list(rest.documents()), list(held_out.documents())
+    assert sorted(train + validation) == sorted(numbered(2000).documents())
+    assert 150 < len(validation) < 250
+    assert list(split(numbered(2000), 0.1, seed=1)[1].documents()) == validation
+    assert list(split(numbered(2000), 0.1, seed=2)[1].documents()) != validation
+
+
+def test_equal_documents_stay_in_the_same_part_whatever_stands_around_them():
+    backwards = Corpus("twice", "twice", "f", None, lambda: 2 * list(numbered(100).documents())[::-1])
+    once = set(split(numbered(100), 0.3, seed=0)[1].documents())
+    assert set(split(backwards, 0.3, seed=0)[1].documents()) == once
+    assert not once & set(split(backwards, 0.3, seed=0)[0].documents())
+
+
+def test_the_parts_have_fingerprints_of_their_own():
+    corpora = [
+        numbered(9),
+        *split(numbered(9), 0.5, 0),
+        *split(numbered(9), 0.5, 1),
+        *split(numbered(9), 0.4, 0),
+    ]
+    assert len({corpus.fingerprint for corpus in corpora}) == 7
+
+
+@pytest.mark.parametrize("share", [0, 1, -0.1, 1.5])
+def test_a_share_outside_0_and_1_is_refused(share):
+    with pytest.raises(ConfigError, match="cannot be held out; give one between 0 and 1"):
+        split(numbered(3), share, 0)
+
+
+def test_a_part_without_documents_says_so():
+    with pytest.raises(DataError, match=r"numbers \(held out of seed 0, share 1e-09\): holds no text"):
+        list(split(numbered(3), 1e-9, 0)[1].documents())
+
+
+# Bad input ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "holds no text"),
+        (b"\n \n\t\n", "holds no text"),
+        (b"fine\n" * 3 + b"\x00\x01", "holds a zero byte: this is a binary file"),
+        (b"caf\xe9 au lait", r"byte 3 \(0xe9\) is not UTF-8; name a text file"),
+        (b"a\n" * 40_000 + b"\xff", r"byte 80000 \(0xff\) is not UTF-8"),
+        (b"\x1f\x8b\x08\x00", "is a gzip file, not text"),
+        ("wide".encode("utf-16"), "is UTF-16, not UTF-8"),
+    ],
+)
+def test_what_is_no_text_is_refused_by_file_and_byte(tmp_path, content, message):
+    path = tmp_path / "bad.txt"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=f"bad.txt: {message}"):
+        documents(path)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ([], "no corpus was named"),
+        ("missing.txt", "missing.txt: no such file or folder"),
+        ("squad:missing.json", "missing.json: no such file"),
+        ("squat:missing.json", "squat:missing.json: no such file"),
+        (".", r"the folder holds no \*.txt file"),
+        ("set.json", "set.json: is no plain text; for the passages of a question set write squad:set.json"),
+    ],
+)
+def test_a_wrong_source_is_refused_before_reading(tmp_path, monkeypatch, source, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "set.json").write_text("{}")
+    with pytest.raises(DataError, match=message):
+        open_corpus(source)
+
+
+def test_half_a_surrogate_pair_is_refused(tmp_path):
+    passage = {"context": "\ud83d half", "qas": [{"id": "1", "question": "Q?", "answers": []}]}
+    path = tmp_path / "half.json"
+    path.write_text(json.dumps({"version": "v2.0", "data": [{"title": "t", "paragraphs": [passage]}]}))
+    with pytest.raises(DataError, match=r"half.json.*half a surrogate pair"):
+        documents(f"squad:{path}")
+
+
+@pytest.mark.parametrize(
+    "line", ["word " * 9000, "naïve\t" * 9000, "x" * 45_000, "é" * 30_000, "寿司🦀" * 5000, "y" * 4096]
+)
+def test_a_line_of_any_length_is_cut_into_documents(tmp_path, monkeypatch, line):
+    monkeypatch.setattr(corpora, "LONGEST", 4096)
+    path = tmp_path / "long.txt"
+    path.write_text(f"before\n\n{line}\nafter", encoding="utf-8")
+    first, *parts = documents(path)
+    assert first == "before"
+    assert max(map(len, parts)) <= 4096 + len("\nafter")
+    if " " in line or "\t" in line:
+        assert " ".join(parts).split() == f"{line}\nafter".split()
+    else:
+        assert "".join(parts).replace("\n", "") == f"{line}after"
+
+
+@pytest.mark.parametrize("text", ["Line {} of many.", "寿司の列{}。"])
+def test_lines_without_a_blank_one_are_cut_at_a_line(tmp_path, monkeypatch, text):
+    monkeypatch.setattr(corpora, "LONGEST", 1000)
+    lines = [text.format(n) for n in range(500)]
+    path = tmp_path / "lines.txt"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    parts = documents(path)
+    assert [line for part in parts for line in part.split("\n")] == lines
+    assert max(map(len, parts)) < 1100
+
+
+def test_reading_takes_the_same_memory_whatever_the_size(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpora, "LONGEST", 1 << 16)
+    peaks = []
+    for megabytes in (2, 8):
+        path = tmp_path / "big.txt"
+        block = ("A sentence of some words. " * 40 + "\n") * 20 + "\n"
+        path.write_text(block * (megabytes * 1_000_000 // len(block)) + "endless " * 100_000)
+        tracemalloc.start()
+        assert sum(1 for _ in open_corpus(path).documents()) > 90
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.2 * peaks[0]
+    assert peaks[1] < 2_000_000

@@ -1,0 +1,210 @@
+"""Language models: BERT's logits and loss from BERT's weights, tied embeddings, no look ahead, denoising."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.nn import functional
+from transformers import BertConfig, BertForPreTraining
+
+from qa_arch.errors import ConfigError
+from qa_arch.extras.pretraining.models import (
+    CausalLM,
+    Denoiser,
+    LanguageBatch,
+    LanguageLogits,
+    LanguageModel,
+    MaskedLM,
+    TokenLoss,
+)
+from qa_arch.extras.pretraining.task import looks_ahead_never
+from qa_arch.models import store
+from qa_arch.models.build import check_model
+from qa_arch.nn.encoder import Encoder
+
+FAMILIES = ("bert", "roberta", "albert", "distilbert", "electra")
+LENGTHS = (9, 6, 11)
+
+
+def masked_batch(segments: bool = True) -> LanguageBatch:
+    """Three blocks of 9, 6 and 11 tokens with 2, 1 and 3 targets."""
+    torch.manual_seed(1)
+    T = max(LENGTHS)
+    mask = torch.arange(T) < torch.tensor(LENGTHS)[:, None]
+    ids = torch.where(mask, torch.randint(5, 50, (3, T)), 0)
+    positions = torch.tensor([[2, 5, 0], [3, 0, 0], [1, 4, 10]])
+    counted = torch.tensor([[True, True, False], [True, False, False], [True, True, True]])
+    return LanguageBatch(
+        index=torch.arange(3),
+        ids=ids,
+        mask=mask,
+        segments=(torch.arange(T).expand(3, T) > 4).long() if segments else None,
+        targets=torch.randint(5, 50, (3, 3)),
+        counted=counted,
+        weight=torch.ones(3),
+        positions=positions,
+        follows=torch.tensor([True, False, True]),
+        prefix=ids[:, :3],
+    )
+
+
+def given(model: LanguageModel) -> LanguageBatch:
+    return masked_batch(model.encoder.has_segments)
+
+
+@pytest.fixture
+def reference() -> BertForPreTraining:
+    torch.manual_seed(2)
+    sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = BertConfig(**sizes, intermediate_size=32, max_position_embeddings=40, initializer_range=0.3)
+    model = BertForPreTraining(config).eval()
+    for parameter in model.parameters():  # biases and norms too
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model
+
+
+@pytest.fixture
+def ours(reference) -> MaskedLM:
+    """The same weights in our model."""
+    backbone = type(reference.bert)(reference.config, add_pooling_layer=False)
+    state = reference.bert.state_dict()
+    backbone.load_state_dict({name: state[name] for name in backbone.state_dict()})
+    model = MaskedLM(Encoder(backbone), sentence_task="nsp").eval()
+    head, sentence = reference.cls.predictions, reference.cls.seq_relationship
+    model.tokens.load_state_dict(
+        {
+            "dense.weight": head.transform.dense.weight,
+            "dense.bias": head.transform.dense.bias,
+            "norm.weight": head.transform.LayerNorm.weight,
+            "norm.bias": head.transform.LayerNorm.bias,
+            "bias": head.decoder.bias,
+        }
+    )
+    model.sentence.dense.load_state_dict(reference.bert.pooler.dense.state_dict())
+    model.sentence.score.load_state_dict(  # the difference of the logits of "follows" (0) and "random" (1)
+        {
+            "weight": sentence.weight[:1] - sentence.weight[1:],
+            "bias": sentence.bias[:1] - sentence.bias[1:],
+        }
+    )
+    return model
+
+
+def test_logits_and_loss_are_those_of_bert(reference, ours):
+    batch = masked_batch()
+    labels = torch.full_like(batch.ids, -100)
+    for row in range(3):
+        real = batch.counted[row]
+        labels[row, batch.positions[row][real]] = batch.targets[row][real]
+    inputs = {"input_ids": batch.ids, "attention_mask": batch.mask, "token_type_ids": batch.segments}
+    with torch.inference_mode():
+        expected, actual = reference(**inputs), ours(batch)
+        both = reference(**inputs, labels=labels, next_sentence_label=(~batch.follows).long()).loss
+        losses = TokenLoss()(actual, batch)
+        sentences = TokenLoss()(replace(actual, tokens=actual.tokens * 0), batch)
+    for row in range(3):
+        for place, position in enumerate(batch.positions[row][batch.counted[row]]):
+            torch.testing.assert_close(
+                actual.tokens[row, place], expected.prediction_logits[row, position], rtol=0, atol=1e-5
+            )
+    odds = expected.seq_relationship_logits
+    torch.testing.assert_close(actual.follows, odds[:, 0] - odds[:, 1], rtol=0, atol=1e-5)
+    # BERT's mean is over the tokens of the batch, ours over those of each block.
+    uniform = math.log(50)
+    tokens = ((losses - sentences + uniform) * batch.counted.sum(1)).sum() / batch.counted.sum()
+    torch.testing.assert_close(tokens + (sentences - uniform).mean(), both, rtol=0, atol=1e-5)
+
+
+def test_the_loss_by_hand():
+    batch = masked_batch()
+    logits = LanguageLogits(torch.randn(3, 3, 50), torch.tensor([0.5, -1.0, 2.0]))
+    losses = -logits.tokens.log_softmax(-1).gather(-1, batch.targets[..., None]).squeeze(-1)
+    tokens = torch.stack([losses[0, :2].mean(), losses[1, 0], losses[2].mean()])
+    sentence = -functional.logsigmoid(torch.tensor([0.5, 1.0, 2.0]))
+    torch.testing.assert_close(TokenLoss()(logits, batch), tokens + sentence)
+    torch.testing.assert_close(TokenLoss(sentence_weight=0.0)(logits, batch), tokens)
+    nothing = replace(batch, counted=torch.zeros(3, 3, dtype=torch.bool), follows=None)
+    assert TokenLoss()(logits, nothing).tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_head_predicts_by_the_embeddings_that_are_read(tiny_encoder, family):
+    model = MaskedLM(tiny_encoder(family)).eval()
+    batch = given(model)
+    before = model(batch).tokens
+    assert before.shape == (3, 3, model.encoder.vocab_size)
+    with torch.no_grad():
+        model.embedding.weight[7] += 1.0  # a word that no block holds
+    unread = model(batch).tokens
+    assert not (batch.ids == 7).any()
+    others = torch.arange(50) != 7
+    torch.testing.assert_close(unread[..., others], before[..., others])
+    assert not torch.equal(unread[..., 7], before[..., 7])
+
+
+@pytest.mark.parametrize("make", [MaskedLM, CausalLM, Denoiser], ids=lambda make: make.__name__)
+def test_tied_weights_are_saved_once_and_tied_when_loaded(tiny_encoder, make, tmp_path):
+    model = make(tiny_encoder("albert")).eval()
+    store.save_weights(tmp_path, model)
+    saved = load_file(tmp_path / store.WEIGHTS)
+    sizes = [name for name, value in saved.items() if value.shape == model.embedding.weight.shape]
+    assert len(sizes) == 1
+    copy = make(tiny_encoder("albert")).eval()
+    for parameter in copy.parameters():
+        torch.nn.init.normal_(parameter)
+    batch = given(model)
+    assert not torch.equal(copy(batch).tokens, model(batch).tokens)
+    store.load_weights(tmp_path, copy)
+    assert torch.equal(copy(batch).tokens, model(batch).tokens)
+    copy(batch).tokens[..., 7].sum().backward()
+    assert copy.embedding.weight.grad[7].abs().sum() > 0
+    with torch.no_grad():
+        copy.embedding.weight[7] += 1.0
+    assert not torch.equal(copy(batch).tokens[..., 7], model(batch).tokens[..., 7])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_causal_model_never_looks_ahead(tiny_encoder, family):
+    model = CausalLM(tiny_encoder(family)).eval()
+    batch = given(model)
+    for cut in (1, 5):
+        changed = batch.ids.clone()
+        changed[:, cut:] = torch.where(batch.mask[:, cut:], 8, 0)
+        other = model(replace(batch, ids=changed)).tokens
+        torch.testing.assert_close(other[:, :cut], model(batch).tokens[:, :cut], rtol=0, atol=0)
+        assert not torch.equal(other[0, cut], model(batch).tokens[0, cut])
+    assert looks_ahead_never(model)
+
+
+def test_an_encoder_that_looks_ahead_is_told_from_others(tiny_encoder):
+    assert not looks_ahead_never(CausalLM(tiny_encoder("mpnet")))
+    model = CausalLM(tiny_encoder("bert")).train()
+    model.encoder.forward = lambda ids, mask, segments: model.encoder.backbone(ids)[0]
+    assert not looks_ahead_never(model)
+    assert model.training
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_decoder_reads_the_noisy_text_and_the_tokens_before(tiny_encoder, family):
+    model = Denoiser(tiny_encoder(family), layers=2).eval()
+    batch = given(model)
+    tokens = model(batch).tokens
+    assert tokens.shape == (3, 3, model.encoder.vocab_size)
+    later = batch.prefix.clone()
+    later[:, 2] = 9
+    torch.testing.assert_close(model(replace(batch, prefix=later)).tokens[:, :2], tokens[:, :2])
+    noisier = torch.where(batch.mask, batch.ids.roll(1, 1), 0)
+    assert not torch.equal(model(replace(batch, ids=noisier)).tokens[:, 0], tokens[:, 0])
+    padded = batch.ids.clone()
+    padded[1, LENGTHS[1] :] = 0 if family != "roberta" else batch.ids[1, -1]
+    torch.testing.assert_close(model(replace(batch, ids=padded)).tokens[1], tokens[1])
+
+
+def test_a_decoder_of_no_layers_is_refused():
+    section = {"_target_": "qa_arch.extras.pretraining.models.Denoiser", "task": "denoising", "layers": 0}
+    with pytest.raises(ConfigError, match=r"model\.layers: 0"):
+        check_model(section)

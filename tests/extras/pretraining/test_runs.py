@@ -1,0 +1,301 @@
+"""Pre-training runs: scored, stopped and resumed, on two devices, and the runs that start from them."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModel, AutoTokenizer
+
+import qa_arch
+from qa_arch.errors import ConfigError, DataError
+from qa_arch.extras.pretraining.task import BlockScores, language_scores
+from qa_arch.records import TOKENS, is_language, read_questions, read_record, write_record
+from qa_arch.results.columns import comparison
+from qa_arch.results.pretrained_runs import pretrained_run
+from qa_arch.results.systems import group_by_system
+from qa_arch.sweep.points import make_points, sources
+from qa_arch.tasks import task_named, task_of
+from qa_arch.training.checkpoint import KeepLast
+from qa_arch.training.module import TrainingModule
+from qa_arch.training.run import train
+
+OBJECTIVES = ("mlm", "mlm_nsp", "mlm_sop", "causal", "denoising")
+
+
+@pytest.fixture
+def run(configure, tmp_path):
+    """Train in a folder of its own; the record and the bytes of the weights."""
+
+    def start(name: str, *overrides: str, resume: bool = False, model: str = "mlm"):
+        folder = tmp_path / name
+        record = train(configure(*overrides, model=model), folder=folder, resume=resume)
+        return record, (folder / "model" / "model.safetensors").read_bytes()
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def pretrained(run_of) -> Path:
+    return run_of("mlm")
+
+
+# Scores ------------------------------------------------------------------------------------------
+
+BLOCKS = [
+    BlockScores(loss=6.0, tokens=2, right=1, odds=2.0, follows=True),
+    BlockScores(loss=1.0, tokens=8, right=7, odds=-1.0, follows=True),
+    BlockScores(loss=3.0, tokens=10, right=2, odds=0.5, follows=False),
+]
+
+
+def test_the_mean_is_over_tokens_and_not_over_blocks():
+    scores = language_scores(BLOCKS, 100, 400)
+    assert scores["loss"] == pytest.approx(10 / 20)
+    assert scores["perplexity"] == pytest.approx(math.exp(0.5))
+    assert scores["token_accuracy"] == pytest.approx(50.0)
+    assert (scores["targets"], scores["blocks"]) == (20, 3)
+    assert scores["bits_per_byte"] == pytest.approx(0.5 / math.log(2) * 100 / 400)
+    spelled = language_scores(BLOCKS, None, 400)["bits_per_byte"]
+    assert spelled == pytest.approx(10 / math.log(2) / 400)  # all bits over all bytes
+
+
+def test_sentence_tasks_are_scored_where_there_is_one():
+    scores = language_scores(BLOCKS, 100, 400)
+    assert scores["sentence_accuracy"] == pytest.approx(100 / 3)
+    assert scores["sentence_f1"] == pytest.approx(50.0)  # P = R = 1/2
+    assert not {"sentence_accuracy", "sentence_f1"} & set(language_scores([BlockScores(1.0, 1, 0)], 100, 400))
+    never = [BlockScores(1.0, 1, 0, 0.0, True), BlockScores(1.0, 1, 0, -3.0, False)]
+    scores = language_scores(never, 100, 400)
+    assert (scores["sentence_accuracy"], scores["sentence_f1"]) == (50.0, 0.0)
+
+
+def test_a_loss_that_ran_away_is_infinite_perplexity_and_nothing_predicted_no_score():
+    assert language_scores([BlockScores(1e6, 1, 0)], None, 400)["perplexity"] == math.inf
+    with pytest.raises(ValueError, match="no predicted token"):
+        language_scores([BlockScores(0.0, 0, 0)], None, 400)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_a_trained_run_loads_and_scores_as_it_did(run_of, name):
+    folder = run_of(name)
+    record = read_record(folder)
+    assert (record.status, record.threshold, record.confidence) == ("ok", None, None)
+    point = record.scores["calibration"][TOKENS]
+    assert is_language(point.protocol)
+    assert point.protocol == record.data["train"].protocol == record.data["calibration"].protocol
+    epoch = record.epochs[record.best_epoch]
+    for metric in ("loss", "perplexity", "token_accuracy", "bits_per_byte"):
+        assert epoch.value(f"calibration_{metric}") == pytest.approx(point.metric(metric), rel=1e-6)
+    predictor = qa_arch.load_predictor(folder, device="cpu")
+    split = predictor.task.load_splits(predictor.config.data)["calibration"]
+    again = predictor.read(split)
+    rows = read_questions(folder / "sets" / "calibration")
+    assert [block.loss for block in again.blocks] == pytest.approx(rows["loss"], rel=1e-5)
+    assert [block.right for block in again.blocks] == rows["right"]
+
+
+# Training ----------------------------------------------------------------------------------------
+
+
+class StoppedError(Exception):
+    pass
+
+
+CLOCKS = ("train_seconds", "validation_seconds", "windows_per_second")
+
+
+def results_of(record) -> tuple:
+    """What a record says, less the clock."""
+    epochs = [replace(epoch, **dict.fromkeys(CLOCKS)) for epoch in record.epochs]
+    return epochs, record.best_epoch, record.scores, record.config_hash
+
+
+@pytest.mark.parametrize(("model", "stop"), [("mlm", 2), ("mlm_nsp", 6), ("denoising", 6)])
+def test_resumed_is_the_same_as_never_stopped(run, monkeypatch, model, stop):
+    settings = ["trainer.checkpoint_minutes=1e-9", "trainer.batch_size=2", "encoder.hidden_dropout=0.1"]
+    straight, weights = run("straight", *settings, model=model)
+    save, count = KeepLast._save, iter(range(1, 1000))
+
+    def stopping(self, trainer):
+        save(self, trainer)
+        if next(count) == stop:
+            raise StoppedError
+
+    monkeypatch.setattr(KeepLast, "_save", stopping)
+    with pytest.raises(StoppedError):
+        run("stopped", *settings, model=model)
+    resumed, resumed_weights = run("stopped", *settings, resume=True, model=model)
+    assert results_of(resumed) == results_of(straight)
+    assert resumed_weights == weights
+
+
+@pytest.mark.slow
+def test_two_devices_take_the_steps_of_one(run, monkeypatch):
+    """The same masks in the same steps, so the same gradients; and the same perplexity, each block once."""
+    gradients: list[torch.Tensor] = []
+
+    def keep(self, optimizer):
+        gradients.append(torch.cat([p.grad.flatten() for p in self.model.parameters()]))
+
+    monkeypatch.setattr(TrainingModule, "on_before_optimizer_step", keep)
+    plain = ("encoder.hidden_dropout=0", "encoder.attention_dropout=0", "optim.clip=0", "optim.lr=1e-9")
+    alone, _ = run("alone", *plain, "trainer.batch_size=4")
+    both, _ = run("both", *plain, "trainer.batch_size=2", "trainer.devices=2")
+    assert (alone.status, both.status, both.batch.devices) == ("ok", "ok", 2)
+    assert gradients
+    half = len(gradients) // 2
+    for first, second in zip(gradients[:half], gradients[half:], strict=True):
+        torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-6)
+    for first, second in zip(alone.epochs, both.epochs, strict=True):
+        for metric in ("perplexity", "token_accuracy", "bits_per_byte"):
+            key = f"calibration_{metric}"
+            assert first.value(key) == pytest.approx(second.value(key), rel=1e-6)
+
+
+def test_the_epoch_of_lowest_loss_is_selected(run, monkeypatch):
+    losses = iter([3.0, 1.0, 2.0])
+    kind = type(task_named("masked_lm"))
+    monkeypatch.setattr(kind, "validation_scores", lambda *_: {"calibration_loss": next(losses)})
+    record, _ = run("selected", "trainer.epochs=3")
+    assert record.best_epoch == 1
+
+
+def test_documents_are_held_out_and_train_is_cut(configure):
+    whole = configure("data.calibration=null", "data.hold_out_share=0.4").data
+    task = task_named("masked_lm")
+    splits = {name: list(split.documents()) for name, split in task.load_splits(whole).items()}
+    assert sorted(splits["train"] + splits["calibration"]) == sorted(task.open(whole.train).documents())
+    cut = task.load_splits(replace(whole, train_questions=2))
+    assert list(cut["train"].documents()) == splits["train"][:2]
+    assert list(cut["calibration"].documents()) == splits["calibration"]
+    assert len({split.fingerprint for split in (*cut.values(), *task.load_splits(whole).values())}) == 3
+
+
+@pytest.mark.parametrize("source", ["synthetic:calibration", "squad:synthetic:dev", "QUESTIONS"])
+def test_a_question_set_is_read_as_its_passages(few_questions, source):
+    given = few_questions[0].partition("=")[2] if source == "QUESTIONS" else source
+    split = task_named("masked_lm").open(given)
+    assert len(set(split.documents())) > 1
+    assert "/" not in split.name
+
+
+@pytest.mark.parametrize(
+    ("overrides", "error", "message"),
+    [
+        (["data.hold_out_articles=3", "data.calibration=null"], ConfigError, "data.hold_out_share"),
+        (["data.train=EMPTY"], DataError, "holds no text"),
+        (["data.train=SINGLE", "model.sentence_task=nsp"], DataError, "single document"),
+        (["references=spans"], ConfigError, "references=none"),
+        (["model.sentence_task=order"], ConfigError, "model.sentence_task"),
+        (["pretraining.masked=0.9", "pretraining.replaced=0.2"], ConfigError, "exceed 1"),
+        (["pretraining.mask_share=0"], ConfigError, "pretraining.mask_share"),
+        (["encoder=words", "encoder.layers=null"], ConfigError, "words"),
+        (["encoder.init=random", "encoder.name=RUN"], ConfigError, "would not be loaded"),
+    ],
+    ids=lambda value: value[0].replace("/", "-") if isinstance(value, list) else "",
+)
+def test_what_cannot_be_trained_is_refused_first(configure, tmp_path, pretrained, overrides, error, message):
+    (tmp_path / "empty.txt").write_text("\n\n  \n")
+    (tmp_path / "single.txt").write_text("Tarn keeps bees. It rains in Lomm.")
+    named = {"EMPTY": tmp_path / "empty.txt", "SINGLE": tmp_path / "single.txt", "RUN": pretrained}
+    for name, place in named.items():
+        overrides = [override.replace(f"={name}", f"={place}") for override in overrides]
+    with pytest.raises(error, match=message):
+        train(configure(*overrides), folder=tmp_path / "run")
+    assert not (tmp_path / "run" / "model" / "model.safetensors").exists()
+
+
+def test_the_mask_of_validation_is_no_business_of_the_seed(configure):
+    """So that the perplexities of seeds are of the same tokens; those of training are drawn anew."""
+    batches = []
+    for seed in (1, 2):
+        config = configure(f"seed={seed}")
+        task = task_of(config.model)
+        made = task.batches(config, task.assemble(config))
+        batches.append((made.calibration([0, 1]).ids, made.train((0, [0, 1])).ids))
+    (first, drawn), (second, drawn_anew) = batches
+    assert torch.equal(first, second)
+    assert not torch.equal(drawn, drawn_anew)
+
+
+# Runs that start from one ------------------------------------------------------------------------
+
+
+def test_a_run_of_spans_starts_from_the_encoder_and_its_tokenizer(pretrained, fine_tuning, spans):
+    config = fine_tuning(pretrained)
+    parts = task_of(config.model).assemble(config)
+    trained = load_file(pretrained / "model" / "model.safetensors")
+    for name, value in parts.encoder.state_dict().items():
+        assert torch.equal(value, trained[f"encoder.{name}"]), name
+    folder = pretrained / "model" / "encoder"
+    assert parts.tokenizer.get_vocab() == AutoTokenizer.from_pretrained(folder).get_vocab()
+    assert AutoModel.from_pretrained(folder).config.hidden_size == parts.encoder.out_dim
+    record, origin = read_record(spans), read_record(pretrained)
+    assert record.status == "ok"
+    assert record.config["encoder"]["name"] == str(pretrained)
+    assert (record.encoder.model, record.encoder.seed) == ("mlm", origin.seed)
+    assert record.encoder.config_hash == origin.config_hash
+    table = comparison([(spans, record)], columns=["model", "encoder", "f1"])
+    assert table.rows[-1]["encoder"] == "mlm, seed 13"
+
+
+def test_seeds_may_start_from_seeds_and_the_place_of_a_run_does_not_count(
+    configure, pretrained, fine_tuning, spans, tmp_path
+):
+    train(configure("seed=14", "trainer.epochs=1"), folder=tmp_path / "other")
+    train(configure("seed=14"), folder=tmp_path / "second")
+    records = [(spans, read_record(spans))]
+    for number, name in enumerate(("second", "other"), 1):
+        config = fine_tuning(tmp_path / name, f"seed={number}")
+        records.append((Path(name), train(config, folder=tmp_path / f"spans-{name}")))
+    systems = group_by_system(records)
+    assert [len(system.runs) for system in systems] == [2, 1]
+    assert all("name=mlm (" in system.label for system in systems)
+    shutil.copytree(pretrained, tmp_path / "moved")
+    here, moved = (
+        make_points([((), asdict(fine_tuning(place)))])[0] for place in (pretrained, tmp_path / "moved")
+    )
+    assert here.key == moved.key
+    assert sources(here.config)["encoder"] == read_record(pretrained).config_hash
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"status": "killed"}, r"not finished \(status 'killed'\).*--if-exists resume"),
+        ({"config": "span"}, r"a run of task span, not a pre-training run"),
+        ("no weights", r"has no weights.*train it again"),
+        ("two", r"matches 2 runs"),
+        ("none", r"matches 0 runs"),
+    ],
+    ids=["unfinished", "answers", "published", "two", "none"],
+)
+def test_a_run_that_gives_no_encoder_says_what_to_do(pretrained, tmp_path, change, message):
+    folder = shutil.copytree(pretrained, tmp_path / "mlm-1")
+    record, name = read_record(folder), str(folder)
+    if change == "no weights":
+        shutil.rmtree(folder / "model")
+    elif change == "two":
+        shutil.copytree(pretrained, tmp_path / "mlm-2")
+        name = str(tmp_path / "mlm-*")
+    elif change == "none":
+        name = str(tmp_path / "nothing-*")
+    elif "config" in change:
+        write_record(folder, replace(record, config={**record.config, "model": {"task": "span"}}))
+    else:
+        write_record(folder, replace(record, **change))
+    with pytest.raises(ConfigError, match=message):
+        pretrained_run(name)
+
+
+def test_a_glob_of_a_single_run_and_what_is_no_run(pretrained):
+    folder, record = pretrained_run(str(pretrained.parent / "ml?"))
+    assert (folder, record.model) == (pretrained, "mlm")
+    assert pretrained_run("bert-base-uncased") is None
+    assert pretrained_run(str(pretrained / "model" / "encoder")) is None

@@ -1,0 +1,334 @@
+"""Our Transformer against torch's own layers, sums by hand, and what masks and norms promise."""
+
+from __future__ import annotations
+
+import math
+import re
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from qa_arch.extras.pretraining.transformer import (
+    DecoderBlock,
+    Embeddings,
+    EncoderBlock,
+    MultiHeadAttention,
+    Seq2Seq,
+    TransformerDecoder,
+    TransformerEncoder,
+    TransformerSettings,
+    attention,
+    greedy,
+    look_ahead_mask,
+    padding_mask,
+    sinusoidal_positions,
+)
+
+PAD, START, END = 0, 1, 2
+TINY = TransformerSettings(
+    vocabulary=23,
+    layers=2,
+    width=16,
+    heads=4,
+    hidden=24,
+    max_positions=12,
+    segments=2,
+    dropout=0.0,
+    attention_dropout=0.0,
+    initializer_range=0.3,
+    padding=PAD,
+)
+VARIANTS = [
+    replace(TINY, pre_norm=pre_norm, positions=positions)
+    for pre_norm in (False, True)
+    for positions in ("learned", "sinusoidal")
+]
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def variants(test):
+    return pytest.mark.parametrize(
+        "settings", VARIANTS, ids=lambda s: f"{'pre' if s.pre_norm else 'post'}-{s.positions}"
+    )(test)
+
+
+def random_ids(rows: int, length: int) -> torch.Tensor:
+    return torch.randint(3, TINY.vocabulary, (rows, length))
+
+
+def prefixes(lengths: list[int], width: int) -> torch.Tensor:
+    """Masks of rows with so many real tokens."""
+    return torch.arange(width) < torch.tensor(lengths)[:, None]
+
+
+def heads(*lengths: int) -> list[torch.Tensor]:
+    """Queries, keys and values (2, 3, length, 5) that take gradients."""
+    return [torch.randn(2, 3, length, 5, requires_grad=True) for length in lengths]
+
+
+def test_attention_is_the_sum_of_equation_1():
+    q, k, v = (x[0, 0].tolist() for x in heads(4, 6, 6))
+    given = [torch.tensor(x)[None, None] for x in (q, k, v)]
+    readable = [[s <= t + 1 for s in range(6)] for t in range(4)]
+    output, weights = attention(*given, torch.tensor(readable)[None, None], fused=False)
+    for t in range(4):
+        scores = [math.exp(sum(a * b for a, b in zip(q[t], k[s], strict=True)) / 5**0.5) for s in range(6)]
+        scores = [score * readable[t][s] for s, score in enumerate(scores)]
+        expected = [score / sum(scores) for score in scores]
+        assert weights[0, 0, t].tolist() == pytest.approx(expected, abs=1e-6)
+        mixed = [sum(expected[s] * v[s][d] for s in range(6)) for d in range(5)]
+        assert output[0, 0, t].tolist() == pytest.approx(mixed, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        None,
+        padding_mask(prefixes([6, 2], 6)),
+        padding_mask(prefixes([4, 0], 6)),
+        look_ahead_mask(6)[:4],
+        look_ahead_mask(6)[2:] & padding_mask(prefixes([6, 0], 6)),
+    ],
+    ids=["none", "padding", "a row of padding", "look-ahead", "both"],
+)
+def test_the_fused_form_equals_the_plain(mask):
+    results = []
+    for fused in (True, False):
+        torch.manual_seed(0)
+        given = heads(4, 6, 6)
+        output, weights = attention(*given, mask, fused=fused)
+        output.square().sum().backward()
+        results.append([output, *(x.grad for x in given)])
+        assert (weights is None) == fused
+    torch.testing.assert_close(*results, rtol=0, atol=1e-5)
+    assert all(x.isfinite().all() for x in results[0])
+
+
+def test_a_token_that_may_read_none_gets_zeros():
+    for fused in (True, False):
+        output, weights = attention(*heads(4, 6, 6), padding_mask(prefixes([6, 0], 6)), fused=fused)
+        assert not output[1].any()
+        assert output[0].abs().min() > 0
+        assert weights is None or (not weights[1].any() and torch.allclose(weights[0].sum(-1), torch.ones(1)))
+
+
+def test_dropout_leaves_out_probabilities_in_training_alone():
+    attend = MultiHeadAttention(replace(TINY, attention_dropout=0.5))
+    x = torch.randn(2, 5, 16)
+    for fused in (True, False):
+        assert torch.equal(attend.eval()(x, x, fused=fused)[0], attend(x, x, fused=fused)[0])
+        assert not torch.allclose(attend.train()(x, x, fused=fused)[0], attend(x, x, fused=fused)[0])
+    weights = attend(x, x, fused=False)[1]
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 4, 5), msg="as they are before dropout")
+
+
+def same_weights(ours: MultiHeadAttention, theirs: nn.MultiheadAttention) -> None:
+    parts = (ours.query, ours.key, ours.value)
+    theirs.in_proj_weight.data = torch.cat([part.weight.data for part in parts])
+    theirs.in_proj_bias.data = torch.cat([part.bias.data for part in parts])
+    theirs.out_proj.load_state_dict(ours.output.state_dict())
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_heads_are_those_of_torch(fused):
+    ours, theirs = MultiHeadAttention(TINY), nn.MultiheadAttention(16, 4, batch_first=True)
+    same_weights(ours, theirs)
+    x, memory, real = torch.randn(2, 3, 16), torch.randn(2, 5, 16), prefixes([5, 2], 5)
+    output, weights = ours(x, memory, padding_mask(real), fused)
+    expected, their_weights = theirs(
+        x, memory, memory, key_padding_mask=~real, average_attn_weights=False, need_weights=True
+    )
+    torch.testing.assert_close(output, expected, rtol=0, atol=1e-5)
+    if not fused:
+        torch.testing.assert_close(weights, their_weights, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("pre_norm", [False, True])
+@pytest.mark.parametrize("cross", [False, True])
+def test_blocks_are_torch_s_layers(pre_norm, cross):
+    """LN(x + f(x)) after Vaswani et al. 2017, x + f(LN(x)) with pre-norm."""
+    settings = replace(TINY, pre_norm=pre_norm, norm_eps=1e-5)
+    ours = DecoderBlock(settings, cross=True) if cross else EncoderBlock(settings)
+    for parameter in ours.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    layer = nn.TransformerDecoderLayer if cross else nn.TransformerEncoderLayer
+    theirs = layer(16, 4, 24, 0.0, "gelu", layer_norm_eps=1e-5, batch_first=True, norm_first=pre_norm)
+    same_weights(ours.attention, theirs.self_attn)
+    norms = [ours.around_attention.norm, ours.around_feed_forward.norm]
+    if cross:
+        same_weights(ours.cross_attention, theirs.multihead_attn)
+        norms.insert(1, ours.around_cross_attention.norm)
+    for number, norm in enumerate(norms, 1):
+        getattr(theirs, f"norm{number}").load_state_dict(norm.state_dict())
+    theirs.linear1.load_state_dict(ours.feed_forward.expand.state_dict())
+    theirs.linear2.load_state_dict(ours.feed_forward.contract.state_dict())
+    x, memory, mask = torch.randn(2, 5, 16), torch.randn(2, 3, 16), look_ahead_mask(5)
+    if cross:
+        real = prefixes([3, 1], 3)
+        actual = ours(x, mask, True, memory, padding_mask(real))
+        expected = theirs(x, memory, tgt_mask=~mask, memory_key_padding_mask=~real)
+    else:
+        actual, expected = ours(x, mask), theirs(x, src_mask=~mask)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-5)
+
+
+def test_a_pre_norm_stack_ends_in_a_norm_and_a_post_norm_stack_begins_with_one():
+    for settings in VARIANTS:
+        encoder = TransformerEncoder(settings)
+        assert isinstance(encoder.norm, nn.LayerNorm) == settings.pre_norm
+        assert isinstance(encoder.embeddings.norm, nn.LayerNorm) != settings.pre_norm
+        states = encoder(random_ids(2, 5))
+        torch.testing.assert_close(states.mean(-1), torch.zeros(2, 5), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("width", [6, 7])
+def test_sinusoidal_positions_are_those_of_section_3_5(width):
+    actual = sinusoidal_positions(40, width)
+    for t in range(40):
+        for i in range(width):
+            angle = t / 10_000 ** (2 * (i // 2) / width)
+            assert actual[t, i].item() == pytest.approx((math.cos if i % 2 else math.sin)(angle), abs=1e-5)
+
+
+@variants
+def test_embeddings_add_position_and_segment(settings):
+    embeddings = Embeddings(settings)
+    ids, segments = random_ids(2, 5), torch.tensor([[0, 0, 1, 1, 1]]).expand(2, 5)
+    vectors = embeddings.tokens.weight[ids] + embeddings.segments.weight[segments]
+    if settings.positions == "learned":
+        vectors = vectors + embeddings.positions.weight[:5]
+    else:
+        vectors = (
+            vectors + 3 * embeddings.tokens.weight[ids] + sinusoidal_positions(5, 16)
+        )  # sqrt(16) = 1 + 3
+    torch.testing.assert_close(embeddings(ids, segments), embeddings.norm(vectors))
+    torch.testing.assert_close(embeddings(ids), embeddings(ids, torch.zeros_like(ids)))
+    assert not embeddings.tokens.weight[PAD].any()
+
+
+@variants
+def test_padding_changes_nothing(settings):
+    encoder = TransformerEncoder(settings)
+    ids, mask = random_ids(3, 9), prefixes([9, 4, 0], 9)
+    for fused in (True, False):
+        states = encoder(ids, mask, fused=fused)
+        assert states.isfinite().all()
+        torch.testing.assert_close(states[1:2, :4], encoder(ids[1:2, :4]), rtol=0, atol=1e-5)
+        torch.testing.assert_close(states[:1], encoder(ids[:1], mask[:1]), rtol=0, atol=1e-5)
+    states.square().sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in encoder.parameters())
+
+
+@variants
+@pytest.mark.parametrize("cross", [False, True])
+def test_a_decoder_reads_itself_and_what_is_before(settings, cross):
+    decoder = TransformerDecoder(settings, cross=cross)
+    ids, memory = random_ids(1, 7), torch.randn(1, 3, 16) if cross else None
+    states = decoder(ids, None, memory)
+    for t in range(7):
+        other = ids.clone()
+        other[0, t] = 3 + (ids[0, t] - 2) % 20
+        changed = (decoder(other, None, memory) - states).abs().amax(-1)[0] > 1e-5
+        assert changed.tolist() == [s >= t for s in range(7)]
+
+
+@variants
+def test_sequences_are_scored_alone_as_in_a_batch(settings):
+    model = Seq2Seq(settings)
+    source, target = random_ids(3, 8), random_ids(3, 6)
+    source_mask, target_mask = prefixes([8, 3, 1], 8), prefixes([2, 6, 4], 6)
+    scores = model(source, source_mask, target, target_mask)
+    assert scores.shape == (3, 6, TINY.vocabulary)
+    for row, (s, t) in enumerate(((8, 2), (3, 6), (1, 4))):
+        alone = model(source[row : row + 1, :s], None, target[row : row + 1, :t])
+        torch.testing.assert_close(scores[row, :t], alone[0], rtol=0, atol=1e-4)
+    memory = model.encode(source, source_mask)
+    last = model.decode(target, memory, source_mask, target_mask, last_only=True)
+    torch.testing.assert_close(last, scores[:, -1:])
+    following = model.next_scores(source, source_mask)(target[[2, 0, 0]], torch.tensor([2, 0, 0]))
+    torch.testing.assert_close(following[0], model(source, source_mask, target)[2, -1], rtol=0, atol=1e-5)
+    torch.testing.assert_close(following[1], following[2])
+
+
+def test_embeddings_of_both_sides_are_the_same_and_saved_once(tmp_path):
+    model = Seq2Seq(TINY)
+    names = [name for name, _ in model.named_parameters()]
+    assert [name for name in names if "embeddings.tokens" in name] == ["encoder.embeddings.tokens.weight"]
+    save_file(model.state_dict(), tmp_path / "weights.safetensors")
+    source, target = random_ids(2, 5), random_ids(2, 4)
+    expected = model(source, None, target)
+    torch.manual_seed(9)
+    copy = Seq2Seq(TINY)
+    copy.load_state_dict(load_file(tmp_path / "weights.safetensors"))
+    assert torch.equal(copy(source, None, target), expected)
+    assert deepcopy(copy).double().decoder.embeddings.tokens.weight.dtype == torch.float64
+    expected.sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_heads_divide_the_width():
+    with pytest.raises(ValueError, match="16 is no multiple of 3 heads"):
+        replace(TINY, heads=3)
+
+
+def sequences(rows: int, generator: torch.Generator, *, reverse: bool) -> tuple[torch.Tensor, ...]:
+    """Sources of 4 to 7 letters out of ten, their masks, and targets ``START letters END``."""
+    letters, length = torch.randint(3, 13, (rows, 7), generator=generator), torch.randint(4, 8, (rows,))
+    target = torch.full((rows, 9), PAD)
+    for row, n in enumerate(length.tolist()):
+        letters[row, n:] = PAD
+        text = letters[row, :n].flip(0) if reverse else letters[row, :n]
+        target[row, : n + 2] = torch.cat([torch.tensor([START]), text, torch.tensor([END])])
+    return letters, letters != PAD, target
+
+
+@pytest.mark.parametrize(
+    ("reverse", "settings"),
+    [(False, {"positions": "learned", "pre_norm": True}), (True, {"positions": "sinusoidal"})],
+    ids=["copy", "reverse"],
+)
+def test_it_learns_to_copy_and_to_reverse(reverse, settings):
+    """99% of unseen sequences are written without a mistake."""
+    sizes = {"width": 32, "hidden": 64, "initializer_range": 0.1, "segments": 0}
+    model, generator = Seq2Seq(replace(TINY, **sizes, **settings)), torch.Generator().manual_seed(1)
+    steps, seen = 400, set()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.98))
+    rate = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min((step + 1) / 40, (steps - step) / steps)
+    )
+    for _ in range(steps):
+        source, mask, target = sequences(64, generator, reverse=reverse)
+        seen.update(map(tuple, source.tolist()))
+        scores = model(source, mask, target[:, :-1])
+        loss = nn.functional.cross_entropy(scores.flatten(0, 1), target[:, 1:].flatten(), ignore_index=PAD)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        rate.step()
+    source, mask, target = sequences(400, generator, reverse=reverse)
+    unseen = torch.tensor([tuple(row) not in seen for row in source.tolist()])
+    source, mask, target = source[unseen], mask[unseen], target[unseen]
+    assert len(source) > 300
+    prompt = torch.full((len(source), 1), START)
+    written = greedy(model.eval().next_scores(source, mask), prompt, end=END, max_length=9)
+    expected = [tuple(x for x in row if x > END) for row in target.tolist()]
+    right = [h.ids == ids and h.finished for h, ids in zip(written, expected, strict=True)]
+    assert sum(right) >= 0.99 * len(right)
+
+
+def test_the_page_s_example_runs(capsys):
+    """``docs/extras/pretraining.md``."""
+    page = Path(__file__).parents[3] / "docs" / "extras" / "pretraining.md"
+    [example] = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    exec(example, {})
+    assert re.fullmatch(r"\([\d, ]*\) \([\d, ]*\) -\d+\.\d+\n", capsys.readouterr().out)

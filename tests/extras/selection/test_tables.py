@@ -1,0 +1,113 @@
+"""Tables of answer selection: their own columns and note, never beside spans, published figures beside."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from qa_arch.errors import ConfigError, RunError
+from qa_arch.records import parse_record, write_record
+from qa_arch.results.columns import SELECTION_COLUMNS, comparison
+from qa_arch.results.experiments import experiment_tables
+from qa_arch.results.publish import publish
+from qa_arch.results.tables import markdown
+from tests.results.conftest import flat_record, script
+
+
+@pytest.fixture
+def make_selection():
+    def make(model="qa_lstm_a", accuracy=40.0, **changes):
+        point = {"accuracy": accuracy, "mrr": accuracy + 20, "questions": 50}
+        point |= {"protocol": "selection", "metric_version": "selection-1"}
+        about = {"name": "dev", "fingerprint": "s1", "protocol": "selection", "questions": 50}
+        given = {
+            "scores": {"dev": {"ranked": point}},
+            "data": {"train": {"fingerprint": "t"}, "dev": about | {"candidates": 4.25}},
+            "references": {"dev": {"word-overlap": point | {"accuracy": 80.0}}},
+            "margin": {},
+        }
+        return parse_record(flat_record(model) | given | changes)
+
+    return make
+
+
+def test_rows_columns_and_note(make_selection):
+    failed = make_selection("qa_lstm_i", status="oom", scores={}, references={})
+    table = comparison([(Path("a"), make_selection()), (Path("i"), failed)])
+    assert table.keys == SELECTION_COLUMNS
+    overlap, own, _ = table.rows
+    assert (overlap["model"], overlap["accuracy"]) == ("word-overlap", 80.0)
+    assert (own["accuracy"], own["mrr"], own["seconds"]) == (40.0, 60.0, 61.25)
+    assert "50 questions, 4.2 candidates each" in table.notes[0]
+    assert not any("null threshold" in note for note in table.notes)
+    assert "| qa_lstm_i | OOM | – |" in markdown(table)
+
+
+def test_spans_and_selections_are_refused_beside_each_other(make_selection, make_record):
+    with pytest.raises(RunError, match="do not compare"):
+        comparison([(Path("a"), make_selection()), (Path("b"), make_record())])
+
+
+OURS = """runs_table(
+    folder,
+    "Ours",
+    columns=["model", "accuracy", "insuranceqa_test1"],
+    published=[
+        Published("qa_lstm_a", {"insuranceqa_test1": 53.1}, "another task", in_our_rows=True),
+        Published("qa_lstm_b", {"insuranceqa_test1": 58.2}, "another task", in_our_rows=True),
+        Published("elsewhere", {"accuracy": 70.0}, "same task"),
+    ],
+    wanted=[Wanted("qa_lstm_b", "qa-arch train model=qa_lstm/b")],
+)"""
+
+
+def test_figures_of_another_task_stand_beside_ours(make_selection, tmp_path):
+    script(tmp_path, OURS)
+    write_record(tmp_path / "records" / "a", make_selection())
+    (table,) = experiment_tables(tmp_path)
+    rows = {row["model"]: (row.get("accuracy"), row.get("insuranceqa_test1")) for row in table.rows}
+    assert rows == {
+        "elsewhere (published)": (70.0, None),
+        "word-overlap": (80.0, None),
+        "qa_lstm_a": (40.0, 53.1),
+        "qa_lstm_b": (None, 58.2),
+    }
+    assert [note for note in table.notes if "task" in note] == [
+        "another task",
+        "elsewhere, published: same task",
+    ]
+
+
+def test_counts_of_another_kind_of_data(tmp_path):
+    sets = '[DataSet("one", "one.json"), DataSet("two", "two.json", source="x:two")]'
+    table = f'sets_table(folder, "Sets", {sets}, columns=["questions", "answers"])'
+    script(tmp_path, table)
+    (tmp_path / "records").mkdir()
+    counted = {"questions": 3, "answers": 4, "question_words": 9}
+    (tmp_path / "records" / "one.json").write_text(json.dumps(counted))
+    (counted,) = experiment_tables(tmp_path)
+    assert [dict(row) for row in counted.rows] == [
+        {"set": "one", "questions": 3, "answers": 4},
+        {"set": "two", "questions": None, "answers": None},
+    ]
+    assert "qa-arch stats --data x:two --json" in counted.notes[0]
+    script(tmp_path, table.replace('"answers"', '"anwers"'))
+    with pytest.raises(ConfigError, match="did you mean 'answers'"):
+        experiment_tables(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "rest"), [("insuranceqa:", "insuranceqa:train"), ("types:", "trec/train_5500.label")]
+)
+def test_the_folder_behind_a_prefix_is_not_published(make_selection, tmp_path, monkeypatch, prefix, rest):
+    monkeypatch.setenv("QA_ARCH_DATA", str(tmp_path / "data"))
+    (tmp_path / "data").mkdir()
+    source = f"{prefix}{tmp_path}/data/{rest}"
+    write_record(tmp_path / "run", make_selection(config={"data": {"train": source}}))
+    said = json.loads((publish(tmp_path / "run", tmp_path / "out") / "run.json").read_text())
+    assert said["config"]["data"]["train"] == f"{prefix}$QA_ARCH_DATA/{rest}"
+    write_record(tmp_path / "run", make_selection(config={"data": {"train": f"{prefix}/elsewhere/{rest}"}}))
+    with pytest.raises(RunError, match="lies outside"):
+        publish(tmp_path / "run", tmp_path / "out")

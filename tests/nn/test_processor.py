@@ -1,0 +1,114 @@
+"""What the processor is asked before a fast path is used: a product that saturates is found and avoided."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from qa_arch.errors import UnavailableError
+from qa_arch.nn import processor
+from qa_arch.nn.precision import Int8Linear
+from qa_arch.nn.text_lstm import SuBiLSTM
+
+PROOFS = (processor.int8_product, processor.onnx_int8, processor.lstm_in_bf16, processor.bf16_is_faster)
+
+
+@pytest.fixture
+def unproven():
+    """Every proof is made anew, and again after the test."""
+    for proof in PROOFS:
+        proof.cache_clear()
+    yield
+    for proof in PROOFS:
+        proof.cache_clear()
+
+
+def pairs_in_16_bits(rows, zero, packed, scale):
+    """The product of a processor without VNNI: two terms are added in 16 bits, and saturate."""
+    terms = nn.functional.pad(rows.int()[:, None] * packed.int(), (0, rows.shape[1] % 2))
+    sums = terms.unflatten(-1, (-1, 2)).sum(-1).clamp(-(2**15), 2**15 - 1).sum(-1)
+    return (sums - zero * packed.int().sum(1)).float() * scale
+
+
+@pytest.fixture
+def saturating(monkeypatch, unproven):
+    monkeypatch.setattr(processor, "pack", lambda weight: weight)
+    monkeypatch.setattr("qa_arch.nn.precision.pack", lambda weight: weight)
+    monkeypatch.setattr(processor, "_sums", pairs_in_16_bits)
+
+
+def test_a_product_that_saturates_is_taken_in_halves_which_are_exact(saturating, caplog):
+    caplog.set_level("INFO", "qa_arch")
+    torch.manual_seed(0)
+    rows, weight = torch.randn(5, 31).mul(40).round(), torch.randn(7, 31).mul(40).round()
+    rows, weight = rows.clamp(-127, 127), weight.clamp(-127, 127).to(torch.int8)
+    rows[0], weight[0] = 127, -127
+    product = processor.int8_product()
+    assert torch.equal(product(rows.clone(), weight, torch.ones(7)), rows @ weight.float().T)
+    assert not torch.equal(processor.shifted(rows.clone(), weight, torch.ones(7)), rows @ weight.float().T)
+    processor.int8_product()
+    assert processor.engine("torch", "int8") == "torch int8 in halves"
+    assert [record.message for record in caplog.records] == [
+        "int8: products in one saturate on this processor; they are taken in two halves, which are exact"
+    ]
+
+
+def test_without_an_exact_product_int8_is_refused(monkeypatch, saturating):
+    monkeypatch.setattr(processor, "_sums", lambda *given: pairs_in_16_bits(*given) / 2)
+    with pytest.raises(UnavailableError, match="no int8 product is exact"):
+        Int8Linear.of(nn.Linear(4, 4))
+
+
+def test_the_product_is_exact_on_this_processor(unproven):
+    product, weight = processor.int8_product(), torch.full((8, 64), 127, dtype=torch.int8)
+    sums = product(torch.full((3, 64), 127.0), processor.pack(weight), torch.ones(8))
+    assert sums.tolist() == [[127.0 * 127 * 64] * 8] * 3
+
+
+@pytest.mark.parametrize(
+    ("exact", "named"), [((True, True), "onnx int8"), ((False, True), "onnx int8 as u8u8")]
+)
+def test_signed_weights_that_saturate_in_onnx_are_read_as_unsigned(monkeypatch, unproven, exact, named):
+    monkeypatch.setattr(processor, "_exact_in_onnx", lambda settings: exact[bool(settings)])
+    assert processor.engine("onnx", "int8") == named
+
+
+def test_a_graph_in_int8_that_is_never_exact_is_refused(monkeypatch, unproven):
+    monkeypatch.setattr(processor, "_exact_in_onnx", lambda settings: False)
+    with pytest.raises(UnavailableError, match="use a graph in fp32"):
+        processor.onnx_int8()
+
+
+def test_the_product_of_onnx_is_exact_on_this_processor(unproven):
+    pytest.importorskip("onnxruntime")
+    assert processor._exact_in_onnx(processor.onnx_int8())
+
+
+@pytest.mark.parametrize("kernel", [True, False])
+def test_an_lstm_without_a_bf16_kernel_runs_in_fp32(monkeypatch, unproven, kernel):
+    torch.manual_seed(0)
+    reader, x = SuBiLSTM(6, 4, window=3), torch.randn(2, 5, 6)
+    monkeypatch.setattr("qa_arch.nn.text_lstm.lstm_in_bf16", lambda: kernel)
+    if kernel and not processor.lstm_in_bf16():
+        pytest.skip("this processor has none")
+    exact = reader(x, torch.ones(2, 5, dtype=torch.bool))
+    with torch.autocast("cpu", torch.bfloat16):
+        given = reader(x, torch.ones(2, 5, dtype=torch.bool))
+    assert torch.equal(given, exact) == (not kernel)
+    torch.testing.assert_close(given.float(), exact, rtol=0, atol=0.02)
+
+
+def test_a_proof_draws_no_random_numbers_and_is_made_once(monkeypatch, unproven):
+    state = torch.get_rng_state()
+    for proof in PROOFS:
+        assert proof() == proof()
+        assert proof.cache_info().misses == 1
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize(("seconds", "faster"), [((2.0, 1.0), True), ((1.0, 7.0), False)])
+def test_bf16_is_chosen_by_its_time(monkeypatch, unproven, seconds, faster):
+    taken = dict(zip((torch.float32, torch.bfloat16), seconds, strict=True))
+    monkeypatch.setattr(processor, "_seconds", lambda x, weight: taken[x.dtype])
+    assert processor.bf16_is_faster() == faster

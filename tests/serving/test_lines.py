@@ -1,0 +1,446 @@
+"""Lines of questions, and files of answers: whole or resumable, never torn, never continued from another."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from line_answers import answering, first_words, read_lines, rows, write_lines
+
+from qa_arch.errors import DataError, RunError
+from qa_arch.records import Confidence, RunRecord, Seconds, Threshold, write_record
+from qa_arch.serving import lines
+from qa_arch.serving.lines import Part, Summary, answer_file, answer_part, open_input, origin_of, parts_of
+from qa_arch.system import lifeline
+
+LINES = 53
+KILLS = 3
+
+PROGRAM = """
+import sys, time
+from line_answers import answering, first_words
+from qa_arch.serving import lines
+lines.PART_LINES = 5
+
+def slow(queries):
+    time.sleep(0.03)
+    return first_words(queries)
+
+data, out = sys.argv[1:]
+lines.answer_file(data, out, lambda: answering(data, slow), models=[], settings={})
+"""
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch):
+    monkeypatch.setattr(lines, "PART_LINES", 5)
+
+
+@pytest.fixture
+def data(tmp_path) -> Path:
+    return write_lines(tmp_path / "data.jsonl", rows(LINES))
+
+
+@pytest.fixture
+def answer(data, tmp_path):
+    """Answer ``data`` into out.jsonl."""
+
+    def call(reading=first_words, data=data, out=tmp_path / "out.jsonl", settings=None, **options):
+        start = partial(answering, data, reading)
+        return answer_file(str(data), str(out), start, models=[], settings=settings or {}, **options)
+
+    return call
+
+
+@pytest.fixture
+def whole(answer, tmp_path) -> bytes:
+    """The bytes of an uninterrupted call, whose files are removed."""
+    answer()
+    content = (tmp_path / "out.jsonl").read_bytes()
+    (tmp_path / "out.jsonl").unlink()
+    return content
+
+
+def stops_after(calls: int):
+    """A model that is interrupted once it has answered ``calls`` parts."""
+    left = calls
+
+    def reading(queries):
+        nonlocal left
+        if left == 0:
+            raise KeyboardInterrupt
+        left -= 1
+        return first_words(queries)
+
+    return reading
+
+
+def test_every_line_is_answered_once_in_order(answer, tmp_path):
+    assert answer() == Summary(LINES, 0, 0)
+    assert [row["id"] for row in read_lines(tmp_path / "out.jsonl")] == [row["id"] for row in rows(LINES)]
+    origin = json.loads((tmp_path / "out.jsonl.origin.json").read_text())
+    assert origin["data"]["name"] == "data.jsonl"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "data.jsonl",
+        "out.jsonl",
+        "out.jsonl.origin.json",
+    ]
+
+
+@pytest.mark.parametrize("calls", [0, 1, 6, 10])
+def test_an_interrupted_call_is_continued(answer, whole, tmp_path, calls):
+    out, partial_file = tmp_path / "out.jsonl", tmp_path / "out.jsonl.partial"
+    with pytest.raises(KeyboardInterrupt):
+        answer(stops_after(calls))
+    assert not out.exists()
+    assert whole.startswith(partial_file.read_bytes())
+    assert len(read_lines(partial_file)) == 5 * calls
+    seen = []
+    answered = answer(lambda queries: seen.extend(queries) or first_words(queries))
+    assert answered == Summary(LINES, 5 * calls, 0)
+    assert len(seen) == LINES - 5 * calls
+    assert out.read_bytes() == whole
+    assert not partial_file.exists()
+
+
+def test_wherever_the_file_is_torn_nothing_is_lost_or_repeated(answer, whole, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    out, partial_file = tmp_path / "out.jsonl", tmp_path / "out.jsonl.partial"
+    ends = [place + 1 for place, byte in enumerate(whole) if byte == 10]
+    near = {end + shift for end in ends for shift in (-1, 0, 1) if end + shift <= len(whole)}
+    for place in sorted({0, 1, len(whole) // 2, *near}):
+        partial_file.write_bytes(whole[:place])
+        answer()
+        assert out.read_bytes() == whole, place
+        out.unlink()
+
+
+def test_a_finished_file_is_left_alone(answer, tmp_path):
+    answer()
+    before = (tmp_path / "out.jsonl").stat()
+
+    def never(queries):
+        pytest.fail("answered again")
+
+    assert answer(never) is None
+    assert (tmp_path / "out.jsonl").stat() == before
+
+
+@pytest.mark.parametrize("finished", [False, True])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("data", "another data.size"),
+        ("same size", "another data.head_sha256"),
+        ("time", "another data.modified"),
+        ("settings", r"another settings.top_k \('None', now '3'\)"),
+        ("parts", "another settings.part_lines"),
+        ("origin", "no out.jsonl.origin.json says what it was made from"),
+    ],
+)
+def test_answers_of_another_origin_are_not_continued(
+    answer, data, tmp_path, monkeypatch, finished, change, message
+):
+    if finished:
+        answer()
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            answer(stops_after(3))
+    settings, stat = {}, data.stat()
+    if change == "data":
+        write_lines(data, rows(LINES + 1))
+    elif change == "same size":
+        data.write_bytes(data.read_bytes().replace(b"Who 7?", b"Why 7?"))
+    elif change == "settings":
+        settings = {"top_k": 3}
+    elif change == "parts":
+        monkeypatch.setattr(lines, "PART_LINES", 6)
+    elif change == "origin":
+        (tmp_path / "out.jsonl.origin.json").unlink()
+    os.utime(data, ns=(stat.st_atime_ns, stat.st_mtime_ns + (change == "time")))
+    existing = tmp_path / ("out.jsonl" if finished else "out.jsonl.partial")
+    before = existing.read_bytes()
+    with pytest.raises(RunError, match=f"{message}.*--if-exists replace"):
+        answer(settings=settings)
+    assert existing.read_bytes() == before
+    assert answer(settings=settings, if_exists="replace").before == 0
+    assert answer(settings=settings) is None
+
+
+def test_answers_at_a_refitted_threshold_are_not_continued(data, tmp_path):
+    """What was fitted after training is no setting, and yet answers depend on it; scores they do not."""
+    record = RunRecord(status="ok", name="trial", model="bert", seed=1, config={}, config_hash="c")
+    changes = {
+        "as it was": {},
+        "scored": {"scores": {"dev": {}}, "seconds": Seconds(predict=1.0)},
+        "threshold": {"threshold": Threshold(value=1.5, fitted_on="calibration")},
+        "temperature": {"confidence": Confidence(method="temperature", value=2.0, fitted_on="calibration")},
+    }
+    origins = {}
+    for name, change in changes.items():
+        write_record(tmp_path / "run", replace(record, **change))
+        origins[name] = origin_of(str(data), [str(tmp_path / "run")], {})["models"]
+    assert origins["scored"] == origins["as it was"]
+    assert len({str(origin) for origin in origins.values()}) == 3
+
+
+@pytest.mark.parametrize("calls", [3, 100])
+def test_fail_and_replace(answer, tmp_path, calls):
+    try:
+        answer(stops_after(calls))
+    except KeyboardInterrupt:
+        assert calls == 3
+    with pytest.raises(RunError, match="already exists; --if-exists resume"):
+        answer(if_exists="fail")
+    assert answer(if_exists="replace") == Summary(LINES, 0, 0)
+
+
+def test_a_faulty_line_stops_what_skip_continues(answer, data, tmp_path, caplog):
+    write_lines(data, [*rows(20), "{", *rows(20)])
+    with pytest.raises(DataError, match=r"data.jsonl: line 21: broken JSON .*--on-error skip continues"):
+        answer()
+    assert len(read_lines(tmp_path / "out.jsonl.partial")) == 20
+    assert answer(on_error="skip") == Summary(41, 20, 1)
+    output = read_lines(tmp_path / "out.jsonl")
+    assert [row["id"] for row in output if "error" in row] == [21]
+    assert "left out: " in caplog.text
+    assert "line 21" in caplog.text
+
+
+def test_one_process_writes_at_a_time(answer, tmp_path):
+    def reading(queries):
+        with pytest.raises(RunError, match=f"out.jsonl is in use by process {os.getpid()}"):
+            answer()
+        answer(out=tmp_path / "other.jsonl")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        answer(reading)
+    assert (tmp_path / "other.jsonl").is_file()
+
+
+def test_progress_counts_bytes_and_lines(answer, data):
+    with pytest.raises(KeyboardInterrupt):
+        answer(stops_after(4))
+    calls = []
+    answer(watch=lambda *values: calls.append(values))
+    size = data.stat().st_size
+    assert [total for _, total, _ in calls] == [size] * 7
+    assert [count for *_, count in calls] == [5, 10, 15, 20, 25, 30, 33]
+    assert calls[-1][0] == size
+
+
+def test_no_more_than_a_part_is_read_ahead(answer, data, tmp_path, monkeypatch):
+    """Constant memory: when a part is answered, those before are on disk and none after it was read."""
+    opened = []
+
+    def watched(file, *others):
+        opened.append(file)
+        return parts_of(file, *others)
+
+    monkeypatch.setattr(lines, "parts_of", watched)
+
+    def reading(queries):
+        written = (tmp_path / "out.jsonl.partial").read_bytes().count(b"\n")
+        read = data.read_bytes()[: opened[0].tell()]
+        assert read.count(b"\n") == written + len(queries)
+        return first_words(queries)
+
+    answer(reading)
+
+
+def test_data_from_a_pipe(answer, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    def feed():
+        content = "".join(json.dumps(row) + "\n" for row in rows(12))
+        return subprocess.Popen([sys.executable, "-c", f"open({str(pipe)!r}, 'w').write({content!r})"])
+
+    with feed():
+        assert answer(data=pipe) == Summary(12, 0, 0)
+    with pytest.raises(RunError, match="data from a pipe cannot be resumed"):
+        answer(data=pipe)
+
+
+@pytest.mark.skipif(not lifeline.LINUX, reason="kills processes")
+def test_killed_at_any_moment_the_file_is_that_of_an_undisturbed_call(whole, data, tmp_path):
+    """With a model of the speed of light; ``tests/slow`` does it with a real one."""
+    out = tmp_path / "out.jsonl"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
+    command = [sys.executable, "-c", PROGRAM, str(data), str(out)]
+    rng, kills = random.Random(17), 0
+    while not out.exists():
+        process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
+        while kills < KILLS and process.poll() is None:
+            if (tmp_path / "out.jsonl.partial").exists():
+                time.sleep(rng.uniform(0, 0.1))
+                process.send_signal(signal.SIGKILL)
+                kills += 1
+                break
+            time.sleep(0.005)
+        _, message = process.communicate()
+        assert process.returncode in (0, -signal.SIGKILL), message
+    assert kills == KILLS
+    assert out.read_bytes() == whole
+
+
+GOOD = {"question": "Who?", "context": "Odo built it."}
+
+
+def answered(*texts: object, reading=first_words, **options):
+    raw = [(text if isinstance(text, str) else json.dumps(text)).encode() for text in texts]
+    part = Part(tuple(enumerate(raw, 1)))
+    return answer_part(part, reading, file="big.jsonl", options=options)
+
+
+def seen(*texts: object, **options):
+    """The queries that the model gets."""
+    queries = []
+
+    def reading(some):
+        queries.extend(some)
+        return first_words(some)
+
+    result = answered(*texts, reading=reading, **options)
+    assert not result.problems
+    return queries
+
+
+def test_a_line_becomes_a_query_and_its_answer_a_line():
+    result = answered({**GOOD, "id": "q7"}, {**GOOD, "meta": {"split": [1]}, "id": 12}, GOOD)
+    first, second, third = read_lines(result.content.decode())
+    expected = json.loads(json.dumps(first_words(seen(GOOD))[0].as_dict()))
+    assert first == {"id": "q7", **expected}
+    assert second == {"id": 12, "meta": {"split": [1]}, **expected}
+    assert third == {"id": 3, **expected}  # the number of its line
+
+
+def test_documents_and_options():
+    line = {"question": "", "documents": ["", "Odo."], "top_k": 3, "null_threshold": -1, "distinct": False}
+    query, other = seen(line, {**GOOD, "top_k": None}, top_k=2, max_answer_tokens=4)
+    assert query.documents == ("", "Odo.")
+    assert (query.top_k, query.max_answer_tokens, query.null_threshold, query.distinct) == (3, 4, -1, False)
+    assert (other.top_k, other.max_answer_tokens) == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "line 1: broken JSON .*column 2 .*a line is an object"),
+        ("[1]", "line 1: is a list; a line is an object"),
+        ("7", "line 1: is a .*number; a line is"),
+        ("[" * 100_000, "line 1: broken JSON"),
+        ({"context": "x"}, "line 1: question: is missing"),
+        ({"question": "x"}, "line 1: context: is missing.*documents"),
+        ({**GOOD, "question": 7}, "line 1: question: text is wanted, not int"),
+        ({**GOOD, "context": None}, "line 1: context: text is wanted, not NoneType"),
+        ({**GOOD, "documents": ["x"]}, "line 1: documents: stands beside a context"),
+        ({"question": "x", "documents": []}, "line 1: documents: .*at least one text"),
+        ({"question": "x", "documents": "text"}, "line 1: documents: a list of texts is wanted, not str"),
+        ({"question": "x", "documents": ["x", 1]}, r"line 1: documents\[1\]: text is wanted, not int"),
+        ({**GOOD, "topk": 1}, "line 1: 'topk': is no field .*did you mean 'top_k'.*meta"),
+        ({**GOOD, "top_k": "3"}, "line 1: top_k: a whole number is wanted, not str"),
+        ({**GOOD, "top_k": True}, "line 1: top_k: a whole number is wanted, not bool"),
+        ({**GOOD, "top_k": 0}, "line 1: top_k: 0 is out of range"),
+        (
+            {**GOOD, "max_answer_tokens": 1.5},
+            "line 1: max_answer_tokens: a whole number is wanted, not float",
+        ),
+        ({**GOOD, "null_threshold": float("nan")}, "line 1: null_threshold: a number is wanted .*not NaN"),
+        ({**GOOD, "distinct": 1}, "line 1: distinct: true or false is wanted, not int"),
+        ({**GOOD, "id": [1]}, "line 1: id: is a list"),
+        ({**GOOD, "id": True}, "line 1: id: is true or false"),
+        ({**GOOD, "context": "half \ud83d"}, "line 1: context: character 5 is half a surrogate pair"),
+        ({**GOOD, "id": "\ud83d"}, "line 1: id: holds half a surrogate pair"),
+        ({**GOOD, "meta": ["a", {"\ud83d": 1}]}, "line 1: meta: holds half a surrogate pair"),
+        ({**GOOD, "meta": {"score": float("nan")}}, "line 1: meta: holds .*an infinite number"),
+        ('{"question": "x", "context": "y", "meta": 1e999}', "line 1: meta: holds .*an infinite number"),
+        ({"data": [], "version": "v2.0"}, "line 1: has 'data' and no question.*SQuAD"),
+    ],
+)
+def test_a_faulty_line_is_named_with_field_and_remedy(line, message):
+    result = answered(line)
+    (problem,) = result.problems
+    assert str(problem).startswith("big.jsonl: line 1: ")
+    with pytest.raises(DataError, match=message):
+        raise DataError(str(problem))
+    (row,) = read_lines(result.content.decode())
+    assert row == {"id": 1, "error": str(problem).removeprefix("big.jsonl: ")}
+
+
+def test_meta_of_any_depth_is_copied_or_refused():
+    for depth in range(900, 1000):
+        meta = "[" * depth + "]" * depth
+        (row,) = read_lines(answered(f'{{"question": "x", "context": "y", "meta": {meta}}}').content.decode())
+        assert "meta" in row or "error" in row
+
+
+def test_a_faulty_line_takes_no_other_with_it():
+    result = answered({**GOOD, "id": "a"}, {"id": "b", "question": 1}, "{", {**GOOD, "id": "d"})
+    rows = read_lines(result.content.decode())
+    assert [row["id"] for row in rows] == ["a", "b", 3, "d"]
+    assert [row.get("text") for row in rows] == ["Odo", None, None, "Odo"]
+    assert len(result.problems) == 2
+
+
+def test_bytes_that_are_no_utf8_and_a_byte_order_mark():
+    part = Part(((1, b"\xef\xbb\xbf" + json.dumps(GOOD).encode()), (2, b'{"question": "caf\xe9"}')))
+    result = answer_part(part, first_words, file="f", options={})
+    assert "error" not in read_lines(result.content.decode())[0]
+    assert "byte 17 is not UTF-8" in str(result.problems[0])
+
+
+def test_blank_lines_count_but_have_no_answer(tmp_path):
+    write_lines(tmp_path / "data.jsonl", ["", GOOD, "  ", GOOD])
+    with open_input(str(tmp_path / "data.jsonl")) as (read, size):
+        (part,) = read
+    assert [number for number, _ in part.lines] == [2, 4]
+    assert part.position == size == (tmp_path / "data.jsonl").stat().st_size
+
+
+def test_only_a_line_feed_ends_a_line():
+    text = '{"question": "a\u2028b\x85c", "context": "\u2029"}\n'
+    assert list(parts_of(io.BytesIO(text.encode()), "f", lambda: 7)) == [Part(((1, text.encode()),), 7)]
+
+
+def test_long_lines_end_a_part_and_too_long_ones_are_not_held(monkeypatch):
+    monkeypatch.setattr(lines, "PART_BYTES", 100)
+    monkeypatch.setattr(lines, "LONGEST_LINE", 1000)
+    texts = [b"x" * 60, b"x" * 60, b"x" * 10_000, b"x" * 999, b"x" * 1000, b"short"]
+    file = io.BytesIO(b"\n".join(texts) + b"\n")
+    some = list(parts_of(file, "f", file.tell))
+    assert [[number for number, _ in part.lines] for part in some] == [[1, 2], [3], [4], [5], [6]]
+    second, third = some[1:3]
+    assert len(second.lines[0][1]) == 1001
+    result = answer_part(second, first_words, file="f", options={})
+    assert "line 3: is longer than" in str(result.problems[0])
+    assert "broken JSON" in str(answer_part(third, first_words, file="f", options={}).problems[0])
+
+
+def test_gzip_by_its_content(tmp_path):
+    packed = gzip.compress(f"{json.dumps(GOOD)}\n".encode() * 3)
+    (tmp_path / "data.jsonl").write_bytes(packed)
+    with open_input(str(tmp_path / "data.jsonl")) as (read, size):
+        (part,) = read
+    assert [json.loads(line) for _, line in part.lines] == [GOOD] * 3
+    assert size == len(packed)
+    (tmp_path / "data.jsonl").write_bytes(packed[:-9])
+    with open_input(str(tmp_path / "data.jsonl")) as (read, _), pytest.raises(DataError, match="cut short"):
+        list(read)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(DataError, match="cannot be read"), open_input(str(tmp_path / "none.jsonl")):
+        pass
