@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -29,6 +30,13 @@ if not _on_a_gpu():
     # Triton interprets or compiles in the whole process, by what stands here when it is first imported: a
     # hook would come after the other conftest files, which import it.
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_collections() -> None:
+    """Every run collects garbage before it measures memory: without what was imported it takes no second."""
+    gc.collect()
+    gc.freeze()
 
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
