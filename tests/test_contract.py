@@ -19,7 +19,7 @@ from qa_arch.cli.compose import compose
 from qa_arch.config.schema import Config, task_entries, validate
 from qa_arch.contract.contenders import trained_run_answers_as_scored
 from qa_arch.contract.contracts import SPANS, learns_four_questions
-from qa_arch.models.build import check_model
+from qa_arch.models.check import check_model
 
 MODELS = models_of(("span", "sequence"))
 SAME_BRANCHES = ("glove", "match", "no_overlap", "plain_verifier", "pointer", "weighted_verifier")

@@ -238,7 +238,7 @@ def check_jobs(
         if not (dry or (if_exists == "resume" and finished(job.folder))):
             require_files(job.config)
     with gc_disabled():
-        from qa_arch.models.build import check_model  # imports torch, so it comes after the cheap checks
+        from qa_arch.models.check import check_model  # imports torch, so it comes after the cheap checks
         from qa_arch.nn.losses import build_loss
         from qa_arch.training.loggers import check_logger
 

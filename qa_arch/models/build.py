@@ -12,13 +12,14 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from qa_arch.config.schema import Config, task_entry
 from qa_arch.config.schema import Encoder as EncoderSettings
-from qa_arch.config.target import TRUSTED, accepts, arguments, locate
+from qa_arch.config.target import TRUSTED, accepts, arguments
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.features import tokenizers
 from qa_arch.features.cache import windows_of
 from qa_arch.features.vectors import WordVectors
 from qa_arch.features.windows import FeatureTable, check_ids
 from qa_arch.models import store
+from qa_arch.models.check import check_model
 from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint
 from qa_arch.nn.encoder_configs import WITHOUT_HUB, resolve
 from qa_arch.nn.encoder_factory import build_encoder, first_line
@@ -124,23 +125,6 @@ def make_features(
     table = windows_of(questions, tokenizer, config.features, segments=encoder.has_segments)
     check_ids(table, encoder.vocab_size, str(config.encoder.name))
     return table
-
-
-def check_model(
-    section: Mapping[str, Any], trusted: Sequence[str] = TRUSTED, *, with_vectors: bool = False
-) -> type[nn.Module]:
-    """The class that ``section`` names, after its arguments were checked; loads no weights."""
-    target = locate(section.get("_target_"), trusted, where="model")
-    inputs = task_entry(section.get("task", "span")).inputs
-    if not issubclass(target, nn.Module) or not accepts(target, inputs[0]):
-        raise ConfigError(
-            f"model._target_: {target.__name__} is no model for task {section.get('task', 'span')}:"
-            f" a torch module that takes {inputs[0]} is wanted"
-        )
-    arguments(target, section, inputs, trusted=trusted)
-    if with_vectors and not accepts(target, "vectors"):
-        raise ConfigError(f"glove: {target.__name__} takes no word vectors; use glove=none")
-    return target
 
 
 def build_model(

@@ -164,7 +164,7 @@ def _run_checks(request: Mapping[str, Any], trusted: Sequence[str]) -> None:
 
 def _first_problem(request: Mapping[str, Any], trusted: Sequence[str]) -> str | None:
     with gc_disabled():
-        from qa_arch.models.build import check_model
+        from qa_arch.models.check import check_model
         from qa_arch.nn.losses import build_loss
         from qa_arch.training.devices import uses_gpu
         from qa_arch.training.loggers import check_logger

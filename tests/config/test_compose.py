@@ -41,7 +41,7 @@ def name_of(model: str) -> str:
 
 
 def test_every_group_of_the_folder_is_seen():
-    on_disk = {path.name for path in conf_folder().iterdir() if path.is_dir()}
+    on_disk = {path.name for folder in config_folders() for path in folder.iterdir() if path.is_dir()}
     assert (
         on_disk
         == set(ALL)

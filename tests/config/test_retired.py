@@ -18,7 +18,7 @@ from qa_arch.config.identity import config_hash
 from qa_arch.config.retired import BERT_MATCH, MOVED, RETIRED, renamed, upgrade, with_retired
 from qa_arch.config.schema import defaults, validate
 from qa_arch.errors import ConfigError
-from qa_arch.models.build import check_model
+from qa_arch.models.check import check_model
 from qa_arch.nn.losses import build_loss
 from qa_arch.training.loggers import check_logger
 

@@ -9,7 +9,7 @@ import pytest
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.errors import ConfigError
-from qa_arch.models.build import check_model
+from qa_arch.models.check import check_model
 
 
 def section(*overrides: str) -> dict:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from qa_arch.data.sources import (
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import DataError
+from qa_arch.manifest import offered
 
 VERSION_1 = {
     "vocabulary": "idx_1\twhat\nidx_2\tis\n",
@@ -218,15 +220,16 @@ def test_no_machine_path_is_published(monkeypatch, tmp_path, prefix, tail):
 
 
 def test_every_format_states_itself():
-    """A module in ``data/formats`` is a scheme; help texts come from it."""
+    """A module in ``data/formats`` is a scheme, or one that an extra offers; help texts come from it."""
     known = {scheme: sources._format(scheme) for scheme in sources.schemes()}
-    folder = Path(sources.formats.__file__).parent
-    assert set(known) == {path.stem for path in folder.glob("[!_]*.py")}
+    own = Path(sources.formats.__file__).parent.glob("[!_]*.py")
+    modules = {path.stem: f"qa_arch.data.formats.{path.stem}" for path in own} | offered("formats")
+    assert set(known) == set(modules)
     for scheme, form in known.items():
         assert isinstance(form, Format)
         assert form.usage.startswith(f"{scheme}:")
         assert form.usage in usage(form.holds)
-        assert scheme in (folder / f"{scheme}.py").read_text(encoding="utf-8").splitlines()[0]
+        assert scheme in (import_module(modules[scheme]).__doc__ or "").splitlines()[0]
     assert usage() == ("SQuAD JSON (files, folders, globs), hub:NAME:SPLIT, mrqa:FILE or synthetic:SPLIT")
 
 
@@ -234,6 +237,6 @@ def test_only_the_registry_and_formats_know_schemes():
     """So that a new format touches no other module."""
     package = Path(sources.__file__).parents[1]
     quoted = [f"{quote}{scheme}:{quote}" for scheme in sources.schemes() for quote in ('"', "'")]
-    others = [path for path in package.rglob("*.py") if path.parent.name != "formats"]
+    others = [path for path in package.rglob("*.py") if not {"formats", "extras"} & set(path.parts)]
     assert len(others) > 100
     assert not [path for path in others if any(word in path.read_text(encoding="utf-8") for word in quoted)]

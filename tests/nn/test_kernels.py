@@ -16,7 +16,7 @@ import torch
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.errors import ConfigError, UnavailableError
-from qa_arch.models.build import check_model
+from qa_arch.models.check import check_model
 from qa_arch.nn import kernels
 from qa_arch.nn.fused import kernel_check
 from qa_arch.nn.kernels import Verdict, proven, runs_fused

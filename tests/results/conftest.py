@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from browsers import start_browser
 
 from qa_arch.cli.main import main
 from qa_arch.data.question_sets import question_set as made_set
@@ -257,11 +256,6 @@ def script(folder, tables: str, figures: str = "") -> None:
         f"def tables(folder):\n    return [{tables}]\n"
         f"def figures(folder):\n    return [{figures}]\n"
     )
-
-
-@pytest.fixture(scope="session")
-def browser():
-    yield from start_browser()
 
 
 @pytest.fixture

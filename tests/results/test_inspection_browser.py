@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from browsers import start_browser
 from inspections import make_inspection
 
 from qa_arch.results.inspection import MEAN
@@ -15,11 +14,6 @@ axe = pytest.importorskip(
 )
 INSPECTION = make_inspection(evil=True)
 FIRST, SECOND, THIRD, MATCHING = INSPECTION.layers
-
-
-@pytest.fixture(scope="module")
-def browser():
-    yield from start_browser()
 
 
 @pytest.fixture(scope="module")

@@ -8,13 +8,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import combinations
+from types import SimpleNamespace
 
 import pytest
 
 import qa_arch
 from qa_arch import Query, Reader
 from qa_arch.errors import ConfigError, DataError, RunError
-from qa_arch.extras.selection.predictor import SelectionPredictor
 
 TEXT = "The baker of Harn sold forty loaves before noon. Her brother keeps the mill."
 QUESTION = "What does the baker sell?"
@@ -290,7 +290,7 @@ def test_a_run_before_temperatures_has_1(reader, span_run):
 
 
 def test_a_run_that_ranks_is_no_reader(monkeypatch, span_run):
-    ranks = object.__new__(SelectionPredictor)
+    ranks = SimpleNamespace(config=SimpleNamespace(model={"task": "span"}))
     monkeypatch.setattr("qa_arch.serving.reader.load_predictor", lambda *_, **__: ranks)
     with pytest.raises(RunError, match=r"ranks candidates .*qa_arch.load_predictor"):
         qa_arch.load(span_run)

@@ -242,7 +242,7 @@ def test_a_point_is_checked_without_transformers(target):
     """Its import takes longer than all else that the check does."""
     program = f"""
 import sys
-from qa_arch.models.build import check_model
+from qa_arch.models.check import check_model
 check_model({{"_target_": "{target}", "task": "span"}})
 assert "transformers" not in sys.modules
 """

@@ -15,8 +15,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from qa_arch.config.schema import Data, Source
 from qa_arch.data import splits
 from qa_arch.data.formats import Holds, OnError
@@ -81,6 +79,8 @@ def load_splits(data: Data, want: Holds) -> dict[str, SelectionSet]:
         sets = {**hold_out_questions(train, share, data.split_seed), **sets}
     if 0 < data.train_questions < len(sets["train"]):
         train = sets["train"]
+        import numpy as np  # help texts name every source, and this is not for them to load
+
         drawn = np.random.default_rng(data.split_seed).choice(len(train), data.train_questions, replace=False)
         questions = [train.questions[row] for row in sorted(drawn.tolist())]
         sets["train"] = selection_set(train.name, train.answers, questions, train.left_out, main=train.main)

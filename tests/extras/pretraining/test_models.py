@@ -23,7 +23,7 @@ from qa_arch.extras.pretraining.models import (
 )
 from qa_arch.extras.pretraining.task import looks_ahead_never
 from qa_arch.models import store
-from qa_arch.models.build import check_model
+from qa_arch.models.check import check_model
 from qa_arch.nn.encoder import Encoder
 
 FAMILIES = ("bert", "roberta", "albert", "distilbert", "electra")

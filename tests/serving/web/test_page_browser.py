@@ -8,7 +8,6 @@ from __future__ import annotations
 from urllib.parse import quote, unquote, urlsplit
 
 import pytest
-from browsers import start_browser
 from service import RuleReader
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'qa-arch[dev]'")
@@ -20,11 +19,6 @@ expect = sync_api.expect
 PASSAGE = "By the mill stands a bridge."
 slow = pytest.mark.slow
 """All but one question that is asked and answered run nightly."""
-
-
-@pytest.fixture(scope="module")
-def browser():
-    yield from start_browser()
 
 
 @pytest.fixture(scope="module")

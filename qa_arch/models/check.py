@@ -1,0 +1,29 @@
+"""Whether a model section can be built, before anything heavy is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+from qa_arch.config.schema import task_entry
+from qa_arch.config.target import TRUSTED, accepts, arguments, locate
+from qa_arch.errors import ConfigError
+
+
+def check_model(
+    section: Mapping[str, Any], trusted: Sequence[str] = TRUSTED, *, with_vectors: bool = False
+) -> type[nn.Module]:
+    """The class that ``section`` names, after its arguments were checked; loads no weights."""
+    target = locate(section.get("_target_"), trusted, where="model")
+    inputs = task_entry(section.get("task", "span")).inputs
+    if not issubclass(target, nn.Module) or not accepts(target, inputs[0]):
+        raise ConfigError(
+            f"model._target_: {target.__name__} is no model for task {section.get('task', 'span')}:"
+            f" a torch module that takes {inputs[0]} is wanted"
+        )
+    arguments(target, section, inputs, trusted=trusted)
+    if with_vectors and not accepts(target, "vectors"):
+        raise ConfigError(f"glove: {target.__name__} takes no word vectors; use glove=none")
+    return target
