@@ -68,13 +68,14 @@ def real_data() -> Path:
 
 
 @pytest.fixture
-def step_on_two_ranks(tmp_path) -> Callable[[list[tuple[str, Any, list[Any]]]], list[dict[str, Any]]]:
+def step_on_two_ranks(tmp_path) -> Callable[[list[tuple[str, Any, Any, list[Any]]]], list[dict[str, Any]]]:
     """``step_on_two_ranks(models)``: what each rank says of one step of every model.
 
-    ``models``: name, model and the batch of each rank. All take their step in one pair of processes.
+    ``models``: name, model, loss, and the batch and labels of each rank. All take their step in one pair of
+    processes.
     """
 
-    def step(models: list[tuple[str, Any, list[Any]]]) -> list[dict[str, Any]]:
+    def step(models: list[tuple[str, Any, Any, list[Any]]]) -> list[dict[str, Any]]:
         import torch
 
         torch.save(models, tmp_path / "models.pt")

@@ -42,10 +42,8 @@ def test_an_unknown_run_is_told_before_torch(tmp_path):
         ("evaluate", "--run", run, *data),
         ("serve", run),
         ("export", run, "--to", "onnx", "--out", tmp_path / "o"),
-        ("types", run, *data, "--out", tmp_path / "t"),
         ("compare", run, run),
         ("show", run),
-        ("train", "debug=fast", f"selection.types={run}"),
     ]
     for call, (code, message, heavy) in zip(calls, told(*calls), strict=True):
         assert (code, heavy) == (5, []), (call, message)

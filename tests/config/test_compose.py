@@ -17,9 +17,15 @@ from qa_arch.errors import ConfigError, QaArchError
 ALL = groups(config_folders())
 NEEDS = {
     ("data", "files"): ["data.train=some.json"],
-    ("special", "ablations/match_lstm/boundary"): ["experiment=ablations", "model=match_lstm/boundary"],
-    ("special", "fast/question_types"): ["model=question_types", "glove=none"],
     ("encoder", "minilm_l3"): ["distillation=layers", "distillation.teacher=runs/teacher"],
+    **{
+        ("special", choice): [
+            f"{'debug' if overlay in ALL['debug'] else 'experiment'}={overlay}",
+            f"model={model}",
+        ]
+        for choice in ALL["special"]
+        for overlay, _, model in [choice.partition("/")]
+    },
     **{
         ("distillation", choice): ["distillation.teacher=runs/teacher"]
         for choice in ALL["distillation"]
@@ -111,16 +117,6 @@ def test_a_fixed_number_of_epochs_leaves_nothing_to_wait_for():
     validate(compose(["trainer.select=last"]))
     with pytest.raises(ConfigError, match=r"trainer\.patience.*trainer\.select=last"):
         validate(compose(["trainer.select=last", "trainer.patience=2"]))
-
-
-def test_a_model_may_have_settings_of_its_own_in_a_trial():
-    for model, trial, learned in [
-        ("question_types", ["debug=fast"], True),
-        ("question_types", [], False),
-        ("qa_lstm/h", ["debug=fast"], True),
-    ]:
-        assert compose([f"model={model}", *trial])["model"]["train_vectors"] == learned
-    assert "train_vectors" not in compose(["model=bert", "debug=fast"])["model"]
 
 
 def test_a_model_may_have_settings_of_its_own_in_one_experiment():
@@ -226,7 +222,6 @@ TEACHER = "distillation.teacher=runs/teacher"
             [TEACHER, "model=match_lstm/sequence"],
             "models of task sequence cannot learn .* only those of span",
         ),
-        ([TEACHER, "model=qa_lstm/c", "data=insuranceqa", "glove=none"], "models of task selection cannot"),
         ([TEACHER, "distillation.labels=0"], "one of them must be above 0"),
         ([TEACHER, "distillation.labels=-1"], r"distillation\.labels: -1\.0 is out of range"),
         ([TEACHER, "distillation.temperature=0"], r"distillation\.temperature: 0\.0 is out of range"),
