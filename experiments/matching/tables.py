@@ -1,7 +1,7 @@
 """Is it the matching layer that makes the demo's difference, and what does it cost? Three seeds.
 
-Filled by: qa-arch train -m experiment=demo name=matching seed=13,14,15 model=...; then qa-arch tables
-runs/matching --publish experiments/matching/records (see README.md)
+Filled by: qa-arch train -m experiment=demo data.train_questions=0 name=matching seed=13,14,15 model=...; then
+qa-arch tables runs/matching --publish experiments/matching/records (see README.md)
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from qa_arch.results.tables import Table
 BASELINE = "bert epochs=1"
 PARTS = ("ablation/no_overlap", "ablation/match", "ablation/pointer")
 MODELS = ("bert", "albert", "roberta", "distilbert", "proposed", *PARTS)
-TRAIN = "qa-arch train -m experiment=demo name=matching seed=13,14,15"
+TRAIN = "qa-arch train -m experiment=demo data.train_questions=0 name=matching seed=13,14,15"
 
 
 def tables(folder: Path) -> list[Table]:
