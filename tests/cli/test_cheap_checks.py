@@ -38,7 +38,6 @@ def test_an_unknown_run_is_told_before_torch(tmp_path):
         ("ask", run, "--question", "Who?", "--context", "Ada."),
         ("predict", run, *data, "--out", tmp_path / "p"),
         ("predict", run, "--data", "x.jsonl", "--out", tmp_path / "p.jsonl"),
-        ("inspect", run, *data, "--id", "x"),
         ("evaluate", "--run", run, *data),
         ("serve", run),
         ("export", run, "--to", "onnx", "--out", tmp_path / "o"),
@@ -78,7 +77,6 @@ def test_a_missing_extra_is_told_before_torch():
         ("train", "data=demo", "trainer.optimizer_bits=8"): ("bitsandbytes", "[8bit]', or use 32"),
         ("serve", "runs/x"): ("uvicorn", "[serve]'"),
         ("export", "runs/x", "--to", "onnx", "--out", "o"): ("onnxscript", "[onnx]'"),
-        ("inspect", "runs/x", "--png", "a.png"): ("matplotlib", "[plots]'"),
         ("predict", "runs/x", "--data", "x.jsonl", "--out", "y.jsonl", "--on", "ray"): ("ray", "[ray]'"),
     }
     missing = [module for module, _ in calls.values()]

@@ -86,7 +86,6 @@ def test_a_faulty_line(qa_arch, trained, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("--out", "out.jsonl", "--keep-attention", "q"), 2, "give --out a folder"),
         (("--out", "out.jsonl", "second.jsonl"), 2, ""),
         (("--out", "out.jsonl", "--top-k", "0"), 2, "top_k: 0 is out of range"),
         (("--out", "out.jsonl", "--max-answer-tokens", "0"), 2, "max_answer_tokens: 0"),

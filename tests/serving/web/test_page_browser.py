@@ -10,6 +10,8 @@ from urllib.parse import quote, unquote, urlsplit
 import pytest
 from service import RuleReader
 
+from qa_arch.manifest import attention
+
 sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'qa-arch[dev]'")
 axe = pytest.importorskip(
     "axe_playwright_python.sync_playwright", reason="no axe: pip install 'qa-arch[dev]'"
@@ -214,6 +216,7 @@ def test_the_keyboard_is_enough(visit):
 
 
 @slow
+@pytest.mark.skipif(attention() is None, reason="no extra shows attention")
 def test_attention(visit):
     page = visit()
     ask(page, "Which mill?", "👍 The mill moved.")
@@ -272,7 +275,7 @@ def test_the_token_is_asked_for(browser, running):
 def test_the_documentation_of_the_api(visit):
     page = visit("/docs")
     expect(page.locator(".operation h2 code")).to_have_text(
-        ["/v1/answer", "/v1/attention", "/v1/models", "/healthz", "/metrics"]
+        ["/v1/answer", *(["/v1/attention"] if attention() else []), "/v1/models", "/healthz", "/metrics"]
     )
     expect(page.locator("td", has_text="max_answer_tokens").first).to_be_visible()
 

@@ -14,11 +14,13 @@ from service import RuleReader, models
 from starlette.testclient import TestClient
 
 from qa_arch.errors import ConfigError
+from qa_arch.manifest import attention
 from qa_arch.serving.app import create_app
 from qa_arch.serving.guard import ServiceOptions
 
 PASSAGE = "The mill at Lowmere burnt in 1871. A bridge was built beside the mill."
 JSON = {"Content-Type": "application/json"}
+with_attention = pytest.mark.skipif(attention() is None, reason="no extra shows attention")
 
 
 def ask(client, question="Where is the mill?", context=PASSAGE, **fields):
@@ -365,7 +367,8 @@ def test_metrics(service):
 
 def test_the_schema_documents_everything(service):
     schema = service().get("/openapi.json").json()
-    assert schema["paths"].keys() == {"/v1/answer", "/v1/attention", "/v1/models", "/healthz", "/metrics"}
+    shown = {"/v1/attention"} if attention() else set()
+    assert schema["paths"].keys() == {"/v1/answer", "/v1/models", "/healthz", "/metrics"} | shown
     for path in schema["paths"].values():
         for method in path.values():
             assert method["summary"]
@@ -374,6 +377,7 @@ def test_the_schema_documents_everything(service):
     assert "HTTPValidationError" not in schema["components"]["schemas"]
 
 
+@with_attention
 def test_attention(service):
     client = service()
     body = {"question": "Which mill?", "context": "The mill burnt."}
@@ -390,6 +394,7 @@ def test_a_body_that_is_not_utf8(service):
     assert error["message"] == "the body is not UTF-8 (byte 17)"
 
 
+@with_attention
 def test_attention_keeps_its_place_until_it_ends(service):
     """A timeout leaves its thread at work: no more may work at once than the queue has places."""
     client = service(max_queue=2, request_seconds=0.2)
