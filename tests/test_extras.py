@@ -37,8 +37,10 @@ for group in ("model", "experiment", "debug"):
 
 
 def without(names: Collection[str], root: Path, parts: Collection[str]) -> Path:
-    """A copy of ``parts`` of the checkout in ``root``, less the code, conf, tests and page of extras, and less
-    the lines of other pages that link to these pages or call these commands."""
+    """A copy of ``parts`` of the checkout in ``root``, less the code, conf, tests and page of extras.
+
+    Lines of other pages that link to these pages or call these commands go with them.
+    """
     for part in parts:
         if (ROOT / part).is_dir():
             shutil.copytree(ROOT / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
