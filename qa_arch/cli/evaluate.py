@@ -159,9 +159,9 @@ def _score_files(args: argparse.Namespace) -> int:
     _refuse(args, _RUN_OPTIONS, "is for a trained run: give --run RUN with it")
     if not args.data or not args.predictions:
         raise ConfigError("give --data and --predictions, or --run RUN to score a trained run")
-    asked = {name: family for name, family in METRICS.items() if getattr(args, name.replace("-", "_"))}
+    families = {name: family for name, family in METRICS.items() if getattr(args, name.replace("-", "_"))}
     nbest = args.nbest if METRICS else None
-    if nbest and not asked:
+    if nbest and not families:
         raise ConfigError(f"--nbest is only used for their perplexity: add --{_OPTIONS}")
     questions = open_passages(args.data if len(args.data) > 1 else args.data[0])
     protocol: Protocol = questions.protocol if args.protocol == "auto" else args.protocol
@@ -192,10 +192,10 @@ def _score_files(args: argparse.Namespace) -> int:
     if abstained > _NEARLY_ALL and scores.has_answer:
         _say(f'warning: {abstained:.1f}% of the answers are "no answer"; has the system learned to answer?')
     values = scores.flat()
-    if asked:
+    if families:
         texts = final_texts(questions, predictions.values, odds, threshold, protocol)
         candidates = read_nbest(nbest) if nbest else None
-        for name, family in asked.items():
+        for name, family in families.items():
             score = import_module(family.module).score
             values[name.replace("-", "_")] = score(questions, texts, candidates)
     if args.out:
