@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from runpy import run_path
+
 import pytest
 
 from qa_arch.errors import RunError
 from qa_arch.records import SplitFacts, read_record, write_record
-from qa_arch.results.experiments import by_size, experiment_figures
-from qa_arch.results.figures import SizeScores
-from qa_arch.results.published import PublishedRow, published_vs_ours
 from qa_arch.results.tables import markdown
-from tests.results.conftest import script
+
+SCRIPT = run_path(str(Path(__file__).parents[2] / "experiments/table_2_3/tables.py"))
+PublishedRow, published_vs_ours, size_curves, by_size, SizePoint, SizeScores = (
+    SCRIPT[name]
+    for name in ("PublishedRow", "published_vs_ours", "size_curves", "by_size", "SizePoint", "SizeScores")
+)
 
 ROWS = [
     PublishedRow("Boundary", 61.1, 71.2, 882_452, 150, records="b", command="qa-arch train model=b"),
@@ -61,22 +66,23 @@ def test_without_any_record_every_row_says_what_to_run(tmp_path):
 
 
 def test_scores_by_training_questions_are_drawn_from_two_sizes_on(tmp_path, make_record):
-    published = 'SizePoint("them", questions=87599, exact=63, f1=73)'
-    figure = f'size_curves(folder, "sizes", "More", ["small", "large"], published=[{published}])'
-    script(tmp_path, 'published_vs_ours(folder, "T", [PublishedRow("M", records="small")])', figure)
+    published = [SizePoint("them", questions=87599, exact=63, f1=73)]
+
+    def drawn():
+        return size_curves(tmp_path, "sizes", "More", ["small", "large"], published=published)
+
     folder = tmp_path / "records"
     for name, exact, questions in (("small/a", 20.0, 100), ("small/b", 30.0, 100), ("large/a", 40.0, 400)):
-        assert experiment_figures(tmp_path) == []
+        assert drawn() == ()
         record = make_record("boundary", exact, protocol="1.1")
         record.data["train"] = SplitFacts(questions=questions)
         write_record(folder / name, record)
-    drawn = experiment_figures(tmp_path)
-    assert [path.name for path in drawn] == ["sizes.svg", "sizes.png"]
-    page = drawn[0].read_text()
+    assert [path.name for path in drawn()] == ["sizes.svg", "sizes.png"]
+    page = drawn()[0].read_text()
     assert all(f"<!-- {text} -->" in page for text in ("EM", "F1, them", "87,599", "400"))
     runs = [(path.parent, read_record(path.parent)) for path in sorted(folder.rglob("run.json"))]
     assert by_size(runs, "dev") == [SizeScores(100, 25.0, 30.0), SizeScores(400, 40.0, 45.0)]
-    assert experiment_figures(tmp_path)[0].read_text() == page
+    assert drawn()[0].read_text() == page
 
 
 def test_scores_on_the_training_questions_stand_beside_dev(tmp_path, make_record):
@@ -91,12 +97,13 @@ def test_scores_on_the_training_questions_stand_beside_dev(tmp_path, make_record
     assert "EM, its training questions" in markdown(table)
     runs = [(path.parent, read_record(path.parent)) for path in tmp_path.rglob("run.json")]
     assert by_size(runs, "dev") == [SizeScores(100, 25.0, 30.0, train_exact=60.0)]
-    figure = 'size_curves(folder, "sizes", "More", ["b", "s"])'
-    script(tmp_path, 'published_vs_ours(folder, "T", [PublishedRow("M", records="b")])', figure)
     more = make_record("boundary", 40.0, protocol="1.1")
     more.data["train"] = SplitFacts(questions=400)
     write_record(tmp_path / "records" / "s" / "one", more)
-    assert "<!-- EM, its training questions -->" in experiment_figures(tmp_path)[0].read_text()
+    assert (
+        "<!-- EM, its training questions -->"
+        in size_curves(tmp_path, "sizes", "More", ["b", "s"])[0].read_text()
+    )
 
 
 def test_means_count_every_run(tmp_path, make_record):
