@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote, urlsplit
 import pytest
 from service import RuleReader
 
-from qa_arch.manifest import attention
+from qa_arch.manifest import module_of
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'qa-arch[dev]'")
 axe = pytest.importorskip(
@@ -216,7 +216,7 @@ def test_the_keyboard_is_enough(visit):
 
 
 @slow
-@pytest.mark.skipif(attention() is None, reason="no extra shows attention")
+@pytest.mark.skipif(module_of("attention") is None, reason="no extra shows attention")
 def test_attention(visit):
     page = visit()
     ask(page, "Which mill?", "👍 The mill moved.")
@@ -274,8 +274,9 @@ def test_the_token_is_asked_for(browser, running):
 @slow
 def test_the_documentation_of_the_api(visit):
     page = visit("/docs")
+    shown = ["/v1/attention"] if module_of("attention") else []
     expect(page.locator(".operation h2 code")).to_have_text(
-        ["/v1/answer", *(["/v1/attention"] if attention() else []), "/v1/models", "/healthz", "/metrics"]
+        ["/v1/answer", *shown, "/v1/models", "/healthz", "/metrics"]
     )
     expect(page.locator("td", has_text="max_answer_tokens").first).to_be_visible()
 
