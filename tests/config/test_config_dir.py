@@ -131,6 +131,7 @@ def test_packages_of_the_folder_need_trust(own, capsys):
     assert json.loads(out)["total"] > 0
 
 
+@pytest.mark.slow
 def test_every_command_that_composes_takes_it(own, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     given = ("--config-dir", own.name, "--trust", "my_models")

@@ -96,12 +96,6 @@ def test_a_teacher_counts_by_its_content_once_that_is_known():
     assert config_hash(first, known) != config_hash(second, known)
 
 
-def test_the_same_name_elsewhere_counts():
-    """``name`` is neutral at the top, not inside the model or the encoder."""
-    for path in (("model", "name"), ("encoder", "name"), ("data", "name")):
-        assert config_hash(changed(path)) != config_hash(PLAIN)
-
-
 def test_a_file_is_written_with_its_folder(tmp_path):
     path = write_atomic(tmp_path / "new" / "file.txt", "½ ok")
     assert path.read_text("utf-8") == "½ ok"

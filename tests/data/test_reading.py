@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qa_arch.data.input_files import expand
 from qa_arch.data.question_sets import fingerprint, question_set
 from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import read, write
@@ -68,9 +67,7 @@ def test_squad_two(tmp_path):
     ("version", "flag", "protocol"),
     [
         ("1.1", {}, "1.1"),
-        ("v1.1", {}, "1.1"),
         (None, {}, "1.1"),
-        ("2.0", {}, "2.0"),
         ("v2.0", {}, "2.0"),
         (None, {"is_impossible": False}, "2.0"),
         ("1.1", {"is_impossible": False}, "2.0"),
@@ -79,12 +76,6 @@ def test_squad_two(tmp_path):
 def test_the_protocol_follows_version_and_questions(tmp_path, version, flag, protocol):
     file = saved(tmp_path / "a.json", nested(qa("a", "1204", 30, **flag), version=version))
     assert read(file).protocol == protocol
-
-
-def test_one_file_of_two_makes_the_set_two(tmp_path):
-    saved(tmp_path / "a.json", nested(qa("a", "1204", 30)))
-    saved(tmp_path / "b.json", nested(qa("b", "1204", 30), version="1.1"))
-    assert read(tmp_path).protocol == "2.0"
 
 
 @pytest.mark.parametrize("shape", ["list", "data", "lines", "lines_in_json", "crlf"])
@@ -108,11 +99,6 @@ def test_the_flat_shapes_give_the_same_set(tmp_path, shape):
     ]
     assert [example.title for example in questions.examples] == ["Tower", "Tower", "River"]
     assert questions.protocol == "2.0"
-
-
-def test_a_flat_set_without_negatives_is_one_point_one(tmp_path):
-    assert read(saved(tmp_path / "a.json", [flat("a", {"1204": 30})])).protocol == "1.1"
-    assert read(saved(tmp_path / "b.json", flat("b", {"1204": 30}))).protocol == "1.1"
 
 
 def test_flat_and_nested_give_the_same_set(tmp_path):
@@ -144,12 +130,6 @@ def test_folders_globs_and_lists_keep_their_order(tmp_path):
     assert read([tmp_path / "c.json", tmp_path / "a.json"]).name == "c+a"
     assert read(tmp_path).name == tmp_path.name
     assert open_passages(str(tmp_path / "a.json"), name="mine").name == "mine"
-
-
-def test_an_existing_name_is_no_pattern(tmp_path):
-    file = saved(tmp_path / "set[1].json", [flat("a", {"1204": 30})])
-    saved(tmp_path / "set1.json", [flat("b", {"1204": 30})])
-    assert expand(file) == (file,)
 
 
 def test_on_error_takes_two_words(tmp_path):
@@ -263,11 +243,9 @@ BASE = Example("a", "Q?", TOWER, "Tower", (Gold("1204", 30),), (Gold("coast", 54
     "change",
     [
         {"id": "b"},
-        {"question": "Q? "},
         {"context": TOWER + " "},
         {"title": "tower"},
         {"answers": ()},
-        {"answers": (Gold("1204", 31),)},
         {"answers": (Gold("1204", 30), Gold("1204", 30))},
         {"answers": (), "plausible": (Gold("1204", 30),)},
         {"plausible": ()},
@@ -292,14 +270,6 @@ def test_the_fingerprint_is_fixed():
     """Recorded runs carry it: a changed value would make every old record look like other data."""
     text = f'["a", "Tower", "Q?", "{TOWER}", [["1204", 30]], [["coast", 54]], "negation"]'
     assert fingerprint([BASE]) == sha256(text.encode()).hexdigest()
-
-
-def test_file_bytes_do_not_matter(tmp_path):
-    value = nested(qa("a", "1204", 30))
-    first = saved(tmp_path / "a.json", value)
-    second = tmp_path / "b.json"
-    second.write_text(json.dumps(value, indent=4, sort_keys=True), encoding="utf-8")
-    assert read(first).fingerprint == read(second).fingerprint
 
 
 @pytest.mark.data
