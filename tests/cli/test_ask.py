@@ -98,11 +98,6 @@ def test_offsets_are_those_of_the_file_whatever_its_line_ends(ask, files, pipe):
     assert ask("--question", "When?")[1] == [{**answer, "file": None}]
 
 
-def test_about_nothing(ask):
-    (answer,) = ask("--question", "Who?", "--context", " \n ")[1]
-    assert (answer["text"], answer["start"], answer["windows"], answer["spans"]) == ("", None, 0, [])
-
-
 def test_one_question_after_another(ask, pipe, files):
     """The text stays until another is named; blank lines and /help are no questions."""
     pipe(f"Who?\n\nWhen?\r\n/file {files[0]} {files[1]}\nWhen?\n/text\nOdo sold\nbread.\n\nWho?".encode())
@@ -132,7 +127,6 @@ def test_what_is_typed_may_hold_mistakes(qa_arch, trained, monkeypatch):
     ("content", "arguments", "code", "message"),
     [
         (b"Who?\n", (), 2, "--context or --file"),
-        (b"Who?\n/file none.txt\nWhen?\n", ("--context", "x"), 4, "none.txt: cannot be read"),
         (b"caf\xe9\n", ("--context", "x"), 4, "standard input: byte 3 is not UTF-8"),
         (b"caf\xe9", ("--question", "x"), 4, "standard input: byte 3 is not UTF-8"),
         (b"", ("--question", "x", "--top-k", 0), 2, "top_k: 0 is out of range"),

@@ -68,9 +68,8 @@ def test_commands_without_a_model(qa_arch, passages, tmp_path, scheme):
     assert json.loads(out)["f1"] == 100
 
 
-@pytest.mark.parametrize("scheme", ["hub", "mrqa"])
-def test_commands_with_a_model(qa_arch, passages, run_folder, tmp_path, scheme):
-    source = passages[scheme]
+def test_commands_with_a_model(qa_arch, passages, run_folder, tmp_path):
+    source = passages["mrqa"]
     questions = open_passages(source)
     code, _, err = qa_arch("predict", run_folder, "--data", source, "--out", tmp_path / "out")
     assert code == 0, err
@@ -98,15 +97,6 @@ def test_what_holds_no_passages_is_refused(qa_arch, run_folder, tmp_path, source
     ):
         code, _, err = qa_arch(*command, "--data", source)
         assert (code, "and no passages; use" in err) == (4, True)
-
-
-def test_questions_with_classes_are_counted(qa_arch):
-    code, out, err = qa_arch("stats", "--data", "types:synthetic:dev", "--json")
-    assert code == 0, err
-    counts = json.loads(out)
-    assert counts["questions"] == counts["answers"] > 0
-    code, out, _ = qa_arch("stats", "--data", "types:synthetic:dev", "types:synthetic:train")
-    assert (code, "question words" in out) == (0, True)
 
 
 @pytest.mark.parametrize("command", ["predict", "evaluate", "stats", "report", "compare", "show", "types"])

@@ -100,20 +100,6 @@ def test_a_broken_hydra_plugin(tmp_path):
     assert sick["mend"] == "pip uninstall hydra-ax-sweeper"
     assert results["hydra_plugins.fine"]["status"] == "ok"
 
-    command = [sys.executable, "-m", "qa_arch.cli.main", "train", "--dry-run"]
-    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
-    assert done.returncode == 6
-    assert "qa-arch doctor" in done.stderr.splitlines()[-1]
-
-
-def test_a_foreign_package_of_baselines(tmp_path):
-    (tmp_path / "baselines").mkdir()
-    (tmp_path / "baselines" / "__init__.py").write_text("")
-    result = elsewhere("doctor.configs()", tmp_path)["baselines"]
-    assert result["status"] == "broken"
-    assert str(tmp_path) in result["found"]
-
 
 def test_a_silent_hub_is_not_waited_for(monkeypatch):
     tested = threading.Event()

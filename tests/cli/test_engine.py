@@ -97,11 +97,6 @@ def test_evaluation_reads_by_the_graph_and_records_that(qa_arch, trained, run):
         assert by_graph[name]["f1"] == pytest.approx(point["f1"], abs=1e-9)
 
 
-def test_without_a_graph_torch_reads_and_nothing_is_reported(qa_arch, trained):
-    code, _, err = qa_arch("ask", trained, *QUESTION)
-    assert (code, err.strip()) == (0, "")
-
-
 @pytest.mark.parametrize("command", ["ask", "predict"])
 def test_commands_take_the_engine(qa_arch, run, tmp_path, command):
     data = tmp_path / "data.jsonl"
@@ -128,6 +123,7 @@ def test_a_graph_of_other_weights_is_not_used(qa_arch, run):
     assert f"qa-arch export {run} --to onnx makes it anew" in err
 
 
+@pytest.mark.slow
 def test_a_graph_is_made_anew_in_place(qa_arch, run):
     change_weights(run)
     with as_outside_pytest():

@@ -78,10 +78,3 @@ def test_a_training_names_its_folder_first_and_what_to_do_last(qa_arch, settings
     steps = [line[8:] for line in out.splitlines() if "qa-arch " in line]
     assert steps == [f"qa-arch show {folder}", f"qa-arch ask {folder}"]
     assert f"next:   {steps[0]}" in out
-
-
-def test_a_trial_ends_without_advice(qa_arch, settings, caplog):
-    code, out, err = qa_arch("train", "model=bert", *settings)
-    assert code == 0, err
-    assert "next:" not in out
-    assert not [record for record in caplog.records if record.levelname == "WARNING"]

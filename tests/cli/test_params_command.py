@@ -49,13 +49,10 @@ def test_the_proposed_model_needs_no_vectors_to_be_counted(params, monkeypatch):
 @pytest.mark.parametrize(
     ("overrides", "total"),
     [
-        (["sequence"], 882_452),
         (["boundary"], 882_452),
-        (["boundary", "model.hidden=300"], 3_249_902),
         (["boundary_b"], 1_085_852),
         (["bi_ans_ptr"], 1_425_003),
         (["boundary", "model.lstm=standard"], 949_202),
-        (["boundary", "model.sentinel=false"], 882_452),
     ],
 )
 def test_the_match_lstm_has_the_published_counts(params, overrides, total, monkeypatch):
@@ -82,10 +79,7 @@ def test_vectors_that_are_named_give_the_width(params, qa_arch, tmp_path):
     ("model", "setting"),
     [
         ("proposed", "hidden=0"),
-        ("proposed", "dropout=1.5"),
         ("proposed", "suffix_prefix=-1"),
-        ("bert", "dropout=-0.1"),
-        ("match_lstm/boundary", "hidden=0"),
         ("match_lstm/sequence", "pointer_dropout=2"),
     ],
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import asdict, replace
 
 import pytest
@@ -166,41 +164,13 @@ def test_config_from_takes_single_settings(qa_arch, trained):
     assert "did you mean 'optim.lr'" in err
 
 
-TYPOS = {
-    "model=brt": "did you mean 'bert'",
-    "experiment=demmo": "did you mean 'demo'",
-    "debug=fst": "did you mean 'fast'",
-    "optim.lrr=1": "did you mean 'optim.lr'",
-    "trainer.epochs=many": "expected an integer",
-    "features.stride=400": "no step between windows",
-    "data=files": "data.train=...",
-    "trainer.epochs": "is not KEY=VALUE",
-    "name=a=b": "needs quotes",
-}
-
-
-def test_typos_are_found_before_torch_is_imported():
-    program = f"""
-import contextlib, io, sys
-from qa_arch.cli.main import main
-for typo, said in {TYPOS!r}.items():
-    with contextlib.redirect_stderr(io.StringIO()) as err:
-        code = main(["train", typo])
-    line = err.getvalue()
-    assert code == 2, (typo, code, line)
-    assert said in line and len(line.splitlines()) == 1, (typo, line)
-assert "torch" not in sys.modules
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
 def test_a_setting_the_model_does_not_take(qa_arch, settings):
     code, _, err = qa_arch("train", "model=proposed", "+model.hiden=3", *settings, "--dry-run")
     assert code == 2
     assert "did you mean 'model.hidden'" in err
 
 
+@pytest.mark.slow
 def test_several_models(qa_arch, settings, tmp_path, read_json):
     code, out, _ = qa_arch("train", "--models", "bert,proposed", *settings)
     assert code == 0
@@ -233,8 +203,3 @@ def test_one_failing_model_does_not_stop_the_others(qa_arch, settings, tmp_path,
 def test_models_that_cannot_be_meant(qa_arch, settings, stub_training, arguments):
     code, *_ = qa_arch("train", *arguments, *settings)
     assert (code, len(stub_training.calls)) == ((0, 1) if arguments[1] == "bert," else (2, 0))
-
-
-def test_models_do_not_go_with_config_from(qa_arch, trained, stub_training):
-    assert qa_arch("train", "--config-from", trained, "--models", "bert,albert")[0] == 2
-    assert not stub_training.calls

@@ -56,14 +56,6 @@ def test_options_are_handed_on(runs, sent):
     assert sent[0][3:] == ["sync", "--project", "mills", "--entity", "us", "--include-synced", *folders]
 
 
-def test_wandbs_own_program_takes_these_options():
-    process = subprocess.run(
-        [sys.executable, "-m", "wandb", "sync", "--help"], capture_output=True, text=True
-    )
-    for option in ("--project", "--entity", "--include-synced"):
-        assert option in process.stdout
-
-
 def test_a_dry_run_names_the_folders_and_sends_nothing(runs, sent, capsys):
     assert main(["wandb", "sync", str(runs), "--dry-run"]) == 0
     assert capsys.readouterr().out == f"{runs / 'a/wandb/offline-run-1'}\n"

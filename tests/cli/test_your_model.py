@@ -17,6 +17,7 @@ PAGE = (ROOT / "docs" / "your_model.md").read_text(encoding="utf-8")
 pytestmark = pytest.mark.usefixtures("own_folder")
 
 
+@pytest.mark.slow
 def test_the_worked_example_is_true(quick, capsys):
     calls = commands(PAGE)
     assert main(calls[0]) == 0

@@ -9,10 +9,9 @@ import pytest
 from reports import page_parts
 
 from qa_arch.cli.main import main
-from qa_arch.errors import ConfigError
 from qa_arch.metrics.confidence import auroc, reliability
 from qa_arch.records import QUESTIONS, find_runs
-from qa_arch.results.columns import COLUMNS, comparison, named
+from qa_arch.results.columns import COLUMNS, comparison
 from qa_arch.results.experiments import experiment_tables
 from qa_arch.results.questions import load_questions
 from qa_arch.results.tables import render
@@ -84,9 +83,3 @@ def test_without_rows_there_is_a_dash(runs, tmp_path):
     heuristic, first, *others = texts
     assert heuristic == first == ["–", "–", "–"]
     assert all("–" not in cells for cells in others)
-
-
-def test_every_entry_stands_under_its_key_and_says_what_it_is():
-    assert all(key == column.key and column.heading for key, column in COLUMNS.items())
-    with pytest.raises(ConfigError, match=r"columns: unknown column 'modle' \(did you mean 'model'\?\)"):
-        named(["modle"])

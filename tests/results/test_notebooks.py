@@ -50,13 +50,6 @@ def test_a_row_has_the_figures_of_the_tables():
             assert row[key] == wanted[key], key
 
 
-def test_systems_are_runs_that_differ_in_the_seed_alone():
-    frame = qa_arch.runs(ANSWER)
-    seeds = frame.groupby("system")["seed"].apply(sorted)
-    assert set(map(tuple, seeds)) == {tuple(sorted(set(frame["seed"])))}
-    assert frame["set"].nunique() == 1
-
-
 def test_settings_that_vary_have_a_column_and_others_none(changed, demo):
     config = json.loads((demo.folder / RECORD).read_text())["config"]
     config["optim"]["lr"] *= 2
@@ -64,10 +57,6 @@ def test_settings_that_vary_have_a_column_and_others_none(changed, demo):
     assert frame["optim.lr"].tolist()[1] == 2 * frame["optim.lr"].tolist()[0]
     assert [column for column in frame if "." in column] == ["optim.lr"]
     assert frame["system"].nunique() == 2
-
-
-def test_sets_that_do_not_compare_have_different_names():
-    assert qa_arch.runs([ANSWER, DEMO])["set"].nunique() == 2
 
 
 def test_figures_of_questions_come_on_request(demo):
@@ -120,11 +109,6 @@ def test_rows_of_another_record_are_refused(changed, demo):
         _ = qa_arch.Run(changed(data=data)).questions
     with pytest.raises(RunError, match="missing"):
         demo.questions_of("other")
-
-
-def test_ranked_candidates_have_rows_too():
-    (folder, *_) = (ROOT / "experiments/question_types/records").glob("*lstm")
-    assert "rank" in qa_arch.Run(folder).questions
 
 
 def test_the_comparison_is_the_committed_one():

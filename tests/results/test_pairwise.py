@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from dataclasses import replace
 from functools import partial
@@ -203,42 +201,14 @@ def test_the_command_with_texts(sides, call, tmp_path):
     assert set(first["a_answers"]) == {example.context[slice(*s)] if s else "no answer" for s in spans}
 
 
-def test_the_command_writes_numbers_for_programs(sides, call):
-    _, a, b, _ = sides
-    given = ["--a", *(run for run, _ in a.runs), "--b", *(run for run, _ in b.runs), "--resamples", 300]
-    exact = compare(a, b, resamples=300).measures[0]
-    row = next(csv.DictReader(io.StringIO(call(*given, "--format", "csv")[1])))
-    assert (row["name"], row["questions"]) == ("EM", "120")
-    found = [float(row[key]) for key in ("a_mean", "a_sd", "b_mean", "b_sd", "delta", "p", "p_these_runs")]
-    tests = [exact.effect.delta, exact.effect.p_bootstrap, exact.effect.p_randomisation]
-    assert found == pytest.approx([exact.a, exact.a_sd, exact.b, exact.b_sd, *tests], abs=1e-6)
-    ends = [float(row[f"delta_95_{end}"]) for end in ("low", "high")]
-    assert ends == pytest.approx(exact.effect.interval, abs=1e-6)
-    _, settings, kinds, changed = json.loads(call(*given, "--format", "json")[1])
-    assert {"name": "model.name", "a": a.record.model, "b": b.record.model} in settings["rows"]
-    assert all(isinstance(kind["p_holm"], float) for kind in kinds["rows"])
-    assert all(isinstance(one[side], float) for one in changed["rows"] for side in ("a", "b"))
-
-
-def test_the_command_without_texts_shows_none(sides, call):
-    folder, _, _, questions = sides
-    code, out, _ = call(folder / "poor-1", folder / "good-1", "--resamples", 100)
-    assert code == 0
-    assert "--data FILE" in out
-    assert not any(example.question in out for example in questions.examples)
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
         (["{}/poor-1"], 2, "give two runs"),
-        (["{}/poor-1", "{}/good-1", "--a", "{}/x"], 2, "not both"),
         (["{}/poor-1", "{}/nowhere"], 5, "no such run"),
-        (["{}/poor-1", "{}/good-1", "--resamples", "0"], 2, "--resamples"),
         (["--a", "{}/poor-1", "{}/good-1", "--b", "{}/x"], 5, "more than the seed"),
         (["{}", "--baseline", "nobody"], 5, "no system is called"),
         (["{}/poor-1", "{}/good-1", "--split", "test"], 5, "no scores of test"),
-        (["{}/poor-1", "{}/good-1", "--spans"], 2, "--spans goes with --baseline"),
     ],
 )
 def test_wrong_calls(sides, call, arguments, code, said):
@@ -306,13 +276,6 @@ def test_over_articles_the_spans_are_of_the_answerable_questions(sides_with_arti
     tested = effect(x, y, resamples=500, articles=articles[where])
     row = next(row for row in table.rows if row["model"] == b.label)
     assert (row["delta_95_low"], row["delta_95_high"]) == pytest.approx(tested.interval, abs=1e-6)
-
-
-def test_a_single_run_is_named_as_such(sides_with_articles):
-    a, b, _ = sides_with_articles
-    alone = replace(b, runs=b.runs[:1])
-    assert SINGLE_RUN in measures_table(compare(a, alone, resamples=50, unit="article")).notes
-    assert SINGLE_RUN in against_baseline([a, alone], a, resamples=50).notes
 
 
 def test_what_is_all_of_one_article_is_left_out_over_articles(sides_with_articles):

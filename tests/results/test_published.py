@@ -13,7 +13,7 @@ from qa_arch.errors import ConfigError, RunError
 from qa_arch.records import BatchSizes, write_record
 from qa_arch.results import figures
 from qa_arch.results.experiments import experiment_figures, experiment_tables
-from qa_arch.results.figures import by_system, curves_figure, mean_line
+from qa_arch.results.figures import by_system, mean_line
 from tests.results.conftest import script
 
 WANTED = """runs_table(
@@ -55,11 +55,6 @@ def test_runs_of_several_commits_or_of_changed_code_are_named_as_such(folder, ma
         notes = [note for note in experiment_tables(folder)[0].notes if note.startswith("code of the runs")]
         assert (notes == []) is (seed < 3)
     assert notes[0].endswith("by commit: aaaaaaa (2), bbbbbbb (1); 1 of 3 with uncommitted changes beside it")
-
-
-def test_a_table_of_nothing_is_left_out(tmp_path):
-    script(tmp_path, 'runs_table(folder, "Mills")')
-    assert experiment_tables(tmp_path) == []
 
 
 def test_sets_are_counted_beside_the_published_figures(tmp_path):
@@ -135,17 +130,6 @@ def test_a_row_of_one_batch_size_waits_for_a_finished_run_of_it(tmp_path, make_r
     assert not any("eight" in note or "any" in note for note in table.notes)
 
 
-def test_every_system_is_tested_against_one(tmp_path, make_run, question_set):
-    script(tmp_path, 'baseline_table(folder, "T", "poor")')
-    assert experiment_tables(tmp_path) == []
-    for model, right in (("poor", 0.5), ("good", 0.95)):
-        run = make_run(f"{model}-13", question_set(again=20), model=model, right=right)
-        shutil.copytree(run, tmp_path / "records" / run.name)
-    (table,) = experiment_tables(tmp_path)
-    assert table.title == "T"
-    assert {row["model"]: row.get("delta", 0) > 0 for row in table.rows} == {"poor": False, "good": True}
-
-
 def test_two_systems_are_compared_by_kind(tmp_path, make_run, question_set):
     script(tmp_path, 'pairwise_table(folder, "T", "poor", "good")')
     for model, right in (("poor", 0.3), ("good", 0.95)):
@@ -192,34 +176,6 @@ def test_a_mark_a_run_once_there_is_one(tmp_path, make_record, monkeypatch):
     monkeypatch.setattr(figures, "lines", lambda *given: made.append(take(*given)) or made[-1])
     assert [path.name for path in experiment_figures(tmp_path)] == ["f.svg", "f.png"]
     assert [name for name, _ in made[0]] == ["proposed", "bert", "always-no-answer"]
-    script(tmp_path, 'runs_table(folder, "A")', figure.replace(', "exact"', ""))
-    experiment_figures(tmp_path)
-    assert [name for name, _ in made[-2]] == ["proposed", "bert"], "no line for what was never measured"
     script(tmp_path, 'runs_table(folder, "A")', figure.replace("exact", "exakt"))
     with pytest.raises(ConfigError, match=r"unknown column 'exakt' \(did you mean 'exact'"):
         experiment_figures(tmp_path)
-
-
-def test_records_of_several_places_and_a_line_a_system(tmp_path, make_record, monkeypatch):
-    """``records`` as a list; of one model two settings are two lines, and the seeds of each one line."""
-    places = 'records=["trials", "*-bert-*"]'
-    script(tmp_path, f'runs_table(folder, "A", {places})', f'dot_plot(folder, "f", "F", ["f1"], {places})')
-    for place, lr in (("1-bert-a", 1e-4), ("2-bert-b", 1e-4), ("3-albert-c", 1e-4), ("trials/bert", 2e-4)):
-        name = place.split("-")[1] if "-" in place else "bert"
-        record = make_record(name, seed=len(place), config={"optim": {"lr": lr}})
-        write_record(tmp_path / "records" / place, record)
-    made = []
-    take = figures.lines
-    monkeypatch.setattr(figures, "lines", lambda *given: made.append(take(*given)) or made[-1])
-    (table,) = experiment_tables(tmp_path)
-    assert [row["model"] for row in table.rows if "run" in row] == ["bert"] * 3
-    experiment_figures(tmp_path)
-    found = {name: len(rows) for name, rows in made[0] if name.startswith("bert")}
-    assert found == {"bert lr=0.0001": 2, "bert lr=0.0002": 1}
-
-
-def test_what_no_run_recorded_is_not_drawn(tmp_path, make_record):
-    runs = [(tmp_path, make_record(epochs=epochs(3.0)))]
-    with pytest.raises(ConfigError, match="no run recorded 'calibration_loss'"):
-        curves_figure(runs, ["calibration_loss"], title="F", path=tmp_path / "f")
-    assert list(tmp_path.iterdir()) == []

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from qa_arch.errors import RunError
 from qa_arch.records import SplitFacts, read_record, write_record
 from qa_arch.results.experiments import by_size, experiment_figures
 from qa_arch.results.figures import SizeScores
@@ -46,18 +43,6 @@ def test_a_run_that_was_not_scored_on_the_split_does_not_count(tmp_path, make_re
     write_record(tmp_path / "records" / "b", make_record("boundary", 20.0, split="calibration"))
     assert made(tmp_path).rows[0]["our_exact"] == "to be run"
     assert made(tmp_path, split="calibration").rows[0]["our_exact"] == 20.0
-
-
-def test_runs_that_do_not_compare_are_refused(tmp_path, make_record):
-    write_record(tmp_path / "records" / "b", make_record("boundary", 20.0))
-    write_record(tmp_path / "records" / "s", make_record("sequence", 20.0, data="d2"))
-    with pytest.raises(RunError, match="do not compare"):
-        made(tmp_path)
-
-
-def test_without_any_record_every_row_says_what_to_run(tmp_path):
-    table = made(tmp_path)
-    assert [row["our_exact"] for row in table.rows] == ["to be run", "to be run", None]
 
 
 def test_scores_by_training_questions_are_drawn_from_two_sizes_on(tmp_path, make_record):

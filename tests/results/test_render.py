@@ -81,38 +81,6 @@ def test_latex_shows_what_it_is_given():
     assert "minipage" not in latex(replace(table, notes=[]))
 
 
-def test_commands_in_latex_notes_can_be_copied():
-    """Two hyphens are a dash in LaTeX, a backtick opens a quotation, an underscore is drawn as a rule."""
-    notes = [
-        "c: `qa-arch stats --data a_b --json > 'x'` fills the row",
-        "texts come with --data FILE (--json)",
-    ]
-    page = latex(Table("t", named(["model"]), [{"model": "`--a_b"}], notes))
-    command = (
-        r"qa-arch stats -{}-data a\char95{}b -{}-json \textgreater{} \textquotesingle{}x\textquotesingle{}"
-    )
-    assert rf"c: \texttt{{{command}}} fills the row" in page
-    assert r"texts come with \texttt{-{}-data} FILE (\texttt{-{}-json})" in page
-    assert r"\textasciigrave{}-{}-a\_b \\" in page
-
-
-def test_latex_has_a_command_for_every_sign_that_tables_use_and_a_plain_font_lacks():
-    row = {"model": "a|b", "p": "< 0.001", "F1": "53.42 ± 0.51"}
-    page = latex(
-        Table(
-            "B − A",
-            [text("model", "model"), number("F1", "ΔF1", str), number("p", "p > 0", str)],
-            [row],
-            ["cut…"],
-        )
-    )
-    assert page.isascii()
-    assert r"model & $\Delta$F1 & p \textgreater{} 0 \\" in page
-    assert r"a\textbar{}b & 53.42 $\pm$ 0.51 & \textless{} 0.001 \\" in page
-    assert r"\caption{B $-$ A}" in page
-    assert r"cut\dots{}" in page
-
-
 def test_json_and_csv_keep_every_figure():
     assert json.loads(render([TABLE], "json")) == [
         {"title": "Mills", "rows": list(TABLE.rows), "notes": ["one note"]}

@@ -48,7 +48,6 @@ def test_the_command_goes_on_without_what_it_cannot_use(runs, call, tmp_path, ma
     ("arguments", "code", "said"),
     [
         (["{}/none"], 5, "no such run"),
-        (["{}", "--limit", "0"], 2, "--limit"),
         (["{}", "--baseline", "gpt"], 5, "bert; proposed"),
         (["{}", "--questions", "{}/none"], 5, "not among the runs"),
     ],
@@ -72,13 +71,6 @@ def test_a_page_that_was_killed_is_made_whole_by_the_same_call(runs, call, tmp_p
     old = {"r.html": b"<html>old"}
     assert check_recovery(killed_at_each_step(report, target), target, report, old) >= 5
     assert check_recovery(killed_at_sizes(report, [0, 50_000]), target, report, old) == 2
-
-
-def test_without_plotly_the_error_says_what_to_install(runs, call, tmp_path, monkeypatch):
-    monkeypatch.setattr("qa_arch.results.report.page.util.find_spec", lambda name: None)
-    code, _, err = call(runs[0], "-o", tmp_path / "r.html")
-    assert code == 6
-    assert "qa-arch[report]" in err
 
 
 def test_the_baseline_is_looked_up_in_each_set(make_run, question_set, call, tmp_path):

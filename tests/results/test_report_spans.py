@@ -47,15 +47,6 @@ def test_rows_that_tell_no_best_spans_go_untested(make_run, question_set, page):
     assert list(told["spans"]) == ["0", "1", "2"]
 
 
-def test_where_every_question_has_an_answer_spans_are_no_measure(make_run, question_set, page):
-    questions = question_set()
-    about = {"fingerprint": "f", "protocol": "1.1", "questions": len(questions), "unanswerable": 0}
-    rows = {"answerable": [True] * len(questions), "abstained": [False] * len(questions)}
-    folder = make_run("a", questions, rows=rows, data={"dev": about})
-    (one,) = page(folder)["sets"]
-    assert one["measures"] == list(one["tests"]) == ["exact", "f1"]
-
-
 def test_calibration_is_said_to_flatter(make_run, question_set, page):
     folder = make_run("a", question_set())
     (one,) = page(folder)["sets"]

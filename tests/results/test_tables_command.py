@@ -72,13 +72,6 @@ def test_formats(here, make_record, capsys):
         assert "dev was opened once" in pages[form]
 
 
-def test_different_sets_get_their_own_tables(here, make_record, capsys):
-    write_record(here / "runs" / "a", make_record())
-    write_record(here / "runs" / "b", make_record(data="d2"))
-    assert main(["tables", "--format", "json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)) == 2
-
-
 def test_nothing_to_show(here, capsys):
     (here / "empty").mkdir()
     for arguments in ([], ["empty"], ["--all"]):
@@ -159,7 +152,6 @@ def test_committed_experiments_without_torch_and_wandb(experiment):
         ('runs_table(folder, "x", records="v3")', 5, "commit the records"),
         ('runs_table(folder, "x", records="v2", columns=["model", "exakt"])', 2, "did you mean 'exact'"),
         ('runs_table(folder, titel="x")', 2, "unexpected keyword argument 'titel'"),
-        ('runs_table(folder, "x", published=[Published("m", {"exact": 80.0})])', 2, "'note'"),
     ],
 )
 def test_faulty_scripts(experiment, capsys, spec, code, said):

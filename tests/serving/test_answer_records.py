@@ -22,13 +22,9 @@ WRONG = [
     ({"documents": "a text"}, "documents: a list of texts is wanted, not str"),
     ({"documents": ()}, "documents: there is none"),
     ({"documents": ("a", 3)}, r"documents\[1\]: text is wanted, not int"),
-    ({"top_k": 0}, "top_k: 0 is out of range"),
     ({"top_k": "3"}, "top_k: a whole number is wanted, not str"),
-    ({"top_k": True}, "top_k: a whole number is wanted, not bool"),
     ({"max_answer_tokens": 0}, "max_answer_tokens: 0 is out of range"),
-    ({"null_threshold": "0"}, "null_threshold: a number is wanted"),
     ({"null_threshold": math.nan}, "null_threshold: a number is wanted .*, not NaN"),
-    ({"distinct": 1}, "distinct: true or false is wanted, not int"),
 ]
 
 
@@ -180,12 +176,6 @@ def test_a_long_passage_is_cut_around_the_answer():
     assert "…" not in Page(answer(["the cat" + "b" * 400])._repr_html_()).text
 
 
-def test_an_answer_without_its_query_is_shown_alone():
-    bare = Answer("cat", 4, 7, 0, 1.0, 0.5, -1.0, 0.0, 1)
-    assert Page(bare._repr_html_()).text == "cat confidence 50%"
-    assert "\x00" not in answer(["the \x00\x00\x00 sat"])._repr_html_()
-
-
 LONG = "word " * 100
 
 
@@ -194,9 +184,7 @@ LONG = "word " * 100
     [
         ("It stood. Odo built it. It burnt.", "Odo", ("", "Odo", " built it.")),
         ("It stood. Odo built it. It burnt.", "built it.", ("Odo ", "built it.", "")),
-        ("It stood. Odo built it. It burnt.", "It burnt.", ("", "It burnt.", "")),
         ("It stood.\nOdo built it\nIt burnt", "built", ("Odo ", "built", " it")),
-        ("A cost of 3.5 per cent.", "cost", ("A ", "cost", " of 3.5 per cent.")),
         ("他来了。她走了。", "她", ("", "她", "走了。")),
         ("one. two three. four", "two three. four", ("", "two three. four", "")),
         ("red\x1b[31m and\tblue", "and", ("red [31m ", "and", " blue")),

@@ -81,18 +81,6 @@ def test_points_on_several_processes(tmp_path, name):
             assert "ValueError: made to fail" in done.stdout
 
 
-@pytest.mark.slow
-def test_classes_of_questions_are_swept(tmp_path):
-    """The embedded questions with classes, two seeds."""
-    settings = ["model=question_types", "data=question_types", "debug=fast", "trainer.progress=false"]
-    command = [sys.executable, "-m", "qa_arch.cli.main", "train", "-m", *settings, "seed=1,2"]
-    done = subprocess.run([*command, f"sweep.folder={tmp_path}/sweep"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    records = [read_record(path.parent) for path in (tmp_path / "sweep").glob("*/run.json")]
-    assert [record.status for record in records] == ["ok", "ok"]
-    assert all(record.data["train"].questions == 60 for record in records)
-
-
 def begun(record: Path) -> str:
     return read_record(record).created
 

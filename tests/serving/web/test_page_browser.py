@@ -81,17 +81,6 @@ def test_an_answer_is_marked_in_its_passage(visit):
 
 
 @slow
-def test_scattered_words_of_a_sequence_model_are_candidates(visit):
-    page = visit()
-    words = {"start": -1, "end": -1, "confidence": 0.2}
-    answer = {**words, "text": "mill bridge", "spans": [{**words, "text": "mill bridge"}]}
-    answer["spans"].append({**words, "text": "By bridge"})
-    page.route("**/v1/answer", lambda route: route.fulfill(json={"answers": [answer]}))
-    ask(page, "Which?")
-    expect(page.locator(".alternatives .text")).to_have_text(["By bridge"])
-
-
-@slow
 def test_no_answer_is_put_plainly(visit):
     page = visit()
     ask(page, "Where is the dam?")
@@ -179,16 +168,6 @@ def test_half_a_character_is_replaced(visit):
 
 
 @slow
-def test_examples_ask_at_once(visit):
-    page = visit()
-    for name in page.get_by_role("group", name="Try an example").get_by_role("button").all_inner_texts():
-        page.get_by_role("button", name=name).click()
-        text = page.get_by_label("Passage", exact=True).input_value()
-        expect(page.locator(".passage").first).to_have_text(text)
-        assert len(page.get_by_label("Question", exact=True).input_value()) > 10
-
-
-@slow
 def test_the_keyboard_is_enough(visit):
     page = visit()
     page.keyboard.press("Tab")
@@ -228,16 +207,6 @@ def test_attention(visit):
     page.get_by_label("Model").select_option("second")
     expect(page.locator(".card h2")).to_have_text("second")
     expect(page.locator("summary")).to_have_count(0)
-
-
-@slow
-def test_only_the_last_question_is_shown(visit):
-    page = visit()
-    ask(page, "wait 1 mill")
-    ask(page, "bridge")
-    expect(page.locator(".answer")).to_have_text("bridge")
-    page.wait_for_timeout(1500)
-    expect(page.locator(".answer")).to_have_text("bridge")
 
 
 @slow
