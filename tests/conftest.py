@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -29,6 +30,13 @@ if not _on_a_gpu():
     # Triton interprets or compiles in the whole process, by what stands here when it is first imported: a
     # hook would come after the other conftest files, which import it.
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_collections() -> None:
+    """Every run collects garbage before it measures memory: without what was imported it takes no second."""
+    gc.collect()
+    gc.freeze()
 
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -60,13 +68,14 @@ def real_data() -> Path:
 
 
 @pytest.fixture
-def step_on_two_ranks(tmp_path) -> Callable[[list[tuple[str, Any, list[Any]]]], list[dict[str, Any]]]:
+def step_on_two_ranks(tmp_path) -> Callable[[list[tuple[str, Any, Any, list[Any]]]], list[dict[str, Any]]]:
     """``step_on_two_ranks(models)``: what each rank says of one step of every model.
 
-    ``models``: name, model and the batch of each rank. All take their step in one pair of processes.
+    ``models``: name, model, loss, and the batch and labels of each rank. All take their step in one pair of
+    processes.
     """
 
-    def step(models: list[tuple[str, Any, list[Any]]]) -> list[dict[str, Any]]:
+    def step(models: list[tuple[str, Any, Any, list[Any]]]) -> list[dict[str, Any]]:
         import torch
 
         torch.save(models, tmp_path / "models.pt")

@@ -8,13 +8,14 @@ from typing import Any
 import torch
 from omegaconf import OmegaConf
 
-from qa_arch.config.find import conf_folder
+from qa_arch.config.catalogue import choice_file
+from qa_arch.config.find import config_folders, groups
 from qa_arch.config.schema import Config
 from qa_arch.contract.contenders import Contender, Contract
 from qa_arch.tasks import task_of
 
-FOLDER = conf_folder() / "model"
-ALL = {path.relative_to(FOLDER).with_suffix("").as_posix(): path for path in sorted(FOLDER.rglob("*.yaml"))}
+FOLDERS = config_folders()
+ALL = {name: choice_file("model", name, FOLDERS) for name in groups(FOLDERS)["model"]}
 
 
 def models_of(tasks: Collection[str]) -> list[str]:
@@ -49,7 +50,12 @@ def require_same_step(
     fleet: Fleet, cases: Iterable[str], step: Any, batch: Callable[[Contender, int], Any]
 ) -> None:
     """All ``cases`` take one step in two processes, rank R on ``batch(contender, R)``, and stay the same."""
-    models = [(case, fleet[case].model, [batch(fleet[case], rank) for rank in range(2)]) for case in cases]
+    models = []
+    for case in cases:
+        contender = fleet[case]
+        batches = [batch(contender, rank) for rank in range(2)]
+        labelled = [(given, contender.task.labels(given)) for given in batches]
+        models.append((case, contender.model, contender.parts.loss, labelled))
     first, second = step(models)
     assert first == second
     assert set(first) == set(cases)

@@ -15,10 +15,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from qa_arch.nn.losses import HingeLoss, SequenceLoss, SpanLoss
 from qa_arch.spans import files as formats
 from qa_arch.tasks import gather
-from qa_arch.types.tensors import SelectionBatch, StepLogits
 
 IDLE = 1
 """The reading of which the last rank reads nothing at all, and rank 0 what would be its share."""
@@ -27,31 +25,19 @@ IDLE = 1
 def step(rank: int, world: int, folder: Path) -> dict[str, float]:
     """Two steps of every model (DDP looks for unused parameters at the second); a checksum of the weights."""
     checksums = {}
-    for name, model, batches in torch.load(folder / "models.pt", weights_only=False):
+    for name, model, loss, batches in torch.load(folder / "models.pt", weights_only=False):
         wrapped = DistributedDataParallel(model.train(), find_unused_parameters=False)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for _ in range(2):
-            batch = batches[rank % len(batches)]
+            batch, labels = batches[rank % len(batches)]
             optimizer.zero_grad()
             try:
-                loss_of(wrapped(batch), batch).mean().backward()
+                loss(wrapped(batch), labels).mean().backward()
             except RuntimeError as error:
                 raise RuntimeError(f"{name}: {error}") from error
             optimizer.step()
         checksums[name] = sum(float(p.detach().double().sum()) for p in model.parameters())
     return checksums
-
-
-def loss_of(logits, batch) -> torch.Tensor:
-    """The loss of the batch's own task."""
-    if isinstance(batch, SelectionBatch):
-        return HingeLoss(0.2)(logits, batch)
-    if hasattr(batch, "targets"):
-        from qa_arch.extras.pretraining.models import TokenLoss
-
-        return TokenLoss()(logits, batch)
-    loss = SequenceLoss() if isinstance(logits, StepLogits) else SpanLoss()
-    return loss(logits, batch.labels)
 
 
 def join(rank: int, world: int, folder: Path) -> list[dict[str, list]]:

@@ -25,6 +25,13 @@ RETIRED: Mapping[str, Any] = {
 """Deleted setting -> the value it always had. A config may have it at that value, which has no effect; the
 hash of a run counts it wherever its section is there."""
 MOVED: Mapping[str, str] = {
+    "baselines.qa_lstm.QaLstm": "qa_arch.extras.selection.models.QaLstm",
+    "baselines.question_types.QuestionTypes": "qa_arch.extras.selection.models.QuestionTypes",
+    "baselines.rankers.ClassRules": "qa_arch.extras.selection.rankers.ClassRules",
+    "baselines.rankers.RandomOrder": "qa_arch.extras.selection.rankers.RandomOrder",
+    "baselines.rankers.WordOverlap": "qa_arch.extras.selection.rankers.WordOverlap",
+    "qa_arch.nn.losses.ChoiceLoss": "qa_arch.extras.selection.models.ChoiceLoss",
+    "qa_arch.nn.losses.HingeLoss": "qa_arch.extras.selection.models.HingeLoss",
     "qa_arch.models.language_models.CausalLM": "qa_arch.extras.pretraining.models.CausalLM",
     "qa_arch.models.language_models.Denoiser": "qa_arch.extras.pretraining.models.Denoiser",
     "qa_arch.models.language_models.MaskedLM": "qa_arch.extras.pretraining.models.MaskedLM",
@@ -56,12 +63,12 @@ WANDB = {
 SPAN_HEURISTICS = "baselines.heuristics."
 RANKERS: Mapping[str, dict[str, dict[str, str]]] = {
     "selection": {
-        "random-order": {"_target_": "baselines.rankers.RandomOrder"},
-        "word-overlap": {"_target_": "baselines.rankers.WordOverlap"},
+        "random-order": {"_target_": "qa_arch.extras.selection.rankers.RandomOrder"},
+        "word-overlap": {"_target_": "qa_arch.extras.selection.rankers.WordOverlap"},
     },
     "classification": {
-        "random-order": {"_target_": "baselines.rankers.RandomOrder"},
-        "rules": {"_target_": "baselines.rankers.ClassRules"},
+        "random-order": {"_target_": "qa_arch.extras.selection.rankers.RandomOrder"},
+        "rules": {"_target_": "qa_arch.extras.selection.rankers.ClassRules"},
     },
 }
 """By task: the reference rows that these models always had, whatever ``references`` named."""

@@ -3,14 +3,14 @@
 A loss is a class without weights; the keys beside its ``_target_`` are its arguments. What it returns is
 not yet multiplied by the labels' ``weight``, which is 0 for padding rows.
 
-Axes: ``B`` windows or questions, ``T`` tokens, ``S`` steps, ``N`` candidates, ``K`` classes of a softmax.
+Axes: ``B`` windows, ``T`` tokens, ``S`` steps, ``K`` classes of a softmax.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -32,16 +32,6 @@ from qa_arch.types.tensors import (
 
 Loss = Callable[[Any, Any], Tensor]
 """``(logits, labels) -> (B,)``."""
-
-
-@runtime_checkable
-class CandidateLabels(Protocol):
-    """What a loss over candidates needs to know of them; a ``SelectionBatch`` has it."""
-
-    @property
-    def right(self) -> Bool[Tensor, "B N"]: ...
-    @property
-    def offered(self) -> Bool[Tensor, "B N"]: ...
 
 
 @dataclass(frozen=True)
@@ -219,42 +209,6 @@ class SequenceLoss:
         # A token that no answer may consist of (one of no width) is passed over.
         counts = (steps <= length) & chosen.isfinite()
         return -chosen.masked_fill(~counts, 0.0).sum(1)
-
-
-@dataclass(frozen=True)
-class HingeLoss:
-    """max(0, margin - right + wrong) of the best right and the best wrong candidate (Tan et al. 2015, eq. 6).
-
-    Of the wrong answers that were drawn, the hardest counts. 0 where a question lacks either.
-    """
-
-    margin: Annotated[float, Range(0, above=True)]
-    tasks: ClassVar = ("selection", "classification")
-
-    def __call__(self, scores: Float[Tensor, "B N"], labels: CandidateLabels) -> Float[Tensor, "B"]:
-        right, offered = labels.right, labels.offered
-        lowest = torch.finfo(torch.float32).min
-        best = scores.float().masked_fill(~right, lowest).amax(1)
-        hardest = scores.float().masked_fill(right | ~offered, lowest).amax(1)
-        both = right.any(1) & (offered & ~right).any(1)
-        return torch.where(both, self.margin - best + hardest, 0.0).clamp(min=0)
-
-
-@dataclass(frozen=True)
-class ChoiceLoss:
-    """Minus the log of the probability that the right candidates have together in a softmax over all.
-
-    0 where a question lacks a right one.
-    """
-
-    tasks: ClassVar = ("selection", "classification")
-
-    def __call__(self, scores: Float[Tensor, "B N"], labels: CandidateLabels) -> Float[Tensor, "B"]:
-        lowest = torch.finfo(torch.float32).min
-        total, right = (
-            scores.float().masked_fill(~mask, lowest).logsumexp(1) for mask in (labels.offered, labels.right)
-        )
-        return torch.where(labels.right.any(1), total - right, 0.0)
 
 
 def build_loss(config: Config, trusted: Sequence[str] = TRUSTED, *, null_share: float | None = None) -> Loss:

@@ -55,10 +55,8 @@ def test_what_can_be_known_is_told_before_torch(tmp_path):
         ("evaluate", "--run", run, *data),
         ("serve", run),
         ("export", run, "--to", "onnx", "--out", tmp_path / "o"),
-        ("types", run, *data, "--out", tmp_path / "t"),
         ("compare", run, run),
         ("show", run),
-        ("train", "debug=fast", f"selection.types={run}"),
     ]
     wanted = {call: (5, str(run)) for call in calls}
     there = tmp_path / "there.json"

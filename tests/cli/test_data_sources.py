@@ -87,19 +87,7 @@ def test_commands_with_a_model(qa_arch, passages, run_folder, tmp_path):
     assert record.data[scored].questions == len(questions)
 
 
-@pytest.mark.parametrize("source", ["types:synthetic:dev", "insuranceqa:folder:dev"])
-def test_what_holds_no_passages_is_refused(qa_arch, run_folder, tmp_path, source):
-    for command in (
-        ["predict", run_folder, "--out", tmp_path / "out"],
-        ["data", "split", "--out", tmp_path / "out"],
-        ["evaluate", "--predictions", "p.json"],
-        ["evaluate", "--run", run_folder],
-    ):
-        code, _, err = qa_arch(*command, "--data", source)
-        assert (code, "and no passages; use" in err) == (4, True)
-
-
-@pytest.mark.parametrize("command", ["predict", "evaluate", "stats", "report", "compare", "show", "types"])
+@pytest.mark.parametrize("command", ["predict", "evaluate", "stats", "report", "compare", "show"])
 def test_help_names_every_kind_of_source(qa_arch, command):
     code, out, _ = qa_arch(command, "--help")
     assert code == 0

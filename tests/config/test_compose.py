@@ -15,9 +15,15 @@ from qa_arch.errors import ConfigError, QaArchError
 ALL = groups(config_folders())
 NEEDS = {
     ("data", "files"): ["data.train=some.json"],
-    ("special", "ablations/match_lstm/boundary"): ["experiment=ablations", "model=match_lstm/boundary"],
-    ("special", "fast/question_types"): ["model=question_types", "glove=none"],
     ("encoder", "minilm_l3"): ["distillation=layers", "distillation.teacher=runs/teacher"],
+    **{
+        ("special", choice): [
+            f"{'debug' if overlay in ALL['debug'] else 'experiment'}={overlay}",
+            f"model={model}",
+        ]
+        for choice in ALL["special"]
+        for overlay, _, model in [choice.partition("/")]
+    },
     **{
         ("distillation", choice): ["distillation.teacher=runs/teacher"]
         for choice in ALL["distillation"]
@@ -183,7 +189,6 @@ TEACHER = "distillation.teacher=runs/teacher"
             [TEACHER, "model=match_lstm/sequence"],
             "models of task sequence cannot learn .* only those of span",
         ),
-        ([TEACHER, "model=qa_lstm/c", "data=insuranceqa", "glove=none"], "models of task selection cannot"),
         ([TEACHER, "distillation.temperature=0"], r"distillation\.temperature: 0\.0 is out of range"),
         ([TEACHER, "distillation.relations=1"], "unknown setting .distillation.relations"),
     ],

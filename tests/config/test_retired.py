@@ -117,18 +117,6 @@ def test_a_committed_record_is_repeated(capsys):
     assert "name: none" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("model", "group"), [("qa_lstm/c", "candidates"), ("question_types", "classes")])
-def test_models_that_rank_have_the_references_of_their_task(model, group):
-    """They always stood beside these models, while the config named those of spans."""
-    today = compose([f"model={model}"])
-    old = {**today, "references": compose(["model=bert"])["references"]}
-    assert validate(old) == validate(today)
-    assert validate(today).references == compose(["model=bert", f"references={group}"])["references"]
-    chosen = {"mine": {"_target_": "baselines.rankers.RandomOrder", "seed": 3}}
-    for named in (chosen, old["references"] | chosen):
-        assert upgrade({**today, "references": named})["references"] == named
-
-
 HASHES = {
     "ablations": "b4885ec91d867c9a",
     "answer": "e19472ce798adaf2",

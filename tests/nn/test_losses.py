@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import asdict, replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,11 +13,11 @@ from qa_arch.cli.compose import compose
 from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import Config, validate
 from qa_arch.errors import ConfigError
-from qa_arch.nn.losses import ChoiceLoss, HingeLoss, SequenceLoss, SpanLoss, build_loss, snap_outward
+from qa_arch.nn.losses import SequenceLoss, SpanLoss, build_loss, snap_outward
 from qa_arch.types.tensors import SpanLabels, SpanLogits, StepLogits
 
 NO = -math.inf
-span_loss, sequence_loss, choice_loss = SpanLoss(), SequenceLoss(), ChoiceLoss()
+span_loss, sequence_loss = SpanLoss(), SequenceLoss()
 
 
 def labels(start: int, end: int, answerable: bool = True, weight: float = 1.0) -> SpanLabels:
@@ -129,27 +128,6 @@ def test_the_gradient_of_a_sequence_is_finite_where_scores_are_not():
     token = STEPS.token.clone().requires_grad_()
     sequence_loss(StepLogits(token, STEPS.stop), labels(1, 3)).sum().backward()
     assert torch.isfinite(token.grad).all()
-
-
-@pytest.mark.parametrize(
-    ("right", "offered", "share"),
-    [
-        ([0, 1, 0, 0], [1, 1, 1, 1], 3 / 10),
-        ([0, 1, 0, 0], [1, 1, 1, 0], 3 / 6),
-        ([1, 1, 0, 0], [1, 1, 1, 1], 4 / 10),  # two right ones have their probability together
-        ([0, 0, 0, 0], [1, 1, 1, 1], 1),  # nothing right, nothing to learn
-    ],
-)
-def test_a_choice_is_a_softmax_over_what_is_offered(right, offered, share):
-    scores = torch.tensor(
-        [[math.log(n) if yes else NO for n, yes in zip((1, 3, 2, 4), offered, strict=True)]]
-    )
-    scores.requires_grad_()
-    labels = SimpleNamespace(right=torch.tensor([right]).bool(), offered=torch.tensor([offered]).bool())
-    actual = choice_loss(scores, labels)
-    assert actual.item() == pytest.approx(-math.log(share), abs=1e-6)
-    actual.sum().backward()
-    assert torch.isfinite(scores.grad).all()
 
 
 def test_smoothing_spreads_a_share_of_the_target_over_the_open_classes():
@@ -296,14 +274,10 @@ def composed(*overrides: str) -> Config:
     [
         ("bert", "span", SpanLoss()),
         ("match_lstm/sequence", "sequence", SequenceLoss()),
-        ("qa_lstm/c", "hinge", HingeLoss(0.3)),
-        ("question_types", "choice", ChoiceLoss()),
     ],
 )
 def test_each_task_has_its_loss_and_naming_it_changes_nothing(model, choice, expected):
-    left_out, named = (
-        composed(f"model={model}", "selection.margin=0.3", *more) for more in ([], [f"loss={choice}"])
-    )
+    left_out, named = (composed(f"model={model}", *more) for more in ([], [f"loss={choice}"]))
     assert build_loss(left_out) == build_loss(named) == expected
     assert named == left_out
     assert config_hash(asdict(named)) == config_hash(asdict(left_out))
@@ -337,8 +311,7 @@ def test_a_loss_is_chosen_by_its_file(overrides, expected):
         (["loss=null_weight", "+loss.nul_weight=2"], "'loss.nul_weight' (did you mean 'loss.null_weight'?)"),
         (["loss=null_weight", "+loss.null_share=1"], "unknown setting 'loss.null_share'"),
         (["loss=label_smoothing", "loss.label_smoothing=a"], "loss.label_smoothing: expected a number"),
-        (["loss=hinge"], "loss._target_: HingeLoss is a loss for task selection or classification"),
-        (["model=qa_lstm/c", "loss=hinge", "+loss.margin=1"], "unknown setting 'loss.margin'"),
+        (["loss=sequence"], "loss._target_: SequenceLoss is a loss for task sequence, and"),
         (
             ["model=ablation/verifier", "loss=joint"],
             "loss.joint: the null beside a verifier",
@@ -346,7 +319,7 @@ def test_a_loss_is_chosen_by_its_file(overrides, expected):
         (["loss=weighted_verifier", "loss.verifier_null_weight=0"], "loss.verifier_null_weight: 0 is not"),
         (["loss=span", "loss._target_=os.system"], "loss._target_: 'os.system' is outside qa_arch"),
         (["loss=span", "loss._target_=qa_arch.nn.losses.None_"], "cannot be imported"),
-        (["loss=choice", "loss._target_=qa_arch.errors.RunError"], "RunError cannot be called"),
+        (["loss=sequence", "loss._target_=qa_arch.errors.RunError"], "RunError cannot be called"),
     ],
 )
 def test_what_is_wrong_with_a_loss_is_named(overrides, message):

@@ -72,7 +72,7 @@ def test_a_log_tells_loss_rate_time_left_and_the_last_score(trainer, module, mon
 
 
 def test_a_task_with_a_score_of_its_own_shows_that(trainer, module):
-    module.task = task_named("selection")
+    module.task = SimpleNamespace(monitor="calibration_mrr")
     shown = progress.TrainingProgress("qa_lstm", live=False)
     epochs(shown, trainer, module, [{"calibration_mrr": 80.0, "calibration_accuracy": 70.0}])
     assert shown._status(module, 2.0) == "loss 1.500, 2.0 batches/s, calibration mrr 80.00"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from qa_arch.manifest import Command, Extra, TaskEntry
 
 _HERE = "qa_arch.extras.selection"
@@ -23,13 +25,13 @@ EXTRA = Extra(
             f"{_HERE}.task",
             "candidates",
             ("vectors",),
-            {"_target_": "qa_arch.nn.losses.HingeLoss"},
+            {"_target_": "qa_arch.extras.selection.models.HingeLoss"},
         ),
         "classification": TaskEntry(
             f"{_HERE}.classification",
             "classes",
             ("vectors",),
-            {"_target_": "qa_arch.nn.losses.ChoiceLoss"},
+            {"_target_": "qa_arch.extras.selection.models.ChoiceLoss"},
         ),
     },
     formats={
@@ -37,4 +39,5 @@ EXTRA = Extra(
         "types": f"{_HERE}.question_classes",
     },
     contracts=f"{_HERE}.contract",
+    conf=Path(__file__).parent / "conf",
 )

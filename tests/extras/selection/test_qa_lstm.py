@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.nn.functional import cosine_similarity
 
-from baselines.qa_lstm import AnswerAttention, BiLSTM, Convolution, QaLstm, pool
 from qa_arch.errors import ConfigError
-from qa_arch.nn.losses import HingeLoss
+from qa_arch.extras.selection.models import AnswerAttention, BiLSTM, Convolution, QaLstm, pool
 from qa_arch.types.tensors import SelectionBatch
 
 MASK = torch.arange(5) < torch.tensor([5, 2, 1])[:, None]
@@ -153,25 +151,3 @@ def test_the_score_is_the_cosine_of_the_pair():
 def test_settings_that_would_do_nothing_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
         new_model(**settings)
-
-
-@pytest.mark.parametrize(
-    ("scores", "right", "offered", "loss"),
-    [
-        ([0.5, 0.1, 0.4], [1, 0, 0], [1, 1, 1], 0.1),  # 0.2 - 0.5 + 0.4: the hardest wrong one
-        ([0.5, 0.1, 0.2], [1, 0, 0], [1, 1, 1], 0.0),
-        ([0.1, 0.6, 0.3], [1, 0, 1], [1, 1, 1], 0.5),  # the best right one
-        ([0.1, 0.6, NO], [1, 0, 0], [1, 1, 0], 0.7),
-        ([0.1, NO, NO], [1, 0, 0], [1, 0, 0], 0.0),  # nothing wrong was offered
-        ([0.1, 0.3, NO], [0, 0, 0], [1, 1, 0], 0.0),  # nothing right either
-    ],
-)
-def test_the_hinge_loss_by_hand(scores, right, offered, loss):
-    given = torch.tensor([scores], requires_grad=True)
-    labels = SimpleNamespace(right=torch.tensor([right]).bool(), offered=torch.tensor([offered]).bool())
-    losses = HingeLoss(0.2)(given, labels)
-    assert losses.tolist() == [pytest.approx(loss)]
-    losses.sum().backward()
-    assert torch.isfinite(given.grad).all()
-    if loss:
-        assert given.grad.abs().sum() == 2

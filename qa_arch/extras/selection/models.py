@@ -1,14 +1,16 @@
-"""QA-LSTM models of answer selection (Tan, dos Santos, Xiang & Zhou 2015, arXiv 1511.04108).
+"""Models that select an answer or the class of a question, and their losses.
 
-A shared biLSTM encodes question and answer, both are pooled to a vector, and the score is the cosine of the
-two. Axes: ``B`` questions, ``A`` distinct answers, ``N`` candidates, ``P`` pairs to score, ``T`` texts,
-``K`` words, ``H`` width of the states, ``D`` width of a representation.
+QA-LSTM (Tan, dos Santos, Xiang & Zhou 2015, arXiv 1511.04108): a shared biLSTM encodes question and answer,
+both are pooled to a vector, and the score is the cosine of the two. Classes: an LSTM on word vectors
+(Di Gennaro et al. 2020, arXiv 2001.09330). Axes: ``B`` questions, ``A`` distinct answers, ``N`` candidates,
+``P`` pairs to score, ``T`` texts, ``K`` words, ``H`` width of the states, ``D`` width of a representation.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -17,9 +19,9 @@ from torch import Tensor, nn
 from qa_arch.config.check import Range
 from qa_arch.errors import ConfigError
 from qa_arch.nn.features import WordFeatures
-from qa_arch.nn.masking import at_least_float32, fill, masked_softmax
+from qa_arch.nn.masking import at_least_float32, fill, masked_softmax, scored
 from qa_arch.nn.segments import reverse
-from qa_arch.nn.text_lstm import SuBiLSTM
+from qa_arch.nn.text_lstm import SuBiLSTM, TextLSTM
 from qa_arch.types.tensors import SelectionBatch
 
 Pooling = Literal["head_tail", "mean", "max"]
@@ -198,3 +200,75 @@ def pool(
     # Not amax: its backward pass shares the gradient among equal values and so compares every word again.
     top = values.max(1, keepdim=True).values if k == 1 else values.topk(k, dim=1).values
     return fill(top, top > -math.inf, 0.0).flatten(1)
+
+
+class QuestionTypes(nn.Module):
+    """(bi)LSTM with output gate, pooling over the words, and a linear layer to ``classes`` logits.
+
+    The candidates of every question are all classes, in order; their words are not used. The classes are the
+    sub classes; the predicted main class is that of the best sub class.
+    """
+
+    def __init__(
+        self,
+        vectors: Float[Tensor, "V d"],
+        *,
+        classes: Annotated[int, Range(2)] = 50,
+        hidden: Annotated[int, Range(1)] = 150,
+        bidirectional: bool = True,
+        pooling: Literal["mean", "max"] = "max",
+        train_vectors: bool = False,
+        dropout: Annotated[float, Range(0, 1)] = 0.3,
+    ) -> None:
+        super().__init__()
+        self.words = WordFeatures(0, vectors=vectors, train_vectors=train_vectors)
+        self.reader = TextLSTM(self.words.out_dim, hidden, output_gate=True, bidirectional=bidirectional)
+        self.pooling: Literal["mean", "max"] = pooling
+        self.dropout = nn.Dropout(dropout)
+        self.classes = nn.Linear(hidden, classes)
+
+    def forward(self, batch: SelectionBatch) -> Float[Tensor, "B N"]:
+        """Logits of the candidates; -inf for padding."""
+        if len(batch.answer) != self.classes.out_features:
+            raise ValueError(f"{len(batch.answer)} candidates for {self.classes.out_features} classes")
+        words, mask = batch.question, batch.question_mask
+        no_tokens = self.words.vectors.new_zeros(*words.shape, 0)  # type: ignore[union-attr]
+        states = self.reader(self.dropout(self.words(no_tokens, words, mask)), mask)
+        logits = scored(self.classes, self.dropout(pool(states, mask, self.pooling)))
+        return fill(torch.gather(logits, 1, batch.candidate), batch.offered, -math.inf)
+
+
+@dataclass(frozen=True)
+class HingeLoss:
+    """max(0, margin - right + wrong) of the best right and the best wrong candidate (Tan et al. 2015, eq. 6).
+
+    Of the wrong answers that were drawn, the hardest counts. 0 where a question lacks either.
+    """
+
+    margin: Annotated[float, Range(0, above=True)]
+    tasks: ClassVar = ("selection", "classification")
+
+    def __call__(self, scores: Float[Tensor, "B N"], labels: SelectionBatch) -> Float[Tensor, "B"]:
+        right, offered = labels.right, labels.offered
+        lowest = torch.finfo(torch.float32).min
+        best = scores.float().masked_fill(~right, lowest).amax(1)
+        hardest = scores.float().masked_fill(right | ~offered, lowest).amax(1)
+        both = right.any(1) & (offered & ~right).any(1)
+        return torch.where(both, self.margin - best + hardest, 0.0).clamp(min=0)
+
+
+@dataclass(frozen=True)
+class ChoiceLoss:
+    """Minus the log of the probability that the right candidates have together in a softmax over all.
+
+    0 where a question lacks a right one.
+    """
+
+    tasks: ClassVar = ("selection", "classification")
+
+    def __call__(self, scores: Float[Tensor, "B N"], labels: SelectionBatch) -> Float[Tensor, "B"]:
+        lowest = torch.finfo(torch.float32).min
+        total, right = (
+            scores.float().masked_fill(~mask, lowest).logsumexp(1) for mask in (labels.offered, labels.right)
+        )
+        return torch.where(labels.right.any(1), total - right, 0.0)

@@ -42,7 +42,7 @@ class RandomOrder:
 class ClassRules:
     """1 for the sub classes of the main class that the rules predict from question word and noun, else 0.
 
-    The rules of ``metrics.question_types`` know main classes only.
+    The rules of ``answer_type`` know main classes only.
     """
 
     def rank(self, questions: SelectionSet) -> Scores:
