@@ -15,7 +15,6 @@ from benchmarks.report import Row, describe_machine, markdown, summary
 from benchmarks.targets import TARGETS, Measurement, NotMeasuredError, Target, speedup
 from benchmarks.timing import Pairs, Timed
 from qa_arch.data.question_sets import question_set
-from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import write
 from qa_arch.features import tokenizers
 from qa_arch.features.windows import prepare
@@ -197,11 +196,3 @@ def test_a_slope_is_that_of_the_power(monkeypatch):
     monkeypatch.setattr(growth, "once", lambda run: Timed(run(), 0.0))
     assert growth.slope(lambda size: 3.0 * size, True).value == pytest.approx(1.0)
     assert growth.slope(lambda size: 0.5 * size**1.5, False).value == pytest.approx(1.5)
-
-
-def test_generated_questions_are_as_many_as_asked_for_and_kept(monkeypatch, tmp_path):
-    monkeypatch.setattr(growth, "CACHE", tmp_path)
-    path = growth.generated(150)
-    assert len(open_passages(str(path))) == 150
-    written = path.stat().st_mtime_ns
-    assert growth.generated(150).stat().st_mtime_ns == written

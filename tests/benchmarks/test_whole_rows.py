@@ -94,29 +94,6 @@ def test_a_difference_of_scores_is_noise_or_is_named():
     assert "is **beyond** the noise" in end_to_end.describe(scores, np.zeros_like(scores))
 
 
-def test_without_real_data_questions_are_generated(monkeypatch, tmp_path, questions):
-    opened: list[str] = []
-    monkeypatch.setattr(inputs, "open_passages", lambda source: opened.append(source) or questions)
-    monkeypatch.setenv("QA_ARCH_DATA", str(tmp_path))
-    assert [len(part) for part in inputs.splits(9, 5, 7)] == [9, 5, 7]
-    assert opened == ["synthetic:train", "synthetic:calibration", "synthetic:dev"]
-    opened.clear()
-    (tmp_path / "squad").mkdir()
-    names = ("train-v2.0.part", "calibration-v2.0", "dev-v2.0.fold_a")
-    files = [tmp_path / "squad" / f"{name}.json" for name in names]
-    for file in files:
-        file.touch()
-    inputs.splits(9, 5, 7)
-    assert opened == [str(file) for file in files]
-
-
-@pytest.mark.parametrize("measure", [memory.flat, end_to_end.experiment])
-def test_without_minilm_a_row_says_what_to_do(monkeypatch, measure):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(NotMeasuredError, match="make minilm"):
-        measure(True)
-
-
 def test_what_lives_is_the_most_at_once_not_the_sum():
     def run() -> None:
         for _ in range(3):

@@ -8,9 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from qa_arch import Answer, Span
-from qa_arch.cli.ask import Conversation, Texts
-
 MILL = "The mill by the ferry was built by Odo Brandt. It burnt down in 1873."
 SHOP = "Ada's shop sold bread.\r\nIt closed in 1901."
 
@@ -68,13 +65,6 @@ def test_in_words_the_answer_stands_in_its_sentence(qa_arch, ask, trained):
     assert f"null odds {answer['null_odds']:.2f}" in third
     assert len(others) == len(answer["spans"]) - 1
     assert qa_arch("ask", trained, *arguments, "--margin=-inf")[1].splitlines()[0] == "no answer in this text"
-
-
-def test_scattered_words_of_a_sequence_model_are_candidates(capsys):
-    spans = (Span("Odo Brandt", -1, -1, 0, 2.0, 0.7), Span("Odo ferry", -1, -1, 0, 1.0, 0.2))
-    answer = Answer("Odo Brandt", -1, -1, 0, 2.0, 0.7, -1.0, 0.0, 1, spans)
-    Conversation(lambda queries: [answer], Texts((MILL,)), {}).answer("Who?")
-    assert [line.strip() for line in capsys.readouterr().out.splitlines()[2:]] == ["20.0%  Odo ferry"]
 
 
 def test_several_files_and_which_of_them(qa_arch, ask, trained, files):

@@ -25,12 +25,6 @@ def test_commands_and_options():
     assert complete("qa-arch nothing ") == []
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_completes_its_options(command):
-    words = complete(f"qa-arch {command} -")
-    assert "--help" in words or complete(f"qa-arch {command} "), words
-
-
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -123,12 +117,6 @@ def test_the_scripts_are_those_of_their_shells(qa_arch, shell):
     if shutil.which(shell):
         checked = subprocess.run([shell, "-n"], input=script, capture_output=True, text=True)
         assert (checked.returncode, checked.stderr) == (0, "")
-
-
-def test_a_shell_must_be_named(qa_arch):
-    for arguments in ((), ("bash", "--line", "x")):
-        code, _, err = qa_arch("completion", *arguments)
-        assert (code, "bash, zsh, fish" in err) == (2, True)
 
 
 def test_nothing_slow_is_imported():

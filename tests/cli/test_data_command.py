@@ -37,14 +37,6 @@ def test_three_parts_by_default(qa_arch, whole, tmp_path):
     assert f"dev.json: {len(parts['dev'])} questions in 2 articles, {negatives} of them" in out
 
 
-def test_the_seed_and_the_parts_are_those_given(qa_arch, whole, tmp_path):
-    for seed in (1, 2):
-        arguments = ("--parts", "a=0.5", "b=.5", "--seed", seed, "--out", tmp_path / str(seed))
-        assert qa_arch("data", "split", "--data", whole, *arguments)[0] == 0
-    assert read(tmp_path / "1" / "a.json").titles != read(tmp_path / "2" / "a.json").titles
-    assert {path.name for path in (tmp_path / "1").iterdir()} == {"a.json", "b.json"}
-
-
 def test_the_file_that_is_read_is_never_overwritten(qa_arch, whole):
     before = whole.read_bytes()
     code, _, err = qa_arch(

@@ -11,7 +11,7 @@ import yaml
 from pages import commands
 
 from qa_arch.cli.compose import compose
-from qa_arch.config.catalogue import about, choices, keys, own_settings, settings
+from qa_arch.config.catalogue import about, keys, own_settings, settings
 from qa_arch.config.find import conf_folder, config_folders, groups
 from qa_arch.config.schema import Config, Trainer
 
@@ -84,15 +84,6 @@ def test_settings_of_models_are_those_of_their_files(qa_arch):
     assert not {"_target_", "defaults"} & set(having)
     out = qa_arch("list", "settings", "matching")[1]
     assert "a setting of model=proposed, ablation/alignment, " in out
-
-
-def test_own_choices_are_listed(qa_arch, tmp_path):
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "mine.yaml").write_text("# Of our own.\nname: mine\nknob: 3\n")
-    out = qa_arch("list", "models", "mine", "--config-dir", tmp_path)[1]
-    assert out == "model=mine\n    Of our own.\n"
-    assert "model.knob" in qa_arch("list", "settings", "knob", "--config-dir", tmp_path)[1]
-    assert "mine" in choices("model", config_folders(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -42,14 +42,6 @@ def test_several_are_compared_with_the_first(runs):
     ]
 
 
-def test_there_is_nothing_to_compare_a_lonely_run_with(runs):
-    bert, proposed = runs
-    change(bert, status="failed")
-    assert next_steps([proposed]) == [f"qa-arch show {proposed}", f"qa-arch ask {proposed}"]
-    shutil.rmtree(bert)
-    assert len(next_steps([proposed])) == 2
-
-
 def test_while_dev_is_closed_calibration_is_looked_at(runs):
     for run in runs:
         scores = json.loads((run / "run.json").read_text())["scores"]

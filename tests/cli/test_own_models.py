@@ -170,16 +170,6 @@ def test_a_failed_check_is_told_and_the_others_go_on(capsys):
     assert path.is_file()
 
 
-@pytest.mark.parametrize(
-    ("given", "why"),
-    [(["model=bert", "data.train=x.json"], "check-model's own"), (["seed=1"], "model=NAME")],
-    ids=["its questions", "no model"],
-)
-def test_what_check_model_does_not_take(given, why, capsys):
-    assert main(["check-model", *given]) == 2
-    assert why in capsys.readouterr().err
-
-
 OUTPUTS = {
     "column": (
         [("start=fill(start, batch.context)", "start=fill(start, batch.context)[..., None]")],

@@ -88,14 +88,3 @@ def test_settings_of_models_have_ranges(qa_arch, model, setting):
     assert code == 2
     assert f"model.{setting.partition('=')[0]}: " in err
     assert "out of range" in err
-
-
-def test_a_frozen_encoder_is_not_trainable(params):
-    counts = params("model=bert", "encoder.freeze=all")
-    assert (counts["trainable"], counts["total"]) == (HEAD, ENCODERS["bert"] + HEAD)
-
-
-def test_as_a_table(qa_arch):
-    code, out, _ = qa_arch("params", "model=bert")
-    assert code == 0
-    assert "108,891,648" in out

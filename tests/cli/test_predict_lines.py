@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 from types import SimpleNamespace
 
 import pytest
@@ -99,10 +98,3 @@ def test_refused(qa_arch, trained, lines_file, tmp_path, monkeypatch, arguments,
     assert actual == code
     assert message in err
     assert not list(tmp_path.glob("*out*"))
-
-
-def test_squad_json_is_recognised(qa_arch, trained, tmp_path):
-    (tmp_path / "dev.json").write_text(json.dumps({"version": "v2.0", "data": []}))
-    code, _, err = qa_arch("predict", trained, "--data", tmp_path / "dev.json", "--out", tmp_path / "o.jsonl")
-    assert code == 4
-    assert "for SQuAD JSON give --out a folder" in err

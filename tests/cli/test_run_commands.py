@@ -172,14 +172,6 @@ def test_training_questions_of_other_data_are_not_scored(qa_arch, run_folder):
     assert "train" not in read_record(run_folder).scores
 
 
-def test_a_margin_of_ones_own_is_named_so(qa_arch, run_folder):
-    calibrated = read_record(run_folder).scores["dev"]["calibrated"].flat()
-    scores = json.loads(qa_arch("evaluate", "--run", run_folder, "--margin", "1e6")[1])
-    assert scores["calibrated"] == calibrated
-    assert scores["given"]["threshold"] == 1e6
-    assert scores["given"]["HasAns_f1"] == scores["never_null"]["HasAns_f1"]
-
-
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -29,15 +29,6 @@ def test_a_table_keeps_its_first_columns(width, left_out):
     assert (f"not shown in {width} characters: {left_out}" in notes) == (left_out is not None)
 
 
-def test_a_pipe_has_every_column(capfd):
-    from qa_arch.cli.main import main
-
-    assert main(["tables", "experiments/real_part"]) == 0
-    page = capfd.readouterr().out
-    assert "22,566,146" in page
-    assert "not shown" not in page
-
-
 def test_a_comparison_keeps_difference_and_interval():
     lines = drawn(PAIR, 80)
     assert {"B − A", "95% interval", "p", "-4.20", "HasAns F1"} <= cells(lines)

@@ -117,15 +117,6 @@ def test_dry_run(qa_arch, settings, tmp_path, stub_training):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_dry_run_names_missing_vectors(qa_arch, tmp_path, stub_training, caplog):
-    there = tmp_path / "there.txt"
-    there.write_text("mill 1 0\n")
-    for path, missing in ((tmp_path / "none.txt", True), (there, False)):
-        caplog.clear()
-        assert qa_arch("train", "model=proposed", f"glove.path={path}", "--dry-run")[0] == 0
-        assert (f"{path} does not exist yet" in caplog.text) is missing
-
-
 def test_config_from_repeats_the_run(qa_arch, trained, tmp_path):
     code, *_ = qa_arch("train", "--config-from", trained, "--folder", tmp_path / "again")
     first, second = read_record(trained), read_record(tmp_path / "again")
@@ -164,12 +155,6 @@ def test_config_from_takes_single_settings(qa_arch, trained):
     assert "did you mean 'optim.lr'" in err
 
 
-def test_a_setting_the_model_does_not_take(qa_arch, settings):
-    code, _, err = qa_arch("train", "model=proposed", "+model.hiden=3", *settings, "--dry-run")
-    assert code == 2
-    assert "did you mean 'model.hidden'" in err
-
-
 @pytest.mark.slow
 def test_several_models(qa_arch, settings, tmp_path, read_json):
     code, out, _ = qa_arch("train", "--models", "bert,proposed", *settings)
@@ -193,13 +178,3 @@ def test_one_failing_model_does_not_stop_the_others(qa_arch, settings, tmp_path,
     assert stub_training.calls == [("albert", False), ("bert", False)]
     statuses = {row["model"]: row["status"] for row in read_json(tmp_path / "debug" / "table.json")["rows"]}
     assert statuses == {"albert": "failed", "bert": "ok"}
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [("--models", "bert,bert"), ("--models", "bert,"), ("--models", "bert", "--folder", "x")],
-    ids=["twice", "blank", "one folder"],
-)
-def test_models_that_cannot_be_meant(qa_arch, settings, stub_training, arguments):
-    code, *_ = qa_arch("train", *arguments, *settings)
-    assert (code, len(stub_training.calls)) == ((0, 1) if arguments[1] == "bert," else (2, 0))

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 
 import pytest
 
 import qa_arch
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.records import RECORD
-
-VARYING = ("created", "seconds", "epochs", "examples_per_second", "peak_memory_mb")
 
 
 def test_it_trains_what_the_command_trains(trained, settings):
@@ -51,15 +48,3 @@ def test_processes_that_torchrun_started_use_the_command(monkeypatch, settings):
         monkeypatch.setitem(os.environ, name, value)
     with pytest.raises(ConfigError, match="torchrun and srun start the command"):
         qa_arch.train(["model=bert", *settings])
-
-
-def test_choices_of_ones_own_can_be_trained(tmp_path, settings, monkeypatch):
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setitem(os.environ, "PYTHONPATH", os.environ.get("PYTHONPATH", ""))
-    own = tmp_path / "own"
-    (own / "model").mkdir(parents=True)
-    (own / "model" / "mine.yaml").write_text("defaults:\n  - bert\nname: mine\n")
-    with pytest.raises(ConfigError, match="model=mine does not exist"):
-        qa_arch.train(["model=mine", *settings])
-    run = qa_arch.train(["model=mine", *settings], folder=tmp_path / "here", config_dir=own)
-    assert (run.folder, run.record.model) == (tmp_path / "here", "mine")

@@ -56,12 +56,6 @@ def test_options_are_handed_on(runs, sent):
     assert sent[0][3:] == ["sync", "--project", "mills", "--entity", "us", "--include-synced", *folders]
 
 
-def test_a_dry_run_names_the_folders_and_sends_nothing(runs, sent, capsys):
-    assert main(["wandb", "sync", str(runs), "--dry-run"]) == 0
-    assert capsys.readouterr().out == f"{runs / 'a/wandb/offline-run-1'}\n"
-    assert sent == []
-
-
 def test_a_failure_of_wandb_is_ours(runs, sent, capsys):
     sent.code = 1
     assert main(["wandb", "sync", str(runs)]) == 6

@@ -9,7 +9,7 @@ import yaml
 
 from qa_arch.cli.compose import compose, merge, to_yaml
 from qa_arch.config.find import conf_folder, config_folders, groups
-from qa_arch.config.schema import GROUP_ENCODERS, Config, require_vectors, validate
+from qa_arch.config.schema import GROUP_ENCODERS, Config, validate
 from qa_arch.errors import ConfigError, QaArchError
 
 ALL = groups(config_folders())
@@ -88,12 +88,6 @@ def test_an_experiment_takes_precedence_over_the_groups_and_the_user_over_both()
     assert validate(compose(["model=albert"])).encoder.name == "albert-base-v2"
 
 
-def test_a_fixed_number_of_epochs_leaves_nothing_to_wait_for():
-    validate(compose(["trainer.select=last"]))
-    with pytest.raises(ConfigError, match=r"trainer\.patience.*trainer\.select=last"):
-        validate(compose(["trainer.select=last", "trainer.patience=2"]))
-
-
 def test_a_model_may_have_settings_of_its_own_in_one_experiment():
     def composed(*overrides):
         config = validate(compose(["experiment=ablations", *overrides]))
@@ -144,6 +138,7 @@ def test_what_is_wrong_is_named_in_one_line(override, parts):
         (["debug=fast", "encoder.width=15"], "no multiple of encoder.heads"),
         (["trainer=cpu", "trainer.precision=fp16"], "fp16 needs a GPU"),
         (["trainer.max_steps=0"], "0 trains nothing"),
+        (["trainer.select=last", "trainer.patience=2"], r"trainer\.patience.*trainer\.select=last"),
         (["debug=fast", "encoder.name=./mine"], r"\./mine would not be loaded.*encoder\.init=pretrained"),
         (["experiment=demo", "encoder.name=org/model"], "org/model would not be loaded"),
         (["model=match_lstm/boundary", "encoder.name=minilm"], "minilm would not be loaded.*a new words"),
@@ -203,12 +198,6 @@ def test_only_a_student_may_leave_its_vocabulary_to_another():
     assert validate(compose([*sizes, TEACHER])).encoder.vocabulary is None
     with pytest.raises(ConfigError, match=r"also needs encoder\.vocabulary"):
         validate(compose(sizes))
-
-
-def test_vectors_that_are_wanted_must_be_named():
-    with pytest.raises(ConfigError, match=r"glove\.path"):
-        require_vectors(validate(compose(["glove=file", "glove.path=null"])))
-    require_vectors(validate(compose(["glove=none"])))
 
 
 def test_a_config_written_as_yaml_reads_back_the_same(tmp_path):

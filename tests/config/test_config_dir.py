@@ -12,7 +12,7 @@ from qa_arch.cli.compose import compose
 from qa_arch.cli.main import main
 from qa_arch.cli.runs import use_config_dir
 from qa_arch.cli.sweep import point_command
-from qa_arch.config.find import config_folders, groups
+from qa_arch.config.find import config_folders
 from qa_arch.errors import ConfigError
 from qa_arch.records import read_record
 from qa_arch.sweep.state import read_manifest
@@ -86,13 +86,6 @@ def test_own_choices_are_composed(own):
     composed = compose(["experiment=ours"], str(own))
     assert (composed["model"]["name"], composed["seed"]) == ("mine", 5)
     assert compose(["model=bert"], str(own)) == compose(["model=bert"])
-
-
-def test_groups_are_those_of_both_folders(own):
-    known = groups(config_folders(own))
-    assert {"bert", "mine"} <= set(known["model"])
-    assert "ours" in known["experiment"]
-    assert set(known) == set(groups(config_folders()))
 
 
 @pytest.mark.parametrize(

@@ -232,11 +232,6 @@ def test_paths_that_name_nothing(tmp_path, name, parts):
     assert_says(str(caught.value), tmp_path / name, parts)
 
 
-def test_no_path_at_all():
-    with pytest.raises(DataError, match="no data file was named"):
-        read([])
-
-
 @pytest.mark.parametrize("name", ["", " ", ["a.json", ""]])
 def test_an_empty_name_is_not_the_working_folder(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
@@ -249,8 +244,3 @@ def test_an_empty_name_is_not_the_working_folder(tmp_path, monkeypatch, name):
 def test_half_a_hub_name(source):
     with pytest.raises(DataError, match="write hub:NAME:SPLIT"):
         open_passages(source)
-
-
-def test_the_hub_does_not_mix_with_files(tmp_path):
-    with pytest.raises(DataError, match="cannot be joined"):
-        open_passages([written(tmp_path, GOOD), "hub:squad:train"])

@@ -13,7 +13,6 @@ from qa_arch.cli.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.data.sources import identity, open_passages
 from qa_arch.data.splits import load_splits
-from qa_arch.data.squad import read, write
 from qa_arch.errors import DataError
 
 CONTEXT = "[TLE] Old mill [PAR] The old mill  stands by the weir.\u00a0Café Élan [DOC] The OLD mill."
@@ -92,15 +91,6 @@ def test_detected_answers_become_offsets(file, name):
         ("mill", CONTEXT.index("mill")),
     ]
     assert all(CONTEXT[gold.start : gold.end] == gold.text for e in questions.examples for gold in e.answers)
-
-
-def test_packed_or_not_it_is_the_same_set_and_squad_json_keeps_it(file, tmp_path):
-    plain, packed = (
-        open_passages(f"mrqa:{file(HEADER, PASSAGE, name=f'Mills.jsonl{suffix}')}") for suffix in ("", ".gz")
-    )
-    assert plain.fingerprint == packed.fingerprint
-    (tmp_path / "squad.json").write_text(json.dumps(write(plain)))
-    assert read(tmp_path / "squad.json").fingerprint == plain.fingerprint
 
 
 @pytest.mark.parametrize(
@@ -258,21 +248,6 @@ def test_a_faulty_file_raises_in_any_case(tmp_path, case, on_error):
     message = str(caught.value)
     assert message.startswith(f"{source}: ")
     assert [part for part in parts if part not in message] == [], message
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("none.jsonl", "no such file or folder"),
-        ("*.gz", "the pattern matches no file"),
-        (".", r"holds no \*\.jsonl\* file"),
-        ("", "has an empty name"),
-    ],
-)
-def test_what_is_not_there(tmp_path, name, message):
-    source = f"mrqa:{tmp_path / name}" if name else "mrqa:"
-    with pytest.raises(DataError, match=message):
-        open_passages(source)
 
 
 def test_the_config_trains_and_scores_on_its_files(file, tmp_path, monkeypatch):

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from qa_arch.data.question_sets import fingerprint, question_set
 from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import read, write
-from qa_arch.errors import ConfigError
 from qa_arch.types.text import Example, Gold, QuestionSet
 
 TOWER = "The north tower was raised in 1204 by masons from the coast."
@@ -101,14 +100,6 @@ def test_the_flat_shapes_give_the_same_set(tmp_path, shape):
     assert questions.protocol == "2.0"
 
 
-def test_flat_and_nested_give_the_same_set(tmp_path):
-    first = read(
-        saved(tmp_path / "a.json", nested(qa("a", "1204", 30), qa("b", is_impossible=True))), name="x"
-    )
-    second = read(saved(tmp_path / "b.json", [flat("a", {"1204": 30}), flat("b")]), name="x")
-    assert first == second
-
-
 def test_questions_of_a_passage_share_one_string(tmp_path):
     file = saved(tmp_path / "a.json", [flat("a", {"1204": 30}), flat("b", None, RIVER), flat("c")])
     first, other, again = read(file).examples
@@ -130,11 +121,6 @@ def test_folders_globs_and_lists_keep_their_order(tmp_path):
     assert read([tmp_path / "c.json", tmp_path / "a.json"]).name == "c+a"
     assert read(tmp_path).name == tmp_path.name
     assert open_passages(str(tmp_path / "a.json"), name="mine").name == "mine"
-
-
-def test_on_error_takes_two_words(tmp_path):
-    with pytest.raises(ConfigError, match="must be raise or skip"):
-        read(saved(tmp_path / "a.json", [flat("a", {"1204": 30})]), on_error="ignore")  # type: ignore[arg-type]
 
 
 ODD_TEXTS = {
@@ -270,13 +256,6 @@ def test_the_fingerprint_is_fixed():
     """Recorded runs carry it: a changed value would make every old record look like other data."""
     text = f'["a", "Tower", "Q?", "{TOWER}", [["1204", 30]], [["coast", 54]], "negation"]'
     assert fingerprint([BASE]) == sha256(text.encode()).hexdigest()
-
-
-@pytest.mark.data
-def test_all_of_dev_is_read_and_its_contexts_are_shared(real_data):
-    questions = read(real_data / "squad" / "dev-v2.0.json")
-    assert len(questions) == 11_873
-    assert len({id(example.context) for example in questions.examples}) == 1_204
 
 
 @pytest.mark.data

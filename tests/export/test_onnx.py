@@ -13,13 +13,13 @@ from families import OURS
 import qa_arch
 from qa_arch.contract.contenders import logits_of
 from qa_arch.data.synthetic import generate
-from qa_arch.errors import ConfigError, DataError, RunError
+from qa_arch.errors import ConfigError, RunError
 from qa_arch.export import onnx_folder
 from qa_arch.export.onnx_folder import export_onnx, largest_difference
 from qa_arch.features.batches import Collator
 from qa_arch.features.vectors import vector_rows
 from qa_arch.models.onnx_model import DESCRIPTION, GRAPH, OnnxModel, read_description
-from qa_arch.spans.predictor import load_ensemble, load_predictor
+from qa_arch.spans.predictor import load_predictor
 
 CASES = (
     "bert",
@@ -99,20 +99,6 @@ def test_the_reader_asks_a_graph(exported):
     answer = qa("Who wrote it?", text, null_threshold=float("inf"))
     assert answer.text == text[answer.start : answer.end] != ""
     assert not qa("Who wrote it?", "")
-
-
-def test_the_threshold_and_the_vectors_are_those_of_the_model(fleet, exported):
-    ours, theirs = fleet["proposed"], load_predictor(exported("proposed"))
-    assert theirs.null_threshold == ours.null_threshold
-    assert theirs.vectors.fingerprint == ours.vectors.fingerprint
-    assert theirs.config == ours.config
-
-
-def test_graphs_make_an_ensemble(exported, tmp_path):
-    second = shutil.copytree(exported("bert"), tmp_path / "second")
-    both, single = load_ensemble([exported("bert"), second]), load_predictor(second)
-    batch = batches(single)[1]
-    torch.testing.assert_close(logits_of(both.model, batch).null, logits_of(single.model, batch).null)
 
 
 @pytest.mark.parametrize("case", ["bert", pytest.param("proposed", marks=pytest.mark.slow)])
@@ -196,13 +182,6 @@ def test_a_damaged_folder_is_named(damage, message, exported, tmp_path):
     folder = shutil.copytree(exported("bert"), tmp_path / "copy")
     damage(folder)
     with pytest.raises(RunError, match=message):
-        qa_arch.load(folder)
-
-
-def test_damaged_vectors_are_named(exported, tmp_path):
-    folder = shutil.copytree(exported("proposed"), tmp_path / "copy")
-    (folder / "vectors" / "words.txt").unlink()
-    with pytest.raises(DataError, match="no saved word vectors"):
         qa_arch.load(folder)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from itertools import pairwise
 
 import pytest
 
@@ -92,21 +91,6 @@ def test_no_margin_does_better(seed):
     rng.shuffle(order)
     shuffled = fit_margin(*([values[i] for i in order] for values in (odds, f1, answerable)))
     assert shuffled == margin, "depends on the order of the questions"
-
-
-def test_the_number_of_null_answers_falls_as_the_margin_rises(gold_set):
-    rng = random.Random(2)
-    odds = [*(rng.gauss(0, 4) for _ in range(60)), NAN, INF, -INF, 0.0, 0.0]
-    answers = [answer(f"q{i}", "mill" if i % 7 else None, value) for i, value in enumerate(odds)]
-    questions = gold_set({a.id: ["mill"] if i % 2 else [] for i, a in enumerate(answers)})
-    null = {a.id: a.null_odds for a in answers}
-    counts = []
-    for margin in (-INF, *sorted(value for value in odds if math.isfinite(value)), INF):
-        scores = score(questions, best_texts(answers), null_scores=null, threshold=margin)
-        counts.append(scores.total - scores.answering.answered)
-        assert counts[-1] == sum(a.text(margin) == "" for a in answers), "disagrees with Prediction.text"
-    assert all(a >= b for a, b in pairwise(counts))
-    assert counts[0] > counts[-1] == sum(a.best is None for a in answers)
 
 
 def test_three_operating_points(gold_set):

@@ -96,7 +96,7 @@ def test_a_record_that_cannot_be_read_is_refused_by_name(runs, call, command, da
     assert out == ""
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("damage", ["half written", "with a set outside"])
 def test_a_report_goes_on_without_it(runs, capsys, tmp_path, damage):
     change, said = DAMAGE[damage]
     path = runs / "worse" / RECORD

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
-from qa_arch.records import QUESTIONS
-from qa_arch.results.experiments import drawbacks_table, experiment_tables
-from tests.results.conftest import script
+from qa_arch.results.experiments import drawbacks_table
 
 ROWS = {
     "exact": [1, 0, 0, 0, 1, 0],
@@ -76,39 +72,3 @@ def test_kinds_of_few_questions_are_not_named_and_untagged_data_has_two(make_run
     # who: exact 1 of 2, when: 0 of 2, one of them unanswered, why: 1 of 2, each ten times.
     assert row["worst"].startswith("when ")
     assert "unanswerable" not in row["worst"]
-
-
-def test_runs_of_other_settings_have_a_row_of_their_own(make_run, question_set):
-    for batch in (8, 6):
-        config = {"trainer": {"batch_size": batch}}
-        folder = make_run(f"bert-{batch}", question_set(), config=config, peak_memory_mb=float(batch))
-    rows = drawbacks(folder.parent)
-    assert [(row["model"], row["peak_memory_mb"]) for row in rows] == [
-        ("bert batch_size=6", 6),
-        ("bert batch_size=8", 8),
-    ]
-
-
-def test_without_rows_of_questions_the_costs_stay(make_run, question_set):
-    folder = make_run("a", question_set())
-    (folder / QUESTIONS).unlink()
-    (row,) = drawbacks(folder.parent, folder.name)
-    assert row["parameters"] == 1_234_567
-    assert "boundary" not in row
-
-
-def test_rows_are_those_of_the_other_experiment_and_wait_for_its_runs(make_run, question_set, tmp_path):
-    made, other = tmp_path / "trial", tmp_path / "drawbacks"
-    shutil.copytree(make_run("bert-s13", question_set()), made / "records" / "bert-s13")
-    wanted = ", ".join(
-        f'Wanted("{name}", "qa-arch train model={name} trainer.batch_size=8")' for name in ("bert", "albert")
-    )
-    where = 'folder.parent / "trial"'
-    script(other, f'drawbacks_table({where}, "Drawbacks", wanted=[{wanted}], notes=["Told once."])')
-    (table,) = experiment_tables(other)
-    assert [row["model"] for row in table.rows] == ["bert", "albert"]
-    assert table.rows[0]["boundary"] is not None
-    assert [note for note in table.notes if "not run" in note] == [
-        "albert: not run yet; `qa-arch train model=albert trainer.batch_size=8` fills the row"
-    ]
-    assert "Told once." in table.notes

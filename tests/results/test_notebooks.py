@@ -66,13 +66,6 @@ def test_figures_of_questions_come_on_request(demo):
         qa_arch.runs(demo, columns=["aurok"])
 
 
-def test_calibration_stands_for_a_run_that_was_not_scored_on_dev(changed, demo):
-    scores = json.loads((demo.folder / RECORD).read_text())["scores"]
-    frame = qa_arch.runs(changed(scores={"calibration": scores["calibration"]}))
-    assert frame["split"].item() == "calibration"
-    assert frame["f1"].item() == demo.record.compared_point("calibration").f1
-
-
 def test_a_run_without_scores_has_a_row(changed):
     frame = qa_arch.runs(changed(scores={}, status="failed", error="ValueError: no"))
     assert frame["status"].tolist() == ["failed"]

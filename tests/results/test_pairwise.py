@@ -217,16 +217,6 @@ def test_wrong_calls(sides, call, arguments, code, said):
     assert said in found[2]
 
 
-def test_texts_of_another_file_are_refused(sides, call, question_set, tmp_path):
-    folder, *_ = sides
-    other = tmp_path / "other.json"
-    other.write_text(json.dumps(write(question_set(again=3))))
-    code, _, err = call(folder / "poor-1", folder / "good-1", "--data", other, "--resamples", 50)
-    assert code == 4
-    assert "not the questions" in err
-    assert "18" in err
-
-
 @pytest.fixture
 def sides_with_articles(sides):
     """The two systems of ``sides``, whose rows tell which of 12 articles a question is of."""

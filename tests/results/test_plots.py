@@ -13,8 +13,7 @@ from qa_arch.errors import UnavailableError
 from qa_arch.records import write_record
 from qa_arch.results import figures
 from qa_arch.results.columns import comparison
-from qa_arch.results.figures import DRAWN, _draw_dots, caption, comparison_figure, drawable, lines
-from qa_arch.results.tables import Table
+from qa_arch.results.figures import DRAWN, _draw_dots, comparison_figure, drawable, front, lines
 
 pytest.importorskip("matplotlib")
 
@@ -28,31 +27,6 @@ def table(make_record):
         (Path("runs/d"), make_record("roberta", None, status="oom")),
     ]
     return comparison(runs, columns=DRAWN)
-
-
-def test_a_model_stands_by_its_mean_not_by_its_best_run():
-    seeds = [{"model": "a", "seed": n, "f1": f1} for n, f1 in enumerate((10.0, 90.0))]
-    made = Table("T", [], [*seeds, {"model": "b", "seed": 0, "f1": 60.0}])
-    assert [name for name, _ in lines(made)] == ["b", "a"]
-
-
-def test_models_by_their_f1_then_the_failed_then_the_references(table):
-    assert [name for name, _ in lines(table)] == ["proposed", "bert", "roberta", "always-no-answer"]
-    assert [len(rows) for _, rows in lines(table)] == [2, 1, 1, 1]
-
-
-def test_the_caption_says_by_what_the_figures_were_measured(table):
-    told = caption(table)
-    for part in (
-        "made-up: 1,200 questions, of them 600 unanswerable",
-        "official SQuAD 2.0 scores",
-        "null threshold fitted on calibration",
-        "seeds 13, 14",
-        "open marks: heuristics",
-        "their mean",
-    ):
-        assert part in told
-    assert "seconds" not in told
 
 
 def marks(panel) -> dict[int, list[float]]:
@@ -118,3 +92,22 @@ def test_the_command_draws_one_table_beside_its_page(tmp_path, monkeypatch, make
     assert "these runs make 2 tables" in capsys.readouterr().err
     assert main(["tables", "--all", "--figure", "other.svg"]) == 2
     assert not Path("other.svg").exists()
+
+
+def cost_row(model, f1, cost):
+    return {"model": model, "f1": f1, "exact": None, "weights_mb": cost, "seed": 1}
+
+
+def test_the_front_is_what_nothing_beats():
+    rows = [
+        cost_row("a", 50.0, 10),
+        cost_row("b", 60.0, 20),
+        cost_row("c", 55.0, 20),
+        cost_row("d", 60.0, 30),
+        cost_row("e", 70.0, 40),
+    ]
+    assert [r["model"] for r in front(rows, "weights_mb", "f1")] == ["a", "b", "e"]
+    assert [r["model"] for r in front(rows[::-1], "weights_mb", "f1")] == ["a", "b", "e"]
+    assert front([cost_row("a", 50.0, 10), cost_row("b", 50.0, 10)], "weights_mb", "f1") == [
+        cost_row("a", 50.0, 10)
+    ]

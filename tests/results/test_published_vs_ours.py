@@ -45,25 +45,6 @@ def test_a_run_that_was_not_scored_on_the_split_does_not_count(tmp_path, make_re
     assert made(tmp_path, split="calibration").rows[0]["our_exact"] == 20.0
 
 
-def test_scores_by_training_questions_are_drawn_from_two_sizes_on(tmp_path, make_record):
-    published = 'SizePoint("them", questions=87599, exact=63, f1=73)'
-    figure = f'size_curves(folder, "sizes", "More", ["small", "large"], published=[{published}])'
-    script(tmp_path, 'published_vs_ours(folder, "T", [PublishedRow("M", records="small")])', figure)
-    folder = tmp_path / "records"
-    for name, exact, questions in (("small/a", 20.0, 100), ("small/b", 30.0, 100), ("large/a", 40.0, 400)):
-        assert experiment_figures(tmp_path) == []
-        record = make_record("boundary", exact, protocol="1.1")
-        record.data["train"] = SplitFacts(questions=questions)
-        write_record(folder / name, record)
-    drawn = experiment_figures(tmp_path)
-    assert [path.name for path in drawn] == ["sizes.svg", "sizes.png"]
-    page = drawn[0].read_text()
-    assert all(f"<!-- {text} -->" in page for text in ("EM", "F1, them", "87,599", "400"))
-    runs = [(path.parent, read_record(path.parent)) for path in sorted(folder.rglob("run.json"))]
-    assert by_size(runs, "dev") == [SizeScores(100, 25.0, 30.0), SizeScores(400, 40.0, 45.0)]
-    assert experiment_figures(tmp_path)[0].read_text() == page
-
-
 def test_scores_on_the_training_questions_stand_beside_dev(tmp_path, make_record):
     for name, exact, own in (("b/one", 20.0, 50.0), ("b/two", 30.0, 70.0), ("b/three", 25.0, None)):
         record = make_record("boundary", exact, protocol="1.1")

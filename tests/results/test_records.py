@@ -12,7 +12,6 @@ from qa_arch.errors import RunError
 from qa_arch.records import (
     RECORD,
     RECORDS,
-    Point,
     find_runs,
     parse_record,
     read_questions,
@@ -138,15 +137,6 @@ def changed(value, place, new):
     if isinstance(value, dict):
         return {**value, key: inner}
     return [*value[:key], inner, *value[key + 1 :]]
-
-
-def test_a_point_is_printed_flat_and_asked_by_name():
-    metrics = {"exact_match": 50.0, "f1": 60.0}
-    point = Point.from_flat(metrics | {"protocol": "1.1", "metric_version": "1", "overlap": ["A"]})
-    assert (point.exact, point.f1, point.metric("HasAns_f1")) == (50.0, 60.0, None)
-    about = {"threshold": None, "protocol": "1.1", "metric_version": "1", "overlap": ["A"]}
-    assert point.flat() == metrics | about
-    assert "threshold" not in replace(point, protocol="selection").flat()
 
 
 def test_the_compared_point_is_the_calibrated_one(make_record):

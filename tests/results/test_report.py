@@ -181,56 +181,6 @@ def test_rows_of_the_same_questions_in_another_order_are_left_out(runs, tmp_path
     assert sorted(scored["curves"]) == ["0", "1", "2"]
 
 
-@pytest.mark.parametrize(
-    ("strategy", "devices", "said"),
-    [
-        ("ddp", 2, "ddp × 2"),
-        (None, 1, "single device"),
-        (None, 2, "2 devices"),
-    ],
-)
-def test_the_strategy_is_what_the_run_used(make_run, question_set, tmp_path, strategy, devices, said):
-    config = {"trainer": {"strategy": "auto", "devices": devices}}
-    folder = make_run("a", question_set(), strategy=strategy, batch={"devices": devices}, config=config)
-    value, _ = page_parts(write_report(find_runs([folder]), tmp_path / "r.html").path)
-    assert value["runs"][0]["strategy"] == said
-
-
-def test_old_rows_give_curves_that_stop_or_are_completed_by_texts(make_run, question_set, tmp_path):
-    questions = question_set(again=5)
-    make_run("new", questions, seed=4)
-    old = make_run("old", questions, seed=4, keep_spans=False)
-    new = old.parent / "new"  # of equal seed and length of name: the same answers
-    curves = {}
-    for name, folder, texts in (("new", new, None), ("cut", old, None), ("full", old, questions)):
-        made = write_report(find_runs([folder]), tmp_path / f"{name}.html", questions=texts)
-        (one,) = page_parts(made.path)[0]["sets"]
-        curves[name] = one["curves"]["0"]
-        assert one["partial"] == (name == "cut")
-    assert curves["full"]["thresholds"] == curves["new"]["thresholds"]
-    cut, whole = curves["cut"]["thresholds"], curves["new"]["thresholds"]
-    assert 3 < len(cut["margin"]) < len(whole["margin"])
-    assert max(cut["margin"]) <= 1.0
-    assert cut["F1"] == whole["F1"][: len(cut["F1"])]
-    for kind in ("answers", "fitted"):
-        assert kind in curves["new"]
-        assert kind not in curves["cut"]
-
-
-def test_a_training_that_ran_away_is_reported_too(make_run, question_set, tmp_path):
-    epochs = [
-        {"train_loss": float("nan"), "calibration_loss": float("inf"), "calibration_f1": 50.0},
-        {"train_loss": 1.0},
-    ]
-    folder = make_run("a", question_set(), epochs=epochs, best_epoch=0)
-    value, _ = page_parts(write_report(find_runs([folder]), tmp_path / "r.html").path)
-    found = [
-        [epoch[key] for key in ("train_loss", "calibration_loss", "calibration_f1")]
-        for epoch in value["runs"][0]["epochs"]
-    ]
-    assert found == [[None, None, 50.0], [1.0, None, None]]
-
-
 def test_no_text_breaks_out(make_run, question_set, tmp_path):
     questions = question_set(extra=EVIL)
     folder = make_run("evil", questions, model=EVIL, error=EVIL)
@@ -409,23 +359,6 @@ def test_damaged_attention_is_named_and_left_out(runs, tmp_path, damage):
     assert any(ATTENTION in problem for problem in value["problems"])
     kept = np.frombuffer(packs["attention-2-0"], np.uint8).reshape(2, 5, 4) / 255
     assert kept == pytest.approx(shown.weights, abs=0.003)
-
-
-def test_attention_of_other_questions_is_left_out_and_the_newest_maps_come_first(runs, tmp_path, monkeypatch):
-    folder, questions = runs
-    monkeypatch.setattr("qa_arch.results.report.page.MAPS", 2)
-    own = [attention_map(f"q{n}-0", n, questions.fingerprint) for n in (1, 2, 3)]
-    write_attention(folder / "proposed-1", [*own, attention_map("q4-0")])
-    made = write_report(find_runs([folder]), tmp_path / "r.html")
-    value, packs = page_parts(made.path)
-    assert [one["id"] for one in value["attention"]["2"]] == ["q3-0", "q2-0"]
-    first = np.frombuffer(packs["attention-2-0"], np.uint8).reshape(2, 5, 4) / 255
-    assert first == pytest.approx(own[2].weights, abs=0.003)
-    (told,) = (problem for problem in value["problems"] if ATTENTION in problem)
-    assert "1 maps are of questions that the run was not scored on" in told
-    assert "the newest 2 maps are shown, 1 are left out" in told
-    none = write_report(find_runs([folder]), tmp_path / "t.html", limit=1)
-    assert page_parts(none.path)[0]["attention"] == {}
 
 
 def test_a_browser_draws_the_page_and_asks_nothing_of_a_network(runs, tmp_path, visit):

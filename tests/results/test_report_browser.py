@@ -94,42 +94,6 @@ def check_figures(page, width: int) -> None:
     assert page.evaluate("window.broken") is None
 
 
-def test_the_table_sorts_filters_and_shows_runs(report, visit):
-    page = visit(report[0])
-    assert table(page) == ["proposed", "bert"]
-    page.click("[data-key=f1]")
-    assert table(page) == ["bert", "proposed"]
-    assert page.get_attribute("th[aria-sort]", "aria-sort") == "ascending"
-    page.fill("#filter", "prop")
-    assert table(page) == ["proposed"]
-    page.fill("#filter", "")
-    page.click("#rows button:has-text('Runs')")
-    assert len(table(page)) == 4
-    page.fill("#filter", "bert-2")
-    assert len(table(page)) == 1
-
-
-def test_the_measure_that_is_chosen_is_compared(report, visit):
-    page = visit(report[0])
-    heads = "#table th"
-    seen = {}
-    for name in ("EM", "F1", "Spans"):
-        page.click(f"#measure button:text-is('{name}')")
-        assert {f"{name}, 95%", f"Δ{name}"} <= set(page.locator(heads).all_inner_texts())
-        assert f"Δ{name} against bert" in page.inner_text("#table-notes")
-        place = page.locator(heads).all_inner_texts().index(f"Δ{name}")
-        seen[name] = page.locator("#table tr[data-group='1'] td").nth(place).inner_text()
-    assert seen["F1"] != seen["Spans"]
-    assert "answerable questions, which no threshold flatters" in page.inner_text("#table-notes")
-    assert page.inner_text("#figure-learned .empty") == "Not recorded."
-    assert page.inner_text("#figure-cost-memory h3") == "HasAns F1, never null and peak memory"
-    levels = page.locator("#figure-by-answerable .yaxislayer-above text")
-    assert levels.all_text_contents() == ["yes  (12)"], "the others have no spans to find"
-    page.click("#measure button:text-is('F1')")
-    assert levels.count() == 2
-    assert page.locator("#figure-learned .scatterlayer .trace").count() >= 1
-
-
 def test_another_set_shows_its_own_runs_and_questions(make_run, question_set, tmp_path, visit):
     first, second = question_set(again=3), question_set()
     for seed in (1, 2):
@@ -325,22 +289,3 @@ def test_a_page_can_be_read_by_all(report, visit, dark):
     page.click("#run-settings summary")
     result = axe.Axe().run(page, options={"rules": {"heading-order": {"enabled": False}}})
     assert [(v["id"], v["nodes"][0]["html"][:90]) for v in result.response["violations"]] == []
-
-
-def test_keys_walk_through_the_questions(report, visit):
-    page = visit(report[0])
-    page.wait_for_selector("#question-list .item")
-    page.keyboard.press("j")
-    assert page.get_attribute(".item[aria-selected=true]", "data-place") == "1"
-    until(page, "document.querySelector('#question-list').getBoundingClientRect().top < innerHeight")
-    page.focus("#question-list")
-    page.keyboard.press("j")
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("k")
-    assert page.get_attribute(".item[aria-selected=true]", "data-place") == "2"
-    page.focus("#filter")
-    page.keyboard.press("j")
-    assert page.get_attribute(".item[aria-selected=true]", "data-place") == "2", "typed, not walked"
-    page.focus("#question-list")
-    page.keyboard.press("/")
-    assert page.evaluate("document.activeElement.id") == "question-search"

@@ -41,12 +41,6 @@ def test_everything_is_on_the_screen(make_run, question_set, capsys):
     assert show(capsys, folder / "run.json")[1] == out
 
 
-def test_a_batch_is_told_in_windows_or_in_tokens(make_run, question_set, capsys):
-    assert "8 (8 × 1 × 1)" in show(capsys, make_run("windows", question_set()))[1]
-    batch = {"micro": None, "tokens": 4096, "accumulate": 2, "devices": 1, "global": None}
-    assert "4,096 tokens × 2 × 1" in show(capsys, make_run("tokens", question_set(), batch=batch))[1]
-
-
 def test_json_holds_the_same(make_run, question_set, capsys):
     folder = make_run("bert-s13", question_set(again=5))
     found = json.loads(show(capsys, folder, "--json")[1])
@@ -142,22 +136,6 @@ def test_with_the_data_errors_are_split_by_boundary_article_and_plausible_answer
     without = json.loads(show(capsys, folder, "--json")[1])["mistakes"]
     assert without["by_article"] == {}
     assert "boundaries" not in without
-
-
-def test_the_worst_come_first_and_no_more_than_fit(make_run, question_set):
-    examples = [replace(e, title=f"T{n}") for n, e in enumerate(question_set(again=5).examples)]
-    questions = made_set("made-up", examples, "2.0")
-    kinds, articles = mistakes(rows_of(make_run("a", questions)), questions).tables()
-    assert kinds.title == "By kind, the worst first"
-    assert articles.title == "By article, the 20 worst of 30"
-    for table in (kinds, articles):
-        shares = [row["right"] for row in table.rows]
-        assert shares == sorted(shares)
-
-
-def test_a_loss_that_ran_away_is_a_blank():
-    assert sparkline([1.0, float("nan"), 2.0, float("inf")]) == "▁ █ "
-    assert sparkline([float("nan")]) == " "
 
 
 @pytest.mark.parametrize(

@@ -80,14 +80,6 @@ def test_nothing_to_show(here, capsys):
     assert len(capsys.readouterr().err.splitlines()) == 4
 
 
-def test_an_experiment_without_records_is_passed_over(experiment, capsys, caplog):
-    script(experiment.parent / "planned", 'runs_table(folder, "Later")')
-    assert main(["tables", "--all"]) == 0
-    assert capsys.readouterr().out.split() == ["experiments/trial/table.md"]
-    assert "experiments/planned/records: no run.json" in caplog.text
-    assert not (experiment.parent / "planned" / "table.md").exists()
-
-
 def test_an_experiment_is_printed_as_its_spec_says_beside_runs(experiment, here, make_record, capsys):
     write_record(here / "runs" / "trial" / "a", make_record("bert"))
     assert main(["tables", "experiments/trial", "runs", "--format", "json"]) == 0
@@ -114,13 +106,6 @@ def test_seeds_of_a_system_stand_together_and_are_told_apart(here, make_record, 
     ]
     assert main(["tables", "--format", "markdown"]) == 0
     assert "| model | seed | EM |" in capsys.readouterr().out
-
-
-def test_only_openings_of_the_same_set_stand_below_a_table(here, make_record, capsys):
-    write_record(here / "runs" / "a", make_record(data="d2"))
-    log_dev_access(here / "experiments" / "trial", OPENING)
-    assert main(["tables"]) == 0
-    assert "opened" not in capsys.readouterr().out
 
 
 def test_committed_experiments_without_torch_and_wandb(experiment):

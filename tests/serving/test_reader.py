@@ -7,13 +7,12 @@ import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
-from types import SimpleNamespace
 
 import pytest
 
 import qa_arch
 from qa_arch import Query, Reader
-from qa_arch.errors import ConfigError, DataError, RunError
+from qa_arch.errors import ConfigError, DataError
 
 TEXT = "The baker of Harn sold forty loaves before noon. Her brother keeps the mill."
 QUESTION = "What does the baker sell?"
@@ -103,15 +102,6 @@ def test_a_document_where_no_answer_wins_gives_none(reader, pairs):
     assert none.spans, "the spans are shown all the same"
 
 
-def test_a_blank_document_changes_nothing(reader, pairs):
-    for threshold in (INF, -INF):
-        question, context = pairs[0]
-        alone = reader(question, context, null_threshold=threshold)
-        actual = reader(question, ["", context, " \n"], null_threshold=threshold)
-        assert (actual.text, actual.document) == (alone.text, 1 if alone else None)
-        assert actual.confidence == pytest.approx(alone.confidence, abs=1e-6)
-
-
 def test_the_threshold_of_a_query_is_honoured_and_0_is_one(reader, pairs):
     assert reader.null_threshold != 0
     for question, context in pairs:
@@ -154,13 +144,6 @@ def test_distinct_spans_overlap_little_and_fill_top_k(reader, pairs):
         assert (spans[0].text, spans[0].start) == (best.text, best.start)
     overlapping = [reader(*pair, top_k=6, distinct=False).spans for pair in pairs[:5]]
     assert any(a.start < b.end and b.start < a.end for s in overlapping for a, b in combinations(s, 2))
-
-
-def test_equal_spans_of_two_documents_are_no_duplicates(reader, pairs):
-    question, context = pairs[0]
-    first, second = reader(question, [context, context], top_k=2).spans
-    assert (first.text, first.start) == (second.text, second.start)
-    assert (first.document, second.document) == (0, 1)
 
 
 def test_the_longest_answer_is_as_long_as_wanted(reader, pairs):
@@ -269,13 +252,6 @@ def test_threads_take_turns_at_the_model(reader, pairs, monkeypatch):
     assert together == [1] * len(pairs[:4])
 
 
-def test_a_run_that_ranks_is_no_reader(monkeypatch, span_run):
-    ranks = SimpleNamespace(config=SimpleNamespace(model={"task": "span"}))
-    monkeypatch.setattr("qa_arch.serving.reader.load_predictor", lambda *_, **__: ranks)
-    with pytest.raises(RunError, match=r"ranks candidates .*qa_arch.load_predictor"):
-        qa_arch.load(span_run)
-
-
 def test_the_package_names_what_it_offers():
     assert dir(qa_arch) == sorted(qa_arch.__all__)
     for name in qa_arch.__all__:
@@ -283,13 +259,3 @@ def test_the_package_names_what_it_offers():
     with pytest.raises(AttributeError, match="no attribute 'pipeline'"):
         qa_arch.pipeline  # noqa: B018
     assert all(inspect.getdoc(getattr(Reader, name)) for name in ("__call__", "stream", "answer"))
-
-
-def test_the_confidence_of_spans_beyond_those_of_evaluation(reader, pairs):
-    """They have their share of the same sum."""
-    question, context = pairs[0]
-    spans = reader(question, context, top_k=60, distinct=False, null_threshold=INF).spans
-    (prediction,) = reader.predictor.predict([pairs[0]])
-    assert len(spans) > len(prediction.candidates)
-    ratio = math.exp((spans[59].score - spans[0].score) / reader.temperature)
-    assert spans[59].confidence == pytest.approx(spans[0].confidence * ratio)

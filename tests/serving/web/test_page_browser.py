@@ -210,19 +210,6 @@ def test_attention(visit):
 
 
 @slow
-def test_an_error_says_what_to_do(browser, address):
-    with browser.new_context() as context:
-        page = context.new_page()
-        page.goto(address)
-        ask(page, "boom")
-        expect(page.get_by_role("status").first).to_contain_text(
-            "The request could not be answered: report it"
-        )
-        ask(page, "mill", "long " * 50_000)
-        expect(page.get_by_role("status").first).to_contain_text("send at most 200,000 in a request")
-
-
-@slow
 def test_the_token_is_asked_for(browser, running):
     with running(QA_ARCH_TOKEN="s3cret") as (_, address), browser.new_context() as context:
         page = context.new_page()
@@ -235,15 +222,6 @@ def test_the_token_is_asked_for(browser, running):
         expect(page.locator("mark")).to_have_text("mill")
         expect(page.get_by_label("Token")).to_be_hidden()
         assert "s3cret" not in page.url
-
-
-@slow
-def test_the_documentation_of_the_api(visit):
-    page = visit("/docs")
-    expect(page.locator(".operation h2 code")).to_have_text(
-        ["/v1/answer", "/v1/attention", "/v1/models", "/healthz", "/metrics"]
-    )
-    expect(page.locator("td", has_text="max_answer_tokens").first).to_be_visible()
 
 
 @slow
