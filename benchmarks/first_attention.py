@@ -16,7 +16,6 @@ from torch import Tensor
 
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import validate
-from qa_arch.evaluation.attention_maps import match_lstm
 from qa_arch.nn.alignment import Alignment
 from qa_arch.nn.match_lstm import MatchLSTM
 from qa_arch.spans.task import TASK
@@ -67,7 +66,8 @@ def main(overrides: list[str]) -> None:
     parts = TASK.assemble(config)
     rows = list(range(min(WINDOWS, len(parts.tables["train"]))))
     model, seen = parts.model.eval(), []
-    handle = match_lstm(model).register_forward_pre_hook(lambda _, arguments: seen.append(arguments))
+    layer = next(module for module in model.modules() if isinstance(module, MatchLSTM))
+    handle = layer.register_forward_pre_hook(lambda _, arguments: seen.append(arguments))
     with torch.no_grad():
         model(TASK.batches(config, parts).train(rows))
     handle.remove()

@@ -79,6 +79,8 @@ class Extra:
     """Family of a random encoder -> module that registers its classes with transformers when imported."""
     columns: str | None = None
     """Module whose ``COLUMNS`` stand behind those of every table."""
+    attention: str | None = None
+    """Module that shows attention to ``predict`` and the service; see ``extras/inspection/attention.py``."""
     contracts: str | None = None
     """Module whose ``CONTRACTS`` say, by task, what ``check-model`` holds a model of it to."""
     conf: Path | None = None
@@ -106,6 +108,12 @@ def offered(kind: Literal["commands", "tasks", "formats", "families"]) -> dict[s
         for name, value in getattr(extra, kind).items():
             joined.setdefault(name, value)
     return joined
+
+
+def attention() -> Any:
+    """The module that shows attention, of the first extra that has one; None where none has."""
+    module = next((extra.attention for extra in extras() if extra.attention), None)
+    return import_module(module) if module else None
 
 
 def _offered(point: Any) -> Extra:

@@ -13,13 +13,13 @@ import yaml
 from pages import commands, points
 
 from qa_arch.cli.compose import compose, split_grid
-from qa_arch.cli.main import COMMANDS, _parser, main
+from qa_arch.cli.main import COMMANDS, OWN, _parser, main
 from qa_arch.config.find import conf_folder
 from qa_arch.config.schema import task_entries, validate
 
 ROOT = Path(__file__).resolve().parents[1]
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 CALLS = [
     pytest.param(call, id=f"{page.stem}: {' '.join(call)}")
     for page in PAGES
@@ -147,4 +147,4 @@ def test_the_map_is_that_of_the_tree() -> None:
     for path in re.findall(r"`([\w/]+/\w+\.(?:py|yaml))`", page("docs/layout.md")):
         assert (ROOT / path).exists() or (ROOT / "qa_arch" / path).exists(), path
     (listed,) = (re.findall(r"`qa-arch ([^`]+)`", why)[0] for where, why in rows if "qa_arch/cli/" in where)
-    assert set(listed.split(", ")) == set(COMMANDS)
+    assert set(listed.split(", ")) == set(OWN)

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qa_arch.cli.inspect import add_head_options
+from qa_arch import manifest
 from qa_arch.cli.runs import (
     add_answer_options,
     add_engine,
@@ -28,10 +28,7 @@ from qa_arch.errors import ConfigError
 from qa_arch.serving.answers import Query
 
 if TYPE_CHECKING:
-    from qa_arch.results.attention import AttentionMap
     from qa_arch.serving.lines import AnsweredPart, Answering, Part
-    from qa_arch.spans.predictor import SpanPredictor
-    from qa_arch.types.text import QuestionSet
 
 
 SETTINGS = ("precision", "engine", "batch_size")
@@ -52,15 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--batch-size", type=int, metavar="N", help="windows in one forward pass (default: the run's)"
     )
     add_on_error(parser)
-    parser.add_argument(
-        "--keep-attention",
-        nargs="+",
-        default=[],
-        metavar="ID",
-        help="save the attention over these questions in the run folder (attention.npz): that of the"
-        " match-LSTM, or with --layer of the encoder",
-    )
-    add_head_options(parser)
+    parser.set_defaults(keep_attention=[], layer=None, head=None)
+    if shown := manifest.attention():
+        shown.add_options(parser)
     add_run_options(parser)
     add_engine(parser)
     group = parser.add_argument_group("JSON lines", "options for --out FILE.jsonl")
@@ -115,40 +106,23 @@ def _official_files(args: argparse.Namespace) -> int:
     for problem in questions.skipped:
         print(f"left out: {problem}", file=sys.stderr)
     predictor = open_span_predictor(args.run_folder, args)
-    attention = _attention(args, predictor, questions) if args.keep_attention else None
+    keeper = manifest.attention().keeper(args, predictor, questions) if args.keep_attention else None
     threshold = predictor.null_threshold if args.margin is None else args.margin
     predicted = []
     with watching("predicting", "questions") as watch:
         parts = predictor.read_parts(questions, batch_size=args.batch_size, watch=watch)
-        if attention:
+        if keeper:
             rankings = list(parts)
             predicted = [answer for ranking in rankings for answer in ranking.best_predictions]
             parts = iter(rankings)
         formats.write_parts(args.out, parts, threshold)
     written = Path(args.out) / "predictions.json"
     print(f"{written}: {len(questions)} questions answered at null threshold {threshold:g}")
-    if attention:
+    if keeper:
         ids = [id_ for word in args.keep_attention for id_ in word.split(",") if id_]
-        maps = attention(questions, predicted, ids)
+        maps = keeper(questions, predicted, ids)
         print(f"{write_attention(Path(args.run_folder[0]), maps)}: attention over {len(maps)} questions")
     return 0
-
-
-def _attention(
-    args: argparse.Namespace, predictor: SpanPredictor, questions: QuestionSet
-) -> Callable[..., list[AttentionMap]]:
-    """What makes the maps of ``--keep-attention``; fails before a long prediction where it could not."""
-    from qa_arch.evaluation.attention_maps import attention_maps, match_lstm
-    from qa_arch.evaluation.question_inspection import check_heads, encoder_maps
-    from qa_arch.results.inspection import MATCH
-
-    if args.layer in (None, MATCH):
-        if args.head:
-            raise ConfigError("--head is for --layer L: the match-LSTM's directions are both saved")
-        match_lstm(predictor.model)
-        return partial(attention_maps, predictor)
-    check_heads(predictor, questions, layer=args.layer, head=args.head)
-    return partial(encoder_maps, predictor, layer=args.layer, head=args.head)
 
 
 def _lines(args: argparse.Namespace) -> int:

@@ -25,6 +25,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, JSONResponse
 from starlette.staticfiles import StaticFiles
 
+from qa_arch import manifest
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.serving.answers import Answer, Query
 from qa_arch.serving.batching import Batcher, Telemetry
@@ -308,6 +309,8 @@ def create_app(models: Mapping[str, Reader], options: ServiceOptions | None = No
         Guard, options=service.options, traffic=service.traffic, observe=service.telemetry.observe
     )
     _add_questions(app, service)
+    if manifest.attention():
+        _add_attention(app, service)
     _add_state(app, service)
     _add_page(app)
     return app
@@ -326,6 +329,8 @@ def _add_questions(app: FastAPI, service: Service) -> None:
             service.telemetry.answers.labels(name, "yes" if item else "no").inc()
         return AnswersMessage(model=name, answers=[AnswerMessage.of(item) for item in answers])
 
+
+def _add_attention(app: FastAPI, service: Service) -> None:
     @app.post("/v1/attention", responses=ERRORS, summary="What a match-LSTM looks at")
     async def attention(body: AttentionBody) -> AttentionMessage:
         """Only for models with `attention` in `/v1/models`; one window of the text."""

@@ -16,17 +16,16 @@ from typing import TypedDict, Unpack, overload
 import numpy as np
 import torch
 
+from qa_arch import manifest
 from qa_arch.config.schema import Decode
-from qa_arch.data.question_sets import question_set
-from qa_arch.errors import ConfigError, RunError
-from qa_arch.evaluation.attention_maps import attention_maps, find_match_lstm
+from qa_arch.errors import ConfigError, RunError, UnavailableError
 from qa_arch.metrics.confidence import confidences
 from qa_arch.nn.precision import Precision
 from qa_arch.results.attention import AttentionMap
 from qa_arch.serving.answers import Answer, Query, Span
 from qa_arch.spans.predictor import Engine, SpanPredictor, load_predictor, refuse_pretrained
 from qa_arch.tasks import device_of
-from qa_arch.types.text import Candidate, Example, Prediction
+from qa_arch.types.text import Candidate, Prediction
 
 Documents = str | Sequence[str]
 """A text, or several that are searched for the same question."""
@@ -176,22 +175,23 @@ class Reader:
 
     @property
     def has_attention(self) -> bool:
-        """Whether the model has a match-LSTM, whose attention can be shown."""
-        return find_match_lstm(self.predictor.model) is not None
+        """Whether the model has a match-LSTM, and an extra that shows its attention is there."""
+        shown = manifest.attention()
+        return shown is not None and shown.shows(self.predictor.model)
 
     def attention(self, question: str, context: str) -> AttentionMap:
         """What the match-LSTM looks at, in the window that holds the best span.
 
-        Raises ConfigError for a blank text, RunError where the model has no match-LSTM.
+        Raises ConfigError for a blank text, RunError where the model has no match-LSTM, UnavailableError
+        where no extra shows attention.
         """
-        for name, text in (("question", question), ("context", context)):
-            if not text.strip():
-                raise ConfigError(f"{name}: it is blank, so there is nothing to look at")
-        questions = question_set("question", [Example("0", question, context)], "2.0")
+        shown = manifest.attention()
+        if shown is None:
+            raise UnavailableError(
+                "attention: the extra that shows it is not here (qa_arch/extras/inspection)"
+            )
         with self._lock:
-            table = self.predictor.table(questions, cache=False)
-            predictions = self.predictor.read(questions, table=table).best_predictions
-            return attention_maps(self.predictor, questions, predictions, ["0"])[0]
+            return shown.attention_of(self.predictor, question, context)
 
     def _decode(self, query: Query) -> Decode:
         """How spans are searched: as the model was scored, but for what ``query`` asks otherwise.

@@ -51,7 +51,6 @@ def test_what_can_be_known_is_told_before_torch(tmp_path):
         ("ask", run, "--question", "Who?", "--context", "Ada."),
         ("predict", run, *data, "--out", tmp_path / "p"),
         ("predict", run, "--data", "x.jsonl", "--out", tmp_path / "p.jsonl"),
-        ("inspect", run, *data, "--id", "x"),
         ("evaluate", "--run", run, *data),
         ("serve", run),
         ("export", run, "--to", "onnx", "--out", tmp_path / "o"),
@@ -87,7 +86,6 @@ def test_a_missing_extra_is_told_before_torch():
         ("train", "data=demo", "trainer.optimizer_bits=8"): ("bitsandbytes", "[8bit]', or use 32"),
         ("serve", "runs/x"): ("uvicorn", "[serve]'"),
         ("export", "runs/x", "--to", "onnx", "--out", "o"): ("onnxscript", "[onnx]'"),
-        ("inspect", "runs/x", "--png", "a.png"): ("matplotlib", "[plots]'"),
         ("predict", "runs/x", "--data", "x.jsonl", "--out", "y.jsonl", "--on", "ray"): ("ray", "[ray]'"),
     }
     missing = [module for module, _ in calls.values()]

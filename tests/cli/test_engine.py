@@ -171,7 +171,6 @@ def test_a_damaged_graph_is_named_and_torch_reads(qa_arch, run, name):
         (("export", "RUN", "--to", "onnx", "--precision", "int8"), 2, "answers differently than its run"),
         (("ask", "RUN", *QUESTION, "--engine", "onnx"), 5, "there is no graph of the run"),
         (("ask", "OTHERS/onnx", *QUESTION, "--engine", "onnx"), 2, "downloaded checkpoint without a graph"),
-        ((*PREDICT, "--keep-attention", "q", "--engine", "onnx"), 2, "a graph shows none"),
     ],
 )
 def test_what_there_is_no_graph_for_is_refused(qa_arch, trained, arguments, code, message):

@@ -85,7 +85,6 @@ def test_a_faulty_line(qa_arch, trained, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("--out", "out.jsonl", "--keep-attention", "q"), 2, "give --out a folder"),
         (("--out", "out.jsonl", "--max-answer-tokens", "0"), 2, "max_answer_tokens: 0"),
         (("--out", "out.jsonl", "--data", "a.jsonl", "b.jsonl"), 2, "name one file"),
         (("--out", "out.jsonl", "--data", "none.jsonl"), 4, "none.jsonl: cannot be read"),

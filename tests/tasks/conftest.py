@@ -35,25 +35,3 @@ def tiny_run(tiny_config, tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def predictor(tiny_run) -> SpanPredictor:
     return load_predictor(tiny_run, device="cpu")
-
-
-@pytest.fixture(scope="session", params=["pieces", "words"])
-def proposed(request, tiny_config, tmp_path_factory):
-    """A run of the proposed model whose windows are short, so that passages need several."""
-    dev, calibration, train_ = (
-        f"data.{split}={getattr(tiny_config.data, split)}" for split in ("dev", "calibration", "train")
-    )
-    small = [
-        "model=proposed",
-        "debug=fast",
-        "glove=none",
-        "features.cache_dir=null",
-        "model.hidden=12",
-        "encoder.layers=3",
-    ]
-    lengths = ["features.max_length=40", "features.stride=4", "features.max_question=20"]
-    matching = f"model.matching={request.param}"
-    config = validate(compose([*small, *lengths, dev, calibration, train_, matching]))
-    folder = tmp_path_factory.mktemp("proposed")
-    train(config, folder=folder)
-    return folder, config, request.param

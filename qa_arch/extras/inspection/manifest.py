@@ -8,7 +8,9 @@ EXTRA = Extra(
     "inspection",
     commands={
         "inspect": Command(
-            "qa_arch.cli.inspect", "show the attention of every layer and head over a question and its text"
+            f"{__package__}.command",
+            "show the attention of every layer and head over a question and its text",
         )
     },
+    attention=f"{__package__}.attention",
 )

@@ -14,7 +14,7 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources, util
+from importlib import util
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from qa_arch.results.report.collect import Collected, collect, language_runs, ru
 from qa_arch.results.systems import group_by_system, repeated
 from qa_arch.types.text import QuestionSet
 
+PAGE = Path(__file__).parent / "page"
 LIMIT = 30_000_000
 """Bytes of a page; rows of single questions are left out before it grows beyond."""
 MAPS = 40
@@ -326,31 +327,31 @@ def single_file(
     scripts: Sequence[str],
     value: Mapping[str, Any],
     packs: Mapping[str, str],
+    folder: Path = PAGE,
 ) -> bytes:
-    """The file ``template`` of ``page/`` with its places filled.
+    """The file ``template`` with its places filled, each once, so that no data is taken for a place.
 
-    Each is filled once, so that no data is taken for a place.
-
-    ``styles`` and ``scripts`` are files of ``page/``, ``value`` is the page's ``DATA``, ``packs`` what it
-    unpacks on demand (``pack``), by name.
+    It, ``styles`` and ``scripts`` are files of ``folder`` or else of ``PAGE``, ``value`` is the page's
+    ``DATA``, ``packs`` what it unpacks on demand (``pack``), by name.
     """
+
+    def text(name: str) -> str:
+        own = folder / name
+        return (own if own.is_file() else PAGE / name).read_text(encoding="utf-8")
+
     places = {
         "title": html.escape(title),
-        "style": "\n".join(map(_text, styles)),
-        "script": "\n".join(map(_text, scripts)),
+        "style": "\n".join(map(text, styles)),
+        "script": "\n".join(map(text, scripts)),
         "data": embed(value),
         "packs": "\n".join(
             f'<script type="text/plain" id="pack-{name}">{packed}</script>' for name, packed in packs.items()
         ),
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: places[place[1]], _text(template)).encode("utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: places[place[1]], text(template)).encode("utf-8")
 
 
 def embed(value: Any) -> str:
     """JSON that can stand in a script element: no character of it can end the element or open a comment."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
-
-
-def _text(name: str) -> str:
-    return (resources.files(__package__) / "page" / name).read_text(encoding="utf-8")

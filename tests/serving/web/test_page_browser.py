@@ -10,6 +10,8 @@ from urllib.parse import quote, unquote, urlsplit
 import pytest
 from service import RuleReader
 
+from qa_arch.manifest import attention
+
 sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'qa-arch[dev]'")
 axe = pytest.importorskip(
     "axe_playwright_python.sync_playwright", reason="no axe: pip install 'qa-arch[dev]'"
@@ -193,6 +195,7 @@ def test_the_keyboard_is_enough(visit):
 
 
 @slow
+@pytest.mark.skipif(attention() is None, reason="no extra shows attention")
 def test_attention(visit):
     page = visit()
     ask(page, "Which mill?", "👍 The mill moved.")

@@ -14,11 +14,13 @@ from service import RuleReader, models
 from starlette.testclient import TestClient
 
 from qa_arch.errors import ConfigError
+from qa_arch.manifest import attention
 from qa_arch.serving.app import create_app
 from qa_arch.serving.guard import ServiceOptions
 
 PASSAGE = "The mill at Lowmere burnt in 1871. A bridge was built beside the mill."
 JSON = {"Content-Type": "application/json"}
+with_attention = pytest.mark.skipif(attention() is None, reason="no extra shows attention")
 
 
 def ask(client, question="Where is the mill?", context=PASSAGE, **fields):
@@ -355,7 +357,8 @@ def test_metrics(service):
 
 def test_the_schema_documents_everything(service):
     schema = service().get("/openapi.json").json()
-    assert schema["paths"].keys() == {"/v1/answer", "/v1/attention", "/v1/models", "/healthz", "/metrics"}
+    shown = {"/v1/attention"} if attention() else set()
+    assert schema["paths"].keys() == {"/v1/answer", "/v1/models", "/healthz", "/metrics"} | shown
     for path in schema["paths"].values():
         for method in path.values():
             assert method["summary"]
@@ -364,6 +367,7 @@ def test_the_schema_documents_everything(service):
     assert "HTTPValidationError" not in schema["components"]["schemas"]
 
 
+@with_attention
 def test_attention(service):
     client = service()
     body = {"question": "Which mill?", "context": "The mill burnt."}
@@ -374,6 +378,7 @@ def test_attention(service):
     assert (error["field"], error["remedy"]) == ("model", "choose among: first")
 
 
+@with_attention
 def test_attention_keeps_its_place_until_it_ends(service):
     """A timeout leaves its thread at work: no more may work at once than the queue has places."""
     client = service(max_queue=2, request_seconds=0.2)

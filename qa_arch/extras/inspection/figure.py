@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from qa_arch.extras.inspection.layers import MATCH, AttentionLayer, Inspection, label
 from qa_arch.results.figures import COLOURS, FAINT, INK, save_figure
-from qa_arch.results.inspection import MATCH, AttentionLayer, Inspection, label
 
 LINE = 44
 """Most units of the passage side by side; a longer window is broken into lines, as text is."""

@@ -8,14 +8,7 @@ import numpy as np
 
 from qa_arch.data.question_sets import question_set
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.evaluation.attention_maps import choose, find_match_lstm, match_maps, stripped, window_of
-from qa_arch.features.batches import Collator
-from qa_arch.features.vectors import vector_rows
-from qa_arch.features.windows import FeatureTable, assemble
-from qa_arch.nn.attention_weights import attention_weights
-from qa_arch.nn.encoder import encoder_of
-from qa_arch.results.attention import AttentionMap
-from qa_arch.results.inspection import (
+from qa_arch.extras.inspection.layers import (
     MATCH,
     AttentionLayer,
     Inspection,
@@ -24,6 +17,13 @@ from qa_arch.results.inspection import (
     attention_map,
     select_heads,
 )
+from qa_arch.extras.inspection.maps import choose, find_match_lstm, match_maps, stripped, window_of
+from qa_arch.extras.inspection.weights import attention_weights
+from qa_arch.features.batches import Collator
+from qa_arch.features.vectors import vector_rows
+from qa_arch.features.windows import FeatureTable, assemble
+from qa_arch.nn.encoder import encoder_of
+from qa_arch.results.attention import AttentionMap
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.tasks import device_of
 from qa_arch.types.text import Example, Prediction, QuestionSet

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from qa_arch.results.inspection import MEAN, AttentionLayer, Inspection, Unit, label
+from qa_arch.extras.inspection.layers import MEAN, AttentionLayer, Inspection, Unit, label
 from qa_arch.results.tables import Table, number, text
 
 MOST = 4

@@ -17,7 +17,7 @@ from qa_arch.config.schema import validate
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, DataError
-from qa_arch.evaluation.question_inspection import inspect_question
+from qa_arch.extras.inspection.reading import inspect_question
 from qa_arch.features.batches import Collator
 from qa_arch.nn.encoder import encoder_of
 from qa_arch.spans.predictor import load_predictor

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from inspections import make_inspection
+from extras.inspection.inspections import make_inspection
 
-from qa_arch.results import attention_figure as module
-from qa_arch.results.attention_figure import attention_figure
-from qa_arch.results.inspection import ALL, MEAN, select_heads
+from qa_arch.extras.inspection import figure as module
+from qa_arch.extras.inspection.figure import attention_figure
+from qa_arch.extras.inspection.layers import ALL, MEAN, select_heads
 
 pytest.importorskip("matplotlib")
 INSPECTION = make_inspection()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from qa_arch.results.inspection import MATCH, AttentionLayer, Inspection, Unit
+from qa_arch.extras.inspection.layers import MATCH, AttentionLayer, Inspection, Unit
 
 QUESTION = "Who  built it?"
 PASSAGE = "So far. Ada built $5 and $6 mills. It fell."

@@ -7,14 +7,14 @@ import struct
 
 import numpy as np
 import pytest
-from inspections import EVIL, PASSAGE, make_inspection
+from extras.inspection.inspections import EVIL, PASSAGE, make_inspection
 from reports import page_parts
 
 from qa_arch.errors import ConfigError
+from qa_arch.extras.inspection.layers import ALL, MATCH, MEAN, attention_map, label, select_heads
+from qa_arch.extras.inspection.page import UNIT, write_inspection
+from qa_arch.extras.inspection.tables import inspection_table
 from qa_arch.results.attention import read_attention, write_attention
-from qa_arch.results.inspection import ALL, MATCH, MEAN, attention_map, label, select_heads
-from qa_arch.results.inspection_page import UNIT, write_inspection
-from qa_arch.results.inspection_tables import inspection_table
 
 INSPECTION = make_inspection()
 FIRST, LAST, MATCHING = INSPECTION.layers[0], INSPECTION.layers[2], INSPECTION.layers[3]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from inspections import make_inspection
+from extras.inspection.inspections import make_inspection
 
-from qa_arch.results.inspection import MEAN
-from qa_arch.results.inspection_page import write_inspection
+from qa_arch.extras.inspection.layers import MEAN
+from qa_arch.extras.inspection.page import write_inspection
 
 axe = pytest.importorskip(
     "axe_playwright_python.sync_playwright", reason="no axe: pip install 'qa-arch[dev]'"

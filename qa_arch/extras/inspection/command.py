@@ -11,10 +11,11 @@ from qa_arch.cli.runs import add_device_options, open_span_predictor, require_ru
 from qa_arch.config import extras
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, DataError
+from qa_arch.extras.inspection.attention import add_head_options
 from qa_arch.types.text import Example
 
 if TYPE_CHECKING:
-    from qa_arch.results.inspection import AttentionLayer, Inspection
+    from qa_arch.extras.inspection.layers import AttentionLayer, Inspection
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,18 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_device_options(parser)
 
 
-def add_head_options(parser: argparse._ActionsContainer) -> None:
-    """``--layer --head`` of ``results.inspection.select_heads``."""
-    parser.add_argument(
-        "--layer", metavar="L", help="1 is above the embeddings; all; match is the match-LSTM"
-    )
-    parser.add_argument(
-        "--head",
-        metavar="H",
-        help="from 1, of the match-LSTM forward or backward; mean (the default), all",
-    )
-
-
 def run(args: argparse.Namespace) -> int:
     """Print a table, or JSON; write page and figure where they are named."""
     if args.png:
@@ -55,9 +44,9 @@ def run(args: argparse.Namespace) -> int:
     require_runs([args.run_folder])
     example = _example(args)
     predictor = open_span_predictor([args.run_folder], args)
-    from qa_arch.evaluation.question_inspection import inspect_question
-    from qa_arch.results.inspection import ALL, select_heads
-    from qa_arch.results.inspection_tables import inspection_table
+    from qa_arch.extras.inspection.layers import ALL, select_heads
+    from qa_arch.extras.inspection.reading import inspect_question
+    from qa_arch.extras.inspection.tables import inspection_table
     from qa_arch.results.tables import print_table
 
     inspection = inspect_question(predictor, example, window=args.window)
@@ -65,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     if args.html:
         _write_page(inspection, args.html, chosen[0][0], None if args.head == ALL else args.head)
     if args.png:
-        from qa_arch.results.attention_figure import attention_figure
+        from qa_arch.extras.inspection.figure import attention_figure
 
         svg, png = attention_figure(inspection, chosen, args.png)
         print(f"{png} and {svg.name}: {inspection.window_text}", file=sys.stderr)
@@ -88,8 +77,8 @@ def _example(args: argparse.Namespace) -> Example:
 
 
 def _write_page(inspection: Inspection, out: str, layer: AttentionLayer, head: str | None) -> None:
-    from qa_arch.results.inspection import MEAN
-    from qa_arch.results.inspection_page import write_inspection
+    from qa_arch.extras.inspection.layers import MEAN
+    from qa_arch.extras.inspection.page import write_inspection
 
     path, left_out = write_inspection(inspection, out, opened=(layer, head or MEAN))
     if left_out:

@@ -10,8 +10,8 @@ from families import OURS
 from torch import nn
 
 from qa_arch.errors import RunError
-from qa_arch.nn import attention_weights as module
-from qa_arch.nn.attention_weights import attention_weights
+from qa_arch.extras.inspection import weights as module
+from qa_arch.extras.inspection.weights import attention_weights
 from qa_arch.nn.encoder import encoder_of
 from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.nn.precision import cast_weights

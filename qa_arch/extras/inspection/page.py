@@ -8,7 +8,7 @@ from typing import Any
 
 from qa_arch.config.files import write_atomic
 from qa_arch.errors import ConfigError
-from qa_arch.results.inspection import MATCH, MEAN, AttentionLayer, Inspection, Unit
+from qa_arch.extras.inspection.layers import MATCH, MEAN, AttentionLayer, Inspection, Unit
 from qa_arch.results.provenance import now, versions
 from qa_arch.results.report.page import pack_bytes, planes, single_file
 
@@ -46,6 +46,7 @@ def write_inspection(
         scripts=("elements.js", "inspection.js"),
         value=value,
         packs=packs,
+        folder=Path(__file__).parent / "page",
     )
     return write_atomic(out, page), left_out
 

@@ -1,4 +1,4 @@
-"""The commands of docs/inspect.md, one after another."""
+"""The commands of docs/extras/inspection.md, one after another."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qa_arch.cli.main import main
 from qa_arch.data.sources import open_passages
 from qa_arch.results.attention import ATTENTION
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/inspect.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs/extras/inspection.md"
 
 
 def test_its_commands_do_what_they_say(proposed, tmp_path, monkeypatch, capsys):

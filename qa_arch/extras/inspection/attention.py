@@ -1,0 +1,83 @@
+"""Attention where the core asks for it: kept by ``qa-arch predict``, shown by the service."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from qa_arch.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from qa_arch.results.attention import AttentionMap
+    from qa_arch.spans.predictor import SpanPredictor
+    from qa_arch.types.text import QuestionSet
+
+
+def add_options(parser: argparse._ActionsContainer) -> None:
+    """``--keep-attention --layer --head`` of ``qa-arch predict``."""
+    parser.add_argument(
+        "--keep-attention",
+        nargs="+",
+        metavar="ID",
+        help="save the attention over these questions in the run folder (attention.npz): that of the"
+        " match-LSTM, or with --layer of the encoder",
+    )
+    add_head_options(parser)
+
+
+def add_head_options(parser: argparse._ActionsContainer) -> None:
+    """``--layer --head`` of ``layers.select_heads``."""
+    parser.add_argument(
+        "--layer", metavar="L", help="1 is above the embeddings; all; match is the match-LSTM"
+    )
+    parser.add_argument(
+        "--head",
+        metavar="H",
+        help="from 1, of the match-LSTM forward or backward; mean (the default), all",
+    )
+
+
+def keeper(
+    args: argparse.Namespace, predictor: SpanPredictor, questions: QuestionSet
+) -> Callable[..., list[AttentionMap]]:
+    """What makes the maps of ``--keep-attention``; fails before a long prediction where it could not."""
+    from qa_arch.extras.inspection.layers import MATCH
+    from qa_arch.extras.inspection.maps import attention_maps, match_lstm
+    from qa_arch.extras.inspection.reading import check_heads, encoder_maps
+
+    if args.layer in (None, MATCH):
+        if args.head:
+            raise ConfigError("--head is for --layer L: the match-LSTM's directions are both saved")
+        match_lstm(predictor.model)
+        return partial(attention_maps, predictor)
+    check_heads(predictor, questions, layer=args.layer, head=args.head)
+    return partial(encoder_maps, predictor, layer=args.layer, head=args.head)
+
+
+def shows(model: nn.Module) -> bool:
+    """Whether the model has a match-LSTM, whose attention can be shown."""
+    from qa_arch.extras.inspection.maps import find_match_lstm
+
+    return find_match_lstm(model) is not None
+
+
+def attention_of(predictor: SpanPredictor, question: str, context: str) -> AttentionMap:
+    """What the match-LSTM looks at, in the window that holds the best span.
+
+    Raises ConfigError for a blank text, RunError where the model has no match-LSTM.
+    """
+    from qa_arch.data.question_sets import question_set
+    from qa_arch.extras.inspection.maps import attention_maps
+    from qa_arch.types.text import Example
+
+    for name, text in (("question", question), ("context", context)):
+        if not text.strip():
+            raise ConfigError(f"{name}: it is blank, so there is nothing to look at")
+    questions = question_set("question", [Example("0", question, context)], "2.0")
+    table = predictor.table(questions, cache=False)
+    predictions = predictor.read(questions, table=table).best_predictions
+    return attention_maps(predictor, questions, predictions, ["0"])[0]

@@ -1,0 +1,33 @@
+"""The tiny runs whose attention is looked at."""
+
+from __future__ import annotations
+
+import pytest
+from cli.conftest import feature_cache, own_folder, qa_arch, quick, trained  # noqa: F401
+from tasks.conftest import tiny_config, tiny_run  # noqa: F401
+
+from qa_arch.cli.compose import compose
+from qa_arch.config.schema import validate
+from qa_arch.training.run import train
+
+
+@pytest.fixture(scope="session", params=["pieces", "words"])
+def proposed(request, tiny_config, tmp_path_factory):  # noqa: F811
+    """A run of the proposed model whose windows are short, so that passages need several."""
+    dev, calibration, train_ = (
+        f"data.{split}={getattr(tiny_config.data, split)}" for split in ("dev", "calibration", "train")
+    )
+    small = [
+        "model=proposed",
+        "debug=fast",
+        "glove=none",
+        "features.cache_dir=null",
+        "model.hidden=12",
+        "encoder.layers=3",
+    ]
+    lengths = ["features.max_length=40", "features.stride=4", "features.max_question=20"]
+    matching = f"model.matching={request.param}"
+    config = validate(compose([*small, *lengths, dev, calibration, train_, matching]))
+    folder = tmp_path_factory.mktemp("proposed")
+    train(config, folder=folder)
+    return folder, config, request.param
