@@ -22,7 +22,6 @@ from qa_arch.spans.predictor import load_ensemble, require_graph
 
 TEXT = "The song was written by Ada Stone in 1971."
 QUESTION = ("--question", "Who wrote it?", "--context", TEXT, "--margin", "inf")
-PREDICT = ("predict", "RUN", "--data", "synthetic:dev", "--out", "none")
 READS = "ONNX Runtime reads"
 
 
