@@ -12,8 +12,8 @@ from benchmarks import decoding, growth, official, peers, timing
 from benchmarks.preparation import differences
 from benchmarks.registry import MEASURES
 from benchmarks.report import Row, describe_machine, markdown, summary
-from benchmarks.targets import TARGETS, Measurement, NotMeasuredError, Target, speedup
-from benchmarks.timing import Pairs, Timed
+from benchmarks.targets import TARGETS, Measurement, NotMeasuredError
+from benchmarks.timing import Timed
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.squad import write
 from qa_arch.features import tokenizers
@@ -114,32 +114,6 @@ def test_alternating_runs_take_turns_and_warm_up_uncounted():
     pairs = timing.alternate(lambda: calls.append("a"), lambda: calls.append("b"), 3)
     assert "".join(calls) == "ab" + "ab" + "ba" + "ab"
     assert len(pairs.ours) == len(pairs.theirs) == 3
-
-
-def test_ratios_are_medians_of_neighbours_and_sums_of_totals():
-    ours = (Timed(1.0, 2.0), Timed(2.0, 2.0), Timed(30.0, 2.0))
-    theirs = (Timed(4.0, 4.0), Timed(10.0, 4.0), Timed(10.0, 4.0))
-    pairs = Pairs(ours, theirs)
-    assert pairs.cost() == 0.25
-    assert pairs.total_cost() == 33 / 24
-    measured = speedup(pairs)
-    assert (measured.value, measured.cpu_value) == (4.0, 2.0)
-    assert (measured.ours, measured.theirs) == (Timed(2.0, 2.0), Timed(10.0, 4.0))
-
-
-@pytest.mark.parametrize(
-    ("target", "good", "bad", "wanted"),
-    [
-        (Target("a", "", "", least=8), 8.0, 7.9, "≥ 8 ×"),
-        (Target("a", "", "", most=0.3, unit="s"), 0.3, 0.31, "≤ 0.3 s"),
-        (Target("a", "", "", 0.95, 1.05, ""), 1.0, 1.06, "0.95 to 1.05"),
-        (Target("a", "", "", most=1.05, unit=""), 0.37, 1.06, "≤ 1.05"),
-    ],
-)
-def test_a_target_is_reached_at_its_bound(target, good, bad, wanted):
-    assert target.reached(good)
-    assert not target.reached(bad)
-    assert target.wanted == wanted
 
 
 def test_rows_and_table():

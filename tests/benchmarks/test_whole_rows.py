@@ -11,7 +11,7 @@ from transformers import BertConfig, BertForQuestionAnswering
 
 from baselines.transformer import TransformerSpan
 from benchmarks import __main__ as runner
-from benchmarks import common_script, end_to_end, inputs, memory, peers, prediction
+from benchmarks import common_script, end_to_end, inputs, peers, prediction
 from benchmarks.targets import NotMeasuredError
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import validate
@@ -92,14 +92,6 @@ def test_a_difference_of_scores_is_noise_or_is_named():
     assert "+0.0 (" in end_to_end.describe(scores, shuffled)
     assert "is within the noise" in end_to_end.describe(scores, shuffled)
     assert "is **beyond** the noise" in end_to_end.describe(scores, np.zeros_like(scores))
-
-
-def test_what_lives_is_the_most_at_once_not_the_sum():
-    def run() -> None:
-        for _ in range(3):
-            bytearray(4_000_000)
-
-    assert 4 <= memory.most_alive(run) < 5
 
 
 @pytest.mark.slow

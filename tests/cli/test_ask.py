@@ -81,13 +81,6 @@ def test_several_files_and_which_of_them(qa_arch, ask, trained, files):
     assert nothing.startswith("no answer in these texts\n")
 
 
-def test_offsets_are_those_of_the_file_whatever_its_line_ends(ask, files, pipe):
-    _, (answer,) = ask("--question", "When?", "--file", files[1])
-    assert SHOP[answer["start"] : answer["end"]] == answer["text"]
-    pipe(SHOP.encode())
-    assert ask("--question", "When?")[1] == [{**answer, "file": None}]
-
-
 def test_one_question_after_another(ask, pipe, files):
     """The text stays until another is named; blank lines and /help are no questions."""
     pipe(f"Who?\n\nWhen?\r\n/file {files[0]} {files[1]}\nWhen?\n/text\nOdo sold\nbread.\n\nWho?".encode())

@@ -9,7 +9,6 @@ import sys
 import urllib.request
 from importlib import metadata
 from io import BytesIO
-from types import SimpleNamespace
 
 import pytest
 
@@ -132,19 +131,6 @@ def test_data_and_vectors(monkeypatch, tmp_path):
     (tmp_path / "vectors.safetensors").write_bytes(b"")
     (check,) = doctor.glove()
     assert (check.status, check.found) == ("ok", str(tmp_path))
-
-
-@pytest.mark.parametrize(("major", "says"), [(7, "no bf16: use trainer.precision=fp16"), (8, "GiB, bf16")])
-def test_a_gpu_that_only_emulates_bf16_has_none(monkeypatch, major, says):
-    card = SimpleNamespace(name="card", total_memory=2**34, major=major, minor=5)
-    cuda = SimpleNamespace(
-        is_available=lambda: True,
-        is_bf16_supported=lambda: True,  # what torch says of a card that emulates it
-        device_count=lambda: 1,
-        get_device_properties=lambda index: card,
-    )
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda, get_num_threads=lambda: 1))
-    assert named(doctor.devices())["cuda:0"].found.endswith(says)
 
 
 def test_a_check_that_fails_stops_no_other():

@@ -9,16 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import torch
 from jaxtyping import config as shapes
 from safetensors.torch import load_file, save_file
 
-import qa_arch as package
 from qa_arch.cli.main import main
-from qa_arch.errors import ConfigError
 from qa_arch.models.onnx_model import DESCRIPTION, GRAPH
 from qa_arch.records import MODEL, ONNX, find_runs, read_record
-from qa_arch.spans.predictor import load_ensemble, require_graph
 
 TEXT = "The song was written by Ada Stone in 1971."
 QUESTION = ("--question", "Who wrote it?", "--context", TEXT, "--margin", "inf")
@@ -140,11 +136,6 @@ def test_another_precision_is_read_by_torch(qa_arch, run):
     assert qa_arch("ask", run, *QUESTION, "--precision", "bf16", "--engine", "onnx")[0] == 2
 
 
-def test_on_a_gpu_torch_reads(run):
-    with pytest.raises(ConfigError, match="a graph reads on the CPU, and cuda is wanted"):
-        require_graph(run, read_record(run), device=torch.device("cuda"), precision="fp32")
-
-
 def test_without_onnx_runtime_torch_reads(qa_arch, run, monkeypatch):
     monkeypatch.setattr("qa_arch.spans.predictor.find_spec", lambda name: None)
     code, _, err = qa_arch("ask", run, *QUESTION)
@@ -186,13 +177,3 @@ def test_a_folder_that_is_a_graph_has_nothing_for_torch(qa_arch, run, tmp_path):
     code, _, err = qa_arch("ask", graph, *QUESTION, "--engine", "torch")
     assert code == 2
     assert "holds a graph and no weights" in err
-
-
-def test_an_ensemble_has_the_engines_of_its_members(run, trained):
-    assert load_ensemble([run, trained], engine="auto").engine == "onnx + torch fp32"
-    assert load_ensemble([run, trained]).engine == "torch fp32"
-
-
-def test_a_reader_tells_its_engine(run):
-    assert "engine=onnx fp32, device=cpu" in repr(package.load(run))
-    assert "engine=torch fp32, device=cpu" in repr(package.load(run, engine="torch"))

@@ -11,11 +11,9 @@ import yaml
 from pages import commands
 
 from qa_arch.cli.compose import compose
-from qa_arch.config.catalogue import about, keys, own_settings, settings
+from qa_arch.config.catalogue import settings
 from qa_arch.config.find import conf_folder, config_folders, groups
 from qa_arch.config.schema import Config, Trainer
-
-FOLDERS = config_folders()
 
 
 def names(out: str) -> list[str]:
@@ -34,17 +32,6 @@ def test_every_choice_is_listed_with_its_documentation(qa_arch, what, group):
     code, out, _ = qa_arch("list", what, "--json")
     entries = json.loads(out)
     assert all(len(entry["about"]) > 15 for entry in entries), entries
-
-
-def test_documentation_is_the_comment_or_the_docstring_of_the_class(tmp_path):
-    top = tmp_path / "top.yaml"
-    top.write_text("# @package _global_\n# First line,\n# second line.\ndefaults: []\n# not this\n")
-    assert about(top) == "First line, second line."
-    (tmp_path / "mine.py").write_text('raise SystemExit\nclass A:\n    """Of A.\n\n    More."""\n')
-    bare = tmp_path / "bare.yaml"
-    bare.write_text("_target_: mine.A\n")
-    assert about(bare, [tmp_path]) == "Of A."
-    assert about(bare) == ""
 
 
 def test_settings_have_type_range_default_and_documentation():
@@ -71,19 +58,6 @@ def test_settings_are_found_by_name_type_and_documentation(qa_arch):
     assert "    Windows in one forward pass" in out
     assert "encoder.hidden_dropout" in names(qa_arch("list", "settings", "hidden")[1])
     assert "sweep.n_jobs  an integer >= 1 or null; default null" in qa_arch("list", "settings", "n_jobs")[1]
-
-
-def test_settings_of_models_are_those_of_their_files(qa_arch):
-    having = own_settings("model", FOLDERS)
-    assert {"proposed", "ablation/glove", "ablation/words"} <= set(having["matching"])
-    assert "bert" not in having["matching"]
-    for name in ("proposed", "ablation/glove", "match_lstm/boundary"):
-        composed = compose([f"model={name}"])["model"]
-        for key in keys("model", name, FOLDERS):
-            assert key in composed, (name, key)
-    assert not {"_target_", "defaults"} & set(having)
-    out = qa_arch("list", "settings", "matching")[1]
-    assert "a setting of model=proposed, ablation/alignment, " in out
 
 
 @pytest.mark.parametrize(

@@ -34,24 +34,6 @@ def test_a_run_is_looked_at_asked_and_compared_with_another_of_its_experiment(ru
     ]
 
 
-def test_several_are_compared_with_the_first(runs):
-    assert next_steps(runs) == [
-        f"qa-arch show {runs[0]}",
-        f"qa-arch ask {runs[0]}",
-        f"qa-arch compare {runs[0].parent} --baseline bert",
-    ]
-
-
-def test_while_dev_is_closed_calibration_is_looked_at(runs):
-    for run in runs:
-        scores = json.loads((run / "run.json").read_text())["scores"]
-        change(run, scores={"calibration": scores["calibration"]})
-    bert, proposed = runs
-    show, _, compare = next_steps([proposed])
-    assert show == f"qa-arch show {proposed} --split calibration"
-    assert compare == f"qa-arch compare {bert} {proposed} --split calibration"
-
-
 def test_after_a_failure_or_a_few_steps_nothing_is_proposed(runs):
     bert, proposed = runs
     config = json.loads((proposed / "run.json").read_text())["config"]

@@ -73,18 +73,3 @@ def test_vectors_that_are_named_give_the_width(params, qa_arch, tmp_path):
     assert narrow["word_vectors"] == 3 * 5
     assert narrow["total"] < params("model=proposed", "glove.path=null", "glove.dim=6")["total"]
     assert narrow["total"] == params("model=proposed", "glove.path=null", "glove.dim=5")["total"]
-
-
-@pytest.mark.parametrize(
-    ("model", "setting"),
-    [
-        ("proposed", "hidden=0"),
-        ("proposed", "suffix_prefix=-1"),
-        ("match_lstm/sequence", "pointer_dropout=2"),
-    ],
-)
-def test_settings_of_models_have_ranges(qa_arch, model, setting):
-    code, _, err = qa_arch("params", f"model={model}", f"model.{setting}")
-    assert code == 2
-    assert f"model.{setting.partition('=')[0]}: " in err
-    assert "out of range" in err

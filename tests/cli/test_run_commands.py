@@ -241,17 +241,3 @@ def test_a_run_is_read_out_in_another_way(qa_arch, trained, run_folder, tmp_path
     assert qa_arch(*arguments)[0] == 0  # the same again goes into the same record
     code, _, err = qa_arch("evaluate", "--run", str(run_folder), "--decode", "grid", "--record", str(out))
     assert (code, "holds the record of something else" in err) == (5, True)
-
-
-@pytest.mark.parametrize(
-    ("extra", "message"),
-    [
-        (["--decode", "greedy"], "--record"),
-        (["--record", "somewhere"], "--record"),
-        (["--decode", "greddy", "--record", "somewhere"], "did you mean 'greedy'"),
-    ],
-)
-def test_records_of_their_own_need_a_reason_and_a_place(qa_arch, trained, extra, message):
-    code, _, err = qa_arch("evaluate", "--run", str(trained), *extra)
-    assert code == 2
-    assert message in err

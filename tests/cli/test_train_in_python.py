@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 
 import pytest
 
@@ -41,10 +40,3 @@ def test_wrong_settings_are_refused_before_a_folder_is_made(tmp_path, overrides,
     with pytest.raises(ConfigError, match=message):
         qa_arch.train(overrides, folder=tmp_path / "run", **options)
     assert not (tmp_path / "run").exists()
-
-
-def test_processes_that_torchrun_started_use_the_command(monkeypatch, settings):
-    for name, value in (("RANK", "0"), ("WORLD_SIZE", "1")):
-        monkeypatch.setitem(os.environ, name, value)
-    with pytest.raises(ConfigError, match="torchrun and srun start the command"):
-        qa_arch.train(["model=bert", *settings])

@@ -44,16 +44,6 @@ def name_of(model: str) -> str:
     return compose([f"model={model}"])["model"]["name"]
 
 
-def test_every_group_of_the_folder_is_seen():
-    on_disk = {path.name for folder in config_folders() for path in folder.iterdir() if path.is_dir()}
-    assert (
-        on_disk
-        == set(ALL)
-        >= {"model", "data", "encoder", "trainer", "decode", "logger", "experiment", "debug"}
-    )
-    assert {"albert", "bert", "distilbert", "proposed", "roberta"} <= set(ALL["model"])
-
-
 @pytest.mark.parametrize(("group", "choice"), CHOICES, ids=lambda value: str(value))
 def test_every_choice_composes_and_is_valid(group, choice):
     config = validate(compose([f"{group}={choice}", *NEEDS.get((group, choice), [])]))
@@ -156,13 +146,6 @@ def test_combinations_that_cannot_work(overrides, message):
 def test_a_suggestion_is_a_setting_of_the_model_that_was_chosen():
     with pytest.raises(ConfigError, match=r"'model\.hiden' \(did you mean 'model\.hidden'\?\)"):
         compose(["model=proposed", "model.hiden=3"])
-
-
-@pytest.mark.parametrize(
-    "overrides", [["experiment=demo", "model=roberta"], ["debug=fast", "encoder=minilm"]]
-)
-def test_a_name_that_a_group_left_is_a_label(overrides):
-    assert validate(compose(overrides)).encoder.init == "random"
 
 
 def test_the_labels_are_those_of_the_groups():

@@ -11,7 +11,6 @@ import pytest
 from qa_arch.cli.compose import compose
 from qa_arch.cli.main import main
 from qa_arch.cli.runs import use_config_dir
-from qa_arch.cli.sweep import point_command
 from qa_arch.config.find import config_folders
 from qa_arch.errors import ConfigError
 from qa_arch.records import read_record
@@ -148,12 +147,6 @@ def test_the_points_of_a_sweep_import_from_it(own, capsys, tmp_path, monkeypatch
     manifest = read_manifest(tmp_path / "sweep")
     assert manifest.config_dir == str(own)
     assert {read_record(tmp_path / "sweep" / entry.name).status for entry in manifest.points} == {"ok"}
-
-
-def test_a_point_is_told_the_folder(tmp_path):
-    command = point_command(("my_models",), "/some/where")(tmp_path)
-    assert command[-4:] == ["--trust", "my_models", "--config-dir", "/some/where"]
-    assert "--config-dir" not in point_command(())(tmp_path)
 
 
 def test_child_processes_find_the_package(own, monkeypatch):

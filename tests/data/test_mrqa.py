@@ -9,10 +9,7 @@ from typing import Any
 import pytest
 from broken_records import REMOVED, changed
 
-from qa_arch.cli.compose import compose
-from qa_arch.config.schema import validate
 from qa_arch.data.sources import identity, open_passages
-from qa_arch.data.splits import load_splits
 from qa_arch.errors import DataError
 
 CONTEXT = "[TLE] Old mill [PAR] The old mill  stands by the weir.\u00a0Café Élan [DOC] The OLD mill."
@@ -102,14 +99,6 @@ def test_tokens_serve_where_character_spans_do_not(file, spans):
     record = changed(PASSAGE, (*ANSWER, "char_spans"), spans)
     (first, _) = open_passages(f"mrqa:{file(HEADER, record)}").examples
     assert (first.answers[0].text, first.answers[0].start) == ("The old mill", MILL[0])
-
-
-def test_letter_case_and_white_space_do_not_count_and_the_passage_does(file):
-    record = changed(
-        PASSAGE, (*ANSWER,), {"text": "the old MILL stands", "char_spans": [[MILL[0], MILL[1] + 8]]}
-    )
-    (first, _) = open_passages(f"mrqa:{file(HEADER, record)}").examples
-    assert first.answers[0].text == "The old mill  stands"
 
 
 def test_passages_are_articles(file):
@@ -248,21 +237,3 @@ def test_a_faulty_file_raises_in_any_case(tmp_path, case, on_error):
     message = str(caught.value)
     assert message.startswith(f"{source}: ")
     assert [part for part in parts if part not in message] == [], message
-
-
-def test_the_config_trains_and_scores_on_its_files(file, tmp_path, monkeypatch):
-    passages = [
-        {**changed(PASSAGE, ("qas",), PASSAGE["qas"][1:]), "context": f"{CONTEXT} {n}"} for n in range(6)
-    ]
-    for number, passage in enumerate(passages):
-        passage["qas"] = [{**passage["qas"][0], "qid": f"q{number}"}]
-    for split, part in (("train", passages[:5]), ("dev", passages[5:])):
-        (tmp_path / split).mkdir()
-        file(HEADER, *part, name=f"{split}/SQuAD.jsonl.gz")
-    monkeypatch.setenv("MRQA", str(tmp_path))
-    sets = load_splits(validate(compose(["data=mrqa", "model=bert"])).data)
-    assert {split: len(questions) for split, questions in sets.items()} == {
-        "train": 4,
-        "calibration": 1,
-        "dev": 1,
-    }

@@ -45,13 +45,6 @@ def test_counts():
     assert (counts.protocol, counts.skipped, counts.fingerprint) == ("2.0", 0, small().fingerprint)
 
 
-def test_the_percentile_is_the_nearest_rank():
-    texts = ["w " * count for count in range(1, 101)]
-    assert Lengths.of(reversed(texts)) == Lengths(50.5, 50.5, 95, 100)
-    assert Lengths.of(texts[:20]).p95 == 19
-    assert Lengths.of(texts[:1]) == Lengths(1.0, 1.0, 1, 1)
-
-
 def run(*arguments: str) -> int:
     parser = argparse.ArgumentParser()
     command.add_stats_arguments(parser)

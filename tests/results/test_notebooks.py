@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import pytest
 import qa_arch
 from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.records import RECORD
-from qa_arch.results.tables import Table, number, text
 
 ROOT = Path(__file__).resolve().parents[2]
 ANSWER = ROOT / "experiments" / "answer" / "records"
@@ -126,12 +124,3 @@ def test_nothing_in_a_record_becomes_html(changed):
     run = qa_arch.Run(changed(EVIL.replace("/", "|"), model=EVIL, status="failed", error=EVIL, scores={}))
     assert "<script" not in run._repr_html_()
     assert run._repr_html_().count("&lt;script") == 3
-
-
-def test_a_table_is_html_with_its_notes():
-    columns = [text("name", "<name>"), number("f1", "F1")]
-    page = Table("A & B", columns, [{"name": EVIL, "f1": 51.25}], notes=["a < b"])._repr_html_()
-    assert page.count("<tr>") == 2
-    assert re.search(r'<td style="text-align:right[^"]*">51\.2</td>', page)
-    assert all(escaped in page for escaped in ("A &amp; B", "&lt;name&gt;", "&lt;script", "a &lt; b"))
-    assert "<script" not in page

@@ -163,15 +163,6 @@ def test_runs_that_select_answers_have_no_spans_to_compare(make_run, question_se
         load_questions(*find_runs([folder])[0])
 
 
-def test_rows_of_another_record(make_run, question_set):
-    folder = make_run("a", question_set())
-    longer = make_run("b", question_set(again=2))
-    (folder / QUESTIONS).write_bytes((longer / QUESTIONS).read_bytes())
-    ((path, record),) = find_runs([folder])
-    with pytest.raises(RunError, match="12 questions where the record says 6"):
-        load_questions(path, record)
-
-
 @pytest.fixture
 def call(command):
     return partial(command, "compare")
@@ -266,16 +257,6 @@ def test_over_articles_the_spans_are_of_the_answerable_questions(sides_with_arti
     tested = effect(x, y, resamples=500, articles=articles[where])
     row = next(row for row in table.rows if row["model"] == b.label)
     assert (row["delta_95_low"], row["delta_95_high"]) == pytest.approx(tested.interval, abs=1e-6)
-
-
-def test_what_is_all_of_one_article_is_left_out_over_articles(sides_with_articles):
-    a, b, articles = sides_with_articles
-    kinds = ["first article" if article == 0 else "others" for article in articles]
-    for folder, _ in (*a.runs, *b.runs):
-        write_questions(folder, {**read_questions(folder), "kind": kinds})
-    over_questions = compare(a, b, resamples=50)
-    assert [kind.name for kind in over_questions.kinds] == ["first article", "others"]
-    assert [kind.name for kind in compare(a, b, resamples=50, unit="article").kinds] == ["others"]
 
 
 def test_articles_come_from_the_scored_set_where_rows_do_not_tell_them(sides, command, tmp_path):

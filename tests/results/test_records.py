@@ -139,15 +139,6 @@ def changed(value, place, new):
     return [*value[:key], inner, *value[key + 1 :]]
 
 
-def test_the_compared_point_is_the_calibrated_one(make_record):
-    record = make_record()
-    assert record.compared_point("dev") is record.point("dev", "calibrated")
-    one = make_record(protocol="1.1")
-    assert one.compared_point("dev") is one.point("dev", "never_null")
-    assert record.compared_point("calibration") is record.point("test", "oracle") is None
-    assert (record.fingerprint("dev"), record.fingerprint("test")) == ("d1", None)
-
-
 def test_find_runs(make_record, tmp_path):
     for name in ("b", "a/deep", "a"):
         write_record(tmp_path / name, make_record(name))

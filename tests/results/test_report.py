@@ -19,7 +19,7 @@ from qa_arch.errors import RunError
 from qa_arch.records import QUESTIONS, find_runs, read_questions, write_questions, write_record
 from qa_arch.results.attention import ATTENTION, AttentionMap, read_attention, write_attention
 from qa_arch.results.publish import shareable
-from qa_arch.results.questions import answer_type, breakdowns, load_questions, question_word
+from qa_arch.results.questions import breakdowns, load_questions
 from qa_arch.results.report import page as pack
 from qa_arch.results.report.page import embed, write_report
 from qa_arch.types.text import Gold
@@ -295,33 +295,6 @@ def test_sets_are_never_mixed(make_run, question_set, tmp_path):
     assert {name for name in packs if "texts" in name} == {"1-texts"}
     with pytest.raises(RunError, match="no run was scored on"):
         write_report(find_runs([folder]), tmp_path / "r.html", questions=question_set(again=3))
-
-
-@pytest.mark.parametrize(
-    ("question", "word"),
-    [
-        ("In which year was it built?", "which"),
-        ("Whose mill was it?", "who"),
-        ("WHAT'S new? What?", "what"),
-    ],
-)
-def test_question_words(question, word):
-    assert question_word(question) == word
-
-
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("1871", "date"),
-        ("May", "name"),
-        ("24–10", "number"),
-        ("Ada Stone", "name"),
-        ("the old bridge", "phrase"),
-        ("because it had burnt to the ground", "clause"),
-    ],
-)
-def test_answer_types(text, kind):
-    assert answer_type(text) == kind
 
 
 def test_facets_count_every_question_once(make_run, question_set):

@@ -94,26 +94,6 @@ def check_figures(page, width: int) -> None:
     assert page.evaluate("window.broken") is None
 
 
-def test_another_set_shows_its_own_runs_and_questions(make_run, question_set, tmp_path, visit):
-    first, second = question_set(again=3), question_set()
-    for seed in (1, 2):
-        make_run(f"bert-{seed}", first, seed=seed)
-    folder = make_run("proposed-1", second, model="proposed", seed=1)
-    page = visit(write_report(find_runs([folder.parent]), tmp_path / "r.html", questions=first).path)
-    until(page, "document.querySelector('#question-count').textContent === '18 of 18 questions'")
-    page.focus("#question-list")
-    for _ in range(9):  # a place that the other set has not
-        page.keyboard.press("j")
-    page.select_option("#set", "1")
-    until(page, "document.querySelector('#question-count').textContent === '6 of 6 questions'")
-    assert table(page) == ["proposed"]
-    assert page.inner_text("#question-detail h3") == "q1-0"
-    assert page.locator("#question-detail tbody tr").count() == 1
-    page.select_option("#set", "0")
-    until(page, "document.querySelector('#question-count').textContent === '18 of 18 questions'")
-    assert page.inner_text("#question-detail h3") == first.examples[0].question
-
-
 def marks(page) -> list[str]:
     return page.locator("#question-list .marks").all_inner_texts()
 
@@ -161,22 +141,6 @@ def test_errors_are_split_by_outcome_facet_and_question(report, visit):
     until(page, f"document.querySelector('#question-count').textContent.startsWith('{undue} of')")
     assert undue > 0
     assert all(mark.split()[0] == "✗" for mark in marks(page))
-
-
-def test_a_question_shows_gold_and_every_answer(report, visit):
-    path, questions = report
-    page = visit(path)
-    page.fill("#question-search", "q1-0")
-    until(page, "document.querySelector('#question-count').textContent.startsWith('1 of')")
-    page.wait_for_selector("#question-detail .passage")
-    example = questions.examples[0]
-    assert page.inner_text("#question-detail h3") == example.question
-    assert page.inner_text("#question-detail .passage") == example.context
-    gold = page.locator("#question-detail .passage .gold").all_inner_texts()
-    assert "".join(gold) == example.answers[0].text
-    rows = page.locator("#question-detail tbody tr")
-    assert rows.count() == 1 + 4
-    assert page.evaluate("window.broken") is None
 
 
 def test_a_link_shows_the_same_view_again(report, visit):

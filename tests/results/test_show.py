@@ -88,20 +88,6 @@ def rows_of(folder):
     return load_questions(path, record)
 
 
-def test_each_question_has_one_outcome(make_run, question_set):
-    rows = rows_of(make_run("a", question_set(), rows=ROWS))
-    assert rows.answerable.tolist() == [True, True, False, True, False, False]
-    found = mistakes(rows)
-    assert found.named == {
-        "right": 2,
-        "wrong span": 1,
-        "wrong abstention": 1,
-        "missed answer": 0,
-        "false answer": 2,
-    }
-    assert (found.counts.overlapping, found.counts.near_misses) == (1, 1)
-
-
 def test_old_records_do_not_claim_to_tell_abstentions_apart(make_run, question_set, capsys):
     questions = question_set()
     rows = {name: values for name, values in ROWS.items() if name != "span_exact"}

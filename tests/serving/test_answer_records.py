@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from dataclasses import fields
 from html.parser import HTMLParser
-from typing import get_type_hints
 
 import numpy as np
 import pytest
 
 from qa_arch import Answer, Query, Span
 from qa_arch.errors import ConfigError
-from qa_arch.serving.answers import MOST, plain, sentence
-from qa_arch.serving.reader import Options
+from qa_arch.serving.answers import plain, sentence
 
 WRONG = [
     ({"question": 5}, "question: text is wanted, not int"),
@@ -39,13 +36,6 @@ def test_what_is_right_is_taken():
     assert query.documents == ("", "\x00 <b>")
     assert Query("q", ("a",), null_threshold=0).null_threshold == 0
     assert hash(query) == hash(Query("", ("", "\x00 <b>"), 2, 9, -math.inf, False))
-
-
-def test_the_options_of_a_reader_are_the_fields_of_a_query():
-    options = {field.name for field in fields(Query)} - {"question", "documents"}
-    assert set(Options.__annotations__) == options
-    hints = get_type_hints(Query)
-    assert {name: hints[name] for name in options} == get_type_hints(Options)
 
 
 def test_an_answer_is_json_readable_and_false_without_text():
@@ -147,15 +137,6 @@ def test_no_answer_is_said_plainly():
     assert shown.text.endswith("Alternativestext confidence 20%")
 
 
-def test_a_long_passage_is_cut_around_the_answer():
-    page = Page(answer(["a" * 5000 + "cat" + "b" * 5000], start=5000, end=5003)._repr_html_())
-    assert re.search(r"\?…a{400}catb{400}…cat", page.text)
-    assert "…" not in Page(answer(["the cat" + "b" * 400])._repr_html_()).text
-
-
-LONG = "word " * 100
-
-
 @pytest.mark.parametrize(
     ("text", "span", "expected"),
     [
@@ -170,14 +151,6 @@ LONG = "word " * 100
 def test_the_sentence_around_a_span(text, span, expected):
     start = text.index(span)
     assert sentence(text, start, start + len(span)) == expected
-
-
-def test_a_long_sentence_is_cut_at_words():
-    before, span, after = sentence(f"{LONG}Odo {LONG}", len(LONG), len(LONG) + 3)
-    assert span == "Odo"
-    assert before.startswith("…word ")
-    assert after.endswith(" word…")
-    assert max(len(before), len(after)) <= MOST + 1
 
 
 def test_no_text_steers_a_terminal():

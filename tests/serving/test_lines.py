@@ -107,17 +107,6 @@ def test_wherever_the_file_is_torn_nothing_is_lost_or_repeated(answer, whole, tm
         out.unlink()
 
 
-def test_a_finished_file_is_left_alone(answer, tmp_path):
-    answer()
-    before = (tmp_path / "out.jsonl").stat()
-
-    def never(queries):
-        pytest.fail("answered again")
-
-    assert answer(never) is None
-    assert (tmp_path / "out.jsonl").stat() == before
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -160,17 +149,6 @@ def test_answers_at_a_refitted_threshold_are_not_continued(data, tmp_path):
         origins[name] = origin_of(str(data), [str(tmp_path / "run")], {})["models"]
     assert origins["scored"] == origins["as it was"]
     assert len({str(origin) for origin in origins.values()}) == 3
-
-
-@pytest.mark.parametrize("calls", [3, 100])
-def test_fail_and_replace(answer, tmp_path, calls):
-    try:
-        answer(stops_after(calls))
-    except KeyboardInterrupt:
-        assert calls == 3
-    with pytest.raises(RunError, match="already exists; --if-exists resume"):
-        answer(if_exists="fail")
-    assert answer(if_exists="replace") == Summary(LINES, 0, 0)
 
 
 def test_a_faulty_line_stops_what_skip_continues(answer, data, tmp_path, caplog):

@@ -11,7 +11,6 @@ import pytest
 
 from qa_arch.cli.main import main
 from qa_arch.errors import ConfigError
-from qa_arch.sweep.state import read_manifest
 
 
 @pytest.fixture
@@ -57,14 +56,6 @@ def test_an_out_of_memory_is_a_result(stubbed, train_m):
     code, out, _ = stubbed.does(seed2="oom") and train_m("seed=1,2")
     assert code == 0
     assert "try trainer.batch_size=2 trainer.accumulate=2" in out
-
-
-def test_sweepers_that_ask_for_one_batch_after_another(stubbed, train_m):
-    """As Optuna does; Hydra's own does where its ``max_batch_size`` is set."""
-    assert train_m("seed=1,2,3", "hydra.sweeper.max_batch_size=2")[0] == 0
-    assert stubbed.begun() == ["seed1", "seed2", "seed3"]
-    assert len(read_manifest(stubbed.folder).points) == 3
-    assert (stubbed.folder / "hydra" / "multirun.yaml").is_file()
 
 
 @pytest.mark.parametrize("taken_by", ["work", "another sweep"])

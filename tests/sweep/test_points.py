@@ -105,13 +105,6 @@ def test_neutral_settings_make_no_points():
         make_points(composed)
 
 
-def test_a_grid_is_split_into_what_is_fixed_and_what_is_swept():
-    fixed, swept = split_grid(["model=bert,proposed", "debug=fast", "seed=range(1,3)", "hydra.verbose=true"])
-    assert (fixed, swept) == (["debug=fast"], ["model", "seed"])
-    with pytest.raises(ConfigError, match="is not KEY=VALUE"):
-        split_grid(["seed"])
-
-
 @pytest.mark.parametrize(
     ("other", "same"),
     [
