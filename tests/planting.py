@@ -11,7 +11,7 @@ from pathlib import Path
 
 from patterns import Pattern
 
-PACKAGES = ("qa_arch", "baselines")
+PACKAGES = ("qa_arch", "baselines", "experiments")
 
 
 class StaleFaultError(Exception):

@@ -6,10 +6,26 @@ qa-arch compress, qa-arch evaluate --final and python -m benchmarks.compression 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
+from textwrap import wrap
+from typing import Any
 
-from qa_arch.results.experiments import Published, baseline_table, pairwise_table, pareto_plot, runs_table
+from qa_arch.results.columns import COLUMNS
+from qa_arch.results.experiments import Published, baseline_table, drawn_table, pairwise_table, runs_table
+from qa_arch.results.figures import (
+    COLOURS,
+    FAINT,
+    INK,
+    LINE,
+    MARKERS,
+    Row,
+    panel_grid,
+    plain_panel,
+    save_figure,
+)
 from qa_arch.results.tables import Table
 
 ON_1_1 = "SQuAD 1.1, all of train, all of dev"
@@ -29,6 +45,8 @@ PUBLISHED = (
 SMALLER = ("torch/**", "onnx/**")
 STUDENTS = ("bert labels=1 soft_targets=0 temperature=1", "bert labels=0.5 soft_targets=0.5 temperature=2")
 AT_ONCE = "bert-sparse50 of seeds 14 and 15 and proposed-sparse50 are pruned at once, without recovery"
+COSTS = ("weights_mb", "latency_ratio", "memory_ratio")
+MEASURES = ("f1", "spans_f1")
 ALONE = "ratios are to the uncompressed model of the same kind and seed, in turn with it in the same process"
 
 
@@ -66,4 +84,84 @@ def _tested(folder: Path, model: str, *, spans: bool) -> Table:
 
 def figures(folder: Path) -> list[Sequence[Path]]:
     title = "F1 and F1 of spans against size, latency and memory on a CPU, dev fold A"
-    return [pareto_plot(folder, "pareto", title, measures=("f1", "spans_f1"), records=SMALLER, notes=[ALONE])]
+    return [pareto_plot(folder, "pareto", title)]
+
+
+def pareto_plot(folder: Path, file: str, title: str) -> Sequence[Path]:
+    """``MEASURES`` against ``COSTS``: a panel each pair, a point a run, the ``front`` as a line.
+
+    Runs of a model share colour and marker. Nothing before a run was measured.
+    """
+    table = drawn_table(folder, title, ["model", *MEASURES, *COSTS, "engine", "read_in"], SMALLER)
+    if table is None or not any(row.get("engine") for row in table.rows):
+        return ()
+    rows = [
+        {**row, "model": f"{row['model']}, ONNX {row['read_in']}"} if row.get("engine") == "onnx" else row
+        for row in table.rows
+    ]
+    table = replace(table, rows=rows, notes=[*table.notes, ALONE])
+    return save_figure(lambda: _draw_pareto(table), folder / file)
+
+
+def points(table: Table, cost: str, measure: str) -> list[Row]:
+    """The rows that have both figures."""
+    return [row for row in table.rows if row.get(cost) is not None and row.get(measure) is not None]
+
+
+def front(rows: Sequence[Row], cost: str, measure: str) -> list[Row]:
+    """The rows that no other beats, by cost: each scores more than everything that costs as little."""
+    best: list[Row] = []
+    for row in sorted(rows, key=lambda row: (row[cost], -row[measure])):
+        if not best or row[measure] > best[-1][measure]:
+            best.append(row)
+    return best
+
+
+def _draw_pareto(table: Table) -> Any:
+    from matplotlib.lines import Line2D
+
+    shown = [row for row in table.rows if any(row in points(table, c, m) for c in COSTS for m in MEASURES)]
+    models = dict.fromkeys(str(row["model"]) for row in shown)
+    styles = dict(zip(models, product(MARKERS, COLOURS), strict=False))
+    below = wrap("; ".join(table.notes), 120)
+    figure, panels = panel_grid(
+        table.title,
+        below,
+        rows=len(MEASURES),
+        columns=len(COSTS),
+        left=0.75,
+        width=1.0 + 2.9 * len(COSTS),
+        body=2.5 * len(MEASURES),
+        head=0.55,
+        foot=0.65 + 0.2 * -(-len(styles) // 3),
+        gap=0.12,
+        row_gap=0.3,
+    )
+    for row_of_panels, measure in zip(panels, MEASURES, strict=True):
+        row_of_panels[0].set_ylabel(f"{COLUMNS[measure].heading}, percent", fontsize=9, color=INK)
+        for panel, cost in zip(row_of_panels, COSTS, strict=True):
+            _costs(panel, points(table, cost, measure), cost, measure, styles)
+    handles = [
+        Line2D([], [], linestyle="none", marker=marker, color=colour, markeredgecolor="white", label=name)
+        for name, (marker, colour) in styles.items()
+    ]
+    bottom = (0.12 + LINE * len(below)) / figure.get_figheight()
+    figure.legend(
+        handles=handles, loc="lower left", bbox_to_anchor=(0.0, bottom), ncols=3, frameon=False, fontsize=8
+    )
+    return figure
+
+
+def _costs(panel: Any, rows: Sequence[Row], cost: str, measure: str, styles: Mapping[str, Any]) -> None:
+    plain_panel(panel, "both")
+    panel.spines[:].set_visible(False)
+    panel.set_xlabel(COLUMNS[cost].heading, fontsize=8.5, color=INK)
+    best = front(rows, cost, measure)
+    panel.plot([r[cost] for r in best], [r[measure] for r in best], color=FAINT, linewidth=1, zorder=1)
+    for row in rows:
+        marker, colour = styles[str(row["model"])]
+        panel.plot(
+            row[cost], row[measure], marker=marker, color=colour, markersize=6.5, markeredgecolor="white"
+        )
+    if rows:
+        panel.set_xlim(left=0, right=1.08 * max(row[cost] for row in rows))

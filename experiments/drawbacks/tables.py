@@ -5,12 +5,42 @@ Filled by: the runs of experiments/thesis, experiments/real_part and experiments
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
-from qa_arch.results.experiments import Wanted, drawbacks_table
-from qa_arch.results.tables import Table
+from qa_arch.errors import RunError
+from qa_arch.metrics.error_analysis import Judged
+from qa_arch.records import DEV, Globs, RunRecord, Runs, recorded
+from qa_arch.results.columns import comparison
+from qa_arch.results.experiments import Wanted, missing_rows
+from qa_arch.results.questions import kind_name, load_questions, mistakes
+from qa_arch.results.systems import group_by_system
+from qa_arch.results.tables import Table, number, text
 
 BASELINES = ("albert", "roberta", "distilbert", "bert")
+DRAWBACKS = (
+    text("model", "model"),
+    number("parameters", "parameters"),
+    number("peak_memory_mb", "peak MB"),
+    number("epoch_seconds", "seconds an epoch"),
+    number("cut", "questions cut"),
+    number("extra", "extra windows, %"),
+    number("boundary", "boundary errors, %"),
+    number("not_answered", "not answered, %"),
+    number("undue", "false answers, %"),
+    text("worst", "worst kinds (right, %)"),
+)
+_DRAWBACK_NOTES = (
+    "seconds an epoch: training alone; questions cut: longer than the encoder is given, over all splits;"
+    " extra windows: those beyond one a question, on the scored set, where passages do not fit",
+    "boundary errors: wrong spans that share words with a gold answer, of all answerable questions, as is"
+    " not answered; false answers: of all unanswerable ones",
+)
+WORST, FEWEST = 2, 20
+"""Kinds that are named, and questions that a kind must have to be named."""
 
 
 def tables(folder: Path) -> list[Table]:
@@ -42,3 +72,102 @@ def tables(folder: Path) -> list[Table]:
             "The same at demo size, from scratch, on the embedded data, whose questions are tagged",
         ),
     ]
+
+
+def drawbacks_table(
+    experiment: Path,
+    title: str,
+    *,
+    records: Globs = "**",
+    split: str = DEV,
+    wanted: Sequence[Wanted] = (),
+    notes: Sequence[str] = (),
+) -> Table:
+    """What the models of an ``experiment`` cost and where they fail, a row a system, the mean over its seeds,
+    and a ``wanted`` one; RunError where runs do not compare.
+
+    Figures of single questions are left out where a run has no rows of them.
+    """
+    runs = [(experiment / place, record) for place, record in recorded(experiment, records)]
+    below: list[str] = []
+    if runs:
+        shown = ["model", "peak_memory_mb", "exact"]
+        below += [*comparison(runs, split=split, columns=shown).notes, *_DRAWBACK_NOTES]
+    missing = missing_rows(wanted, runs)
+    rows = [{"model": system.label, **_drawbacks(system.runs, split)} for system in group_by_system(runs)]
+    below += [*notes, *(row.note for row in missing)]
+    return Table(title, DRAWBACKS, [*rows, *(row.row for row in missing)], below)
+
+
+def _drawbacks(runs: Runs, split: str) -> dict[str, Any]:
+    records = [record for _, record in runs]
+    row: dict[str, Any] = {
+        "parameters": _mean(record.parameters.total for record in records),
+        "peak_memory_mb": _mean(record.peak_memory_mb for record in records),
+        "epoch_seconds": _mean(_mean(epoch.train_seconds for epoch in record.epochs) for record in records),
+        "cut": _mean(_cut(record) for record in records),
+        "extra": _mean(_extra(record, split) for record in records),
+        "runs": len(runs),
+        "status": next((record.status for record in records if record.status != "ok"), "ok"),
+    }
+    judged = [question for folder, record in runs for question in _judged(folder, record, split)]
+    return row | (_failures(judged) if judged else {})
+
+
+def _failures(judged: Sequence[Judged]) -> dict[str, Any]:
+    answerable = [row for row in judged if row.answerable]
+    silent = ("wrong_abstention", "missed_answer", "unanswered")
+    return {
+        "boundary": _share(row.overlaps for row in answerable),
+        "not_answered": _share(row.outcome in silent for row in answerable),
+        "undue": _share(row.outcome == "undue_answer" for row in judged if not row.answerable),
+        "worst": _worst(judged),
+    }
+
+
+def _worst(judged: Sequence[Judged]) -> str:
+    """The kinds with the smallest shares of right answers; two where rows tell neither tag nor word."""
+    tagged = any(row.kind for row in judged)
+    kinds: dict[str, list[bool]] = {}
+    for row in judged:
+        name = kind_name(row) if tagged or row.answerable else "unanswerable"
+        kinds.setdefault(name, []).append(row.outcome == "right")
+    known = {name: 100 * fmean(right) for name, right in kinds.items() if len(right) >= FEWEST}
+    return ", ".join(f"{name} {known[name]:.1f}" for name in sorted(known, key=known.__getitem__)[:WORST])
+
+
+def _judged(folder: Path, record: RunRecord, split: str) -> Sequence[Judged]:
+    """The questions of a run, of the kind they are tagged with or else of their question word."""
+    try:
+        rows = load_questions(folder, record, split)
+    except RunError:
+        return ()
+    judged = mistakes(rows).judged
+    if rows.word is None or any(rows.kind):
+        return judged
+    return [replace(row, kind=word) for row, word in zip(judged, rows.word, strict=True)]
+
+
+def _cut(record: RunRecord) -> int | None:
+    """Questions of which an end was cut off, over all splits."""
+    known = [n for facts in record.data.values() if (n := facts.truncated_questions) is not None]
+    return sum(known) if known else None
+
+
+def _extra(record: RunRecord, split: str) -> float | None:
+    """Windows beyond one a question, as a share of the questions in percent."""
+    facts = record.facts(split)
+    return 100 * (facts.windows / facts.questions - 1) if facts.windows and facts.questions else None
+
+
+def _mean(values: Iterable[float | None]) -> Any:
+    """The mean of the known values, the value itself where all are the same; None for none."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    return known[0] if len(set(known)) == 1 else fmean(known)
+
+
+def _share(which: Iterable[bool]) -> float | None:
+    flags = list(which)
+    return 100 * sum(flags) / len(flags) if flags else None

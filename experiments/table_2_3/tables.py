@@ -5,20 +5,77 @@ Filled by: the commands of the rows below; README.md has them in order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
 
-from qa_arch.results.experiments import PublishedRow, SizePoint, published_vs_ours, runs_table, size_curves
-from qa_arch.results.tables import Table
+from qa_arch.records import DEV, TRAIN, RunRecord, Runs, recorded
+from qa_arch.results.columns import COLUMNS, comparison
+from qa_arch.results.experiments import runs_table
+from qa_arch.results.figures import COLOURS, DASHES, FAINT, GRID, MARKERS, save_figure
+from qa_arch.results.provenance import dev_access_note
+from qa_arch.results.tables import Column, Table, number, text
 
-TRAIN = "qa-arch train -m experiment=table_2_3_gpu seed=13,14,15 model=match_lstm"
-BOUNDARY = f"{TRAIN}/boundary"
+ON_GPU = "qa-arch train -m experiment=table_2_3_gpu seed=13,14,15 model=match_lstm"
+BOUNDARY = f"{ON_GPU}/boundary"
 FEWER = f"{BOUNDARY} trainer.epochs=60"
 TWELVE = "qa-arch train experiment=table_2_3 model=match_lstm/boundary"
 MATCH_LSTM = ("sequence", "boundary", "boundary-300", "boundary_b", "bi_ans_ptr", "half", "quarter")
 LOGISTIC = "python experiments/table_2_3/logistic.py --train train-v1.1.part.json --dev dev-v1.1.json --final"
 EVALUATE = "qa-arch evaluate --final --run"
 RUNS = "runs/table_2_3"
+SHOWN: Sequence[Column] = (
+    text("model", "configuration"),
+    number("hidden", "l"),
+    number("parameters", "parameters"),
+    number("exact", "EM, published"),
+    number("f1", "F1, published"),
+    number("our_exact", "EM, ours"),
+    number("our_f1", "F1, ours"),
+    number("train_exact", "EM, its training questions"),
+    number("our_parameters", "parameters, ours"),
+    number("train_questions", "training questions"),
+    number("epochs", "epochs"),
+    number("vectors", "vectors"),
+    number("runs", "runs"),
+)
+"""Of ``published_vs_ours``."""
+
+
+class PublishedRow(NamedTuple):
+    """One published row, where our runs of it lie, and what makes them.
+
+    ``records`` is a folder or glob below ``records/``: of several runs the row shows the mean. A row whose
+    runs are missing says so and names its ``command``; one without ``command`` is published only.
+    """
+
+    model: str
+    exact: float | None = None
+    f1: float | None = None
+    parameters: int | None = None
+    hidden: int | None = None
+    records: str | None = None
+    command: str | None = None
+    note: str | None = None
+
+
+class SizePoint(NamedTuple):
+    """Somebody else's figures, at the number of questions that they trained on."""
+
+    label: str
+    questions: int
+    exact: float
+    f1: float
+
+
+class SizeScores(NamedTuple):
+    """Percent of our runs of one size, means over them; ``train_exact`` on their own training questions."""
+
+    questions: int
+    exact: float | None
+    f1: float | None
+    train_exact: float | None = None
 
 
 def tables(folder: Path) -> list[Table]:
@@ -95,12 +152,12 @@ def _match_lstm() -> list[PublishedRow]:
     )
     together = f"{EVALUATE} {members} --record {RUNS}/ensemble"
     rows: list[tuple[str, float, float, int, int, str, str]] = [
-        ("Sequence", 54.4, 68.2, 882452, 150, "sequence", f"{TRAIN}/sequence"),
+        ("Sequence", 54.4, 68.2, 882452, 150, "sequence", f"{ON_GPU}/sequence"),
         ("Boundary", 61.1, 71.2, 882452, 150, "greedy", greedy),
         (search, 63.0, 72.7, 882452, 150, "boundary", BOUNDARY),
         (f"{search}, l = 300", 63.1, 72.7, 3249902, 300, "boundary-300", f"{BOUNDARY} model.hidden=300"),
-        (f"{search} + b", 63.4, 73.0, 1085852, 150, "boundary_b", f"{TRAIN}/boundary_b"),
-        (f"Bi-Ans-Ptr, {search} + b", 64.1, 73.9, 1425003, 150, "bi_ans_ptr", f"{TRAIN}/bi_ans_ptr"),
+        (f"{search} + b", 63.4, 73.0, 1085852, 150, "boundary_b", f"{ON_GPU}/boundary_b"),
+        (f"Bi-Ans-Ptr, {search} + b", 64.1, 73.9, 1425003, 150, "bi_ans_ptr", f"{ON_GPU}/bi_ans_ptr"),
         (ensemble, 67.6, 76.8, 882452, 150, "ensemble", together),
         (f"{ensemble}, its published predictions scored here", 67.6, 76.8, 882452, 150, "rescored", rescored),
     ]
@@ -113,3 +170,142 @@ def figures(folder: Path) -> list[Sequence[Path]]:
     return [
         size_curves(folder, "sizes", "Boundary + Search by training questions", sizes, published=published)
     ]
+
+
+def published_vs_ours(
+    folder: Path, title: str, rows: Sequence[PublishedRow], *, split: str = DEV, notes: Sequence[str] = ()
+) -> Table:
+    """The table of the experiment in ``folder``; RunError where runs of two rows do not compare."""
+    runs = {
+        row.model: [run for run in recorded(folder, row.records) if run[1].measure(split)]
+        if row.records
+        else []
+        for row in rows
+    }
+    every = [run for of_row in runs.values() for run in of_row]
+    below = [*comparison(every, split=split, columns=["model"]).notes] if every else []
+    below += notes
+    for row in rows:
+        if row.note:
+            below.append(f"{row.model}: {row.note}")
+        if row.command and not runs[row.model]:
+            below.append(f"{row.model}, to be run: `{row.command}`")
+    fingerprints = {measure.fingerprint for _, record in every if (measure := record.measure(split))}
+    if split == DEV and (note := dev_access_note(folder, fingerprints)):
+        below.append(note)
+    figures = [_published_and_ours(row, runs[row.model], split) for row in rows]
+    learned = any(row.get("train_exact") is not None for row in figures)
+    shown = [column for column in SHOWN if column.key != "train_exact" or learned]
+    return Table(title, shown, figures, below)
+
+
+def _published_and_ours(row: PublishedRow, runs: Runs, split: str) -> dict[str, Any]:
+    """The published figures of a row and ours."""
+    keys = ("model", "hidden", "parameters", "exact", "f1")
+    published: dict[str, Any] = {key: getattr(row, key) for key in keys}
+    if not runs:
+        return {**published, "our_exact": "to be run" if row.command else None}
+    ours = [figures for figures in comparison(runs, split=split).rows if "status" in figures]
+    records = [record for _, record in runs]
+    return {
+        **published,
+        "our_exact": mean_metric(records, split, "exact"),
+        "our_f1": mean_metric(records, split, "f1"),
+        "train_exact": mean_metric(records, TRAIN, "exact"),
+        "our_parameters": _joined(run["parameters"] for run in ours),
+        "train_questions": _joined(run["train_questions"] for run in ours),
+        "epochs": _joined(run["epochs"] for run in ours),
+        "vectors": _joined(map(_vectors, records)),
+        "runs": len(runs),
+    }
+
+
+def mean_metric(records: Iterable[RunRecord], split: str, key: str) -> float | None:
+    """Mean of a metric, of those runs that were scored on ``split``."""
+    points = [point for record in records if (point := record.compared_point(split))]
+    values = [value for point in points if (value := point.metric(key)) is not None]
+    return fmean(values) if values else None
+
+
+def _joined(values: Iterable[Any]) -> Any:
+    """The value that all have; of numbers that differ the mean, of others all."""
+    values = list(values)
+    distinct = list(dict.fromkeys(values))
+    if len(distinct) == 1:
+        return distinct[0]
+    if all(isinstance(value, int | float) for value in distinct):
+        return fmean(values)
+    return ", ".join(str(value) for value in distinct)
+
+
+def _vectors(record: RunRecord) -> str | None:
+    """The name of the file of word vectors."""
+    path = record.setting("glove", "path")
+    return Path(str(path)).stem if record.setting("glove", "use") and path else None
+
+
+def size_curves(
+    folder: Path,
+    file: str,
+    title: str,
+    sizes: Sequence[str],
+    *,
+    published: Sequence[SizePoint] = (),
+    split: str = DEV,
+) -> Sequence[Path]:
+    """EM and F1 by the number of training questions, of the runs below ``sizes``; nothing for one size."""
+    runs = [run for run in recorded(folder, sizes) if split in run[1].scores]
+    ours = by_size(runs, split) if runs else []
+    return save_figure(lambda: _draw_sizes(ours, published, title), folder / file) if len(ours) > 1 else ()
+
+
+def by_size(runs: Runs, split: str) -> list[SizeScores]:
+    """The scores by number of training questions, in rising order; RunError for runs that do not compare."""
+    comparison(runs, split=split, columns=["model"])
+    by_questions: dict[int, list[RunRecord]] = {}
+    for _, record in runs:
+        questions = record.facts(TRAIN).questions
+        if questions and record.compared_point(split):
+            by_questions.setdefault(questions, []).append(record)
+    return [
+        SizeScores(
+            questions,
+            exact=mean_metric(records, split, "exact"),
+            f1=mean_metric(records, split, "f1"),
+            train_exact=mean_metric(records, TRAIN, "exact"),
+        )
+        for questions, records in sorted(by_questions.items())
+    ]
+
+
+def _draw_sizes(ours: Sequence[SizeScores], published: Sequence[SizePoint], title: str) -> Any:
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import NullLocator
+
+    figure = Figure(figsize=(5.2, 3.4), layout="tight")
+    panel = figure.subplots()
+    panel.set_title(title, loc="left", fontsize=10, fontweight="bold")
+    panel.set_xscale("log")
+    panel.set_xlabel("training questions", color=FAINT, fontsize=8)
+    panel.grid(axis="y", color=GRID, linewidth=0.8)
+    panel.spines[["top", "right", "left"]].set_visible(False)
+    sizes = [point.questions for point in ours]
+    for place, key in enumerate(("exact", "f1")):
+        heading = COLUMNS[key].heading
+        look: dict[str, Any] = {"color": COLOURS[place], "marker": MARKERS[place]}
+        panel.plot(
+            sizes, [getattr(point, key) for point in ours], linestyle=DASHES[place], label=heading, **look
+        )
+        look |= {"linestyle": "", "fillstyle": "none"}
+        for point in published:
+            panel.plot(point.questions, getattr(point, key), label=f"{heading}, {point.label}", **look)
+    learned = [(point.questions, point.train_exact) for point in ours if point.train_exact is not None]
+    if learned:
+        own: dict[str, Any] = {"color": FAINT, "marker": MARKERS[2], "linestyle": DASHES[2]}
+        panel.plot(*zip(*learned, strict=True), label="EM, its training questions", **own)
+    ticks = sorted({*sizes, *(point.questions for point in published)})
+    panel.set_xticks(ticks, [f"{tick:,}" for tick in ticks], fontsize=8)
+    panel.xaxis.set_minor_locator(NullLocator())
+    panel.set_ylim(bottom=0)
+    panel.legend(frameon=False, fontsize=8)
+    return figure

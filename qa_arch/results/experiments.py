@@ -2,8 +2,9 @@
 
 An experiment's ``tables.py`` defines ``tables(folder)``, which returns its tables, and may define
 ``figures(folder)``, which draws its figures and returns their paths; ``folder`` is the experiment's own, with
-the committed records in ``records/``. The file is code of the checkout and is executed: only that of an
-experiment folder which was named (``qa-arch tables experiments/demo``, ``--all``), never one among records.
+the committed records in ``records/``. What only one experiment shows is made in its file. The file is code of
+the checkout and is executed: only that of an experiment folder which was named (``qa-arch tables
+experiments/demo``, ``--all``), never one among records.
 
 ``records`` is a folder or glob below ``records/``, or a list of them.
 """
@@ -11,34 +12,22 @@ experiment folder which was named (``qa-arch tables experiments/demo``, ``--all`
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from importlib.util import module_from_spec, spec_from_file_location
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import fmean
-from types import ModuleType
+from runpy import run_path
 from typing import Any
 
 from qa_arch.config.check import suggest
+from qa_arch.config.files import read_json
 from qa_arch.errors import ConfigError, QaArchError, RunError
-from qa_arch.metrics.error_analysis import Judged
 from qa_arch.metrics.significance import Unit
-from qa_arch.records import DEV, RECORD, RECORDS, TRAIN, Globs, RunRecord, Runs, recorded
+from qa_arch.records import DEV, RECORD, RECORDS, Globs, Runs, recorded
 from qa_arch.results import figures as draw
 from qa_arch.results.columns import SPAN_COLUMNS, comparison, named
 from qa_arch.results.comparisons import UNITS, against_baseline, compare, effects_table
-from qa_arch.results.figures import SizePoint as SizePoint
-from qa_arch.results.figures import SizeScores
 from qa_arch.results.provenance import dev_access_note
-from qa_arch.results.published import COUNTS as COUNTS
-from qa_arch.results.published import DataSet as DataSet
-from qa_arch.results.published import Published as Published
-from qa_arch.results.published import PublishedRow as PublishedRow
-from qa_arch.results.published import mean_metric
-from qa_arch.results.published import published_vs_ours as published_vs_ours
-from qa_arch.results.published import sets_table as sets_table
-from qa_arch.results.questions import kind_name, load_questions, mistakes
 from qa_arch.results.systems import System, find_system, group_by_system, labelled
 from qa_arch.results.tables import Table, number, text
 
@@ -54,25 +43,22 @@ def experiment_tables(folder: Path) -> list[Table]:
     ConfigError where the file cannot be executed or asks for what there is not.
     """
     with _naming(folder / TABLES):
-        return [table for table in _script(folder).tables(folder) if table.rows]
+        return [table for table in _script(folder)["tables"](folder) if table.rows]
 
 
 def experiment_figures(folder: Path) -> list[Path]:
     """Draw the experiment's figures beside its table; those of which nothing is recorded are left out."""
     with _naming(folder / TABLES):
-        made = getattr(_script(folder), "figures", lambda folder: ())(folder)
+        made = _script(folder).get("figures", lambda folder: ())(folder)
         return [path for paths in made for path in paths]
 
 
-def _script(folder: Path) -> ModuleType:
-    spec = spec_from_file_location(f"experiment_{folder.name}", folder / TABLES)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    if not hasattr(module, "tables"):
+def _script(folder: Path) -> Mapping[str, Any]:
+    """What ``tables.py`` defines, by name."""
+    defined = run_path(str(folder / TABLES), run_name=f"experiment_{folder.name}")
+    if "tables" not in defined:
         raise ConfigError("defines no tables(folder); see qa_arch/results/experiments.py")
-    return module
+    return defined
 
 
 @contextmanager
@@ -86,6 +72,23 @@ def _naming(path: Path) -> Iterator[None]:
         raise
     except Exception as error:
         raise ConfigError(f"{path}: cannot be executed ({type(error).__name__}: {error})") from error
+
+
+@dataclass(frozen=True)
+class Published:
+    """A row of somebody else's figures, by column; ``note`` says by which protocol they were measured.
+
+    With ``in_our_rows`` they get no row of their own but stand in the rows of our ``model``, in columns that
+    only published figures have: for figures measured on another task.
+    """
+
+    model: str
+    figures: Mapping[str, float]
+    note: str
+    in_our_rows: bool = False
+
+    def __post_init__(self) -> None:
+        named(self.figures, f"{self.model}, published")
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,7 @@ class Wanted:
         return f"{name}: not run yet; `{self.command}` fills the row"
 
 
-def _missing(wanted: Sequence[Wanted], runs: Runs) -> list[Wanted]:
+def missing_rows(wanted: Sequence[Wanted], runs: Runs) -> list[Wanted]:
     """The rows that no finished run fills."""
     done = [(record.model, record.batch.global_size) for _, record in runs if record.status == "ok"]
     filled = {(model, size) for model, batch in done for size in (batch, None)}
@@ -132,7 +135,7 @@ def runs_table(
     """
     runs, shown = recorded(folder, records), named(columns)
     named(sort, "sort")
-    missing = _missing(wanted, runs)
+    missing = missing_rows(wanted, runs)
     if runs:
         table = comparison(runs, split=split, title=title, columns=columns, also=sort, root=folder)
     elif any((folder / RECORDS).rglob(RECORD)) and not (published or missing):
@@ -225,127 +228,6 @@ def pairwise_table(
     return effects_table(result, title)
 
 
-DRAWBACKS = (
-    text("model", "model"),
-    number("parameters", "parameters"),
-    number("peak_memory_mb", "peak MB"),
-    number("epoch_seconds", "seconds an epoch"),
-    number("cut", "questions cut"),
-    number("extra", "extra windows, %"),
-    number("boundary", "boundary errors, %"),
-    number("not_answered", "not answered, %"),
-    number("undue", "false answers, %"),
-    text("worst", "worst kinds (right, %)"),
-)
-_DRAWBACK_NOTES = (
-    "seconds an epoch: training alone; questions cut: longer than the encoder is given, over all splits;"
-    " extra windows: those beyond one a question, on the scored set, where passages do not fit",
-    "boundary errors: wrong spans that share words with a gold answer, of all answerable questions, as is"
-    " not answered; false answers: of all unanswerable ones",
-)
-WORST, FEWEST = 2, 20
-"""Kinds that are named, and questions that a kind must have to be named."""
-
-
-def drawbacks_table(
-    experiment: Path,
-    title: str,
-    *,
-    records: Globs = "**",
-    split: str = DEV,
-    wanted: Sequence[Wanted] = (),
-    notes: Sequence[str] = (),
-) -> Table:
-    """What the models of an ``experiment`` cost and where they fail, a row a system, the mean over its seeds,
-    and a ``wanted`` one; RunError where runs do not compare.
-
-    Figures of single questions are left out where a run has no rows of them.
-    """
-    runs = [(experiment / place, record) for place, record in recorded(experiment, records)]
-    below: list[str] = []
-    if runs:
-        shown = ["model", "peak_memory_mb", "exact"]
-        below += [*comparison(runs, split=split, columns=shown).notes, *_DRAWBACK_NOTES]
-    missing = _missing(wanted, runs)
-    rows = [{"model": system.label, **_drawbacks(system.runs, split)} for system in group_by_system(runs)]
-    below += [*notes, *(row.note for row in missing)]
-    return Table(title, DRAWBACKS, [*rows, *(row.row for row in missing)], below)
-
-
-def _drawbacks(runs: Runs, split: str) -> dict[str, Any]:
-    records = [record for _, record in runs]
-    row: dict[str, Any] = {
-        "parameters": _mean(record.parameters.total for record in records),
-        "peak_memory_mb": _mean(record.peak_memory_mb for record in records),
-        "epoch_seconds": _mean(_mean(epoch.train_seconds for epoch in record.epochs) for record in records),
-        "cut": _mean(_cut(record) for record in records),
-        "extra": _mean(_extra(record, split) for record in records),
-        "runs": len(runs),
-        "status": next((record.status for record in records if record.status != "ok"), "ok"),
-    }
-    judged = [question for folder, record in runs for question in _judged(folder, record, split)]
-    return row | (_failures(judged) if judged else {})
-
-
-def _failures(judged: Sequence[Judged]) -> dict[str, Any]:
-    answerable = [row for row in judged if row.answerable]
-    silent = ("wrong_abstention", "missed_answer", "unanswered")
-    return {
-        "boundary": _share(row.overlaps for row in answerable),
-        "not_answered": _share(row.outcome in silent for row in answerable),
-        "undue": _share(row.outcome == "undue_answer" for row in judged if not row.answerable),
-        "worst": _worst(judged),
-    }
-
-
-def _worst(judged: Sequence[Judged]) -> str:
-    """The kinds with the smallest shares of right answers; two where rows tell neither tag nor word."""
-    tagged = any(row.kind for row in judged)
-    kinds: dict[str, list[bool]] = {}
-    for row in judged:
-        name = kind_name(row) if tagged or row.answerable else "unanswerable"
-        kinds.setdefault(name, []).append(row.outcome == "right")
-    known = {name: 100 * fmean(right) for name, right in kinds.items() if len(right) >= FEWEST}
-    return ", ".join(f"{name} {known[name]:.1f}" for name in sorted(known, key=known.__getitem__)[:WORST])
-
-
-def _judged(folder: Path, record: RunRecord, split: str) -> Sequence[Judged]:
-    """The questions of a run, of the kind they are tagged with or else of their question word."""
-    try:
-        rows = load_questions(folder, record, split)
-    except RunError:
-        return ()
-    judged = mistakes(rows).judged
-    if rows.word is None or any(rows.kind):
-        return judged
-    return [replace(row, kind=word) for row, word in zip(judged, rows.word, strict=True)]
-
-
-def _cut(record: RunRecord) -> int | None:
-    """Questions of which an end was cut off, over all splits."""
-    known = [n for facts in record.data.values() if (n := facts.truncated_questions) is not None]
-    return sum(known) if known else None
-
-
-def _extra(record: RunRecord, split: str) -> float | None:
-    """Windows beyond one a question, as a share of the questions in percent."""
-    facts = record.facts(split)
-    return 100 * (facts.windows / facts.questions - 1) if facts.windows and facts.questions else None
-
-
-def _mean(values: Iterable[float | None]) -> Any:
-    """The mean of the known values, the value itself where all are the same; None for none."""
-    known = [value for value in values if value is not None]
-    if not known:
-        return None
-    return known[0] if len(set(known)) == 1 else fmean(known)
-
-
-def _share(which: Iterable[bool]) -> float | None:
-    flags = list(which)
-    return 100 * sum(flags) / len(flags) if flags else None
-
-
 def learning_curves(
     folder: Path, file: str, title: str, measures: Sequence[str], *, records: Globs = "**"
 ) -> Sequence[Path]:
@@ -357,42 +239,8 @@ def learning_curves(
     return draw.curves_figure(runs, measures, title=title, path=folder / file) if runs else ()
 
 
-def size_curves(
-    folder: Path,
-    file: str,
-    title: str,
-    sizes: Sequence[str],
-    *,
-    published: Sequence[SizePoint] = (),
-    split: str = DEV,
-) -> Sequence[Path]:
-    """EM and F1 by the number of training questions, of the runs below ``sizes``; nothing for one size."""
-    runs = [run for run in recorded(folder, sizes) if split in run[1].scores]
-    ours = by_size(runs, split) if runs else []
-    return draw.sizes_figure(ours, published, title=title, path=folder / file) if len(ours) > 1 else ()
-
-
-def by_size(runs: Runs, split: str) -> list[SizeScores]:
-    """The scores by number of training questions, in rising order; RunError for runs that do not compare."""
-    comparison(runs, split=split, columns=["model"])
-    by_questions: dict[int, list[RunRecord]] = {}
-    for _, record in runs:
-        questions = record.facts(TRAIN).questions
-        if questions and record.compared_point(split):
-            by_questions.setdefault(questions, []).append(record)
-    return [
-        SizeScores(
-            questions,
-            exact=mean_metric(records, split, "exact"),
-            f1=mean_metric(records, split, "f1"),
-            train_exact=mean_metric(records, TRAIN, "exact"),
-        )
-        for questions, records in sorted(by_questions.items())
-    ]
-
-
-def _drawn_table(
-    folder: Path, title: str, columns: Sequence[str], records: Globs, split: str
+def drawn_table(
+    folder: Path, title: str, columns: Sequence[str], records: Globs, split: str = DEV
 ) -> Table | None:
     """The runs that were scored on the split, named by their systems; None where there are none."""
     runs = [run for run in recorded(folder, records) if split in run[1].scores]
@@ -418,7 +266,7 @@ def dot_plot(
     for column in named(columns):
         if column.mark is None:
             raise ConfigError(f"columns: '{column.key}' is no percentage, which a dot plot shows")
-    table = _drawn_table(folder, title, ["model", *columns], records, split)
+    table = drawn_table(folder, title, ["model", *columns], records, split)
     if table is None:
         return ()
     rows = [row for row in table.rows if "run" in row or any(row.get(k) is not None for k in columns)]
@@ -452,24 +300,48 @@ def difference_plot(
     return draw.difference_figure(panels, folder / file, title=title, caption=caption, names=names)
 
 
-def pareto_plot(
+COUNTS = ("examples", "negatives", "articles", "articles_with_negatives")
+"""What a table of data sets shows where nothing else is asked for."""
+ALL_COUNTS = (*COUNTS, "questions", "answers", "question_words")
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """One data set: its published counts, and ours from ``records/<file>``, what ``qa-arch stats`` prints."""
+
+    name: str
+    file: str
+    published: Mapping[str, int] = field(default_factory=dict)
+    source: str | None = None
+    """What ``--data`` must name, where that is not the file's own name."""
+    open: bool = True
+    """False for a set that nobody can count, as its questions are kept back."""
+
+
+def sets_table(
     folder: Path,
-    file: str,
     title: str,
+    sets: Sequence[DataSet],
     *,
-    costs: Sequence[str] = draw.COSTS,
-    measures: Sequence[str] = ("exact", "f1"),
-    records: Globs = "**",
-    split: str = DEV,
+    columns: Sequence[str] = COUNTS,
     notes: Sequence[str] = (),
-) -> Sequence[Path]:
-    """``measures`` against ``costs`` (columns of runs), a point a run; nothing before a run was measured."""
-    table = _drawn_table(folder, title, ["model", *measures, *costs, "engine", "read_in"], records, split)
-    if table is None or not any(row.get("engine") for row in table.rows):
-        return ()
-    rows = [
-        {**row, "model": f"{row['model']}, ONNX {row['read_in']}"} if row.get("engine") == "onnx" else row
-        for row in table.rows
-    ]
-    table = replace(table, rows=rows, notes=[*table.notes, *notes])
-    return draw.pareto_figure(table, folder / file, costs=costs, measures=measures)
+) -> Table:
+    """Published counts and ours, a row each; a set that was not counted says by which command it is."""
+    for key in columns:
+        if key not in ALL_COUNTS:
+            raise ConfigError(f"columns: unknown count '{key}'{suggest(key, ALL_COUNTS)}")
+    rows: list[dict[str, Any]] = []
+    below = list(notes)
+    for data in sets:
+        if data.published:
+            rows.append({"set": f"{data.name} (published)", **data.published})
+        if not data.open:
+            continue
+        path = folder / RECORDS / data.file
+        counts = read_json(path, "it is what `qa-arch stats --json` prints") if path.is_file() else {}
+        rows.append({"set": data.name, **{key: counts.get(key) for key in columns}})
+        if not counts:
+            command = f"qa-arch stats --data {data.source or data.file} --json > {path.as_posix()}"
+            below.append(f"{data.name}: not counted here; `{command}` fills the row")
+    shown = [text("set", "set"), *(number(key, key.replace("_", " ")) for key in columns)]
+    return Table(title, shown, rows, below)

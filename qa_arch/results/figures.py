@@ -7,9 +7,7 @@ one raises UnavailableError without it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from itertools import product
 from pathlib import Path
 from statistics import fmean
 from textwrap import wrap
@@ -40,7 +38,6 @@ _UNDATED = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
 
 DRAWN = ("model", "exact", "f1", "HasAns_f1", "NoAns_f1")
 """The columns of a table that is made to be drawn: no seconds, so its notes speak of scores alone."""
-COSTS = ("weights_mb", "latency_ratio", "memory_ratio")
 MEASURES: Mapping[str, str] = {
     "train_loss": "training loss",
     "calibration_loss": "calibration loss",
@@ -308,90 +305,6 @@ def _differences(panel: Any, measure: str, rows: Sequence[Row]) -> None:
         panel.text(delta, line - 0.2, f"{delta:+.2f}", ha="center", va="bottom", fontsize=8, color=INK)
 
 
-def pareto_figure(
-    table: Table,
-    path: str | Path,
-    *,
-    costs: Sequence[str] = COSTS,
-    measures: Sequence[str] = ("exact", "f1"),
-) -> tuple[Path, Path]:
-    """Draw scores by what a model takes: a panel a measure and cost, a point a row, the ``front`` as a line.
-
-    Rows of a model share colour and marker. Rows without a measure or a cost are left out of its panel.
-    Raises ConfigError where no row has both.
-    """
-    if not any(points(table, cost, measure) for cost in costs for measure in measures):
-        raise ConfigError(
-            f"{table.title}: no run was scored and measured; score it with qa-arch evaluate, measure it with"
-            " python -m benchmarks.compression"
-        )
-    return save_figure(lambda: _draw_pareto(table, costs, measures), path)
-
-
-def points(table: Table, cost: str, measure: str) -> list[Row]:
-    """The rows that have both figures."""
-    return [row for row in table.rows if row.get(cost) is not None and row.get(measure) is not None]
-
-
-def front(rows: Sequence[Row], cost: str, measure: str) -> list[Row]:
-    """The rows that no other beats, by cost: each scores more than everything that costs as little."""
-    best: list[Row] = []
-    for row in sorted(rows, key=lambda row: (row[cost], -row[measure])):
-        if not best or row[measure] > best[-1][measure]:
-            best.append(row)
-    return best
-
-
-def _draw_pareto(table: Table, costs: Sequence[str], measures: Sequence[str]) -> Any:
-    from matplotlib.lines import Line2D
-
-    shown = [row for row in table.rows if any(row in points(table, c, m) for c in costs for m in measures)]
-    models = dict.fromkeys(str(row["model"]) for row in shown)
-    styles = dict(zip(models, product(MARKERS, COLOURS), strict=False))
-    below = wrap("; ".join(table.notes), 120)
-    figure, panels = panel_grid(
-        table.title,
-        below,
-        rows=len(measures),
-        columns=len(costs),
-        left=0.75,
-        width=1.0 + 2.9 * len(costs),
-        body=2.5 * len(measures),
-        head=0.55,
-        foot=0.65 + 0.2 * -(-len(styles) // 3),
-        gap=0.12,
-        row_gap=0.3,
-    )
-    for row_of_panels, measure in zip(panels, measures, strict=True):
-        row_of_panels[0].set_ylabel(f"{COLUMNS[measure].heading}, percent", fontsize=9, color=INK)
-        for panel, cost in zip(row_of_panels, costs, strict=True):
-            _costs(panel, points(table, cost, measure), cost, measure, styles)
-    handles = [
-        Line2D([], [], linestyle="none", marker=marker, color=colour, markeredgecolor="white", label=name)
-        for name, (marker, colour) in styles.items()
-    ]
-    bottom = (0.12 + LINE * len(below)) / figure.get_figheight()
-    figure.legend(
-        handles=handles, loc="lower left", bbox_to_anchor=(0.0, bottom), ncols=3, frameon=False, fontsize=8
-    )
-    return figure
-
-
-def _costs(panel: Any, rows: Sequence[Row], cost: str, measure: str, styles: Mapping[str, Any]) -> None:
-    plain_panel(panel, "both")
-    panel.spines[:].set_visible(False)
-    panel.set_xlabel(COLUMNS[cost].heading, fontsize=8.5, color=INK)
-    best = front(rows, cost, measure)
-    panel.plot([r[cost] for r in best], [r[measure] for r in best], color=FAINT, linewidth=1, zorder=1)
-    for row in rows:
-        marker, colour = styles[str(row["model"])]
-        panel.plot(
-            row[cost], row[measure], marker=marker, color=colour, markersize=6.5, markeredgecolor="white"
-        )
-    if rows:
-        panel.set_xlim(left=0, right=1.08 * max(row[cost] for row in rows))
-
-
 def curves_figure(runs: Runs, measures: Sequence[str], *, title: str, path: Path) -> tuple[Path, Path]:
     """Draw ``measures`` of ``runs`` by epoch.
 
@@ -487,63 +400,3 @@ def _curves_legend(systems: Mapping[str, Sequence[RunRecord]]) -> tuple[list[Any
         handles.append(Line2D([], [], linewidth=1.6, marker=marker, markersize=4, **_line_style(number)))
         labels.append(model if len(records) == 1 else f"{model} ({len(records)} seeds)")
     return handles, labels
-
-
-@dataclass(frozen=True)
-class SizePoint:
-    """Somebody else's figures, at the number of questions that they trained on."""
-
-    label: str
-    questions: int
-    exact: float
-    f1: float
-
-
-@dataclass(frozen=True)
-class SizeScores:
-    """Percent of our runs of one size, means over them; ``train_exact`` on their own training questions."""
-
-    questions: int
-    exact: float | None
-    f1: float | None
-    train_exact: float | None = None
-
-
-def sizes_figure(
-    ours: Sequence[SizeScores], published: Sequence[SizePoint], *, title: str, path: Path
-) -> tuple[Path, Path]:
-    """Draw EM and F1 by the number of training questions, on a logarithmic axis."""
-    return save_figure(lambda: _draw_sizes(ours, published, title), path)
-
-
-def _draw_sizes(ours: Sequence[SizeScores], published: Sequence[SizePoint], title: str) -> Any:
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import NullLocator
-
-    figure = Figure(figsize=(5.2, 3.4), layout="tight")
-    panel = figure.subplots()
-    panel.set_title(title, loc="left", fontsize=10, fontweight="bold")
-    panel.set_xscale("log")
-    panel.set_xlabel("training questions", color=FAINT, fontsize=8)
-    panel.grid(axis="y", color=GRID, linewidth=0.8)
-    panel.spines[["top", "right", "left"]].set_visible(False)
-    sizes = [point.questions for point in ours]
-    for number, key in enumerate(("exact", "f1")):
-        heading = COLUMNS[key].heading
-        look: dict[str, Any] = {"color": COLOURS[number], "marker": MARKERS[number]}
-        panel.plot(
-            sizes, [getattr(point, key) for point in ours], linestyle=DASHES[number], label=heading, **look
-        )
-        look |= {"linestyle": "", "fillstyle": "none"}
-        for point in published:
-            panel.plot(point.questions, getattr(point, key), label=f"{heading}, {point.label}", **look)
-    learned = [(point.questions, point.train_exact) for point in ours if point.train_exact is not None]
-    if learned:
-        own: dict[str, Any] = {"color": FAINT, "marker": MARKERS[2], "linestyle": DASHES[2]}
-        panel.plot(*zip(*learned, strict=True), label="EM, its training questions", **own)
-    ticks = sorted({*sizes, *(point.questions for point in published)})
-    panel.set_xticks(ticks, [f"{tick:,}" for tick in ticks], fontsize=8)
-    panel.xaxis.set_minor_locator(NullLocator())
-    panel.set_ylim(bottom=0)
-    panel.legend(frameon=False, fontsize=8)
-    return figure

@@ -33,11 +33,14 @@ def assert_equal(actual: FeatureTable, expected: FeatureTable) -> None:
             assert a == b, field.name
 
 
-def test_what_is_read_back_is_what_was_built(tmp_path, questions, bert):
+def test_what_is_read_back_is_what_was_built(tmp_path, questions, bert, monkeypatch):
     built = prepare_cached(questions, bert, tmp_path, **LENGTHS)
+    assert_equal(built, prepare(questions, bert, **LENGTHS))
+    bert.backend_tokenizer.enable_truncation(9)  # as calling the tokenizer does: no reason to miss
+    monkeypatch.setattr(cache, "prepare", lambda *_, **__: pytest.fail("built again"))
     read = prepare_cached(questions, bert, tmp_path, **LENGTHS)
+    bert.backend_tokenizer.no_truncation()
     assert_equal(built, read)
-    assert_equal(read, prepare(questions, bert, **LENGTHS))
     assert Collator(read)([0, 3]).ids.equal(Collator(built)([0, 3]).ids)
 
 
@@ -49,20 +52,10 @@ def test_it_is_mapped_and_not_copied(tmp_path, questions, bert):
         assert not getattr(read, name).flags.writeable, name
 
 
-def test_a_hit_builds_nothing(tmp_path, questions, bert, monkeypatch):
-    prepare_cached(questions, bert, tmp_path, **LENGTHS)
-    bert.backend_tokenizer.enable_truncation(9)  # as calling the tokenizer does: no reason to miss
-    monkeypatch.setattr(cache, "prepare", lambda *_, **__: pytest.fail("built again"))
-    prepare_cached(questions, bert, tmp_path, **LENGTHS)
-    bert.backend_tokenizer.no_truncation()
-
-
 @pytest.mark.parametrize(
     "changed",
     [
         "max_length",
-        "stride",
-        "max_question",
         "segments",
         "questions",
         "tokenizer",
@@ -144,9 +137,3 @@ def test_a_folder_that_cannot_be_written_costs_no_run(tmp_path, questions, bert,
     table = prepare_cached(questions, bert, tmp_path / "file", **LENGTHS)
     assert len(table) == len(prepare(questions, bert, **LENGTHS))
     assert "not cached" in caplog.text
-
-
-def test_without_a_folder_nothing_is_kept(tmp_path, questions, bert, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    prepare_cached(questions, bert, None, **LENGTHS)
-    assert list(tmp_path.iterdir()) == []

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from runpy import run_path
+
 import pytest
 
-from qa_arch.results.experiments import drawbacks_table
+from qa_arch.results.experiments import Wanted
+
+drawbacks_table = run_path(str(Path(__file__).parents[2] / "experiments/drawbacks/tables.py"))[
+    "drawbacks_table"
+]
 
 ROWS = {
     "exact": [1, 0, 0, 0, 1, 0],
@@ -15,13 +22,18 @@ ROWS = {
 """Of the three answerable questions one boundary error and one abstention; two of three undue answers."""
 
 
+def experiment(folder):
+    """An experiment whose records are the runs below ``folder``."""
+    records = folder.parent / "experiment" / "records"
+    records.parent.mkdir(exist_ok=True)
+    if not records.exists():
+        records.symlink_to(folder)
+    return records.parent
+
+
 def drawbacks(folder, records="**") -> list:
     """The rows of a table of the runs below ``folder``."""
-    records_folder = folder.parent / "experiment" / "records"
-    records_folder.parent.mkdir(exist_ok=True)
-    if not records_folder.exists():
-        records_folder.symlink_to(folder)
-    return list(drawbacks_table(records_folder.parent, "T", records=records).rows)
+    return list(drawbacks_table(experiment(folder), "T", records=records).rows)
 
 
 def times(n: int) -> dict:
@@ -72,3 +84,14 @@ def test_kinds_of_few_questions_are_not_named_and_untagged_data_has_two(make_run
     # who: exact 1 of 2, when: 0 of 2, one of them unanswered, why: 1 of 2, each ten times.
     assert row["worst"].startswith("when ")
     assert "unanswerable" not in row["worst"]
+
+
+def test_a_row_waits_for_its_run(make_run, question_set):
+    folder = make_run("bert-s13", question_set()).parent
+    wanted = [Wanted(name, f"qa-arch train model={name} trainer.batch_size=8") for name in ("bert", "albert")]
+    table = drawbacks_table(experiment(folder), "Drawbacks", wanted=wanted, notes=["Told once."])
+    assert [row["model"] for row in table.rows] == ["bert", "albert"]
+    assert [note for note in table.notes if "not run" in note] == [
+        "albert: not run yet; `qa-arch train model=albert trainer.batch_size=8` fills the row"
+    ]
+    assert "Told once." in table.notes

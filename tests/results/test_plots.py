@@ -13,7 +13,7 @@ from qa_arch.errors import UnavailableError
 from qa_arch.records import write_record
 from qa_arch.results import figures
 from qa_arch.results.columns import comparison
-from qa_arch.results.figures import DRAWN, _draw_dots, comparison_figure, drawable, front, lines
+from qa_arch.results.figures import DRAWN, _draw_dots, comparison_figure, drawable, lines
 
 pytest.importorskip("matplotlib")
 
@@ -92,22 +92,3 @@ def test_the_command_draws_one_table_beside_its_page(tmp_path, monkeypatch, make
     assert "these runs make 2 tables" in capsys.readouterr().err
     assert main(["tables", "--all", "--figure", "other.svg"]) == 2
     assert not Path("other.svg").exists()
-
-
-def cost_row(model, f1, cost):
-    return {"model": model, "f1": f1, "exact": None, "weights_mb": cost, "seed": 1}
-
-
-def test_the_front_is_what_nothing_beats():
-    rows = [
-        cost_row("a", 50.0, 10),
-        cost_row("b", 60.0, 20),
-        cost_row("c", 55.0, 20),
-        cost_row("d", 60.0, 30),
-        cost_row("e", 70.0, 40),
-    ]
-    assert [r["model"] for r in front(rows, "weights_mb", "f1")] == ["a", "b", "e"]
-    assert [r["model"] for r in front(rows[::-1], "weights_mb", "f1")] == ["a", "b", "e"]
-    assert front([cost_row("a", 50.0, 10), cost_row("b", 50.0, 10)], "weights_mb", "f1") == [
-        cost_row("a", 50.0, 10)
-    ]

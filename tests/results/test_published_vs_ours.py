@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from runpy import run_path
+
 from qa_arch.records import SplitFacts, read_record, write_record
-from qa_arch.results.experiments import by_size, experiment_figures
-from qa_arch.results.figures import SizeScores
-from qa_arch.results.published import PublishedRow, published_vs_ours
 from qa_arch.results.tables import markdown
-from tests.results.conftest import script
+
+SCRIPT = run_path(str(Path(__file__).parents[2] / "experiments/table_2_3/tables.py"))
+PublishedRow, published_vs_ours, size_curves, by_size, SizePoint, SizeScores = (
+    SCRIPT[name]
+    for name in ("PublishedRow", "published_vs_ours", "size_curves", "by_size", "SizePoint", "SizeScores")
+)
 
 ROWS = [
     PublishedRow("Boundary", 61.1, 71.2, 882_452, 150, records="b", command="qa-arch train model=b"),
@@ -57,12 +62,13 @@ def test_scores_on_the_training_questions_stand_beside_dev(tmp_path, make_record
     assert "EM, its training questions" in markdown(table)
     runs = [(path.parent, read_record(path.parent)) for path in tmp_path.rglob("run.json")]
     assert by_size(runs, "dev") == [SizeScores(100, 25.0, 30.0, train_exact=60.0)]
-    figure = 'size_curves(folder, "sizes", "More", ["b", "s"])'
-    script(tmp_path, 'published_vs_ours(folder, "T", [PublishedRow("M", records="b")])', figure)
     more = make_record("boundary", 40.0, protocol="1.1")
     more.data["train"] = SplitFacts(questions=400)
     write_record(tmp_path / "records" / "s" / "one", more)
-    assert "<!-- EM, its training questions -->" in experiment_figures(tmp_path)[0].read_text()
+    assert (
+        "<!-- EM, its training questions -->"
+        in size_curves(tmp_path, "sizes", "More", ["b", "s"])[0].read_text()
+    )
 
 
 def test_means_count_every_run(tmp_path, make_record):

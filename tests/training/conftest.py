@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,7 @@ def small(few_questions) -> list[str]:
 def configure_once(few_questions) -> Callable[..., Config]:
     """``configure`` for fixtures that several tests share."""
 
+    @cache  # composing takes as long as a tiny fit
     def build(*overrides: str) -> Config:
         return validate(compose([*SMALL, *few_questions, *overrides]))
 
@@ -63,10 +65,20 @@ def configure(configure_once) -> Callable[..., Config]:
     return configure_once
 
 
+CLOCKS = ("seconds", "train_seconds", "validation_seconds", "windows_per_second")
+
+
 @dataclass(frozen=True)
 class Trained:
     record: RunRecord
     folder: Path
+
+    @property
+    def results(self) -> tuple:
+        """What its record says, less the clock."""
+        epochs = [replace(epoch, **dict.fromkeys(CLOCKS[1:])) for epoch in self.record.epochs]
+        record = self.record
+        return epochs, record.best_epoch, record.threshold, record.scores, record.parameters
 
     @property
     def weights(self) -> bytes:
@@ -88,7 +100,16 @@ def run_training(configure, tmp_path) -> Callable[..., Trained]:
     return run
 
 
-CLOCKS = ("seconds", "train_seconds", "validation_seconds", "windows_per_second")
+@pytest.fixture(scope="session")
+def train_once(configure_once, tmp_path_factory) -> Callable[..., Trained]:
+    """``train_once(...)``: the run by these overrides, trained for all tests that only read it."""
+
+    @cache
+    def run(*overrides: str) -> Trained:
+        folder = tmp_path_factory.mktemp("once") / "run"
+        return Trained(train(configure_once(*overrides), folder=folder), folder)
+
+    return run
 
 
 @pytest.fixture(scope="session")

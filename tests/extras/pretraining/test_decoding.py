@@ -1,8 +1,7 @@
-"""Greedy decoding and beam search against every sequence that there is."""
+"""Greedy decoding and beam search against the same search a sequence at a time."""
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import pytest
@@ -38,34 +37,6 @@ def prompts(rows: int = 1) -> torch.Tensor:
 def penalty(length: int, alpha: float) -> float:
     """Wu et al. 2016, eq. 14."""
     return (5 + length) ** alpha / (5 + 1) ** alpha
-
-
-def everything(model: RandomModel, max_length: int) -> list[Hypothesis]:
-    """All sequences that end, and all of ``max_length`` tokens that do not."""
-    words = [word for word in range(model.vocabulary) if word != END]
-    results = []
-    for length in range(max_length + 1):
-        for ids in itertools.product(words, repeat=length):
-            written = (*ids, END) if length < max_length else ids
-            total = 0.0
-            for at, token in enumerate(written):
-                total += model.scores(0, (START, *written[:at])).log_softmax(-1)[token].item()
-            results.append(Hypothesis(ids, length < max_length, total))
-    return results
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 3.0])
-@pytest.mark.parametrize("seed", range(3))
-def test_a_wide_beam_ranks_every_sequence(seed, alpha):
-    model, max_length = RandomModel(3, seed), 4
-    expected = sorted(
-        everything(model, max_length),
-        key=lambda h: h.log_prob / penalty(len(h.ids) + h.finished, alpha),
-        reverse=True,
-    )
-    [actual] = beam_search(model, prompts(), end=END, max_length=max_length, beams=len(expected), alpha=alpha)
-    assert [(h.ids, h.finished) for h in actual] == [(h.ids, h.finished) for h in expected]
-    assert [h.log_prob for h in actual] == pytest.approx([h.log_prob for h in expected], abs=1e-4)
 
 
 def test_the_penalty_decides_between_short_and_long():
@@ -108,9 +79,9 @@ def by_lists(model: RandomModel, max_length: int, beams: int) -> list[tuple[tupl
     return ended + [(ids, False, total) for ids, total in alive]
 
 
-@pytest.mark.parametrize("beams", [1, 2, 3, 5])
-@pytest.mark.parametrize("seed", range(5))
-def test_a_narrow_beam_finds_what_a_search_by_lists_finds(seed, beams):
+@pytest.mark.parametrize("beams", [1, 3, 200])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_beam_finds_what_a_search_by_lists_finds(seed, beams):
     model = RandomModel(5, seed)
     [actual] = beam_search(model, prompts(), end=END, max_length=6, beams=beams, alpha=0.6)
     expected = by_lists(model, 6, beams)
@@ -127,17 +98,6 @@ def test_a_single_beam_is_greedy(alpha):
     assert [[h] for h in best] == single
     assert {h.finished for h in best} == {True, False}
     assert {len(h.ids) for h in best} >= {0, 1, 2, 6}
-
-
-def test_greedy_takes_the_best_token_at_each_step():
-    model = RandomModel(4, 3)
-    [written] = greedy(model, prompts(), end=END, max_length=6)
-    prefix, total = (START,), 0.0
-    for token in (*written.ids, *[END] * written.finished):
-        log_probs = model.scores(0, prefix).log_softmax(-1)
-        assert token == log_probs.argmax()
-        prefix, total = (*prefix, token), total + log_probs[token].item()
-    assert written.log_prob == pytest.approx(total, abs=1e-5)
 
 
 @pytest.mark.parametrize("beams", [1, 3])

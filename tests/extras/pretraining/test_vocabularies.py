@@ -45,6 +45,7 @@ def test_it_has_the_size_and_comes_from_a_single_pass(kind):
     assert kind == "unigram" or len(tokenizer(TEXTS[3])["input_ids"]) < len(TEXTS[3]) / 2
 
 
+@pytest.mark.slow
 def test_every_process_trains_the_same():
     program = (
         "import sys, json\n"
@@ -183,12 +184,6 @@ def test_chunks_make_no_difference(families, monkeypatch):
     for tokenizer in families.values():
         tokenizer.backend_tokenizer.enable_truncation(5)
     assert {name: figures(tokenizer, TEXTS) for name, tokenizer in families.items()} == whole
-
-
-def test_positions_are_those_that_the_tokenizer_needs(families):
-    for tokenizer in families.values():
-        longest = max(len(ids) for ids in tokenizer(TEXTS)["input_ids"])
-        assert figures(tokenizer, TEXTS).positions.max == longest
 
 
 def test_pieces_cover_the_sentence_in_order(families):
