@@ -36,7 +36,6 @@ _HERE = {
     "compare": ("records:compare", "test whether one system beats another, over questions and seeds"),
     "show": ("records:show", "show a run on one screen"),
     "report": ("report", "write runs into one HTML page that opens from disk"),
-    "wandb": ("wandb", "send runs that were logged offline to wandb"),
     "completion": ("completion", "print the completion of commands, settings and choices for a shell"),
     "doctor": ("doctor", "check the installation, data and network, and say how to fix problems"),
 }

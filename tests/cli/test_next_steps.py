@@ -25,12 +25,16 @@ def change(run: Path, **fields) -> None:
     write_json(run / "run.json", record | fields)
 
 
-def test_a_run_is_looked_at_asked_and_compared_with_another_of_its_experiment(runs):
-    bert, proposed = runs
-    assert next_steps([proposed]) == [
-        f"qa-arch show {proposed}",
-        f"qa-arch ask {proposed}",
-        f"qa-arch compare {bert} {proposed}",
+def test_a_run_is_looked_at_and_asked(runs):
+    _, proposed = runs
+    assert next_steps([proposed]) == [f"qa-arch show {proposed}", f"qa-arch ask {proposed}"]
+
+
+def test_several_are_compared_with_the_first(runs):
+    assert next_steps(runs) == [
+        f"qa-arch show {runs[0]}",
+        f"qa-arch ask {runs[0]}",
+        f"qa-arch compare {runs[0].parent} --baseline bert",
     ]
 
 

@@ -49,7 +49,6 @@ def test_the_command_goes_on_without_what_it_cannot_use(runs, call, tmp_path, ma
     [
         (["{}/none"], 5, "no such run"),
         (["{}", "--baseline", "gpt"], 5, "bert; proposed"),
-        (["{}", "--questions", "{}/none"], 5, "not among the runs"),
     ],
 )
 def test_wrong_calls(runs, call, tmp_path, arguments, code, said):

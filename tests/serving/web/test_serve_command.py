@@ -16,7 +16,7 @@ import pytest
 
 from qa_arch.cli import serve as command
 from qa_arch.cli.main import main
-from qa_arch.manifest import attention
+from qa_arch.manifest import module_of
 from qa_arch.serving.answers import Query
 from qa_arch.serving.reader import load
 
@@ -56,7 +56,7 @@ def test_the_command_answers_as_python_does(runs, tmp_path, monkeypatch):
             models = client.get(f"{address}/v1/models").json()["models"]
             assert [(model["name"], model["attention"]) for model in models] == [
                 ("span", False),
-                ("sequence", attention() is not None),
+                ("sequence", module_of("attention") is not None),
             ]
             for folder in folders:
                 reader = load(folder, device="cpu")

@@ -14,13 +14,13 @@ from service import RuleReader, models
 from starlette.testclient import TestClient
 
 from qa_arch.errors import ConfigError
-from qa_arch.manifest import attention
+from qa_arch.manifest import module_of
 from qa_arch.serving.app import create_app
 from qa_arch.serving.guard import ServiceOptions
 
 PASSAGE = "The mill at Lowmere burnt in 1871. A bridge was built beside the mill."
 JSON = {"Content-Type": "application/json"}
-with_attention = pytest.mark.skipif(attention() is None, reason="no extra shows attention")
+with_attention = pytest.mark.skipif(module_of("attention") is None, reason="no extra shows attention")
 
 
 def ask(client, question="Where is the mill?", context=PASSAGE, **fields):
@@ -357,7 +357,7 @@ def test_metrics(service):
 
 def test_the_schema_documents_everything(service):
     schema = service().get("/openapi.json").json()
-    shown = {"/v1/attention"} if attention() else set()
+    shown = {"/v1/attention"} if module_of("attention") else set()
     assert schema["paths"].keys() == {"/v1/answer", "/v1/models", "/healthz", "/metrics"} | shown
     for path in schema["paths"].values():
         for method in path.values():

@@ -11,7 +11,9 @@ from collections import Counter
 import pytest
 
 from qa_arch.errors import DataError, UnavailableError
-from qa_arch.metrics.generation import bleu, cider, meteor, meteor_stages, perplexity, rouge, text_metrics
+from qa_arch.extras.text_metrics.cider import cider
+from qa_arch.extras.text_metrics.libraries import bleu, meteor, meteor_stages, rouge
+from qa_arch.extras.text_metrics.metrics import perplexity, score
 
 libraries = pytest.mark.skipif(
     any(
@@ -220,7 +222,7 @@ def test_without_the_library_the_remedy_is_named(metric, package, monkeypatch) -
 @libraries
 def test_all_metrics_of_the_answerable_questions(gold_set) -> None:
     questions = gold_set({"q1": ["red mill", "mill", "mill"], "q2": [], "q3": ["blue ferry"], "q4": ["oar"]})
-    found = text_metrics(questions, {"q1": "mill", "q2": "lamp", "q3": "", "z": "oar"})
+    found = score(questions, {"q1": "mill", "q2": "lamp", "q3": "", "z": "oar"})
     # q2 has no answer and q4 no prediction. q1 is right by its second gold; the silence on q3 is wrong.
     assert found["questions"] == 2
     assert (found["rouge_1"], found["rouge_l"]) == (50.0, 50.0)
@@ -231,7 +233,7 @@ def test_all_metrics_of_the_answerable_questions(gold_set) -> None:
     assert found["cider"] == pytest.approx(10 * (1 / math.sqrt(2) + 1) / 2 / 4 / 2)
     assert {"bleu_3", "bleu_4", "rouge_2", "cider_d", "meteor_stages"} <= set(found)
     with pytest.raises(DataError, match="no answerable question has a prediction"):
-        text_metrics(questions, {"q2": "lamp"})
+        score(questions, {"q2": "lamp"})
 
 
 @libraries
@@ -239,18 +241,18 @@ def test_perplexity_of_the_answers_given(gold_set) -> None:
     questions = gold_set({"q1": ["red mill"], "q2": ["oar"], "q3": ["blue ferry"], "q4": []})
     given = {"q1": "mill", "q2": "oar", "q3": "", "q4": "lamp"}
     candidates = {"q1": {"red mill": 0.5, "mill": 0.2}, "q2": {"oar": 0.8}, "q4": {"lamp": 0.9}}
-    found = text_metrics(questions, given, candidates)
+    found = score(questions, given, candidates)
     assert found["perplexity"] == pytest.approx(1 / math.sqrt(0.2 * 0.8))  # q3 was abstained from
-    assert text_metrics(questions, dict.fromkeys(given, ""), candidates)["perplexity"] is None
-    assert "perplexity" not in text_metrics(questions, given)
+    assert score(questions, dict.fromkeys(given, ""), candidates)["perplexity"] is None
+    assert "perplexity" not in score(questions, given)
     with pytest.raises(DataError, match=r"q2: the prediction 'oars' is none of its candidates"):
-        text_metrics(questions, given | {"q2": "oars"}, candidates)
+        score(questions, given | {"q2": "oars"}, candidates)
 
 
 @libraries
 def test_nothing_here_loads_torch() -> None:
     code = (
-        "import sys; from qa_arch.metrics.generation import bleu, meteor, rouge\n"
+        "import sys; from qa_arch.extras.text_metrics.libraries import bleu, meteor, rouge\n"
         "assert not {'numpy', 'nltk', 'sacrebleu', 'rouge_score'} & set(sys.modules)\n"
         "bleu(['a'], [['a']]); rouge(['a'], [['a']]); meteor(['a'], [['a']])\n"
         "assert not {'torch', 'transformers', 'datasets'} & set(sys.modules)"

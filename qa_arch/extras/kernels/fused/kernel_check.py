@@ -1,7 +1,7 @@
 """Checks the fused kernels against the plain loop.
 
-``python -m qa_arch.nn.fused.kernel_check DEVICE HIDDEN PRECISION``; the last line of its output is
-``{"passed": true, "reason": ""}``, or false with what differs. See ``qa_arch.nn.kernels``.
+``python -m qa_arch.extras.kernels.fused.kernel_check DEVICE HIDDEN PRECISION``; the last line of its output
+is ``{"passed": true, "reason": ""}``, or false with what differs. See ``qa_arch.extras.kernels.proof``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from qa_arch.nn.fused.autograd import recur_fused
+from qa_arch.extras.kernels.fused.autograd import recur_fused
 from qa_arch.nn.match_lstm import recur_plain
 from qa_arch.nn.segments import reversal
 

@@ -16,10 +16,10 @@ import torch
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.extras.kernels import proof as kernels
+from qa_arch.extras.kernels.fused import kernel_check
+from qa_arch.extras.kernels.proof import Verdict, proven, runs_fused
 from qa_arch.models.check import check_model
-from qa_arch.nn import kernels
-from qa_arch.nn.fused import kernel_check
-from qa_arch.nn.kernels import Verdict, proven, runs_fused
 
 FACTS = {"source": "abc", "gpu": "made up", "hidden": 5}
 PASSES = """print('compiling'); print('{"passed": true, "reason": ""}')"""
@@ -118,12 +118,14 @@ def test_of_several_ranks_one_checks_and_all_know(tmp_path):
 
 
 def test_the_source_of_every_kernel_counts(tmp_path, monkeypatch):
-    folder = Path(kernels.__file__).parent
     (tmp_path / "fused").mkdir()
-    for part in [*(folder / "fused").glob("*.py"), folder / "recurrence.py"]:
-        (tmp_path / part.relative_to(folder)).write_bytes(part.read_bytes())
+    for part in (Path(kernels.__file__).parent / "fused").glob("*.py"):
+        (tmp_path / "fused" / part.name).write_bytes(part.read_bytes())
+    loop = tmp_path / "recurrence.py"
+    loop.write_bytes(Path(kernels.loops.__file__).read_bytes())
     here = kernels.source_hash()
-    monkeypatch.setattr(kernels, "__file__", str(tmp_path / "kernels.py"))
+    monkeypatch.setattr(kernels, "__file__", str(tmp_path / "proof.py"))
+    monkeypatch.setattr(kernels.loops, "__file__", str(loop))
     assert kernels.source_hash() == here
     for name in ("fused/forward.py", "fused/parts.py", "recurrence.py"):
         before = kernels.source_hash()
@@ -193,7 +195,7 @@ def test_one_line_says_that_the_plain_loop_runs_and_why(monkeypatch, caplog):
     assert facts["capability"] == "9.0"
     assert facts["torch"] == torch.__version__
     assert command[-4:] == [
-        "qa_arch.nn.fused.kernel_check",
+        "qa_arch.extras.kernels.fused.kernel_check",
         "cpu",
         "12345",
         torch.get_float32_matmul_precision(),

@@ -1,4 +1,4 @@
-"""``TRITON_INTERPRET=0 python tests/compiled_kernels.py``: the kernels compiled for an H200, without one.
+"""The kernels compiled for an H200, without one: ``TRITON_INTERPRET=0 python`` and this file.
 
 A line for each: what it takes of a multiprocessor, and how often it releases and acquires.
 """
@@ -15,10 +15,10 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from qa_arch.nn.fused.backward import backward_kernel, keys_kernel
-from qa_arch.nn.fused.forward import forward_kernel
-from qa_arch.nn.fused.launch import BLOCK
-from qa_arch.nn.fused.parts import ROWS, UNITS
+from qa_arch.extras.kernels.fused.backward import backward_kernel, keys_kernel
+from qa_arch.extras.kernels.fused.forward import forward_kernel
+from qa_arch.extras.kernels.fused.launch import BLOCK
+from qa_arch.extras.kernels.fused.parts import ROWS, UNITS
 
 HOPPER = GPUTarget("cuda", 90, 32)
 WHOLE = ("C", "B", "Q", "first", "last", "group0")

@@ -31,8 +31,8 @@ forward and 9 backward at H = 150, 11 and 15 at H = 384: 6 and 10 ms for forward
 Measured on an H100 (``benchmarks/NOTES.md``, "On an H100"): 1.88 times as long as cuDNN's LSTM at H = 150 and
 1.36 times at H = 384, and 15 and 12 times as fast as the eager loop; ``python -m benchmarks gpu-match-lstm
 gpu-match-lstm-eager`` repeats it. Without a GPU the tests run the kernels under Triton's interpreter, which
-cannot run the meetings, so no run takes them by itself before ``qa_arch.nn.kernels`` has proven them on its
-card.
+cannot run the meetings, so no run takes them by itself before ``qa_arch.extras.kernels.proof`` has proven
+them on its card.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from qa_arch.nn.fused.launch import Sizes, gradient_of_attention, launch
+from qa_arch.extras.kernels.fused.launch import Sizes, gradient_of_attention, launch
 from qa_arch.nn.recurrence import flat, gradient_of_inputs, gradient_of_state
 
 
@@ -66,7 +66,7 @@ def recur_fused(
 class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, inputs, reversal, keys, values, mask, score, bias, state) -> Tensor:
-        from qa_arch.nn.fused.forward import forward_kernel
+        from qa_arch.extras.kernels.fused.forward import forward_kernel
 
         given = [x.contiguous() for x in (inputs, reversal, keys, values, mask, score, state)]
         sizes = Sizes(len(inputs), len(keys), keys.shape[1], len(score))
@@ -84,7 +84,7 @@ class _Fused(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        from qa_arch.nn.fused.backward import backward_kernel
+        from qa_arch.extras.kernels.fused.backward import backward_kernel
 
         steps, states, cells, scores, total, reversal, keys, values, score, bias, state = ctx.saved_tensors
         gradient, dscores, dcells = (torch.empty_like(x) for x in (steps, scores, cells[0]))

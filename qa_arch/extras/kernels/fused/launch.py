@@ -28,7 +28,7 @@ def launch(kernel: Any, tensors: Sequence[Tensor], sizes: Sizes, steps: range) -
     surely do so share a launch, the others follow. Where not even one group does, the pieces between
     the meetings are launched one by one.
     """
-    from qa_arch.nn.fused.parts import ROWS, UNITS
+    from qa_arch.extras.kernels.fused.parts import ROWS, UNITS
 
     C, B, Q, H = sizes
     slices, groups = -(-H // UNITS), -(-2 * B // ROWS)
@@ -56,7 +56,7 @@ def gradient_of_attention(
     keys: Tensor, score: Tensor, steps: Tensor, dscores: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The gradients of ``keys`` and ``score`` by those of the scores of all steps."""
-    from qa_arch.nn.fused.backward import keys_kernel
+    from qa_arch.extras.kernels.fused.backward import keys_kernel
 
     (C, B, _, Q), (H,) = dscores.shape, score.shape
     blocks = -(-Q // BLOCK)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
-from qa_arch.metrics.generation.golds import References, require_golds, words
+from qa_arch.extras.text_metrics.golds import References, require_golds, words
 
 ORDERS = (1, 2, 3, 4)
 SCALE = 10.0

@@ -17,23 +17,24 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from qa_arch.config.files import write_json
 from qa_arch.errors import QaArchError, UnavailableError
+from qa_arch.nn import recurrence as loops
+from qa_arch.nn.recurrence import Kernel
 from qa_arch.system.lifeline import module_command, start
 from qa_arch.system.lock import hold, holder
 
-Kernel = Literal["auto", "plain", "fused"]
-CHECK = "qa_arch.nn.fused.kernel_check"
+CHECK = "qa_arch.extras.kernels.fused.kernel_check"
 LIMIT = 240.0
 """Seconds that a check may take; most of them go into compiling."""
 log = logging.getLogger(__name__)
@@ -44,6 +45,17 @@ class Verdict(NamedTuple):
 
     passed: bool
     reason: str = ""
+
+
+def recurrence(
+    kernel: Kernel, inputs: Tensor, hidden: int, *, training: bool
+) -> Callable[..., Tensor] | None:
+    """The fused recurrence where ``runs_fused``, None where the plain loop is to run."""
+    if not runs_fused(kernel, inputs, hidden, training=training):
+        return None
+    from qa_arch.extras.kernels.fused.autograd import recur_fused
+
+    return recur_fused
 
 
 def runs_fused(kernel: Kernel, inputs: Tensor, hidden: int, *, training: bool) -> bool:
@@ -100,9 +112,8 @@ def _on_card(device: torch.device, hidden: int, precision: str) -> Verdict:
 
 
 def source_hash() -> str:
-    """Hex SHA-256 of the kernel's source: every module of ``qa_arch.nn.fused``, and what they share."""
-    folder = Path(__file__).parent
-    parts = [*sorted((folder / "fused").glob("*.py")), folder / "recurrence.py"]
+    """Hex SHA-256 of the kernel's source: every module of ``fused/``, and the loop that they are held to."""
+    parts = [*sorted((Path(__file__).parent / "fused").glob("*.py")), Path(loops.__file__)]
     return hashlib.sha256(b"\0".join(part.read_bytes() for part in parts)).hexdigest()
 
 

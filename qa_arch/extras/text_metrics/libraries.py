@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from qa_arch.errors import UnavailableError
-from qa_arch.metrics.generation.golds import References, require_golds, words
+from qa_arch.extras.text_metrics.golds import References, require_golds, words
 
 
 def bleu(predictions: Sequence[str], references: References, *, order: int = 4) -> float:

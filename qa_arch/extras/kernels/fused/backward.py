@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from qa_arch.nn.fused.parts import meet, partial_sums, place, responses, tanh, value
+from qa_arch.extras.kernels.fused.parts import meet, partial_sums, place, responses, tanh, value
 
 
 @triton.jit(do_not_specialize=["C", "B", "Q", "first", "last", "group0"])

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from qa_arch.nn import match_lstm
-from qa_arch.nn.fused import autograd, launch
-from qa_arch.nn.fused.autograd import recur_fused
-from qa_arch.nn.fused.kernel_check import converted, example, states_and_gradients
-from qa_arch.nn.kernels import suits
+from qa_arch.extras.kernels import proof
+from qa_arch.extras.kernels.fused import autograd, launch
+from qa_arch.extras.kernels.fused.autograd import recur_fused
+from qa_arch.extras.kernels.fused.kernel_check import converted, example, states_and_gradients
+from qa_arch.extras.kernels.proof import suits
 from qa_arch.nn.match_lstm import MatchLSTM, recur_plain
 from qa_arch.nn.recurrence import recur
 
@@ -94,7 +94,7 @@ def test_the_module_gives_the_same_by_either_path(monkeypatch):
     arguments = (context, question, context_mask, question_mask)
     expected = model(*arguments)
     used = []
-    monkeypatch.setattr(match_lstm, "runs_fused", lambda *_, **__: True)
+    monkeypatch.setattr(proof, "runs_fused", lambda *_, **__: True)
     monkeypatch.setattr(autograd, "recur_fused", lambda *given: used.append(1) or recur_fused(*given))
     torch.testing.assert_close(model(*arguments), expected, rtol=0, atol=1e-10)
     assert used
@@ -138,7 +138,7 @@ def test_a_cpu_takes_the_other_path():
 def test_kernels_compile_for_hopper():
     """Without a GPU: each kernel fits one multiprocessor, and its meetings release and acquire."""
     environment = {**os.environ, "TRITON_INTERPRET": "0"}
-    program = [sys.executable, Path(__file__).parents[1] / "compiled_kernels.py"]
+    program = [sys.executable, Path(__file__).parent / "compiled_kernels.py"]
     actual = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
     assert actual.returncode == 0, actual.stderr
     lines = [dict(part.split("=") for part in line.split()) for line in actual.stdout.splitlines()]

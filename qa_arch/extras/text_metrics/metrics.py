@@ -13,16 +13,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from qa_arch.errors import DataError
-from qa_arch.metrics.generation.cider import cider
-from qa_arch.metrics.generation.libraries import bleu, meteor, meteor_stages, rouge
+from qa_arch.extras.text_metrics.cider import cider
+from qa_arch.extras.text_metrics.libraries import bleu, meteor, meteor_stages, rouge
 from qa_arch.types.text import Example, QuestionSet
-
-__all__ = ["bleu", "cider", "meteor", "meteor_stages", "perplexity", "rouge", "text_metrics"]
 
 BLEU_ORDERS = (1, 2, 3, 4)
 
 
-def text_metrics(
+def score(
     questions: QuestionSet,
     texts: Mapping[str, str],
     probabilities: Mapping[str, Mapping[str, float]] | None = None,
