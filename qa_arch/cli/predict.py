@@ -143,8 +143,7 @@ def _lines(args: argparse.Namespace) -> int:
         extras.require("ray", "--on ray")
     require_runs(args.run_folder)
     from qa_arch.cli.watch import watching_file
-    from qa_arch.serving.lines import answer_file
-    from qa_arch.serving.lines_on_ray import actors
+    from qa_arch.serving.lines import actors, answer_file
 
     load = partial(load_answering, args, options)
     with watching_file("predicting", "questions") as watch:

