@@ -16,7 +16,7 @@ from qa_arch.cli.compose import compose, merge
 from qa_arch.cli.main import main
 from qa_arch.config.identity import config_hash
 from qa_arch.config.retired import BERT_MATCH, MOVED, RETIRED, renamed, upgrade, with_retired
-from qa_arch.config.schema import defaults, validate
+from qa_arch.config.schema import defaults, task_entries, validate
 from qa_arch.errors import ConfigError
 from qa_arch.models.check import check_model
 from qa_arch.nn.losses import build_loss
@@ -24,7 +24,11 @@ from qa_arch.training.loggers import check_logger
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 COMMITTED = {path: json.loads(path.read_text())["config"] for path in sorted(EXPERIMENTS.rglob("run.json"))}
-TRAINED = {path: config for path, config in COMMITTED.items() if "_target_" in config.get("model", {})}
+TRAINED = {
+    path: config
+    for path, config in COMMITTED.items()
+    if "_target_" in config.get("model", {}) and config["model"].get("task", "span") in task_entries()
+}
 POINTER = "qa_arch.nn.pointer.PointerHead"
 
 
