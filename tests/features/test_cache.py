@@ -10,12 +10,18 @@ import numpy as np
 import pytest
 from kills import check_recovery, killed_at_each_step, killed_at_sizes
 
+from qa_arch.config.schema import Features
 from qa_arch.features import cache, tokenizers
 from qa_arch.features.batches import Collator
-from qa_arch.features.cache import prepare_cached
+from qa_arch.features.cache import windows_of
 from qa_arch.features.windows import FeatureTable, array_names, prepare
 
 LENGTHS = {"max_length": 64, "stride": 16, "max_question": 20, "segments": True}
+
+
+def prepare_cached(questions, tokenizer, folder, *, segments, **lengths) -> FeatureTable:
+    settings = Features(cache_dir=None if folder is None else str(folder), **lengths)
+    return windows_of(questions, tokenizer, settings, segments=segments)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from qa_arch.errors import UnavailableError
 from qa_arch.nn.match_lstm import MatchLSTM
 
 LENGTHS = [(7, 3), (4, 5), (1, 1)]  # (context, question) units of each example
@@ -134,3 +135,16 @@ def test_initial_recurrence_is_orthogonal_and_forget_gates_are_open():
     for block in model.gates_state.weight.chunk(4):
         torch.testing.assert_close(block @ block.T, torch.eye(5), rtol=0, atol=1e-5)
     assert model.gates_state.bias.tolist() == [0.0] * 10 + [1.0] * 5 + [0.0] * 5
+
+
+def test_without_the_extra_of_kernels_the_plain_loop_runs(monkeypatch):
+    torch.manual_seed(0)
+    model, mask = MatchLSTM(6, 5), torch.ones(2, 4, dtype=torch.bool)
+    context, question = torch.randn(2, 4, 6), torch.randn(2, 4, 6)
+    expected = model(context, question, mask, mask)
+    monkeypatch.setattr("qa_arch.nn.match_lstm.KERNELS", None)
+    assert torch.equal(model(context, question, mask, mask), expected)
+    model.kernel = "fused"
+    assert torch.equal(model.eval()(context, question, mask, mask), expected)
+    with pytest.raises(UnavailableError, match="no extra with kernels; use auto or plain"):
+        model.train()(context, question, mask, mask)
