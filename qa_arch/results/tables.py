@@ -330,10 +330,11 @@ def _notes(table: Table, width: int | None) -> str:
 
 def drawn(table: Table, width: int | None = None) -> Any:
     """The table for a rich console, within ``width``."""
+    from rich.markup import escape as literal
     from rich.table import Table as Drawn
     from rich.text import Text
 
-    drawn = Drawn(title=table.title or None, title_justify="left")
+    drawn = Drawn(title=literal(table.title) or None, title_justify="left")
     lines = cells(table)
     layout = None if width is None else fit(table.columns, lines, width)
     places = range(len(table.columns)) if layout is None else layout.places

@@ -45,6 +45,11 @@ def half(record: str) -> str:
     return record[: len(record) // 2]
 
 
+def with_a_word_for_a_section(record: str) -> str:
+    values = json.loads(record)
+    return json.dumps(values | {"config": values["config"] | {"trainer": "x"}})
+
+
 def too_deep(record: str) -> str:
     return record.replace('"config": {', '"config": {"deep": ' + "[" * 100_000 + "]" * 100_000 + ", ")
 
@@ -75,6 +80,7 @@ DAMAGE = {
     "nested too deep": (deep, "cannot be read (nested more than 64 deep); run it again or delete"),
     "with a number of 400 digits": (of_many_digits, "cannot be read (int too large to convert to float)"),
     "named by half a surrogate pair": (named_by_half_a_pair, "surrogates not allowed"),
+    "with a word for a section": (with_a_word_for_a_section, "config.trainer: expected a mapping; score the"),
     "with a set outside": (with_a_set_outside, "'../../../esc' cannot be the name of a folder"),
     "of an experiment outside": (of_an_experiment_outside, "'trial/../../esc' cannot be the name"),
     "of an older schema": (older, "record of schema 0, this version reads 2 and 1"),
