@@ -95,11 +95,6 @@ def test_a_pointer_that_never_was_and_a_shortcut_beside_a_linear_head_are_refuse
         check_model(validate(merge(old(tmp_path, pointer="linear", shortcut=True), [])).model)
 
 
-def test_what_is_no_config_passes_for_the_reader_to_name():
-    for config in (None, [1], {}, {"model": None}, {"model": {"_target_": "other", "pointer": "boundary"}}):
-        assert upgrade(config) == config
-
-
 OLD = {"mode": "offline", "project": "mills", "tags": ["a"]}
 
 
@@ -111,14 +106,6 @@ def test_a_logger_of_schema_1_is_todays_of_that_name(name):
     assert found.logger == expected
     assert check_logger(found.logger) == check_logger(expected)
     assert config_hash(asdict(found)) == config_hash(asdict(validate(today)))
-
-
-def test_what_is_of_today_or_no_config_is_left_alone():
-    today = compose(["logger=wandb"])
-    assert upgrade(today) == today
-    assert upgrade([1]) == [1]
-    with pytest.raises(ConfigError, match="logger: missing _target_"):
-        validate({**today, "logger": {"mode": "auto"}})
 
 
 def test_every_committed_record_has_a_logger_of_today():
