@@ -20,7 +20,7 @@ from qa_arch.sweep.runner import Grid, PointError, Sweep
 from qa_arch.sweep.schedule import Command
 from qa_arch.sweep.state import CONFIG, Entry, read_manifest
 from qa_arch.sweep.view import Row, as_dict, rows, table
-from qa_arch.system import lifeline, lock
+from qa_arch.system import lifeline, lock, terminal
 
 CHECKPOINT = "last.ckpt"
 WIDE = 1000
@@ -220,6 +220,5 @@ def _print(folder: Path, points: Sequence[Row], *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(as_dict(folder, points), indent=2, ensure_ascii=False))
     else:
-        from rich.console import Console
-
-        Console(width=None if sys.stdout.isatty() else WIDE).print(table(str(folder), points))
+        console = terminal.console(width=None if sys.stdout.isatty() else WIDE)
+        console.print(table(str(folder), points))
