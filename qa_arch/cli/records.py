@@ -17,7 +17,7 @@ from qa_arch.cli.runs import split_columns
 from qa_arch.config.files import write_atomic, write_json
 from qa_arch.config.schema import validate
 from qa_arch.data.sources import usage
-from qa_arch.errors import ConfigError, QaArchError, RunError
+from qa_arch.errors import ConfigError, RunError
 from qa_arch.metrics.prediction_files import read_types
 from qa_arch.metrics.significance import RESAMPLES
 from qa_arch.records import CALIBRATION, DEV, RECORD, RECORDS, RunRecord, Runs, find_runs, read_record
@@ -438,10 +438,6 @@ def _errors(mistakes: Mistakes | None) -> Any:
     return _grid("questions", [(name, f"{amount:,}", f"{share:.1f}%") for name, amount, share in shares])
 
 
-SIBLINGS = 20
-"""Of the runs of the experiment those that are looked at, the newest first, for one to compare with."""
-
-
 def next_steps(folders: Sequence[Path]) -> list[str]:
     """At most three commands, for runs of one experiment; none after a failure or a trial of a few steps."""
     records = {folder: read_record(folder) for folder in folders}
@@ -454,26 +450,11 @@ def next_steps(folders: Sequence[Path]) -> list[str]:
     commands = [["show", str(best), *shown]]
     if not done[best].selects:
         commands.append(["ask", str(best)])
-        if len(done) > 1:
-            commands.append(["compare", str(best.parent), "--baseline", done[next(iter(done))].model, *shown])
-        elif other := _sibling(best, done[best], split):
-            commands.append(["compare", str(other), str(best), *shown])
+    if not done[best].selects and len(done) > 1:
+        commands.append(["compare", str(best.parent), "--baseline", done[next(iter(done))].model, *shown])
     return [shlex.join(["qa-arch", *words]) for words in commands]
 
 
 def _f1(record: RunRecord, split: str) -> float:
     point = record.compared_point(split)
     return float(point.f1 or 0.0) if point else 0.0
-
-
-def _sibling(folder: Path, record: RunRecord, split: str) -> Path | None:
-    """The newest other run of the experiment that was scored on the same questions by the same measure."""
-    others = [path for path in folder.parent.glob(f"*/{RECORD}") if path.parent != folder]
-    for path in sorted(others, key=lambda path: path.stat().st_mtime, reverse=True)[:SIBLINGS]:
-        try:
-            other = read_record(path)
-        except QaArchError:
-            continue
-        if other.status == "ok" and other.measure(split) == record.measure(split) is not None:
-            return path.parent
-    return None

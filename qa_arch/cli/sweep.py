@@ -20,7 +20,7 @@ from qa_arch.sweep.runner import Grid, PointError, Sweep
 from qa_arch.sweep.schedule import Command
 from qa_arch.sweep.state import CONFIG, Entry, read_manifest
 from qa_arch.sweep.view import Row, as_dict, rows, table
-from qa_arch.system import lifeline, lock
+from qa_arch.system import lifeline, lock, terminal
 
 CHECKPOINT = "last.ckpt"
 WIDE = 1000
@@ -231,6 +231,4 @@ def _print(folder: Path, points: Sequence[Row], *, as_json: bool) -> None:
 
 
 def _console() -> Any:
-    from rich.console import Console
-
-    return Console(width=None if sys.stdout.isatty() else WIDE)
+    return terminal.console(width=None if sys.stdout.isatty() else WIDE)

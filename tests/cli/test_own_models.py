@@ -214,7 +214,7 @@ def test_what_fails_in_own_code_is_told_with_its_shapes(quick, capsys):
         assert main([*command, "model=own_narrow", *given]) == 1
         captured = capsys.readouterr()
         last = captured.err.splitlines()[-1] if command[0] == "train" else captured.out
-        assert f"{path}:{line}: OwnNarrow.forward: self.mix(tokens): RuntimeError: mat1 and mat2" in last
+        assert f"{path}:{line}: OwnNarrow.forward: mixed = self.mix(tokens): RuntimeError: mat1" in last
         assert re.search(r"\(tokens is \(\d+, \d+, 16\)\)", last)
         assert "report" not in last
 

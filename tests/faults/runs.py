@@ -253,7 +253,7 @@ FAULTS = (
     Fault(name="a half-written model of one's own stays", at="write_model", test="test_own_models",
           old="_u.callback(_remove_package, _p)",
           new=""),
-    Fault(name="every error is the user's", at="_last_frame",
+    Fault(name="every error is the user's", at="explain",
           test="test_only_what_went_through_trusted_code_is_theirs",
           old="any(_f for _p in _t)",
           new="True"),

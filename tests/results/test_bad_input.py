@@ -157,3 +157,21 @@ def test_other_sets_and_protocols_are_never_averaged(runs, call, command, change
     assert said in err
     for folder in ("good", "worse"):
         assert str(runs / folder) in err
+
+
+ORDER = "\x1b]0;owned\x07\x1b[2J"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_names_in_a_record_give_the_terminal_no_orders(runs, call, command, monkeypatch):
+    """Model, title, name and set; also where rich draws, as in a terminal."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    path = runs / "worse" / RECORD
+    values = json.loads(path.read_text())
+    named = {"model": f"al{ORDER}bert", "commit": ORDER, "status": "failed", "error": f"lost {ORDER}"}
+    path.write_text(json.dumps(values | named))
+    code, out, err = call(command)
+    assert "\x1b]" not in out + err
+    assert "\x1b[2J" not in out + err
+    assert "\x07" not in out + err
+    assert code != 70

@@ -51,6 +51,33 @@ def test_markdown():
     ]
 
 
+def test_what_a_name_says_stays_in_its_place():
+    odd = Table(
+        "a | b\n# c_", [text("name", "x\n|y"), number("f1", "F1")], [{"name": "p\n|q", "f1": -1.2}], ["m\nn"]
+    )
+    assert markdown(odd).splitlines() == [
+        "## a | b # c_",
+        "",
+        r"| x \|y | F1 |",
+        "|---|---:|",
+        r"| p \|q | -1.2 |",
+        "",
+        "- m n",
+    ]
+    assert r"\caption{a \textbar{} b \# c\_}" in latex(odd)
+    assert "\nx \\textbar{}y & F1" in latex(odd)
+
+
+@pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t", "\r"])
+def test_no_cell_of_csv_is_a_formula(begin):
+    name = f"{begin}cmd|'/c calc'!A1"
+    (row,) = csv.DictReader(
+        io.StringIO(render([Table(name, [], [{"m": name, "f1": -1.2, "s": "-1e-5"}])], "csv"), "")
+    )
+    shown = "'" + name.replace("\r", " ")
+    assert row == {"table": shown, "m": shown, "f1": "-1.2", "s": "-1e-5"}
+
+
 def test_latex_shows_what_it_is_given():
     table = Table(
         "50% of _all_", named(["model", "f1"]), [{"model": r"a\\b", "f1": None}], ["~ & ^", "--- a b"]

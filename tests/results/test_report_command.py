@@ -48,9 +48,7 @@ def test_the_command_goes_on_without_what_it_cannot_use(runs, call, tmp_path, ma
     ("arguments", "code", "said"),
     [
         (["{}/none"], 5, "no such run"),
-        (["{}", "--limit", "0"], 2, "--limit"),
         (["{}", "--baseline", "gpt"], 5, "bert; proposed"),
-        (["{}", "--questions", "{}/none"], 5, "not among the runs"),
     ],
 )
 def test_wrong_calls(runs, call, tmp_path, arguments, code, said):
