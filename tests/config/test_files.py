@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from qa_arch.config.files import json_items, parse_json, read_json, replacing_folder, write_atomic
+from qa_arch.config.files import json_items, read_json, replacing_folder, write_atomic
 from qa_arch.errors import RunError
 
 
@@ -44,13 +44,6 @@ def test_json_without_an_end_or_a_value_is_refused(tmp_path, text):
     with pytest.raises(RunError, match=r"file\.json: cannot be read \(.*\); fetch it again") as refusal:
         read_json(path, "fetch it again")
     assert "\n" not in str(refusal.value)
-
-
-def test_json_of_the_usual_kind_is_read():
-    assert parse_json('{"a": [1, 2.5, null, {"é": "\\ud83d\\ude00"}], "b": Infinity}') == {
-        "a": [1, 2.5, None, {"é": "\U0001f600"}],
-        "b": float("inf"),
-    }
 
 
 def test_a_file_larger_than_the_limit_is_not_opened(tmp_path):

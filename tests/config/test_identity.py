@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 from qa_arch.cli.compose import compose
-from qa_arch.config.files import json_items, write_atomic, write_json, write_with
+from qa_arch.config.files import json_items, write_atomic, write_with
 from qa_arch.config.identity import NEUTRAL, OPTIONAL, config_hash
 from qa_arch.config.retired import RETIRED
 from qa_arch.config.schema import defaults, validate
@@ -96,20 +95,6 @@ def test_a_teacher_counts_by_its_content_once_that_is_known():
     assert config_hash(first, known) != config_hash(second, known)
 
 
-def test_the_same_name_elsewhere_counts():
-    """``name`` is neutral at the top, not inside the model or the encoder."""
-    for path in (("model", "name"), ("encoder", "name"), ("data", "name")):
-        assert config_hash(changed(path)) != config_hash(PLAIN)
-
-
-def test_a_file_is_written_with_its_folder(tmp_path):
-    path = write_atomic(tmp_path / "new" / "file.txt", "½ ok")
-    assert path.read_text("utf-8") == "½ ok"
-    assert write_atomic(path, b"\x00\x01").read_bytes() == b"\x00\x01"
-    assert json.loads(write_json(path, {"é": 1}).read_text("utf-8")) == {"é": 1}
-    assert [p.name for p in path.parent.iterdir()] == ["file.txt"]
-
-
 @pytest.mark.parametrize(
     "error", [OSError(28, "No space left on device"), ValueError("x"), KeyboardInterrupt()]
 )
@@ -139,16 +124,6 @@ def test_what_is_in_the_way_is_named(tmp_path, monkeypatch):
     with pytest.raises(QaArchError, match=r"new\.txt: cannot be written \(Permission denied\)"):
         write_atomic(tmp_path / "new.txt", "new")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-@pytest.mark.parametrize("items", [[], [("é", 1)], [("a", [1, {"b": "\n"}]), ("c", None)]])
-def test_items_are_written_as_one_object(tmp_path, items):
-    with json_items(tmp_path / "x.json") as add:
-        for key, value in items:
-            add(key, value)
-    text = (tmp_path / "x.json").read_text("utf-8")
-    assert json.loads(text) == dict(items)
-    assert text.endswith("}\n")
 
 
 def test_items_that_break_off_leave_nothing(tmp_path):
