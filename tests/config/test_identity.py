@@ -79,6 +79,40 @@ def test_a_setting_counts_only_where_it_differs_from_what_was_before_it():
         assert {key: known[f"{setting}.{key}".rstrip(".")] for key in section} == section
 
 
+def test_the_values_that_do_not_count_are_these():
+    """A list in the test on purpose: both a default and ``OPTIONAL`` changed would give other hashes to the
+    records that are there."""
+    sections = {key: OPTIONAL[key] for key in ("calibration", "pretraining", "distillation")}
+    assert sections == {
+        "calibration": {"prior": None},
+        "pretraining": {
+            "mask_share": 0.15,
+            "masked": 0.8,
+            "replaced": 0.1,
+            "whole_words": False,
+            "span_length": 3.0,
+            "permute_sentences": True,
+        },
+        "distillation": {
+            "teacher": None,
+            "soft_targets": 0.0,
+            "temperature": 1.0,
+            "labels": 1.0,
+            "layers": "none",
+            "hidden_states": 0.0,
+            "hidden_distance": "mse",
+            "outcomes": "boundaries",
+            "relations": 0.0,
+            "relation_layer": None,
+            "relation_heads": None,
+            "relation_pairs": None,
+        },
+    }
+    assert OPTIONAL["decode.null_odds"] == "best"
+    others = {*OPTIONAL} - {*sections, *RETIRED, "decode.null_odds"}
+    assert {OPTIONAL[key] for key in others} == {None}
+
+
 def test_the_order_of_keys_does_not_count_and_the_data_does():
     backwards = {key: PLAIN[key] for key in reversed(PLAIN)}
     assert config_hash(backwards) == config_hash(PLAIN)
