@@ -88,5 +88,6 @@ def test_a_trained_run_loads_and_answers_as_it_did(name, fleet):
     trained_run_answers_as_scored(fleet[name])
 
 
+@pytest.mark.slow  # DDP wants what the gradients of the contract show: none is missing
 def test_all_models_step_together_on_two_ranks(fleet, step_on_two_ranks):
     require_same_step(fleet, CASES, step_on_two_ranks, every_other_row)

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Collection
 from pathlib import Path
 
@@ -60,14 +61,55 @@ def without(names: Collection[str], root: Path, parts: Collection[str]) -> Path:
     return root
 
 
-def call(root: Path, *arguments: str) -> str:
-    """What Python prints with the packages in ``root``; what it does must succeed."""
-    environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
+def call(root: Path, *arguments: str, path: str = "") -> str:
+    """What Python prints in ``root`` with the packages there, or in ``path``; what it does must succeed."""
+    environment = {**os.environ, "PYTHONPATH": path or str(root), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [sys.executable, *arguments], cwd=root, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, f"{done.stdout[-8000:]}\n{done.stderr[-4000:]}"
     return done.stdout
+
+
+@pytest.fixture
+def sample(tmp_path) -> str:
+    """What PYTHONPATH has to name for the package in ``sample_extra/`` to count as installed."""
+    source = ROOT / "tests/sample_extra"
+    project = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    installed = tmp_path / "installed" / f"sample_extra-{project['version']}.dist-info"
+    installed.mkdir(parents=True)
+    (installed / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n")
+    (points,) = project["entry-points"].items()
+    lines = [f"[{points[0]}]", *(f"{name} = {value}" for name, value in points[1].items())]
+    (installed / "entry_points.txt").write_text("\n".join(lines))
+    return os.pathsep.join(map(str, (installed.parent, source, ROOT)))
+
+
+def test_a_package_adds_a_command_a_task_and_a_column_by_its_entry_point(sample, tmp_path):
+    program = """
+from qa_arch.cli.compose import compose
+from qa_arch.cli.main import main
+from qa_arch.config.schema import validate
+from qa_arch.results.columns import COLUMNS
+
+assert main(["greet", "Ada"]) == 0
+assert validate(compose(["model=first_span"])).model["task"] == "first_span"
+assert "name_length" in COLUMNS
+"""
+    assert "greet somebody" in call(tmp_path, "-m", "qa_arch.cli.main", "--help", path=sample)
+    assert call(tmp_path, "-c", program, path=sample) == "Good day, Ada.\n"
+
+
+@pytest.mark.slow
+def test_a_model_of_a_packages_task_keeps_to_its_contract_and_is_trained_and_tabled(sample, tmp_path):
+    def qa_arch(*arguments: str) -> str:
+        return call(tmp_path, "-m", "qa_arch.cli.main", *arguments, path=sample)
+
+    trust = ("--trust", "sample_extra")
+    assert "8 of 8 hold" in qa_arch("check-model", "model=first_span", *trust)
+    qa_arch("train", "model=first_span", "debug=fast", "--folder", "run", *trust)
+    table = qa_arch("tables", "run", "--columns", "model,name_length", "--format", "markdown")
+    assert re.search(r"\| first_span \| +10 \|", table), table
 
 
 def require_no_command(root: Path, names: Collection[str]) -> None:

@@ -38,15 +38,6 @@ def test_several_are_compared_with_the_first(runs):
     ]
 
 
-def test_while_dev_is_closed_calibration_is_looked_at(runs):
-    for run in runs:
-        scores = json.loads((run / "run.json").read_text())["scores"]
-        change(run, scores={"calibration": scores["calibration"]})
-    show, _, compare = next_steps(runs)
-    assert show == f"qa-arch show {runs[0]} --split calibration"
-    assert compare == f"qa-arch compare {runs[0].parent} --baseline bert --split calibration"
-
-
 def test_after_a_failure_or_a_few_steps_nothing_is_proposed(runs):
     bert, proposed = runs
     config = json.loads((proposed / "run.json").read_text())["config"]
@@ -65,10 +56,3 @@ def test_a_training_names_its_folder_first_and_what_to_do_last(qa_arch, settings
     steps = [line[8:] for line in out.splitlines() if "qa-arch " in line]
     assert steps == [f"qa-arch show {folder}", f"qa-arch ask {folder}"]
     assert f"next:   {steps[0]}" in out
-
-
-def test_a_trial_ends_without_advice(qa_arch, settings, caplog):
-    code, out, err = qa_arch("train", "model=bert", *settings)
-    assert code == 0, err
-    assert "next:" not in out
-    assert not [record for record in caplog.records if record.levelname == "WARNING"]

@@ -62,6 +62,8 @@ def test_it_is_mapped_and_not_copied(tmp_path, questions, bert):
     "changed",
     [
         "max_length",
+        "stride",
+        "max_question",
         "segments",
         "questions",
         "tokenizer",

@@ -11,10 +11,7 @@ import pytest
 import torch
 
 from qa_arch.cli.compose import compose
-from qa_arch.config.files import write_json
 from qa_arch.config.schema import Config, validate
-from qa_arch.data.squad import write
-from qa_arch.data.synthetic import generate
 from qa_arch.records import RunRecord
 from qa_arch.training.run import train
 
@@ -32,15 +29,6 @@ SMALL = [
     "trainer.progress=false",
     "optim.lr=1e-3",
 ]
-
-
-@pytest.fixture(scope="session")
-def few_questions(tmp_path_factory) -> list[str]:
-    """Overrides that name generated sets of 2 articles and 1 and 1."""
-    folder = tmp_path_factory.mktemp("few")
-    for split, articles in (("train", 2), ("calibration", 1), ("dev", 1)):
-        write_json(folder / f"{split}.json", write(generate(articles, 3, 1, split)))
-    return [f"data.{split}={folder}/{split}.json" for split in ("train", "calibration", "dev")]
 
 
 @pytest.fixture(scope="session")

@@ -205,7 +205,11 @@ def test_what_is_fitted_is_fitted_on_calibration_anew(parent, smaller, sources):
 
 @pytest.mark.parametrize(
     ("method", "settings"),
-    [("widths", {"width": 24, "windows": 8}), ("layers", {"layers": 2, "epochs": 1})],
+    [
+        ("layers", {"layers": 2}),
+        ("widths", {"width": 24, "windows": 8}),
+        ("layers", {"layers": 2, "epochs": 1}),
+    ],
 )
 def test_a_closed_dev_set_stays_closed(parents, smaller, method, settings, monkeypatch):
     parent = parents("bert", "data.open_dev=false")

@@ -272,12 +272,11 @@ def sequences(rows: int, generator: torch.Generator, *, reverse: bool) -> tuple[
     return letters, letters != PAD, target
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reverse", "settings"),
-    [
-        pytest.param(False, {"positions": "learned", "pre_norm": True}, marks=pytest.mark.slow, id="copy"),
-        pytest.param(True, {"positions": "sinusoidal"}, id="reverse"),
-    ],
+    [(False, {"positions": "learned", "pre_norm": True}), (True, {"positions": "sinusoidal"})],
+    ids=["copy", "reverse"],
 )
 def test_it_learns_to_copy_and_to_reverse(reverse, settings):
     """99% of unseen sequences are written without a mistake."""

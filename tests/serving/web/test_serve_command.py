@@ -16,7 +16,6 @@ import pytest
 
 from qa_arch.cli import serve as command
 from qa_arch.cli.main import main
-from qa_arch.errors import ConfigError
 from qa_arch.manifest import module_of
 from qa_arch.serving.answers import Query
 from qa_arch.serving.reader import load
@@ -120,14 +119,6 @@ def test_what_is_refused_before_models_are_loaded(runs, qa_arch_serve, tmp_path,
 def test_a_folder_that_is_no_run(qa_arch_serve, tmp_path):
     code, error = qa_arch_serve(tmp_path, "--port", 0)
     assert (code, str(tmp_path) in error) == (5, True)
-
-
-def test_names_are_as_short_as_they_can_be():
-    names = command.distinct_names
-    assert names(["/a/bert", "/b/proposed/"]) == ["bert", "proposed"]
-    assert names(["/a/x/run", "/b/x/run", "/b/other"]) == ["a/x/run", "b/x/run", "b/other"]
-    with pytest.raises(ConfigError, match="named twice"):
-        names(["/a/run", "/a/../a/run"])
 
 
 @pytest.mark.parametrize(

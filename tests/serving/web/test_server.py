@@ -144,7 +144,7 @@ def test_the_work_of_a_client_that_goes_away_is_dropped(address):
 
 def test_the_event_loop_is_free_while_a_model_answers(address):
     with ThreadPoolExecutor() as pool:
-        pending = pool.submit(ask, address, "wait 3 mill")
+        pending = pool.submit(ask, address, "wait 1 mill")
         time.sleep(0.3)
         for _ in range(5):
             assert httpx2.get(f"{address}/healthz").json() == {"status": "ok"}
@@ -154,7 +154,7 @@ def test_the_event_loop_is_free_while_a_model_answers(address):
 
 def test_the_end_answers_what_is_under_way(running):
     with running() as (process, address), ThreadPoolExecutor() as pool:
-        pending = [pool.submit(ask, address, "wait 2 mill") for _ in range(3)]
+        pending = [pool.submit(ask, address, "wait 1 mill") for _ in range(3)]
         until(lambda: queue_length(address) == 3)
         process.send_signal(signal.SIGTERM)
         time.sleep(0.3)
@@ -166,6 +166,7 @@ def test_the_end_answers_what_is_under_way(running):
         assert process.stderr.read() == ""
 
 
+@pytest.mark.slow
 def test_an_idle_service_ends_at_once(running):
     with running() as (process, address), httpx2.Client() as client:
         client.get(f"{address}/healthz")  # keeps its connection
@@ -173,6 +174,7 @@ def test_an_idle_service_ends_at_once(running):
         assert process.wait(timeout=20) == 0
 
 
+@pytest.mark.slow
 def test_a_second_signal_does_not_wait(running):
     with running() as (process, address), ThreadPoolExecutor() as pool:
         pending = pool.submit(ask, address, "wait 4 mill")
