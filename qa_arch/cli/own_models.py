@@ -242,8 +242,8 @@ def explain(error: BaseException, trusted: Sequence[str]) -> str | None:
     shapes = "; ".join(f"{name} is {shape}" for name in named if (shape := _shape(name, frame.f_locals)))
     message = " ".join(str(error).split())[:LONGEST]
     place = Path(file).relative_to(Path.cwd()) if Path(file).is_relative_to(Path.cwd()) else file
-    told = [f"{place}:{line}: {frame.f_code.co_qualname}", source, f"{type(error).__name__}: {message}"]
-    return ": ".join(filter(None, told)) + (f" ({shapes})" if shapes else "")
+    parts = [f"{place}:{line}: {frame.f_code.co_qualname}", source, f"{type(error).__name__}: {message}"]
+    return ": ".join(filter(None, parts)) + (f" ({shapes})" if shapes else "")
 
 
 def _shape(name: str, known: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
-from itertools import chain, cycle, islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
@@ -413,15 +413,18 @@ def _connect() -> Any:
 
 
 def _in_order(ray: Any, pool: list[Any], parts: Iterator[Part]) -> Iterator[AnsweredPart]:
-    """The answers to ``parts``, in order; the actors take turns, as all parts are of about a size."""
-    queue: deque[Any] = deque()
+    """The answers to ``parts``, in order; a part goes to the actor that has the fewest under way."""
+    queue: deque[tuple[Any, int]] = deque()
     try:
-        for part, actor in zip(parts, cycle(pool), strict=False):
-            queue.append(actor.answer.remote(part))
+        for part in parts:
             if len(queue) == WINDOW * len(pool):
-                yield ray.get(queue.popleft())
+                yield ray.get(queue.popleft()[0])
+            calls = [call for call, _ in queue]
+            done = ray.wait(calls, num_returns=len(calls), timeout=0)[0] if calls else []
+            number = min(range(len(pool)), key=[own for call, own in queue if call not in done].count)
+            queue.append((pool[number].answer.remote(part), number))
         while queue:
-            yield ray.get(queue.popleft())
+            yield ray.get(queue.popleft()[0])
     except ray.exceptions.RayTaskError as error:
         raise error.cause from error
     except ray.exceptions.RayError as error:

@@ -182,12 +182,12 @@ def _as_json(text: str, compared: Mapping[str, Compared]) -> dict[str, Any]:
     return {
         "text": text,
         "tokenizers": {
-            name: {**asdict(one.figures), "shared_with": one.shared_with} for name, one in compared.items()
+            name: {**asdict(item.figures), "shared_with": item.shared_with} for name, item in compared.items()
         },
         "examples": [
             {
                 "sentence": sentence,
-                "pieces": {name: one.examples[sentence].pieces for name, one in compared.items()},
+                "pieces": {name: item.examples[sentence].pieces for name, item in compared.items()},
             }
             for sentence in sentences
         ],
@@ -208,14 +208,14 @@ def _print_comparison(source: str, compared: Mapping[str, Compared]) -> None:
 
     rows = [
         {
-            **asdict(one.figures),
-            **asdict(one.figures.positions),
+            **asdict(item.figures),
+            **asdict(item.figures.positions),
             "tokenizer": name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…",
-            "whole": 100 * one.figures.whole,
-            "unknown": 100 * one.figures.unknown,
-            **{str(nth): 100 * share for nth, share in enumerate(one.shared_with.values(), 1)},
+            "whole": 100 * item.figures.whole,
+            "unknown": 100 * item.figures.unknown,
+            **{str(nth): 100 * share for nth, share in enumerate(item.shared_with.values(), 1)},
         }
-        for name, one in compared.items()
+        for name, item in compared.items()
     ]
     name = text("tokenizer", "tokenizer")
     columns = [
@@ -240,8 +240,8 @@ def _print_comparison(source: str, compared: Mapping[str, Compared]) -> None:
         print_table(Table("Pieces that others have, %", [name, *shared], rows))
     for sentence in first.examples:
         print(f"\n{textwrap.fill(sentence, _WIDTH)}")
-        for label, one in compared.items():
-            divided, pieces = one.examples[sentence]
+        for label, item in compared.items():
+            divided, pieces = item.examples[sentence]
             line = f"  {label} ({len(pieces)}): {divided}"
             print(textwrap.fill(line, _WIDTH, subsequent_indent="    "))
     print("\n· divides the pieces of a word")

@@ -212,7 +212,7 @@ def test_vocabularies_are_compared_by_what_the_pieces_stand_for():
         "byte_bpe": tokenizers.byte_bpe([" lock lock lock"], 265),
         "words": tokenizers.build("words", ["lock the é"], 6),
     }
-    shared = [list(one.shared_with.values()) for one in compare(compared, text, []).values()]
+    shared = [list(item.shared_with.values()) for item in compare(compared, text, []).values()]
     assert [shared[i][i] for i in range(4)] == [1] * 4
     assert shared[0][1] == 3 / 4  # all but: the
     assert shared[1][0] == 3 / 5  # all but: a blank, x inside a word
