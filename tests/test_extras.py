@@ -40,7 +40,7 @@ for group in ("model", "experiment", "debug"):
 def without(names: Collection[str], root: Path, parts: Collection[str]) -> Path:
     """A copy of ``parts`` of the checkout in ``root``, less the code, conf, tests and page of extras.
 
-    Lines of other pages that link to these pages or call these commands go with them.
+    Links to these pages, and lines that call these commands, go from the others.
     """
     for part in parts:
         if (ROOT / part).is_dir():
@@ -51,13 +51,13 @@ def without(names: Collection[str], root: Path, parts: Collection[str]) -> Path:
         shutil.rmtree(root / "qa_arch/extras" / name)
         shutil.rmtree(root / "tests/extras" / name, ignore_errors=True)
         (root / f"docs/extras/{name}.md").unlink(missing_ok=True)
-    gone = "|".join(
-        [f"extras/{name}\\.md" for name in names]
-        + [f"qa-arch {command}\\b" for name in names for command in OWN[name].commands]
-    )
+    pages = rf"\[([^]]*)\]\([^)]*extras/({'|'.join(names)})\.md[^)]*\)"
+    commands = [command for name in names for command in OWN[name].commands]
     for page in root.rglob("*.md"):
-        lines = page.read_text(encoding="utf-8").splitlines(keepends=True)
-        page.write_text("".join(line for line in lines if not re.search(gone, line)), encoding="utf-8")
+        text = re.sub(pages, r"\1", page.read_text(encoding="utf-8"))
+        for command in commands:
+            text = re.sub(rf"^.*qa-arch {command}\b.*\n", "", text, flags=re.MULTILINE)
+        page.write_text(text, encoding="utf-8")
     return root
 
 

@@ -44,7 +44,7 @@ _NEARLY_ALL = 98.0
 METRICS: Mapping[str, Metrics] = offered("metrics")
 _OPTIONS = ", --".join(METRICS)
 _FILE_OPTIONS = (
-    *("predictions", "na_prob", "null_threshold", "protocol", "strict"),
+    *("predictions", "na_prob", "null_threshold", "protocol"),
     *(name.replace("-", "_") for name in METRICS),
     *(["nbest"] if METRICS else []),
 )
@@ -81,7 +81,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="B",
             help=f"with --{_OPTIONS}: the predictions' nbest_predictions.json; adds their perplexity",
         )
-    add("--strict", action="store_true", help="write no scores where a question has no prediction")
     _add_run_arguments(parser)
 
 
@@ -138,8 +137,7 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the scores as JSON on stdout and messages on stderr.
 
-    Exit code 3 where predictions are missing. Missing predictions are scored as the official script does, or,
-    with ``--strict``, no scores are written.
+    Exit code 3 where predictions are missing, which are scored as the official script does.
     """
     return _score_runs(args) if args.run_folder else _score_files(args)
 
@@ -170,9 +168,6 @@ def _score_files(args: argparse.Namespace) -> int:
     predictions = read_predictions(args.predictions)
     null_scores = read_null_scores(args.na_prob) if args.na_prob else None
     missing = _report_ids(questions, predictions, null_scores)
-    if missing and args.strict:
-        _say("no scores are written (--strict)")
-        return EXIT_MISSING
     odds = null_scores.values if null_scores else {}
     threshold = OFFICIAL_THRESHOLD if args.null_threshold is None else args.null_threshold
     if args.null_threshold is None and any(not 0 <= value <= 1 for value in odds.values()):

@@ -146,7 +146,7 @@ FAULTS = (
     Fault(name="exact match is measured by F1", at="comparisons:compare", test="test_pairwise",
           old='_m(_n, "exact", where)',
           new='_m(_n, "f1", where)'),
-    Fault(name="rows in another order are paired", at="report.sets:_align", test="test_report",
+    Fault(name="rows in another order are paired", at="report.collect:_align", test="test_report",
           old="_r.ids != _f.ids",
           new="sorted(_r.ids) != sorted(_f.ids)"),
     Fault(name="seeds are systems", at="_ASIDE", test="test_systems",

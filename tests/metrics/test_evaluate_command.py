@@ -107,15 +107,6 @@ def test_missing_ids_11(evaluate, data_11):
     assert "q2" in err
 
 
-def test_strict_writes_nothing(evaluate, data, tmp_path):
-    target = tmp_path / "scores.json"
-    code, out, err = evaluate(data, {"q1": "red mill"}, "--strict", "--out", target)
-    assert (code, out, target.exists()) == (3, "", False)
-    assert "q2 q3 q4" in err
-    code, out, _ = evaluate(data, TEXTS, "--strict", "--out", target)
-    assert (code, target.exists(), json.loads(out)["total"]) == (0, True, 4)
-
-
 def test_extra_and_duplicate_ids_are_named(evaluate, data, tmp_path):
     text = '{"q1": "x", "q2": "", "q1": "red mill", "q3": "", "q4": "", "z9": "lamp", "z8": ""}'
     code, out, err = evaluate(data, text)
