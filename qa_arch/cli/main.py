@@ -36,7 +36,7 @@ _HERE = {
     "tables": ("records:tables", "compare recorded runs, or rebuild the tables of experiments/"),
     "compare": ("records:compare", "test whether one system beats another, over questions and seeds"),
     "show": ("records:show", "show a run on one screen"),
-    "report": ("report", "write runs into one HTML page that opens from disk"),
+    "report": ("records:report", "write runs into one HTML page that opens from disk"),
     "completion": ("completion", "print the completion of commands, settings and choices for a shell"),
     "doctor": ("doctor", "check the installation, data and network, and say how to fix problems"),
 }

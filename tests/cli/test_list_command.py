@@ -11,7 +11,7 @@ import yaml
 from pages import commands
 
 from qa_arch.cli.compose import compose
-from qa_arch.config.catalogue import settings
+from qa_arch.config.catalogue import about, settings
 from qa_arch.config.find import conf_folder, config_folders, groups
 from qa_arch.config.schema import Config, Trainer
 
@@ -113,3 +113,14 @@ def test_the_commands_of_the_page_do_what_they_say(qa_arch):
     for call in calls:
         code, out, err = qa_arch(*call)
         assert (code, bool(out)) == (0, True), (call, err)
+
+
+def test_documentation_is_the_comment_or_the_docstring_of_the_class(tmp_path):
+    top = tmp_path / "top.yaml"
+    top.write_text("# @package _global_\n# First line,\n# second line.\ndefaults: []\n# not this\n")
+    assert about(top) == "First line, second line."
+    (tmp_path / "mine.py").write_text('raise SystemExit\nclass A:\n    """Of A.\n\n    More."""\n')
+    bare = tmp_path / "bare.yaml"
+    bare.write_text("_target_: mine.A\n")
+    assert about(bare, [tmp_path]) == "Of A."
+    assert about(bare) == ""

@@ -73,3 +73,9 @@ def test_vectors_that_are_named_give_the_width(params, qa_arch, tmp_path):
     assert narrow["word_vectors"] == 3 * 5
     assert narrow["total"] < params("model=proposed", "glove.path=null", "glove.dim=6")["total"]
     assert narrow["total"] == params("model=proposed", "glove.path=null", "glove.dim=5")["total"]
+
+
+def test_as_a_table(qa_arch):
+    code, out, _ = qa_arch("params", "model=bert")
+    assert code == 0
+    assert "108,891,648" in out

@@ -178,3 +178,13 @@ def test_one_failing_model_does_not_stop_the_others(qa_arch, settings, tmp_path,
     assert stub_training.calls == [("albert", False), ("bert", False)]
     statuses = {row["model"]: row["status"] for row in read_json(tmp_path / "debug" / "table.json")["rows"]}
     assert statuses == {"albert": "failed", "bert": "ok"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--models", "bert,bert"), ("--models", "bert,"), ("--models", "bert", "--folder", "x")],
+    ids=["twice", "blank", "one folder"],
+)
+def test_models_that_cannot_be_meant(qa_arch, settings, stub_training, arguments):
+    code, *_ = qa_arch("train", *arguments, *settings)
+    assert (code, len(stub_training.calls)) == ((0, 1) if arguments[1] == "bert," else (2, 0))

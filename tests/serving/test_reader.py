@@ -259,3 +259,10 @@ def test_the_package_names_what_it_offers():
     with pytest.raises(AttributeError, match="no attribute 'pipeline'"):
         qa_arch.pipeline  # noqa: B018
     assert all(inspect.getdoc(getattr(Reader, name)) for name in ("__call__", "stream", "answer"))
+
+
+def test_a_reader_says_what_it_is(reader, span_run):
+    described = repr(reader)
+    for word in ("Reader(bert", "temperature=1.70", "engine=torch fp32", "device=cpu"):
+        assert word in described
+    assert f"null_threshold={reader.null_threshold:.2f}" in described

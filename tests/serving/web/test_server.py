@@ -144,7 +144,7 @@ def test_the_work_of_a_client_that_goes_away_is_dropped(address):
 
 def test_the_event_loop_is_free_while_a_model_answers(address):
     with ThreadPoolExecutor() as pool:
-        pending = pool.submit(ask, address, "wait 1 mill")
+        pending = pool.submit(ask, address, "wait 3 mill")
         time.sleep(0.3)
         for _ in range(5):
             assert httpx2.get(f"{address}/healthz").json() == {"status": "ok"}
@@ -154,7 +154,7 @@ def test_the_event_loop_is_free_while_a_model_answers(address):
 
 def test_the_end_answers_what_is_under_way(running):
     with running() as (process, address), ThreadPoolExecutor() as pool:
-        pending = [pool.submit(ask, address, "wait 1 mill") for _ in range(3)]
+        pending = [pool.submit(ask, address, "wait 2 mill") for _ in range(3)]
         until(lambda: queue_length(address) == 3)
         process.send_signal(signal.SIGTERM)
         time.sleep(0.3)
