@@ -71,7 +71,7 @@ def match_lstm_eager(quick: bool) -> Measurement:
         step = _match_step(hidden, width, device)
 
         def plain(step: Callable[[], None] = step) -> None:
-            with mock.patch("qa_arch.nn.fused.autograd.recur_fused", recur_plain):
+            with mock.patch("qa_arch.extras.kernels.fused.autograd.recur_fused", recur_plain):
                 step()
 
         pairs = alternate(settled(step), settled(plain), 3 if quick else 7)

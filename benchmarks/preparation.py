@@ -10,8 +10,9 @@ import numpy as np
 from benchmarks import inputs, peers
 from benchmarks.targets import Measure, Measurement, speedup
 from benchmarks.timing import alternate
+from qa_arch.config.schema import Features
 from qa_arch.features.batches import BucketBatchSampler, Collator
-from qa_arch.features.cache import prepare_cached
+from qa_arch.features.cache import windows_of
 from qa_arch.features.windows import FeatureTable, assemble, prepare
 
 
@@ -43,7 +44,7 @@ def cache_to_first_batch(quick: bool) -> Measurement:
     questions, tokenizer = inputs.questions(quick), inputs.tokenizer()
 
     def first_batch(folder: str) -> None:
-        table = prepare_cached(questions, tokenizer, folder, segments=True)
+        table = windows_of(questions, tokenizer, Features(384, 128, 64, cache_dir=folder), segments=True)
         Collator(table)(next(iter(BucketBatchSampler(table.lengths, batch_size=16))))
 
     times = []

@@ -66,6 +66,17 @@ class TaskEntry:
 
 
 @dataclass(frozen=True)
+class Metrics:
+    """Scores that ``qa-arch evaluate`` adds to the official ones of a prediction file."""
+
+    module: str
+    """One with ``score(questions, texts, nbest)``: the answers by question id, and where they are given the
+    probabilities of the candidates of each -> values for the JSON output."""
+    summary: str
+    """One line of ``qa-arch evaluate --help``."""
+
+
+@dataclass(frozen=True)
 class Extra:
     """What a package adds to ``qa-arch``; a field that is left out adds nothing."""
 
@@ -81,6 +92,10 @@ class Extra:
     """Module whose ``COLUMNS`` stand behind those of every table."""
     attention: str | None = None
     """Module that shows attention to ``predict`` and the service; see ``extras/inspection/attention.py``."""
+    kernels: str | None = None
+    """Module that knows where a kernel may compute the match-LSTM; see ``extras/kernels/proof.py``."""
+    metrics: Mapping[str, Metrics] = field(default_factory=dict)
+    """By the option of ``evaluate`` that adds them: ``text-metrics`` for ``--text-metrics``."""
     contracts: str | None = None
     """Module whose ``CONTRACTS`` say, by task, what ``check-model`` holds a model of it to."""
     conf: Path | None = None
@@ -101,7 +116,7 @@ def extras() -> tuple[Extra, ...]:
     return (*sorted(own, key=lambda extra: extra.name), *sorted(others, key=lambda extra: extra.name))
 
 
-def offered(kind: Literal["commands", "tasks", "formats", "families"]) -> dict[str, Any]:
+def offered(kind: Literal["commands", "tasks", "formats", "families", "metrics"]) -> dict[str, Any]:
     """One of the fields of all extras, joined; of two extras with the same name the first keeps it."""
     joined: dict[str, Any] = {}
     for extra in extras():
@@ -110,9 +125,9 @@ def offered(kind: Literal["commands", "tasks", "formats", "families"]) -> dict[s
     return joined
 
 
-def attention() -> Any:
-    """The module that shows attention, of the first extra that has one; None where none has."""
-    module = next((extra.attention for extra in extras() if extra.attention), None)
+def module_of(kind: Literal["attention", "kernels"]) -> Any:
+    """The module that does what only one can do, of the first extra that names one; None where none does."""
+    module = next((name for extra in extras() if (name := getattr(extra, kind))), None)
     return import_module(module) if module else None
 
 

@@ -468,6 +468,23 @@ MODEL = "model"
 """The folder of a run's weights, its encoder and its tokenizer; what is published has none."""
 PRETRAINED = "encoder"
 """The folder within ``MODEL`` of a pre-training run's encoder and tokenizer, as transformers opens them."""
+SECTIONS = frozenset(
+    [
+        "data",
+        "features",
+        "encoder",
+        "glove",
+        "model",
+        "optim",
+        "trainer",
+        "decode",
+        "selection",
+        "calibration",
+        "pretraining",
+        "distillation",
+    ]
+)
+"""What is a mapping in a record's config, wherever it is there."""
 RARE = ("teacher",)
 """Fields that a record has only where they say something."""
 ONNX = "onnx"
@@ -519,6 +536,15 @@ def parse_record(raw: Any, path: str | Path = RECORD) -> RunRecord:
         )
     try:
         record = read(RunRecord, _upgraded(raw) if raw["schema"] == 1 else raw)
+        for section in SECTIONS & record.config.keys():
+            if not isinstance(record.config[section], Mapping):
+                raise ConfigError(f"config.{section}: expected a mapping")
+        if (
+            not math.isfinite(record.null_threshold)
+            and record.threshold
+            and record.threshold.value is not None
+        ):
+            raise ConfigError("threshold.value: expected a finite number, or null")
     except ConfigError as error:
         raise RunError(f"{path}: {error}; score the run again or copy it anew") from None
     _check_names(record, path)

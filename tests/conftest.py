@@ -67,6 +67,35 @@ def real_data() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def few_questions(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Overrides that name generated sets of 2 articles and 1 and 1."""
+    from qa_arch.config.files import write_json
+    from qa_arch.data.squad import write
+    from qa_arch.data.synthetic import generate
+
+    folder = tmp_path_factory.mktemp("few")
+    for split, articles in (("train", 2), ("calibration", 1), ("dev", 1)):
+        write_json(folder / f"{split}.json", write(generate(articles, 3, 1, split)))
+    return [f"data.{split}={folder}/{split}.json" for split in ("train", "calibration", "dev")]
+
+
+@pytest.fixture
+def qa_arch(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[Any, str, str]]:
+    """``qa_arch(*arguments)`` -> exit code, stdout, stderr."""
+    from qa_arch.cli.main import main
+
+    def call(*arguments: object) -> tuple[Any, str, str]:
+        capsys.readouterr()
+        try:
+            code = main([str(argument) for argument in arguments])
+        except SystemExit as stop:  # argparse's own
+            code = stop.code
+        return code, *capsys.readouterr()
+
+    return call
+
+
 @pytest.fixture
 def step_on_two_ranks(tmp_path) -> Callable[[list[tuple[str, Any, Any, list[Any]]]], list[dict[str, Any]]]:
     """``step_on_two_ranks(models)``: what each rank says of one step of every model.

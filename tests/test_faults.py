@@ -47,26 +47,15 @@ def rewritten(source, old, new):
     ("source", "old", "new", "result"),
     [
         ("c = a - b", "_a - _b", "_b - _a", "c = b - a"),
-        ("d = 2 * (a - b)", "_a - _b", "_a + _b", "d = 2 * (a + b)"),
         ("é = 'é' if é >= x else (y,\n  # why\n  z)", "_a >= _b", "_a > _b", "é = 'é' if é > x else (y, z)"),
         ("f(a, b, k=1, m=2)", "f(___, m=2)", "f(___, m=3)", "f(a, b, k=1, m=3)"),
-        ("f(a, k=1, m=2)", "f(a, _k=1, **___)", "f(a, _k=9, **___)", "f(a, k=9, m=2)"),
-        ("f(**a, **b)", "f(**_a, **_b)", "f(**_b)", "f(**b)"),
         (
             "d = {'a': 1, 'c': 2}",
             "{**___, 'a': _x}",
             "{**___, 'a': 3, 'e': _x}",
             "d = {'a': 3, 'c': 2, 'e': 1}",
         ),
-        ("s = {a, *b, 'seed'}", "{___, 'seed'}", "{___}", "s = {a, *b}"),
-        ("[x for x in xs if x]", "[_x for _x in _l if _x]", "[_x for _x in _l]", "[x for x in xs]"),
         ("if a:\n    f()\n    g()", "if _a: ___", "if not _a: ___", "if not a:\n    f()\n    g()"),
-        (
-            "if a:\n    f()\nelif b == 1:\n    g()",
-            "if _b == 1: ___",
-            "if _b == 2: ___",
-            "if a:\n    f()\nelif b == 2:\n    g()",
-        ),
         ("if a:\n    f()", "f()", "", "if a:\n    pass"),
         (
             "def f():\n    a = 1\n    b = 2\n    return a",
@@ -75,9 +64,7 @@ def rewritten(source, old, new):
             "def f():\n    a, b = (2, 1)\n    return a",
         ),
         ("def f():\n    return a", "return _a", "b = _a; return -b", "def f():\n    b = a\n    return -b"),
-        ("s = '_a' + x", "'_a' + _x", "_x + '_a'", "s = x + '_a'"),
         ("def f(a: int):\n    g(a)", "def f(_x: _t): ___", "def h(_x: _t): ___", "def h(a: int):\n    g(a)"),
-        ("try:\n    f()\nexcept A:\n    g()", "A", "B", "try:\n    f()\nexcept B:\n    g()"),
     ],
 )
 def test_a_match_is_replaced(source, old, new, result):

@@ -36,9 +36,7 @@ def clone(tmp_path):
     [
         (None, [], True),
         ("torch==2.13.0", [], False),
-        ("keep", [], False),
         ("keep", ["TORCH=keep"], False),
-        ("torch==2.13.0", ["TORCH=torch==2.13.0"], False),
         ("torch==2.13.0", ["TORCH=keep"], True),
         ("keep", ["TORCH=torch>=2.11"], True),
     ],

@@ -7,7 +7,6 @@ import re
 import tomllib
 from pathlib import Path
 
-import pytest
 import yaml
 
 import qa_arch
@@ -42,19 +41,6 @@ def test_the_workflow_runs_what_ci_runs():
     steps = yaml.safe_load(read(".github/workflows/ci.yml"))["jobs"]["test"]["steps"]
     assert steps[-1] == {"run": "./.ci/run"}
     assert os.access(ROOT / ".ci/run", os.X_OK)
-
-
-def test_hooks_use_the_ruff_that_lint_uses():
-    (local,) = yaml.safe_load(read(".pre-commit-config.yaml"))["repos"]
-    assert local["repo"] == "local"
-    assert {hook["entry"].split()[0] for hook in local["hooks"]} == {".venv/bin/ruff"}
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("*.md")), ids=lambda p: p.stem)
-def test_issue_templates_have_a_name_and_say_what_they_are_for(path):
-    _, head, body = path.read_text(encoding="utf-8").split("---\n", 2)
-    assert set(yaml.safe_load(head)) == {"name", "about"}
-    assert body.strip()
 
 
 def test_the_citation_names_what_was_published():

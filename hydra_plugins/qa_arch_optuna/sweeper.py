@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
 from hydra.core.plugins import Plugins
 from hydra.plugins.sweeper import Sweeper
+
+from qa_arch.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
 
 
 class OptunaSweeper(Sweeper):
@@ -24,7 +29,10 @@ class OptunaSweeper(Sweeper):
         )
 
     def sweep(self, arguments: list[str]) -> Any:
-        from qa_arch.sweep.search import search
+        try:
+            from qa_arch.sweep.search import search
+        except ImportError as error:
+            raise UnavailableError(f"hydra/sweeper=optuna: {error}; pip install 'qa-arch[optuna]'") from error
 
         parsed = OverridesParser.create().parse_overrides(arguments)
         fixed = [str(override.input_line) for override in parsed if not override.is_sweep_override()]
@@ -51,17 +59,22 @@ class OptunaSweeper(Sweeper):
         )
 
 
-def _dimension(override: Override) -> Any:
+def _dimension(override: Override) -> BaseDistribution:
     """Search dimension of an override: a number for ``interval`` and ``range``, else a categorical choice."""
-    from qa_arch.sweep.search import Between, Choice
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     swept = override.value()
     words = list(override.sweep_string_iterator()) if override.is_discrete_sweep() else []
     if isinstance(swept, IntervalSweep):
-        return Between(swept.start, swept.end, log="log" in swept.tags)
+        kind = (
+            IntDistribution
+            if isinstance(swept.start, int) and isinstance(swept.end, int)
+            else FloatDistribution
+        )
+        return kind(swept.start, swept.end, log="log" in swept.tags)
     if isinstance(swept, RangeSweep) and words and all(isinstance(n, int) for n in (swept.start, swept.step)):
-        return Between(int(words[0]), int(words[-1]), step=int(swept.step), log="log" in swept.tags)
-    return Choice(tuple(words))
+        return IntDistribution(int(words[0]), int(words[-1]), step=int(swept.step), log="log" in swept.tags)
+    return CategoricalDistribution(words)
 
 
 ConfigStore.instance().store(

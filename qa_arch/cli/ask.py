@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
 from qa_arch.cli.runs import add_answer_options, add_engine, add_run_options, open_reader
 from qa_arch.errors import ConfigError, DataError, QaArchError
 from qa_arch.serving.answers import Answer, Query, plain, sentence
+from qa_arch.system import terminal
 
 TOP_K = 3
 HELP = """\
@@ -115,7 +115,7 @@ class Conversation:
     ) -> None:
         self.reading, self.texts, self.options, self.as_json = reading, texts, options, as_json
         self.typed = sys.stdin.isatty() and sys.stdout.isatty()
-        self.console = Console(highlight=False, soft_wrap=True)
+        self.console = terminal.console(highlight=False, soft_wrap=True)
 
     def run(self) -> None:
         """Answer the lines of standard input; what is typed may hold mistakes, a pipe ends with the first."""

@@ -19,6 +19,7 @@ from qa_arch.data.splits import by_article
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import LEVELS, SPLITS, generate
 from qa_arch.errors import ConfigError
+from qa_arch.system import terminal
 from qa_arch.types.text import QuestionSet
 
 PARTS = ("train=0.64", "calibration=0.16", "dev=0.2")
@@ -201,7 +202,6 @@ def _print_json(by_source: dict[str, Any]) -> None:
 
 
 def _print_table(figures: Mapping[str, Statistics], ceilings: Sequence[Mapping[str, Any]] = ()) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table("", title="Question sets", caption="lengths: mean / median / 95% / max")
@@ -212,7 +212,7 @@ def _print_table(figures: Mapping[str, Statistics], ceilings: Sequence[Mapping[s
     if ceilings:
         reached = (f"{ceiling['exact']:.2f} / {ceiling['f1']:.2f}" for ceiling in ceilings)
         table.add_row(f"best EM / F1 with {ceilings[0]['encoder']}", *reached)
-    Console().print(table)
+    terminal.console().print(table)
 
 
 def _rows(figures: list[Statistics]) -> list[list[str]]:

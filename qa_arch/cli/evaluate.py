@@ -8,12 +8,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from importlib import import_module
 
 from qa_arch.cli.runs import add_engine, add_run_options, open_predictor, require_runs
 from qa_arch.config.files import write_json
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError
+from qa_arch.manifest import Metrics, offered
 from qa_arch.metrics.prediction_files import (
     PredictionFile,
     read_nbest,
@@ -39,7 +41,13 @@ _SHOWN = 20
 """Number of extra ids in the message: predictions for a whole set, scored on a part, have thousands."""
 _NEARLY_ALL = 98.0
 """Percent of abstentions above which a system has probably not learned to answer."""
-_FILE_OPTIONS = ("predictions", "na_prob", "null_threshold", "protocol", "strict", "text_metrics", "nbest")
+METRICS: Mapping[str, Metrics] = offered("metrics")
+_OPTIONS = ", --".join(METRICS)
+_FILE_OPTIONS = (
+    *("predictions", "na_prob", "null_threshold", "protocol"),
+    *(name.replace("-", "_") for name in METRICS),
+    *(["nbest"] if METRICS else []),
+)
 _CHECKPOINT_OPTIONS = ("calibration", "set")
 _RUN_OPTIONS = (
     *("train", "final", "allow_overlap", "decode", "record", "margin", "precision", "device", "trust"),
@@ -65,17 +73,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--protocol", choices=("auto", "1.1", "2.0"), default="auto", help="default: what the data file says")
     add("--out", metavar="O", help="also write the scores to this file")
-    add(
-        "--text-metrics",
-        action="store_true",
-        help="add BLEU, ROUGE, METEOR and CIDEr of the answerable questions (needs the extra 'text')",
-    )
-    add(
-        "--nbest",
-        metavar="B",
-        help="with --text-metrics: the predictions' nbest_predictions.json; adds their perplexity",
-    )
-    add("--strict", action="store_true", help="write no scores where a question has no prediction")
+    for name, family in METRICS.items():
+        add(f"--{name}", action="store_true", help=family.summary)
+    if METRICS:
+        add(
+            "--nbest",
+            metavar="B",
+            help=f"with --{_OPTIONS}: the predictions' nbest_predictions.json; adds their perplexity",
+        )
     _add_run_arguments(parser)
 
 
@@ -132,8 +137,7 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the scores as JSON on stdout and messages on stderr.
 
-    Exit code 3 where predictions are missing. Missing predictions are scored as the official script does, or,
-    with ``--strict``, no scores are written.
+    Exit code 3 where predictions are missing, which are scored as the official script does.
     """
     return _score_runs(args) if args.run_folder else _score_files(args)
 
@@ -153,8 +157,10 @@ def _score_files(args: argparse.Namespace) -> int:
     _refuse(args, _RUN_OPTIONS, "is for a trained run: give --run RUN with it")
     if not args.data or not args.predictions:
         raise ConfigError("give --data and --predictions, or --run RUN to score a trained run")
-    if args.nbest and not args.text_metrics:
-        raise ConfigError("--nbest is only used for the perplexity of the text metrics; add --text-metrics")
+    families = {name: family for name, family in METRICS.items() if getattr(args, name.replace("-", "_"))}
+    nbest = args.nbest if METRICS else None
+    if nbest and not families:
+        raise ConfigError(f"--nbest is only used for their perplexity: add --{_OPTIONS}")
     questions = open_passages(args.data if len(args.data) > 1 else args.data[0])
     protocol: Protocol = questions.protocol if args.protocol == "auto" else args.protocol
     _say(f"protocol: SQuAD {protocol} ({'from the data' if args.protocol == 'auto' else 'from --protocol'})")
@@ -162,9 +168,6 @@ def _score_files(args: argparse.Namespace) -> int:
     predictions = read_predictions(args.predictions)
     null_scores = read_null_scores(args.na_prob) if args.na_prob else None
     missing = _report_ids(questions, predictions, null_scores)
-    if missing and args.strict:
-        _say("no scores are written (--strict)")
-        return EXIT_MISSING
     odds = null_scores.values if null_scores else {}
     threshold = OFFICIAL_THRESHOLD if args.null_threshold is None else args.null_threshold
     if args.null_threshold is None and any(not 0 <= value <= 1 for value in odds.values()):
@@ -184,12 +187,12 @@ def _score_files(args: argparse.Namespace) -> int:
     if abstained > _NEARLY_ALL and scores.has_answer:
         _say(f'warning: {abstained:.1f}% of the answers are "no answer"; has the system learned to answer?')
     values = scores.flat()
-    if args.text_metrics:
-        from qa_arch.metrics.generation import text_metrics
-
+    if families:
         texts = final_texts(questions, predictions.values, odds, threshold, protocol)
-        nbest = read_nbest(args.nbest) if args.nbest else None
-        values["text_metrics"] = text_metrics(questions, texts, nbest)
+        candidates = read_nbest(nbest) if nbest else None
+        for name, family in families.items():
+            score = import_module(family.module).score
+            values[name.replace("-", "_")] = score(questions, texts, candidates)
     if args.out:
         write_json(args.out, values)
     print(json.dumps(values, indent=2))

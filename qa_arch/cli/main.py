@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from qa_arch import __version__
 from qa_arch.errors import QaArchError
 from qa_arch.manifest import Command, offered
+from qa_arch.system import terminal
 
 _HERE = {
     "train": ("train", "train a model, or several, and record the results"),
@@ -35,8 +36,7 @@ _HERE = {
     "tables": ("records:tables", "compare recorded runs, or rebuild the tables of experiments/"),
     "compare": ("records:compare", "test whether one system beats another, over questions and seeds"),
     "show": ("records:show", "show a run on one screen"),
-    "report": ("report", "write runs into one HTML page that opens from disk"),
-    "wandb": ("wandb", "send runs that were logged offline to wandb"),
+    "report": ("records:report", "write runs into one HTML page that opens from disk"),
     "completion": ("completion", "print the completion of commands, settings and choices for a shell"),
     "doctor": ("doctor", "check the installation, data and network, and say how to fix problems"),
 }
@@ -52,6 +52,11 @@ INTERNAL, INTERRUPTED = 70, 130
 
 def main(argv: list[str] | None = None) -> int:
     """Run one subcommand and return its exit code; argparse exits with 2 for wrong usage."""
+    with terminal.guarded():
+        return _run(argv)
+
+
+def _run(argv: list[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = next((word for word in arguments if not word.startswith("-")), None)
     if command is not None and command not in COMMANDS:

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qa_arch import manifest
 from qa_arch.cli.runs import (
     add_answer_options,
     add_engine,
@@ -25,6 +24,7 @@ from qa_arch.cli.runs import (
 from qa_arch.config import extras
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError
+from qa_arch.manifest import module_of
 from qa_arch.serving.answers import Query
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_on_error(parser)
     parser.set_defaults(keep_attention=[], layer=None, head=None)
-    if shown := manifest.attention():
+    if shown := module_of("attention"):
         shown.add_options(parser)
     add_run_options(parser)
     add_engine(parser)
@@ -106,7 +106,7 @@ def _official_files(args: argparse.Namespace) -> int:
     for problem in questions.skipped:
         print(f"left out: {problem}", file=sys.stderr)
     predictor = open_span_predictor(args.run_folder, args)
-    keeper = manifest.attention().keeper(args, predictor, questions) if args.keep_attention else None
+    keeper = module_of("attention").keeper(args, predictor, questions) if args.keep_attention else None
     threshold = predictor.null_threshold if args.margin is None else args.margin
     predicted = []
     with watching("predicting", "questions") as watch:
@@ -143,8 +143,7 @@ def _lines(args: argparse.Namespace) -> int:
         extras.require("ray", "--on ray")
     require_runs(args.run_folder)
     from qa_arch.cli.watch import watching_file
-    from qa_arch.serving.lines import answer_file
-    from qa_arch.serving.lines_on_ray import actors
+    from qa_arch.serving.lines import actors, answer_file
 
     load = partial(load_answering, args, options)
     with watching_file("predicting", "questions") as watch:

@@ -1,4 +1,4 @@
-"""Commands on recorded runs, from their records and nothing else: ``tables``, ``compare``, ``show``."""
+"""Commands on recorded runs, from their records alone: ``tables``, ``compare``, ``show``, ``report``."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from qa_arch.cli.runs import split_columns
 from qa_arch.config.files import write_atomic, write_json
 from qa_arch.config.schema import validate
-from qa_arch.data.sources import usage
-from qa_arch.errors import ConfigError, QaArchError, RunError
+from qa_arch.data.sources import open_passages, usage
+from qa_arch.errors import ConfigError, RunError
 from qa_arch.metrics.prediction_files import read_types
 from qa_arch.metrics.significance import RESAMPLES
 from qa_arch.records import CALIBRATION, DEV, RECORD, RECORDS, RunRecord, Runs, find_runs, read_record
@@ -438,8 +438,53 @@ def _errors(mistakes: Mistakes | None) -> Any:
     return _grid("questions", [(name, f"{amount:,}", f"{share:.1f}%") for name, amount, share in shares])
 
 
-SIBLINGS = 20
-"""Of the runs of the experiment those that are looked at, the newest first, for one to compare with."""
+def add_report_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("runs", nargs="*", metavar="RUNS", help="run folders, folders of runs or globs (default: runs)")
+    add("-o", "--out", default="report.html", metavar="F.html", help="default: report.html")
+    add(
+        "--data",
+        nargs="+",
+        metavar="FILE",
+        help=f"the questions that runs were scored on, for texts: {usage()}",
+    )
+    add(
+        "--types",
+        metavar="FILE",
+        help="classes of the questions (qa-arch types) to break scores down by",
+    )
+    add(
+        "--columns",
+        type=split_columns,
+        default=[],
+        metavar="KEY,...",
+        help="further columns of the table, as those of qa-arch tables --columns",
+    )
+    add("--baseline", metavar="NAME", help="test every system against this one")
+
+
+def run_report(args: argparse.Namespace) -> int:
+    """Write the page and print its path; what could not be used is said on stderr and in the page."""
+    from qa_arch.results.report.page import LIMIT, write_report
+
+    problems: list[str] = []
+    runs = find_runs(args.runs or ["runs"], unreadable=problems)
+    report = write_report(
+        runs,
+        args.out,
+        questions=open_passages(args.data) if args.data else None,
+        baseline=args.baseline,
+        types=read_types(args.types) if args.types else None,
+        columns=args.columns,
+        problems=problems,
+    )
+    for problem in report.problems:
+        print(f"not used: {problem}", file=sys.stderr)
+    if report.left_out:
+        said = f"left out: single questions of {len(report.left_out)} runs, to stay below {LIMIT / 1e6:g} MB"
+        print(f"{said}; name fewer runs", file=sys.stderr)
+    print(f"{report.path}: {report.runs} run{'s' * (report.runs != 1)}, {report.bytes / 1e6:.1f} MB")
+    return 0
 
 
 def next_steps(folders: Sequence[Path]) -> list[str]:
@@ -454,26 +499,11 @@ def next_steps(folders: Sequence[Path]) -> list[str]:
     commands = [["show", str(best), *shown]]
     if not done[best].selects:
         commands.append(["ask", str(best)])
-        if len(done) > 1:
-            commands.append(["compare", str(best.parent), "--baseline", done[next(iter(done))].model, *shown])
-        elif other := _sibling(best, done[best], split):
-            commands.append(["compare", str(other), str(best), *shown])
+    if not done[best].selects and len(done) > 1:
+        commands.append(["compare", str(best.parent), "--baseline", done[next(iter(done))].model, *shown])
     return [shlex.join(["qa-arch", *words]) for words in commands]
 
 
 def _f1(record: RunRecord, split: str) -> float:
     point = record.compared_point(split)
     return float(point.f1 or 0.0) if point else 0.0
-
-
-def _sibling(folder: Path, record: RunRecord, split: str) -> Path | None:
-    """The newest other run of the experiment that was scored on the same questions by the same measure."""
-    others = [path for path in folder.parent.glob(f"*/{RECORD}") if path.parent != folder]
-    for path in sorted(others, key=lambda path: path.stat().st_mtime, reverse=True)[:SIBLINGS]:
-        try:
-            other = read_record(path)
-        except QaArchError:
-            continue
-        if other.status == "ok" and other.measure(split) == record.measure(split) is not None:
-            return path.parent
-    return None

@@ -11,16 +11,16 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from qa_arch.cli.runs import add_config_dir, add_trust, use_config_dir
 from qa_arch.errors import ConfigError
+from qa_arch.results.tables import Table, print_table, text
 from qa_arch.sweep import points, runner
 from qa_arch.sweep.runner import Grid, PointError, Sweep
 from qa_arch.sweep.schedule import Command
 from qa_arch.sweep.state import CONFIG, Entry, read_manifest
 from qa_arch.sweep.view import Row, as_dict, rows, table
-from qa_arch.system import lifeline, lock
+from qa_arch.system import lifeline, lock, terminal
 
 CHECKPOINT = "last.ckpt"
 WIDE = 1000
@@ -200,20 +200,13 @@ def _report(folder: Path, entries: Sequence[Entry], *, as_json: bool = False) ->
 
 
 def _print_plan(folder: Path, entries: Sequence[Entry], *, as_json: bool) -> int:
-    from rich.table import Table
-    from rich.text import Text
-
     plan = [(row, _action(row)) for row in rows(folder, entries, parent=lock.holder(folder) is not None)]
     if as_json:
         points = [{"point": row.point, "action": action, "folder": row.folder} for row, action in plan]
         print(json.dumps({"sweep": str(folder), "points": points}, indent=2, ensure_ascii=False))
         return 0
-    grid = Table(title=Text(str(folder)), title_justify="left")
-    for heading in ("point", "would", "folder"):
-        grid.add_column(heading, overflow="fold")
-    for row, action in plan:
-        grid.add_row(Text(row.point), action, Text(Path(row.folder).name))
-    _console().print(grid)
+    planned = [{"point": row.point, "would": action, "folder": Path(row.folder).name} for row, action in plan]
+    print_table(Table(str(folder), [text(key, key) for key in ("point", "would", "folder")], planned))
     return 0
 
 
@@ -227,10 +220,5 @@ def _print(folder: Path, points: Sequence[Row], *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(as_dict(folder, points), indent=2, ensure_ascii=False))
     else:
-        _console().print(table(str(folder), points))
-
-
-def _console() -> Any:
-    from rich.console import Console
-
-    return Console(width=None if sys.stdout.isatty() else WIDE)
+        console = terminal.console(width=None if sys.stdout.isatty() else WIDE)
+        console.print(table(str(folder), points))

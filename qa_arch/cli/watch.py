@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -16,11 +15,13 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from qa_arch.system import terminal
+
 
 @contextmanager
 def watching(doing: str, unit: str) -> Iterator[Callable[[int, int], None]]:
     """Yield ``watch(done, total)``; the bar is removed at the end."""
-    console = Console(stderr=True)
+    console = terminal.console(stderr=True)
     columns = (
         TextColumn(doing),
         BarColumn(),
@@ -36,7 +37,7 @@ def watching(doing: str, unit: str) -> Iterator[Callable[[int, int], None]]:
 @contextmanager
 def watching_file(doing: str, unit: str) -> Iterator[Callable[[int, int | None, int], None]]:
     """Yield ``watch(bytes done, bytes of the file, units done)``: time left by bytes, rate by units."""
-    console = Console(stderr=True)
+    console = terminal.console(stderr=True)
     columns = (
         TextColumn(doing),
         BarColumn(),

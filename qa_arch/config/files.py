@@ -171,6 +171,11 @@ def _temporary(target: Path, *, folder: bool = False) -> Iterator[tuple[Path, in
         raise QaArchError(
             f"{target}: cannot be written ({error.strerror or error}); nothing was changed"
         ) from error
+    except Exception as error:
+        # So Rust's libraries say it (tokenizers, safetensors), in an error of their own class.
+        if isinstance(error, QaArchError) or "(os error " not in str(error):
+            raise
+        raise QaArchError(f"{target}: cannot be written ({error}); nothing was changed") from error
 
 
 def _create_locked(target: Path, *, folder: bool) -> tuple[Path, int]:

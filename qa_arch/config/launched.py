@@ -66,7 +66,9 @@ def _translate(environment: MutableMapping[str, str]) -> None:
     environment["NODE_RANK"] = environment.get("SLURM_NODEID", "0")
     environment["LOCAL_WORLD_SIZE"] = str(tasks // nodes)
     environment.setdefault("MASTER_ADDR", _first_host(environment.get("SLURM_STEP_NODELIST", "127.0.0.1")))
-    environment.setdefault("MASTER_PORT", str(20000 + int(environment.get("SLURM_JOB_ID", 0)) % 20000))
+    job, step = (int(environment.get(name, 0)) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
+    # A prime apart: neither two steps of a job nor neighbouring jobs meet at one port.
+    environment.setdefault("MASTER_PORT", str(20000 + (job + 1009 * step) % 20000))
 
 
 def _first_host(nodes: str) -> str:

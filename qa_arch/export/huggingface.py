@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from html import escape
 from pathlib import Path
 
 import torch
@@ -31,6 +32,7 @@ from qa_arch.models.span_checkpoint import SpanCheckpoint
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.encoder_factory import quiet_loading
 from qa_arch.records import RunRecord, SplitFacts
+from qa_arch.results.tables import markdown_cell
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.types.tensors import Batch, SpanLogits
 
@@ -254,13 +256,15 @@ def model_card(predictor: SpanPredictor) -> str:
     record, config, threshold = predictor.record, predictor.config, predictor.null_threshold
     always = math.isinf(threshold)
     return _PAGE.format(
-        title=record.model if record else config.model.get("name"),
-        commit=f" (commit {record.commit[:10]})" if record and record.commit else "",
+        title=_inline(record.model if record else config.model.get("name")),
+        commit=f" (commit {_inline(record.commit[:10])})" if record and record.commit else "",
         seed=config.seed,
         scores=_table(record),
         threshold="infinite" if always else f"{threshold:.4f}",
         limit='float("inf")' if always else repr(threshold),
-        fitted=f"fitted on {record.threshold.fitted_on}" if record and record.threshold else "not fitted",
+        fitted=f"fitted on {_inline(record.threshold.fitted_on)}"
+        if record and record.threshold
+        else "not fitted",
         data="\n".join(_data(record.data if record else {})) or "The record names no data.",
         data_licence=_data_licence(config),
         weights=_weights(config, record),
@@ -274,7 +278,7 @@ def model_card(predictor: SpanPredictor) -> str:
 def _table(record: RunRecord | None) -> str:
     """A row for each set and operating point of the record."""
     rows = [
-        f"| {split} | {name} | {_number(point.threshold)} | {point.protocol} |"
+        f"| {_inline(split)} | {_inline(name)} | {_number(point.threshold)} | {_inline(point.protocol)} |"
         + "".join(f" {_number(point.metric(metric))} |" for metric in METRICS)
         for split, points in (record.scores if record else {}).items()
         for name, point in points.items()
@@ -289,6 +293,11 @@ def _table(record: RunRecord | None) -> str:
     return "\n".join([*head, *rows, "", note])
 
 
+def _inline(text: object) -> str:
+    """``text`` of a record or a config within a line or a table's cell: no line ends, no HTML."""
+    return escape(markdown_cell(str(text)), quote=False)
+
+
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"
 
@@ -297,7 +306,8 @@ def _data(data: Mapping[str, SplitFacts]) -> Iterator[str]:
     for split, facts in data.items():
         counts = f"{facts.questions or 0:,} questions, of them {facts.unanswerable or 0:,} unanswerable"
         hash_ = f", SHA-256 {facts.fingerprint[:12]}" if facts.fingerprint else ""
-        yield f"- {split}: {facts.name} (SQuAD {facts.protocol}), {counts}{hash_}"
+        name, protocol = _inline(facts.name), _inline(facts.protocol)
+        yield f"- {_inline(split)}: {name} (SQuAD {protocol}), {counts}{hash_}"
 
 
 def _data_licence(config: Config) -> str:
@@ -314,9 +324,9 @@ def _weights(config: Config, record: RunRecord | None) -> str:
     encoder = config.encoder
     if record and (teacher := record.teacher):
         return (
-            f"they were learned from the teacher `{teacher.name}` (config {teacher.config_hash[:8]}), whose"
-            " licence is not recorded here, on the data above."
+            f"they were learned from the teacher `{_inline(teacher.name)}`"
+            f" (config {teacher.config_hash[:8]}), whose licence is not recorded here, on the data above."
         )
     if encoder.init == "random":
         return f"they were trained from scratch ({encoder.family or encoder.name}), on the data above."
-    return f"they started from the encoder `{encoder.name}`, whose licence is not recorded here."
+    return f"they started from the encoder `{_inline(encoder.name)}`, whose licence is not recorded here."

@@ -38,30 +38,18 @@ log = logging.getLogger(__name__)
 Content = TypeVar("Content")
 
 
-def prepare_cached(
-    questions: QuestionSet,
-    tokenizer: PreTrainedTokenizerBase,
-    cache_dir: str | os.PathLike[str] | None = None,
-    *,
-    max_length: int = 384,
-    stride: int = 128,
-    max_question: int = 64,
-    segments: bool,
+def windows_of(
+    questions: QuestionSet, tokenizer: PreTrainedTokenizerBase, settings: Features, *, segments: bool
 ) -> FeatureTable:
-    """``prepare`` with a cache on disk; without ``cache_dir`` nothing is cached.
+    """``prepare`` with the feature settings of a run's config, and with a cache on disk where these name one.
 
     A damaged file is rebuilt. If the folder cannot be written, the table is built without caching.
     """
-    settings: dict[str, Any] = {
-        "max_length": max_length,
-        "stride": stride,
-        "max_question": max_question,
-        "segments": segments,
-    }
-    if cache_dir is None:
-        return prepare(questions, tokenizer, **settings)
+    lengths: dict[str, Any] = {**asdict(settings), "segments": segments}
+    if (cache_dir := lengths.pop("cache_dir")) is None:
+        return prepare(questions, tokenizer, **lengths)
     key_parts = {
-        **settings,
+        **lengths,
         "questions": questions.fingerprint,
         "tokenizer": tokenizer_hash(tokenizer),
         "pad": tokenizer.pad_token_id,
@@ -72,23 +60,8 @@ def prepare_cached(
         cache_file(cache_dir, key_parts, ".arrow"),
         "features",
         read=read,
-        build=lambda: prepare(questions, tokenizer, **settings),
+        build=lambda: prepare(questions, tokenizer, **lengths),
         write=write,
-    )
-
-
-def windows_of(
-    questions: QuestionSet, tokenizer: PreTrainedTokenizerBase, settings: Features, *, segments: bool
-) -> FeatureTable:
-    """Windows of a question set with the feature settings of a run's config, cached."""
-    return prepare_cached(
-        questions,
-        tokenizer,
-        cache_dir=settings.cache_dir,
-        max_length=settings.max_length,
-        stride=settings.stride,
-        max_question=settings.max_question,
-        segments=segments,
     )
 
 

@@ -213,23 +213,23 @@ class PackagedVectors:
 def read_vectors(
     path: str | os.PathLike[str],
     dim: int | None = None,
-    words: Collection[str] | None = None,
     backend: Literal["own", "torchtext"] = "own",
 ) -> WordVectors:
     """Vectors from the text file ``path``, or from a folder that ``WordVectors.save`` wrote.
 
-    ``dim`` is the expected width (default: that of the file); ``words`` selects these words and their
-    lower-case forms. The first of repeated words counts. A word2vec header line is skipped.
+    ``dim`` is the expected width (default: that of the file). The first of repeated words counts. A word2vec
+    header line is skipped.
     ``backend="torchtext"`` reads with ``torchtext.vocab.Vectors`` (local files only).
     Raises DataError, with the line, for a missing or empty file, a wrong width, a field that is no
     finite number or a word that is not UTF-8.
     """
     source = Path(path)
     if source.is_file() and backend == "own":
-        vectors = _from_text(source, dim, words)
-    elif source.is_file() or source.is_dir():
-        vectors = WordVectors.load(source) if source.is_dir() else _from_torchtext(source)
-        vectors = vectors if words is None else vectors.only(words)
+        vectors = _from_text(source, dim)
+    elif source.is_file():
+        vectors = _from_torchtext(source)
+    elif source.is_dir():
+        vectors = WordVectors.load(source)
     else:
         raise DataError(f"{source}: no such file of word vectors: set glove.path to a GloVe .txt file")
     if dim is not None and vectors.dim != dim:
@@ -239,8 +239,7 @@ def read_vectors(
     return vectors
 
 
-def _from_text(path: Path, dim: int | None, words: Collection[str] | None) -> WordVectors:
-    forms = None if words is None else {form.encode() for word in words for form in (word, word.lower())}
+def _from_text(path: Path, dim: int | None) -> WordVectors:
     header, width = _shape(path)
     if dim is not None and width > dim:  # else the first numbers would be read as part of the word
         raise DataError(f"{path}: line {header + 1}: {width} numbers where {dim} are wanted: set glove.dim")
@@ -262,7 +261,7 @@ def _from_text(path: Path, dim: int | None, words: Collection[str] | None) -> Wo
                         "the file is cut off or glove.dim is not its width"
                     )
                 numbers = b" ".join(fields)
-            if word not in seen and (forms is None or word in forms):
+            if word not in seen:
                 seen[word] = number
                 lines.append((number, numbers))
             if len(lines) == _LINES:

@@ -42,16 +42,24 @@ class Judged:
     id: str
     kind: str | None
     outcome: Outcome
-    boundary: Boundary | None
-    """Of a wrong span; None for every other outcome."""
-    near_miss: bool
-    plausible: bool | None
+    answerable: bool
+    f1: float
+    """Of a wrong span, against the gold that it is nearest to."""
+    boundary: Boundary | None = None
+    """Of a wrong span; None for every other outcome, and where only scores were judged."""
+    plausible: bool | None = None
     """Of a false answer: whether it is one of the plausible answers of the data; None if there are none."""
-    answerable: bool = True
-    overlaps: bool = False
-    """Of a wrong span: whether it shares words with a gold answer (F1 above 0), a boundary error."""
     article: str | None = None
     """None where only scores were judged."""
+
+    @property
+    def near_miss(self) -> bool:
+        return self.outcome == "wrong_span" and self.f1 >= NEAR_MISS
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether a wrong span shares words with a gold answer, a boundary error."""
+        return self.outcome == "wrong_span" and self.f1 > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +103,15 @@ def judge(questions: QuestionSet, rows: Mapping[str, Sequence[Any]]) -> tuple[Ju
     for id_, abstained in zip(rows["id"], rows["abstained"], strict=True):
         example, (exact, f1) = by_id[id_], scores[id_]
         outcome = _outcome(example.answerable, bool(abstained), bool(exact))
-        wrong_span = outcome == "wrong_span"
         judged.append(
             Judged(
                 id=id_,
                 kind=example.kind,
                 outcome=outcome,
-                boundary=boundary(example, *spans[id_]) if wrong_span else None,
-                near_miss=wrong_span and f1 >= NEAR_MISS,
-                plausible=_plausible(example, texts[id_]) if outcome == "undue_answer" else None,
                 answerable=example.answerable,
-                overlaps=wrong_span and f1 > 0,
+                f1=f1,
+                boundary=boundary(example, *spans[id_]) if outcome == "wrong_span" else None,
+                plausible=_plausible(example, texts[id_]) if outcome == "undue_answer" else None,
                 article=example.title,
             )
         )
@@ -127,19 +133,7 @@ def judge_scores(rows: Mapping[str, Sequence[Any]]) -> tuple[Judged, ...]:
             outcome: Outcome = "unanswered"
         else:
             outcome = _outcome(bool(answerable), bool(abstained), bool(span_exact if abstained else exact))
-        wrong_span = outcome == "wrong_span"
-        judged.append(
-            Judged(
-                id=id_,
-                kind=kind,
-                outcome=outcome,
-                boundary=None,
-                near_miss=wrong_span and f1 >= NEAR_MISS,
-                plausible=None,
-                answerable=bool(answerable),
-                overlaps=wrong_span and f1 > 0,
-            )
-        )
+        judged.append(Judged(id_, kind, outcome, bool(answerable), f1))
     return tuple(judged)
 
 

@@ -14,9 +14,9 @@ from qa_arch.errors import ConfigError
 from qa_arch.nn.alignment import Alignment
 from qa_arch.nn.features import WordFeatures
 from qa_arch.nn.heads import AttentionPooling, SpanHead, Verifier, span_logits
-from qa_arch.nn.kernels import Kernel
 from qa_arch.nn.match_lstm import MatchLSTM
 from qa_arch.nn.pointer import PointerHead
+from qa_arch.nn.recurrence import Kernel
 from qa_arch.nn.segments import first_pieces, last_pieces, pool_words, take
 from qa_arch.nn.text_lstm import SuBiLSTM
 from qa_arch.nn.word_encoder import AnyEncoder

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import torch
@@ -34,13 +33,13 @@ def save_encoder(folder: Path, encoder: AnyEncoder) -> None:
 
 def save_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     """The tokenizer in its own files."""
-    with replacing_folder(folder / TOKENIZER) as path, _write_errors():
+    with replacing_folder(folder / TOKENIZER) as path:
         tokenizer.save_pretrained(path)
 
 
 def save_pretrained(folder: Path, encoder: Encoder, tokenizer: PreTrainedTokenizerBase) -> None:
     """Encoder and tokenizer in a folder that transformers opens: what ``encoder.name=RUN`` starts from."""
-    with replacing_folder(folder / PRETRAINED) as path, quiet_loading(), _write_errors():
+    with replacing_folder(folder / PRETRAINED) as path, quiet_loading():
         encoder.backbone.save_pretrained(path)
         tokenizer.save_pretrained(path)
 
@@ -87,19 +86,7 @@ def count_nonzero(folder: Path, names: Iterable[str]) -> int:
 
 
 def _save_tensors(tensors: dict[str, torch.Tensor], path: Path) -> None:
-    with _write_errors():
-        save_file(tensors, path)
-
-
-@contextmanager
-def _write_errors() -> Iterator[None]:
-    """A full disk as OSError, which it is neither to safetensors nor to tokenizers."""
-    try:
-        yield
-    except OSError:
-        raise
-    except Exception as error:  # tokenizers has no class of its own
-        raise OSError(str(error)) from error
+    save_file(tensors, path)
 
 
 def load_weights(folder: Path, model: nn.Module, precision: Precision = "fp32") -> None:

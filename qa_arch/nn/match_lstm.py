@@ -7,15 +7,21 @@ parameters. The five blocks of a step are the attention's query and the gates o,
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
-from qa_arch.nn.kernels import Kernel, runs_fused
+from qa_arch.errors import UnavailableError
+from qa_arch.manifest import module_of
 from qa_arch.nn.masking import at_least_float32
-from qa_arch.nn.recurrence import attend, flat, recur
+from qa_arch.nn.recurrence import Kernel, attend, flat, recur
 from qa_arch.nn.segments import reversal, reverse
+
+KERNELS = module_of("kernels")
+"""The module of an extra that knows where a kernel may run; None without the extra."""
 
 
 def recur_plain(
@@ -34,7 +40,7 @@ def recur_plain(
     context unit adds to query and gates (W^p h^p_i, all biases included), ``keys`` what the question adds
     to the attention (W^q H^q), ``values`` what it adds to the gates where it is attended. ``state`` is
     [W^r; W^hh]. The second direction reads unit ``reversal[i]`` at step i (its own inverse). ``mask`` has a
-    real unit in every row. ``qa_arch.nn.recurrence.recur`` and, on a GPU, ``qa_arch.nn.fused`` compute the
+    real unit in every row. ``qa_arch.nn.recurrence.recur`` and, on a GPU, the kernels of an extra compute the
     same, faster.
     """
     back = inputs.flatten(0, 1)[flat(reversal)].view_as(inputs)
@@ -83,7 +89,7 @@ class MatchLSTM(nn.Module):
     biases: 3(l² + l) + (l + 1) parameters attend and 4(3l² + 3l) make the LSTM where D = l. Three
     biases are added to the same sum; ``all_biases=False`` keeps one in the attention and two in the
     gates, as the equations and the usual LSTM have them: 3l² + l + (l + 1) and 4(3l² + 2l).
-    ``kernel`` chooses how it is computed (``qa_arch.nn.kernels``), not what.
+    ``kernel`` chooses how it is computed (``Kernel``), not what.
 
     ``attention_gain`` multiplies W^q and W^p as they begin. At 1 their sum is small, tanh is nearly linear,
     and w^T(W^q H^q + W^p h^p_i) is a sum of what depends on the question and what depends on the passage:
@@ -175,10 +181,8 @@ class MatchLSTM(nn.Module):
 
         Padding stands behind the real units in both, so that no state that counts depends on it.
         """
-        if loop is recur and runs_fused(self.kernel, inputs, self.state.in_features, training=self.training):
-            from qa_arch.nn.fused.autograd import recur_fused
-
-            loop = recur_fused
+        if loop is recur and (fused := self._fused(inputs)) is not None:
+            loop = fused
         elif loop is recur and torch.compiler.is_exporting():
             loop = recur_exported
         else:  # the kernels widen what they read
@@ -187,6 +191,18 @@ class MatchLSTM(nn.Module):
             state = torch.cat([self.state.weight, self.gates_state.weight])
             score = self.score.weight[0], self.score.bias
             return loop(inputs, order, keys, values, question_mask, *score, state)
+
+    def _fused(self, inputs: Tensor) -> Callable[..., Tensor] | None:
+        """The kernel that computes the recurrence over ``inputs``; None for the loop.
+
+        ``fused`` raises UnavailableError in training where none can; a trained model is read with what there
+        is.
+        """
+        if KERNELS is not None:
+            return KERNELS.recurrence(self.kernel, inputs, self.state.in_features, training=self.training)
+        if self.kernel == "fused" and self.training:
+            raise UnavailableError("model.kernel=fused: there is no extra with kernels; use auto or plain")
+        return None
 
 
 def _sum(*biases: Tensor | None) -> Tensor:

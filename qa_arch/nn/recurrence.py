@@ -8,13 +8,15 @@ in this order the three sigmoids are neighbours, and so are the three gates that
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+Kernel = Literal["auto", "plain", "fused"]
+"""How the recurrence is computed: by a kernel where one was proven, by the plain loop, or by a kernel."""
 SAFE = 20.0
 """Up to this size of keys and queries exp(2 key) exp(2 query) stays far from overflow in fp32."""
 CHUNK = 32

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.cells import cell_len
 
+from qa_arch.system import terminal
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -148,24 +150,42 @@ def _csv(tables: Sequence[Table]) -> str:
     """All rows below one header, with the table's title first and every figure in full."""
     keys = dict.fromkeys(key for table in tables for row in table.rows for key in row)
     page = io.StringIO()
-    writer = csv.DictWriter(page, ["table", *keys], lineterminator="\n")
-    writer.writeheader()
+    writer = csv.writer(page, lineterminator="\n")
+    writer.writerow(map(_inert, ["table", *keys]))
     for table in tables:
-        writer.writerows({"table": table.title, **row} for row in table.rows)
+        writer.writerows([_inert(table.title), *(_inert(row.get(key)) for key in keys)] for row in table.rows)
     return page.getvalue()
+
+
+_FORMULA = re.compile(r"[=@\t\r]|[+-](?!\d*\.?\d+(e[+-]?\d+)?$)")
+"""How a text begins that a spreadsheet computes; a signed number is none."""
+
+
+def _inert(value: Any) -> Any:
+    """``value`` for a spreadsheet, which shows the rest of a text behind an apostrophe as it is."""
+    if not isinstance(value, str):
+        return value
+    # Python 3.11 leaves a carriage return unquoted, and readers take it for the end of the row.
+    return ("'" if _FORMULA.match(value) else "") + value.replace("\r", " ")
 
 
 def markdown(table: Table, *, titled: bool = True) -> str:
     """The table as GitHub's Markdown below its title, the notes below it."""
-    head = [f"## {table.title}", ""] if titled else []
-    headings, *rows = cells(table)
-    escaped = ([cell.replace("|", r"\|") for cell in row] for row in rows)
-    lines = [
-        "| " + " | ".join(headings) + " |",
-        "|" + "|".join("---" if column.left else "---:" for column in table.columns) + "|",
-        *("| " + " | ".join(row) + " |" for row in escaped),
-    ]
-    return "\n".join([*head, *lines, "", *(f"- {note}" for note in table.notes)]).rstrip() + "\n"
+    head = [f"## {one_line(table.title)}", ""] if titled else []
+    headings, *rows = ("| " + " | ".join(map(markdown_cell, row)) + " |" for row in cells(table))
+    rule = "|" + "|".join("---" if column.left else "---:" for column in table.columns) + "|"
+    notes = (f"- {one_line(note)}" for note in table.notes)
+    return "\n".join([*head, headings, rule, *rows, "", *notes]).rstrip() + "\n"
+
+
+def one_line(text: str) -> str:
+    """``text`` with spaces in place of line ends."""
+    return " ".join(text.splitlines())
+
+
+def markdown_cell(text: str) -> str:
+    """``text`` within one cell of a Markdown table."""
+    return one_line(text).replace("|", r"\|")
 
 
 def fill(page: str, slug: str, tables: Sequence[Table]) -> str:
@@ -233,7 +253,7 @@ _CODE = re.compile(r"(`[^`]+`|(?<![\w-])--[a-z][\w-]*)")
 
 def latex(table: Table) -> str:
     """The table as LaTeX, its title as caption, no wider than the page; its notes below, a paragraph each."""
-    head, *body = (" & ".join(map(_escaped, row)) + r" \\" for row in cells(table))
+    head, *body = (" & ".join(map(_escaped, map(one_line, row))) + r" \\" for row in cells(table))
     below = [
         "",
         r"\smallskip",
@@ -246,7 +266,7 @@ def latex(table: Table) -> str:
         r"% needs \usepackage{booktabs} and \usepackage{graphicx}",
         r"\begin{table}",
         r"\centering",
-        rf"\caption{{{_escaped(table.title)}}}",
+        rf"\caption{{{_escaped(one_line(table.title))}}}",
         r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
         rf"\begin{{tabular}}{{{''.join('l' if column.left else 'r' for column in table.columns)}}}",
         r"\toprule",
@@ -285,9 +305,7 @@ def terminal_width() -> int | None:
 
 def terminal_console(width: int) -> Console:
     """What prints to standard output in lines of ``width``, to a terminal without control codes as well."""
-    from rich.console import Console
-
-    return Console(width=width, height=25)  # with the width alone rich takes 80 for TERM=dumb
+    return terminal.console(width=width, height=25)  # with the width alone rich takes 80 for TERM=dumb
 
 
 def _text(table: Table, width: int | None) -> str:
@@ -312,10 +330,11 @@ def _notes(table: Table, width: int | None) -> str:
 
 def drawn(table: Table, width: int | None = None) -> Any:
     """The table for a rich console, within ``width``."""
+    from rich.markup import escape as literal
     from rich.table import Table as Drawn
     from rich.text import Text
 
-    drawn = Drawn(title=table.title or None, title_justify="left")
+    drawn = Drawn(title=literal(table.title) or None, title_justify="left")
     lines = cells(table)
     layout = None if width is None else fit(table.columns, lines, width)
     places = range(len(table.columns)) if layout is None else layout.places

@@ -25,8 +25,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, JSONResponse
 from starlette.staticfiles import StaticFiles
 
-from qa_arch import manifest
 from qa_arch.errors import ConfigError, DataError
+from qa_arch.manifest import module_of
 from qa_arch.serving.answers import Answer, Query
 from qa_arch.serving.batching import Batcher, Telemetry
 from qa_arch.serving.guard import Guard, RefusalError, ServiceOptions, Traffic
@@ -309,7 +309,7 @@ def create_app(models: Mapping[str, Reader], options: ServiceOptions | None = No
         Guard, options=service.options, traffic=service.traffic, observe=service.telemetry.observe
     )
     _add_questions(app, service)
-    if manifest.attention():
+    if module_of("attention"):
         _add_attention(app, service)
     _add_state(app, service)
     _add_page(app)

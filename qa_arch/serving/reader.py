@@ -16,9 +16,9 @@ from typing import TypedDict, Unpack, overload
 import numpy as np
 import torch
 
-from qa_arch import manifest
 from qa_arch.config.schema import Decode
 from qa_arch.errors import ConfigError, RunError, UnavailableError
+from qa_arch.manifest import module_of
 from qa_arch.metrics.confidence import confidences
 from qa_arch.nn.precision import Precision
 from qa_arch.results.attention import AttentionMap
@@ -176,7 +176,7 @@ class Reader:
     @property
     def has_attention(self) -> bool:
         """Whether the model has a match-LSTM, and an extra that shows its attention is there."""
-        shown = manifest.attention()
+        shown = module_of("attention")
         return shown is not None and shown.shows(self.predictor.model)
 
     def attention(self, question: str, context: str) -> AttentionMap:
@@ -185,7 +185,7 @@ class Reader:
         Raises ConfigError for a blank text, RunError where the model has no match-LSTM, UnavailableError
         where no extra shows attention.
         """
-        shown = manifest.attention()
+        shown = module_of("attention")
         if shown is None:
             raise UnavailableError(
                 "attention: the extra that shows it is not here (qa_arch/extras/inspection)"

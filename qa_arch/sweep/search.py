@@ -9,11 +9,16 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qa_arch.errors import ConfigError, UnavailableError
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState
+
+from qa_arch.errors import ConfigError
 from qa_arch.sweep.runner import PointError
 from qa_arch.sweep.state import MANIFEST, STUDY
 
@@ -21,26 +26,7 @@ log = logging.getLogger(__name__)
 NAME = "calibration"
 Launch = Callable[[list[list[str]]], Sequence[Any]]
 """Runs points, given as overrides; each result has a ``return_value``, which raises if there is none."""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Categorical dimension: its values as written on the command line."""
-
-    words: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Between:
-    """Numeric dimension from ``low`` to ``high``, inclusive; an integer if both are integers."""
-
-    low: int | float
-    high: int | float
-    step: int = 1
-    log: bool = False
-
-
-Space = Mapping[str, Choice | Between]
+Space = Mapping[str, BaseDistribution]
 
 
 def search(
@@ -70,13 +56,7 @@ def search(
     return _best(study)
 
 
-def _study(folder: Path, seed: int, *, dry: bool) -> Any:
-    try:
-        import optuna
-        from optuna.storages import JournalStorage
-        from optuna.storages.journal import JournalFileBackend
-    except ImportError as error:
-        raise UnavailableError(f"hydra/sweeper=optuna: {error}; pip install 'qa-arch[optuna]'") from error
+def _study(folder: Path, seed: int, *, dry: bool) -> optuna.Study:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     storage = None
     if not dry or (folder / STUDY).is_file():
@@ -91,7 +71,7 @@ def _study(folder: Path, seed: int, *, dry: bool) -> Any:
     return study
 
 
-def _require_same_space(study: Any, space: Space, folder: Path) -> None:
+def _require_same_space(study: optuna.Study, space: Space, folder: Path) -> None:
     for trial in study.trials:
         if set(trial.params) != set(space):
             raise ConfigError(
@@ -99,18 +79,15 @@ def _require_same_space(study: Any, space: Space, folder: Path) -> None:
             )
 
 
-def _next(study: Any, space: Space, trials: int, at_a_time: int) -> list[Any]:
+def _next(study: optuna.Study, space: Space, trials: int, at_a_time: int) -> list[Any]:
     """Trials to run next; interrupted ones come first."""
-    from optuna.trial import TrialState
-
     ended = sum(trial.state.is_finished() for trial in study.trials)
     interrupted = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
     count = min(at_a_time, trials - ended)
     if interrupted or count < 1:
         return list(interrupted[:at_a_time]) if count >= 1 else []
-    distributions = {name: _distribution(dimension) for name, dimension in space.items()}
     try:
-        return [study.ask(distributions) for _ in range(count)]
+        return [study.ask(dict(space)) for _ in range(count)]
     except ValueError as error:
         raise ConfigError(
             f"the choices of a search are fixed once it has begun ({error}); give this one its own"
@@ -118,10 +95,8 @@ def _next(study: Any, space: Space, trials: int, at_a_time: int) -> list[Any]:
         ) from error
 
 
-def _try(study: Any, batch: Sequence[Any], launch: Launch) -> None:
+def _try(study: optuna.Study, batch: Sequence[Any], launch: Launch) -> None:
     """Run the points of ``batch``, each distinct point once, and report their values to the study."""
-    from optuna.trial import TrialState
-
     points = [[f"{name}={value}" for name, value in trial.params.items()] for trial in batch]
     distinct = [point for n, point in enumerate(points) if point not in points[:n]]
     values = dict(zip(map(tuple, distinct), map(_value, launch(distinct)), strict=True))
@@ -146,9 +121,7 @@ def _value(returned: Any) -> float | None:
     return value
 
 
-def _best(study: Any) -> dict[str, Any] | None:
-    from optuna.trial import TrialState
-
+def _best(study: optuna.Study) -> dict[str, Any] | None:
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if not complete:
         return None
@@ -156,14 +129,3 @@ def _best(study: Any) -> dict[str, Any] | None:
     settings = " ".join(f"{name}={value}" for name, value in best.params.items())
     log.info("best of %d points: %.2f on calibration with %s", len(complete), best.value, settings)
     return dict(best.params)
-
-
-def _distribution(dimension: Choice | Between) -> Any:
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
-    if isinstance(dimension, Choice):
-        return CategoricalDistribution(dimension.words)
-    low, high, log_scale = dimension.low, dimension.high, dimension.log
-    if isinstance(low, int) and isinstance(high, int):
-        return IntDistribution(low, high, log=log_scale, step=dimension.step)
-    return FloatDistribution(float(low), float(high), log=log_scale)

@@ -14,6 +14,7 @@ from typing import Any
 
 from qa_arch.sweep.points import title
 from qa_arch.sweep.state import Entry, actual_status, record_of, value_of
+from qa_arch.system import terminal
 
 log = logging.getLogger(__name__)
 REFRESH = 1.0
@@ -196,10 +197,9 @@ class Display:
 @contextmanager
 def watching(folder: Path, entries: Sequence[Entry]) -> Iterator[Any]:
     """Display of a running sweep; the live table is removed at the end."""
-    from rich.console import Console
     from rich.live import Live
 
-    console = Console(stderr=True)
+    console = terminal.console(stderr=True)
     if not console.is_terminal:
         yield Display(folder, entries, None)
         return

@@ -16,6 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from torch.distributed.tensor import DTensor
 
+from qa_arch.system import terminal
 from qa_arch.training.module import TrainingModule
 
 
@@ -156,7 +157,7 @@ class TrainingProgress(pl.Callback):
     """Steps done, rate, time left, loss and the last calibration F1, or the task's own score; rank 0 only."""
 
     def __init__(self, label: str, live: bool) -> None:
-        console = Console(stderr=True)
+        console = terminal.console(stderr=True)
         self.label = label
         self.stepping = False
         self.scores: dict[str, float] = {}

@@ -31,23 +31,6 @@ def test_engines_take_turns_and_another_begins_each_time():
     assert {engine: len(times) for engine, times in seconds.items()} == dict.fromkeys(loaded, 2)
 
 
-def test_the_ratio_is_that_of_the_same_round():
-    pace = engines._pace([1.0, 4.0, 2.0], [2.0, 8.0, 2.0], 100)
-    assert pace == {"answers_per_second": 50.0, "ratio": 2.0}
-
-
-def test_equal_answers_are_counted_by_question():
-    texts = {"a": "x", "b": "", "c": "y", "d": "z"}
-    assert engines._equal({**texts, "b": "w"}, texts) == 75.0
-
-
-def test_a_busy_machine_is_named(results):
-    results["machine"] |= {"load": [3.0, 0, 0], "cores": 2}
-    assert any("take the speeds again" in note for note in engines.table_of(results).notes)
-    results["machine"] |= {"load": [0.1, 0, 0], "load_after": [0.2, 0, 0]}
-    assert not any("take the speeds again" in note for note in engines.table_of(results).notes)
-
-
 @pytest.fixture
 def results() -> dict:
     return json.loads((ROOT / "benchmarks/results/engines.json").read_text(encoding="utf-8"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ from transformers import BertConfig, BertForQuestionAnswering
 
 from baselines.transformer import TransformerSpan
 from benchmarks import __main__ as runner
-from benchmarks import common_script, end_to_end, inputs, memory, peer_env, peers, prediction, processes
+from benchmarks import common_script, end_to_end, inputs, peers, prediction
 from benchmarks.targets import NotMeasuredError
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import validate
@@ -93,56 +92,6 @@ def test_a_difference_of_scores_is_noise_or_is_named():
     assert "+0.0 (" in end_to_end.describe(scores, shuffled)
     assert "is within the noise" in end_to_end.describe(scores, shuffled)
     assert "is **beyond** the noise" in end_to_end.describe(scores, np.zeros_like(scores))
-
-
-def test_without_real_data_questions_are_generated(monkeypatch, tmp_path, questions):
-    opened: list[str] = []
-    monkeypatch.setattr(inputs, "open_passages", lambda source: opened.append(source) or questions)
-    monkeypatch.setenv("QA_ARCH_DATA", str(tmp_path))
-    assert [len(part) for part in inputs.splits(9, 5, 7)] == [9, 5, 7]
-    assert opened == ["synthetic:train", "synthetic:calibration", "synthetic:dev"]
-    opened.clear()
-    (tmp_path / "squad").mkdir()
-    names = ("train-v2.0.part", "calibration-v2.0", "dev-v2.0.fold_a")
-    files = [tmp_path / "squad" / f"{name}.json" for name in names]
-    for file in files:
-        file.touch()
-    inputs.splits(9, 5, 7)
-    assert opened == [str(file) for file in files]
-
-
-@pytest.mark.parametrize("measure", [memory.flat, end_to_end.experiment])
-def test_without_minilm_a_row_says_what_to_do(monkeypatch, measure):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(NotMeasuredError, match="make minilm"):
-        measure(True)
-
-
-def test_a_process_that_fails_is_a_row_that_is_not_measured():
-    program = "import sys; print('a line', file=sys.stderr); sys.exit('no tokenizer here')"
-    with pytest.raises(NotMeasuredError, match=r"-c .* ended with 1: no tokenizer here"):
-        processes.output_of([sys.executable, "-c", program])
-    with pytest.raises(NotMeasuredError, match="make setup"):
-        processes.output_of(["./qa-arch-that-is-not-there"])
-    assert processes.output_of([sys.executable, "-c", "print(3)"]).strip() == "3"
-
-
-def test_a_peer_that_cannot_be_installed_is_named(monkeypatch, tmp_path):
-    monkeypatch.setattr(peer_env, "FOLDER", tmp_path)
-    peer = peer_env.PeerEnvironment("peer", "no-such-package==1")
-    (tmp_path / "peer" / "bin").mkdir(parents=True)
-    (tmp_path / "peer" / "bin" / "python").symlink_to("/bin/false")
-    monkeypatch.setattr(peer_env.venv, "create", lambda folder, **options: None)
-    with pytest.raises(NotMeasuredError, match="no-such-package==1 cannot be installed"):
-        peer.python()
-
-
-def test_what_lives_is_the_most_at_once_not_the_sum():
-    def run() -> None:
-        for _ in range(3):
-            bytearray(4_000_000)
-
-    assert 4 <= memory.most_alive(run) < 5
 
 
 @pytest.mark.slow

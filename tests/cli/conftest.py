@@ -44,21 +44,6 @@ def run_folder(trained, tmp_path) -> Path:
 
 
 @pytest.fixture
-def qa_arch(capsys):
-    """``qa_arch(*arguments)`` -> exit code, stdout, stderr."""
-
-    def call(*arguments):
-        capsys.readouterr()
-        try:
-            code = main([str(argument) for argument in arguments])
-        except SystemExit as stop:  # argparse's own
-            code = stop.code
-        return code, *capsys.readouterr()
-
-    return call
-
-
-@pytest.fixture
 def read_json():
     return lambda path: json.loads(Path(path).read_text(encoding="utf-8"))
 

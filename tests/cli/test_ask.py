@@ -8,9 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from qa_arch import Answer, Span
-from qa_arch.cli.ask import Conversation, Texts
-
 MILL = "The mill by the ferry was built by Odo Brandt. It burnt down in 1873."
 SHOP = "Ada's shop sold bread.\r\nIt closed in 1901."
 
@@ -70,13 +67,6 @@ def test_in_words_the_answer_stands_in_its_sentence(qa_arch, ask, trained):
     assert qa_arch("ask", trained, *arguments, "--margin=-inf")[1].splitlines()[0] == "no answer in this text"
 
 
-def test_scattered_words_of_a_sequence_model_are_candidates(capsys):
-    spans = (Span("Odo Brandt", -1, -1, 0, 2.0, 0.7), Span("Odo ferry", -1, -1, 0, 1.0, 0.2))
-    answer = Answer("Odo Brandt", -1, -1, 0, 2.0, 0.7, -1.0, 0.0, 1, spans)
-    Conversation(lambda queries: [answer], Texts((MILL,)), {}).answer("Who?")
-    assert [line.strip() for line in capsys.readouterr().out.splitlines()[2:]] == ["20.0%  Odo ferry"]
-
-
 def test_several_files_and_which_of_them(qa_arch, ask, trained, files):
     code, (answer,) = ask("--question", "When?", "--file", files[0], "--file", files[1])
     text = (MILL, SHOP)[answer["document"]]
@@ -89,18 +79,6 @@ def test_several_files_and_which_of_them(qa_arch, ask, trained, files):
     assert f"({answer['file']})" in words.splitlines()[1]
     nothing = qa_arch("ask", trained, "--question", "When?", "--file", *files, "--margin=-inf")[1]
     assert nothing.startswith("no answer in these texts\n")
-
-
-def test_offsets_are_those_of_the_file_whatever_its_line_ends(ask, files, pipe):
-    _, (answer,) = ask("--question", "When?", "--file", files[1])
-    assert SHOP[answer["start"] : answer["end"]] == answer["text"]
-    pipe(SHOP.encode())
-    assert ask("--question", "When?")[1] == [{**answer, "file": None}]
-
-
-def test_about_nothing(ask):
-    (answer,) = ask("--question", "Who?", "--context", " \n ")[1]
-    assert (answer["text"], answer["start"], answer["windows"], answer["spans"]) == ("", None, 0, [])
 
 
 def test_one_question_after_another(ask, pipe, files):
@@ -132,7 +110,6 @@ def test_what_is_typed_may_hold_mistakes(qa_arch, trained, monkeypatch):
     ("content", "arguments", "code", "message"),
     [
         (b"Who?\n", (), 2, "--context or --file"),
-        (b"Who?\n/file none.txt\nWhen?\n", ("--context", "x"), 4, "none.txt: cannot be read"),
         (b"caf\xe9\n", ("--context", "x"), 4, "standard input: byte 3 is not UTF-8"),
         (b"caf\xe9", ("--question", "x"), 4, "standard input: byte 3 is not UTF-8"),
         (b"", ("--question", "x", "--top-k", 0), 2, "top_k: 0 is out of range"),

@@ -22,6 +22,18 @@ print(json.dumps(messages))
 """
 
 
+TYPOS = {
+    "model=brt": "did you mean 'bert'",
+    "debug=fst": "did you mean 'fast'",
+    "optim.lrr=1": "did you mean 'optim.lr'",
+    "trainer.epochs=many": "expected an integer",
+    "features.stride=400": "no step between windows",
+    "data=files": "data.train=...",
+    "trainer.epochs": "is not KEY=VALUE",
+    "name=a=b": "needs quotes",
+}
+
+
 def told(*calls, missing=()):
     """(exit code, message, heavy packages imported by then) of each call, all in one interpreter."""
     texts = json.dumps([list(map(str, call)) for call in calls]), json.dumps(missing), json.dumps(HEAVY)
@@ -32,7 +44,8 @@ def told(*calls, missing=()):
     return json.loads(done.stdout)
 
 
-def test_an_unknown_run_is_told_before_torch(tmp_path):
+def test_what_can_be_known_is_told_before_torch(tmp_path):
+    """An unknown run, a missing file, a mistyped setting."""
     run, data = tmp_path / "none", ["--data", "hub:some/set:validation"]
     calls = [
         ("ask", run, "--question", "Who?", "--context", "Ada."),
@@ -44,18 +57,12 @@ def test_an_unknown_run_is_told_before_torch(tmp_path):
         ("compare", run, run),
         ("show", run),
     ]
-    for call, (code, message, heavy) in zip(calls, told(*calls), strict=True):
-        assert (code, heavy) == (5, []), (call, message)
-        assert str(run) in message
-        assert len(message.splitlines()) == 1
-
-
-def test_a_missing_file_is_told_before_torch(tmp_path):
+    wanted = {call: (5, str(run)) for call in calls}
     there = tmp_path / "there.json"
     there.write_text("{}")
     files = ("data=files", f"data.train={there}", "data.hold_out_articles=1")
     closed = ("data.dev=no/dev.json", "data.open_dev=false", "glove.path=no.txt")  # need not be there
-    calls = {
+    wanted |= {
         ("train", "model=proposed", "data=demo", "glove.path=no/glove.txt"): (4, "glove.path: no/glove.txt"),
         ("train", "-m", "model=proposed", "data=demo", "glove.path=no/glove.txt", "seed=1,2"): (4, "glove"),
         ("train", "model=bert", *files, "data.dev=no/dev.json"): (4, "data.dev: no/dev.json"),
@@ -64,9 +71,11 @@ def test_a_missing_file_is_told_before_torch(tmp_path):
         ("train", "debug=fast", "encoder.name=./mine"): (2, "encoder.name: ./mine would not be loaded"),
         ("train", *closed, "data=demo", "model=proposed"): (4, "glove.path: no.txt"),
     }
-    for (call, (code, part)), result in zip(calls.items(), told(*calls), strict=True):
+    wanted |= {("train", typo): (2, message) for typo, message in TYPOS.items()}
+    for (call, (code, part)), result in zip(wanted.items(), told(*wanted), strict=True):
         assert (result[0], result[2]) == (code, []), (call, result)
         assert part in result[1]
+        assert len(result[1].splitlines()) == 1
 
 
 def test_a_missing_extra_is_told_before_torch():

@@ -68,9 +68,8 @@ def test_commands_without_a_model(qa_arch, passages, tmp_path, scheme):
     assert json.loads(out)["f1"] == 100
 
 
-@pytest.mark.parametrize("scheme", ["hub", "mrqa"])
-def test_commands_with_a_model(qa_arch, passages, run_folder, tmp_path, scheme):
-    source = passages[scheme]
+def test_commands_with_a_model(qa_arch, passages, run_folder, tmp_path):
+    source = passages["mrqa"]
     questions = open_passages(source)
     code, _, err = qa_arch("predict", run_folder, "--data", source, "--out", tmp_path / "out")
     assert code == 0, err

@@ -6,11 +6,9 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import urllib.request
 from importlib import metadata
 from io import BytesIO
-from types import SimpleNamespace
 
 import pytest
 
@@ -100,35 +98,6 @@ def test_a_broken_hydra_plugin(tmp_path):
     assert sick["mend"] == "pip uninstall hydra-ax-sweeper"
     assert results["hydra_plugins.fine"]["status"] == "ok"
 
-    command = [sys.executable, "-m", "qa_arch.cli.main", "train", "--dry-run"]
-    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
-    assert done.returncode == 6
-    assert "qa-arch doctor" in done.stderr.splitlines()[-1]
-
-
-def test_a_foreign_package_of_baselines(tmp_path):
-    (tmp_path / "baselines").mkdir()
-    (tmp_path / "baselines" / "__init__.py").write_text("")
-    result = elsewhere("doctor.configs()", tmp_path)["baselines"]
-    assert result["status"] == "broken"
-    assert str(tmp_path) in result["found"]
-
-
-def test_a_silent_hub_is_not_waited_for(monkeypatch):
-    tested = threading.Event()
-
-    def urlopen(*args, **kwargs):
-        tested.wait(60)
-        raise OSError
-
-    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
-    monkeypatch.setattr(doctor, "HUB_SECONDS", -0.9)
-    monkeypatch.setattr(urllib.request, "urlopen", urlopen)
-    assert not doctor.hub_reachable()
-    assert any(thread.name.startswith("Thread") and thread.daemon for thread in threading.enumerate())
-    tested.set()
-
 
 @pytest.mark.parametrize("offline", ["1", "0"])
 def test_the_hub_is_asked_once_and_offline_never(monkeypatch, offline):
@@ -162,19 +131,6 @@ def test_data_and_vectors(monkeypatch, tmp_path):
     (tmp_path / "vectors.safetensors").write_bytes(b"")
     (check,) = doctor.glove()
     assert (check.status, check.found) == ("ok", str(tmp_path))
-
-
-@pytest.mark.parametrize(("major", "says"), [(7, "no bf16: use trainer.precision=fp16"), (8, "GiB, bf16")])
-def test_a_gpu_that_only_emulates_bf16_has_none(monkeypatch, major, says):
-    card = SimpleNamespace(name="card", total_memory=2**34, major=major, minor=5)
-    cuda = SimpleNamespace(
-        is_available=lambda: True,
-        is_bf16_supported=lambda: True,  # what torch says of a card that emulates it
-        device_count=lambda: 1,
-        get_device_properties=lambda index: card,
-    )
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda, get_num_threads=lambda: 1))
-    assert named(doctor.devices())["cuda:0"].found.endswith(says)
 
 
 def test_a_check_that_fails_stops_no_other():

@@ -9,21 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import torch
 from jaxtyping import config as shapes
 from safetensors.torch import load_file, save_file
 
-import qa_arch as package
 from qa_arch.cli.main import main
-from qa_arch.config.files import write_json
-from qa_arch.errors import ConfigError
 from qa_arch.models.onnx_model import DESCRIPTION, GRAPH
 from qa_arch.records import MODEL, ONNX, find_runs, read_record
-from qa_arch.spans.predictor import load_ensemble, require_graph
 
 TEXT = "The song was written by Ada Stone in 1971."
 QUESTION = ("--question", "Who wrote it?", "--context", TEXT, "--margin", "inf")
-PREDICT = ("predict", "RUN", "--data", "synthetic:dev", "--out", "none")
 READS = "ONNX Runtime reads"
 
 
@@ -97,11 +91,6 @@ def test_evaluation_reads_by_the_graph_and_records_that(qa_arch, trained, run):
         assert by_graph[name]["f1"] == pytest.approx(point["f1"], abs=1e-9)
 
 
-def test_without_a_graph_torch_reads_and_nothing_is_reported(qa_arch, trained):
-    code, _, err = qa_arch("ask", trained, *QUESTION)
-    assert (code, err.strip()) == (0, "")
-
-
 @pytest.mark.parametrize("command", ["ask", "predict"])
 def test_commands_take_the_engine(qa_arch, run, tmp_path, command):
     data = tmp_path / "data.jsonl"
@@ -128,6 +117,7 @@ def test_a_graph_of_other_weights_is_not_used(qa_arch, run):
     assert f"qa-arch export {run} --to onnx makes it anew" in err
 
 
+@pytest.mark.slow
 def test_a_graph_is_made_anew_in_place(qa_arch, run):
     change_weights(run)
     with as_outside_pytest():
@@ -144,18 +134,6 @@ def test_another_precision_is_read_by_torch(qa_arch, run):
     assert "torch reads" in err
     assert engine_of(run) == "torch bf16"
     assert qa_arch("ask", run, *QUESTION, "--precision", "bf16", "--engine", "onnx")[0] == 2
-
-
-def test_a_graph_reads_in_fp32_what_was_trained_in_bf16(qa_arch, run):
-    record = json.loads((run / "run.json").read_text())
-    write_json(run / "run.json", record | {"precision": "bf16"})
-    assert "torch reads" in qa_arch("ask", run, *QUESTION)[2]
-    assert READS in qa_arch("ask", run, *QUESTION, "--engine", "onnx")[2]
-
-
-def test_on_a_gpu_torch_reads(run):
-    with pytest.raises(ConfigError, match="a graph reads on the CPU, and cuda is wanted"):
-        require_graph(run, read_record(run), device=torch.device("cuda"), precision="fp32")
 
 
 def test_without_onnx_runtime_torch_reads(qa_arch, run, monkeypatch):
@@ -179,6 +157,7 @@ def test_a_damaged_graph_is_named_and_torch_reads(qa_arch, run, name):
     ("arguments", "code", "message"),
     [
         (("export", "RUN", "--to", "hf"), 2, "--out: name the folder to write"),
+        (("export", "RUN", "--to", "hf", "--precision", "int8", "--out", "x"), 2, "holds fp32 weights"),
         (("export", "RUN", "--to", "onnx", "--precision", "int8"), 2, "answers differently than its run"),
         (("ask", "RUN", *QUESTION, "--engine", "onnx"), 5, "there is no graph of the run"),
         (("ask", "OTHERS/onnx", *QUESTION, "--engine", "onnx"), 2, "downloaded checkpoint without a graph"),
@@ -190,14 +169,6 @@ def test_what_there_is_no_graph_for_is_refused(qa_arch, trained, arguments, code
     assert message in err
 
 
-def test_something_else_in_the_place_of_the_graph_stays(qa_arch, run_folder):
-    (run_folder / ONNX).mkdir()
-    (run_folder / ONNX / "notes.txt").write_text("mine")
-    code, _, err = qa_arch("export", run_folder, "--to", "onnx")
-    assert (code, "is in the way" in err) == (5, True)
-    assert [path.name for path in (run_folder / ONNX).iterdir()] == ["notes.txt"]
-
-
 def test_a_folder_that_is_a_graph_has_nothing_for_torch(qa_arch, run, tmp_path):
     graph = Path(shutil.copytree(run / ONNX, tmp_path / "graph"))
     shutil.copy(run / "run.json", graph)
@@ -206,28 +177,3 @@ def test_a_folder_that_is_a_graph_has_nothing_for_torch(qa_arch, run, tmp_path):
     code, _, err = qa_arch("ask", graph, *QUESTION, "--engine", "torch")
     assert code == 2
     assert "holds a graph and no weights" in err
-
-
-def test_answers_are_not_continued_by_another_engine(qa_arch, run, tmp_path):
-    data, out = tmp_path / "data.jsonl", tmp_path / "out.jsonl"
-    data.write_text(json.dumps({"question": "Who wrote it?", "context": TEXT}) + "\n")
-    shutil.move(run / ONNX, tmp_path / "aside")
-    predict = ("predict", run, "--data", data, "--out", out)
-    assert qa_arch(*predict)[0] == 0
-    shutil.move(tmp_path / "aside", run / ONNX)
-    code, _, err = qa_arch(*predict)
-    assert code == 5
-    assert "was made with another models.sha256" in err
-    code, _, err = qa_arch(*predict, "--engine", "torch")
-    assert code == 5
-    assert "another settings.engine ('auto', now 'torch')" in err
-
-
-def test_an_ensemble_has_the_engines_of_its_members(run, trained):
-    assert load_ensemble([run, trained], engine="auto").engine == "onnx + torch fp32"
-    assert load_ensemble([run, trained]).engine == "torch fp32"
-
-
-def test_a_reader_tells_its_engine(run):
-    assert "engine=onnx fp32, device=cpu" in repr(package.load(run))
-    assert "engine=torch fp32, device=cpu" in repr(package.load(run, engine="torch"))

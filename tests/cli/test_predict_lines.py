@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 from types import SimpleNamespace
 
 import pytest
@@ -86,14 +85,10 @@ def test_a_faulty_line(qa_arch, trained, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("--out", "out.jsonl", "second.jsonl"), 2, ""),
-        (("--out", "out.jsonl", "--top-k", "0"), 2, "top_k: 0 is out of range"),
         (("--out", "out.jsonl", "--max-answer-tokens", "0"), 2, "max_answer_tokens: 0"),
-        (("--out", "out.jsonl", "--actors", "2"), 2, "--actors is for --on ray"),
         (("--out", "out.jsonl", "--data", "a.jsonl", "b.jsonl"), 2, "name one file"),
         (("--out", "out.jsonl", "--data", "none.jsonl"), 4, "none.jsonl: cannot be read"),
         (("--out", "folder", "--top-k", "2"), 2, "--top-k is for JSON lines"),
-        (("--out", "folder", "--if-exists", "fail"), 2, "--if-exists is for JSON lines"),
     ],
 )
 def test_refused(qa_arch, trained, lines_file, tmp_path, monkeypatch, arguments, code, message):
@@ -102,19 +97,3 @@ def test_refused(qa_arch, trained, lines_file, tmp_path, monkeypatch, arguments,
     assert actual == code
     assert message in err
     assert not list(tmp_path.glob("*out*"))
-
-
-def test_without_ray(qa_arch, trained, lines_file, tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "ray", None)
-    predict = ("predict", trained, "--data", lines_file, "--out", tmp_path / "out.jsonl", "--on", "ray")
-    code, _, err = qa_arch(*predict)
-    assert code == 6
-    assert "pip install 'qa-arch[ray]'" in err
-    assert not list(tmp_path.glob("*out*"))
-
-
-def test_squad_json_is_recognised(qa_arch, trained, tmp_path):
-    (tmp_path / "dev.json").write_text(json.dumps({"version": "v2.0", "data": []}))
-    code, _, err = qa_arch("predict", trained, "--data", tmp_path / "dev.json", "--out", tmp_path / "o.jsonl")
-    assert code == 4
-    assert "for SQuAD JSON give --out a folder" in err

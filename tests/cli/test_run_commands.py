@@ -64,12 +64,6 @@ def test_rows_tell_what_asks_and_no_text(trained):
     assert not set(questions.values()) & {str(value) for values in rows.values() for value in values}
 
 
-def test_predict_at_a_margin(qa_arch, trained, dev_file, tmp_path, read_json):
-    for margin, answered in (("1e6", True), ("-1000000", False)):
-        assert qa_arch("predict", trained, "--data", dev_file, "--out", tmp_path, "--margin", margin)[0] == 0
-        assert any(read_json(tmp_path / "predictions.json").values()) == answered
-
-
 def test_predict_refuses(qa_arch, trained, run_folder, dev_file, tmp_path):
     predict = ("--data", dev_file, "--out", tmp_path / "out")
     assert qa_arch("predict", tmp_path / "none", *predict)[0] == 5
@@ -116,12 +110,6 @@ def test_a_closed_dev_set_opens_with_final_alone(qa_arch, trained, closed_run, t
     assert (first.config_hash, first.data) == (opened.config_hash, "synthetic-dev")
     assert first.fingerprint == opened.data["dev"].fingerprint
     assert first.date <= second.date
-
-
-def test_a_model_that_cannot_be_loaded_opens_nothing(qa_arch, closed_run, tmp_path):
-    (closed_run / "model" / "model.safetensors").unlink()
-    assert qa_arch("evaluate", "--run", closed_run, "--final")[0] == 5
-    assert not (tmp_path / "experiments").exists()
 
 
 def test_training_articles_are_only_scored_with_allow_overlap(qa_arch, run_folder):
@@ -184,29 +172,16 @@ def test_training_questions_of_other_data_are_not_scored(qa_arch, run_folder):
     assert "train" not in read_record(run_folder).scores
 
 
-def test_a_margin_of_ones_own_is_named_so(qa_arch, run_folder):
-    calibrated = read_record(run_folder).scores["dev"]["calibrated"].flat()
-    scores = json.loads(qa_arch("evaluate", "--run", run_folder, "--margin", "1e6")[1])
-    assert scores["calibrated"] == calibrated
-    assert scores["given"]["threshold"] == 1e6
-    assert scores["given"]["HasAns_f1"] == scores["never_null"]["HasAns_f1"]
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
         (),
-        ("--data", "x.json"),
         ("--final",),
-        ("--margin", "1", "--data", "x", "--predictions", "y"),
         ("--margin", "0", "--data", "x", "--predictions", "y"),
         ("--run", "RUN", "--null-threshold", "0"),
         ("--run", "RUN", "--predictions", "x.json"),
-        ("--run", "RUN", "--protocol", "1.1"),
         ("--run", "RUN", "--final"),
         ("--run", "RUN", "--train", "--final"),
-        ("--run", "RUN", "--train", "--data", "synthetic:dev"),
-        ("--data", "x", "--predictions", "y", "--train"),
     ],
     ids=" ".join,
 )
@@ -266,25 +241,3 @@ def test_a_run_is_read_out_in_another_way(qa_arch, trained, run_folder, tmp_path
     assert qa_arch(*arguments)[0] == 0  # the same again goes into the same record
     code, _, err = qa_arch("evaluate", "--run", str(run_folder), "--decode", "grid", "--record", str(out))
     assert (code, "holds the record of something else" in err) == (5, True)
-
-
-def test_predict_reads_several_runs(qa_arch, trained, twin, dev_file, tmp_path, read_json):
-    for name, runs in (("one", [trained]), ("both", [trained, twin])):
-        arguments = ["predict", *map(str, runs), "--data", str(dev_file), "--out", str(tmp_path / name)]
-        assert qa_arch(*arguments)[0] == 0
-    single, both = (read_json(tmp_path / name / "null_odds.json") for name in ("one", "both"))
-    assert both == pytest.approx(single, abs=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("extra", "message"),
-    [
-        (["--decode", "greedy"], "--record"),
-        (["--record", "somewhere"], "--record"),
-        (["--decode", "greddy", "--record", "somewhere"], "did you mean 'greedy'"),
-    ],
-)
-def test_records_of_their_own_need_a_reason_and_a_place(qa_arch, trained, extra, message):
-    code, _, err = qa_arch("evaluate", "--run", str(trained), *extra)
-    assert code == 2
-    assert message in err

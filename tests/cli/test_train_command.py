@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import asdict, replace
 
 import pytest
@@ -119,15 +117,6 @@ def test_dry_run(qa_arch, settings, tmp_path, stub_training):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_dry_run_names_missing_vectors(qa_arch, tmp_path, stub_training, caplog):
-    there = tmp_path / "there.txt"
-    there.write_text("mill 1 0\n")
-    for path, missing in ((tmp_path / "none.txt", True), (there, False)):
-        caplog.clear()
-        assert qa_arch("train", "model=proposed", f"glove.path={path}", "--dry-run")[0] == 0
-        assert (f"{path} does not exist yet" in caplog.text) is missing
-
-
 def test_config_from_repeats_the_run(qa_arch, trained, tmp_path):
     code, *_ = qa_arch("train", "--config-from", trained, "--folder", tmp_path / "again")
     first, second = read_record(trained), read_record(tmp_path / "again")
@@ -166,41 +155,7 @@ def test_config_from_takes_single_settings(qa_arch, trained):
     assert "did you mean 'optim.lr'" in err
 
 
-TYPOS = {
-    "model=brt": "did you mean 'bert'",
-    "experiment=demmo": "did you mean 'demo'",
-    "debug=fst": "did you mean 'fast'",
-    "optim.lrr=1": "did you mean 'optim.lr'",
-    "trainer.epochs=many": "expected an integer",
-    "features.stride=400": "no step between windows",
-    "data=files": "data.train=...",
-    "trainer.epochs": "is not KEY=VALUE",
-    "name=a=b": "needs quotes",
-}
-
-
-def test_typos_are_found_before_torch_is_imported():
-    program = f"""
-import contextlib, io, sys
-from qa_arch.cli.main import main
-for typo, said in {TYPOS!r}.items():
-    with contextlib.redirect_stderr(io.StringIO()) as err:
-        code = main(["train", typo])
-    line = err.getvalue()
-    assert code == 2, (typo, code, line)
-    assert said in line and len(line.splitlines()) == 1, (typo, line)
-assert "torch" not in sys.modules
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
-def test_a_setting_the_model_does_not_take(qa_arch, settings):
-    code, _, err = qa_arch("train", "model=proposed", "+model.hiden=3", *settings, "--dry-run")
-    assert code == 2
-    assert "did you mean 'model.hidden'" in err
-
-
+@pytest.mark.slow
 def test_several_models(qa_arch, settings, tmp_path, read_json):
     code, out, _ = qa_arch("train", "--models", "bert,proposed", *settings)
     assert code == 0
@@ -233,8 +188,3 @@ def test_one_failing_model_does_not_stop_the_others(qa_arch, settings, tmp_path,
 def test_models_that_cannot_be_meant(qa_arch, settings, stub_training, arguments):
     code, *_ = qa_arch("train", *arguments, *settings)
     assert (code, len(stub_training.calls)) == ((0, 1) if arguments[1] == "bert," else (2, 0))
-
-
-def test_models_do_not_go_with_config_from(qa_arch, trained, stub_training):
-    assert qa_arch("train", "--config-from", trained, "--models", "bert,albert")[0] == 2
-    assert not stub_training.calls

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 
 import pytest
 
 import qa_arch
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.records import RECORD
-
-VARYING = ("created", "seconds", "epochs", "examples_per_second", "peak_memory_mb")
 
 
 def test_it_trains_what_the_command_trains(trained, settings):
@@ -44,22 +40,3 @@ def test_wrong_settings_are_refused_before_a_folder_is_made(tmp_path, overrides,
     with pytest.raises(ConfigError, match=message):
         qa_arch.train(overrides, folder=tmp_path / "run", **options)
     assert not (tmp_path / "run").exists()
-
-
-def test_processes_that_torchrun_started_use_the_command(monkeypatch, settings):
-    for name, value in (("RANK", "0"), ("WORLD_SIZE", "1")):
-        monkeypatch.setitem(os.environ, name, value)
-    with pytest.raises(ConfigError, match="torchrun and srun start the command"):
-        qa_arch.train(["model=bert", *settings])
-
-
-def test_choices_of_ones_own_can_be_trained(tmp_path, settings, monkeypatch):
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setitem(os.environ, "PYTHONPATH", os.environ.get("PYTHONPATH", ""))
-    own = tmp_path / "own"
-    (own / "model").mkdir(parents=True)
-    (own / "model" / "mine.yaml").write_text("defaults:\n  - bert\nname: mine\n")
-    with pytest.raises(ConfigError, match="model=mine does not exist"):
-        qa_arch.train(["model=mine", *settings])
-    run = qa_arch.train(["model=mine", *settings], folder=tmp_path / "here", config_dir=own)
-    assert (run.folder, run.record.model) == (tmp_path / "here", "mine")

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import pytest
-import torch
 from pages import BLOCK, commands
 
 from qa_arch.cli.main import main
-from qa_arch.types.tensors import SpanLabels, SpanLogits
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "your_model.md").read_text(encoding="utf-8")
 pytestmark = pytest.mark.usefixtures("own_folder")
 
 
+@pytest.mark.slow
 def test_the_worked_example_is_true(quick, capsys):
     calls = commands(PAGE)
     assert main(calls[0]) == 0
@@ -37,24 +35,3 @@ def test_the_worked_example_is_true(quick, capsys):
     capsys.readouterr()
     assert main([*first, "--dry-run", "sweep.folder=sweep"]) == 0
     assert capsys.readouterr().out.count(" run ") == 4
-
-
-def test_distances_and_losses_of_the_example():
-    names: dict = {}
-    for block in BLOCK.findall(PAGE):
-        if block.startswith("# mine/near/"):
-            exec(compile(block, "page", "exec"), names)
-    model = object.__new__(names["Near"])
-    model.__dict__["farthest"] = 3
-    marked = torch.tensor([[0, 1, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]]).bool()
-    assert model.distances(marked).tolist() == [[1, 0, 1, 2, 3, 3], [3] * 6]
-    loss = names["NearLoss"](share=0.2)
-    scores = torch.tensor([[-math.inf, 1.0, 2.0, 0.5], [-math.inf, 1.0, 2.0, 0.5]])
-    labels = SpanLabels(
-        torch.tensor([2, 0]), torch.tensor([1, 0]), torch.tensor([True, False]), torch.ones(2)
-    )
-    logits = SpanLogits(scores, scores, torch.zeros(2), torch.zeros(2))
-    chances = torch.cat([scores[0], torch.zeros(1)]).log_softmax(0)
-    start = -(0.8 * chances[2] + 0.1 * chances[1] + 0.1 * chances[3])
-    end = -(0.8 * chances[1] + 0.1 * chances[1] + 0.1 * chances[2])  # nothing lies before the context
-    torch.testing.assert_close(loss(logits, labels), torch.stack([(start + end) / 2, -chances[4]]))

@@ -50,30 +50,18 @@ def test_defaults_fill_what_is_left_out():
         ({"nmae": 1}, "unknown setting 'nmae' (did you mean 'name'?)"),
         ({"inner": {"depth": 2, "dept": 3}}, "unknown setting 'inner.dept' (did you mean 'inner.depth'?)"),
         ({"zzz": 1}, "unknown setting 'zzz' (known: count, flag, inner, mode, name, names, share, table)"),
-        ({"inner": {}}, "inner: missing depth"),
         ({"inner": 3}, "inner: expected a mapping, got 3"),
-        ({"inner": None}, "inner: expected a mapping, got None"),
         ({"name": 3}, "name: expected a text, got 3"),
-        ({"name": None}, "name: expected a text, got None"),
         ({"inner": {"depth": 0}}, "inner.depth: 0 is out of range, it must be >= 1 and <= 4"),
         ({"inner": {"depth": 5}}, "inner.depth: 5 is out of range, it must be >= 1 and <= 4"),
         ({"inner": {"depth": 2.0}}, "inner.depth: expected an integer, got 2.0"),
-        ({"inner": {"depth": "2"}}, "inner.depth: expected an integer, got '2'"),
         ({"inner": {"depth": True}}, "inner.depth: expected an integer, got True"),
         ({"inner": {"depth": 2, "rate": 0}}, "inner.rate: 0.0 is out of range, it must be > 0"),
-        ({"inner": {"depth": 2, "rate": float("nan")}}, "inner.rate: expected a number, got nan"),
         ({"inner": {"depth": 2, "rate": float("inf")}}, "inner.rate: expected a number, got inf"),
-        ({"inner": {"depth": 2, "rate": False}}, "inner.rate: expected a number, got False"),
         ({"share": 1.5}, "share: 1.5 is out of range, it must be >= 0 and <= 1"),
-        ({"share": "half"}, "share: expected a number, got 'half'"),
         ({"mode": "fst"}, "mode: 'fst' is not a choice (did you mean 'fast'?)"),
-        ({"mode": "x"}, "mode: 'x' is not a choice (known: fast, slow)"),
-        ({"mode": None}, "mode: None is not a choice"),
-        ({"mode": ["fast"]}, "mode: ['fast'] is not a choice"),
         ({"count": 0}, "count: 0 is not one of all or an integer >= 1"),
-        ({"count": "al"}, "count: 'al' is not one of all or an integer >= 1"),
         ({"flag": 1}, "flag: expected true or false, got 1"),
-        ({"flag": "yes"}, "flag: expected true or false, got 'yes'"),
         ({"names": "a"}, "names: expected a list, got 'a'"),
         ({"names": ["a", 2]}, "names[1]: expected a text, got 2"),
         ({"table": {"a": 1}}, "table.a: expected a mapping, got 1"),
@@ -83,11 +71,6 @@ def test_what_is_wrong_is_named(change, message):
     with pytest.raises(ConfigError, match=re.escape(message)) as caught:
         read(Outer, {**GOOD, **change})
     assert "\n" not in str(caught.value)
-
-
-def test_the_whole_must_be_a_mapping():
-    with pytest.raises(ConfigError, match="config: expected a mapping"):
-        read(Outer, [1])
 
 
 def test_a_union_takes_each_of_its_kinds():

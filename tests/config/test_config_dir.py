@@ -11,8 +11,7 @@ import pytest
 from qa_arch.cli.compose import compose
 from qa_arch.cli.main import main
 from qa_arch.cli.runs import use_config_dir
-from qa_arch.cli.sweep import point_command
-from qa_arch.config.find import config_folders, groups
+from qa_arch.config.find import config_folders
 from qa_arch.errors import ConfigError
 from qa_arch.records import read_record
 from qa_arch.sweep.state import read_manifest
@@ -88,13 +87,6 @@ def test_own_choices_are_composed(own):
     assert compose(["model=bert"], str(own)) == compose(["model=bert"])
 
 
-def test_groups_are_those_of_both_folders(own):
-    known = groups(config_folders(own))
-    assert {"bert", "mine"} <= set(known["model"])
-    assert "ours" in known["experiment"]
-    assert set(known) == set(groups(config_folders()))
-
-
 @pytest.mark.parametrize(
     ("override", "message"),
     [
@@ -131,6 +123,7 @@ def test_packages_of_the_folder_need_trust(own, capsys):
     assert json.loads(out)["total"] > 0
 
 
+@pytest.mark.slow
 def test_every_command_that_composes_takes_it(own, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     given = ("--config-dir", own.name, "--trust", "my_models")
@@ -154,12 +147,6 @@ def test_the_points_of_a_sweep_import_from_it(own, capsys, tmp_path, monkeypatch
     manifest = read_manifest(tmp_path / "sweep")
     assert manifest.config_dir == str(own)
     assert {read_record(tmp_path / "sweep" / entry.name).status for entry in manifest.points} == {"ok"}
-
-
-def test_a_point_is_told_the_folder(tmp_path):
-    command = point_command(("my_models",), "/some/where")(tmp_path)
-    assert command[-4:] == ["--trust", "my_models", "--config-dir", "/some/where"]
-    assert "--config-dir" not in point_command(())(tmp_path)
 
 
 def test_child_processes_find_the_package(own, monkeypatch):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
 
-from qa_arch.config.files import json_items, parse_json, read_json, replacing_folder, write_atomic
-from qa_arch.errors import RunError
+from qa_arch.config.files import json_items, read_json, replacing_folder, write_atomic
+from qa_arch.errors import QaArchError, RunError
 
 
 @pytest.mark.parametrize(("mask", "file", "folder"), [(0o077, 0o600, 0o700), (0o002, 0o664, 0o775)])
@@ -46,15 +49,23 @@ def test_json_without_an_end_or_a_value_is_refused(tmp_path, text):
     assert "\n" not in str(refusal.value)
 
 
-def test_json_of_the_usual_kind_is_read():
-    assert parse_json('{"a": [1, 2.5, null, {"é": "\\ud83d\\ude00"}], "b": Infinity}') == {
-        "a": [1, 2.5, None, {"é": "\U0001f600"}],
-        "b": float("inf"),
-    }
-
-
 def test_a_file_larger_than_the_limit_is_not_opened(tmp_path):
     with (tmp_path / "large.json").open("wb") as file:
         file.truncate(2**28 + 1)
     with pytest.raises(RunError, match="256 MiB, more than 256"):
         read_json(tmp_path / "large.json", "fetch it again")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize(
+    "save", [Tokenizer(BPE()).save, lambda path: os.write(os.open(path, os.O_WRONLY), b"x")]
+)
+def test_a_disk_that_fills_is_one_line_whoever_writes(tmp_path, save):
+    with (
+        pytest.raises(
+            QaArchError, match=r"out: cannot be written \(No space left on device.*nothing was changed"
+        ),
+        replacing_folder(tmp_path / "out"),
+    ):
+        save("/dev/full")
+    assert not list(tmp_path.iterdir())

@@ -11,11 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qa_arch.data.input_files import expand
 from qa_arch.data.question_sets import fingerprint, question_set
 from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import read, write
-from qa_arch.errors import ConfigError
 from qa_arch.types.text import Example, Gold, QuestionSet
 
 TOWER = "The north tower was raised in 1204 by masons from the coast."
@@ -68,9 +66,7 @@ def test_squad_two(tmp_path):
     ("version", "flag", "protocol"),
     [
         ("1.1", {}, "1.1"),
-        ("v1.1", {}, "1.1"),
         (None, {}, "1.1"),
-        ("2.0", {}, "2.0"),
         ("v2.0", {}, "2.0"),
         (None, {"is_impossible": False}, "2.0"),
         ("1.1", {"is_impossible": False}, "2.0"),
@@ -79,12 +75,6 @@ def test_squad_two(tmp_path):
 def test_the_protocol_follows_version_and_questions(tmp_path, version, flag, protocol):
     file = saved(tmp_path / "a.json", nested(qa("a", "1204", 30, **flag), version=version))
     assert read(file).protocol == protocol
-
-
-def test_one_file_of_two_makes_the_set_two(tmp_path):
-    saved(tmp_path / "a.json", nested(qa("a", "1204", 30)))
-    saved(tmp_path / "b.json", nested(qa("b", "1204", 30), version="1.1"))
-    assert read(tmp_path).protocol == "2.0"
 
 
 @pytest.mark.parametrize("shape", ["list", "data", "lines", "lines_in_json", "crlf"])
@@ -110,19 +100,6 @@ def test_the_flat_shapes_give_the_same_set(tmp_path, shape):
     assert questions.protocol == "2.0"
 
 
-def test_a_flat_set_without_negatives_is_one_point_one(tmp_path):
-    assert read(saved(tmp_path / "a.json", [flat("a", {"1204": 30})])).protocol == "1.1"
-    assert read(saved(tmp_path / "b.json", flat("b", {"1204": 30}))).protocol == "1.1"
-
-
-def test_flat_and_nested_give_the_same_set(tmp_path):
-    first = read(
-        saved(tmp_path / "a.json", nested(qa("a", "1204", 30), qa("b", is_impossible=True))), name="x"
-    )
-    second = read(saved(tmp_path / "b.json", [flat("a", {"1204": 30}), flat("b")]), name="x")
-    assert first == second
-
-
 def test_questions_of_a_passage_share_one_string(tmp_path):
     file = saved(tmp_path / "a.json", [flat("a", {"1204": 30}), flat("b", None, RIVER), flat("c")])
     first, other, again = read(file).examples
@@ -144,17 +121,6 @@ def test_folders_globs_and_lists_keep_their_order(tmp_path):
     assert read([tmp_path / "c.json", tmp_path / "a.json"]).name == "c+a"
     assert read(tmp_path).name == tmp_path.name
     assert open_passages(str(tmp_path / "a.json"), name="mine").name == "mine"
-
-
-def test_an_existing_name_is_no_pattern(tmp_path):
-    file = saved(tmp_path / "set[1].json", [flat("a", {"1204": 30})])
-    saved(tmp_path / "set1.json", [flat("b", {"1204": 30})])
-    assert expand(file) == (file,)
-
-
-def test_on_error_takes_two_words(tmp_path):
-    with pytest.raises(ConfigError, match="must be raise or skip"):
-        read(saved(tmp_path / "a.json", [flat("a", {"1204": 30})]), on_error="ignore")  # type: ignore[arg-type]
 
 
 ODD_TEXTS = {
@@ -263,11 +229,9 @@ BASE = Example("a", "Q?", TOWER, "Tower", (Gold("1204", 30),), (Gold("coast", 54
     "change",
     [
         {"id": "b"},
-        {"question": "Q? "},
         {"context": TOWER + " "},
         {"title": "tower"},
         {"answers": ()},
-        {"answers": (Gold("1204", 31),)},
         {"answers": (Gold("1204", 30), Gold("1204", 30))},
         {"answers": (), "plausible": (Gold("1204", 30),)},
         {"plausible": ()},
@@ -292,21 +256,6 @@ def test_the_fingerprint_is_fixed():
     """Recorded runs carry it: a changed value would make every old record look like other data."""
     text = f'["a", "Tower", "Q?", "{TOWER}", [["1204", 30]], [["coast", 54]], "negation"]'
     assert fingerprint([BASE]) == sha256(text.encode()).hexdigest()
-
-
-def test_file_bytes_do_not_matter(tmp_path):
-    value = nested(qa("a", "1204", 30))
-    first = saved(tmp_path / "a.json", value)
-    second = tmp_path / "b.json"
-    second.write_text(json.dumps(value, indent=4, sort_keys=True), encoding="utf-8")
-    assert read(first).fingerprint == read(second).fingerprint
-
-
-@pytest.mark.data
-def test_all_of_dev_is_read_and_its_contexts_are_shared(real_data):
-    questions = read(real_data / "squad" / "dev-v2.0.json")
-    assert len(questions) == 11_873
-    assert len({id(example.context) for example in questions.examples}) == 1_204
 
 
 @pytest.mark.data

@@ -45,19 +45,6 @@ def test_counts():
     assert (counts.protocol, counts.skipped, counts.fingerprint) == ("2.0", 0, small().fingerprint)
 
 
-def test_the_percentile_is_the_nearest_rank():
-    texts = ["w " * count for count in range(1, 101)]
-    assert Lengths.of(reversed(texts)) == Lengths(50.5, 50.5, 95, 100)
-    assert Lengths.of(texts[:20]).p95 == 19
-    assert Lengths.of(texts[:1]) == Lengths(1.0, 1.0, 1, 1)
-
-
-def test_a_set_without_answers():
-    counts = statistics(question_set("none", [Example("1", "who", FIRST, "X")], "2.0"))
-    assert counts.answers_per_question == 0
-    assert counts.answer_words == Lengths(0.0, 0.0, 0, 0)
-
-
 def run(*arguments: str) -> int:
     parser = argparse.ArgumentParser()
     command.add_stats_arguments(parser)
@@ -78,13 +65,6 @@ def test_json_for_one_set(file, capsys):
     assert list(printed)[:4] == ["examples", "negatives", "articles", "articles_with_negatives"]
     assert printed["kinds"] == {"antonym": 1, "negation": 2, "plain": 2}
     assert printed["context_words"] == {"mean": 4.5, "median": 4.5, "p95": 5, "max": 5}
-
-
-def test_the_embedded_set_by_its_name(capsys):
-    assert run("--data", "synthetic:dev", "--json") == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert (printed["articles"], printed["protocol"]) == (40, "2.0")
-    assert 0 < printed["negatives"] < printed["examples"]
 
 
 @pytest.fixture
@@ -115,21 +95,6 @@ def test_the_best_that_a_tokenizer_allows(encoder, tmp_path, capsys, monkeypatch
     monkeypatch.setenv("COLUMNS", "200")
     run("--data", str(path), "--encoder", str(encoder))
     assert "66.67 / 66.67" in capsys.readouterr().out
-
-
-def test_json_for_several_sets(file, capsys):
-    other = file.with_name("other.json")
-    other.write_bytes(file.read_bytes())
-    assert run("--json", "--data", str(file), str(other)) == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert {name: figures["examples"] for name, figures in printed.items()} == {str(file): 6, str(other): 6}
-
-
-def test_a_folder_is_one_set(file, capsys):
-    again = write(question_set("more", [Example("7", "who", FIRST, "W", (Gold("a", 0),))], "1.1"))
-    file.with_name("more.json").write_text(json.dumps(again), encoding="utf-8")
-    run("--json", "--data", str(file.parent))
-    assert json.loads(capsys.readouterr().out)["examples"] == 7
 
 
 def test_the_table(file, capsys, monkeypatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import shutil
 from dataclasses import replace
@@ -187,20 +186,6 @@ def test_infinite_odds_are_written_as_numbers_and_joined_texts_as_they_are():
     assert predictions(ranking, INF) == {"a": "", "b": "Bob", "c": "Ada", "d": "Ada Bob"}
     assert [a.text(-1.0) for a in ranking.predictions()] == list(predictions(ranking, -1.0).values())
     assert [entries[0]["text"] for entries in nbest(ranking).values()] == ["", "Bob", "Ada", "Ada Bob"]
-
-
-@pytest.mark.parametrize("running", [True, False])
-def test_the_collector_is_left_as_it_was(make_world, running):
-    ranking, before = ranked(make_world([1])), gc.isenabled()
-    try:
-        (gc.enable if running else gc.disable)()
-        nbest(ranking)
-        assert gc.isenabled() is running
-        with pytest.raises(AttributeError):
-            nbest(replace(ranking, examples=[None]))
-        assert gc.isenabled() is running
-    finally:
-        (gc.enable if before else gc.disable)()
 
 
 def test_the_record_holds_the_best_span_whatever_the_margin():

@@ -13,10 +13,7 @@ import pytest
 import torch
 
 from qa_arch.cli.compose import compose
-from qa_arch.config.files import write_json
 from qa_arch.config.schema import task_entries, validate
-from qa_arch.data.squad import write
-from qa_arch.data.synthetic import generate
 from qa_arch.errors import ConfigError
 from qa_arch.evaluation.runs import Request, evaluate_runs
 from qa_arch.records import (
@@ -56,19 +53,11 @@ FILES = {
 }
 
 
-@pytest.fixture(scope="module")
-def small_sets(tmp_path_factory) -> list[str]:
-    folder = tmp_path_factory.mktemp("sets")
-    for split, articles in (("train", 2), (CALIBRATION, 1), (DEV, 1)):
-        write_json(folder / f"{split}.json", write(generate(articles, 3, 1, split)))
-    return [f"data.{split}={folder}/{split}.json" for split in ("train", CALIBRATION, DEV)]
-
-
 @pytest.fixture(scope="module", params=[name for name in RUNS if name in task_entries()])
-def trained(request, small_sets, tmp_path_factory) -> tuple[str, Path]:
+def trained(request, few_questions, tmp_path_factory) -> tuple[str, Path]:
     """Each task's name and a finished run of it."""
     name = request.param
-    sets = [] if name == "classification" else small_sets
+    sets = [] if name == "classification" else few_questions
     settings = ["debug=fast", *RUNS[name], *sets, "features.cache_dir=null", "trainer.progress=false"]
     folder = tmp_path_factory.mktemp(name) / "run"
     assert train(validate(compose(settings)), folder=folder).status == "ok"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,19 +12,10 @@ from qa_arch.data.squad import read
 from qa_arch.errors import DataError
 from qa_arch.types.text import Example, Gold
 
-SCRIPT = Path(__file__).parents[2] / "experiments" / "real_part" / "build.py"
-
 
 @pytest.fixture(scope="module")
-def build():
-    sys.path.insert(0, str(SCRIPT.parent))  # as for a script that is run: it imports the module beside it
-    spec = importlib.util.spec_from_file_location("real_part_build", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
-    sys.path.remove(str(SCRIPT.parent))
+def build(script):
+    return script("real_part/build.py")
 
 
 def sample(id_: str, title: str, context: str = "", answerable: bool = True) -> Example:
@@ -53,21 +42,15 @@ def ids(questions) -> list[str]:
 def test_articles_come_from_the_front_in_file_order_whole(build):
     questions = made(sample("b1", "B"), sample("b2", "B"), sample("a1", "A"), sample("c1", "C"))
     assert ids(build.first_articles(questions, 2)) == ["b1", "b2", "a1"]
-
-
-def test_a_file_with_too_few_articles_is_refused(build):
-    with pytest.raises(DataError, match="holds 1 articles, 2 are needed"):
-        build.first_articles(made(sample("a1", "A")), 2)
+    with pytest.raises(DataError, match="holds 3 articles, 4 are needed"):
+        build.first_articles(questions, 4)
 
 
 def test_chosen_articles_keep_the_order_of_the_file(build):
     questions = made(sample("a1", "A"), sample("b1", "B"), sample("c1", "C"))
     assert ids(build.articles(questions, ("C", "A"))) == ["a1", "c1"]
-
-
-def test_a_missing_article_is_named(build):
     with pytest.raises(DataError, match="lacks the articles Z;"):
-        build.articles(made(sample("a1", "A")), ("A", "Z"))
+        build.articles(questions, ("A", "Z"))
 
 
 def test_unanswerable_questions_stand_behind_those_of_their_passage_and_nothing_else_is_taken(build):
@@ -187,18 +170,7 @@ def pairs_folder(tmp_path):
 def test_half_of_the_balanced_set_is_unanswerable_and_stands_behind_its_twin(build, pairs_folder):
     part = made(sample("b1", "B"), sample("b2", "B"), sample("a1", "A"), sample("n1", "A", answerable=False))
     examples = build.unansq.balanced(part, pairs_folder).examples
-    assert [example.id for example in examples] == [
-        "a1",
-        "n1",
-        "b1",
-        "w2",
-        "b2",
-        "v1",
-        "c1",
-        "w1",
-        "c2",
-        "w3",
-    ]
+    assert " ".join(example.id for example in examples) == "a1 n1 b1 w2 b2 v1 c1 w1 c2 w3"
     assert [example.answerable for example in examples] == [True, False] * 5
     twin, tokenised = examples[5], examples[8]
     assert (twin.question, twin.context, twin.title) == ("what size ?", "The mill of B is red.", "B")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 
@@ -15,18 +14,6 @@ from qa_arch.records import find_runs, read_questions
 from qa_arch.results.columns import comparison
 from qa_arch.results.provenance import read_dev_accesses
 
-SCRIPT = Path(__file__).parents[2] / "experiments" / "table_2_3" / "logistic.py"
-
-
-@pytest.fixture(scope="module")
-def script():
-    spec = importlib.util.spec_from_file_location("table_2_3_logistic", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
 
 @pytest.fixture
 def call(script, tmp_path, monkeypatch):
@@ -38,7 +25,8 @@ def call(script, tmp_path, monkeypatch):
         Path(f"{name}.json").write_text(json.dumps(write(question_set(name, examples, "1.1"))))
     given = ["--train", "train.json", "--dev", "dev.json", "--runs", "runs"]
     given += ["--hold-out", "1", "--passes", "1"]
-    return lambda *options: script.main([*given, *options])
+    main = script("table_2_3/logistic.py").main
+    return lambda *options: main([*given, *options])
 
 
 def test_dev_stays_closed_without_final(call, capsys) -> None:

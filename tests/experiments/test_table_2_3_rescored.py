@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 
@@ -14,18 +13,11 @@ from qa_arch.data.synthetic import demo_sets
 from qa_arch.records import find_runs
 from qa_arch.results.columns import comparison
 
-SCRIPT = Path(__file__).parents[2] / "experiments" / "table_2_3" / "rescored.py"
-
 
 @pytest.fixture
-def call(tmp_path, monkeypatch):
+def call(script, tmp_path, monkeypatch):
     """``call(predictions)`` -> exit code; ten questions, each with one gold answer."""
     monkeypatch.chdir(tmp_path)
-    spec = importlib.util.spec_from_file_location("table_2_3_rescored", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
     *_, dev = demo_sets(train=1, calibration=1, dev=2)
     examples = [e for e in dev.examples if e.answerable][:10]
     Path("dev.json").write_text(json.dumps(write(question_set("dev", examples, "1.1"))))
@@ -34,7 +26,9 @@ def call(tmp_path, monkeypatch):
         texts = {e.id: e.answers[0].text for e in examples}
         change(texts)
         Path("p.json").write_text(json.dumps(texts))
-        return script.main(["--dev", "dev.json", "--predictions", "p.json", "--record", "record"])
+        return script("table_2_3/rescored.py").main(
+            ["--dev", "dev.json", "--predictions", "p.json", "--record", "record"]
+        )
 
     return run
 

@@ -42,6 +42,7 @@ def test_it_runs_at_tiny_widths_and_keeps_the_best_epoch_by_a_score_without_a_th
     assert areas[record.best_epoch] == pytest.approx(best, abs=1)  # weights are cast after training
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "batch"), [*((model, 8) for model in MODELS), ("albert", 6)])
 def test_every_point_trains_at_tiny_widths(model, batch, tmp_path):
     small = ["debug=fast", "data.open_dev=false", "trainer.epochs=2", "trainer.max_steps=4"]

@@ -146,12 +146,12 @@ def card(fleet, tmp_path):
     record = RunRecord(
         status="ok",
         name="demo",
-        model="bert",
+        model="bert\n# <b>mine</b>",
         seed=13,
         config={},
         config_hash="0" * 64,
         commit="abcdef0123456789",
-        data={"train": SplitFacts(name="part", protocol="2.0", questions=1200, unanswerable=400)},
+        data={"train": SplitFacts(name="part\n<i>", protocol="2.0", questions=1200, unanswerable=400)},
         threshold=Threshold(value=0.25, fitted_on="calibration"),
         scores={"dev": {"calibrated": point}},
     )
@@ -167,8 +167,9 @@ def test_the_card_says_what_the_record_knows(card):
     text = card.read_text()
     assert "| dev | calibrated | 0.25 | 2.0 | 61.25 | 64.50 | 70.00 | 59.00 |" in text
     assert "**0.2500** (fitted on calibration)" in text
-    assert "train: part (SQuAD 2.0), 1,200 questions, of them 400 unanswerable" in text
+    assert "train: part &lt;i&gt; (SQuAD 2.0), 1,200 questions, of them 400 unanswerable" in text
     assert "commit abcdef0123" in text
+    assert "\n# bert # &lt;b&gt;mine&lt;/b&gt;\n" in text
     for words in (
         "CC BY-SA 4.0",
         "licence of these weights is unknown",

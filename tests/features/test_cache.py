@@ -10,12 +10,18 @@ import numpy as np
 import pytest
 from kills import check_recovery, killed_at_each_step, killed_at_sizes
 
+from qa_arch.config.schema import Features
 from qa_arch.features import cache, tokenizers
 from qa_arch.features.batches import Collator
-from qa_arch.features.cache import prepare_cached
+from qa_arch.features.cache import windows_of
 from qa_arch.features.windows import FeatureTable, array_names, prepare
 
 LENGTHS = {"max_length": 64, "stride": 16, "max_question": 20, "segments": True}
+
+
+def prepare_cached(questions, tokenizer, folder, *, segments, **lengths) -> FeatureTable:
+    settings = Features(cache_dir=None if folder is None else str(folder), **lengths)
+    return windows_of(questions, tokenizer, settings, segments=segments)
 
 
 @pytest.fixture
@@ -33,11 +39,14 @@ def assert_equal(actual: FeatureTable, expected: FeatureTable) -> None:
             assert a == b, field.name
 
 
-def test_what_is_read_back_is_what_was_built(tmp_path, questions, bert):
+def test_what_is_read_back_is_what_was_built(tmp_path, questions, bert, monkeypatch):
     built = prepare_cached(questions, bert, tmp_path, **LENGTHS)
+    assert_equal(built, prepare(questions, bert, **LENGTHS))
+    bert.backend_tokenizer.enable_truncation(9)  # as calling the tokenizer does: no reason to miss
+    monkeypatch.setattr(cache, "prepare", lambda *_, **__: pytest.fail("built again"))
     read = prepare_cached(questions, bert, tmp_path, **LENGTHS)
+    bert.backend_tokenizer.no_truncation()
     assert_equal(built, read)
-    assert_equal(read, prepare(questions, bert, **LENGTHS))
     assert Collator(read)([0, 3]).ids.equal(Collator(built)([0, 3]).ids)
 
 
@@ -47,14 +56,6 @@ def test_it_is_mapped_and_not_copied(tmp_path, questions, bert):
     for name in array_names():
         assert not getattr(read, name).flags.owndata, name
         assert not getattr(read, name).flags.writeable, name
-
-
-def test_a_hit_builds_nothing(tmp_path, questions, bert, monkeypatch):
-    prepare_cached(questions, bert, tmp_path, **LENGTHS)
-    bert.backend_tokenizer.enable_truncation(9)  # as calling the tokenizer does: no reason to miss
-    monkeypatch.setattr(cache, "prepare", lambda *_, **__: pytest.fail("built again"))
-    prepare_cached(questions, bert, tmp_path, **LENGTHS)
-    bert.backend_tokenizer.no_truncation()
 
 
 @pytest.mark.parametrize(
@@ -144,9 +145,3 @@ def test_a_folder_that_cannot_be_written_costs_no_run(tmp_path, questions, bert,
     table = prepare_cached(questions, bert, tmp_path / "file", **LENGTHS)
     assert len(table) == len(prepare(questions, bert, **LENGTHS))
     assert "not cached" in caplog.text
-
-
-def test_without_a_folder_nothing_is_kept(tmp_path, questions, bert, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    prepare_cached(questions, bert, None, **LENGTHS)
-    assert list(tmp_path.iterdir()) == []

@@ -140,10 +140,3 @@ def test_an_empty_question_about_an_empty_passage_is_a_batch(family, make_set):
     assert batch.mask.all()
     assert not (batch.context | batch.question | batch.overlap).any()
     assert (batch.vector == 0).all()
-
-
-def test_dtypes_are_those_of_the_contract(table):
-    batch = Collator(table, np.zeros(len(table.vocabulary), np.int64))([0])
-    assert {batch.ids.dtype, batch.word.dtype, batch.vector.dtype, batch.index.dtype} == {torch.int64}
-    assert {batch.mask.dtype, batch.context.dtype, batch.overlap.dtype} == {torch.bool}
-    assert batch.labels.start.dtype == torch.int64

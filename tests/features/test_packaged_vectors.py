@@ -43,7 +43,7 @@ def test_a_run_gets_the_vectors_of_the_text_file(package):
     vectors = PackagedVectors(files)
     assert isinstance(vectors.matrix, np.memmap)
     for words in (WORDS, ["MILL", "absent"], [], ["rare", "the"]):
-        packaged, read = vectors.only(words), read_vectors(text, words=words)
+        packaged, read = vectors.only(words), read_vectors(text).only(words)
         assert packaged.words == read.words
         assert np.array_equal(packaged.matrix, read.matrix)
         assert not isinstance(packaged.matrix, np.memmap), "what a run keeps is its own"

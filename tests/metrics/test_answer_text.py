@@ -14,23 +14,18 @@ from qa_arch.metrics.squad import best_overlap, normalise
 CASES = [
     ("The Ferry", "ferry"),
     ("a lamp, an oar & the mill.", "lamp oar mill"),
-    ("  two \t blanks\n", "two blanks"),
     ("theatre anthem a1", "theatre anthem a1"),  # articles go as whole words only
     ("the", ""),
-    ("A. An! THE?", ""),
-    ("--- !?", ""),
     ("", ""),
     ("T.H.E. end", "end"),  # punctuation goes first, and leaves an article
     ("co-operative", "cooperative"),  # removed, not replaced by a blank
     ("the–best", "–best"),  # an en dash is no ASCII punctuation, and ends a word
     ("“the” mill", "“ ” mill"),
-    ("don’t", "don’t"),
     ("an_oar", "anoar"),  # the underscore is punctuation here
     ("the\x00mill", "\x00mill"),  # a control character is neither blank nor letter
     ("the\x1cmill", "mill"),  # this one is a blank
     ("x\u00a0the\u3000y", "x y"),
     ("ΣΑΣ Ünder İ", "σας ünder i\u0307"),
-    ("£5 ½ 東京 🦊", "£5 ½ 東京 🦊"),
     ("athe the\u0301", "athe \u0301"),  # a combining accent is no letter to a regular expression
 ]
 

@@ -72,15 +72,6 @@ def test_curves_end_where_a_value_is_not_known():
     assert found.score.tolist() == [20, 40, 20, 30]
 
 
-def test_thinned_curves_keep_their_ends():
-    odds, value, answerable = made(n=500)
-    odds = odds + np.arange(500) / 1e4
-    full, thin = (thresholds(odds, value, answerable, points=points) for points in (1000, 20))
-    assert len(thin.margin) == 20
-    assert (thin.margin[0], thin.margin[-1]) == (full.margin[0], full.margin[-1])
-    assert thin.area == full.area
-
-
 @pytest.mark.parametrize("answerable", [True, False])
 def test_sets_of_one_sort(answerable):
     found = thresholds(np.array([0.0, 1.0]), np.array([1.0, 0.0]), np.array([answerable] * 2))

@@ -6,7 +6,7 @@ import pytest
 
 from qa_arch.data.question_sets import question_set
 from qa_arch.errors import DataError
-from qa_arch.metrics.error_analysis import boundary, count, count_by, judge, judge_scores
+from qa_arch.metrics.error_analysis import boundary, count, judge, judge_scores
 from qa_arch.metrics.squad import score_questions
 from qa_arch.types.text import Example, Gold
 
@@ -119,14 +119,6 @@ def test_scores_alone_tell_the_same_outcomes() -> None:
     assert {(row.boundary, row.plausible, row.article) for row in alone} == {(None, None, None)}
 
 
-def test_recorded_scores_of_spans_are_taken_as_they_are() -> None:
-    questions, rows = question_set("made", [case[0] for case in CASES], "2.0"), scored_rows(CASES)
-    recorded = {key: rows[key] for key in ("span_exact", "span_f1")}
-    assert judge(questions, rows_of(CASES) | recorded) == judge(questions, rows_of(CASES))
-    turned = [not exact for exact in recorded["span_exact"]]
-    assert judge(questions, rows_of(CASES) | recorded | {"span_exact": turned})[0].outcome == "wrong_span"
-
-
 def test_without_the_spans_scores_abstentions_are_not_told_apart() -> None:
     rows = scored_rows(CASES)
     del rows["span_exact"]
@@ -136,20 +128,6 @@ def test_without_the_spans_scores_abstentions_are_not_told_apart() -> None:
     del rows["f1"]
     with pytest.raises(DataError, match="without the columns f1; score the run again"):
         judge_scores(rows)
-
-
-def test_counts_by_kind() -> None:
-    cases = [
-        (asked("a", kind="negation"), "red", False),
-        (asked("b", "red mill"), "red mill", False),
-        (asked("c", kind="antonym"), "red", True),
-        (asked("d", kind="negation"), "red", True),
-    ]
-    judged = judge(question_set("made", [case[0] for case in cases], "2.0"), rows_of(cases))
-    found = count_by(judged, lambda row: row.kind)
-    assert list(found) == ["antonym", "negation", None]
-    assert (found["negation"].total, found["negation"].outcomes["undue_answer"]) == (2, 1)
-    assert (found["antonym"].outcomes["right"], found[None].outcomes["right"]) == (1, 1)
 
 
 def test_spans_that_only_touch_are_apart() -> None:

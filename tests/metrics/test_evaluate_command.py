@@ -9,7 +9,6 @@ import sys
 import pytest
 
 from qa_arch.cli.main import main
-from qa_arch.data import synthetic
 
 CONTEXT = "The red mill stands by the ferry. Théodore keeps a lamp in it."
 
@@ -108,15 +107,6 @@ def test_missing_ids_11(evaluate, data_11):
     assert "q2" in err
 
 
-def test_strict_writes_nothing(evaluate, data, tmp_path):
-    target = tmp_path / "scores.json"
-    code, out, err = evaluate(data, {"q1": "red mill"}, "--strict", "--out", target)
-    assert (code, out, target.exists()) == (3, "", False)
-    assert "q2 q3 q4" in err
-    code, out, _ = evaluate(data, TEXTS, "--strict", "--out", target)
-    assert (code, target.exists(), json.loads(out)["total"]) == (0, True, 4)
-
-
 def test_extra_and_duplicate_ids_are_named(evaluate, data, tmp_path):
     text = '{"q1": "x", "q2": "", "q1": "red mill", "q3": "", "q4": "", "z9": "lamp", "z8": ""}'
     code, out, err = evaluate(data, text)
@@ -129,30 +119,15 @@ def test_extra_and_duplicate_ids_are_named(evaluate, data, tmp_path):
     assert "y7" in err
 
 
-def test_many_extra_ids_are_counted(evaluate, data):
-    _, _, err = evaluate(data, TEXTS | {f"extra{i}": "" for i in range(500)})
-    assert "500: extra0 extra1" in err
-    assert "and 480 more" in err
-
-
 @pytest.mark.parametrize(
     ("predictions", "message"),
     [
         ("[]", "holds a list; expected an object"),
-        ('"q1"', "holds a string; expected an object"),
         ("3", "holds the number 3; expected an object"),
-        ("null", "holds null; expected an object"),
         ("", "is not JSON"),
-        ('{"q1": "mill"', "is not JSON"),
-        ("{'q1': 'mill'}", "is not JSON"),
         ("[" * 100_000, "is not JSON"),
         ('{"q1": 3}', "q1: the prediction is the number 3; give a string"),
-        ('{"q1": null}', "q1: the prediction is null; give a string"),
-        ('{"q1": ["mill"]}', "q1: the prediction is a list; give a string"),
-        ('{"q1": {"text": "mill"}}', "q1: the prediction is an object; give a string"),
-        ('{"q1": true}', "q1: the prediction is true or false; give a string"),
         ('{"z": "mill"}', "no prediction belongs to any of the questions"),
-        ("{}", "no prediction belongs to any of the questions"),
     ],
 )
 def test_malformed_predictions(predictions, message, evaluate, data):
@@ -166,7 +141,6 @@ def test_malformed_predictions(predictions, message, evaluate, data):
     ("null_scores", "message"),
     [
         ('{"q1": "0.5"}', "q1: the no-answer score is a string; give a number"),
-        ('{"q1": true}', "q1: the no-answer score is true or false; give a number"),
         ('{"q1": NaN}', "q1: the no-answer score is the number nan; give a number"),
         (f'{{"q1": 1{"0" * 400}}}', "q1: the no-answer score is the number 1000"),
         ('{"q1": 0, "q2": 0, "q3": 0}', "question q4: has a prediction and no no-answer score"),
@@ -208,12 +182,6 @@ def test_a_null_margin_is_for_runs_be_it_0_and_never_nan(evaluate, data):
         evaluate(data, TEXTS, "--margin", "nan")
 
 
-def test_the_embedded_questions_are_named_as_everywhere(evaluate):
-    ids = [example.id for example in synthetic.named("dev").examples]
-    code, out, _ = evaluate("synthetic:dev", dict.fromkeys(ids, ""))
-    assert (code, json.loads(out)["NoAns_exact"]) == (0, 100.0)
-
-
 def test_warnings(evaluate, data, tmp_path):
     na = write(tmp_path / "na.json", {"q1": -3.5, "q2": 2.0, "q3": 0, "q4": 0})
     assert "look like odds" in evaluate(data, TEXTS, "--na-prob", na)[2]
@@ -235,43 +203,3 @@ def test_the_process_loads_nothing_heavy(data, tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["total"] == 4
-
-
-def test_text_metrics_stand_apart_from_the_official_keys(evaluate, data, data_11, tmp_path):
-    pytest.importorskip("sacrebleu")
-    target = tmp_path / "scores.json"
-    plain = json.loads(evaluate(data, TEXTS)[1])
-    code, out, _ = evaluate(data, TEXTS, "--text-metrics", "--out", target)
-    scores = json.loads(out)
-    assert code == 0
-    assert json.loads(target.read_text("utf-8")) == scores
-    metrics = scores.pop("text_metrics")
-    assert list(scores.items()) == list(plain.items())
-    # q1 "mill" against "red mill" 2/3, q2 right; the unanswerable questions stay out.
-    assert (metrics["questions"], metrics["rouge_1"]) == (2, pytest.approx(100 * (2 / 3 + 1) / 2))
-    # A text above the threshold was not answered.
-    na = write(tmp_path / "na.json", {"q1": 0.1, "q2": 0.8, "q3": 0, "q4": 0})
-    _, out, _ = evaluate(data, TEXTS, "--na-prob", na, "--null-threshold", 0.5, "--text-metrics")
-    assert json.loads(out)["text_metrics"]["rouge_1"] == pytest.approx(100 * (2 / 3) / 2)
-    # A missing prediction counts as in the protocol: 0 in 1.1, left out in 2.0.
-    for protocol, questions in (("1.1", 2), ("2.0", 1)):
-        _, out, _ = evaluate(data_11, {"q1": "red mill"}, "--protocol", protocol, "--text-metrics")
-        metrics = json.loads(out)["text_metrics"]
-        assert (metrics["questions"], metrics["rouge_1"]) == (questions, pytest.approx(100 / questions))
-
-
-def test_perplexity_comes_from_the_n_best_file(evaluate, data, tmp_path):
-    pytest.importorskip("sacrebleu")
-
-    def candidates(*pairs):
-        return [{"text": text, "probability": p, "start_logit": 0.0, "end_logit": 0.0} for text, p in pairs]
-
-    lists = {"q1": candidates(("mill", 0.5), ("red mill", 0.1)), "q2": candidates(("théodore", 0.125))}
-    nbest = write(tmp_path / "nbest.json", lists)
-    code, out, _ = evaluate(data, TEXTS, "--text-metrics", "--nbest", nbest)
-    assert (code, json.loads(out)["text_metrics"]["perplexity"]) == (0, pytest.approx(4.0))
-    code, _, err = evaluate(data, TEXTS, "--nbest", nbest)
-    assert (code, "add --text-metrics" in err) == (2, True)
-    for fault in ({"q1": "mill"}, {"q1": ["mill"]}, {"q1": [{"text": "mill", "probability": 1.5}]}):
-        code, _, err = evaluate(data, TEXTS, "--text-metrics", "--nbest", write(tmp_path / "bad.json", fault))
-        assert (code, "bad.json: q1: " in err) == (4, True)

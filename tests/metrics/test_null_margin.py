@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from itertools import pairwise
 
 import pytest
 
@@ -32,12 +31,6 @@ def test_margin_by_hand():
     # the same with the sign of the odds turned can do no better than answering all or none: 2 of 4;
     # cuts: none answered 2, then 1, 0, 1, 2. None answered lies at -5 - 1, all answered at 3 + 1.
     assert fit_margin([3, -1, -2, -5], [1, 1, 0, 0], [True, True, False, False]) == 4
-
-
-def test_all_answerable_answers_all_and_all_unanswerable_answers_none():
-    odds = [-1.0, 0.5, 7.0]
-    assert fit_margin(odds, [0.5, 0.5, 0.5], [True] * 3) >= 7.0
-    assert fit_margin(odds, [0.0, 0.0, 0.0], [False] * 3) < -1.0
 
 
 def test_equal_odds_fall_together():
@@ -83,7 +76,7 @@ def test_the_margin_separates_neighbouring_and_huge_floats():
         assert fit_margin(odds, [1, 1], [True, True]) >= odds[1]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(15))
 def test_no_margin_does_better(seed):
     rng = random.Random(seed)
     n = rng.randint(1, 25)
@@ -98,21 +91,6 @@ def test_no_margin_does_better(seed):
     rng.shuffle(order)
     shuffled = fit_margin(*([values[i] for i in order] for values in (odds, f1, answerable)))
     assert shuffled == margin, "depends on the order of the questions"
-
-
-def test_the_number_of_null_answers_falls_as_the_margin_rises(gold_set):
-    rng = random.Random(2)
-    odds = [*(rng.gauss(0, 4) for _ in range(60)), NAN, INF, -INF, 0.0, 0.0]
-    answers = [answer(f"q{i}", "mill" if i % 7 else None, value) for i, value in enumerate(odds)]
-    questions = gold_set({a.id: ["mill"] if i % 2 else [] for i, a in enumerate(answers)})
-    null = {a.id: a.null_odds for a in answers}
-    counts = []
-    for margin in (-INF, *sorted(value for value in odds if math.isfinite(value)), INF):
-        scores = score(questions, best_texts(answers), null_scores=null, threshold=margin)
-        counts.append(scores.total - scores.answering.answered)
-        assert counts[-1] == sum(a.text(margin) == "" for a in answers), "disagrees with Prediction.text"
-    assert all(a >= b for a, b in pairwise(counts))
-    assert counts[0] > counts[-1] == sum(a.best is None for a in answers)
 
 
 def test_three_operating_points(gold_set):
@@ -137,23 +115,6 @@ def test_three_operating_points(gold_set):
         assert score(gold_set(golds), texts).f1 == scores.f1, "not what the answers at that margin score"
 
 
-def test_oracle_is_never_below_the_others(make):
-    for seed in range(8):
-        rng = random.Random(seed)
-        _, questions, texts = make(seed)
-        answers = [
-            answer(id_, text or None, rng.choice((rng.gauss(0, 2), NAN, 0.0))) for id_, text in texts.items()
-        ]
-        got = at_margins(questions, answers, calibrated=rng.gauss(0, 2))
-        assert got.oracle.f1 >= max(got.margin_0.f1, got.calibrated.f1) - 1e-6
-
-
-def test_all_null(gold_set):
-    answers = [answer("a", None, INF), answer("b", None, INF)]
-    got = at_margins(gold_set({"a": ["mill"], "b": []}), answers, calibrated=1.0)
-    assert (got.oracle.exact, got.oracle.threshold, got.margin_0.answering.answered) == (50.0, 0.0, 0)
-
-
 def test_every_question_is_answered_once(gold_set):
     questions = gold_set({"a": [], "b": []})
     with pytest.raises(DataError, match="not predicted: b"):
@@ -172,7 +133,7 @@ def test_a_prior_by_hand():
     assert class_weights(answerable, 0.5) == pytest.approx((5 / 6, 5 / 4))
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(5))
 def test_a_prior_is_as_many_more_questions_of_a_kind(seed):
     """Fitting with a prior is fitting on a set in which questions are repeated to reach that share."""
     rng = random.Random(seed)

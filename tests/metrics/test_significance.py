@@ -285,14 +285,3 @@ def test_the_same_seed_gives_the_same_figures():
 )
 def test_holm_by_hand(given, corrected):
     assert holm(given) == pytest.approx(corrected)
-
-
-@pytest.mark.parametrize("shape", [(0, 5), (1, 0), (2, 2, 2)])
-def test_what_is_no_score_table_is_refused(shape):
-    with pytest.raises(ValueError, match="runs, questions"):
-        bootstrap_interval(np.zeros(shape))
-
-
-def test_systems_must_share_their_questions():
-    with pytest.raises(ValueError, match="4 and 5"):
-        effect(np.zeros((1, 4)), np.zeros((1, 5)))

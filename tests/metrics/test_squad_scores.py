@@ -10,7 +10,7 @@ import pytest
 
 from qa_arch.data.squad import read
 from qa_arch.errors import DataError
-from qa_arch.metrics.squad import METRIC_VERSION, aggregate, extra_ids, missing_ids, score, score_questions
+from qa_arch.metrics.squad import aggregate, missing_ids, score, score_questions
 
 GOLDS = {
     "q1": ["the red mill", "old red mill"],
@@ -102,9 +102,9 @@ def test_protocol_11_by_hand(gold_set):
     assert scores.total == 3
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(12))
 def test_parity_on_perturbed_predictions(seed, make, plain):
-    """Equal to the last bit, in the same order, at every kind of threshold: 30 x 150 predictions."""
+    """Equal to the last bit, in the same order, at every kind of threshold: 12 x 150 predictions."""
     rng = random.Random(seed)
     articles, questions, texts = make(seed, count=150, unanswerable=(0.0, 0.4, 1.0)[seed % 3])
     digits = seed % 4  # few digits: many ties
@@ -167,12 +167,6 @@ def test_missing_predictions_count_zero_in_11_and_are_left_out_in_20(gold_set):
             score(questions, texts)
 
 
-def test_extra_predictions_change_nothing(gold_set):
-    questions = gold_set(GOLDS)
-    assert score(questions, TEXTS | {"q9": "mill"}) == score(questions, TEXTS)
-    assert extra_ids(questions, {"q9": "", **TEXTS}) == ["q9"]
-
-
 def test_what_cannot_be_scored_is_an_error(gold_set):
     with pytest.raises(DataError, match=r"q3: has no answer.*1\.1"):
         score(gold_set(GOLDS), TEXTS, protocol="1.1")
@@ -198,14 +192,6 @@ def test_nan_never_abstains_and_infinity_as_threshold_never_allows_it(gold_set):
     scores = score(questions, texts, null_scores=null, threshold=0.0)
     assert (scores.no_answer.exact, scores.has_answer.exact) == (50.0, 100.0)
     assert score(questions, texts, null_scores=null, threshold=math.inf).no_answer.exact == 0.0
-
-
-def test_flat_begins_with_the_official_keys(gold_set):
-    scores = score(gold_set(GOLDS), TEXTS)
-    flat = scores.flat()
-    assert list(flat)[:9] == list(scores.official())
-    assert {"token_precision", "token_recall", "answerable_accuracy", "answered_unanswerable"} <= set(flat)
-    assert isinstance(METRIC_VERSION, str)
 
 
 @pytest.mark.data

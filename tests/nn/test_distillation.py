@@ -87,18 +87,6 @@ def test_the_gradient_keeps_its_size_as_the_temperature_rises():
         torch.testing.assert_close(gradient, (scores - target).detach() / 3, rtol=0.03, atol=1e-3)
 
 
-def test_gradients_are_right_in_float64():
-    teacher = logits(2)
-    closed = torch.zeros(2, 5, dtype=torch.float64).masked_fill(~OPEN, NO)
-    start, end, nulls = torch.randn(2, 5), torch.randn(2, 5), torch.randn(2, 2)
-    given = tuple(value.double().requires_grad_() for value in (start, end, nulls))
-
-    def loss(start, end, nulls):
-        return soft_target_loss(SpanLogits(start + closed, end + closed, *nulls), teacher, temperature=1.7)
-
-    assert torch.autograd.gradcheck(loss, given)
-
-
 def test_outcomes_that_only_the_teacher_has_are_left_out():
     """A student that scores words cannot begin inside one: its teacher's other positions sum to 1."""
     fewer = OPEN & torch.tensor([0, 1, 0, 1, 0], dtype=torch.bool)
@@ -122,11 +110,6 @@ def test_outcomes_that_only_the_student_has_cost_it():
     (gradient,) = torch.autograd.grad(loss.sum(), scores)
     assert loss.isfinite().all()
     assert (gradient[OPEN & ~fewer] > 0).all()
-
-
-def test_a_window_without_context_gives_a_number():
-    empty = torch.zeros(1, 4, dtype=torch.bool)
-    assert soft_target_loss(logits(1, empty), logits(2, empty), temperature=2.0).tolist() == [0.0]
 
 
 def test_scores_in_half_precision_are_compared_in_fp32():

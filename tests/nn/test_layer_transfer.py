@@ -32,14 +32,12 @@ def same(actual, expected):
     return all(torch.equal(value[: len(own)], own) for own, value in zip(actual, expected, strict=True))
 
 
-@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(
-    ("which", "layers", "chosen"),
+    ("family", "which", "layers", "chosen"),
     [
-        ("every_other", 2, [0, 2]),
-        ("first", 2, [0, 1]),
-        ("every_other", 3, [0, 1, 2]),
-        ("every_other", 4, [0, 1, 2, 3]),
+        *((family, "every_other", 2, [0, 2]) for family in FAMILIES),
+        ("bert", "first", 2, [0, 1]),
+        ("bert", "every_other", 3, [0, 1, 2]),
     ],
 )
 def test_layers_and_embeddings_are_the_teachers(family, which, layers, chosen):
@@ -87,11 +85,9 @@ def test_the_copy_learns_and_the_teacher_does_not():
     ("student", "message"),
     [
         ({"width": 8}, "the teacher's hidden_size is 16, the student's 8; set distillation.layers=none"),
-        ({"heads": 4}, "the teacher's num_attention_heads is 2, the student's 4"),
         ({"family": "electra"}, "the teacher's model_type is bert, the student's electra"),
         ({"layers": 5}, "the teacher has 4 layers and the student 5"),
         ({"max_positions": 30}, r"position_embeddings.weight is of shape \(30, 16\), .* shape \(20, 16\)"),
-        ({"vocab_size": 60}, r"word_embeddings.weight is of shape \(60, 16\)"),
         ({"family": "words", "layers": None, "heads": None}, "needs two encoders of layers"),
     ],
 )

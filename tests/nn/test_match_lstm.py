@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from qa_arch.errors import UnavailableError
 from qa_arch.nn.match_lstm import MatchLSTM
 
 LENGTHS = [(7, 3), (4, 5), (1, 1)]  # (context, question) units of each example
@@ -94,26 +95,6 @@ def test_parameters_are_those_of_the_paper(width):
         assert (attention, sum(count.values()) - attention) == (68_101, 271_800)
 
 
-def test_the_answer_does_not_depend_on_company_or_padding():
-    model, context, question, context_mask, question_mask = example(torch.float32)
-    together = model(context, question, context_mask, question_mask)
-
-    def grow(x, n):
-        return torch.nn.functional.pad(x, (0, 0) * (x.dim() - 2) + (0, n))
-
-    for row, (c, q) in enumerate(LENGTHS):
-        item = slice(row, row + 1)
-        alone = model(context[item, :c], question[item, :q], context_mask[item, :c], question_mask[item, :q])
-        padded = model(
-            grow(context[item], 4),
-            grow(question[item], 2),
-            grow(context_mask[item], 4),
-            grow(question_mask[item], 2),
-        )
-        torch.testing.assert_close(alone[0], together[row, :c], rtol=0, atol=1e-5)
-        torch.testing.assert_close(padded[0, :c], together[row, :c], rtol=0, atol=1e-5)
-
-
 def test_every_parameter_and_input_receives_a_finite_gradient():
     model, context, question, context_mask, question_mask = example()
     context.requires_grad_()
@@ -154,3 +135,16 @@ def test_initial_recurrence_is_orthogonal_and_forget_gates_are_open():
     for block in model.gates_state.weight.chunk(4):
         torch.testing.assert_close(block @ block.T, torch.eye(5), rtol=0, atol=1e-5)
     assert model.gates_state.bias.tolist() == [0.0] * 10 + [1.0] * 5 + [0.0] * 5
+
+
+def test_without_the_extra_of_kernels_the_plain_loop_runs(monkeypatch):
+    torch.manual_seed(0)
+    model, mask = MatchLSTM(6, 5), torch.ones(2, 4, dtype=torch.bool)
+    context, question = torch.randn(2, 4, 6), torch.randn(2, 4, 6)
+    expected = model(context, question, mask, mask)
+    monkeypatch.setattr("qa_arch.nn.match_lstm.KERNELS", None)
+    assert torch.equal(model(context, question, mask, mask), expected)
+    model.kernel = "fused"
+    assert torch.equal(model.eval()(context, question, mask, mask), expected)
+    with pytest.raises(UnavailableError, match="no extra with kernels; use auto or plain"):
+        model.train()(context, question, mask, mask)

@@ -9,14 +9,11 @@ import pytest
 from reports import page_parts
 
 from qa_arch.cli.main import main
-from qa_arch.errors import ConfigError
 from qa_arch.metrics.confidence import auroc, reliability
-from qa_arch.records import QUESTIONS, find_runs
-from qa_arch.results.columns import COLUMNS, comparison, named
-from qa_arch.results.experiments import experiment_tables
+from qa_arch.records import find_runs
+from qa_arch.results.columns import COLUMNS, comparison
 from qa_arch.results.questions import load_questions
 from qa_arch.results.tables import render
-from tests.results.conftest import script
 
 ASKED = ("model", "f1", "auroc", "ece", "ece_fitted")
 
@@ -70,23 +67,3 @@ def test_they_stand_in_tables_latex_and_the_report(runs, tmp_path, capsys):
     assert value["sets"][0]["columns"]["3"] == {key: row[key] for key in ("auroc", "ece")}
     assert main(["report", str(folder), "--columns", "aurok", "-o", str(out)]) == 2
     assert "unknown column 'aurok' (did you mean 'auroc'?)" in capsys.readouterr().err
-
-
-def test_without_rows_there_is_a_dash(runs, tmp_path):
-    """In an experiment's own folder as well, whose runs are named from there."""
-    folder, _ = runs
-    experiment = tmp_path / "experiment"
-    script(experiment, f'runs_table(folder, "T", columns={list(ASKED)})')
-    experiment.joinpath("records").symlink_to(folder)
-    (folder / "bert-1" / QUESTIONS).unlink()
-    (table,) = experiment_tables(experiment)
-    texts = [[column.text(row) for column in table.columns[2:]] for row in table.rows]
-    heuristic, first, *others = texts
-    assert heuristic == first == ["–", "–", "–"]
-    assert all("–" not in cells for cells in others)
-
-
-def test_every_entry_stands_under_its_key_and_says_what_it_is():
-    assert all(key == column.key and column.heading for key, column in COLUMNS.items())
-    with pytest.raises(ConfigError, match=r"columns: unknown column 'modle' \(did you mean 'model'\?\)"):
-        named(["modle"])

@@ -5,16 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
-from qa_arch.errors import RunError
 from qa_arch.models.checkpoint_files import CHECKPOINT
 from qa_arch.records import CHECKPOINTS
 from qa_arch.results.columns import (
-    COLUMNS,
-    SENTENCE_COLUMNS,
     SPAN_COLUMNS,
-    TOKEN_COLUMNS,
     by_measure,
     comparison,
 )
@@ -39,19 +33,6 @@ def test_rows(make_record):
     assert "fitted on calibration" in table.notes[1]
 
 
-def test_squad_one(make_record):
-    (_, row) = comparison(named([make_record(exact=60.0, protocol="1.1")])).rows
-    assert (row["exact"], row["f1"], row["spans_f1"]) == (60.0, 65.0, 65.0)
-    assert row["HasAns_f1"] is None
-    assert row["null_threshold"] is None
-
-
-@pytest.mark.parametrize("other", [{"data": "d2"}, {"protocol": "1.1"}])
-def test_different_measures_are_refused(make_record, other):
-    with pytest.raises(RunError, match="do not compare"):
-        comparison(named([make_record(), make_record(**other)]))
-
-
 def test_calibration_where_dev_is_closed(make_record):
     table = comparison(named([make_record(split="calibration")]))
     assert table.title == "trial: calibration"
@@ -70,15 +51,6 @@ def test_overlap_is_told(make_record):
     points = record.scores["dev"]
     points["calibrated"] = replace(points["calibrated"], overlap=("A", "B"))
     assert any("2 articles" in note for note in comparison(named([record])).notes)
-
-
-def test_every_column_of_spans_is_in_the_row_of_a_run_that_asks(make_record):
-    ranking = {"accuracy", "main_accuracy", "mrr", *(key for key in COLUMNS if "insuranceqa" in key)}
-    others = {*ranking, *TOKEN_COLUMNS, *SENTENCE_COLUMNS} - {*SPAN_COLUMNS}
-    shown = [key for key in COLUMNS if key not in others]
-    row = comparison(named([make_record()]), columns=shown).rows[-1]
-    assert tuple(row) == tuple(shown)
-    assert row["auroc"] is row["ece"] is None, "there are no rows of questions"
 
 
 def test_tables_by_what_was_measured(make_record):
@@ -113,40 +85,3 @@ def test_a_downloaded_checkpoint_stands_in_every_table_of_its_set(make_record):
     assert "null threshold fitted on calibration; of hub on nothing" in notes["run0"]
     assert "null threshold fitted on nothing" in notes["run3"]
     assert any(note.startswith("hub: downloaded; ") for note in notes["run1"])
-
-
-def test_what_a_run_was_made_with(make_record):
-    """Of one that ran out of memory: what its config says, and no figures."""
-    trainer = {"batch_size": 64, "accumulate": 2, "devices": 2, "precision": "auto"}
-    made = {"micro": 8, "accumulate": 2, "devices": 2, "global": 32}
-    done = make_record(
-        batch=made,
-        strategy="ddp",
-        precision="bf16",
-        examples_per_second=12.5,
-        peak_memory_mb=900.0,
-        epochs=[{"step": 7}, {"step": 14}],
-        device={"kind": "cpu"},
-        config={"trainer": trainer},
-    )
-    gone = make_record(exact=None, status="oom", config={"trainer": trainer}, device={"kind": "cpu"})
-    keys = (
-        "batch",
-        "micro",
-        "accumulate",
-        "devices",
-        "strategy",
-        "arithmetic",
-        "steps",
-        "examples_per_second",
-    )
-    table = comparison(named([done, gone]), columns=["model", "exact", *keys, "peak_memory_mb"])
-    first, second = ([row[key] for key in (*keys, "peak_memory_mb")] for row in table.rows[-2:])
-    assert first == [32, 8, 2, 2, "ddp", "bf16", 14, 12.5, 900.0]
-    by_tokens = make_record(exact=None, status="oom", config={"trainer": trainer | {"token_budget": 4096}})
-    (row,) = comparison(named([by_tokens]), columns=["model", *keys]).rows[-1:]
-    assert (row["batch"], row["micro"], row["accumulate"]) == (None, None, 2)
-    assert second == [256, 64, 2, 2, None, "auto", None, None, None]
-    assert [note for note in table.notes if "peak memory" in note] == [
-        "peak memory: the resident memory of the first process, libraries included"
-    ]

@@ -7,8 +7,6 @@ from runpy import run_path
 
 import pytest
 
-from qa_arch.errors import RunError
-from qa_arch.records import QUESTIONS
 from qa_arch.results.experiments import Wanted
 
 drawbacks_table = run_path(str(Path(__file__).parents[2] / "experiments/drawbacks/tables.py"))[
@@ -86,32 +84,6 @@ def test_kinds_of_few_questions_are_not_named_and_untagged_data_has_two(make_run
     # who: exact 1 of 2, when: 0 of 2, one of them unanswered, why: 1 of 2, each ten times.
     assert row["worst"].startswith("when ")
     assert "unanswerable" not in row["worst"]
-
-
-def test_runs_of_other_settings_have_a_row_of_their_own(make_run, question_set):
-    for batch in (8, 6):
-        config = {"trainer": {"batch_size": batch}}
-        folder = make_run(f"bert-{batch}", question_set(), config=config, peak_memory_mb=float(batch))
-    rows = drawbacks(folder.parent)
-    assert [(row["model"], row["peak_memory_mb"]) for row in rows] == [
-        ("bert batch_size=6", 6),
-        ("bert batch_size=8", 8),
-    ]
-
-
-def test_without_rows_of_questions_the_costs_stay(make_run, question_set):
-    folder = make_run("a", question_set())
-    (folder / QUESTIONS).unlink()
-    (row,) = drawbacks(folder.parent, folder.name)
-    assert row["parameters"] == 1_234_567
-    assert "boundary" not in row
-
-
-def test_models_that_were_scored_on_other_sets_are_refused(make_run, question_set):
-    make_run("a", question_set())
-    folder = make_run("b", question_set(again=2), model="albert")
-    with pytest.raises(RunError, match="do not compare"):
-        drawbacks(folder.parent)
 
 
 def test_a_row_waits_for_its_run(make_run, question_set):

@@ -10,14 +10,8 @@ from qa_arch.records import write_record
 from qa_arch.results.columns import COLUMNS
 from qa_arch.results.experiments import (
     TABLES,
-    DataSet,
-    Published,
-    dot_plot,
     experiment_figures,
     experiment_tables,
-    learning_curves,
-    runs_table,
-    sets_table,
 )
 from qa_arch.results.tables import Column
 from tests.results.conftest import script
@@ -39,8 +33,6 @@ def test_tables_and_figures_are_what_the_functions_return(tmp_path, make_record)
     ("text", "says"),
     [
         ("def tables(", "cannot be executed (SyntaxError: "),
-        ("1 / 0", "cannot be executed (ZeroDivisionError: division by zero)"),
-        ("from qa_arch.results.experiments import tabels", "cannot be executed (ImportError: "),
         ("x = 1", "defines no tables(folder)"),
         (
             "from qa_arch.results.experiments import Published\nP = Published('x', {'exakt': 1.0}, 'n')",
@@ -59,29 +51,6 @@ def test_a_mistake_is_named_with_its_file(tmp_path, text, says):
         experiment_tables(tmp_path)
     assert isinstance(caught.value, ConfigError)
     assert str(caught.value).startswith(f"{tmp_path / TABLES}: ")
-    assert says in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("make", "says"),
-    [
-        (lambda folder: runs_table(folder, "A", sort=["sede"]), "sort: unknown column 'sede'"),
-        (lambda folder: learning_curves(folder, "f", "F", ["los"]), "measures: unknown measure 'los'"),
-        (
-            lambda folder: dot_plot(folder, "f", "F", ["exakt"]),
-            "unknown column 'exakt' (did you mean 'exact'",
-        ),
-        (lambda folder: dot_plot(folder, "f", "F", ["seconds"]), "'seconds' is no percentage"),
-        (
-            lambda folder: sets_table(folder, "S", [DataSet("S", "s.json")], columns=["anwers"]),
-            "unknown count 'anwers' (did you mean 'answers'?)",
-        ),
-        (lambda folder: Published("m", {"modle": 1.0}, "note"), "m, published: unknown column 'modle'"),
-    ],
-)
-def test_what_there_is_not_is_refused_by_name(tmp_path, make, says):
-    with pytest.raises(ConfigError) as caught:
-        make(tmp_path)
     assert says in str(caught.value)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import pytest
 import qa_arch
 from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.records import RECORD
-from qa_arch.results.tables import Table, number, text
 
 ROOT = Path(__file__).resolve().parents[2]
 ANSWER = ROOT / "experiments" / "answer" / "records"
@@ -50,13 +48,6 @@ def test_a_row_has_the_figures_of_the_tables():
             assert row[key] == wanted[key], key
 
 
-def test_systems_are_runs_that_differ_in_the_seed_alone():
-    frame = qa_arch.runs(ANSWER)
-    seeds = frame.groupby("system")["seed"].apply(sorted)
-    assert set(map(tuple, seeds)) == {tuple(sorted(set(frame["seed"])))}
-    assert frame["set"].nunique() == 1
-
-
 def test_settings_that_vary_have_a_column_and_others_none(changed, demo):
     config = json.loads((demo.folder / RECORD).read_text())["config"]
     config["optim"]["lr"] *= 2
@@ -66,22 +57,11 @@ def test_settings_that_vary_have_a_column_and_others_none(changed, demo):
     assert frame["system"].nunique() == 2
 
 
-def test_sets_that_do_not_compare_have_different_names():
-    assert qa_arch.runs([ANSWER, DEMO])["set"].nunique() == 2
-
-
 def test_figures_of_questions_come_on_request(demo):
     assert "auroc" not in qa_arch.runs(demo)
     assert 0 < qa_arch.runs(demo, columns=["auroc"])["auroc"].item() <= 100
     with pytest.raises(ConfigError, match=r"unknown column 'aurok'.*auroc"):
         qa_arch.runs(demo, columns=["aurok"])
-
-
-def test_calibration_stands_for_a_run_that_was_not_scored_on_dev(changed, demo):
-    scores = json.loads((demo.folder / RECORD).read_text())["scores"]
-    frame = qa_arch.runs(changed(scores={"calibration": scores["calibration"]}))
-    assert frame["split"].item() == "calibration"
-    assert frame["f1"].item() == demo.record.compared_point("calibration").f1
 
 
 def test_a_run_without_scores_has_a_row(changed):
@@ -122,11 +102,6 @@ def test_rows_of_another_record_are_refused(changed, demo):
         demo.questions_of("other")
 
 
-def test_ranked_candidates_have_rows_too():
-    (folder, *_) = (ROOT / "experiments/question_types/records").glob("*lstm")
-    assert "rank" in qa_arch.Run(folder).questions
-
-
 def test_the_comparison_is_the_committed_one():
     table = qa_arch.compare(ANSWER, "bert", unit="article")
     assert table.rows == json.loads((ANSWER.parent / "table.json").read_text())[1]["rows"]
@@ -149,12 +124,3 @@ def test_nothing_in_a_record_becomes_html(changed):
     run = qa_arch.Run(changed(EVIL.replace("/", "|"), model=EVIL, status="failed", error=EVIL, scores={}))
     assert "<script" not in run._repr_html_()
     assert run._repr_html_().count("&lt;script") == 3
-
-
-def test_a_table_is_html_with_its_notes():
-    columns = [text("name", "<name>"), number("f1", "F1")]
-    page = Table("A & B", columns, [{"name": EVIL, "f1": 51.25}], notes=["a < b"])._repr_html_()
-    assert page.count("<tr>") == 2
-    assert re.search(r'<td style="text-align:right[^"]*">51\.2</td>', page)
-    assert all(escaped in page for escaped in ("A &amp; B", "&lt;name&gt;", "&lt;script", "a &lt; b"))
-    assert "<script" not in page

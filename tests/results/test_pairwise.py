@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from dataclasses import replace
 from functools import partial
@@ -165,15 +163,6 @@ def test_runs_that_select_answers_have_no_spans_to_compare(make_run, question_se
         load_questions(*find_runs([folder])[0])
 
 
-def test_rows_of_another_record(make_run, question_set):
-    folder = make_run("a", question_set())
-    longer = make_run("b", question_set(again=2))
-    (folder / QUESTIONS).write_bytes((longer / QUESTIONS).read_bytes())
-    ((path, record),) = find_runs([folder])
-    with pytest.raises(RunError, match="12 questions where the record says 6"):
-        load_questions(path, record)
-
-
 @pytest.fixture
 def call(command):
     return partial(command, "compare")
@@ -203,58 +192,20 @@ def test_the_command_with_texts(sides, call, tmp_path):
     assert set(first["a_answers"]) == {example.context[slice(*s)] if s else "no answer" for s in spans}
 
 
-def test_the_command_writes_numbers_for_programs(sides, call):
-    _, a, b, _ = sides
-    given = ["--a", *(run for run, _ in a.runs), "--b", *(run for run, _ in b.runs), "--resamples", 300]
-    exact = compare(a, b, resamples=300).measures[0]
-    row = next(csv.DictReader(io.StringIO(call(*given, "--format", "csv")[1])))
-    assert (row["name"], row["questions"]) == ("EM", "120")
-    found = [float(row[key]) for key in ("a_mean", "a_sd", "b_mean", "b_sd", "delta", "p", "p_these_runs")]
-    tests = [exact.effect.delta, exact.effect.p_bootstrap, exact.effect.p_randomisation]
-    assert found == pytest.approx([exact.a, exact.a_sd, exact.b, exact.b_sd, *tests], abs=1e-6)
-    ends = [float(row[f"delta_95_{end}"]) for end in ("low", "high")]
-    assert ends == pytest.approx(exact.effect.interval, abs=1e-6)
-    _, settings, kinds, changed = json.loads(call(*given, "--format", "json")[1])
-    assert {"name": "model.name", "a": a.record.model, "b": b.record.model} in settings["rows"]
-    assert all(isinstance(kind["p_holm"], float) for kind in kinds["rows"])
-    assert all(isinstance(one[side], float) for one in changed["rows"] for side in ("a", "b"))
-
-
-def test_the_command_without_texts_shows_none(sides, call):
-    folder, _, _, questions = sides
-    code, out, _ = call(folder / "poor-1", folder / "good-1", "--resamples", 100)
-    assert code == 0
-    assert "--data FILE" in out
-    assert not any(example.question in out for example in questions.examples)
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
         (["{}/poor-1"], 2, "give two runs"),
-        (["{}/poor-1", "{}/good-1", "--a", "{}/x"], 2, "not both"),
         (["{}/poor-1", "{}/nowhere"], 5, "no such run"),
-        (["{}/poor-1", "{}/good-1", "--resamples", "0"], 2, "--resamples"),
         (["--a", "{}/poor-1", "{}/good-1", "--b", "{}/x"], 5, "more than the seed"),
         (["{}", "--baseline", "nobody"], 5, "no system is called"),
         (["{}/poor-1", "{}/good-1", "--split", "test"], 5, "no scores of test"),
-        (["{}/poor-1", "{}/good-1", "--spans"], 2, "--spans goes with --baseline"),
     ],
 )
 def test_wrong_calls(sides, call, arguments, code, said):
     found = call(*(word.format(sides[0]) for word in arguments), "--seed", 0)
     assert found[0] == code
     assert said in found[2]
-
-
-def test_texts_of_another_file_are_refused(sides, call, question_set, tmp_path):
-    folder, *_ = sides
-    other = tmp_path / "other.json"
-    other.write_text(json.dumps(write(question_set(again=3))))
-    code, _, err = call(folder / "poor-1", folder / "good-1", "--data", other, "--resamples", 50)
-    assert code == 4
-    assert "not the questions" in err
-    assert "18" in err
 
 
 @pytest.fixture
@@ -306,23 +257,6 @@ def test_over_articles_the_spans_are_of_the_answerable_questions(sides_with_arti
     tested = effect(x, y, resamples=500, articles=articles[where])
     row = next(row for row in table.rows if row["model"] == b.label)
     assert (row["delta_95_low"], row["delta_95_high"]) == pytest.approx(tested.interval, abs=1e-6)
-
-
-def test_a_single_run_is_named_as_such(sides_with_articles):
-    a, b, _ = sides_with_articles
-    alone = replace(b, runs=b.runs[:1])
-    assert SINGLE_RUN in measures_table(compare(a, alone, resamples=50, unit="article")).notes
-    assert SINGLE_RUN in against_baseline([a, alone], a, resamples=50).notes
-
-
-def test_what_is_all_of_one_article_is_left_out_over_articles(sides_with_articles):
-    a, b, articles = sides_with_articles
-    kinds = ["first article" if article == 0 else "others" for article in articles]
-    for folder, _ in (*a.runs, *b.runs):
-        write_questions(folder, {**read_questions(folder), "kind": kinds})
-    over_questions = compare(a, b, resamples=50)
-    assert [kind.name for kind in over_questions.kinds] == ["first article", "others"]
-    assert [kind.name for kind in compare(a, b, resamples=50, unit="article").kinds] == ["others"]
 
 
 def test_articles_come_from_the_scored_set_where_rows_do_not_tell_them(sides, command, tmp_path):

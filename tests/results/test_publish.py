@@ -110,12 +110,6 @@ def test_a_run_is_not_published_over_itself(run) -> None:
     assert (run / "predictions.json").is_file()
 
 
-def test_an_unfinished_run_is_refused(run, tmp_path, make_record) -> None:
-    write_record(run, make_record(status="running"))
-    with pytest.raises(RunError, match="still running"):
-        publish(run, tmp_path / "records")
-
-
 def test_a_page_is_filled_between_its_marks_and_nowhere_else() -> None:
     first, second = (Table("T", named(["model"]), [{"model": name}]) for name in ("one", "two"))
     other = "<!-- table: other -->\nkept\n<!-- end -->\n"

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from qa_arch.errors import ConfigError, RunError
 from qa_arch.records import BatchSizes, write_record
-from qa_arch.results import figures
-from qa_arch.results.experiments import experiment_figures, experiment_tables
-from qa_arch.results.figures import by_system, curves_figure, mean_line
+from qa_arch.results.experiments import experiment_tables
 from tests.results.conftest import script
 
 WANTED = """runs_table(
@@ -57,70 +52,6 @@ def test_runs_of_several_commits_or_of_changed_code_are_named_as_such(folder, ma
     assert notes[0].endswith("by commit: aaaaaaa (2), bbbbbbb (1); 1 of 3 with uncommitted changes beside it")
 
 
-def test_a_table_of_nothing_is_left_out(tmp_path):
-    script(tmp_path, 'runs_table(folder, "Mills")')
-    assert experiment_tables(tmp_path) == []
-
-
-def test_sets_are_counted_beside_the_published_figures(tmp_path):
-    sets = """
-        DataSet("A", "a.json", {"examples": 7}), DataSet("B", "b.json"),
-        DataSet("C", "c.json", {"examples": 9}, open=False),
-    """
-    script(tmp_path, f'sets_table(folder, "Sets", [{sets}])')
-    (tmp_path / "records").mkdir()
-    (tmp_path / "records" / "a.json").write_text(json.dumps({"examples": 6, "negatives": 2, "paragraphs": 1}))
-    (table,) = experiment_tables(tmp_path)
-    assert [(row["set"], row.get("examples")) for row in table.rows] == [
-        ("A (published)", 7),
-        ("A", 6),
-        ("B", None),
-        ("C (published)", 9),
-    ]
-    (note,) = table.notes
-    assert note.startswith("B: not counted here; `qa-arch stats --data b.json --json > ")
-    (tmp_path / "records" / "a.json").write_text("{")
-    with pytest.raises(RunError, match=r"a\.json: cannot be read .*`qa-arch stats --json`"):
-        experiment_tables(tmp_path)
-
-
-def epochs(*losses):
-    return [{"epoch": n, "train_loss": loss, "calibration_f1": 50.0 + n} for n, loss in enumerate(losses)]
-
-
-def test_a_line_is_the_mean_of_the_seeds_that_reached_the_epoch(make_record):
-    records = [make_record(epochs=epochs(3.0, 2.0)), make_record(seed=14, epochs=epochs(2.0))]
-    assert mean_line(records, "train_loss") == [(1, 2.5), (2, 2.0)]
-    assert mean_line(records, "calibration_loss") == []
-
-
-def test_runs_of_other_settings_have_a_line_of_their_own(make_record):
-    runs = [
-        (Path(f"{batch}-{seed}"), make_record(seed=seed, config={"trainer": {"batch_size": batch}}))
-        for seed in (14, 13)
-        for batch in (8, 6)
-    ]
-    found = {name: [record.seed for record in records] for name, records in by_system(runs).items()}
-    assert found == {"bert batch_size=6": [13, 14], "bert batch_size=8": [13, 14]}
-
-
-def test_figures_are_drawn_of_runs_with_epochs_and_are_the_same_each_time(tmp_path, make_record):
-    curves = 'learning_curves(folder, "f", "F", ["train_loss", "calibration_f1"])'
-    script(tmp_path, 'runs_table(folder, "A")', curves)
-    assert experiment_figures(tmp_path) == []
-    for seed in (13, 14):
-        record = make_record(seed=seed, epochs=epochs(3.0, 2.0, 1.5), best_epoch=1)
-        write_record(tmp_path / "records" / f"bert-s{seed}", record)
-    write_record(
-        tmp_path / "records" / "albert-s13", replace(record, model="albert", status="oom", epochs=())
-    )
-    drawn = experiment_figures(tmp_path)
-    assert [path.name for path in drawn] == ["f.svg", "f.png"]
-    first = [path.read_bytes() for path in drawn]
-    assert all(len(data) > 5000 for data in first)
-    assert [path.read_bytes() for path in experiment_figures(tmp_path)] == first
-
-
 def test_a_row_of_one_batch_size_waits_for_a_finished_run_of_it(tmp_path, make_record):
     rows = 'Wanted("bert", "make eight", batch=8), Wanted("bert", "make six", batch=6), Wanted("bert", "any")'
     script(tmp_path, f'runs_table(folder, "T", columns=["model", "batch", "f1"], wanted=[{rows}])')
@@ -133,17 +64,6 @@ def test_a_row_of_one_batch_size_waits_for_a_finished_run_of_it(tmp_path, make_r
     assert [row.get("batch") for row in table.rows][-3:] == [8, 6, 6]
     assert table.notes[-1] == "bert, batch 6: not run yet; `make six` fills the row"
     assert not any("eight" in note or "any" in note for note in table.notes)
-
-
-def test_every_system_is_tested_against_one(tmp_path, make_run, question_set):
-    script(tmp_path, 'baseline_table(folder, "T", "poor")')
-    assert experiment_tables(tmp_path) == []
-    for model, right in (("poor", 0.5), ("good", 0.95)):
-        run = make_run(f"{model}-13", question_set(again=20), model=model, right=right)
-        shutil.copytree(run, tmp_path / "records" / run.name)
-    (table,) = experiment_tables(tmp_path)
-    assert table.title == "T"
-    assert {row["model"]: row.get("delta", 0) > 0 for row in table.rows} == {"poor": False, "good": True}
 
 
 def test_two_systems_are_compared_by_kind(tmp_path, make_run, question_set):
@@ -161,65 +81,3 @@ def test_two_systems_are_compared_by_kind(tmp_path, make_run, question_set):
     assert {"negation", "entity_swap"} <= set(rows)
     assert rows["negation"]["questions"] == 40
     assert rows["negation"]["p_holm"] >= rows["negation"]["p"]
-
-
-def test_a_legend_of_many_systems_stays_on_the_page(tmp_path, make_record):
-    """Figures 5.1 and 5.2: one panel, five models and as many again of the other batch size."""
-    names = [f"{model} of batch {size}" for model in ("albert", "bert", "distilbert") for size in (6, 8)]
-    runs = [(tmp_path / name, make_record(name, epochs=epochs(3.0, 2.0))) for name in names]
-    figure = figures._draw_curves(runs, ["train_loss"], "Figure 5.1: EM by epoch")
-    canvas = pytest.importorskip("matplotlib.backends.backend_agg").FigureCanvasAgg(figure)
-    canvas.draw()
-    width, height = canvas.get_width_height()
-    (legend,) = figure.legends
-    boxes = [legend.get_window_extent(), *(text.get_window_extent() for text in figure.texts)]
-    assert all(0 <= box.x0 < box.x1 <= width and 0 <= box.y0 < box.y1 <= height for box in boxes)
-    assert not figure.texts[0].get_window_extent().overlaps(figure.texts[1].get_window_extent())
-    assert legend.get_window_extent().y1 < figure.axes[0].get_window_extent().y0
-
-
-def test_a_mark_a_run_once_there_is_one(tmp_path, make_record, monkeypatch):
-    figure = 'dot_plot(folder, "f", "F", ["spans_f1", "exact"], split="calibration")'
-    script(tmp_path, 'runs_table(folder, "A")', figure)
-    write_record(tmp_path / "records" / "on-dev", make_record(exact=70.0))
-    assert experiment_figures(tmp_path) == []
-    for model, exact, spans in (("bert", 60.0, 50.0), ("proposed", 55.0, 58.0)):
-        record = make_record(model, exact, split="calibration")
-        record.scores["calibration"]["never_null"].metrics["HasAns_f1"] = spans
-        write_record(tmp_path / "records" / model, record)
-    made = []
-    take = figures.lines
-    monkeypatch.setattr(figures, "lines", lambda *given: made.append(take(*given)) or made[-1])
-    assert [path.name for path in experiment_figures(tmp_path)] == ["f.svg", "f.png"]
-    assert [name for name, _ in made[0]] == ["proposed", "bert", "always-no-answer"]
-    script(tmp_path, 'runs_table(folder, "A")', figure.replace(', "exact"', ""))
-    experiment_figures(tmp_path)
-    assert [name for name, _ in made[-2]] == ["proposed", "bert"], "no line for what was never measured"
-    script(tmp_path, 'runs_table(folder, "A")', figure.replace("exact", "exakt"))
-    with pytest.raises(ConfigError, match=r"unknown column 'exakt' \(did you mean 'exact'"):
-        experiment_figures(tmp_path)
-
-
-def test_records_of_several_places_and_a_line_a_system(tmp_path, make_record, monkeypatch):
-    """``records`` as a list; of one model two settings are two lines, and the seeds of each one line."""
-    places = 'records=["trials", "*-bert-*"]'
-    script(tmp_path, f'runs_table(folder, "A", {places})', f'dot_plot(folder, "f", "F", ["f1"], {places})')
-    for place, lr in (("1-bert-a", 1e-4), ("2-bert-b", 1e-4), ("3-albert-c", 1e-4), ("trials/bert", 2e-4)):
-        name = place.split("-")[1] if "-" in place else "bert"
-        record = make_record(name, seed=len(place), config={"optim": {"lr": lr}})
-        write_record(tmp_path / "records" / place, record)
-    made = []
-    take = figures.lines
-    monkeypatch.setattr(figures, "lines", lambda *given: made.append(take(*given)) or made[-1])
-    (table,) = experiment_tables(tmp_path)
-    assert [row["model"] for row in table.rows if "run" in row] == ["bert"] * 3
-    experiment_figures(tmp_path)
-    found = {name: len(rows) for name, rows in made[0] if name.startswith("bert")}
-    assert found == {"bert lr=0.0001": 2, "bert lr=0.0002": 1}
-
-
-def test_what_no_run_recorded_is_not_drawn(tmp_path, make_record):
-    runs = [(tmp_path, make_record(epochs=epochs(3.0)))]
-    with pytest.raises(ConfigError, match="no run recorded 'calibration_loss'"):
-        curves_figure(runs, ["calibration_loss"], title="F", path=tmp_path / "f")
-    assert list(tmp_path.iterdir()) == []

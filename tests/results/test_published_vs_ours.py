@@ -5,9 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from runpy import run_path
 
-import pytest
-
-from qa_arch.errors import RunError
 from qa_arch.records import SplitFacts, read_record, write_record
 from qa_arch.results.tables import markdown
 
@@ -51,38 +48,6 @@ def test_a_run_that_was_not_scored_on_the_split_does_not_count(tmp_path, make_re
     write_record(tmp_path / "records" / "b", make_record("boundary", 20.0, split="calibration"))
     assert made(tmp_path).rows[0]["our_exact"] == "to be run"
     assert made(tmp_path, split="calibration").rows[0]["our_exact"] == 20.0
-
-
-def test_runs_that_do_not_compare_are_refused(tmp_path, make_record):
-    write_record(tmp_path / "records" / "b", make_record("boundary", 20.0))
-    write_record(tmp_path / "records" / "s", make_record("sequence", 20.0, data="d2"))
-    with pytest.raises(RunError, match="do not compare"):
-        made(tmp_path)
-
-
-def test_without_any_record_every_row_says_what_to_run(tmp_path):
-    table = made(tmp_path)
-    assert [row["our_exact"] for row in table.rows] == ["to be run", "to be run", None]
-
-
-def test_scores_by_training_questions_are_drawn_from_two_sizes_on(tmp_path, make_record):
-    published = [SizePoint("them", questions=87599, exact=63, f1=73)]
-
-    def drawn():
-        return size_curves(tmp_path, "sizes", "More", ["small", "large"], published=published)
-
-    folder = tmp_path / "records"
-    for name, exact, questions in (("small/a", 20.0, 100), ("small/b", 30.0, 100), ("large/a", 40.0, 400)):
-        assert drawn() == ()
-        record = make_record("boundary", exact, protocol="1.1")
-        record.data["train"] = SplitFacts(questions=questions)
-        write_record(folder / name, record)
-    assert [path.name for path in drawn()] == ["sizes.svg", "sizes.png"]
-    page = drawn()[0].read_text()
-    assert all(f"<!-- {text} -->" in page for text in ("EM", "F1, them", "87,599", "400"))
-    runs = [(path.parent, read_record(path.parent)) for path in sorted(folder.rglob("run.json"))]
-    assert by_size(runs, "dev") == [SizeScores(100, 25.0, 30.0), SizeScores(400, 40.0, 45.0)]
-    assert drawn()[0].read_text() == page
 
 
 def test_scores_on_the_training_questions_stand_beside_dev(tmp_path, make_record):

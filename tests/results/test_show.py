@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from qa_arch.cli.main import main
@@ -13,7 +12,7 @@ from qa_arch.data.question_sets import question_set as made_set
 from qa_arch.data.squad import write
 from qa_arch.records import QUESTIONS, find_runs, write_record
 from qa_arch.results.questions import load_questions, mistakes
-from qa_arch.results.summary import sparkline, summarise
+from qa_arch.results.summary import sparkline
 from qa_arch.types.text import Gold
 
 
@@ -40,12 +39,6 @@ def test_everything_is_on_the_screen(make_run, question_set, capsys):
     ):
         assert part in out
     assert show(capsys, folder / "run.json")[1] == out
-
-
-def test_a_batch_is_told_in_windows_or_in_tokens(make_run, question_set, capsys):
-    assert "8 (8 × 1 × 1)" in show(capsys, make_run("windows", question_set()))[1]
-    batch = {"micro": None, "tokens": 4096, "accumulate": 2, "devices": 1, "global": None}
-    assert "4,096 tokens × 2 × 1" in show(capsys, make_run("tokens", question_set(), batch=batch))[1]
 
 
 def test_json_holds_the_same(make_run, question_set, capsys):
@@ -78,12 +71,6 @@ def test_missing_rows_are_said_and_no_error(make_run, question_set, capsys):
     assert json.loads(show(capsys, folder, "--json")[1])["errors"] is None
 
 
-def test_no_run(tmp_path, capsys):
-    code, _, err = show(capsys, tmp_path / "none")
-    assert code == 5
-    assert "no such record" in err
-
-
 ROWS = {
     "exact": [1, 0, 0, 0, 1, 0],
     "f1": [1, 0.5, 0, 0, 1, 0],
@@ -99,20 +86,6 @@ ROWS = {
 def rows_of(folder):
     ((path, record),) = find_runs([folder])
     return load_questions(path, record)
-
-
-def test_each_question_has_one_outcome(make_run, question_set):
-    rows = rows_of(make_run("a", question_set(), rows=ROWS))
-    assert rows.answerable.tolist() == [True, True, False, True, False, False]
-    found = mistakes(rows)
-    assert found.named == {
-        "right": 2,
-        "wrong span": 1,
-        "wrong abstention": 1,
-        "missed answer": 0,
-        "false answer": 2,
-    }
-    assert (found.counts.overlapping, found.counts.near_misses) == (1, 1)
 
 
 def test_old_records_do_not_claim_to_tell_abstentions_apart(make_run, question_set, capsys):
@@ -151,45 +124,11 @@ def test_with_the_data_errors_are_split_by_boundary_article_and_plausible_answer
     assert "boundaries" not in without
 
 
-def test_the_worst_come_first_and_no_more_than_fit(make_run, question_set):
-    examples = [replace(e, title=f"T{n}") for n, e in enumerate(question_set(again=5).examples)]
-    questions = made_set("made-up", examples, "2.0")
-    kinds, articles = mistakes(rows_of(make_run("a", questions)), questions).tables()
-    assert kinds.title == "By kind, the worst first"
-    assert articles.title == "By article, the 20 worst of 30"
-    for table in (kinds, articles):
-        shares = [row["right"] for row in table.rows]
-        assert shares == sorted(shares)
-
-
-def test_other_data_is_refused(make_run, question_set, tmp_path, capsys):
-    folder, file = make_run("a", question_set()), tmp_path / "data.json"
-    file.write_text(json.dumps(write(question_set(extra="!"))))
-    code, out, err = show(capsys, folder, "--data", file)
-    assert (code, out) == (4, "")
-    assert "not the questions that the runs were scored on" in err
-
-
-def test_a_loss_that_ran_away_is_a_blank():
-    assert sparkline([1.0, float("nan"), 2.0, float("inf")]) == "▁ █ "
-    assert sparkline([float("nan")]) == " "
-
-
-def test_what_is_no_number_is_no_curve(make_record, tmp_path):
-    """As the record of the logistic regression in experiments/table_2_3, which tells F1 by penalty."""
-    epochs = [{"train_loss": 2.0, "calibration_f1": [34.6, 33.6]}, {"train_loss": 1.5}]
-    found = summarise(tmp_path, make_record(epochs=epochs))
-    assert [(name, list(values)) for name, _, values in found.curves] == [("training loss", [2.0, 1.5])]
-
-
 @pytest.mark.parametrize(
     ("values", "bars"),
     [
         ([0, 7], "▁█"),
         ([1, 1, 1], "▁▁▁"),
-        ([3, None, 1], "█ ▁"),
-        ([], ""),
-        (list(np.linspace(0, 1, 8)), "▁▂▃▄▅▆▇█"),
     ],
 )
 def test_sparkline(values, bars):

@@ -50,23 +50,6 @@ def test_what_most_namesakes_share_is_not_told(runs):
     assert labels == ["bert", "bert lr=0.0002", "bert warmup=0"]
 
 
-def test_of_many_settings_those_are_told_that_namesakes_are_known_by(runs):
-    def config(lr, epochs):
-        data = {"train_questions": 2500 * epochs, "split_seed": epochs}
-        return {"optim": {"lr": lr, "warmup": lr}, "trainer": {"epochs": epochs}, "data": data}
-
-    given = [config(lr, epochs) for lr in (0.25, 0.5) for epochs in (1, 2)]
-    labels = [group.label for group in group_by_system(runs(*(("bert", 1, each) for each in given)))]
-    assert len(set(labels)) == len(labels) == 4
-    assert all(label.count("=") == 2 for label in labels)
-
-
-def test_labels_of_two_systems_are_never_the_same(runs):
-    names = ("left/mini", "right/mini", "large")
-    found = group_by_system(runs(*(("bert", 1, {"encoder": {"name": name}}) for name in names)))
-    assert [group.label for group in found] == [f"bert name={name}" for name in names]
-
-
 def test_other_training_data_is_another_system(make_record):
     plain = make_record(scores={})
     data = [{"train": SplitFacts(fingerprint=print_ * 10)} for print_ in "ab"]
@@ -100,21 +83,6 @@ def test_what_is_no_single_system_is_refused_by_name(runs):
         one_system(runs(("bert", 1, {}), ("bert", 2, {"optim": {"lr": 5e-05}})), "A")
     with pytest.raises(RunError, match=r"B: seed 3 comes twice \(r0, r1\)"):
         one_system(runs(("bert", 3, {}), ("bert", 3, {})), "B")
-
-
-@pytest.mark.parametrize(
-    ("other", "said"),
-    [
-        ({"data": "d2"}, "set d2"),
-        ({"protocol": "1.1"}, "SQuAD 1.1"),
-        ({"exact": None}, "no scores of dev"),
-    ],
-)
-def test_figures_of_another_measure_are_refused(make_record, other, said):
-    runs = [(Path("one"), make_record()), (Path("two"), make_record(**other))]
-    with pytest.raises(RunError, match=said):
-        same_measure(runs, "dev")
-    same_measure(runs[:1], "dev")
 
 
 def test_another_version_of_the_metric_is_refused(make_record):

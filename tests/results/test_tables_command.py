@@ -72,27 +72,12 @@ def test_formats(here, make_record, capsys):
         assert "dev was opened once" in pages[form]
 
 
-def test_different_sets_get_their_own_tables(here, make_record, capsys):
-    write_record(here / "runs" / "a", make_record())
-    write_record(here / "runs" / "b", make_record(data="d2"))
-    assert main(["tables", "--format", "json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)) == 2
-
-
 def test_nothing_to_show(here, capsys):
     (here / "empty").mkdir()
     for arguments in ([], ["empty"], ["--all"]):
         assert main(["tables", *arguments]) == 5
     assert main(["tables", "empty", "--all"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 4
-
-
-def test_an_experiment_without_records_is_passed_over(experiment, capsys, caplog):
-    script(experiment.parent / "planned", 'runs_table(folder, "Later")')
-    assert main(["tables", "--all"]) == 0
-    assert capsys.readouterr().out.split() == ["experiments/trial/table.md"]
-    assert "experiments/planned/records: no run.json" in caplog.text
-    assert not (experiment.parent / "planned" / "table.md").exists()
 
 
 def test_an_experiment_is_printed_as_its_spec_says_beside_runs(experiment, here, make_record, capsys):
@@ -121,13 +106,6 @@ def test_seeds_of_a_system_stand_together_and_are_told_apart(here, make_record, 
     ]
     assert main(["tables", "--format", "markdown"]) == 0
     assert "| model | seed | EM |" in capsys.readouterr().out
-
-
-def test_only_openings_of_the_same_set_stand_below_a_table(here, make_record, capsys):
-    write_record(here / "runs" / "a", make_record(data="d2"))
-    log_dev_access(here / "experiments" / "trial", OPENING)
-    assert main(["tables"]) == 0
-    assert "opened" not in capsys.readouterr().out
 
 
 def test_committed_experiments_without_torch_and_wandb(experiment):
@@ -159,7 +137,6 @@ def test_committed_experiments_without_torch_and_wandb(experiment):
         ('runs_table(folder, "x", records="v3")', 5, "commit the records"),
         ('runs_table(folder, "x", records="v2", columns=["model", "exakt"])', 2, "did you mean 'exact'"),
         ('runs_table(folder, titel="x")', 2, "unexpected keyword argument 'titel'"),
-        ('runs_table(folder, "x", published=[Published("m", {"exact": 80.0})])', 2, "'note'"),
     ],
 )
 def test_faulty_scripts(experiment, capsys, spec, code, said):

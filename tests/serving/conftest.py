@@ -10,9 +10,7 @@ import pytest
 
 from qa_arch import Reader, load
 from qa_arch.cli.compose import compose
-from qa_arch.config.files import write_json
 from qa_arch.config.schema import validate
-from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
 from qa_arch.records import Confidence, Threshold, read_record, write_record
 from qa_arch.training.run import train
@@ -38,16 +36,12 @@ def question_set() -> QuestionSet:
 
 
 @pytest.fixture(scope="session")
-def serve(tmp_path_factory, question_set):
+def serve(tmp_path_factory, question_set, few_questions):
     """``serve(name)`` -> a run of the model, whose threshold answers half of ``question_set``."""
-    sets = tmp_path_factory.mktemp("sets")
-    for split, articles in (("train", 2), ("calibration", 1), ("dev", 1)):
-        write_json(sets / f"{split}.json", write(generate(articles, 3, 1, split)))
-    files = [f"data.{split}={sets}/{split}.json" for split in ("train", "calibration", "dev")]
 
     def build(name: str) -> Path:
         folder = tmp_path_factory.mktemp("runs") / name
-        train(validate(compose([*MODELS[name], *SMALL, *files])), folder=folder)
+        train(validate(compose([*MODELS[name], *SMALL, *few_questions])), folder=folder)
         odds = [load(folder)(e.question, e.context).null_odds for e in question_set.examples]
         record = replace(
             read_record(folder),

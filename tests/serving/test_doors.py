@@ -125,7 +125,9 @@ def trained_run(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("count", [40, pytest.param(500, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize(
+    "door", [pytest.param(door, marks=[pytest.mark.slow] * (door == "ONNX beside the run")) for door in DOORS]
+)
 def test_answers_are_those_of_the_evaluation(trained_run, tmp_path, monkeypatch, door, count):
     scored = json.loads((trained_run / "predictions.json").read_text(encoding="utf-8"))
     # Those that it answers first: few, after so little training.

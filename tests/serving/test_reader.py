@@ -6,15 +6,13 @@ import inspect
 import math
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from itertools import combinations
-from types import SimpleNamespace
 
 import pytest
 
 import qa_arch
 from qa_arch import Query, Reader
-from qa_arch.errors import ConfigError, DataError, RunError
+from qa_arch.errors import ConfigError, DataError
 
 TEXT = "The baker of Harn sold forty loaves before noon. Her brother keeps the mill."
 QUESTION = "What does the baker sell?"
@@ -104,15 +102,6 @@ def test_a_document_where_no_answer_wins_gives_none(reader, pairs):
     assert none.spans, "the spans are shown all the same"
 
 
-def test_a_blank_document_changes_nothing(reader, pairs):
-    for threshold in (INF, -INF):
-        question, context = pairs[0]
-        alone = reader(question, context, null_threshold=threshold)
-        actual = reader(question, ["", context, " \n"], null_threshold=threshold)
-        assert (actual.text, actual.document) == (alone.text, 1 if alone else None)
-        assert actual.confidence == pytest.approx(alone.confidence, abs=1e-6)
-
-
 def test_the_threshold_of_a_query_is_honoured_and_0_is_one(reader, pairs):
     assert reader.null_threshold != 0
     for question, context in pairs:
@@ -157,13 +146,6 @@ def test_distinct_spans_overlap_little_and_fill_top_k(reader, pairs):
     assert any(a.start < b.end and b.start < a.end for s in overlapping for a, b in combinations(s, 2))
 
 
-def test_equal_spans_of_two_documents_are_no_duplicates(reader, pairs):
-    question, context = pairs[0]
-    first, second = reader(question, [context, context], top_k=2).spans
-    assert (first.text, first.start) == (second.text, second.start)
-    assert (first.document, second.document) == (0, 1)
-
-
 def test_the_longest_answer_is_as_long_as_wanted(reader, pairs):
     lengths = {}
     for limit in (1, 3, None, 10**9):
@@ -196,7 +178,7 @@ def test_confidence_is_the_calibrated_softmax(reader, pairs):
 
 @pytest.mark.parametrize("question", ["", " \t", "?", "Who?", "why " * 2000])
 @pytest.mark.parametrize("context", ["", " \n\u00a0", "x", "?", "\x00", TEXT, "\u202eشكرا", "a\u0301" * 40])
-@pytest.mark.parametrize("threshold", [None, 0.0, INF, -INF])
+@pytest.mark.parametrize("threshold", [None, INF])
 def test_every_text_gets_a_result(reader, question, context, threshold):
     answer = reader(question, context, null_threshold=threshold, top_k=3)
     assert 0 <= answer.confidence <= 1
@@ -224,20 +206,13 @@ def test_100_000_characters_are_read_to_their_end(reader):
         (lambda qa: qa(5, TEXT), "question: a text or a list of texts is wanted, not int; Reader.stream"),
         (lambda qa: qa((q for q in "ab"), TEXT), "question: .* not generator"),
         (lambda qa: qa("Who?", None), "context: a text or a list of texts is wanted, not NoneType"),
-        (lambda qa: qa("Who?", b"text"), "context: .* not bytes"),
-        (lambda qa: qa("Who?", 3), "context: .* not int"),
-        (lambda qa: qa("Who?", {"a": 1}), "context: .* not dict"),
         (lambda qa: qa("Who?", []), "documents: there is none"),
         (lambda qa: qa("Who?", [TEXT, None]), r"documents\[1\]: text is wanted, not NoneType"),
-        (lambda qa: qa(["Who?", 3], TEXT), "question: text is wanted, not int"),
         (lambda qa: qa(["Who?"], [TEXT, TEXT]), "context: there are 1 questions and 2 texts"),
         (lambda qa: qa(["Who?"], None), "context: .* not NoneType"),
-        (lambda qa: qa(["Who?"], [4]), "context: .* not int"),
         (lambda qa: qa("Who?", TEXT, top_k=0), "top_k: 0"),
         (lambda qa: qa.stream([], size=0), "size: 0"),
         (lambda qa: list(qa.stream(["ab"])), "pairs: .question, text. is wanted, not str: 'ab'"),
-        (lambda qa: list(qa.stream([("a", "b", "c")])), "pairs: .* not tuple"),
-        (lambda qa: list(qa.stream([None])), "pairs: .* not NoneType"),
     ],
 )
 def test_a_wrong_call_is_refused_in_words(reader, call, message):
@@ -277,25 +252,6 @@ def test_threads_take_turns_at_the_model(reader, pairs, monkeypatch):
     assert together == [1] * len(pairs[:4])
 
 
-def test_a_reader_says_what_it_is(reader, span_run):
-    described = repr(reader)
-    for word in ("Reader(bert", "temperature=1.70", "engine=torch fp32", "device=cpu"):
-        assert word in described
-    assert f"null_threshold={reader.null_threshold:.2f}" in described
-
-
-def test_a_run_before_temperatures_has_1(reader, span_run):
-    record = replace(reader.predictor.record, confidence=None)
-    assert record.temperature == 1.0
-
-
-def test_a_run_that_ranks_is_no_reader(monkeypatch, span_run):
-    ranks = SimpleNamespace(config=SimpleNamespace(model={"task": "span"}))
-    monkeypatch.setattr("qa_arch.serving.reader.load_predictor", lambda *_, **__: ranks)
-    with pytest.raises(RunError, match=r"ranks candidates .*qa_arch.load_predictor"):
-        qa_arch.load(span_run)
-
-
 def test_the_package_names_what_it_offers():
     assert dir(qa_arch) == sorted(qa_arch.__all__)
     for name in qa_arch.__all__:
@@ -305,11 +261,8 @@ def test_the_package_names_what_it_offers():
     assert all(inspect.getdoc(getattr(Reader, name)) for name in ("__call__", "stream", "answer"))
 
 
-def test_the_confidence_of_spans_beyond_those_of_evaluation(reader, pairs):
-    """They have their share of the same sum."""
-    question, context = pairs[0]
-    spans = reader(question, context, top_k=60, distinct=False, null_threshold=INF).spans
-    (prediction,) = reader.predictor.predict([pairs[0]])
-    assert len(spans) > len(prediction.candidates)
-    ratio = math.exp((spans[59].score - spans[0].score) / reader.temperature)
-    assert spans[59].confidence == pytest.approx(spans[0].confidence * ratio)
+def test_a_reader_says_what_it_is(reader, span_run):
+    described = repr(reader)
+    for word in ("Reader(bert", "temperature=1.70", "engine=torch fp32", "device=cpu"):
+        assert word in described
+    assert f"null_threshold={reader.null_threshold:.2f}" in described

@@ -61,12 +61,3 @@ def test_a_temperature_is_read_and_a_record_without_it_has_1(span_run, tmp_path)
     assert load(run, device="cpu").temperature == old.temperature == 1.0
     write_record(run, old)
     assert json.loads((run / "run.json").read_text())["confidence"] is None
-
-
-@pytest.mark.parametrize("value", [{"method": "guess"}, {"value": "hot"}, {"fitted_on": 3}])
-def test_a_record_with_another_confidence_is_refused(span_run, tmp_path, value, capsys):
-    run = Path(shutil.copytree(span_run, tmp_path / "run"))
-    raw = json.loads((run / "run.json").read_text())
-    write_json(run / "run.json", {**raw, "confidence": {**raw["confidence"], **value}})
-    assert main(["show", str(run)]) != 0
-    assert "confidence" in capsys.readouterr().err

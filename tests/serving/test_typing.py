@@ -10,6 +10,7 @@ api = pytest.importorskip("mypy.api", reason="no mypy: pip install 'qa-arch[dev]
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_users_see_precise_types():
     sample = Path(__file__).with_name("typed_sample.py")
     output, errors, code = api.run(["--config-file", str(ROOT / "pyproject.toml"), str(sample)])

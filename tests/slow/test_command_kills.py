@@ -29,10 +29,11 @@ CACHE = """
 import sys
 from qa_arch.data.squad import read
 from qa_arch.features import tokenizers
-from qa_arch.features.cache import prepare_cached
+from qa_arch.config.schema import Features
+from qa_arch.features.cache import windows_of
 questions = read(sys.argv[1])
 words = tokenizers.build("wordpiece", [example.context for example in questions.examples[:200]], 300)
-prepare_cached(questions, words, sys.argv[2], max_length=64, stride=16, max_question=20, segments=True)
+windows_of(questions, words, Features(64, 16, 20, cache_dir=sys.argv[2]), segments=True)
 """
 COMMANDS = {
     "data synthetic": [*QA_ARCH, "data", "synthetic", "--articles", "300", "--out", "OUT/x.json"],

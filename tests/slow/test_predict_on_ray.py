@@ -44,7 +44,7 @@ def test_two_actors_give_the_file_of_one_process(tmp_path, monkeypatch):
 
 
 def answer_on_ray(data, out, load, **options):
-    from qa_arch.serving.lines_on_ray import actors
+    from qa_arch.serving.lines import actors
 
     start = partial(actors, load, 2)
     return answer_file(str(data), str(out), start, models=[], settings={}, **options)
@@ -89,7 +89,7 @@ def test_errors_of_actors_are_those_of_one_process(tmp_path):
 
 
 def test_more_actors_than_devices(tmp_path):
-    from qa_arch.serving.lines_on_ray import actors
+    from qa_arch.serving.lines import actors
 
     with pytest.raises(UnavailableError, match="--actors 1000: the cluster has"), actors(list, 1000):
         pass

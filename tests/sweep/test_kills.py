@@ -128,24 +128,6 @@ def test_a_sweep_is_carried_out_by_one_process(stubbed):
     assert stubbed.begun().count("seed1") == 1
 
 
-def test_two_launches_in_one_second(stubbed):
-    """One is refused or finds everything done; no point runs twice."""
-    codes = [process.wait(60) for process in [stubbed.start(1, 2), stubbed.start(1, 2)]]
-    assert 0 in codes
-    assert sorted(stubbed.begun()) == ["seed1", "seed2"]
-
-
-def test_an_interrupted_retry_is_gone_on_with(stubbed):
-    """Emptied points have no result any more, whatever they had before."""
-    stubbed.does(seed1="oom", seed2="failed").launch(1, 2)
-    for seed in (1, 2):
-        runner.reset_point(stubbed.point(seed))
-    assert states(stubbed) == ["queued", "queued"]
-    stubbed.does()
-    resume(stubbed)
-    assert states(stubbed) == ["ok", "ok"]
-
-
 def test_retry_begins_anew(stubbed, monkeypatch, capsys):
     stubbed.does(seed1="failed", seed2="oom").launch(1, 2, 3)
     (stubbed.point(1) / "last.ckpt").write_text("old")

@@ -80,13 +80,6 @@ def test_fail_fast_stops_what_runs_beside(stubbed, survivors):
     assert not survivors([line["pid"] for line in stubbed.events("begin")])
 
 
-def test_a_grid_again_and_grown_runs_only_what_has_no_result(stubbed):
-    stubbed.does(seed1="oom", seed3="failed").launch(1, 2, 3)
-    stubbed.does(seed1="ok", seed3="ok").launch(2, 4, 3, 1)
-    assert stubbed.begun() == ["seed1", "seed2", "seed3", "seed4", "seed3"]
-    assert states(stubbed) == {"seed=1": "oom", "seed=2": "ok", "seed=3": "ok", "seed=4": "ok"}
-
-
 def test_a_sweep_that_grows_by_a_setting(stubbed):
     """The first point was named after its model, as nothing was swept; it keeps its folder."""
     sweep = stub.make_sweep(stubbed.folder, stubbed.plan)
@@ -105,13 +98,6 @@ def test_a_point_that_is_reset_leaves_what_lies_elsewhere(tmp_path):
     runner.reset_point(point)
     assert sorted(path.name for path in point.iterdir()) == ["config.yaml", "status.json"]
     assert (disk / "model").is_file()
-
-
-def test_a_run_that_was_finished_by_hand_is_done(stubbed):
-    stubbed.does(seed1="signal").launch(1)
-    record = json.loads((stubbed.point(1) / "run.json").read_text())
-    (stubbed.point(1) / "run.json").write_text(json.dumps({**record, "status": "ok"}))
-    assert states(stubbed) == {"seed=1": "ok"}
 
 
 def test_side_by_side_no_device_is_given_twice(stubbed, monkeypatch):
@@ -160,19 +146,6 @@ def test_a_sweep_that_was_killed_before_its_manifest_was_written_begins_anew(stu
     assert len(list(stubbed.folder.iterdir())) == 1
     assert stubbed.launch(1) == [51.0]
     assert not any(map(is_unfinished, stubbed.folder.iterdir()))
-
-
-def test_a_folder_that_cannot_be_written(stubbed, monkeypatch):
-    monkeypatch.setattr("os.access", lambda path, mode: path != stubbed.base)  # the superuser may anything
-    with pytest.raises(RunError, match="cannot be written"):
-        stubbed.launch(1)
-    assert not stubbed.folder.exists()
-
-
-def test_a_file_in_the_way(stubbed):
-    stubbed.folder.write_text("")
-    with pytest.raises(RunError, match="is a file"):
-        stubbed.launch(1)
 
 
 def test_other_code_is_told(stubbed, monkeypatch, caplog):

@@ -10,7 +10,6 @@ import pytest
 
 from qa_arch.cli.main import main
 from qa_arch.config.schema import SweepSettings
-from qa_arch.errors import ConfigError
 from qa_arch.sweep import submitted
 from qa_arch.sweep.state import actual_status, read_manifest
 
@@ -96,8 +95,6 @@ class Unloadable:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["hydra.launcher.nodes=2"], "hydra.launcher.nodes: 2"),
-        (["hydra.launcher.tasks_per_node=4"], "hydra.launcher.gpus_per_node=N trainer=ddp"),
         (["sweep.devices=[0,1]"], "sweep.devices: the cluster hands out devices"),
         (["hydra.launcher.timeout_minn=4"], "timeout_minn"),
     ],
@@ -109,14 +106,13 @@ def test_what_a_point_is_not_given(stubbed, train_m, arguments, message):
     assert not stubbed.folder.exists()
 
 
-@pytest.mark.parametrize("cluster", ["local", "slurm"])
-def test_where_devices_are_looked_for(monkeypatch, tmp_path, cluster):
+def test_where_devices_are_looked_for(monkeypatch, tmp_path):
     """Jobs of a cluster have those of its nodes, and are submitted from one that may have none."""
     checked = []
     monkeypatch.setattr("qa_arch.sweep.points.preflight", lambda *arguments: checked.append(arguments[2:]))
-    where = [f"runs_dir={tmp_path}", f"hydra/launcher=submitit_{cluster}"]
+    where = [f"runs_dir={tmp_path}", "hydra/launcher=submitit_slurm"]
     assert main(["train", "-m", "debug=fast", *where, "trainer=8gb", "seed=1,2", "--dry-run"]) == 0
-    assert checked == [(None, cluster == "local")]
+    assert checked == [(None, False)]
 
 
 def test_without_submitit(stubbed, train_m, monkeypatch):
@@ -161,8 +157,3 @@ def test_parameters_of_slurm(monkeypatch, tmp_path):
         "nodes": 1,
         "slurm_array_parallelism": 4,
     }
-
-
-def test_a_parameter_that_the_cluster_does_not_know(tmp_path):
-    with pytest.raises(ConfigError, match="hydra/launcher=submitit_local"):
-        submitted._executor(Plan(tmp_path), "local", {"partitionn": "gpu"}, None)

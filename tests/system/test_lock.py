@@ -99,9 +99,3 @@ def test_looking_does_not_stand_in_the_way(tmp_path):
         for looker in lookers:
             looker.kill()
             looker.wait()
-
-
-def test_a_folder_that_cannot_be_made(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match="cannot be written"), lock.hold(tmp_path / "file" / "run", "run"):
-        pass

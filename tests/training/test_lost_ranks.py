@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
 
 import pytest
 
 from qa_arch.records import RunRecord, read_record, write_record
-from qa_arch.training.ranks import OUT_OF_MEMORY
+from qa_arch.training.ranks import OUT_OF_MEMORY, ended_when_lost
 
-PROGRAM = """
-import subprocess, sys, time
-from pathlib import Path
-from qa_arch.training.ranks import ended_when_lost
-ends, folder, sleep = sys.argv[1:]
-others = [subprocess.Popen([sys.executable, "-c", does]) for does in ("import time; time.sleep(99)", ends)]
-try:
-    with ended_when_lost(others, Path(folder), notice=0.1):
-        time.sleep(float(sleep))
-finally:
-    others[0].kill()
-"""
 KILLED = "import os; os.kill(os.getpid(), 9)"
+
+
+def rank_0(ends: str, folder, sleep: float) -> None:
+    """It waits beside rank 1, which goes on, and rank 2, which does what ``ends`` says."""
+    programs = ("import time; time.sleep(99)", ends)
+    others = [subprocess.Popen([sys.executable, "-S", "-c", program]) for program in programs]
+    try:
+        with ended_when_lost(others, folder, notice=0.1):
+            time.sleep(sleep)
+    finally:
+        others[0].kill()
 
 
 @pytest.mark.parametrize(
     ("ends", "sleep", "code", "status", "error"),
     [
-        ("raise SystemExit(3)", "60", 1, "failed", "rank 2 failed (exit code 3)"),
-        (KILLED, "60", 1, "killed", "rank 2 was killed by signal 9"),
-        (f"raise SystemExit({OUT_OF_MEMORY})", "60", 1, "oom", "rank 2 ran out of memory"),
-        ("pass", "2", 0, "running", None),
+        ("raise SystemExit(3)", 60, 1, "failed", "rank 2 failed (exit code 3)"),
+        (KILLED, 60, 1, "killed", "rank 2 was killed by signal 9"),
+        (f"raise SystemExit({OUT_OF_MEMORY})", 60, 1, "oom", "rank 2 ran out of memory"),
+        ("pass", 2, 0, "running", None),
     ],
 )
 def test_a_rank_is_lost(tmp_path, ends, sleep, code, status, error):
@@ -39,8 +40,13 @@ def test_a_rank_is_lost(tmp_path, ends, sleep, code, status, error):
     write_record(
         tmp_path, RunRecord(status="running", name="n", model="m", seed=1, config=config, config_hash="-")
     )
-    command = [sys.executable, "-c", PROGRAM, ends, str(tmp_path), sleep]
-    assert subprocess.run(command, timeout=90, stderr=subprocess.DEVNULL).returncode == code
+    child = os.fork()
+    if child == 0:
+        try:
+            rank_0(ends, tmp_path, sleep)
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == code
     record = read_record(tmp_path)
     assert record.status == status
     assert error is None or error in str(record.error)

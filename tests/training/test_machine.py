@@ -38,12 +38,9 @@ def installed(monkeypatch):
 @pytest.mark.parametrize(
     ("capability", "precision"),
     [
-        ((5, 2), "fp16"),
         ((6, 1), "fp16"),
         ((7, 5), "fp16"),
         ((8, 0), "bf16"),
-        ((8, 9), "bf16"),
-        ((9, 0), "bf16"),
     ],
 )
 def test_the_preset_for_8_gb_by_compute_capability(monkeypatch, installed, capability, precision):
@@ -64,19 +61,15 @@ def test_the_preset_for_8_gb_by_compute_capability(monkeypatch, installed, capab
     ("overrides", "micro", "accumulate"),
     [
         (["experiment=squad2"], 6, 4),
-        (["experiment=squad2_8gb"], 6, 4),
         (["experiment=squad2", "trainer.batch_size=32"], 4, 8),
         (["experiment=squad2", "trainer.batch_size=12", "trainer.accumulate=2"], 6, 4),
-        (["experiment=squad2", "trainer.batch_size=4", "trainer.accumulate=6"], 4, 6),
         (["experiment=squad2", "trainer.batch_size=7"], 1, 7),
-        (["experiment=squad2", "trainer.micro_batch=12"], 12, 2),
         (["experiment=squad2", "trainer.micro_batch=null"], 24, 1),
     ],
 )
 def test_the_preset_keeps_the_global_batch(overrides, micro, accumulate):
     """The largest part of at most 6 that divides the batch; what is small enough stays as it is."""
-    extra = [] if "squad2_8gb" in overrides[0] else ["trainer=8gb"]
-    trainer = configured(*overrides, *extra).trainer
+    trainer = configured(*overrides, "trainer=8gb").trainer
     assert (trainer.batch_size, trainer.accumulate) == (micro, accumulate)
 
 
@@ -94,7 +87,6 @@ def test_a_micro_batch_beside_a_token_budget_is_refused():
     ("overrides", "gpu", "error", "message"),
     [
         (["trainer.strategy=fsdp"], False, ConfigError, "fsdp shards what GPUs hold, and there is none here"),
-        (["trainer.strategy=deepspeed"], False, ConfigError, "deepspeed shards what GPUs hold"),
         (["trainer.strategy=fsdp", "trainer.precision=fp16"], True, ConfigError, "no scaler for fp16"),
         (["trainer=deepspeed", "trainer.accumulate=2"], True, ConfigError, "accumulate: 2, but deepspeed"),
         (["trainer=deepspeed", "trainer.micro_batch=2"], True, ConfigError, "trainer.micro_batch=null"),
@@ -160,7 +152,6 @@ def test_the_optimizer_of_8_bits_is_that_of_bitsandbytes(monkeypatch):
     [
         ("auto", 1, "single"),
         ("ddp", 1, "single"),
-        ("ddp_spawn", 1, "single"),
         ("auto", 2, "ddp"),
         ("ddp_spawn", 2, "ddp_spawn"),
         ("fsdp", 1, "fsdp"),

@@ -26,7 +26,7 @@ CUT = {
     8: ("trainer.batch_size=2", "trainer.accumulate=2"),  # 2 ranks: 8 + 8 + 5 windows of 21
     4: ("trainer.batch_size=1", "trainer.accumulate=2"),  # the last step has one window: rank 1 has none
 }
-RESUMED = ("trainer.epochs=4", "trainer.batch_size=2", "trainer.accumulate=2", "encoder.hidden_dropout=0.1")
+RESUMED = ("trainer.epochs=2", "trainer.batch_size=2", "trainer.accumulate=2", "encoder.hidden_dropout=0.1")
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +41,8 @@ def pair(configure_once, tmp_path_factory) -> Path:
         {"name": "fsdp-first", "folder": "fsdp", "stop": 4, "config": shards},  # 3 checkpoints an epoch
         {"name": "fsdp-second", "folder": "fsdp", "resume": True, "config": shards},
         {"name": "straight", "config": resumed},
-        {"name": "first", "folder": "parts", "stop": 6, "config": resumed},
-        {"name": "second", "folder": "parts", "stop": 4, "resume": True, "config": resumed},
-        {"name": "third", "folder": "parts", "resume": True, "config": resumed},
+        {"name": "first", "folder": "parts", "stop": 4, "config": resumed},  # inside the second epoch
+        {"name": "second", "folder": "parts", "resume": True, "config": resumed},
     ]
     (folder / "fits.json").write_text(json.dumps([fit | {"config": asdict(fit["config"])} for fit in fits]))
     start_ranks(2, folder)
@@ -92,11 +91,9 @@ def apart(actual: list[torch.Tensor], expected: list[torch.Tensor]) -> Iterator[
 
 @pytest.mark.parametrize("size", CUT)
 def test_a_global_batch_has_one_gradient(pair, configure_once, tmp_path, size):
-    """8x1, 4x2 and 2 ranks x 2 x 2 (4x1, 2x2 and 2 x 1 x 2), the short last step included."""
+    """8x1 and 2 ranks x 2 x 2 (4x1 and 2 x 1 x 2), the short last step included."""
     whole, epochs = gradients_of(configure_once(*STILL, f"trainer.batch_size={size}"), tmp_path / "whole")
-    halves = configure_once(*STILL, f"trainer.batch_size={size // 2}", "trainer.accumulate=2")
     assert len(whole) == 2 * -(-21 // size)
-    assert max(apart(gradients_of(halves, tmp_path / "halves")[0], whole)) < 1e-6
     ranks = torch.load(pair / f"cut-{size}-gradients.pt")
     assert max(apart(ranks, whole)) < 1e-6
     recorded = json.loads((pair / f"cut-{size}-epochs.json").read_text())
@@ -131,14 +128,14 @@ def test_shards_train_as_copies_do(pair):
 
 
 def test_two_ranks_resume_exactly(pair, same):
-    """Stopped after epoch 2 of 4, again inside epoch 4: ids in order on each rank, every bit of state."""
+    """Ids in order on each rank, and every bit of state."""
     for rank in (0, 1):
         orders = {
             name: json.loads((pair / f"{name}-order-{rank}.json").read_text())
-            for name in ("straight", "first", "second", "third")
+            for name in ("straight", "first", "second")
         }
-        assert orders["first"] + orders["second"] + orders["third"] == orders["straight"]
-        assert [len(orders[name]) for name in ("first", "second")] == [12, 8]
+        assert orders["first"] + orders["second"] == orders["straight"]
+        assert [len(orders[name]) for name in ("first", "second")] == [8, 4]
     folders = pair / "parts", pair / "straight"
     actual, expected = (torch.load(folder / "last.ckpt", weights_only=True) for folder in folders)
     assert len(expected["random"]) == 2

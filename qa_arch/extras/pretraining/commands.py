@@ -7,7 +7,7 @@ import json
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ from qa_arch.system.garbage import gc_disabled
 if TYPE_CHECKING:
     from qa_arch.extras.pretraining.task import LanguagePredictor
     from qa_arch.extras.pretraining.texts import MaskedCheckpoint
-    from qa_arch.extras.pretraining.vocabularies import Comparison, Piece
+    from qa_arch.extras.pretraining.vocabularies import Compared
 
 CORPUS = "text files or folders (a blank line ends a document), squad:FILE or hub:NAME[:COLUMN]"
 RECORD = "trained_on.json"
@@ -169,12 +169,29 @@ def _compare(args: argparse.Namespace) -> int:
         name: load_tokenizer(place, setting="TOKENIZER")
         for name, place in zip(names, args.tokenizers, strict=True)
     }
-    comparison = compare(tokenizers, corpus, args.sentence or SENTENCES)
+    compared = compare(tokenizers, corpus, args.sentence or SENTENCES)
     if args.json:
-        print(json.dumps(comparison.as_dict(), indent=2, ensure_ascii=False))
+        print(json.dumps(_as_json(corpus.source, compared), indent=2, ensure_ascii=False))
     else:
-        _print_comparison(comparison)
+        _print_comparison(corpus.source, compared)
     return 0
+
+
+def _as_json(text: str, compared: Mapping[str, Compared]) -> dict[str, Any]:
+    sentences = next(iter(compared.values())).examples
+    return {
+        "text": text,
+        "tokenizers": {
+            name: {**asdict(item.figures), "shared_with": item.shared_with} for name, item in compared.items()
+        },
+        "examples": [
+            {
+                "sentence": sentence,
+                "pieces": {name: item.examples[sentence].pieces for name, item in compared.items()},
+            }
+            for sentence in sentences
+        ],
+    }
 
 
 def _short_names(places: list[str]) -> list[str]:
@@ -186,59 +203,48 @@ def _short_names(places: list[str]) -> list[str]:
     return names
 
 
-def _print_comparison(comparison: Comparison) -> None:
+def _print_comparison(source: str, compared: Mapping[str, Compared]) -> None:
     from qa_arch.results.tables import Table, number, print_table, text
 
     rows = [
         {
+            **asdict(item.figures),
+            **asdict(item.figures.positions),
             "tokenizer": name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…",
-            "vocabulary": figures.vocabulary,
-            "per_word": figures.pieces_per_word,
-            "whole": 100 * figures.whole,
-            "unknown": 100 * figures.unknown,
-            "p50": figures.positions.p50,
-            "p95": figures.positions.p95,
-            "max": figures.positions.max,
-            **{str(nth): 100 * share for nth, share in enumerate(shared)},
+            "whole": 100 * item.figures.whole,
+            "unknown": 100 * item.figures.unknown,
+            **{str(nth): 100 * share for nth, share in enumerate(item.shared_with.values(), 1)},
         }
-        for name, figures, shared in zip(comparison.names, comparison.figures, comparison.shared, strict=True)
+        for name, item in compared.items()
     ]
     name = text("tokenizer", "tokenizer")
     columns = [
         name,
         number("vocabulary", "pieces"),
-        number("per_word", "per word", "{:.2f}".format),
+        number("pieces_per_word", "per word", "{:.2f}".format),
         number("whole", "whole %"),
         number("unknown", "unknown %", "{:.2f}".format),
         number("p50", "p50"),
         number("p95", "p95"),
         number("max", "max"),
     ]
-    first = comparison.figures[0]
+    first = next(iter(compared.values()))
     notes = [
-        f"{comparison.text}: {first.documents:,} documents, {first.words:,} words",
+        f"{source}: {first.figures.documents:,} documents, {first.figures.words:,} words",
         "whole: words that are not divided; p50, p95, max: positions of a document",
     ]
     print_table(Table("", columns, rows, notes))
     if len(rows) > 1:
-        shared = [number(str(nth), str(nth + 1)) for nth in range(len(rows))]
         print()
+        shared = [number(str(nth), str(nth)) for nth in range(1, len(rows) + 1)]
         print_table(Table("Pieces that others have, %", [name, *shared], rows))
-    for sentence, cuts in comparison.examples:
+    for sentence in first.examples:
         print(f"\n{textwrap.fill(sentence, _WIDTH)}")
-        for label, pieces in zip(comparison.names, cuts, strict=True):
-            head = f"  {label} ({len(pieces)}): "
-            print(textwrap.fill(head + _shown(pieces), _WIDTH, subsequent_indent="    "))
-    print("\n· divides pieces of a word, ·· bytes of a character; ⟨ ⟩ is unknown, ␣ a blank")
-
-
-def _shown(pieces: tuple[Piece, ...]) -> str:
-    """The pieces in a line: a space between words, a dot between pieces of a word."""
-    shown = ""
-    for piece in pieces:
-        between = "" if not shown else " " if piece.begins_word else "·"
-        shown += between + (f"⟨{piece.text}⟩" if piece.unknown else piece.text)
-    return shown
+        for label, item in compared.items():
+            divided, pieces = item.examples[sentence]
+            line = f"  {label} ({len(pieces)}): {divided}"
+            print(textwrap.fill(line, _WIDTH, subsequent_indent="    "))
+    print("\n· divides the pieces of a word")
 
 
 # Asking ---------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from qa_arch.errors import ConfigError, RunError
 from qa_arch.extras.pretraining.blocks import Framing, Padded
 from qa_arch.extras.pretraining.models import CausalLM, Denoiser, LanguageBatch, MaskedLM
 from qa_arch.extras.pretraining.task import LanguagePredictor
-from qa_arch.extras.pretraining.transformer import NextScores, beam_search, greedy
+from qa_arch.extras.pretraining.transformer import NextScores, beam_search
 from qa_arch.features.words import name_of
 from qa_arch.models.build import load_tokenizer
 from qa_arch.models.checkpoint_files import CheckpointFiles
@@ -212,8 +212,5 @@ def _write(
         return next_scores(ids, row).float().index_fill(1, barred, -torch.inf)
 
     start = torch.tensor([prompt], device=device)
-    if beams > 1:
-        [[best, *_]] = beam_search(open_scores, start, end=end, max_length=max_length, beams=beams)
-    else:
-        [best] = greedy(open_scores, start, end=end, max_length=max_length)
+    [[best, *_]] = beam_search(open_scores, start, end=end, max_length=max_length, beams=beams)
     return Written(tokenizer.decode(list(best.ids)), best.log_prob, best.finished)

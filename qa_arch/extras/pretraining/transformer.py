@@ -327,7 +327,7 @@ class Seq2Seq(nn.Module):
     def next_scores(
         self, source: Int[Tensor, "B S"], mask: MemoryReal = None
     ) -> Callable[[Ids, Tensor], Tensor]:
-        """What ``greedy`` and ``beam_search`` take, for targets of these sources, which are read once."""
+        """What ``beam_search`` takes, for targets of these sources, which are read once."""
         memory = self.encode(source, mask)
 
         def scores(ids: Ids, row: Int[Tensor, "B"]) -> Float[Tensor, "B V"]:
@@ -362,25 +362,6 @@ class Hypothesis:
 
 
 @torch.inference_mode()
-def greedy(
-    next_scores: NextScores, prompt: Int[Tensor, "B T"], *, end: int, max_length: int
-) -> list[Hypothesis]:
-    """For each row the most probable token at each step, up to ``end`` or ``max_length`` tokens."""
-    ids, log_prob = prompt, torch.zeros(len(prompt), device=prompt.device)
-    alive = torch.ones_like(log_prob, dtype=torch.bool)
-    for _ in range(max_length):
-        row = alive.nonzero()[:, 0]
-        if not len(row):
-            break
-        best, token = next_scores(ids[row], row).float().log_softmax(-1).max(-1)
-        log_prob[row] += best
-        alive[row] = token != end
-        ids = torch.cat([ids, torch.full_like(ids[:, :1], end)], dim=1)
-        ids[row, -1] = token
-    return _hypotheses(ids[:, prompt.shape[1] :], ~alive, log_prob, end)
-
-
-@torch.inference_mode()
 def beam_search(
     next_scores: NextScores,
     prompt: Int[Tensor, "B T"],
@@ -393,7 +374,7 @@ def beam_search(
     """For each row up to ``beams`` hypotheses, the one of the highest ``score(alpha)`` first.
 
     A hypothesis that ends keeps its place among the ``beams`` and is read no further: the search goes on with
-    the others, and with a single beam it is ``greedy``. Within a step hypotheses compete by probability;
+    the others, and with a single beam it is greedy decoding. Within a step hypotheses compete by probability;
     the penalty ranks the results, among them those that are cut at ``max_length`` tokens.
     """
     B, K, device = len(prompt), beams, prompt.device

@@ -18,9 +18,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
@@ -153,7 +153,7 @@ def _alphabet(words: Mapping[str, int], most: int) -> list[str]:
 
 
 def _merge(
-    words: Mapping[str, int], size: int, alphabet: list[str], first: Sequence[str] = (), prefix: str = ""
+    words: Mapping[str, int], size: int, alphabet: list[str], first: list[str], prefix: str
 ) -> list[str]:
     """Pieces of byte-pair encoding over ``alphabet`` in the order of their numbers, ``first`` in front.
 
@@ -161,7 +161,7 @@ def _merge(
     """
     trainer = trainers.BpeTrainer(
         vocab_size=size,
-        special_tokens=list(first),
+        special_tokens=first,
         initial_alphabet=alphabet,
         limit_alphabet=len(alphabet),
         continuing_subword_prefix=prefix,
@@ -191,8 +191,6 @@ SENTENCES = (
     "Квас и 寿司 don't mix; neither do 🦀 and ½ a µg of x_train.",
 )
 """Long and compound words, numbers, accents, other scripts and symbols: where tokenizers differ."""
-BLANK = "␣"
-"""Shown for a piece of white space alone."""
 CHUNK = 256
 """Documents that are counted together."""
 
@@ -224,73 +222,43 @@ class Figures:
     positions: Lengths
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A piece as it stands in the vocabulary, and what it covers of the text."""
+class Cut(NamedTuple):
+    """A sentence as a tokenizer cuts it."""
 
-    token: str
-    text: str
-    """Empty where an earlier piece covers the same characters (bytes of one character)."""
-    begins_word: bool
-    """Whether white space, or nothing, stands before it."""
-    unknown: bool
+    divided: str
+    """The sentence with a dot wherever a piece ends inside a run of visible characters."""
+    pieces: list[str]
+    """As they stand in the vocabulary."""
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """Tokenizers side by side; every sequence is in the order of ``names``."""
+class Compared:
+    """A tokenizer beside others."""
 
-    names: tuple[str, ...]
-    text: str
-    """Name of the text that the figures are about."""
-    figures: tuple[Figures, ...]
-    shared: tuple[tuple[float, ...], ...]
-    """``shared[i][j]``: share of the pieces of i that j has as well, special tokens left out."""
-    examples: tuple[tuple[str, tuple[tuple[Piece, ...], ...]], ...]
-    """(sentence, its pieces by each tokenizer)."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON, by tokenizer name; pieces as they stand in the vocabularies."""
-        return {
-            "text": self.text,
-            "tokenizers": {
-                name: {**asdict(figures), "shared_with": dict(zip(self.names, shared, strict=True))}
-                for name, figures, shared in zip(self.names, self.figures, self.shared, strict=True)
-            },
-            "examples": [
-                {
-                    "sentence": sentence,
-                    "pieces": {
-                        name: [piece.token for piece in pieces]
-                        for name, pieces in zip(self.names, cuts, strict=True)
-                    },
-                }
-                for sentence, cuts in self.examples
-            ],
-        }
+    figures: Figures
+    shared_with: Mapping[str, float]
+    """Share of its pieces that each of the tokenizers has as well, special tokens left out."""
+    examples: Mapping[str, Cut]
+    """Sentence -> how it is cut."""
 
 
 def compare(
     tokenizers: Mapping[str, PreTrainedTokenizerBase], corpus: Corpus, sentences: Sequence[str] = SENTENCES
-) -> Comparison:
+) -> dict[str, Compared]:
     """Compare ``tokenizers`` (by the name to show) on a text, and on example sentences.
 
     The text is read once per tokenizer. Raises DataError where there is none, ConfigError for a slow
     tokenizer.
     """
-    vocabularies = [_surfaces(tokenizer) for tokenizer in tokenizers.values()]
-    return Comparison(
-        names=tuple(tokenizers),
-        text=corpus.source,
-        figures=tuple(figures(tokenizer, corpus.documents()) for tokenizer in tokenizers.values()),
-        shared=tuple(
-            tuple(len(pieces & others) / len(pieces) for others in vocabularies) for pieces in vocabularies
-        ),
-        examples=tuple(
-            (sentence, tuple(tuple(cut(tokenizer, sentence)) for tokenizer in tokenizers.values()))
-            for sentence in sentences
-        ),
-    )
+    surfaces = {name: _surfaces(tokenizer) for name, tokenizer in tokenizers.items()}
+    return {
+        name: Compared(
+            figures(tokenizer, corpus.documents()),
+            {other: len(surfaces[name] & theirs) / len(surfaces[name]) for other, theirs in surfaces.items()},
+            {sentence: cut(tokenizer, sentence) for sentence in sentences},
+        )
+        for name, tokenizer in tokenizers.items()
+    }
 
 
 def figures(tokenizer: PreTrainedTokenizerBase, documents: Iterable[str]) -> Figures:
@@ -341,26 +309,16 @@ def _count_touched(start: Longs, end: Longs, words: word_module.Words) -> int:
     return int((np.cumsum(depth) > 0).sum())
 
 
-def cut(tokenizer: PreTrainedTokenizerBase, sentence: str) -> list[Piece]:
-    """The pieces of ``sentence``, in order."""
+def cut(tokenizer: PreTrainedTokenizerBase, sentence: str) -> Cut:
+    """How ``tokenizer`` cuts ``sentence``, without special tokens."""
     with unlimited(backend_of(tokenizer)) as backend:
         encoding = backend.encode(sentence, add_special_tokens=False)
-    pieces: list[Piece] = []
-    covered = 0
-    for token, number, (begin, end) in zip(encoding.tokens, encoding.ids, encoding.offsets, strict=True):
-        text = sentence[max(begin, covered) : end]
-        before = sentence[covered : max(begin, covered)] + text[: len(text) - len(text.lstrip())]
-        begins_word = not pieces or before.isspace()
-        if not _surface(token, backend)[0]:
-            pieces.append(Piece(token, BLANK, begins_word, False))
-            covered = max(covered, begin)
-        else:
-            glued = bool(pieces) and pieces[-1].text == BLANK
-            pieces.append(
-                Piece(token, text.strip(), begins_word and not glued, number == tokenizer.unk_token_id)
-            )
-            covered = max(covered, end)
-    return pieces
+    ends = {end for _, end in encoding.offsets}
+    divided = sentence[:1]
+    for at in range(1, len(sentence)):
+        inside = not sentence[at - 1].isspace() and not sentence[at].isspace()
+        divided += "·" * (inside and at in ends) + sentence[at]
+    return Cut(divided, encoding.tokens)
 
 
 def _surfaces(tokenizer: PreTrainedTokenizerBase) -> set[tuple[str, bool]]:

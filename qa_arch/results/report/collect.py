@@ -1,43 +1,64 @@
-"""Records as the plain value that the page reads: runs, systems, scored sets and their figures."""
+"""Records as the plain value that the page reads: runs, systems, scored sets and their figures.
+
+A scored set has rows of questions, breakdowns, curves, and tests against a baseline.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from qa_arch.errors import RunError
+from qa_arch.metrics.confidence import Reliability, answerable_confidence, reliability, thresholds
+from qa_arch.metrics.significance import Effect, bootstrap_interval, effect, holm
+from qa_arch.metrics.squad import score_questions
 from qa_arch.records import (
     CALIBRATED,
     CALIBRATION,
+    DEV,
     GIVEN,
     MARGIN_0,
     MODEL,
     NEVER_NULL,
     ORACLE,
+    QUESTIONS,
     TRAIN,
     Epoch,
+    Measure,
     Point,
     RunRecord,
     Runs,
+    SplitFacts,
 )
 from qa_arch.results.columns import Scored, by_measure, comparison, figures, named
 from qa_arch.results.comparisons import FITTED
-from qa_arch.results.questions import Questions
-from qa_arch.results.report.sets import (
-    MEASURES,
-    SPANS,
-    ScoredSet,
-    by_level,
-    curves,
-    find_baselines,
-    scored_sets,
-    scores,
-    significance,
+from qa_arch.results.questions import (
+    Breakdown,
+    Floats,
+    Mistakes,
+    Questions,
+    breakdowns,
+    load_questions,
+    mistakes,
+    questions_folder,
 )
 from qa_arch.results.summary import finite
-from qa_arch.results.systems import System, differing, fingerprints, group_by_system, labelled, whole_config
+from qa_arch.results.systems import (
+    System,
+    differing,
+    find_system,
+    fingerprints,
+    group_by_system,
+    labelled,
+    whole_config,
+)
 from qa_arch.types.text import QuestionSet
 
 FIGURES = (
@@ -54,6 +75,11 @@ FIGURES = (
 POINTS = (CALIBRATED, NEVER_NULL, MARGIN_0, ORACLE, GIVEN)
 EPOCH = ("train_loss", "calibration_loss", *(f"calibration_{name}" for name in ("exact", "f1", "spans_f1")))
 LANGUAGE_EPOCH = ("train_loss", "calibration_loss", "calibration_perplexity")
+TESTED = 24
+"""Systems that are tested against the baseline; beyond that the correction leaves little to find."""
+SPANS = "spans"
+MEASURES = ("exact", "f1", SPANS)
+"""What the page can be switched to; the last where some questions have no answer, else it is F1."""
 
 
 @dataclass
@@ -272,3 +298,230 @@ def language_runs(runs: Runs) -> dict[str, Any]:
             if record.epochs
         ],
     }
+
+
+@dataclass
+class ScoredSet:
+    """Questions that runs were scored on, by one protocol and metric: what may be drawn together."""
+
+    split: str
+    measure: Measure
+    about: SplitFacts
+    runs: list[int] = field(default_factory=list)
+    rows: dict[int, Questions] = field(default_factory=dict)
+    mistakes: dict[int, Mistakes] = field(default_factory=dict)
+    breakdowns: list[Breakdown] = field(default_factory=list)
+    questions: QuestionSet | None = None
+
+    @property
+    def key(self) -> str:
+        return f"{self.split}-{self.measure.fingerprint[:8]}-{self.measure.protocol}"
+
+    @property
+    def title(self) -> str:
+        """What its data is called, and the split where that says more."""
+        return ", ".join(dict.fromkeys((self.about.name or self.split, self.split)))
+
+
+def scored_sets(
+    runs: Runs, questions: QuestionSet | None, types: Mapping[str, str] | None, problems: list[str]
+) -> list[ScoredSet]:
+    """The sets that ``runs`` were scored on: dev first, then those of most runs, calibration last.
+
+    RunError where no run was scored on ``questions``, or ``types`` are of other questions.
+    """
+    result: dict[tuple[str, Measure], ScoredSet] = {}
+    for number, (folder, record) in enumerate(runs):
+        for split in record.scores:
+            measure = record.measure(split)
+            if measure is None:
+                continue
+            scored = result.setdefault((split, measure), ScoredSet(split, measure, record.facts(split)))
+            scored.runs.append(number)
+            if split == CALIBRATION and not _only_calibration(folder, record):
+                continue
+            try:
+                scored.rows[number] = load_questions(folder, record, split)
+            except RunError as error:
+                problems.append(str(error))
+    for scored in result.values():
+        _align(scored, problems)
+        if not scored.rows:
+            continue
+        if questions is not None and questions.fingerprint == scored.measure.fingerprint:
+            scored.questions = questions
+        scored.mistakes = {number: mistakes(rows, scored.questions) for number, rows in scored.rows.items()}
+        scored.rows = {number: with_spans(rows, scored.questions) for number, rows in scored.rows.items()}
+        first = next(iter(scored.rows.values()))
+        known = types if types and not types.keys().isdisjoint(first.ids) else None
+        scored.breakdowns = breakdowns(first, scored.questions, known)
+    if types and not any(facet.key == "class" for scored in result.values() for facet in scored.breakdowns):
+        raise RunError("--types: its questions are none of those that the runs were scored on")
+    if questions is not None and all(scored.questions is None for scored in result.values()):
+        raise RunError(
+            f"--data: no run was scored on {questions.name} (hash {questions.fingerprint[:12]}); name the"
+            " file that they were scored on"
+        )
+    return sorted(result.values(), key=lambda s: (s.split == CALIBRATION, s.split != DEV, -len(s.runs)))
+
+
+def _only_calibration(folder: Path, record: RunRecord) -> bool:
+    """Whether the questions of calibration are all that there is to show, as where dev stays closed."""
+    rows = questions_folder(folder, CALIBRATION) / QUESTIONS
+    return set(record.scores) == {CALIBRATION} and rows.is_file()
+
+
+def _align(scored: ScoredSet, problems: list[str]) -> None:
+    """Leave out rows that are not of the same questions in the same order as the first run's."""
+    first = next(iter(scored.rows.values()), None)
+    for number, rows in list(scored.rows.items()):
+        if first is not None and rows.ids != first.ids:
+            problems.append(f"{rows.folder}: its {scored.split} rows are of other questions; left out")
+            del scored.rows[number]
+
+
+def with_spans(rows: Questions, questions: QuestionSet | None) -> Questions:
+    """``rows`` with the scores of the best spans, from the texts where the record does not hold them.
+
+    Without the texts, what an abstained, answerable question's span would have scored is not known:
+    NaN, and the curves stop there.
+    """
+    if rows.span_f1 is not None and rows.span_exact is not None:
+        return rows
+    if questions is None:
+        exact, f1 = (np.where(rows.abstained, np.nan, values) for values in (rows.exact, rows.f1))
+        return replace(rows, span_exact=exact, span_f1=f1)
+    spans = zip(questions.examples, rows.start.tolist(), rows.end.tolist(), strict=True)
+    texts = {e.id: e.context[start:end] if start >= 0 else "" for e, start, end in spans}
+    scored = score_questions(questions, texts)
+    exact, f1 = (np.array([getattr(score, key) for score in scored], float) for key in ("exact", "f1"))
+    return replace(rows, span_exact=exact, span_f1=f1)
+
+
+def curves(rows: Questions) -> dict[str, Any]:
+    """Thresholds, risk, precision and recall of abstaining, and reliability; for SQuAD 1.1 without null."""
+    assert rows.span_f1 is not None
+    assert rows.span_exact is not None
+    by_f1 = thresholds(rows.null_odds, rows.span_f1, rows.answerable)
+    by_exact = thresholds(rows.null_odds, rows.span_exact, rows.answerable)
+    result: dict[str, Any] = {
+        "thresholds": {
+            "margin": _rounded(by_f1.margin, 3),
+            "coverage": _rounded(by_f1.coverage, 2),
+            "risk": _rounded(by_f1.risk, 2),
+            "F1": _rounded(by_f1.score, 2),
+            "EM": _rounded(by_exact.score, 2),
+            "HasAns F1": _rounded(by_f1.has_answer, 2),
+            "NoAns F1": _rounded(by_f1.no_answer, 2),
+            "precision": _rounded(by_f1.precision, 2),
+            "recall": _rounded(by_f1.recall, 2),
+        },
+        "area": by_f1.area,
+    }
+    if not rows.answerable.all():
+        confidence = answerable_confidence(rows.null_odds)
+        result["answerability"] = _reliability(reliability(confidence, rows.answerable))
+    if rows.probability is not None:
+        given = ~rows.abstained
+        result["answers"] = _reliability(reliability(rows.probability[given], rows.exact[given] > 0))
+    if rows.confidence is not None:
+        result["fitted"] = _reliability(reliability(rows.confidence, rows.exact > 0))
+    return result
+
+
+def by_level(rows: Questions, facet: Breakdown) -> list[list[float | None]]:
+    """[EM, F1, F1 of the best spans of the answerable questions] in percent of every level of a facet."""
+    assert rows.span_f1 is not None
+    all_ = np.ones(len(rows), dtype=bool)
+    result = []
+    for values, where in ((rows.exact, all_), (rows.f1, all_), (rows.span_f1, rows.answerable)):
+        level, levels = facet.level[where], len(facet.names)
+        with np.errstate(invalid="ignore"):
+            mean = np.bincount(level, values[where], levels) / np.bincount(level, minlength=levels)
+        result.append(_rounded(100 * mean, 2))
+    return result
+
+
+def _reliability(result: Reliability) -> dict[str, Any]:
+    return {
+        "confidence": _rounded(result.confidence, 4),
+        "observed": _rounded(result.observed, 4),
+        "count": result.count.tolist(),
+        "ece": round(result.ece, 4),
+    }
+
+
+def _rounded(values: npt.NDArray, digits: int) -> list[float | None]:
+    """JSON has no NaN and no infinity: None."""
+    return [round(value, digits) if np.isfinite(value) else None for value in values.tolist()]
+
+
+def find_baselines(
+    name: str | None, groups: Sequence[System], sets: Sequence[Sequence[int]]
+) -> list[tuple[int | None, str | None]]:
+    """Of each scored set, given by its groups, the one that ``name`` means among them, or why none.
+
+    RunError where it means none of any set.
+    """
+    if name is None:
+        return [(None, None)] * len(sets)
+    result: list[tuple[int | None, str | None]] = []
+    for members in sets:
+        try:
+            group = find_system([groups[g] for g in members], name)
+        except RunError as error:
+            result.append((None, str(error)))
+        else:
+            result.append((next(g for g in members if groups[g] is group), None))
+    if all(reference is None for reference, _ in result):
+        reasons = "; ".join(dict.fromkeys(why for _, why in result if why)) or "no run has scores"
+        raise RunError(f"--baseline: {reasons}")
+    return result
+
+
+def significance(
+    rows: Mapping[int, Sequence[Questions]], reference: int | None, measures: Sequence[str]
+) -> dict[str, Any]:
+    """By measure, intervals of every group whose ``rows`` tell it, and tests of the others against
+    ``reference``."""
+    result = {}
+    for measure in measures:
+        of_runs = {group: [scores(run, measure) for run in members] for group, members in rows.items()}
+        known = {group: [run for run in of if run is not None] for group, of in of_runs.items()}
+        complete = {group: np.stack(of) for group, of in known.items() if len(of) == len(of_runs[group])}
+        result[measure] = _tested(complete, reference)
+    return result
+
+
+def scores(rows: Questions, measure: str) -> Floats | None:
+    """``(N,)``, percent: of every question, or for ``spans`` of the answerable ones, where "no answer" is
+    never allowed. None where the rows tell no best spans of some, or there is no such question."""
+    if measure != SPANS:
+        return 100 * np.asarray(getattr(rows, measure))
+    assert rows.span_f1 is not None, "completed by with_spans"
+    best = 100 * rows.span_f1[rows.answerable]
+    return None if np.isnan(best).any() or not best.size else best
+
+
+def _tested(stacked: Mapping[int, Floats], reference: int | None) -> dict[str, Any]:
+    """``stacked`` is ``(R, N)`` by system; the same draws as ``qa-arch compare`` makes, so the same figures.
+
+    Each test has a generator of its own, so they may run side by side: NumPy draws without the lock.
+    """
+    baseline = None if reference is None else stacked.get(reference)
+    others = [] if baseline is None else [system for system in stacked if system != reference][:TESTED]
+
+    def against_baseline(system: int) -> Effect:
+        assert baseline is not None
+        return effect(baseline, stacked[system])
+
+    with ThreadPoolExecutor() as pool:
+        intervals = pool.map(bootstrap_interval, stacked.values())
+        effects = list(pool.map(against_baseline, others))
+        shown = {str(system): list(interval) for system, interval in zip(stacked, intervals, strict=True)}
+    corrected = holm([tested.p_bootstrap for tested in effects])
+    tests = {
+        str(system): {"delta": e.delta, "interval": list(e.interval), "p": e.p_bootstrap, "holm": p}
+        for system, e, p in zip(others, effects, corrected, strict=True)
+    }
+    return {"intervals": shown, "effects": tests}

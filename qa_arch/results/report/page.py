@@ -100,8 +100,6 @@ def write_report(
     baseline: str | None = None,
     types: Mapping[str, str] | None = None,
     columns: Sequence[str] = (),
-    named: Sequence[Path] = (),
-    title: str | None = None,
     limit: int = LIMIT,
     problems: Sequence[str] = (),
 ) -> Report:
@@ -109,8 +107,8 @@ def write_report(
 
     ``questions`` are the texts of a set that runs were scored on, ``types`` classes of its questions by
     id, ``columns`` (keys of ``results.columns``) stand in the table beside the page's own. Where the page
-    would exceed ``limit`` bytes, single questions are kept of the ``named`` run folders first, then of the
-    best run of each system, then of the others, as far as they fit. ``problems`` are said on the page.
+    would exceed ``limit`` bytes, single questions are kept of the best run of each system, then of the
+    others, as far as they fit. ``problems`` are said on the page.
     Runs that select answers have no spans and are left out; pre-training runs have a section of their own.
     Raises RunError where there is nothing to show, UnavailableError without plotly.
     """
@@ -141,12 +139,12 @@ def write_report(
             packs[f"{number}-texts"] = pack_texts(scored.questions)
     room = (limit - sum(map(len, packs.values()))) // 2  # the rest is for rows of single questions
     value["attention"] = _attention(runs, packs, problems, room=room)
-    value |= _about([*runs, *pretraining], title, limit, problems)
+    value |= _about([*runs, *pretraining], limit, problems)
     value["pretraining"] = language_runs(pretraining)
     value["settings"] = run_settings(runs)
     value["leftOut"] = []
     spare = limit - len(_page(value, packs)) - 200 * len(runs)
-    left_out = _add_rows(collected, runs, packs, named, spare)
+    left_out = _add_rows(collected, packs, spare)
     value["leftOut"] = [str(runs[number][0]) for number in left_out]
     if left_out:
         value["notes"].append(
@@ -157,7 +155,7 @@ def write_report(
     return Report(path, len(runs) + len(pretraining), len(page), tuple(value["leftOut"]), tuple(problems))
 
 
-def _about(runs: Runs, title: str | None, limit: int, problems: Sequence[str]) -> dict[str, Any]:
+def _about(runs: Runs, limit: int, problems: Sequence[str]) -> dict[str, Any]:
     version = versions().get("qa-arch", "of an unknown version")
     names = list(dict.fromkeys(record.name for _, record in runs))
     shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
@@ -165,7 +163,7 @@ def _about(runs: Runs, title: str | None, limit: int, problems: Sequence[str]) -
     facts = [f"{len(runs):,} run{'s' if len(runs) > 1 else ''}"]
     facts += [f"{failed:,} of them not finished"] if failed else []
     return {
-        "title": title or f"Runs of {shown}",
+        "title": f"Runs of {shown}",
         "facts": f"{', '.join(facts)} · written {now()[:10]} by qa_arch {version}",
         "created": now(),
         "version": version,
@@ -181,11 +179,8 @@ def _about(runs: Runs, title: str | None, limit: int, problems: Sequence[str]) -
     }
 
 
-def _add_rows(
-    collected: Collected, runs: Runs, packs: dict[str, str], named: Sequence[Path], spare: int
-) -> list[int]:
+def _add_rows(collected: Collected, packs: dict[str, str], spare: int) -> list[int]:
     """Pack rows of single questions while they fit; the runs whose rows are left out, in order."""
-    wanted = {path.resolve() for path in named}
     best: set[int] = set()
     groups = [run["group"] for run in collected.value["runs"]]
     for scored in collected.sets:
@@ -195,7 +190,7 @@ def _add_rows(
     left_out: set[int] = set()
     order = sorted(
         ((number, s) for s, scored in enumerate(collected.sets) for number in scored.rows),
-        key=lambda pair: (runs[pair[0]][0].resolve() not in wanted, pair[0] not in best, pair[0]),
+        key=lambda pair: (pair[0] not in best, pair[0]),
     )
     for number, s in order:
         packed = pack_run(collected.sets[s].rows[number], collected.sets[s].mistakes[number])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli.conftest import feature_cache, qa_arch, read_json, run_folder, trained  # noqa: F401
+from cli.conftest import feature_cache, read_json, run_folder, trained  # noqa: F401
 from jaxtyping import config as shapes
 from steps import step
 

@@ -23,7 +23,7 @@ from qa_arch.export.onnx_folder import export_onnx
 from qa_arch.extras.compression import runs as compressed_runs
 from qa_arch.extras.compression.runs import Request, compress
 from qa_arch.features.batches import Collator
-from qa_arch.records import CALIBRATION, DEV, RunRecord, parse_record, read_record, write_record
+from qa_arch.records import CALIBRATION, DEV, read_record, write_record
 from qa_arch.results.columns import comparison
 from qa_arch.results.publish import publish
 from qa_arch.results.systems import group_by_system
@@ -353,8 +353,10 @@ def test_a_training_that_broke_off_goes_on_where_it_stopped(parent, smaller, tmp
 
 @pytest.mark.parametrize(
     ("method", "settings"),
-    [("int8", {}), ("magnitude", {"sparsity": 0.5, "epochs": 2})],
-    ids=["stored", "trained"],
+    [
+        pytest.param("int8", {}, id="stored"),
+        pytest.param("magnitude", {"sparsity": 0.5, "epochs": 2}, id="trained", marks=pytest.mark.slow),
+    ],
 )
 def test_a_kill_leaves_no_half_run(parent, smaller, tmp_path, method, settings):
     whole = smaller(parent, method, name="whole", **settings)
@@ -420,7 +422,11 @@ def student_of(teacher, parents, choice):
 
 @pytest.mark.parametrize(
     ("method", "settings"),
-    [("magnitude", {"sparsity": 0.5}), ("layers", {"layers": 1}), ("heads", {"heads": 2, "windows": 8})],
+    [
+        pytest.param("magnitude", {"sparsity": 0.5}, marks=pytest.mark.slow),
+        ("layers", {"layers": 1}),
+        pytest.param("heads", {"heads": 2, "windows": 8}, marks=pytest.mark.slow),
+    ],
 )
 def test_a_student_goes_on_learning_from_its_teacher(parent, parents, smaller, method, settings):
     student = student_of(parent, parents, "soft_targets")
@@ -431,15 +437,14 @@ def test_a_student_goes_on_learning_from_its_teacher(parent, parents, smaller, m
     assert load_predictor(folder, device="cpu")("Who wrote it?", "Ada wrote it.").windows == 1
 
 
-@pytest.mark.parametrize(("method", "settings"), [("int8", {}), ("magnitude", {"sparsity": 0.5})])
-def test_what_is_not_trained_again_still_says_who_taught_it(parent, parents, smaller, method, settings):
+def test_what_is_not_trained_again_still_says_who_taught_it(parent, parents, smaller):
     """Articles that the teacher alone has seen count as seen when the smaller run is scored."""
     student = student_of(parent, parents, "soft_targets")
     record = read_record(student)
     assert record.teacher.name == parent.name
     write_record(student, replace(record, teacher=replace(record.teacher, titles=("Lomm",))))
     try:
-        assert "Lomm" in read_record(smaller(student, method, **settings)).trained_titles
+        assert "Lomm" in read_record(smaller(student, "int8")).trained_titles
     finally:
         write_record(student, record)
 
@@ -464,7 +469,6 @@ def test_without_its_teacher_a_student_is_not_trained_again(parent, parents, sma
     ("model", "method", "settings", "message"),
     [
         ("bert", "widths", {"width": 64}, "width: 64 are no fewer than the 64 that there are"),
-        ("bert", "widths", {"width": 99}, "width: 99 are no fewer"),
         ("bert", "heads", {"heads": 4}, "heads: 4 are no fewer than the 4"),
         ("bert", "layers", {"layers": 4}, "layers: 4 are no fewer than the 4"),
         ("words", "layers", {"layers": 1}, "reads words, and has no encoder"),
@@ -478,12 +482,6 @@ def test_what_does_not_fit_is_refused_before_anything_is_made(
     with pytest.raises(ConfigError, match=message):
         smaller(parents(model), method, **settings)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("sparsity", [0, 0.0, 1.0, 1, 50])
-def test_a_sparsity_is_a_share(sparsity):
-    with pytest.raises(ConfigError, match=r"sparsity: .* is out of range, it must be > 0 and < 1"):
-        step("magnitude", sparsity=sparsity)
 
 
 def test_runs_without_weights_or_spans_are_refused(parent, smaller, tmp_path):
@@ -504,7 +502,7 @@ def test_runs_without_weights_or_spans_are_refused(parent, smaller, tmp_path):
 # Models -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", ["proposed", "words"])
+@pytest.mark.parametrize("model", [pytest.param("proposed", marks=pytest.mark.slow), "words"])
 def test_every_span_model_is_pruned_by_magnitude(parents, smaller, model):
     folder = smaller(parents(model), "magnitude", sparsity=0.5, epochs=1)
     record = read_record(folder)
@@ -516,8 +514,8 @@ def test_every_span_model_is_pruned_by_magnitude(parents, smaller, model):
     ("method", "settings"),
     [
         ("heads", {"heads": 2, "windows": 8, "epochs": 1}),
-        ("widths", {"width": 24, "windows": 8, "epochs": 1}),
-        ("layers", {"layers": 2, "epochs": 1}),
+        pytest.param("widths", {"width": 24, "windows": 8, "epochs": 1}, marks=pytest.mark.slow),
+        pytest.param("layers", {"layers": 2, "epochs": 1}, marks=pytest.mark.slow),
     ],
 )
 def test_our_transformer_becomes_smaller_as_the_librarys_do(parents, smaller, dev, method, settings):
@@ -536,6 +534,7 @@ def test_fewer_layers_and_units_are_a_folder_of_the_library(parent, smaller, tmp
     assert (config.num_hidden_layers, config.intermediate_size) == (2, 24)
 
 
+@pytest.mark.slow
 def test_fewer_heads_are_a_graph_and_no_folder_of_the_library(parent, smaller, tmp_path, unchecked_shapes):
     folder = smaller(parent, "heads", heads=2, windows=8)
     predictor = load_predictor(folder, device="cpu")
@@ -551,7 +550,10 @@ def test_fewer_heads_are_a_graph_and_no_folder_of_the_library(parent, smaller, t
         smaller(tmp_path / "graph", "int8", name="no")
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert"])
+@pytest.mark.parametrize(
+    "family",
+    ["distilbert", *(pytest.param(family, marks=pytest.mark.slow) for family in ("bert", "roberta"))],
+)
 def test_a_checkpoint_is_a_parent(smaller, tmp_path, sources, dev, family):
     texts = [text for example in dev.examples for text in (example.context, example.question)]
     source = make_checkpoint(family, tmp_path / "checkpoint", texts, num_hidden_layers=4, n_layers=4)
@@ -582,17 +584,6 @@ def test_a_checkpoint_with_another_head_is_refused(smaller, tmp_path, dev):
 def test_a_run_names_its_own_data(parent, smaller, sources):
     with pytest.raises(ConfigError, match="names its own data"):
         smaller(parent, "layers", layers=2, train=[str(sources / "train.json")])
-
-
-def test_a_record_of_before_has_no_parent(parent):
-    value = json.loads((parent / "run.json").read_text())
-    for key in ("parent", "cost", "weights_bytes"):
-        value.pop(key)
-    value["config"].pop("compression")
-    record = parse_record(value)
-    assert isinstance(record, RunRecord)
-    assert (record.parent, record.cost, record.weights_bytes) == (None, None, None)
-    assert validate(record.config).compression is None
 
 
 def test_a_request_is_checked_once_more_behind_the_lock(parent, tmp_path, monkeypatch):

@@ -9,11 +9,7 @@ import pytest
 import torch
 
 from qa_arch.cli.compose import compose
-from qa_arch.cli.main import main
-from qa_arch.config.files import write_json
 from qa_arch.config.schema import Config, validate
-from qa_arch.data.squad import write
-from qa_arch.data.synthetic import generate
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.training.run import train
@@ -73,15 +69,6 @@ def run_of(configure, tmp_path_factory) -> Callable[[str], Path]:
 
 
 @pytest.fixture(scope="session")
-def few_questions(tmp_path_factory) -> list[str]:
-    """Overrides that name generated sets of questions."""
-    folder = tmp_path_factory.mktemp("few")
-    for split, articles in (("train", 2), ("calibration", 1), ("dev", 1)):
-        write_json(folder / f"{split}.json", write(generate(articles, 3, 1, split)))
-    return [f"data.{split}={folder}/{split}.json" for split in ("train", "calibration", "dev")]
-
-
-@pytest.fixture(scope="session")
 def fine_tuning(few_questions) -> Callable[..., Config]:
     """``fine_tuning(run)``: spans on an encoder of a pre-training run."""
 
@@ -111,18 +98,3 @@ def tiny_encoder() -> Callable[..., Encoder]:
         return build_encoder(init="random", family=family, pad_token_id=0, initializer_range=0.25, **sizes)
 
     return build
-
-
-@pytest.fixture
-def qa_arch(capsys):
-    """``qa_arch(*arguments)`` -> exit code, stdout, stderr."""
-
-    def call(*arguments):
-        capsys.readouterr()
-        try:
-            code = main([str(argument) for argument in arguments])
-        except SystemExit as stop:  # argparse's own
-            code = stop.code
-        return code, *capsys.readouterr()
-
-    return call

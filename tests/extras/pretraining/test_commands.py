@@ -14,7 +14,7 @@ from transformers import BertConfig, BertForMaskedLM, BertModel
 from qa_arch.config.files import write_json
 from qa_arch.data import synthetic
 from qa_arch.data.squad import write
-from qa_arch.extras.pretraining.vocabularies import CHARACTERS, KINDS, SENTENCES
+from qa_arch.extras.pretraining.vocabularies import KINDS, SENTENCES
 from qa_arch.features import tokenizers
 from qa_arch.records import read_record
 
@@ -75,7 +75,6 @@ def test_several_corpora_and_settings(qa_arch, text_file, tmp_path):
         (["blank.txt"], 4, "blank.txt: holds no text"),
         (["text.txt", "--vocabulary", 10**6], 2, "1,000,000 is more than this corpus allows: "),
         (["text.txt", "--out", "empty"], 2, "--out empty: exists and was not changed; name a new folder"),
-        (["text.txt", "--kind", "wordpeace"], 2, "invalid choice: 'wordpeace'"),
     ],
 )
 def test_a_mistake_is_named_and_nothing_is_written(
@@ -90,13 +89,6 @@ def test_a_mistake_is_named_and_nothing_is_written(
     assert (result[0], message in result[2]) == (code, True), result
     assert contents(tmp_path) == before
     assert not (tmp_path / "out").exists()
-
-
-def test_help_names_the_kinds_and_the_default(qa_arch):
-    _, out, _ = qa_arch("pretrain", "tokenizer", "--help")
-    assert f"{{{','.join(KINDS)}}}" in out
-    assert f"(default: {CHARACTERS})" in " ".join(out.split())
-    assert qa_arch("pretrain")[0] == 2
 
 
 def test_the_commands_of_the_docs_do_what_they_say(qa_arch, text_file, tmp_path, monkeypatch):
@@ -205,17 +197,17 @@ def test_a_checkpoint_of_transformers_is_asked_by_its_own_class(qa_arch, checkpo
     assert guesses[0]["token"] == tokenizer.decode([int(expected.argmax())])
 
 
-@pytest.mark.parametrize("name", ["mlm_nsp", "mlm_sop"])
-def test_whether_a_sentence_follows(qa_arch, run_of, name):
-    arguments = ["pretrain", "ask", run_of(name), "Tarn keeps bees.", "--next", "It rains."]
+def test_whether_a_sentence_follows(qa_arch, run_of):
+    arguments = ["pretrain", "ask", run_of("mlm_sop"), "Tarn keeps bees.", "--next", "It rains."]
     code, out, err = qa_arch(*arguments, "--json")
     assert code == 0, err
     assert 0 < json.loads(out)["follows"] < 1
     assert qa_arch(*arguments)[1].startswith("follows with probability 0.")
 
 
-@pytest.mark.parametrize(("name", "key"), [("causal", "continuation"), ("denoising", "repaired")])
-@pytest.mark.parametrize("beams", ["1", "3"])
+@pytest.mark.parametrize(
+    ("name", "key", "beams"), [("causal", "continuation", "1"), ("denoising", "repaired", "3")]
+)
 def test_a_text_is_written(qa_arch, run_of, name, key, beams):
     arguments = ["pretrain", "ask", run_of(name), "Tarn keeps [MASK]", "--beams", beams, "--json"]
     code, out, err = qa_arch(*arguments, "--max-tokens", "6")
@@ -230,18 +222,13 @@ def test_a_text_is_written(qa_arch, run_of, name, key, beams):
     ("arguments", "code", "message"),
     [
         (["RUN:mlm", "Tarn keeps bees."], 2, "no [MASK]"),
-        (["RUN:mlm", "  "], 2, "text is empty"),
         (["RUN:mlm", "bees " * 60 + "[MASK]"], 2, "shorten it"),
-        (["RUN:causal", "bees " * 60], 2, "shorten it"),
         (["RUN:denoising", "bees " * 60], 2, "shorten it"),
-        (["RUN:mlm", "[MASK]", "--top-k", "0"], 2, "--top-k"),
         (["RUN:mlm", "Tarn.", "--next", "It rains."], 5, "mlm_nsp or mlm_sop"),
-        (["RUN:causal", "Tarn.", "--next", "It rains."], 5, "mlm_nsp or mlm_sop"),
         (["HEAD", "Tarn.", "--next", "It rains."], 2, "only runs with NSP or SOP"),
         (["HEAD", "bees " * 60 + "[MASK]"], 2, "the model reads 16"),
         (["BARE", "Tarn keeps [MASK]."], 2, "no trained head of masked language modelling"),
         (["SPANS", "Tarn keeps [MASK]."], 5, "was not pre-trained"),
-        (["nowhere", "Tarn keeps [MASK]."], 5, "nowhere"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(qa_arch, run_of, checkpoint, spans, arguments, code, message):
@@ -278,17 +265,6 @@ def test_the_table_has_the_scores_of_each_objective_apart(qa_arch, run_of):
         assert "f1" not in row
 
 
-def test_a_run_is_shown(qa_arch, run_of):
-    code, out, err = qa_arch("show", run_of("mlm_nsp"), "--split", "calibration")
-    assert code == 0, err
-    for part in ("perplexity", "token accuracy", "NSP/SOP F1", "8 documents", "calibration loss"):
-        assert part in out
-    assert "SQuAD" not in out
-    summary = json.loads(qa_arch("show", run_of("mlm_nsp"), "--json")[1])
-    assert summary["scores"][0]["perplexity"] > 1
-    assert summary["errors"] is None
-
-
 def test_another_corpus_is_scored_and_added_to_the_record(qa_arch, run_of, tmp_path):
     (tmp_path / "other.txt").write_text("Quill keeps bees.\n\nIt rains in Lomm.")
     run = run_of("causal")
@@ -302,10 +278,8 @@ def test_another_corpus_is_scored_and_added_to_the_record(qa_arch, run_of, tmp_p
     ("arguments", "message"),
     [
         (["ask", "RUN", "--question", "Who?", "--context", "Ada."], "was pre-trained on a corpus"),
-        (["predict", "RUN", "--data", "synthetic:dev", "--out", "OUT"], "was pre-trained on a corpus"),
         (["export", "RUN", "--to", "hf", "--out", "OUT"], "was pre-trained on a corpus"),
         (["compare", "RUN", "RUN", "--split", "calibration"], "answers no questions"),
-        (["compare", "RUN", "--baseline", "mlm", "--split", "calibration"], "answers no questions"),
         (["evaluate", "--run", "RUN"], "data.dev"),
         (["evaluate", "--run", "RUN", "--decode", "greedy", "--record", "OUT"], "only spans are searched"),
         (["train", "model=bert", "debug=fast", "encoder.name=RUN"], "encoder.init=pretrained"),
@@ -324,7 +298,7 @@ def test_where_answers_are_wanted_it_is_refused(qa_arch, run_of, spans, tmp_path
     assert len([line for line in err.splitlines() if line.startswith("qa-arch:")]) == 1
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
+@pytest.mark.parametrize("name", ["mlm_nsp", "denoising"])
 def test_parameters_are_counted_and_a_dry_run_checks(qa_arch, name, settings):
     code, out, err = qa_arch("params", f"model=pretrain/{name}", *settings, "--json")
     assert code == 0, err
@@ -334,6 +308,7 @@ def test_parameters_are_counted_and_a_dry_run_checks(qa_arch, name, settings):
     assert qa_arch("train", f"model=pretrain/{name}", *settings, "--dry-run")[0] == 0
 
 
+@pytest.mark.slow
 def test_a_sweep_over_objectives_is_planned(qa_arch, settings, tmp_path):
     swept = ["model=pretrain/mlm,pretrain/causal", "seed=1,2"]
     code, out, err = qa_arch("train", "-m", *swept, *settings, f"runs_dir={tmp_path}", "--dry-run")

@@ -57,6 +57,7 @@ def test_it_keeps_to_the_contract(fleet, case, check):
     check(fleet[case])
 
 
+@pytest.mark.slow
 def test_all_models_step_together_on_two_ranks(fleet, step_on_two_ranks):
     require_same_step(fleet, CASES, step_on_two_ranks, every_other_row)
 

@@ -1,14 +1,13 @@
-"""Greedy decoding and beam search against every sequence that there is."""
+"""Greedy decoding and beam search against the same search a sequence at a time."""
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import pytest
 import torch
 
-from qa_arch.extras.pretraining.transformer import Hypothesis, beam_search, greedy
+from qa_arch.extras.pretraining.transformer import Hypothesis, beam_search
 
 END, START = 0, 1
 
@@ -31,6 +30,12 @@ class RandomModel:
         return torch.stack([self.scores(r, p) for r, p in zip(rows, read, strict=True)])
 
 
+def greedy(model, prompt: torch.Tensor, *, alpha: float = 0.6, max_length: int) -> list[Hypothesis]:
+    """A single beam."""
+    found = beam_search(model, prompt, end=END, max_length=max_length, beams=1, alpha=alpha)
+    return [only for [only] in found]
+
+
 def prompts(rows: int = 1) -> torch.Tensor:
     return torch.full((rows, 1), START)
 
@@ -38,34 +43,6 @@ def prompts(rows: int = 1) -> torch.Tensor:
 def penalty(length: int, alpha: float) -> float:
     """Wu et al. 2016, eq. 14."""
     return (5 + length) ** alpha / (5 + 1) ** alpha
-
-
-def everything(model: RandomModel, max_length: int) -> list[Hypothesis]:
-    """All sequences that end, and all of ``max_length`` tokens that do not."""
-    words = [word for word in range(model.vocabulary) if word != END]
-    results = []
-    for length in range(max_length + 1):
-        for ids in itertools.product(words, repeat=length):
-            written = (*ids, END) if length < max_length else ids
-            total = 0.0
-            for at, token in enumerate(written):
-                total += model.scores(0, (START, *written[:at])).log_softmax(-1)[token].item()
-            results.append(Hypothesis(ids, length < max_length, total))
-    return results
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 3.0])
-@pytest.mark.parametrize("seed", range(3))
-def test_a_wide_beam_ranks_every_sequence(seed, alpha):
-    model, max_length = RandomModel(3, seed), 4
-    expected = sorted(
-        everything(model, max_length),
-        key=lambda h: h.log_prob / penalty(len(h.ids) + h.finished, alpha),
-        reverse=True,
-    )
-    [actual] = beam_search(model, prompts(), end=END, max_length=max_length, beams=len(expected), alpha=alpha)
-    assert [(h.ids, h.finished) for h in actual] == [(h.ids, h.finished) for h in expected]
-    assert [h.log_prob for h in actual] == pytest.approx([h.log_prob for h in expected], abs=1e-4)
 
 
 def test_the_penalty_decides_between_short_and_long():
@@ -108,9 +85,9 @@ def by_lists(model: RandomModel, max_length: int, beams: int) -> list[tuple[tupl
     return ended + [(ids, False, total) for ids, total in alive]
 
 
-@pytest.mark.parametrize("beams", [1, 2, 3, 5])
-@pytest.mark.parametrize("seed", range(5))
-def test_a_narrow_beam_finds_what_a_search_by_lists_finds(seed, beams):
+@pytest.mark.parametrize("beams", [1, 3, 200])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_beam_finds_what_a_search_by_lists_finds(seed, beams):
     model = RandomModel(5, seed)
     [actual] = beam_search(model, prompts(), end=END, max_length=6, beams=beams, alpha=0.6)
     expected = by_lists(model, 6, beams)
@@ -120,18 +97,9 @@ def test_a_narrow_beam_finds_what_a_search_by_lists_finds(seed, beams):
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 3.0])
-def test_a_single_beam_is_greedy(alpha):
-    rows = tuple(range(30))
-    best = greedy(RandomModel(4, rows=rows), prompts(30), end=END, max_length=6)
-    single = beam_search(RandomModel(4, rows=rows), prompts(30), end=END, max_length=6, beams=1, alpha=alpha)
-    assert [[h] for h in best] == single
-    assert {h.finished for h in best} == {True, False}
-    assert {len(h.ids) for h in best} >= {0, 1, 2, 6}
-
-
-def test_greedy_takes_the_best_token_at_each_step():
+def test_a_single_beam_takes_the_best_token_at_each_step(alpha):
     model = RandomModel(4, 3)
-    [written] = greedy(model, prompts(), end=END, max_length=6)
+    [written] = greedy(model, prompts(), alpha=alpha, max_length=6)
     prefix, total = (START,), 0.0
     for token in (*written.ids, *[END] * written.finished):
         log_probs = model.scores(0, prefix).log_softmax(-1)
@@ -151,15 +119,11 @@ def test_a_batch_is_decoded_as_its_rows_alone(beams):
     assert len({hypotheses[0].ids for hypotheses in together}) > 6
 
 
-@pytest.mark.parametrize("beams", [None, 4])
+@pytest.mark.parametrize("beams", [1, 4])
 def test_what_has_ended_is_read_no_further(beams):
     model = RandomModel(4, rows=tuple(range(20)))
-    if beams is None:
-        written = greedy(model, prompts(20), end=END, max_length=8)
-    else:
-        written = [
-            h for row in beam_search(model, prompts(20), end=END, max_length=8, beams=beams) for h in row
-        ]
+    found = beam_search(model, prompts(20), end=END, max_length=8, beams=beams)
+    written = [hypothesis for row in found for hypothesis in row]
     assert not any(END in h.ids for h in written)
     assert not any(END in prefix for prefix in model.prefixes)
     assert any(h.finished and len(h.ids) < 3 for h in written)
@@ -173,13 +137,13 @@ def test_more_beams_than_sequences_leave_places_empty():
 
     [[only]] = beam_search(model, prompts(), end=END, max_length=5, beams=4)
     assert only == Hypothesis((), True, 0.0)
-    assert greedy(model, prompts(), end=END, max_length=5) == [only]
+    assert greedy(model, prompts(), max_length=5) == [only]
 
 
 def test_prompts_are_continued():
     prompt = torch.tensor([[START, 3, 2], [START, 2, 2]])
     model = RandomModel(4, rows=(0, 0))
-    written = greedy(model, prompt, end=END, max_length=3)
+    written = greedy(model, prompt, max_length=3)
     assert set(model.prefixes[:2]) == {(1, 3, 2), (1, 2, 2)}
     for row, hypothesis in zip(prompt.tolist(), written, strict=True):
         read = [p for p in model.prefixes if list(p[:3]) == row]

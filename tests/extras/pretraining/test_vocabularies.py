@@ -16,7 +16,6 @@ from qa_arch.errors import ConfigError
 from qa_arch.extras.pretraining import vocabularies
 from qa_arch.extras.pretraining.corpus import Corpus
 from qa_arch.extras.pretraining.vocabularies import (
-    BLANK,
     KINDS,
     SENTENCES,
     Lengths,
@@ -45,6 +44,7 @@ def test_it_has_the_size_and_comes_from_a_single_pass(kind):
     assert kind == "unigram" or len(tokenizer(TEXTS[3])["input_ids"]) < len(TEXTS[3]) / 2
 
 
+@pytest.mark.slow
 def test_every_process_trains_the_same():
     program = (
         "import sys, json\n"
@@ -185,34 +185,20 @@ def test_chunks_make_no_difference(families, monkeypatch):
     assert {name: figures(tokenizer, TEXTS) for name, tokenizer in families.items()} == whole
 
 
-def test_positions_are_those_that_the_tokenizer_needs(families):
-    for tokenizer in families.values():
-        longest = max(len(ids) for ids in tokenizer(TEXTS)["input_ids"])
-        assert figures(tokenizer, TEXTS).positions.max == longest
-
-
-def test_pieces_cover_the_sentence_in_order(families):
+def test_dots_divide_the_pieces_of_a_word(families):
     for name, tokenizer in families.items():
         for sentence in SENTENCES:
-            pieces = cut(tokenizer, sentence)
-            encoding = tokenizer(sentence, add_special_tokens=False)
-            assert [piece.token for piece in pieces] == encoding.tokens(), name
-            text = "".join(piece.text for piece in pieces if piece.text != BLANK)
-            assert text == sentence.replace(" ", ""), name
-            begins = "".join(" " * piece.begins_word + piece.text for piece in pieces)
-            assert begins.replace(BLANK, "").split() == sentence.split(), name
-            unknown = [piece.unknown for piece in pieces]
-            assert unknown == [number == tokenizer.unk_token_id for number in encoding["input_ids"]], name
+            divided, pieces = cut(tokenizer, sentence)
+            assert pieces == tokenizer(sentence, add_special_tokens=False).tokens(), name
+            assert divided.replace("·", "") == sentence
+            assert not re.search(r"·\s|\s·|··|^·|·$", divided), name
+    assert cut(tokenizers.wordpiece(["un", "##lock", "##s", "it", "."]), "Unlocks it.").divided == (
+        "Un·lock·s it·."
+    )
 
 
-def test_blanks_and_bytes_of_a_character_are_told_apart():
-    tokenizer = tokenizers.byte_bpe(["a b"], 261)
-    assert [(piece.text, piece.begins_word) for piece in cut(tokenizer, "é b")] == [
-        ("é", True),
-        ("", False),
-        (BLANK, True),
-        ("b", False),
-    ]
+def test_a_blank_and_the_bytes_of_a_character_are_no_divisions():
+    assert cut(tokenizers.byte_bpe(["a b"], 261), "é bb").divided == "é b·b"
 
 
 def test_vocabularies_are_compared_by_what_the_pieces_stand_for():
@@ -226,7 +212,7 @@ def test_vocabularies_are_compared_by_what_the_pieces_stand_for():
         "byte_bpe": tokenizers.byte_bpe([" lock lock lock"], 265),
         "words": tokenizers.build("words", ["lock the é"], 6),
     }
-    shared = compare(compared, text, []).shared
+    shared = [list(item.shared_with.values()) for item in compare(compared, text, []).values()]
     assert [shared[i][i] for i in range(4)] == [1] * 4
     assert shared[0][1] == 3 / 4  # all but: the
     assert shared[1][0] == 3 / 5  # all but: a blank, x inside a word

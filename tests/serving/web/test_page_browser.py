@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote, urlsplit
 import pytest
 from service import RuleReader
 
-from qa_arch.manifest import attention
+from qa_arch.manifest import module_of
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'qa-arch[dev]'")
 axe = pytest.importorskip(
@@ -80,17 +80,6 @@ def test_an_answer_is_marked_in_its_passage(visit):
     assert others
     expect(page.locator(".alternatives li")).to_have_text(others)
     expect(page.get_by_role("status").first).to_have_text("Answer: mill.")
-
-
-@slow
-def test_scattered_words_of_a_sequence_model_are_candidates(visit):
-    page = visit()
-    words = {"start": -1, "end": -1, "confidence": 0.2}
-    answer = {**words, "text": "mill bridge", "spans": [{**words, "text": "mill bridge"}]}
-    answer["spans"].append({**words, "text": "By bridge"})
-    page.route("**/v1/answer", lambda route: route.fulfill(json={"answers": [answer]}))
-    ask(page, "Which?")
-    expect(page.locator(".alternatives .text")).to_have_text(["By bridge"])
 
 
 @slow
@@ -181,16 +170,6 @@ def test_half_a_character_is_replaced(visit):
 
 
 @slow
-def test_examples_ask_at_once(visit):
-    page = visit()
-    for name in page.get_by_role("group", name="Try an example").get_by_role("button").all_inner_texts():
-        page.get_by_role("button", name=name).click()
-        text = page.get_by_label("Passage", exact=True).input_value()
-        expect(page.locator(".passage").first).to_have_text(text)
-        assert len(page.get_by_label("Question", exact=True).input_value()) > 10
-
-
-@slow
 def test_the_keyboard_is_enough(visit):
     page = visit()
     page.keyboard.press("Tab")
@@ -216,7 +195,7 @@ def test_the_keyboard_is_enough(visit):
 
 
 @slow
-@pytest.mark.skipif(attention() is None, reason="no extra shows attention")
+@pytest.mark.skipif(module_of("attention") is None, reason="no extra shows attention")
 def test_attention(visit):
     page = visit()
     ask(page, "Which mill?", "👍 The mill moved.")
@@ -234,29 +213,6 @@ def test_attention(visit):
 
 
 @slow
-def test_only_the_last_question_is_shown(visit):
-    page = visit()
-    ask(page, "wait 1 mill")
-    ask(page, "bridge")
-    expect(page.locator(".answer")).to_have_text("bridge")
-    page.wait_for_timeout(1500)
-    expect(page.locator(".answer")).to_have_text("bridge")
-
-
-@slow
-def test_an_error_says_what_to_do(browser, address):
-    with browser.new_context() as context:
-        page = context.new_page()
-        page.goto(address)
-        ask(page, "boom")
-        expect(page.get_by_role("status").first).to_contain_text(
-            "The request could not be answered: report it"
-        )
-        ask(page, "mill", "long " * 50_000)
-        expect(page.get_by_role("status").first).to_contain_text("send at most 200,000 in a request")
-
-
-@slow
 def test_the_token_is_asked_for(browser, running):
     with running(QA_ARCH_TOKEN="s3cret") as (_, address), browser.new_context() as context:
         page = context.new_page()
@@ -269,15 +225,6 @@ def test_the_token_is_asked_for(browser, running):
         expect(page.locator("mark")).to_have_text("mill")
         expect(page.get_by_label("Token")).to_be_hidden()
         assert "s3cret" not in page.url
-
-
-@slow
-def test_the_documentation_of_the_api(visit):
-    page = visit("/docs")
-    expect(page.locator(".operation h2 code")).to_have_text(
-        ["/v1/answer", *(["/v1/attention"] if attention() else []), "/v1/models", "/healthz", "/metrics"]
-    )
-    expect(page.locator("td", has_text="max_answer_tokens").first).to_be_visible()
 
 
 @slow

@@ -16,8 +16,7 @@ import pytest
 
 from qa_arch.cli import serve as command
 from qa_arch.cli.main import main
-from qa_arch.errors import ConfigError
-from qa_arch.manifest import attention
+from qa_arch.manifest import module_of
 from qa_arch.serving.answers import Query
 from qa_arch.serving.reader import load
 
@@ -57,7 +56,7 @@ def test_the_command_answers_as_python_does(runs, tmp_path, monkeypatch):
             models = client.get(f"{address}/v1/models").json()["models"]
             assert [(model["name"], model["attention"]) for model in models] == [
                 ("span", False),
-                ("sequence", attention() is not None),
+                ("sequence", module_of("attention") is not None),
             ]
             for folder in folders:
                 reader = load(folder, device="cpu")
@@ -120,14 +119,6 @@ def test_what_is_refused_before_models_are_loaded(runs, qa_arch_serve, tmp_path,
 def test_a_folder_that_is_no_run(qa_arch_serve, tmp_path):
     code, error = qa_arch_serve(tmp_path, "--port", 0)
     assert (code, str(tmp_path) in error) == (5, True)
-
-
-def test_names_are_as_short_as_they_can_be():
-    names = command.distinct_names
-    assert names(["/a/bert", "/b/proposed/"]) == ["bert", "proposed"]
-    assert names(["/a/x/run", "/b/x/run", "/b/other"]) == ["a/x/run", "b/x/run", "b/other"]
-    with pytest.raises(ConfigError, match="named twice"):
-        names(["/a/run", "/a/../a/run"])
 
 
 @pytest.mark.parametrize(

@@ -166,6 +166,7 @@ def test_the_end_answers_what_is_under_way(running):
         assert process.stderr.read() == ""
 
 
+@pytest.mark.slow
 def test_an_idle_service_ends_at_once(running):
     with running() as (process, address), httpx2.Client() as client:
         client.get(f"{address}/healthz")  # keeps its connection
@@ -173,6 +174,7 @@ def test_an_idle_service_ends_at_once(running):
         assert process.wait(timeout=20) == 0
 
 
+@pytest.mark.slow
 def test_a_second_signal_does_not_wait(running):
     with running() as (process, address), ThreadPoolExecutor() as pool:
         pending = pool.submit(ask, address, "wait 4 mill")

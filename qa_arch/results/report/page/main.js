@@ -19,7 +19,7 @@ function drawAbout() {
   const facts = [["Written", `${DATA.created} by qa_arch ${DATA.version}`], ["Runs", `${DATA.runs.length}, of ${DATA.groups.length} system${DATA.groups.length === 1 ? "" : "s"}; a system is all seeds of one configuration`],
     ["Drawn by", `plotly.js ${Plotly.version}, MIT licence, part of this file`], ["Network", "nothing is loaded and nothing is sent"]];
   for (const one of DATA.sets) facts.push([`Set: ${one.name}`, `${one.split}, SQuAD ${one.protocol}, hash ${one.fingerprint}, ${one.runs.length} runs; texts ${one.texts ? "included" : "not included"}`]);
-  if (DATA.leftOut.length) facts.push(["Left out", folded(`single questions of ${DATA.leftOut.length} runs, to stay below ${+(DATA.limit / 1e6).toFixed(2)} MB; qa-arch report … --questions RUN keeps those of the runs named`, DATA.leftOut)]);
+  if (DATA.leftOut.length) facts.push(["Left out", folded(`single questions of ${DATA.leftOut.length} runs, to stay below ${+(DATA.limit / 1e6).toFixed(2)} MB; a report of fewer runs has them`, DATA.leftOut)]);
   if (DATA.problems.length) facts.push(["Not usable", folded(`${DATA.problems.length} runs or files`, DATA.problems)]);
   byId("about-text").replaceChildren(make("dl", { class: "about", id: "about-list" }, facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)])));
 }

@@ -1,0 +1,196 @@
+"""Which form of the match-LSTM's recurrence runs. A kernel runs only on a card on which it was proven.
+
+``model.kernel`` is ``auto``, ``plain`` or ``fused``. Proven means: on this card, with this source, these
+versions and this width, the kernel gave what the plain loop gives, states and gradients, on a small batch.
+A process of its own finds that out once, under a time limit, so that a hang or a crash is no run's; what it
+found lies in a small file under ``$XDG_CACHE_HOME/qa_arch/kernels``; without the file it is checked again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import logging
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from qa_arch.config.files import write_json
+from qa_arch.errors import QaArchError, UnavailableError
+from qa_arch.nn import recurrence as loops
+from qa_arch.nn.recurrence import Kernel
+from qa_arch.system.lifeline import module_command, start
+from qa_arch.system.lock import hold, holder
+
+CHECK = "qa_arch.extras.kernels.fused.kernel_check"
+LIMIT = 240.0
+"""Seconds that a check may take; most of them go into compiling."""
+log = logging.getLogger(__name__)
+
+
+class Verdict(NamedTuple):
+    """Whether the kernel may run, and why not."""
+
+    passed: bool
+    reason: str = ""
+
+
+def recurrence(
+    kernel: Kernel, inputs: Tensor, hidden: int, *, training: bool
+) -> Callable[..., Tensor] | None:
+    """The fused recurrence where ``runs_fused``, None where the plain loop is to run."""
+    if not runs_fused(kernel, inputs, hidden, training=training):
+        return None
+    from qa_arch.extras.kernels.fused.autograd import recur_fused
+
+    return recur_fused
+
+
+def runs_fused(kernel: Kernel, inputs: Tensor, hidden: int, *, training: bool) -> bool:
+    """Whether the fused kernel computes the recurrence of width ``hidden`` over ``inputs``.
+
+    ``auto`` takes it where it was proven, ``plain`` never. ``fused`` raises UnavailableError in training
+    where it cannot run; a trained model is read with what there is.
+    """
+    if kernel == "plain":
+        return False
+    if not suits(inputs):
+        if kernel == "fused" and training:
+            _refuse("it needs Triton, a CUDA device of compute capability 8.0 or above, and fp32 at most")
+        return False
+    verdict = _on_card(inputs.device, hidden, torch.get_float32_matmul_precision())
+    if kernel == "fused" and training and not verdict.passed:
+        _refuse(verdict.reason)
+    return verdict.passed
+
+
+def _refuse(reason: str) -> None:
+    raise UnavailableError(f"model.kernel=fused: cannot run here ({reason}); use model.kernel=auto or plain")
+
+
+def suits(inputs: Tensor) -> bool:
+    """Whether the kernels are there for a tensor like this: CUDA from Ampere on, at most fp32, Triton."""
+    return (
+        inputs.is_cuda
+        and inputs.dtype in (torch.float32, torch.bfloat16, torch.float16)
+        and torch.version.cuda is not None
+        and torch.cuda.get_device_capability(inputs.device) >= (8, 0)
+        and importlib.util.find_spec("triton") is not None
+    )
+
+
+@torch.compiler.disable
+@cache
+def _on_card(device: torch.device, hidden: int, precision: str) -> Verdict:
+    """The verdict on this card; once a process, with a line in the log if the kernel may not run."""
+    major, minor = torch.cuda.get_device_capability(device)
+    facts = {
+        "source": source_hash(),
+        "gpu": torch.cuda.get_device_name(device),
+        "capability": f"{major}.{minor}",
+        "torch": torch.__version__,
+        "triton": metadata.version("triton"),
+        "precision": precision,
+        "hidden": hidden,
+    }
+    verdict = proven(facts, module_command(CHECK, str(device), str(hidden), precision))
+    if not verdict.passed:
+        log.warning("the plain loop of the match-LSTM runs, not the fused kernel: %s", verdict.reason)
+    return verdict
+
+
+def source_hash() -> str:
+    """Hex SHA-256 of the kernel's source: every module of ``fused/``, and the loop that they are held to."""
+    parts = [*sorted((Path(__file__).parent / "fused").glob("*.py")), Path(loops.__file__)]
+    return hashlib.sha256(b"\0".join(part.read_bytes() for part in parts)).hexdigest()
+
+
+def proven(
+    facts: Mapping[str, Any],
+    command: Sequence[str],
+    *,
+    limit: float = LIMIT,
+    folder: Path | None = None,
+) -> Verdict:
+    """The recorded verdict for ``facts``; without one, that of ``command``, which is recorded.
+
+    Of several ranks one runs the check and the others wait for what it records. ``command`` prints a JSON
+    object with ``passed`` and ``reason`` as its last line.
+    """
+    folder = folder or cache_folder()
+    path = folder / f"{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]}.json"
+    until, unheld = time.monotonic() + 2 * limit, 0
+    while (recorded := _read(path)) is None:
+        try:
+            with hold(folder, "check of a kernel"):
+                recorded = _read(path)
+                if recorded is None:
+                    recorded = _check(command, limit)
+                    write_json(path, {**facts, **recorded._asdict()})
+        except QaArchError as error:  # another process has the lock, or the folder cannot be written
+            unheld += holder(folder) is None  # or the lock was let go in this moment: so more than once
+            if unheld > 2 or time.monotonic() > until:
+                return Verdict(False, f"its check cannot be recorded: {error}")
+            time.sleep(0.2)
+    if recorded.passed:
+        return recorded
+    return Verdict(False, f"{recorded.reason} (recorded in {path}; delete it to check again)")
+
+
+def cache_folder() -> Path:
+    """Where verdicts are recorded."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "qa_arch" / "kernels"
+
+
+def _read(path: Path) -> Verdict | None:
+    try:
+        known = json.loads(path.read_text("utf-8"))
+        return Verdict(known["passed"] is True, str(known["reason"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _check(command: Sequence[str], limit: float) -> Verdict:
+    """Run the check in a process group of its own; whatever becomes of it is a verdict."""
+    with tempfile.TemporaryFile() as output:
+        options: Any = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
+        try:
+            process = start(command, start_new_session=True, **options)
+        except OSError as error:
+            return Verdict(False, f"its check could not start ({error.strerror or error})")
+        try:
+            code = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            return Verdict(False, f"its check took more than {limit:g} seconds")
+        finally:
+            _end(process)
+        output.seek(0)
+        lines = output.read().decode("utf-8", "replace").strip().splitlines()
+    if code:
+        return Verdict(False, f"its check ended with exit code {code}: {lines[-1] if lines else 'no output'}")
+    try:
+        answer = json.loads(lines[-1])
+        return Verdict(answer["passed"] is True, str(answer["reason"]))
+    except (IndexError, ValueError, KeyError, TypeError):
+        return Verdict(False, f"its check gave no verdict: {lines[-1] if lines else 'no output'}")
+
+
+def _end(process: subprocess.Popen[Any]) -> None:
+    """Kill what is left of the group; a process that hangs in the driver is not waited for."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(5)

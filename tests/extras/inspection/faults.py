@@ -1,0 +1,28 @@
+"""Faults in what is shown of attention."""
+
+from __future__ import annotations
+
+from planting import Fault
+
+# fmt: off
+FAULTS = (
+    Fault(name="attention over the wrong axis", at="weights:attention_weights",
+          test="test_attention_weights",
+          old="tuple(_w.float() for _w in _l)",
+          new="tuple(_w.float().transpose(-1, -2) for _w in _l)"),
+    Fault(name="attention of another computation", at="check_hidden", test="test_attention_weights",
+          old="not _d <= _t",
+          new="False"),
+    Fault(name="a head's attention under another's number", at="AttentionLayer.head",
+          test="test_question_inspection",
+          old="self.weights[self.heads.index(_n)]",
+          new="self.weights[-1 - self.heads.index(_n)]"),
+    Fault(name="the passage looks at the passage", at="AttentionLayer.over_question",
+          test="inspection/test_inspection",
+          old='_f(self.columns, "question")',
+          new='_f(self.columns, "passage")'),
+    Fault(name="what looks and what is looked at", at="qa_arch/extras/inspection/page/inspection.js",
+          test="test_inspection_browser",
+          old="looks ? at(row, i) : at(i, column)",
+          new="looks ? at(i, column) : at(row, i)"),
+)

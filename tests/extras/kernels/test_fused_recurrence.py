@@ -1,0 +1,200 @@
+"""The Triton kernels of the recurrence: interpreted on a CPU, compiled without a GPU, run on one.
+
+Triton interprets its kernels in the whole process or not at all: see ``tests/conftest.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from qa_arch.extras.kernels import proof
+from qa_arch.extras.kernels.fused import autograd, launch
+from qa_arch.extras.kernels.fused.autograd import recur_fused
+from qa_arch.extras.kernels.fused.kernel_check import converted, example, states_and_gradients
+from qa_arch.extras.kernels.proof import suits
+from qa_arch.nn.match_lstm import MatchLSTM, recur_plain
+from qa_arch.nn.recurrence import recur
+
+triton = pytest.importorskip("triton", reason="the kernels need Triton")
+GPU = torch.device("cuda")
+pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in exp")  # 1 / (1 + inf) is meant
+
+
+@pytest.fixture
+def interpreted() -> Iterator[None]:
+    """Kernels run by the interpreter, and memory that nothing has written yet reads as NaN."""
+    if not triton.knobs.runtime.interpret:
+        pytest.skip("Triton compiles in this process")
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture
+def gpu() -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    if triton.knobs.runtime.interpret:
+        pytest.skip("TRITON_INTERPRET is set: it would not be the GPU that runs the kernels")
+
+
+def assert_equal_to_plain(arguments, tolerance, gradient_tolerance=None):
+    """Against the plain loop in float64; gradients by the size of their largest entry."""
+    actual, expected = (
+        states_and_gradients(recur_fused, arguments),
+        states_and_gradients(recur_plain, converted(arguments)),
+    )
+    for number, (item, other) in enumerate(zip(actual, expected, strict=True)):
+        size = other.abs().max().clamp(min=1)
+        limit = (gradient_tolerance or tolerance) if number else tolerance
+        torch.testing.assert_close(item.double() / size, other / size, rtol=0, atol=limit)
+    for item, given in zip(actual[1:], (x for x in arguments if x.requires_grad), strict=True):
+        assert item.dtype == given.dtype
+
+
+@pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize(
+    ("dtype", "tolerance", "sizes"),
+    [
+        (torch.float64, 1e-10, {"steps": 2, "B": 9, "Q": 18, "width": 20}),  # two groups, slices, blocks
+        (torch.float64, 1e-10, {"steps": 3, "B": 1, "Q": 2, "width": 34}),  # three tiles deep
+        (torch.float32, 1e-5, {"steps": 5, "B": 3, "Q": 3, "width": 10}),
+        (torch.float32, 1e-5, {"steps": 3, "B": 2, "Q": 3, "width": 4, "scale": 1e4}),
+    ],
+)
+def test_equal_to_the_plain_loop_with_gradients(dtype, tolerance, sizes):
+    assert_equal_to_plain(example(dtype, **sizes), tolerance)
+
+
+@pytest.mark.usefixtures("interpreted")
+def test_bf16_in_and_fp32_inside():
+    wide = example(torch.float32, steps=2, B=2, width=8)
+    arguments = [x.detach().bfloat16().requires_grad_() if n in (0, 2, 3) else x for n, x in enumerate(wide)]
+    assert recur_fused(*arguments).dtype == torch.float32
+    assert_equal_to_plain(arguments, 1e-5, gradient_tolerance=2**-8)
+
+
+@pytest.mark.usefixtures("interpreted")
+def test_the_module_gives_the_same_by_either_path(monkeypatch):
+    torch.manual_seed(0)
+    model = MatchLSTM(6, 5).double()
+    context, question = torch.randn(3, 4, 6).double(), torch.randn(3, 3, 6).double()
+    context_mask = torch.arange(4) < torch.tensor([4, 2, 1])[:, None]
+    question_mask = torch.arange(3) < torch.tensor([0, 3, 2])[:, None]
+    # What stands on padding must not matter at all.
+    context = context.masked_fill(~context_mask[..., None], 1e3)
+    question = question.masked_fill(~question_mask[..., None], 1e3)
+    arguments = (context, question, context_mask, question_mask)
+    expected = model(*arguments)
+    used = []
+    monkeypatch.setattr(proof, "runs_fused", lambda *_, **__: True)
+    monkeypatch.setattr(autograd, "recur_fused", lambda *given: used.append(1) or recur_fused(*given))
+    torch.testing.assert_close(model(*arguments), expected, rtol=0, atol=1e-10)
+    assert used
+
+
+class Recorder:
+    """A kernel that only notes how it is launched: (slices, groups), first group, part, options."""
+
+    def __init__(self) -> None:
+        self.launches = []
+
+    def __getitem__(self, grid):
+        def launch(*arguments, PART, launch_cooperative_grid, **options):
+            first, last, group0 = arguments[-3:]
+            self.launches.append((grid, (first, last), group0, PART, launch_cooperative_grid))
+
+        return launch
+
+
+@pytest.mark.parametrize(
+    ("together", "launches"),
+    [
+        # 40 units are 3 slices and 40 windows 5 groups; programs that meet must run at the same time.
+        (132, [((3, 5), (0, 2), 0, 0, True)]),
+        (6, [((3, 2), (0, 2), 0, 0, True), ((3, 2), (0, 2), 2, 0, True), ((3, 1), (0, 2), 4, 0, True)]),
+        (2, [((3, 5), (t, t + 1), 0, part, False) for t in (0, 1) for part in (1, 2)]),
+    ],
+)
+def test_programs_that_meet_are_launched_together(together, launches, monkeypatch):
+    monkeypatch.setattr(launch, "programs_together", lambda _: together)
+    kernel = Recorder()
+    launch.launch(kernel, [torch.zeros(1)], launch.Sizes(C=2, B=40, Q=3, H=40), range(2))
+    assert kernel.launches == launches
+
+
+def test_a_cpu_takes_the_other_path():
+    assert not suits(torch.zeros(1))
+
+
+@pytest.mark.slow
+def test_kernels_compile_for_hopper():
+    """Without a GPU: each kernel fits one multiprocessor, and its meetings release and acquire."""
+    environment = {**os.environ, "TRITON_INTERPRET": "0"}
+    program = [sys.executable, Path(__file__).parent / "compiled_kernels.py"]
+    actual = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
+    assert actual.returncode == 0, actual.stderr
+    lines = [dict(part.split("=") for part in line.split()) for line in actual.stdout.splitlines()]
+    assert {line["kernel"] for line in lines} == {"forward_kernel", "backward_kernel", "keys_kernel"}
+    for line in lines:
+        meets = line["kernel"] != "keys_kernel"
+        assert int(line["shared"]) <= 227 * 1024
+        assert int(line["registers"]) * int(line["threads"]) <= 65_536
+        assert (int(line["releases"]) >= 2 and int(line["acquires"]) >= 2) == meets
+
+
+SIZES = [
+    {"steps": 40, "B": 32, "Q": 33, "width": 150},
+    {"steps": 40, "B": 32, "Q": 33, "width": 384},
+    {"steps": 7, "B": 90, "Q": 65, "width": 384},  # more groups than run at the same time
+    {"steps": 1, "B": 1, "Q": 1, "width": 10},
+]
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_equal_to_the_plain_loop_on_a_gpu(sizes):
+    assert_equal_to_plain(example(torch.float32, device=GPU, **sizes), 1e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+def test_deterministic_on_a_gpu():
+    arguments = example(torch.float32, device=GPU, **SIZES[0])
+    first = states_and_gradients(recur_fused, arguments)
+    for _ in range(3):
+        for item, other in zip(states_and_gradients(recur_fused, arguments), first, strict=True):
+            assert torch.equal(item, other)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+def test_float64_on_a_gpu_takes_the_other_path():
+    arguments = example(torch.float64, device=GPU)
+    assert not suits(arguments[0])
+    assert suits(arguments[0].float())
+    torch.testing.assert_close(recur(*arguments), recur_plain(*arguments), rtol=0, atol=1e-10)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+def test_bf16_autocast_on_a_gpu():
+    torch.manual_seed(0)
+    model = MatchLSTM(24, 20).to(GPU)
+    context, question = torch.randn(3, 9, 24, device=GPU), torch.randn(3, 5, 24, device=GPU)
+    masks = [torch.ones(3, size, dtype=torch.bool, device=GPU) for size in (9, 5)]
+    exact = model(context, question, *masks)
+    with torch.autocast("cuda", torch.bfloat16):
+        states = model(context, question, *masks)
+        states.sum().backward()
+    assert states.dtype == torch.float32
+    torch.testing.assert_close(states, exact, rtol=0, atol=0.1)
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters())

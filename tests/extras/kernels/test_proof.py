@@ -1,0 +1,258 @@
+"""Which kernel runs, and the check that proves it: with checks made up, and by the interpreter of Triton."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from qa_arch.cli.compose import compose
+from qa_arch.config.schema import validate
+from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.extras.kernels import proof as kernels
+from qa_arch.extras.kernels.fused import kernel_check
+from qa_arch.extras.kernels.proof import Verdict, proven, runs_fused
+from qa_arch.models.check import check_model
+
+FACTS = {"source": "abc", "gpu": "made up", "hidden": 5}
+PASSES = """print('compiling'); print('{"passed": true, "reason": ""}')"""
+
+
+def program(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def test_what_passed_is_recorded_and_never_checked_again(tmp_path):
+    assert proven(FACTS, program(PASSES), folder=tmp_path) == Verdict(True)
+    assert proven(FACTS, ["/no/such/program"], folder=tmp_path) == Verdict(True)
+    (path,) = tmp_path.glob("*.json")
+    assert json.loads(path.read_text()) == {**FACTS, "passed": True, "reason": ""}
+
+
+@pytest.mark.parametrize("key", FACTS)
+def test_another_card_source_or_width_is_checked_anew(tmp_path, key):
+    proven(FACTS, program(PASSES), folder=tmp_path)
+    other = proven({**FACTS, key: "other"}, program("raise SystemExit(3)"), folder=tmp_path)
+    assert not other.passed
+    assert len(list(tmp_path.glob("*.json"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        (program("""print('{"passed": false, "reason": "states differ"}')"""), "states differ"),
+        (program("import os; os.abort()"), "exit code -6"),
+        (program("raise RuntimeError('no such instruction')"), "code 1: RuntimeError: no such instruction"),
+        (program("print('fine')"), "gave no verdict: fine"),
+        (program("""print('{"passed": 1}')"""), "gave no verdict"),
+        (program(""), "gave no verdict: no output"),
+        (["/no/such/program"], "could not start"),
+    ],
+    ids=["unequal", "crash", "error", "words", "half", "silent", "missing"],
+)
+def test_whatever_becomes_of_a_check_is_a_recorded_verdict(tmp_path, command, reason):
+    for attempt in (command, program(PASSES)):
+        verdict = proven(FACTS, attempt, folder=tmp_path)
+        assert not verdict.passed
+        assert reason in verdict.reason
+        assert re.search(r"recorded in .*json; delete it to check again", verdict.reason)
+    next(tmp_path.glob("*.json")).unlink()
+    assert proven(FACTS, program(PASSES), folder=tmp_path).passed
+
+
+def test_a_check_that_hangs_is_ended_with_its_children(tmp_path):
+    code = f"""
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+open({str(tmp_path / "child")!r}, "w").write(str(child.pid))
+time.sleep(60)
+"""
+    begun = time.monotonic()
+    verdict = proven(FACTS, program(code), limit=3, folder=tmp_path / "kernels")
+    assert "took more than 3 seconds" in verdict.reason
+    assert time.monotonic() - begun < 30
+    status = Path(f"/proc/{(tmp_path / 'child').read_text()}/status")
+    until = time.monotonic() + 10  # a machine with other work to do ends a killed process a little later
+    while time.monotonic() < until and status.exists() and "zombie" not in status.read_text():
+        time.sleep(0.05)
+    assert not status.exists() or "zombie" in status.read_text()
+
+
+def test_a_damaged_record_is_written_anew(tmp_path):
+    proven(FACTS, program(PASSES), folder=tmp_path)
+    (path,) = tmp_path.glob("*.json")
+    path.write_text('{"passed": tr')
+    assert proven(FACTS, program(PASSES), folder=tmp_path).passed
+    assert json.loads(path.read_text())["passed"] is True
+
+
+def test_without_a_place_for_the_record_the_kernel_does_not_run(tmp_path):
+    (tmp_path / "file").write_text("")
+    verdict = proven(FACTS, program(PASSES), folder=tmp_path / "file" / "kernels")
+    assert not verdict.passed
+    assert "cannot be recorded" in verdict.reason
+
+
+def test_of_several_ranks_one_checks_and_all_know(tmp_path):
+    log = tmp_path / "log"
+    code = f"import time; open({str(log)!r}, 'a').write('x'); time.sleep(2.5); {PASSES}"
+    actual: list[Verdict] = []
+
+    def rank() -> None:
+        actual.append(proven(FACTS, program(code), folder=tmp_path / "kernels"))
+
+    ranks = [threading.Thread(target=rank) for _ in range(3)]
+    for thread in ranks:
+        thread.start()
+    for thread in ranks:
+        thread.join(60)
+    assert actual == [Verdict(True)] * 3
+    assert log.read_text() == "x"
+
+
+def test_the_source_of_every_kernel_counts(tmp_path, monkeypatch):
+    (tmp_path / "fused").mkdir()
+    for part in (Path(kernels.__file__).parent / "fused").glob("*.py"):
+        (tmp_path / "fused" / part.name).write_bytes(part.read_bytes())
+    loop = tmp_path / "recurrence.py"
+    loop.write_bytes(Path(kernels.loops.__file__).read_bytes())
+    here = kernels.source_hash()
+    monkeypatch.setattr(kernels, "__file__", str(tmp_path / "proof.py"))
+    monkeypatch.setattr(kernels.loops, "__file__", str(loop))
+    assert kernels.source_hash() == here
+    for name in ("fused/forward.py", "fused/parts.py", "recurrence.py"):
+        before = kernels.source_hash()
+        with (tmp_path / name).open("a") as file:
+            file.write("#")
+        assert kernels.source_hash() != before
+
+
+X = torch.zeros(1)
+
+
+@pytest.fixture
+def card(monkeypatch):
+    """``card(verdict)``: tensors suit the kernel, and ``verdict`` is what its check on this card gave."""
+
+    def give(verdict: Verdict) -> None:
+        monkeypatch.setattr(kernels, "suits", lambda _: True)
+        monkeypatch.setattr(kernels, "_on_card", lambda *_: verdict)
+
+    return give
+
+
+@pytest.mark.parametrize(("kernel", "runs"), [("auto", True), ("plain", False), ("fused", True)])
+def test_a_proven_kernel_runs_unless_plain_is_wanted(card, kernel, runs):
+    card(Verdict(True))
+    assert runs_fused(kernel, X, 5, training=True) is runs
+
+
+def test_a_kernel_that_failed_never_runs_and_fused_says_why(card):
+    card(Verdict(False, "states differ"))
+    assert not runs_fused("auto", X, 5, training=True)
+    assert not runs_fused("plain", X, 5, training=True)
+    assert not runs_fused("fused", X, 5, training=False)  # a trained model is read all the same
+    with pytest.raises(
+        UnavailableError, match=r"model\.kernel=fused: .*states differ.* use model\.kernel=auto"
+    ):
+        runs_fused("fused", X, 5, training=True)
+
+
+def test_without_a_card_nothing_is_checked(monkeypatch):
+    monkeypatch.setattr(kernels, "proven", lambda *_: pytest.fail("checked"))
+    assert not runs_fused("auto", X, 5, training=True)
+    assert not runs_fused("fused", X, 5, training=False)
+    with pytest.raises(UnavailableError, match="CUDA device of compute capability"):
+        runs_fused("fused", X, 5, training=True)
+
+
+def test_one_line_says_that_the_plain_loop_runs_and_why(monkeypatch, caplog):
+    checks = []
+
+    def refuse(facts, command):
+        checks.append((facts, command))
+        return Verdict(False, "states differ")
+
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "made up")
+    monkeypatch.setattr(kernels.metadata, "version", lambda _: "3.6")
+    monkeypatch.setattr(kernels, "suits", lambda _: True)
+    monkeypatch.setattr(kernels, "proven", refuse)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            assert not runs_fused("auto", X, 12345, training=True)  # a width that no other test asks for
+    assert [record.message for record in caplog.records] == [
+        "the plain loop of the match-LSTM runs, not the fused kernel: states differ"
+    ]
+    ((facts, command),) = checks
+    assert facts["capability"] == "9.0"
+    assert facts["torch"] == torch.__version__
+    assert command[-4:] == [
+        "qa_arch.extras.kernels.fused.kernel_check",
+        "cpu",
+        "12345",
+        torch.get_float32_matmul_precision(),
+    ]
+
+
+def test_the_setting_is_checked_before_a_model_is_made():
+    for kernel in ("auto", "plain", "fused"):
+        assert check_model(validate(compose(["model=proposed", f"model.kernel={kernel}"])).model)
+    with pytest.raises(ConfigError, match=r"model\.kernel: 'fast' is not a choice"):
+        check_model(validate(compose(["model=proposed", "model.kernel=fast"])).model)
+
+
+@pytest.fixture
+def interpreted(monkeypatch):
+    triton = pytest.importorskip("triton", reason="the kernels need Triton")
+    if not triton.knobs.runtime.interpret:
+        pytest.skip("Triton compiles in this process")
+    monkeypatch.setattr(kernel_check, "SIZES", ({"steps": 2, "B": 2, "Q": 3},))
+
+
+@pytest.mark.usefixtures("interpreted")
+def test_the_check_passes_where_the_kernels_are_right():
+    assert kernel_check.verdict("cpu", 4, torch.get_float32_matmul_precision()) == {
+        "passed": True,
+        "reason": "",
+    }
+
+
+@pytest.mark.parametrize(("factor", "passed"), [(1.0, True), (1.001, False)])
+def test_the_check_allows_for_the_rounding_of_wide_layers(monkeypatch, factor, passed):
+    monkeypatch.setattr(kernel_check, "SIZES", ({"steps": 9, "B": 4, "Q": 8},))
+    monkeypatch.setattr(kernel_check, "EXACT", 1e-7)  # less than the plain loop itself loses in fp32
+
+    def recurrence(*arguments):
+        return factor * kernel_check.recur_plain(
+            *(x.float() if x.is_floating_point() else x for x in arguments)
+        )
+
+    monkeypatch.setattr(kernel_check, "recur_fused", recurrence)
+    assert kernel_check.verdict("cpu", 64, "highest")["passed"] == passed
+
+
+@pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (lambda states: states * 1.001, "states differs by"),
+        (lambda states: states * float("nan"), "states differs by nan"),
+        (lambda states: states.detach() + (states - states.detach()) * 1.01, "gradient of inputs differs by"),
+    ],
+    ids=["states", "nan", "gradients"],
+)
+def test_the_check_names_what_differs(monkeypatch, wrong, reason):
+    right = kernel_check.recur_fused
+    monkeypatch.setattr(kernel_check, "recur_fused", lambda *arguments: wrong(right(*arguments)))
+    verdict = kernel_check.verdict("cpu", 4, torch.get_float32_matmul_precision())
+    assert not verdict["passed"]
+    assert reason in verdict["reason"]
+    assert "(fp32, steps=2, B=2, Q=3)" in verdict["reason"]

@@ -1,0 +1,261 @@
+"""BLEU, ROUGE, METEOR, CIDEr and perplexity: the worked examples of their sources, and plain references."""
+
+from __future__ import annotations
+
+import math
+import random
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from qa_arch.errors import DataError, UnavailableError
+from qa_arch.extras.text_metrics.cider import cider
+from qa_arch.extras.text_metrics.libraries import bleu, meteor, meteor_stages, rouge
+from qa_arch.extras.text_metrics.metrics import perplexity, score
+
+libraries = pytest.mark.skipif(
+    any(
+        __import__("importlib.util").util.find_spec(name) is None
+        for name in ("sacrebleu", "rouge_score", "nltk")
+    ),
+    reason="needs the extra 'text'",
+)
+CAT = "the cat is on the mat"
+
+
+@libraries
+def test_bleu_2_of_the_worked_example() -> None:
+    # 4 of 4 words, 1 of 3 bigrams ("the cat"), 4 words against 6.
+    by_definition = 100 * math.exp(1 - 6 / 4) * math.sqrt(4 / 4 * 1 / 3)
+    assert bleu(["the cat on mat"], [[CAT]], order=2) == pytest.approx(by_definition)
+    assert round(by_definition, 2) == 35.02
+
+
+@libraries
+def test_bleu_clips_counts() -> None:
+    # Papineni et al. 2002, example 2: seven times "the" matches twice, the best of the two references.
+    golds = ["The cat is on the mat.", "There is a cat on the mat."]
+    assert bleu(["the the the the the the the"], [golds], order=1) == pytest.approx(100 * 2 / 7)
+
+
+@libraries
+def test_bleu_is_of_the_corpus_with_any_number_of_golds() -> None:
+    # Bigrams: 2 of 2 and 0 of 1; words 3 of 3 and 1 of 2; the nearest gold lengths are 3 and 2.
+    found = bleu(["a red mill", "blue lamp"], [["a red mill"], ["lamp", "green lamp", "x y z w"]], order=2)
+    assert found == pytest.approx(100 * math.sqrt(4 / 5 * 2 / 3))
+    assert bleu(["A RED MILL"], [["a red mill"]], order=3) == pytest.approx(100)
+    assert bleu(["one word"], [["one word"]], order=4) == 0  # by the definition: there is no 3-gram
+    assert bleu(["", "lamp"], [["lamp"], ["lamp"]], order=1) == pytest.approx(100 * math.exp(1 - 2 / 1))
+
+
+@libraries
+@pytest.mark.parametrize(
+    ("text", "golds", "expected"),
+    [
+        (CAT, [CAT], (1, 1, 1)),
+        (
+            "on the mat is the cat",
+            [CAT],
+            (1, 3 / 5, 1 / 2),
+        ),  # "on the", "the mat", "the cat"; LCS "on the mat"
+        # Lin 2004, section 3.1: S1 "police killed the gunman", S2 and S3 share ROUGE-2, not ROUGE-L.
+        ("police kill the gunman", ["police killed the gunman"], (3 / 4, 1 / 3, 3 / 4)),
+        ("the gunman kill police", ["police killed the gunman"], (3 / 4, 1 / 3, 1 / 2)),
+        ("the cat", ["a dog", "the cat sat", "dog"], (0.8, 2 / 3, 0.8)),  # the best gold
+        ("THÉODORE", ["Théodore Zürich"], (2 / 3, 0, 2 / 3)),  # accents stay inside words
+        ("東京", ["東京"], (1, 0, 1)),
+        ("", ["lamp"], (0, 0, 0)),
+    ],
+)
+def test_rouge(text, golds, expected) -> None:
+    found = rouge([text], [golds])
+    assert found == pytest.approx(
+        dict(zip(("rouge_1", "rouge_2", "rouge_l"), (100 * e for e in expected), strict=True))
+    )
+
+
+@libraries
+@pytest.mark.parametrize(
+    ("text", "golds", "expected"),
+    [
+        # The examples of the literature: six matches in 6 chunks, in 1, and in 2 with precision 6/7.
+        ("on the mat sat the cat", ["the cat sat on the mat"], 0.5),
+        ("the cat sat on the mat", ["the cat sat on the mat"], 1 - 0.5 / 6**3),
+        (
+            "the cat was sat on the mat",
+            ["the cat sat on the mat"],
+            (10 * 6 / 7) / (1 + 9 * 6 / 7) * (1 - 0.5 / 27),
+        ),
+        ("Mills", ["mill"], 0.5),  # by stem; one chunk of one word
+        ("mill", ["ferry", "mill"], 0.5),  # the best gold
+        ("", ["mill"], 0),
+        ("?!", ["..."], 0),
+    ],
+)
+def test_meteor(text, golds, expected) -> None:
+    assert meteor([text], [golds]) == pytest.approx(100 * expected)
+
+
+@libraries
+def test_meteor_takes_synonyms_only_where_the_data_is(monkeypatch) -> None:
+    import nltk.corpus
+
+    class Lemma:
+        def name(self):
+            return "boat"
+
+    class Synset:
+        def lemmas(self):
+            return [Lemma()]
+
+    class Installed:
+        def ensure_loaded(self):
+            pass
+
+        def synsets(self, word):
+            return [Synset()] if word == "ship" else []
+
+    class Absent(Installed):
+        def ensure_loaded(self):
+            raise LookupError("Resource wordnet not found.")
+
+    monkeypatch.setattr(nltk.corpus, "wordnet", Installed())
+    assert (meteor(["ship"], [["boat"]]), meteor_stages()) == (50.0, ("exact", "stem", "synonym"))
+    monkeypatch.setattr(nltk.corpus, "wordnet", Absent())
+    assert (meteor(["ship"], [["boat"]]), meteor_stages()) == (0.0, ("exact", "stem"))
+
+
+def test_cider_by_hand() -> None:
+    # Four words of weight log 2 each. Question 1 agrees in 1- and 2-grams; question 2 in one of two words.
+    found = cider(["red mill", "red ferry"], [["red mill"], ["blue ferry"]])
+    assert found == pytest.approx(10 * (2 / 4 + (1 / 2) / 4) / 2)
+    # What all questions have tells nothing; n-grams of no gold lengthen the prediction's vector.
+    assert cider(["mill", "mill"], [["mill"], ["mill"]]) == 0
+    # The golds of a question are averaged, not the best taken.
+    assert cider(["mill", "x"], [["mill", "lamp"], ["oar"]]) == pytest.approx(10 * (1 / 2 / 4) / 2)
+    # CIDEr-D: repeating the gold's word does not pay, and one word too many costs exp(-1 / 72).
+    once = cider(["mill mill", "x"], [["mill"], ["oar"]])
+    clipped = cider(["mill mill", "x"], [["mill"], ["oar"]], variant="cider-d")
+    assert once == pytest.approx(10 / 4 / 2)
+    assert clipped == pytest.approx(once / 2 * math.exp(-1 / 72))
+
+
+def plain_cider(predictions, references):
+    """Eqs. 1 to 3 of the paper, literally, with normalised term frequencies."""
+
+    def grams(text, n):
+        tokens = text.split()
+        return [tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)]
+
+    def vector(text, n, vocabulary):
+        counts = Counter(grams(text, n))
+        weights = []
+        for gram in vocabulary:
+            held = sum(any(gram in grams(gold, n) for gold in row) for row in references)
+            share = counts[gram] / sum(counts.values()) if counts else 0
+            weights.append(share * math.log(len(references) / max(1, held)))
+        return weights
+
+    total = 0.0
+    for n in (1, 2, 3, 4):
+        texts = [*predictions, *(gold for row in references for gold in row)]
+        vocabulary = sorted({gram for text in texts for gram in grams(text, n)})
+        for text, row in zip(predictions, references, strict=True):
+            a = vector(text, n, vocabulary)
+            for gold in row:
+                b = vector(gold, n, vocabulary)
+                norm = math.hypot(*a) * math.hypot(*b)
+                total += sum(x * y for x, y in zip(a, b, strict=True)) / norm / len(row) / 4 if norm else 0
+    return 10 * total / len(predictions)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_cider_is_the_papers(seed) -> None:
+    rng = random.Random(seed)
+    made = [
+        " ".join(
+            rng.choices(["red", "mill", "blue", "ferry", "lamp", "oar", "by", "the"], k=rng.randint(0, 7))
+        )
+        for _ in range(30)
+    ]
+    predictions, references = made[:8], [made[8 + 2 * i : 10 + 2 * i] for i in range(8)]
+    assert cider(predictions, references) == pytest.approx(plain_cider(predictions, references))
+
+
+def test_perplexity() -> None:
+    assert perplexity([0.2, 0.4, 0.1]) == pytest.approx(5.0)  # the cube root of 1 / 0.008
+    assert perplexity([math.log(p) for p in (0.2, 0.4, 0.1)], logs=True) == pytest.approx(5.0)
+    assert perplexity([1e-200] * 3) == pytest.approx(1e200)  # the plain product would be 0
+    assert perplexity([0.5, 0.0]) == math.inf
+    assert perplexity([1.0]) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("values", "logs"),
+    [([], False), ([1.2], False), ([-0.1], False), ([0.3], True), ([math.nan], False), ([math.nan], True)],
+)
+def test_perplexity_refuses_what_is_no_probability(values, logs) -> None:
+    with pytest.raises(DataError, match="perplexity"):
+        perplexity(values, logs=logs)
+
+
+@pytest.mark.parametrize("metric", [bleu, rouge, meteor, cider])
+@pytest.mark.parametrize(("texts", "golds"), [([], []), (["a"], []), (["a"], [[]])])
+def test_predictions_without_golds(metric, texts, golds) -> None:
+    with pytest.raises(DataError, match="golds"):
+        metric(texts, golds)
+
+
+@pytest.mark.parametrize(
+    ("metric", "package"), [(bleu, "sacrebleu"), (rouge, "rouge_score"), (meteor, "nltk")]
+)
+def test_without_the_library_the_remedy_is_named(metric, package, monkeypatch) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(UnavailableError, match=r"pip install 'qa-arch\[text\]'"):
+        metric(["a"], [["a"]])
+
+
+@libraries
+def test_all_metrics_of_the_answerable_questions(gold_set) -> None:
+    questions = gold_set({"q1": ["red mill", "mill", "mill"], "q2": [], "q3": ["blue ferry"], "q4": ["oar"]})
+    found = score(questions, {"q1": "mill", "q2": "lamp", "q3": "", "z": "oar"})
+    # q2 has no answer and q4 no prediction. q1 is right by its second gold; the silence on q3 is wrong.
+    assert found["questions"] == 2
+    assert (found["rouge_1"], found["rouge_l"]) == (50.0, 50.0)
+    assert found["meteor"] == 25.0
+    assert found["bleu_1"] == pytest.approx(100 * math.exp(1 - 3))
+    assert found["bleu_2"] == 0
+    # Golds count once however many annotators gave them: the mean of "red mill" (1 / sqrt 2) and "mill" (1).
+    assert found["cider"] == pytest.approx(10 * (1 / math.sqrt(2) + 1) / 2 / 4 / 2)
+    assert {"bleu_3", "bleu_4", "rouge_2", "cider_d", "meteor_stages"} <= set(found)
+    with pytest.raises(DataError, match="no answerable question has a prediction"):
+        score(questions, {"q2": "lamp"})
+
+
+@libraries
+def test_perplexity_of_the_answers_given(gold_set) -> None:
+    questions = gold_set({"q1": ["red mill"], "q2": ["oar"], "q3": ["blue ferry"], "q4": []})
+    given = {"q1": "mill", "q2": "oar", "q3": "", "q4": "lamp"}
+    candidates = {"q1": {"red mill": 0.5, "mill": 0.2}, "q2": {"oar": 0.8}, "q4": {"lamp": 0.9}}
+    found = score(questions, given, candidates)
+    assert found["perplexity"] == pytest.approx(1 / math.sqrt(0.2 * 0.8))  # q3 was abstained from
+    assert score(questions, dict.fromkeys(given, ""), candidates)["perplexity"] is None
+    assert "perplexity" not in score(questions, given)
+    with pytest.raises(DataError, match=r"q2: the prediction 'oars' is none of its candidates"):
+        score(questions, given | {"q2": "oars"}, candidates)
+
+
+@libraries
+def test_nothing_here_loads_torch() -> None:
+    code = (
+        "import sys; from qa_arch.extras.text_metrics.libraries import bleu, meteor, rouge\n"
+        "assert not {'numpy', 'nltk', 'sacrebleu', 'rouge_score'} & set(sys.modules)\n"
+        "bleu(['a'], [['a']]); rouge(['a'], [['a']]); meteor(['a'], [['a']])\n"
+        "assert not {'torch', 'transformers', 'datasets'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

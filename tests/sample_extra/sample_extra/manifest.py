@@ -1,0 +1,23 @@
+"""What the package adds; nothing heavy is imported here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from qa_arch.manifest import Command, Extra, TaskEntry
+
+EXTRA = Extra(
+    "sample",
+    commands={"greet": Command("sample_extra.command", "greet somebody")},
+    tasks={
+        "first_span": TaskEntry(
+            "sample_extra.task",
+            "passages",
+            ("encoder", "vectors"),
+            {"_target_": "sample_extra.task.FirstSpanLoss"},
+        )
+    },
+    columns="sample_extra.columns",
+    contracts="sample_extra.task",
+    conf=Path(__file__).parent / "conf",
+)

@@ -1,0 +1,25 @@
+"""Finding spans under another name, with a loss of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from qa_arch.contract.contracts import SPANS
+from qa_arch.nn.losses import SpanLoss
+from qa_arch.spans.task import SpanTask
+
+
+class FirstSpanTask(SpanTask):
+    name = "first_span"
+
+
+@dataclass(frozen=True)
+class FirstSpanLoss(SpanLoss):
+    """That of spans."""
+
+    tasks: ClassVar = ("first_span",)
+
+
+TASK = FirstSpanTask()
+CONTRACTS = {"first_span": SPANS}

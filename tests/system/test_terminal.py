@@ -1,0 +1,56 @@
+"""Nothing that came from a file or a record reaches a terminal as an order."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+from rich.table import Table
+from rich.text import Text
+
+from qa_arch.cli.main import main
+from qa_arch.system import terminal
+
+TITLE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202eb\r"
+SHOWN = r"\u001b]0;owned\u0007\u001b[2J\u009b31m\u202eb\u000d"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (f"{TITLE}\n", f"{SHOWN}\n"),
+        ("a\tb\nc é 山", "a\tb\nc é 山"),
+        ("\x1b[34mwandb\x1b[0m: x", "wandb: x"),
+        ("\x1b\x1b[0m[2J", r"\u001b[2J"),
+        ("\ud800", r"\ud800"),
+        ("\r 50%|bar", "\r 50%|bar"),
+        ("\x1b[A\x1b[A", "\x1b[A\x1b[A"),
+        ("\x1b[Ahidden", r"\u001b[Ahidden"),
+    ],
+)
+def test_what_is_printed(capsys, text, shown):
+    with terminal.guarded():
+        for stream in (sys.stdout, sys.stderr):
+            print(text, end="", file=stream)
+    assert capsys.readouterr() == (shown, shown)
+
+
+def test_what_is_drawn():
+    page = io.StringIO()
+    console = terminal.console(file=page, force_terminal=True, width=200)
+    table = Table(title=Text(TITLE))
+    table.add_column(Text(TITLE))
+    table.add_row(Text(TITLE, "bold"))
+    console.print(table)
+    drawn = page.getvalue()
+    assert drawn.count(r"\u001b]0;owned") == 3
+    assert "\x1b]" not in drawn
+    assert "\x1b[1m" in drawn
+
+
+def test_errors_of_a_command(capsys, tmp_path):
+    assert main(["show", f"{tmp_path}/{TITLE}"]) == 5
+    assert SHOWN in capsys.readouterr().err
+    assert main([TITLE]) == 2
+    assert SHOWN in capsys.readouterr().err

@@ -1,0 +1,134 @@
+"""Each extra can be deleted, and what is left works; a package of somebody else's adds one."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Collection
+from pathlib import Path
+
+import pytest
+from mutations import COPIED
+
+from qa_arch.manifest import extras
+
+ROOT = Path(__file__).resolve().parents[1]
+OWN = {extra.name: extra for extra in extras() if (ROOT / "qa_arch/extras" / extra.name).is_dir()}
+REST = ("benchmarks", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "CITATION.cff", "LICENSE", "Makefile")
+IMPORTED = """
+import importlib, pkgutil
+import baselines, qa_arch
+for package in (qa_arch, baselines):
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        importlib.import_module(module.name)
+"""
+COMPOSED = """
+from qa_arch.cli.compose import compose
+from qa_arch.config.find import config_folders, groups
+from qa_arch.config.schema import validate
+known = groups(config_folders())
+for group in ("model", "experiment", "debug"):
+    for choice in known[group]:
+        validate(compose([f"{group}={choice}"]))
+"""
+
+
+def without(names: Collection[str], root: Path, parts: Collection[str]) -> Path:
+    """A copy of ``parts`` of the checkout in ``root``, less the code, conf, tests and page of extras.
+
+    Links to these pages, and lines that call these commands, go from the others.
+    """
+    for part in parts:
+        if (ROOT / part).is_dir():
+            shutil.copytree(ROOT / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / part, root / part)
+    for name in names:
+        shutil.rmtree(root / "qa_arch/extras" / name)
+        shutil.rmtree(root / "tests/extras" / name, ignore_errors=True)
+        (root / f"docs/extras/{name}.md").unlink(missing_ok=True)
+    pages = rf"\[([^]]*)\]\([^)]*extras/({'|'.join(names)})\.md[^)]*\)"
+    commands = [command for name in names for command in OWN[name].commands]
+    for page in root.rglob("*.md"):
+        text = re.sub(pages, r"\1", page.read_text(encoding="utf-8"))
+        for command in commands:
+            text = re.sub(rf"^.*qa-arch {command}\b.*\n", "", text, flags=re.MULTILINE)
+        page.write_text(text, encoding="utf-8")
+    return root
+
+
+def call(root: Path, *arguments: str, path: str = "") -> str:
+    """What Python prints in ``root`` with the packages there, or in ``path``; what it does must succeed."""
+    environment = {**os.environ, "PYTHONPATH": path or str(root), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=root, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{done.stdout[-8000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
+
+
+@pytest.fixture
+def sample(tmp_path) -> str:
+    """What PYTHONPATH has to name for the package in ``sample_extra/`` to count as installed."""
+    source = ROOT / "tests/sample_extra"
+    project = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    installed = tmp_path / "installed" / f"sample_extra-{project['version']}.dist-info"
+    installed.mkdir(parents=True)
+    (installed / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n")
+    (points,) = project["entry-points"].items()
+    lines = [f"[{points[0]}]", *(f"{name} = {value}" for name, value in points[1].items())]
+    (installed / "entry_points.txt").write_text("\n".join(lines))
+    return os.pathsep.join(map(str, (installed.parent, source, ROOT)))
+
+
+def test_a_package_adds_a_command_a_task_and_a_column_by_its_entry_point(sample, tmp_path):
+    program = """
+from qa_arch.cli.compose import compose
+from qa_arch.cli.main import main
+from qa_arch.config.schema import validate
+from qa_arch.results.columns import COLUMNS
+
+assert main(["greet", "Ada"]) == 0
+assert validate(compose(["model=first_span"])).model["task"] == "first_span"
+assert "name_length" in COLUMNS
+"""
+    assert "greet somebody" in call(tmp_path, "-m", "qa_arch.cli.main", "--help", path=sample)
+    assert call(tmp_path, "-c", program, path=sample) == "Good day, Ada.\n"
+
+
+@pytest.mark.slow
+def test_a_model_of_a_packages_task_keeps_to_its_contract_and_is_trained_and_tabled(sample, tmp_path):
+    def qa_arch(*arguments: str) -> str:
+        return call(tmp_path, "-m", "qa_arch.cli.main", *arguments, path=sample)
+
+    trust = ("--trust", "sample_extra")
+    assert "8 of 8 hold" in qa_arch("check-model", "model=first_span", *trust)
+    qa_arch("train", "model=first_span", "debug=fast", "--folder", "run", *trust)
+    table = qa_arch("tables", "run", "--columns", "model,name_length", "--format", "markdown")
+    assert re.search(r"\| first_span \| +10 \|", table), table
+
+
+def require_no_command(root: Path, names: Collection[str]) -> None:
+    named = re.findall(r"^    ([a-z-]+)", call(root, "-m", "qa_arch.cli.main", "--help"), flags=re.MULTILINE)
+    assert "train" in named
+    assert not set(named) & {command for name in names for command in OWN[name].commands}
+
+
+def test_the_core_stands_alone(tmp_path):
+    root = without(OWN, tmp_path, ("qa_arch", "baselines", "hydra_plugins", "conf"))
+    require_no_command(root, OWN)
+    call(root, "-c", COMPOSED)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OWN)
+@pytest.mark.timeout(3600)
+def test_the_suite_passes_without(name, tmp_path):
+    root = without([name], tmp_path, (*COPIED, *REST))
+    require_no_command(root, [name])
+    call(root, "-c", IMPORTED)
+    call(root, "-m", "pytest", "-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider")
