@@ -481,8 +481,10 @@ def run_report(args: argparse.Namespace) -> int:
     for problem in report.problems:
         print(f"not used: {problem}", file=sys.stderr)
     if report.left_out:
-        said = f"left out: single questions of {len(report.left_out)} runs, to stay below {LIMIT / 1e6:g} MB"
-        print(f"{said}; name fewer runs", file=sys.stderr)
+        message = (
+            f"left out: single questions of {len(report.left_out)} runs, to stay below {LIMIT / 1e6:g} MB"
+        )
+        print(f"{message}; name fewer runs", file=sys.stderr)
     print(f"{report.path}: {report.runs} run{'s' * (report.runs != 1)}, {report.bytes / 1e6:.1f} MB")
     return 0
 

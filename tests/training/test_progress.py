@@ -83,7 +83,9 @@ def test_a_bar_reads_the_loss_five_times_a_second_at_most(trainer, module, monke
     """Each reading waits for the GPU; the first is at once, so that a short epoch has figures too."""
     clock = itertools.count()
     monkeypatch.setattr(progress.time, "perf_counter", lambda: seconds * next(clock))
-    monkeypatch.setattr(progress, "Console", lambda **_: Console(file=io.StringIO(), force_terminal=True))
+    monkeypatch.setattr(
+        progress.terminal, "console", lambda **_: Console(file=io.StringIO(), force_terminal=True)
+    )
     shown = progress.TrainingProgress("bert", live=True)
     figures = Mock(wraps=shown._figures)
     monkeypatch.setattr(shown, "_figures", figures)
@@ -99,7 +101,7 @@ def test_a_bar_is_gone_before_a_line_is_written(trainer, module, monkeypatch):
     """Else the line would stand behind the bar, and the bar would be drawn once more below it."""
     written = io.StringIO()
     console = Console(file=written, force_terminal=True, width=140)
-    monkeypatch.setattr(progress, "Console", lambda **_: console)
+    monkeypatch.setattr(progress.terminal, "console", lambda **_: console)
     shown = progress.TrainingProgress("bert", live=True)
     at_work: list[bool] = []
     monkeypatch.setattr(progress.log, "info", lambda *_: at_work.append(shown.bar.live.is_started))

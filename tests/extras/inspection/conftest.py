@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cli.conftest import feature_cache, own_folder, qa_arch, quick, trained  # noqa: F401
+from cli.conftest import feature_cache, own_folder, quick, trained  # noqa: F401
 from tasks.conftest import tiny_config, tiny_run  # noqa: F401
 
 from qa_arch.cli.compose import compose

@@ -5,7 +5,6 @@ from __future__ import annotations
 from cli.conftest import (  # noqa: F401
     feature_cache,
     own_folder,
-    qa_arch,
     quick,
     read_json,
     run_folder,
@@ -13,4 +12,4 @@ from cli.conftest import (  # noqa: F401
     trained,
 )
 from results.conftest import command, make_record  # noqa: F401
-from training.conftest import configure, configure_once, few_questions, run_training, same  # noqa: F401
+from training.conftest import configure, configure_once, run_training, same  # noqa: F401
