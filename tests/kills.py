@@ -77,7 +77,7 @@ def check_recovery(
 
 
 def _is_temporary(name: str) -> bool:
-    return Path(name).name.startswith(".")
+    return any(part.startswith(".") for part in Path(name).parts)
 
 
 def _restore(folder: Path, files: Contents) -> None:

@@ -94,6 +94,10 @@ def _guarded(work: Callable[[], int], *, debug: bool, trusted: Sequence[str] = (
         # The reader of the output has closed it (`| head`); avoid Python's message at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except PermissionError as error:
+        if debug:
+            raise
+        return _fail(f"{error.filename}: permission denied; --debug shows where", QaArchError.exit_code)
     except Exception as error:
         if debug:
             raise

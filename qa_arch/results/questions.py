@@ -197,7 +197,7 @@ def open_scored(source: Sequence[str], record: RunRecord, split: str) -> Questio
     return questions
 
 
-_ASKING = ("what", "which", "who", "whom", "whose", "when", "where", "why", "how")
+ASKING = ("what", "which", "who", "whom", "whose", "when", "where", "why", "how")
 _HOW = {"many": "how many", "much": "how much", "long": "how long"}
 _MONTH = re.compile(r"\b(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\b|\bcentury\b", re.IGNORECASE)
 _YEAR = re.compile(r"\b(1\d|20)\d\ds?\b")
@@ -256,7 +256,7 @@ def question_word(question: str) -> str:
     """The first word that asks ("how many" and the like as one); ``other`` where there is none."""
     words = re.findall(r"[\w']+", question.casefold())
     for word, after in zip(words, [*words[1:], ""], strict=True):
-        if word in _ASKING:
+        if word in ASKING:
             if word == "how":
                 return _HOW.get(after, "how")
             return "who" if word in ("whom", "whose") else word

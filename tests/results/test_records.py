@@ -101,7 +101,7 @@ def test_every_committed_record_of_schema_1_is_read_without_a_loss(tmp_path):
 @pytest.mark.parametrize("schema", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_damaged_record_is_refused_by_file_and_field_or_read(tmp_path, schema):
     """Whatever stands in a place of the file, reading gives a record that can be shown, or one line."""
-    path = next(path for path in COMMITTED if path.match("demo/records/bert-*/run.json"))
+    path = next(path for path in COMMITTED if path.match("synthetic/records/bert-*/run.json"))
     whole = json.loads(path.read_text())
     if schema == 2:
         whole = json.loads(write_record(tmp_path, read_record(path)).read_text())

@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kills import Contents, check_recovery, contents
+import torch
+from kills import Contents, check_recovery, contents, killed_at_each_step
 
 from qa_arch.cli.main import main
 from qa_arch.config.files import is_unfinished, write_json
@@ -42,6 +43,12 @@ COMMANDS = {
     "predict": [*QA_ARCH, "predict", "RUN", "--data", "DATA", "--out", "OUT"],
     "feature cache": [sys.executable, "-c", CACHE, "DATA", "OUT"],
 }
+STEPPED = {
+    "tables --publish": ["tables", "RUNS", "--publish", "OUT/records"],
+    "compress": ["compress", "RUN", "--method", "int8", "--out", "OUT/small"],
+    "export": ["export", "RUN", "--to", "onnx", "--out", "OUT/graph"],
+}
+"""Commands that write folders, by their arguments."""
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +63,8 @@ def places(tmp_path_factory) -> dict[str, str]:
 
 
 def without_time(folder: Path) -> Contents:
-    """The files of ``folder`` without the time that a page was written at."""
-    moment = re.compile(rb"\d{4}-\d\d-\d\dT[\d:.+Z]+")
+    """The files of ``folder`` without the time that they were written at, and how long it took."""
+    moment = re.compile(rb"\d{4}-\d\d-\d\dT[\d:.+Z]+|\"\w*(?:seconds|_mb|predict)\": [\d.]+")
     return {name: moment.sub(b"", data) for name, data in contents(folder).items()}
 
 
@@ -108,3 +115,19 @@ def test_killed_and_called_again_is_the_same_as_undisturbed(tmp_path, places, na
     work()
     seconds = time.monotonic() - begun
     assert check_recovery(kills(), folder, work, read=without_time) == 2 * KILLS
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", STEPPED)
+def test_killed_at_each_step_on_the_disk(tmp_path, places, name, monkeypatch):
+    monkeypatch.chdir(Path(places["DATA"]).parent)  # a record that is published names nothing outside
+    folder = tmp_path / "out"
+    folder.mkdir()
+    words = [places.get(word, word).replace("OUT", str(folder)) for word in STEPPED[name]]
+    torch.set_num_threads(1)  # a forked process has none of its parent's threads
+
+    def work() -> None:
+        assert main(words) == 0
+
+    assert check_recovery(killed_at_each_step(work, folder), folder, work, read=without_time) > 3

@@ -20,6 +20,7 @@ import numpy as np
 from qa_arch.config.files import write_json
 from qa_arch.metrics.confidence import auroc
 from qa_arch.records import RANKED, Point, SplitFacts
+from qa_arch.results.questions import ASKING
 from qa_arch.types.text import SelectionSet
 
 METRIC_VERSION = "selection-1"
@@ -27,7 +28,6 @@ Scored = Mapping[int, Sequence[float]]
 """By row of the question: the score of each of its candidates, in their order."""
 SELECTIONS = "selections.json"
 
-QUESTION_WORDS = ("what", "which", "who", "whom", "whose", "when", "where", "why", "how")
 _BEFORE = """
 in on at by for from of to with under during after before about into upon as
 """
@@ -195,29 +195,31 @@ def paraphrase_scores(
     )
 
 
-def question_word(words: Sequence[str]) -> str:
+def asking_word(words: Sequence[str]) -> str:
     """Question word, ``yes/no`` if the question begins with a verb, else ``other``.
 
-    The first word decides, or the word after a preposition; else the first question word anywhere.
+    The first word decides, or the word after a preposition; else the first question word anywhere. Unlike
+    ``results.questions.question_word``, which sorts questions by their form alone, this says what is asked
+    for, so that a question such as "Was it where they met?" is none of where.
     """
     lower = [word.lower() for word in words]
     for word in lower[:1] + (lower[1:2] if lower[:1] and lower[0] in _PREPOSITIONS else []):
-        if word in QUESTION_WORDS:
+        if word in ASKING:
             return word
     if lower and lower[0] in _VERBS:
         return "yes/no"
-    return next((word for word in lower if word in QUESTION_WORDS), "other")
+    return next((word for word in lower if word in ASKING), "other")
 
 
 def question_type(words: Sequence[str]) -> str:
     """Question word and answer type, such as ``how:NUMBER``; see ``answer_type``."""
-    return f"{question_word(words)}:{answer_type(words)}"
+    return f"{asking_word(words)}:{answer_type(words)}"
 
 
 def answer_type(words: Sequence[str]) -> str:
     """PERSON, LOCATION, NUMBER (dates included), DESCRIPTION, YES/NO, or else ENTITY."""
     lower = [word.lower() for word in words]
-    word = question_word(words)
+    word = asking_word(words)
     if word in _DIRECT:
         return _DIRECT[word]
     if word == "yes/no":

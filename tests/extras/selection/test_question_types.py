@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qa_arch.extras.selection.scores import answer_type, question_type, question_word
+from qa_arch.extras.selection.scores import answer_type, asking_word, question_type
 
 
 @pytest.mark.parametrize(
@@ -30,5 +30,5 @@ from qa_arch.extras.selection.scores import answer_type, question_type, question
 )
 def test_types(question, word, kind):
     words = question.split()
-    assert (question_word(words), answer_type(words)) == (word, kind)
+    assert (asking_word(words), answer_type(words)) == (word, kind)
     assert question_type(words) == f"{word}:{kind}"
