@@ -174,6 +174,7 @@ def test_resume_asks_for_the_devices_that_it_is_given(stubbed, train_m, monkeypa
     assert len(checked) == 2
 
 
+@pytest.mark.slow
 def test_the_process_of_a_sweep_never_imports_torch(tmp_path):
     """Nor does a point's fault that only torch can find get past the check."""
     program = """

@@ -82,6 +82,7 @@ def gradients(monkeypatch):
     return seen
 
 
+@pytest.mark.slow
 def test_two_devices_and_accumulated_batches_take_the_steps_of_one(run_training, taught, gradients):
     plain = ("optim.clip=0", "optim.lr=1e-9", *taught("soft_targets"))
     alone = run_training(*plain, "trainer.batch_size=8", name="alone").record

@@ -89,6 +89,7 @@ def apart(actual: list[torch.Tensor], expected: list[torch.Tensor]) -> Iterator[
         yield float((first.double() - second.double()).norm() / second.double().norm())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", CUT)
 def test_a_global_batch_has_one_gradient(pair, configure_once, tmp_path, size):
     """8x1 and 2 ranks x 2 x 2 (4x1 and 2 x 1 x 2), the short last step included."""

@@ -88,6 +88,7 @@ def test_a_trained_run_loads_and_scores_as_it_did(name, settings, tmp_path):
     assert {question.id: scored[row] for row, question in enumerate(task.questions)} == output
 
 
+@pytest.mark.slow
 def test_all_models_step_together_on_two_ranks(fleet, step_on_two_ranks):
     require_same_step(
         fleet, CASES, step_on_two_ranks, lambda contender, rank: pairs(contender, [rank, rank + 2])

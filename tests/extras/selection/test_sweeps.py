@@ -14,8 +14,11 @@ from qa_arch.records import read_record
 @pytest.mark.parametrize(
     "settings",
     [
-        ["model=question_types", "data=question_types"],
-        ["model=question_types", "data=trec", "data.train=types:q.label", "data.dev=types:q.label"],
+        pytest.param(["model=question_types", "data=question_types"], marks=pytest.mark.slow),
+        pytest.param(
+            ["model=question_types", "data=trec", "data.train=types:q.label", "data.dev=types:q.label"],
+            marks=pytest.mark.slow,
+        ),
         ["model=qa_lstm/h", "data=insuranceqa"],
     ],
     ids=lambda settings: settings[1],
