@@ -22,8 +22,7 @@ from qa_arch.config.launched import launched
 from qa_arch.config.schema import Config, Trainer
 from qa_arch.errors import RunError
 from qa_arch.models import store
-from qa_arch.records import MODEL
-from qa_arch.results.questions import CALIBRATION
+from qa_arch.records import CALIBRATION, MODEL
 from qa_arch.tasks import Parts, task_of
 from qa_arch.training import devices
 from qa_arch.training.checkpoint import (
