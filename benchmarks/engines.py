@@ -36,7 +36,8 @@ from qa_arch.metrics.threshold import best_texts
 from qa_arch.nn.precision import Precision
 from qa_arch.records import CALIBRATED, MODEL, NEVER_NULL, read_record
 from qa_arch.results.tables import Table, fill_between, markdown, number, text, two_decimals
-from qa_arch.spans.predictor import SpanPredictor, load_predictor
+from qa_arch.spans.loading import load_predictor
+from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.spans.ranking import Ranking
 from qa_arch.spans.task import answerable_auroc, operating_points
 from qa_arch.types.text import QuestionSet

@@ -34,7 +34,8 @@ from qa_arch.nn.encoder_configs import resolve
 from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.nn.precision import Precision, cast_weights, mixed
 from qa_arch.nn.processor import bf16_is_faster
-from qa_arch.spans.predictor import SpanPredictor, load_predictor
+from qa_arch.spans.loading import load_predictor
+from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.types.tensors import Batch
 from qa_arch.types.text import QuestionSet
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from qa_arch.results.notebooks import Run, compare, runs
     from qa_arch.serving.answers import Answer, Query, Span
     from qa_arch.serving.reader import Reader, load
-    from qa_arch.spans.predictor import load_predictor
+    from qa_arch.spans.loading import load_predictor
 
 __version__ = "0.2.0"
 __all__ = [
@@ -33,7 +33,7 @@ _LAZY = {
     "Run": "qa_arch.results.notebooks",
     "compare": "qa_arch.results.notebooks",
     "load": "qa_arch.serving.reader",
-    "load_predictor": "qa_arch.spans.predictor",
+    "load_predictor": "qa_arch.spans.loading",
     "Reader": "qa_arch.serving.reader",
     "Answer": "qa_arch.serving.answers",
     "Query": "qa_arch.serving.answers",

@@ -613,6 +613,11 @@ def _records_below(top: Path, pattern: str) -> list[Path]:
     return [path for path in paths if not any(map(is_part, path.relative_to(top).parents))]
 
 
+def questions_folder(run: Path, split: str = DEV) -> Path:
+    """Where a run keeps the rows of a scored set: dev beside the record, others below ``sets``."""
+    return run if split == DEV else run / "sets" / split
+
+
 def write_questions(folder: str | Path, columns: Mapping[str, Sequence[Any]]) -> Path:
     """One row a question (id, kind, scores, offsets, null odds, windows), compressed, no text."""
     import pyarrow as pa

@@ -24,7 +24,6 @@ from qa_arch.config.check import suggest, suggest_setting
 from qa_arch.config.find import config_folders, groups
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.records import RECORD, read_record
-from qa_arch.results.publish import local
 
 LAUNCHER = "hydra/launcher=isolated"
 """Launcher that runs each point in its own processes; from ``hydra_plugins``."""
@@ -137,6 +136,8 @@ def merge(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
 
     ``path`` is a config, or a record that contains one.
     """
+    from qa_arch.results.publish import local
+
     try:
         recorded = path.name == RECORD
         base = OmegaConf.create(local(read_record(path).config)) if recorded else OmegaConf.load(path)

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         from qa_arch.cli.watch import watching
         from qa_arch.export.onnx_folder import export_onnx
-        from qa_arch.spans.predictor import source_of
+        from qa_arch.spans.loading import source_of
 
         assert predictor.record is not None
         with watching("checking", "windows") as watch:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from qa_arch.cli.runs import split_columns
 from qa_arch.config.files import write_atomic, write_json
-from qa_arch.config.schema import validate
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.metrics.prediction_files import read_types
 from qa_arch.metrics.significance import RESAMPLES
-from qa_arch.records import CALIBRATION, DEV, RECORD, RECORDS, RunRecord, Runs, find_runs, read_record
+from qa_arch.records import DEV, RECORD, RECORDS, Runs, find_runs, read_record
 from qa_arch.results.columns import by_measure, comparison
 from qa_arch.results.comparisons import (
     Changed,
@@ -487,25 +485,3 @@ def run_report(args: argparse.Namespace) -> int:
         print(f"{message}; name fewer runs", file=sys.stderr)
     print(f"{report.path}: {report.runs} run{'s' * (report.runs != 1)}, {report.bytes / 1e6:.1f} MB")
     return 0
-
-
-def next_steps(folders: Sequence[Path]) -> list[str]:
-    """At most three commands, for runs of one experiment; none after a failure or a trial of a few steps."""
-    records = {folder: read_record(folder) for folder in folders}
-    done = {folder: record for folder, record in records.items() if record.status == "ok" and record.scores}
-    if not done or any(validate(record.config).trainer.is_trial for record in done.values()):
-        return []
-    split = DEV if all(DEV in record.scores for record in done.values()) else CALIBRATION
-    best = max(done, key=lambda folder: _f1(done[folder], split))
-    shown = [] if split == DEV else ["--split", split]
-    commands = [["show", str(best), *shown]]
-    if not done[best].selects:
-        commands.append(["ask", str(best)])
-    if not done[best].selects and len(done) > 1:
-        commands.append(["compare", str(best.parent), "--baseline", done[next(iter(done))].model, *shown])
-    return [shlex.join(["qa-arch", *words]) for words in commands]
-
-
-def _f1(record: RunRecord, split: str) -> float:
-    point = record.compared_point(split)
-    return float(point.f1 or 0.0) if point else 0.0

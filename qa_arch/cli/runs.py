@@ -143,7 +143,7 @@ def open_predictor(
     with gc_disabled():
         import torch
 
-        from qa_arch.spans.predictor import load_ensemble, load_predictor
+        from qa_arch.spans.loading import load_ensemble, load_predictor
     engine = getattr(args, "engine", None)
     onnx = engine == "onnx"
     precision: Any = args.precision or ("fp32" if onnx else _recorded_precision(folders[0]))
@@ -182,7 +182,8 @@ def _recorded_precision(source: str) -> str:
 def open_span_predictor(folders: Sequence[str], args: argparse.Namespace) -> SpanPredictor:
     """``open_predictor`` for commands on spans; RunError for a run of another task."""
     predictor = open_predictor(folders, args)
-    from qa_arch.spans.predictor import SpanPredictor, refuse_pretrained
+    from qa_arch.spans.loading import refuse_pretrained
+    from qa_arch.spans.predictor import SpanPredictor
 
     if not isinstance(predictor, SpanPredictor):
         refuse_pretrained(folders[0], predictor)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
@@ -23,7 +24,7 @@ from qa_arch.data import sources
 from qa_arch.data.input_files import packaged_files
 from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.models.teacher_files import require_teacher
-from qa_arch.records import RECORD, read_record
+from qa_arch.records import CALIBRATION, DEV, RECORD, RunRecord, read_record
 from qa_arch.system.garbage import gc_disabled
 from qa_arch.system.lock import LOCK, hold
 
@@ -193,7 +194,6 @@ def _follow(job: Job, if_exists: str, trusted: Sequence[str]) -> int:
 
 
 def _show(folders: Sequence[Path], *, compared: bool) -> None:
-    from qa_arch.cli.records import next_steps
     from qa_arch.results.columns import comparison
     from qa_arch.results.tables import print_table
 
@@ -206,6 +206,28 @@ def _show(folders: Sequence[Path], *, compared: bool) -> None:
         print(f"records: {folders[0].parent}/*/{RECORD}; this table: {path}")
     for number, command in enumerate(next_steps(folders)):
         print(f"{'' if number else 'next:':<8}{command}")
+
+
+def next_steps(folders: Sequence[Path]) -> list[str]:
+    """At most three commands, for runs of one experiment; none after a failure or a trial of a few steps."""
+    records = {folder: read_record(folder) for folder in folders}
+    done = {folder: record for folder, record in records.items() if record.status == "ok" and record.scores}
+    if not done or any(validate(record.config).trainer.is_trial for record in done.values()):
+        return []
+    split = DEV if all(DEV in record.scores for record in done.values()) else CALIBRATION
+    best = max(done, key=lambda folder: _f1(done[folder], split))
+    shown = [] if split == DEV else ["--split", split]
+    commands = [["show", str(best), *shown]]
+    if not done[best].selects:
+        commands.append(["ask", str(best)])
+    if not done[best].selects and len(done) > 1:
+        commands.append(["compare", str(best.parent), "--baseline", done[next(iter(done))].model, *shown])
+    return [shlex.join(["qa-arch", *words]) for words in commands]
+
+
+def _f1(record: RunRecord, split: str) -> float:
+    point = record.compared_point(split)
+    return float(point.f1 or 0.0) if point else 0.0
 
 
 @dataclass(frozen=True)
@@ -237,9 +259,10 @@ def check_jobs(
     for job in jobs:
         if not (dry or (if_exists == "resume" and finished(job.folder))):
             require_files(job.config)
-    with gc_disabled():
-        from qa_arch.models.check import check_model  # imports torch, so it comes after the cheap checks
+    with gc_disabled():  # all of training at once, after the checks that need no torch
+        from qa_arch.models.check import check_model
         from qa_arch.nn.losses import build_loss
+        from qa_arch.training import run  # noqa: F401
         from qa_arch.training.loggers import check_logger
 
     for job in jobs:
@@ -292,8 +315,7 @@ def _train_locked(job: Job, if_exists: IfExists, trusted: Sequence[str], *, go_o
         empty_folder(job.folder, keep=(LOCK,))
     write_atomic(job.folder / CONFIG, to_yaml(job.raw))
     log.info("run: %s", job.folder)
-    with gc_disabled():
-        from qa_arch.training.run import train as train_run
+    from qa_arch.training.run import train as train_run
 
     try:
         record = train_run(job.config, folder=job.folder, resume=if_exists == "resume", trusted=trusted)

@@ -25,9 +25,9 @@ from qa_arch.records import (
     Points,
     SplitFacts,
     Threshold,
+    questions_folder,
     write_questions,
 )
-from qa_arch.results.questions import questions_folder
 from qa_arch.tasks import Parts, Predictor, Watch, synchronize, task_of
 
 log = logging.getLogger(__name__)

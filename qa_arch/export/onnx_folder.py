@@ -311,7 +311,7 @@ def export_onnx(
     """Write the predictor (in fp32, on the CPU) as a graph with all that is needed to ask it.
 
     ``precision`` is fp32 or int8. The graph is checked on ``questions`` (by default some of the run's own)
-    before the folder appears. ``source`` identifies the run's model (``tasks.engines.source_of``).
+    before the folder appears. ``source`` identifies the run's model (``spans.loading.source_of``).
     ``beside_run``: ``out`` lies in the folder of the run, whose record is its own, and replaces an earlier
     graph; else it gets a copy of the record and is a run by itself. Raises ConfigError for a model that
     cannot be traced, RunError where ``out`` is in the way or the graph gives something else, UnavailableError

@@ -62,7 +62,7 @@ class Description:
     opset: int
     versions: Mapping[str, str]
     source: str | None = None
-    """``tasks.engines.source_of`` the run that it was made of; None where it was made of none, or before."""
+    """``spans.loading.source_of`` the run that it was made of; None where it was made of none, or before."""
     check: Equality | None = None
     """None before it was checked."""
 

@@ -14,7 +14,7 @@ from functools import cached_property
 from importlib import import_module
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qa_arch.config.check import suggest
 from qa_arch.errors import ConfigError, RunError
@@ -38,8 +38,10 @@ from qa_arch.records import (
     is_language,
     is_of_spans,
 )
-from qa_arch.results.questions import Questions, load_questions
 from qa_arch.results.tables import Column, Table, two_decimals
+
+if TYPE_CHECKING:
+    from qa_arch.results.questions import Questions
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class Scored:
         """The rows of single questions, read when a column first asks; None where there are none."""
         if self.record is None or self.folder is None:
             return None
+        from qa_arch.results.questions import load_questions
+
         try:
             return load_questions((self.root or Path()) / self.folder, self.record, self.split)
         except RunError:

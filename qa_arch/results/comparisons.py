@@ -32,12 +32,11 @@ from qa_arch.results.questions import (
     Questions,
     articles_of,
     load_aligned,
-    question_word,
     stacked,
 )
 from qa_arch.results.systems import System, differing, distinct_seeds, same_measure
 from qa_arch.results.tables import Column, Table, number, text
-from qa_arch.types.text import QuestionSet
+from qa_arch.types.text import QuestionSet, question_word
 
 SPANS = "HasAns F1, never null"
 FITTED = "the null threshold was fitted on these questions and the epoch chosen by them"

@@ -13,9 +13,17 @@ from typing import Any
 from qa_arch.config.files import replacing_folder
 from qa_arch.data import sources
 from qa_arch.errors import DataError, RunError
-from qa_arch.records import DEV, QUESTIONS, RECORD, TRAIN, RunRecord, read_record, write_record
+from qa_arch.records import (
+    DEV,
+    QUESTIONS,
+    RECORD,
+    TRAIN,
+    RunRecord,
+    questions_folder,
+    read_record,
+    write_record,
+)
 from qa_arch.results.attention import ATTENTION
-from qa_arch.results.questions import questions_folder
 
 log = logging.getLogger(__name__)
 MOST_ATTENTION = 1

@@ -37,10 +37,11 @@ from qa_arch.records import (
     RunRecord,
     Runs,
     is_language,
+    questions_folder,
     read_questions,
 )
 from qa_arch.results.tables import Table, number, text
-from qa_arch.types.text import QuestionSet
+from qa_arch.types.text import QuestionSet, question_word
 
 UNTYPED = "not classified"
 """Stands for the class of a question that a file of classes does not know."""
@@ -85,17 +86,12 @@ class Questions:
     confidence: Floats | None = None
     """Calibrated probability that the answer given is right."""
     word: tuple[str, ...] | None = None
-    """The question word (``question_word``)."""
+    """The question word (``types.text.question_word``)."""
     article: Ints | None = None
     """The number of the question's article."""
 
     def __len__(self) -> int:
         return len(self.ids)
-
-
-def questions_folder(run: Path, split: str = DEV) -> Path:
-    """Where a run keeps the rows of a scored set: dev beside the record, others below ``sets``."""
-    return run if split == DEV else run / "sets" / split
 
 
 def question_columns(run: Path, record: RunRecord, split: str = DEV) -> dict[str, list[Any]]:
@@ -197,8 +193,6 @@ def open_scored(source: Sequence[str], record: RunRecord, split: str) -> Questio
     return questions
 
 
-ASKING = ("what", "which", "who", "whom", "whose", "when", "where", "why", "how")
-_HOW = {"many": "how many", "much": "how much", "long": "how long"}
 _MONTH = re.compile(r"\b(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\b|\bcentury\b", re.IGNORECASE)
 _YEAR = re.compile(r"\b(1\d|20)\d\ds?\b")
 _QUESTION = (7, 10, 13, 16)
@@ -250,17 +244,6 @@ def breakdowns(
         _binned("answer", "Answer length, words", _ANSWER, words),
         _named("article", "Article", [e.title for e in examples]),
     ]
-
-
-def question_word(question: str) -> str:
-    """The first word that asks ("how many" and the like as one); ``other`` where there is none."""
-    words = re.findall(r"[\w']+", question.casefold())
-    for word, after in zip(words, [*words[1:], ""], strict=True):
-        if word in ASKING:
-            if word == "how":
-                return _HOW.get(after, "how")
-            return "who" if word in ("whom", "whose") else word
-    return "other"
 
 
 def answer_type(text: str) -> str:

@@ -23,7 +23,8 @@ from qa_arch.metrics.confidence import confidences
 from qa_arch.nn.precision import Precision
 from qa_arch.results.attention import AttentionMap
 from qa_arch.serving.answers import Answer, Query, Span
-from qa_arch.spans.predictor import Engine, SpanPredictor, load_predictor, refuse_pretrained
+from qa_arch.spans.loading import Engine, load_predictor, refuse_pretrained
+from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.tasks import device_of
 from qa_arch.types.text import Candidate, Prediction
 

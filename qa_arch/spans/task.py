@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -48,16 +48,17 @@ from qa_arch.records import (
     RunRecord,
     SplitFacts,
 )
-from qa_arch.results.questions import question_word
 from qa_arch.spans import files as formats
 from qa_arch.spans.files import spans_record
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.spans.ranking import Ranking
 from qa_arch.spans.search import SpanCollector
 from qa_arch.tasks import Batches, Parts, Task
-from qa_arch.tasks.teacher import Teacher, load_teacher, make_distiller
 from qa_arch.types.tensors import Batch, SpanLabels, SpanLogits, StepLogits
-from qa_arch.types.text import Prediction, QuestionSet
+from qa_arch.types.text import Prediction, QuestionSet, question_word
+
+if TYPE_CHECKING:
+    from qa_arch.tasks.teacher import Teacher
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +92,11 @@ class SpanTask(Task):
 
     def assemble(self, config: Config, trusted: Sequence[str] = TRUSTED) -> SpanParts:
         """Read the sets, cut windows, load vectors, build model and loss; cheap checks come first."""
-        teacher = load_teacher(config, trusted)
+        teacher = None
+        if config.distillation.teacher is not None:
+            from qa_arch.tasks.teacher import load_teacher
+
+            teacher = load_teacher(config, trusted)
         sets = self.load_splits(config.data)
         tokenizer = make_tokenizer(config.encoder, sets["train"], config.distillation.teacher)
         if teacher is not None:
@@ -114,6 +119,8 @@ class SpanTask(Task):
 
     def taught(self, config: Config, parts: SpanParts, teacher: Teacher) -> SpanParts:
         """The parts with what ``teacher`` adds to the loss. Raises what ``make_distiller`` raises."""
+        from qa_arch.tasks.teacher import make_distiller
+
         table = parts.tables[TRAIN]
         collate = Collator(table, vector_rows(parts.vectors, table), labels=False)
         return replace(parts, distiller=make_distiller(config, teacher, parts.model, collate))

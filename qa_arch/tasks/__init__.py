@@ -105,13 +105,15 @@ class Predictor(ABC):
     precision: Precision
     null_threshold: float
     """An answer is given unless "no answer" scores higher by more than this; ``inf``: always given."""
+    library: str = "torch"
+    """What computes the logits: ``onnx`` for a graph, ``onnx + torch`` for an ensemble of both."""
     temperature: float = 1.0
     """By which scores are divided before they become confidences (``metrics.confidence``)."""
 
     @property
     def engine(self) -> str:
-        """What computes the logits and in which precision, as scores record it: ``torch fp32``."""
-        return processor.engine("torch", self.precision)
+        """The ``library`` and its precision, as scores record them: ``torch fp32``."""
+        return processor.engine(self.library, self.precision)
 
     @abstractmethod
     def table(self, questions: Any, *, cache: bool = True) -> Any:

@@ -34,7 +34,8 @@ from qa_arch.nn.distillation import soft_target_loss
 from qa_arch.nn.encoder import encoder_of
 from qa_arch.nn.precision import HALVES, Precision, cast_weights
 from qa_arch.records import CALIBRATION, TRAIN, RunRecord, TeacherFacts
-from qa_arch.spans.predictor import SpanPredictor, load_predictor
+from qa_arch.spans.loading import load_predictor
+from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.tasks import read_table, wanted_device
 from qa_arch.types.tensors import Batch, SpanLogits
 from qa_arch.types.text import QuestionSet

@@ -37,11 +37,9 @@ from qa_arch.records import (
     Point,
     RunRecord,
     is_of_spans,
+    questions_folder,
     read_questions,
 )
-from qa_arch.results.columns import comparison
-from qa_arch.results.questions import questions_folder
-from qa_arch.results.tables import render
 from qa_arch.spans.files import PREDICTIONS
 from qa_arch.types.text import QuestionSet
 
@@ -367,6 +365,9 @@ class Outcome:
 
     def tables(self, form: str) -> str:
         """The run's row and those of the heuristics, for each scored set."""
+        from qa_arch.results.columns import comparison
+        from qa_arch.results.tables import render
+
         runs = [(Path(self.folder.name), self.record)]
         return render([comparison(runs, split=split) for split in self.record.scores], form)
 

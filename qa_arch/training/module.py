@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytorch_lightning as pl
 import torch
@@ -19,9 +19,11 @@ from qa_arch.nn.losses import Loss
 from qa_arch.system.lifeline import die_with
 from qa_arch.tasks import Batches, Collator, Collector, Task, gather
 from qa_arch.tasks.output_shapes import check_losses, check_output
-from qa_arch.tasks.teacher import Distiller
 from qa_arch.training.devices import shard
 from qa_arch.training.optim import make_optimizer, parameter_groups, schedule
+
+if TYPE_CHECKING:
+    from qa_arch.tasks.teacher import Distiller
 
 
 class TrainingModule(pl.LightningModule):

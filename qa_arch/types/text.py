@@ -5,12 +5,15 @@ Offsets are always character (code point) offsets into ``Example.context``, end 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 Protocol = Literal["1.1", "2.0"]
 """Which SQuAD evaluation a set belongs to: 2.0 has unanswerable questions, 1.1 has none."""
+ASKING = ("what", "which", "who", "whom", "whose", "when", "where", "why", "how")
+_HOW = {"many": "how many", "much": "how much", "long": "how long"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,3 +167,14 @@ class Prediction:
         """The official prediction at ``threshold``: the empty string is "no answer"."""
         chosen = self.at(threshold)
         return chosen.text if chosen else ""
+
+
+def question_word(question: str) -> str:
+    """The first word that asks ("how many" and the like as one); ``other`` where there is none."""
+    words = re.findall(r"[\w']+", question.casefold())
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        if word in ASKING:
+            if word == "how":
+                return _HOW.get(after, "how")
+            return "who" if word in ("whom", "whose") else word
+    return "other"

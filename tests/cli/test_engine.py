@@ -137,7 +137,7 @@ def test_another_precision_is_read_by_torch(qa_arch, run):
 
 
 def test_without_onnx_runtime_torch_reads(qa_arch, run, monkeypatch):
-    monkeypatch.setattr("qa_arch.spans.predictor.find_spec", lambda name: None)
+    monkeypatch.setattr("qa_arch.spans.loading.find_spec", lambda name: None)
     code, _, err = qa_arch("ask", run, *QUESTION)
     assert code == 0
     assert "ONNX Runtime is not installed" in err

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from terminals import ROOT
 
-from qa_arch.cli.records import next_steps
+from qa_arch.cli.train import next_steps
 from qa_arch.config.files import write_json
 
 

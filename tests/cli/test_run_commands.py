@@ -13,7 +13,7 @@ from qa_arch.data import synthetic
 from qa_arch.data.squad import write
 from qa_arch.records import Confidence, Threshold, read_questions, read_record, write_record
 from qa_arch.results.provenance import DEV_ACCESS_LOG, read_dev_accesses
-from qa_arch.results.questions import question_word
+from qa_arch.types.text import question_word
 
 OFFICIAL = ("exact", "f1", "total", "HasAns_exact", "HasAns_f1", "NoAns_exact", "NoAns_f1")
 

@@ -23,12 +23,12 @@ from qa_arch.records import (
     Confidence,
     SplitFacts,
     Threshold,
+    questions_folder,
     read_questions,
     read_record,
     write_record,
 )
-from qa_arch.results.questions import questions_folder
-from qa_arch.spans.predictor import load_predictor
+from qa_arch.spans.loading import load_predictor
 from qa_arch.tasks import task_named
 from qa_arch.training.run import train
 

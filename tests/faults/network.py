@@ -94,7 +94,7 @@ FAULTS = (
           test="test_params_command",
           old='self.all_biases = _l == "paper"',
           new='self.all_biases = _l != "paper"'),
-    Fault(name="an ensemble of logarithms", at="ensemble:log_mean", test="models/test_ensemble",
+    Fault(name="an ensemble of logarithms", at="loading:log_mean", test="models/test_ensemble",
           old="_l.logsumexp(0) - _n",
           new="_l.mean(0)"),
     Fault(name="all members read the rows of one", at="Ensemble.own_rows", test="models/test_ensemble",

@@ -15,7 +15,7 @@ from qa_arch.errors import RunError, UnavailableError
 from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint, record_folder
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.encoder_factory import build_encoder
-from qa_arch.spans.predictor import load_predictor
+from qa_arch.spans.loading import load_predictor
 
 COMMIT = "5f1d" * 10
 TEXTS = ["Mira paints red boats in the harbour of Velmora."]

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from qa_arch.errors import ConfigError
-from qa_arch.models.ensemble import Ensemble, average
+from qa_arch.spans.loading import Ensemble, average
 from qa_arch.types.tensors import SpanLogits, StepLogits
 
 NO = -math.inf

@@ -12,7 +12,7 @@ from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 from qa_arch.data.question_sets import question_set
 from qa_arch.features.batches import Collator
-from qa_arch.spans.predictor import load_predictor
+from qa_arch.spans.loading import load_predictor
 from qa_arch.types.tensors import Batch, SpanLogits
 from qa_arch.types.text import Example
 

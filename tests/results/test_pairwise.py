@@ -15,8 +15,9 @@ from qa_arch.errors import RunError
 from qa_arch.metrics.significance import effect, holm
 from qa_arch.records import QUESTIONS, RECORD, find_runs, read_questions, write_questions
 from qa_arch.results.comparisons import FITTED, SINGLE_RUN, UNITS, against_baseline, compare, measures_table
-from qa_arch.results.questions import load_aligned, load_questions, question_word
+from qa_arch.results.questions import load_aligned, load_questions
 from qa_arch.results.systems import group_by_system, one_system
+from qa_arch.types.text import question_word
 
 
 def test_every_figure_is_over_its_own_questions(sides):

@@ -24,7 +24,7 @@ from qa_arch.records import read_questions, read_record
 from qa_arch.serving import lines
 from qa_arch.serving.app import create_app
 from qa_arch.serving.guard import ServiceOptions
-from qa_arch.spans.predictor import load_predictor
+from qa_arch.spans.loading import load_predictor
 from qa_arch.types.text import Example
 
 Answers = Mapping[str, Mapping[str, Any]]

@@ -14,7 +14,7 @@ from qa_arch.data.question_sets import question_set
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
 from qa_arch.spans.files import predictions
-from qa_arch.spans.predictor import load_predictor
+from qa_arch.spans.loading import load_predictor
 from qa_arch.training.run import train
 from qa_arch.types.text import QuestionSet
 

@@ -8,7 +8,8 @@ import pytest
 
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import Config, validate
-from qa_arch.spans.predictor import SpanPredictor, load_predictor
+from qa_arch.spans.loading import load_predictor
+from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.training.run import train
 
 

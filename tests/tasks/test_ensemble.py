@@ -13,7 +13,7 @@ import torch
 from qa_arch.config.files import write_json
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.features.vectors import WordVectors
-from qa_arch.spans.predictor import _index, _rows, load_ensemble, load_predictor
+from qa_arch.spans.loading import _index, _rows, load_ensemble, load_predictor
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from qa_arch.data.synthetic import generate
 from qa_arch.errors import UnavailableError
 from qa_arch.features.batches import Collator
 from qa_arch.nn.precision import Int8Linear, cast_weights
-from qa_arch.spans.predictor import load_predictor
+from qa_arch.spans.loading import load_predictor
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from qa_arch.errors import RunError
 from qa_arch.export.huggingface import model_card
 from qa_arch.records import TeacherFacts, read_record
 from qa_arch.results.systems import group_by_system
-from qa_arch.spans.predictor import load_predictor
+from qa_arch.spans.loading import load_predictor
 from qa_arch.spans.task import TASK
 from qa_arch.sweep.points import make_points, sources
 from qa_arch.training.checkpoint import KeepLast

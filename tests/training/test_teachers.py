@@ -19,7 +19,7 @@ from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.features.batches import Collator
 from qa_arch.models.teacher_files import require_teacher
 from qa_arch.nn.encoder import encoder_of
-from qa_arch.spans.predictor import load_predictor
+from qa_arch.spans.loading import load_predictor
 from qa_arch.spans.task import TASK
 from qa_arch.tasks import teacher as teachers
 from qa_arch.training.loop import training_module

@@ -66,7 +66,8 @@ from qa_arch.records import (
     read_record,
     write_record,
 )
-from qa_arch.spans.predictor import SpanPredictor, load_predictor
+from qa_arch.spans.loading import load_predictor
+from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.spans.task import SpanParts, SpanTask, set_facts
 from qa_arch.system.lock import hold
 from qa_arch.tasks import task_of, wanted_device

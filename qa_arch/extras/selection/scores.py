@@ -20,8 +20,7 @@ import numpy as np
 from qa_arch.config.files import write_json
 from qa_arch.metrics.confidence import auroc
 from qa_arch.records import RANKED, Point, SplitFacts
-from qa_arch.results.questions import ASKING
-from qa_arch.types.text import SelectionSet
+from qa_arch.types.text import ASKING, SelectionSet
 
 METRIC_VERSION = "selection-1"
 Scored = Mapping[int, Sequence[float]]
@@ -199,7 +198,7 @@ def asking_word(words: Sequence[str]) -> str:
     """Question word, ``yes/no`` if the question begins with a verb, else ``other``.
 
     The first word decides, or the word after a preposition; else the first question word anywhere. Unlike
-    ``results.questions.question_word``, which sorts questions by their form alone, this says what is asked
+    ``types.text.question_word``, which sorts questions by their form alone, this says what is asked
     for, so that a question such as "Was it where they met?" is none of where.
     """
     lower = [word.lower() for word in words]

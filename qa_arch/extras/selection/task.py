@@ -42,7 +42,7 @@ from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.losses import build_loss
 from qa_arch.nn.precision import Precision, cast_weights
 from qa_arch.records import MODEL, RANKED, Point, Points, RunRecord, SplitFacts
-from qa_arch.spans.predictor import load_predictor
+from qa_arch.spans.loading import load_predictor
 from qa_arch.tasks import Batches, Parts, Task
 from qa_arch.types.tensors import SelectionBatch
 from qa_arch.types.text import SelectionSet

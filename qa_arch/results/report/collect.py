@@ -36,6 +36,7 @@ from qa_arch.records import (
     RunRecord,
     Runs,
     SplitFacts,
+    questions_folder,
 )
 from qa_arch.results.columns import Scored, by_measure, comparison, figures, named
 from qa_arch.results.comparisons import FITTED
@@ -47,7 +48,6 @@ from qa_arch.results.questions import (
     breakdowns,
     load_questions,
     mistakes,
-    questions_folder,
 )
 from qa_arch.results.summary import finite
 from qa_arch.results.systems import (

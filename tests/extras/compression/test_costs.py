@@ -14,7 +14,7 @@ from qa_arch.config.schema import validate
 from qa_arch.export.onnx_folder import export_onnx
 from qa_arch.extras.compression.runs import Request, compress
 from qa_arch.records import read_record
-from qa_arch.spans.predictor import load_predictor
+from qa_arch.spans.loading import load_predictor
 from qa_arch.training.run import train
 
 

@@ -16,7 +16,7 @@ from qa_arch.extras.compression import magnitude
 from qa_arch.extras.compression.magnitude import HoldZeros, apply_masks, prunable, prune, scheduled, smallest
 from qa_arch.models.bert_match import BertMatch
 from qa_arch.nn.encoder import Encoder
-from qa_arch.spans.predictor import load_predictor
+from qa_arch.spans.loading import load_predictor
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}
 

@@ -27,7 +27,7 @@ from qa_arch.records import CALIBRATION, DEV, read_record, write_record
 from qa_arch.results.columns import comparison
 from qa_arch.results.publish import publish
 from qa_arch.results.systems import group_by_system
-from qa_arch.spans.predictor import load_predictor
+from qa_arch.spans.loading import load_predictor
 from qa_arch.training import loop
 from qa_arch.training.checkpoint import BestWeights
 from qa_arch.training.run import train

@@ -13,7 +13,7 @@ from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.extras.inspection.maps import attention_maps
 from qa_arch.extras.inspection.reading import inspect_question
 from qa_arch.results.attention import ATTENTION, read_attention
-from qa_arch.spans.predictor import load_predictor
+from qa_arch.spans.loading import load_predictor
 
 
 def test_maps_cover_the_window_with_the_answer(proposed):

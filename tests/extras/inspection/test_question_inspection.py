@@ -20,7 +20,7 @@ from qa_arch.errors import ConfigError, DataError
 from qa_arch.extras.inspection.reading import inspect_question
 from qa_arch.features.batches import Collator
 from qa_arch.nn.encoder import encoder_of
-from qa_arch.spans.predictor import load_predictor
+from qa_arch.spans.loading import load_predictor
 from qa_arch.training.run import train
 from qa_arch.types.text import Example
 

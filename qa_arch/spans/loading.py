@@ -1,0 +1,426 @@
+"""Trained models from their files: a run, a downloaded checkpoint, an exported graph or an ensemble of them.
+
+Weights come from safetensors, or from the graph of ``qa-arch export`` that lies beside a run. An ensemble
+gives the mean of its members' probabilities.
+
+Axes: ``B`` windows, ``K`` classes of a softmax and, last, the null: ``N`` = K + 1; ``M`` members.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from importlib.util import find_spec
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from qa_arch.config.identity import config_hash, files_hash
+from qa_arch.config.schema import reads_corpus, validate
+from qa_arch.config.target import TRUSTED
+from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError
+from qa_arch.features.vectors import WordVectors
+from qa_arch.features.words import backend_of, unlimited
+from qa_arch.models import store
+from qa_arch.models.checkpoint_files import (
+    CheckpointFiles,
+    Settings,
+    checkpoint_settings,
+    is_checkpoint,
+    names_checkpoint,
+    open_checkpoint,
+    run_config,
+)
+from qa_arch.models.onnx_model import DESCRIPTION, GRAPH, OnnxModel, read_description
+from qa_arch.models.span_checkpoint import SpanCheckpoint, load_span_checkpoint
+from qa_arch.nn.count import parameter_blocks
+from qa_arch.nn.precision import Precision, cast_weights
+from qa_arch.records import MODEL, ONNX, Device, Parameters, RunRecord, Threshold, read_finished
+from qa_arch.results import provenance
+from qa_arch.spans.predictor import SpanPredictor
+from qa_arch.tasks import Predictor, device_of, task_of
+from qa_arch.types.tensors import Batch, SpanLogits, StepLogits, log_choices
+
+Logits = SpanLogits | StepLogits
+log = logging.getLogger(__name__)
+Engine = Literal["auto", "torch", "onnx"]
+"""``auto`` takes the graph beside a run where it gives torch's answers in less time: on a CPU, in fp32."""
+
+
+def checkpoint_predictor(
+    source: str | Path,
+    *,
+    device: str | torch.device,
+    precision: Precision,
+    settings: Settings | None = None,
+    record: RunRecord | None = None,
+) -> SpanPredictor:
+    """The checkpoint that ``source`` names, as ``record`` says that it was scored, or as one that is new.
+
+    A new one has null threshold 0, which nothing was fitted on; ``settings`` change how its texts are cut and
+    decoded. Raises RunError where the files are not those that were scored.
+    """
+    files = open_checkpoint(source, None if record is None else record.setting("model", "revision"))
+    model, tokenizer, segments = load_span_checkpoint(files)
+    if record is None:
+        record = _new_record(files, model, precision, settings)
+    record = replace(record, precision=precision, device=_device(torch.device(device)))
+    return SpanPredictor(
+        cast_weights(model.to(device), precision),
+        tokenizer,
+        None,
+        run_config(record.config),
+        segments=segments,
+        null_threshold=record.null_threshold,
+        temperature=record.temperature,
+        record=record,
+        precision=precision,
+        vocab_size=model.vocab_size,
+    )
+
+
+def _new_record(
+    files: CheckpointFiles, model: SpanCheckpoint, precision: Precision, changes: Settings | None
+) -> RunRecord:
+    """What can be said of a checkpoint before it is scored; neither training nor seed is known."""
+    config = checkpoint_settings(
+        files.source,
+        name=files.name,
+        revision=files.revision,
+        precision=precision,
+        max_tokens=model.max_tokens,
+        changes=changes,
+    )
+    commit, dirty = provenance.commit()
+    return RunRecord(
+        status="ok",
+        name=config["name"],
+        model=files.name,
+        seed=config["seed"],
+        config=config,
+        config_hash=config_hash(config, {}),
+        commit=commit,
+        dirty=dirty,
+        created=provenance.now(),
+        versions=provenance.versions(),
+        parameters=Parameters(**asdict(parameter_blocks(model.model))),
+        threshold=Threshold(value=0.0, fitted_on="nothing"),
+    )
+
+
+def _device(device: torch.device) -> Device:
+    gpu = device.type == "cuda"
+    return Device(
+        kind=device.type, name=torch.cuda.get_device_name(device) if gpu else provenance.processor()
+    )
+
+
+def source_of(folder: Path, record: RunRecord) -> str:
+    """What identifies the model of a run: the hash of its files, of a downloaded checkpoint the revision."""
+    if is_checkpoint(record.config) and not record.members:
+        return str(record.setting("model", "revision"))
+    model = folder / MODEL
+    return files_hash(model, (path for path in model.rglob("*") if path.is_file()))
+
+
+def require_graph(folder: Path, record: RunRecord, *, device: torch.device, precision: Precision) -> None:
+    """Raise a QaArchError unless the graph beside the run in ``folder`` can read in place of its weights.
+
+    RunError where there is none, or it was made of other weights or in int8; ConfigError for a device or a
+    precision that is not the graph's; UnavailableError without ONNX Runtime.
+    """
+    graph = folder / ONNX
+    anew = f"qa-arch export {folder} --to onnx makes it"
+    if not (graph / DESCRIPTION).is_file():
+        raise RunError(f"{graph}: there is no graph of the run; {anew}")
+    if device.type != "cpu":
+        raise ConfigError(f"{graph}: a graph reads on the CPU, and {device} is wanted (--device cpu)")
+    if precision != "fp32":
+        raise ConfigError(f"{graph}: the graph is in fp32, and {precision} is wanted (--precision fp32)")
+    if find_spec("onnxruntime") is None:
+        raise UnavailableError(f"{graph}: ONNX Runtime is not installed (pip install 'qa-arch[onnx]')")
+    description = read_description(graph)
+    if description.precision != "fp32":
+        raise RunError(f"{graph}: is in {description.precision}, beside a run it has to be in fp32; {anew}")
+    if description.source != source_of(folder, record):
+        raise RunError(f"{graph}: was made of other weights than the run has now; {anew} anew")
+
+
+def report_fallback(error: QaArchError) -> None:
+    """Log why torch reads although a graph lies there: as a warning where something is wrong with it."""
+    log.log(logging.WARNING if isinstance(error, RunError) else logging.INFO, "%s; torch reads", error)
+
+
+def load_predictor(
+    run: str | PathLike[str],
+    *,
+    device: str | torch.device | None = None,
+    precision: Precision = "fp32",
+    trust: Sequence[str] = (),
+    settings: Settings | None = None,
+    engine: Engine | None = None,
+) -> Predictor:
+    """The best model of a run folder, ready to answer: to find a span, or to select an answer.
+
+    ``run`` may also be a downloaded checkpoint (a folder or a hub id of any
+    ``AutoModelForQuestionAnswering``), or the folder of its record; ``settings`` change how its windows are
+    cut and its spans decoded. A folder of ``qa-arch export --to onnx`` is a run that reads on the CPU, in the
+    precision of its export. Of a run with a graph beside it (folder ``onnx``) ``engine`` chooses what reads:
+    ``torch``, ``onnx``, or ``auto``, the graph where it gives torch's answers in less time
+    (``spans.predictor``), which the log then says. None: what the folder itself holds.
+
+    Weights come from safetensors and classes from trusted packages only (``trust`` adds prefixes).
+    ``int8`` needs a CPU, the default device then. Raises RunError where the folder is not a finished
+    run, or ``engine="onnx"`` has no graph of it, ConfigError for an untrusted target and for an engine
+    without the device or the precision, UnavailableError for a precision that the device has not.
+    """
+    run = fspath(run)
+    gpu = torch.cuda.is_available() and precision != "int8" and engine != "onnx"
+    where = device or ("cuda" if gpu else "cpu")
+    if names_checkpoint(run):
+        if engine == "onnx":
+            raise ConfigError(
+                f"--engine onnx: {run} is a downloaded checkpoint without a graph; qa-arch export {run}"
+                " --to onnx --out GRAPH makes it, then name GRAPH"
+            )
+        return checkpoint_predictor(run, device=where, precision=precision, settings=settings)
+    folder = Path(run)
+    record = read_finished(folder)
+    if (folder / GRAPH).exists() or (folder / DESCRIPTION).exists():
+        if engine == "torch":
+            raise ConfigError(
+                f"--engine torch: {folder} holds a graph and no weights; name the run that it was made of"
+            )
+        return _load_onnx(folder, record, precision)
+    if engine in ("auto", "onnx") and (graph := _graph_beside(folder, record, engine, where, precision)):
+        return graph
+    if is_checkpoint(record.config) and not record.members:
+        source = str(run_config(record.config).encoder.name)
+        return checkpoint_predictor(source, device=where, precision=precision, record=record)
+    if not (folder / MODEL).is_dir():
+        raise RunError(
+            f"{folder}: has no weights (no folder {MODEL}), as a published record has none; train the run"
+            f" again: qa-arch train --config-from {folder} --folder RUN"
+        )
+    config = validate(record.config)
+    trusted = (*TRUSTED, *trust)
+    return task_of(config.model).load(folder / MODEL, record, config, where, precision, trusted)
+
+
+def _graph_beside(
+    folder: Path, record: RunRecord, engine: Engine, device: str | torch.device, precision: Precision
+) -> SpanPredictor | None:
+    """The graph that lies in the run's folder; None where ``auto`` has torch read."""
+    graph = folder / ONNX
+    if engine == "auto" and not graph.is_dir():
+        return None
+    try:
+        require_graph(folder, record, device=torch.device(device), precision=precision)
+        predictor = _load_onnx(graph, record, precision)
+    except QaArchError as error:
+        if engine == "onnx":
+            raise
+        report_fallback(error)
+        return None
+    log.info("%s: ONNX Runtime reads, with the graph in %s", folder, graph)
+    return predictor
+
+
+def _load_onnx(folder: Path, record: RunRecord, precision: Precision) -> SpanPredictor:
+    description = read_description(folder)
+    if precision not in ("fp32", description.precision):
+        raise ConfigError(
+            f"{folder}: was exported in {description.precision}, which a graph keeps; leave out --precision"
+            f" {precision}, or export the run again with it"
+        )
+    return SpanPredictor(
+        OnnxModel(folder / GRAPH, description),
+        store.load_tokenizer(folder),
+        store.load_vectors(folder),
+        run_config(record.config),
+        segments=description.segments,
+        null_threshold=record.null_threshold,
+        temperature=record.temperature,
+        record=record,
+        precision=description.precision,
+        library="onnx",
+    )
+
+
+def load_ensemble(
+    runs: Sequence[str | Path],
+    *,
+    device: str | torch.device | None = None,
+    precision: Precision = "fp32",
+    trust: Sequence[str] = (),
+    engine: Engine | None = None,
+) -> SpanPredictor:
+    """The mean of the runs' probabilities as one predictor; of one run, the run itself.
+
+    Decoding follows the config of the first run; null threshold and temperature are the means of theirs.
+    Raises ConfigError for a run named twice, RunError where two runs have different tokenizers or windows.
+    """
+    if len({Path(run).resolve() for run in runs}) < len(runs):
+        raise ConfigError("an ensemble names each run once")
+    members = [
+        _of_spans(run, load_predictor(run, device=device, precision=precision, trust=trust, engine=engine))
+        for run in runs
+    ]
+    first = members[0]
+    if len(members) == 1:
+        return first
+    for run, member in zip(runs[1:], members[1:], strict=True):
+        _require_same_windows(runs[0], first, run, member)
+    tables = [member.vectors for member in members]
+    vectors = _index(tables)
+    model = Ensemble([member.model for member in members], [_rows(vectors, table) for table in tables])
+    thresholds = [member.null_threshold for member in members]
+    return SpanPredictor(
+        model.to(device_of(first.model)),
+        first.tokenizer,
+        vectors,
+        first.config,
+        segments=first.segments,
+        null_threshold=sum(thresholds) / len(thresholds) if all(map(math.isfinite, thresholds)) else math.inf,
+        temperature=sum(member.temperature for member in members) / len(members),
+        record=first.record,
+        precision=precision,
+        library=" + ".join(sorted({member.library for member in members})),
+    )
+
+
+def _of_spans(run: str | Path, member: Predictor) -> SpanPredictor:
+    if isinstance(member, SpanPredictor):
+        return member
+    refuse_pretrained(run, member)
+    raise RunError(
+        f"{run}: this run selects answers from candidates and finds none in a text; qa-arch evaluate --run"
+        " scores it, qa_arch.load_predictor(RUN)(question, candidates) ranks"
+    )
+
+
+def refuse_pretrained(run: str | Path, predictor: Predictor) -> None:
+    """RunError, with what to do, for a pre-training run where answers are wanted."""
+    if reads_corpus(predictor.config.model):
+        raise RunError(
+            f"{run}: this run was pre-trained on a corpus and answers no questions yet; qa-arch train"
+            f" model=bert encoder.name={run} makes one that does, and qa-arch pretrain ask asks this one"
+        )
+
+
+def _index(tables: Sequence[WordVectors | None]) -> WordVectors | None:
+    """The words of all tables, without vectors: what the batches of an ensemble refer to."""
+    if all(table is None for table in tables):
+        return None
+    words = tuple(dict.fromkeys(word for table in tables if table is not None for word in table.words))
+    return WordVectors(words, np.zeros((len(words) + 1, 0), np.float32))
+
+
+def _rows(vectors: WordVectors | None, table: WordVectors | None) -> torch.Tensor | None:
+    """Row in ``table`` of every row of ``vectors``; row 0 is the unknown word of both."""
+    if vectors is None or table is None:
+        return None
+    return torch.cat([torch.zeros(1, dtype=torch.long), torch.from_numpy(table.rows(vectors.words))])
+
+
+def _require_same_windows(
+    first: str | Path, member: SpanPredictor, second: str | Path, other: SpanPredictor
+) -> None:
+    for name in ("max_length", "stride", "max_question"):
+        ours, theirs = (getattr(m.config.features, name) for m in (member, other))
+        if ours != theirs:
+            raise RunError(
+                f"{second}: features.{name} is {theirs}, that of {first} is {ours}: only runs that read the"
+                " same windows make an ensemble"
+            )
+    if member.segments != other.segments or _vocabulary(member) != _vocabulary(other):
+        raise RunError(
+            f"{second}: its tokenizer is not that of {first}: only runs that read the same tokens make an"
+            " ensemble"
+        )
+
+
+def _vocabulary(member: SpanPredictor) -> str:
+    with unlimited(backend_of(member.tokenizer)) as backend:
+        return backend.to_str()
+
+
+class Ensemble(nn.Module):
+    """The members' probabilities of start, of end and of "no answer" are averaged, or of each step.
+
+    ``rows`` gives for each member the row, in its own table of word vectors, of every row of the table
+    that batches refer to (None where it has no word vectors), as each knows the words it was saved with.
+    Raises ConfigError where members differ in kind: spans and sequences, verifiers or none.
+    """
+
+    def __init__(self, members: Sequence[nn.Module], rows: Sequence[Int[Tensor, "V"] | None]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+        for number, mapping in enumerate(rows):
+            self.register_buffer(f"rows_{number}", mapping, persistent=False)
+
+    def forward(self, batch: Batch) -> Logits:
+        return average([member(self._own_rows(n, batch)) for n, member in enumerate(self.members)])
+
+    def _own_rows(self, number: int, batch: Batch) -> Batch:
+        """The batch with the rows of this member's own table of word vectors."""
+        rows = getattr(self, f"rows_{number}")
+        return batch if rows is None or batch.vector is None else replace(batch, vector=rows[batch.vector])
+
+
+def average(members_logits: Sequence[Logits]) -> Logits:
+    """The mean probabilities of the members in one record; of equal members, those of each of them."""
+    spans = [logits for logits in members_logits if isinstance(logits, SpanLogits)]
+    steps = [logits for logits in members_logits if isinstance(logits, StepLogits)]
+    if spans and not steps:
+        return _average_spans(spans)
+    if steps and not spans and len({logits.stop.shape[1] for logits in steps}) == 1:
+        choices = _log_mean(torch.stack([log_choices(logits) for logits in steps]))
+        return StepLogits(choices[..., :-1], choices[..., -1])
+    raise ConfigError(
+        "an ensemble's models must all choose spans, or all choose sequences of one length (model.limit)"
+    )
+
+
+def _average_spans(members_logits: Sequence[SpanLogits]) -> SpanLogits:
+    verifier = _average_verifiers(members_logits)
+    start = _average_scores([(logits.start, logits.null_start) for logits in members_logits])
+    end = _average_scores([(logits.end, logits.null_end) for logits in members_logits])
+    return SpanLogits(start[:, :-1], end[:, :-1], start[:, -1], end[:, -1], verifier)
+
+
+def _average_verifiers(members_logits: Sequence[SpanLogits]) -> Float[Tensor, "B"] | None:
+    """Log-odds of the mean probability of "no answer"; None without verifiers."""
+    weighted = [
+        logits.verifier_weight * logits.verifier for logits in members_logits if logits.verifier is not None
+    ]
+    if not weighted:
+        return None
+    if len(weighted) < len(members_logits):
+        raise ConfigError("an ensemble's models must all have a verifier (model.no_answer), or none of them")
+    odds = torch.stack(weighted).float()
+    return _log_mean(nn.functional.logsigmoid(odds)) - _log_mean(nn.functional.logsigmoid(-odds))
+
+
+def _average_scores(
+    members: Sequence[tuple[Float[Tensor, "B K"], Float[Tensor, "B"]]],
+) -> Float[Tensor, "B N"]:
+    """Mean probabilities of the classes and, last, of the null, as scores on the scale of the members'.
+
+    Several windows of a question are compared by their scores, and these say more than probabilities
+    within a window: the mean of the members' normalisers is added again.
+    """
+    scores = torch.stack([torch.cat([classes, null[:, None]], dim=1).float() for classes, null in members])
+    return _log_mean(scores.log_softmax(-1)) + scores.logsumexp(-1).mean(0)[:, None]
+
+
+def _log_mean(logs: Float[Tensor, "M *R"]) -> Float[Tensor, "*R"]:
+    """The logarithm of the mean of what the first axis holds the logarithms of."""
+    return logs.logsumexp(0) - torch.tensor(float(len(logs)), device=logs.device).log()
