@@ -52,7 +52,7 @@ def join(rank: int, world: int, folder: Path) -> list[dict[str, list]]:
         for row in sorted(rows):
             collector.add(SimpleNamespace(index=torch.tensor([row])), windows[row])
         ranking = gather(collector)
-        formats.write(folder / f"said-{world}-{rank}-{number}", ranking, 0.0)
+        formats.write_parts(folder / f"said-{world}-{rank}-{number}", [ranking], 0.0)
         actual.append(_columns(ranking))
     return actual
 

@@ -24,7 +24,7 @@ from qa_arch.data import sources
 from qa_arch.data.input_files import packaged_files
 from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.models.teacher_files import require_teacher
-from qa_arch.records import CALIBRATION, DEV, RECORD, RunRecord, read_record
+from qa_arch.records import CALIBRATION, DEV, RECORD, RunRecord, Runs, read_record
 from qa_arch.system.garbage import gc_disabled
 from qa_arch.system.lock import LOCK, hold
 
@@ -93,9 +93,12 @@ def run(args: argparse.Namespace) -> int:
     for job in jobs:
         require_usable(job, args.if_exists)
     compared = len(jobs) > 1
-    statuses = [train_job(job, args.if_exists, trusted, go_on=compared and not args.debug) for job in jobs]
-    _show([job.folder for job in jobs], compared=bool(args.models))
-    return 0 if all(status == "ok" for status in statuses) else 1
+    runs = [
+        (job.folder, train_job(job, args.if_exists, trusted, go_on=compared and not args.debug))
+        for job in jobs
+    ]
+    _show(runs, compared=bool(args.models))
+    return 0 if all(record.status == "ok" for _, record in runs) else 1
 
 
 def _dry_run(jobs: Sequence[Job]) -> int:
@@ -193,25 +196,25 @@ def _follow(job: Job, if_exists: str, trusted: Sequence[str]) -> int:
     return 0
 
 
-def _show(folders: Sequence[Path], *, compared: bool) -> None:
+def _show(runs: Runs, *, compared: bool) -> None:
+    """Print the table of the runs, where their records are, and what to do next."""
     from qa_arch.results.columns import comparison
     from qa_arch.results.tables import print_table
 
-    table = comparison([(folder, read_record(folder)) for folder in folders])
+    table, first = comparison(runs), runs[0][0]
     print_table(table)
     if not compared:
-        print(f"record: {folders[0] / RECORD}")
+        print(f"record: {first / RECORD}")
     else:
-        path = write_json(folders[0].parent / "table.json", table.as_dict())
-        print(f"records: {folders[0].parent}/*/{RECORD}; this table: {path}")
-    for number, command in enumerate(next_steps(folders)):
+        path = write_json(first.parent / "table.json", table.as_dict())
+        print(f"records: {first.parent}/*/{RECORD}; this table: {path}")
+    for number, command in enumerate(next_steps(runs)):
         print(f"{'' if number else 'next:':<8}{command}")
 
 
-def next_steps(folders: Sequence[Path]) -> list[str]:
+def next_steps(runs: Runs) -> list[str]:
     """At most three commands, for runs of one experiment; none after a failure or a trial of a few steps."""
-    records = {folder: read_record(folder) for folder in folders}
-    done = {folder: record for folder, record in records.items() if record.status == "ok" and record.scores}
+    done = {folder: record for folder, record in runs if record.status == "ok" and record.scores}
     if not done or any(validate(record.config).trainer.is_trial for record in done.values()):
         return []
     split = DEV if all(DEV in record.scores for record in done.values()) else CALIBRATION
@@ -292,8 +295,8 @@ def require_usable(job: Job, if_exists: IfExists) -> None:
             raise RunError(f"{folder}: was begun with another config; resume with --config-from {folder}")
 
 
-def train_job(job: Job, if_exists: IfExists, trusted: Sequence[str], *, go_on: bool = False) -> str:
-    """Status of the run. With ``go_on`` a failure is logged and recorded, and the next model is trained."""
+def train_job(job: Job, if_exists: IfExists, trusted: Sequence[str], *, go_on: bool = False) -> RunRecord:
+    """Train and return the record; with ``go_on`` also that of a run that failed, which is logged."""
     require_usable(job, if_exists)  # before the folder is made and locked
     with hold(job.folder, "run"):
         require_usable(job, if_exists)  # again: another process may have used the folder meanwhile
@@ -305,10 +308,10 @@ def finished(folder: Path) -> bool:
     return (folder / RECORD).is_file() and read_record(folder).status == "ok"
 
 
-def _train_locked(job: Job, if_exists: IfExists, trusted: Sequence[str], *, go_on: bool) -> str:
+def _train_locked(job: Job, if_exists: IfExists, trusted: Sequence[str], *, go_on: bool) -> RunRecord:
     if if_exists == "resume" and finished(job.folder):
         log.info("%s: already finished, nothing to do", job.folder)
-        return "ok"
+        return read_record(job.folder)
     from qa_arch.cli.compose import to_yaml
 
     if if_exists == "replace":
@@ -318,13 +321,12 @@ def _train_locked(job: Job, if_exists: IfExists, trusted: Sequence[str], *, go_o
     from qa_arch.training.run import train as train_run
 
     try:
-        record = train_run(job.config, folder=job.folder, resume=if_exists == "resume", trusted=trusted)
+        return train_run(job.config, folder=job.folder, resume=if_exists == "resume", trusted=trusted)
     except Exception as error:
         if not go_on:
             raise
         log.error("%s: failed (%s: %s)", job.folder, type(error).__name__, error)
-        return "failed"
-    return record.status
+        return read_record(job.folder)
 
 
 def _folder(config: Config) -> Path:

@@ -25,7 +25,7 @@ from qa_arch.models.build import build_model
 from qa_arch.records import CALIBRATION, DEV, MODEL, TRAIN, questions_folder, read_questions
 from qa_arch.spans.loading import load_predictor
 from qa_arch.tasks import Task, task_of
-from qa_arch.tasks.output_shapes import check_losses, check_output
+from qa_arch.training.output_shapes import check_losses, check_output
 from qa_arch.training.run import train
 
 TOLERANCE = 1e-5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -90,13 +90,11 @@ def spans_record(answered: Sequence[Prediction]) -> dict[str, list[Any]]:
     }
 
 
-def write(folder: str | os.PathLike[str], ranking: Ranking, threshold: float) -> None:
-    """Write predictions.json, nbest_predictions.json and null_odds.json, each atomically."""
-    write_parts(folder, [ranking], threshold)
-
-
 def write_parts(folder: str | os.PathLike[str], rankings: Iterable[Ranking], threshold: float) -> None:
-    """``write`` for a set that is predicted in parts; one part at a time is in memory."""
+    """Write predictions.json, nbest_predictions.json and null_odds.json of a set, each atomically.
+
+    The set may be predicted in parts: one part at a time is in memory.
+    """
     target = Path(folder)
     with (
         json_items(target / PREDICTIONS) as add_text,
@@ -104,12 +102,10 @@ def write_parts(folder: str | os.PathLike[str], rankings: Iterable[Ranking], thr
         json_items(target / "nbest_predictions.json") as add_list,
     ):
         for ranking in rankings:
-            _add_each(add_text, predictions(ranking, threshold).items())
-            _add_each(add_odds, null_odds(ranking).items())
-            _add_each(add_list, _lists(ranking))
+            for id_, text in predictions(ranking, threshold).items():
+                add_text(id_, text)
+            for id_, odds in null_odds(ranking).items():
+                add_odds(id_, odds)
+            for id_, candidates in _lists(ranking):
+                add_list(id_, candidates)
             del ranking  # else it lives on while the next part is read
-
-
-def _add_each(add: Callable[[str, Any], object], items: Iterable[tuple[str, Any]]) -> None:
-    for id_, value in items:
-        add(id_, value)

@@ -48,8 +48,7 @@ from qa_arch.records import (
     RunRecord,
     SplitFacts,
 )
-from qa_arch.spans import files as formats
-from qa_arch.spans.files import spans_record
+from qa_arch.spans.files import spans_record, write_parts
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.spans.ranking import Ranking
 from qa_arch.spans.search import SpanCollector
@@ -61,6 +60,10 @@ if TYPE_CHECKING:
     from qa_arch.tasks.teacher import Teacher
 
 log = logging.getLogger(__name__)
+ALWAYS_ANSWER = math.inf
+"""The threshold at which "no answer" is never given."""
+NEARLY_ALL = 0.98
+"""Share of "no answer" above which ``SpanTask.warning`` warns."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,18 @@ class SpanTask(Task):
         return load_splits(data)
 
     def facts(self, questions: QuestionSet, table: FeatureTable, *, titles: bool) -> SplitFacts:
-        return set_facts(questions, table, titles=titles)
+        return SplitFacts(
+            name=questions.name,
+            fingerprint=questions.fingerprint,
+            protocol=questions.protocol,
+            questions=len(questions),
+            unanswerable=sum(not example.answerable for example in questions.examples),
+            titles=tuple(sorted(questions.titles)) if titles else (),
+            skipped=len(questions.skipped),
+            windows=len(table),
+            truncated_questions=table.truncated_questions,
+            lost_answers=table.lost_answers,
+        )
 
     def assemble(self, config: Config, trusted: Sequence[str] = TRUSTED) -> SpanParts:
         """Read the sets, cut windows, load vectors, build model and loss; cheap checks come first."""
@@ -228,16 +242,20 @@ class SpanTask(Task):
         return {f"calibration_{name}": value for name, value in scores.items() if value is not None}
 
     def fit_threshold(self, questions: QuestionSet, outputs: Ranking, prior: float | None = None) -> float:
-        return fit_null_threshold(questions, outputs.best_predictions, prior)
+        """Never null where every question has an answer."""
+        if questions.protocol == "1.1":
+            return ALWAYS_ANSWER
+        return calibrate(questions, outputs.best_predictions, prior)
 
     def fit_answerability(
         self, questions: QuestionSet, outputs: Ranking, prior: float | None = None
     ) -> Logistic | None:
-        return fit_answerable(questions, outputs.best_predictions, prior)
+        return fit_answerability(*_odds_and_truth(questions, outputs.best_predictions), prior)
 
     def fit_temperature(self, questions: QuestionSet, outputs: Ranking, threshold: float) -> float:
-        right = answers_right(questions, outputs.best_predictions, threshold)
-        return outputs.fit_temperature(right, threshold)
+        answers = outputs.best_predictions
+        scored = _in_order(questions, {a.id: a.text(threshold) for a in answers}, [a.id for a in answers])
+        return outputs.fit_temperature(np.array([s.exact > 0 for s in scored], bool), threshold)
 
     def confidence(self, outputs: Ranking, threshold: float, temperature: float) -> list[float]:
         return outputs.confidence(threshold, temperature).round(6).tolist()
@@ -252,12 +270,36 @@ class SpanTask(Task):
         return points
 
     def rows(self, questions: QuestionSet, outputs: Ranking, threshold: float) -> dict[str, list[Any]]:
-        return question_rows(questions, outputs.best_predictions, threshold)
+        """Scores at ``threshold``, offsets, null odds, question word.
+
+        ``span_exact``, ``span_f1`` and ``probability`` are those of the best span whatever the threshold:
+        with them any threshold can be scored, and confidence compared with truth, from the record alone.
+        ``article`` is a number: which questions are of one article.
+        """
+        answers = outputs.best_predictions
+        rows = spans_record(answers)
+        scored = _in_order(questions, {answer.id: answer.text(threshold) for answer in answers}, rows["id"])
+        spans = _in_order(questions, best_texts(answers), rows["id"])
+        question_texts = {example.id: example.question for example in questions.examples}
+        articles = dict(zip((e.id for e in questions.examples), questions.article_numbers, strict=True))
+        rows["article"] = [articles[id_] for id_ in rows["id"]]
+        rows["kind"] = [s.kind for s in scored]
+        rows["word"] = [question_word(question_texts[id_]) for id_ in rows["id"]]
+        rows["answerable"] = [s.answerable for s in scored]
+        rows["abstained"] = [s.abstained for s in scored]
+        rows["exact"] = [s.exact for s in scored]
+        rows["f1"] = [s.f1 for s in scored]
+        rows["span_exact"] = [s.exact for s in spans]
+        rows["span_f1"] = [s.f1 for s in spans]
+        rows["probability"] = [
+            round(answer.best.probability, 4) if answer.best else 0.0 for answer in answers
+        ]
+        return rows
 
     def write_predictions(
         self, folder: Path, questions: QuestionSet, outputs: Ranking, threshold: float
     ) -> None:
-        formats.write(folder, outputs, threshold)
+        write_parts(folder, [outputs], threshold)
 
     def reference_scores(
         self, heuristic: Any, calibration: QuestionSet | None, questions: QuestionSet
@@ -267,7 +309,21 @@ class SpanTask(Task):
         return Point(protocol=scores.protocol, metric_version=METRIC_VERSION, metrics=scores.flat())
 
     def warning(self, questions: QuestionSet, outputs: Ranking, threshold: float) -> str | None:
-        return abstention_warning(questions, outputs.best_predictions, threshold)
+        """Nearly all answers are "no answer", although the gold answers are not.
+
+        Fine-tuning sometimes fails to learn anything (google-research/albert#135), and half of a balanced set
+        is then still scored as right.
+        """
+        total = len(questions)
+        abstained = sum(answer.at(threshold) is None for answer in outputs.best_predictions) / total
+        unanswerable = sum(not example.answerable for example in questions.examples) / total
+        if abstained <= NEARLY_ALL or unanswerable > NEARLY_ALL:
+            return None
+        return (
+            f"{abstained:.1%} of the predictions are 'no answer', which is right for {unanswerable:.1%} of"
+            " the questions: the model has learned nothing else; try a lower optim.lr, a longer optim.warmup"
+            " or another seed"
+        )
 
 
 def _loss(config: Config, tables: Mapping[str, FeatureTable], trusted: Sequence[str]) -> Loss:
@@ -278,16 +334,12 @@ def _loss(config: Config, tables: Mapping[str, FeatureTable], trusted: Sequence[
 
 def _log_sizes(sets: Mapping[str, QuestionSet], tables: Mapping[str, FeatureTable]) -> None:
     for split, table in tables.items():
-        log.info("%s: %d questions, %d windows%s", split, len(sets[split]), len(table), _losses(table))
-
-
-def _losses(table: FeatureTable) -> str:
-    losses = ""
-    if table.truncated_questions:
-        losses += f", {table.truncated_questions} questions truncated"
-    if table.lost_answers:
-        losses += f", {table.lost_answers} answers in no window"
-    return losses
+        losses = ""
+        if table.truncated_questions:
+            losses += f", {table.truncated_questions} questions truncated"
+        if table.lost_answers:
+            losses += f", {table.lost_answers} answers in no window"
+        log.info("%s: %d questions, %d windows%s", split, len(sets[split]), len(table), losses)
 
 
 TASK = SpanTask()
@@ -304,26 +356,6 @@ class SequenceTask(SpanTask):
 SEQUENCE = SequenceTask()
 
 
-ALWAYS_ANSWER = math.inf
-"""The threshold at which "no answer" is never given."""
-NEARLY_ALL = 0.98
-"""Share of "no answer" above which ``abstention_warning`` warns."""
-
-
-def fit_null_threshold(
-    questions: QuestionSet, answers: Sequence[Prediction], prior: float | None = None
-) -> float:
-    """The threshold of highest F1 on ``questions``; never null where every question has an answer."""
-    return ALWAYS_ANSWER if questions.protocol == "1.1" else calibrate(questions, answers, prior)
-
-
-def fit_answerable(
-    questions: QuestionSet, answers: Sequence[Prediction], prior: float | None = None
-) -> Logistic | None:
-    """The probability that a question is answerable, by its null odds; None without both kinds."""
-    return fit_answerability(*_odds_and_truth(questions, answers), prior)
-
-
 def answerable_auroc(questions: QuestionSet, answers: Sequence[Prediction]) -> float | None:
     """Area under the ROC curve of "answerable" by null odds, percent; None without both kinds."""
     odds, answerable = _odds_and_truth(questions, answers)
@@ -337,12 +369,6 @@ def _odds_and_truth(
     answerable = {example.id: example.answerable for example in questions.examples}
     odds = np.array([answer.null_odds for answer in answers], dtype=np.float64)
     return odds, np.array([answerable[answer.id] for answer in answers], dtype=np.bool_)
-
-
-def answers_right(questions: QuestionSet, answers: Sequence[Prediction], threshold: float) -> np.ndarray:
-    """(N,) whether each answer given at ``threshold`` is exactly right, in the order of ``answers``."""
-    scored = _in_order(questions, {a.id: a.text(threshold) for a in answers}, [a.id for a in answers])
-    return np.array([s.exact > 0 for s in scored], bool)
 
 
 def operating_points(
@@ -370,68 +396,6 @@ def operating_points(
     }
 
 
-def question_rows(
-    questions: QuestionSet, answers: Sequence[Prediction], threshold: float
-) -> dict[str, list[Any]]:
-    """Columns of ``questions.parquet``: scores at ``threshold``, offsets, null odds, question word; no text.
-
-    ``span_exact``, ``span_f1`` and ``probability`` are those of the best span whatever the threshold: with
-    them any threshold can be scored, and confidence compared with truth, from the record alone. ``article``
-    is a number: which questions are of one article.
-    """
-    texts = {answer.id: answer.text(threshold) for answer in answers}
-    rows = spans_record(answers)
-    in_order = _in_order(questions, texts, rows["id"])
-    spans = _in_order(questions, best_texts(answers), rows["id"])
-    question_texts = {example.id: example.question for example in questions.examples}
-    articles = dict(zip((e.id for e in questions.examples), questions.article_numbers, strict=True))
-    rows["article"] = [articles[id_] for id_ in rows["id"]]
-    rows["kind"] = [s.kind for s in in_order]
-    rows["word"] = [question_word(question_texts[id_]) for id_ in rows["id"]]
-    rows["answerable"] = [s.answerable for s in in_order]
-    rows["abstained"] = [s.abstained for s in in_order]
-    rows["exact"] = [s.exact for s in in_order]
-    rows["f1"] = [s.f1 for s in in_order]
-    rows["span_exact"] = [s.exact for s in spans]
-    rows["span_f1"] = [s.f1 for s in spans]
-    rows["probability"] = [round(answer.best.probability, 4) if answer.best else 0.0 for answer in answers]
-    return rows
-
-
 def _in_order(questions: QuestionSet, texts: Mapping[str, str], ids: Sequence[str]) -> list[QuestionScore]:
     scored = {s.id: s for s in score_questions(questions, texts)}
     return [scored[id_] for id_ in ids]
-
-
-def abstention_warning(questions: QuestionSet, answers: Sequence[Prediction], threshold: float) -> str | None:
-    """The warning that nearly all answers are "no answer" although the gold answers are not; else None.
-
-    Fine-tuning sometimes fails to learn anything (google-research/albert#135), and half of a balanced set is
-    then still scored as right.
-    """
-    total = len(questions)
-    abstained = sum(answer.at(threshold) is None for answer in answers) / total
-    unanswerable = sum(not example.answerable for example in questions.examples) / total
-    if abstained <= NEARLY_ALL or unanswerable > NEARLY_ALL:
-        return None
-    return (
-        f"{abstained:.1%} of the predictions are 'no answer', which is right for {unanswerable:.1%} of the"
-        " questions: the model has learned nothing else; try a lower optim.lr, a longer optim.warmup or"
-        " another seed"
-    )
-
-
-def set_facts(questions: QuestionSet, table: FeatureTable, *, titles: bool) -> SplitFacts:
-    """Facts of a split for the record; with its article titles if ``titles``, to detect later overlaps."""
-    return SplitFacts(
-        name=questions.name,
-        fingerprint=questions.fingerprint,
-        protocol=questions.protocol,
-        questions=len(questions),
-        unanswerable=sum(not example.answerable for example in questions.examples),
-        titles=tuple(sorted(questions.titles)) if titles else (),
-        skipped=len(questions.skipped),
-        windows=len(table),
-        truncated_questions=table.truncated_questions,
-        lost_answers=table.lost_answers,
-    )

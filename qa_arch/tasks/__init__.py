@@ -267,12 +267,6 @@ def wanted_device(config: Config) -> Literal["cuda", "cpu"]:
     return "cuda" if torch.cuda.is_available() and config.trainer.accelerator != "cpu" else "cpu"
 
 
-def synchronize() -> None:
-    """Wait for the GPU, so that a time measured now includes all work submitted before."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
 C = TypeVar("C", bound=OutputCollector)
 
 

@@ -18,9 +18,9 @@ from qa_arch.features.batches import BucketBatchSampler
 from qa_arch.nn.losses import Loss
 from qa_arch.system.lifeline import die_with
 from qa_arch.tasks import Batches, Collator, Collector, Task, gather
-from qa_arch.tasks.output_shapes import check_losses, check_output
 from qa_arch.training.devices import shard
 from qa_arch.training.optim import make_optimizer, parameter_groups, schedule
+from qa_arch.training.output_shapes import check_losses, check_output
 
 if TYPE_CHECKING:
     from qa_arch.tasks.teacher import Distiller

@@ -11,6 +11,7 @@ from terminals import ROOT
 
 from qa_arch.cli.train import next_steps
 from qa_arch.config.files import write_json
+from qa_arch.records import read_record
 
 
 @pytest.fixture
@@ -25,13 +26,17 @@ def change(run: Path, **fields) -> None:
     write_json(run / "run.json", record | fields)
 
 
+def proposals(runs: list[Path]) -> list[str]:
+    return next_steps([(run, read_record(run)) for run in runs])
+
+
 def test_a_run_is_looked_at_and_asked(runs):
     _, proposed = runs
-    assert next_steps([proposed]) == [f"qa-arch show {proposed}", f"qa-arch ask {proposed}"]
+    assert proposals([proposed]) == [f"qa-arch show {proposed}", f"qa-arch ask {proposed}"]
 
 
 def test_several_are_compared_with_the_first(runs):
-    assert next_steps(runs) == [
+    assert proposals(runs) == [
         f"qa-arch show {runs[0]}",
         f"qa-arch ask {runs[0]}",
         f"qa-arch compare {runs[0].parent} --baseline bert",
@@ -42,9 +47,9 @@ def test_after_a_failure_or_a_few_steps_nothing_is_proposed(runs):
     bert, proposed = runs
     config = json.loads((proposed / "run.json").read_text())["config"]
     change(proposed, config={**config, "trainer": {**config["trainer"], "max_steps": 3}})
-    assert next_steps([proposed]) == []
+    assert proposals([proposed]) == []
     change(bert, status="oom")
-    assert next_steps([bert]) == []
+    assert proposals([bert]) == []
 
 
 def test_a_training_names_its_folder_first_and_what_to_do_last(qa_arch, settings, caplog):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from kills import check_recovery, contents, killed_at_each_step, killed_at_sizes
 
-from qa_arch.spans.files import FINITE, nbest, null_odds, predictions, spans_record, write, write_parts
+from qa_arch.spans.files import FINITE, nbest, null_odds, predictions, spans_record, write_parts
 from qa_arch.spans.ranking import Ranking, char_spans, rank
 from qa_arch.spans.search import best_spans
 from qa_arch.types.text import Candidate, Example, Prediction
@@ -126,7 +126,7 @@ def test_the_files(make_world, tmp_path):
     ranking = ranked(make_world([1, 2, 1]), "band", n_best=3)
     answered = ranking.predictions()
     margin = sorted(a.null_odds for a in answered)[1]
-    write(tmp_path / "run", ranking, margin)
+    write_parts(tmp_path / "run", [ranking], margin)
     names = ("predictions", "nbest_predictions", "null_odds")
     texts, lists, odds = (json.loads((tmp_path / "run" / f"{n}.json").read_text()) for n in names)
     assert texts == {a.id: a.text(margin) for a in answered}
@@ -146,7 +146,7 @@ def test_files_whose_writing_was_killed_are_made_whole_by_the_same_call(make_wor
     target = tmp_path / "answers"
 
     def work():
-        write(target, ranking, 0.0)
+        write_parts(target, [ranking], 0.0)
 
     old = {"predictions.json": b"{}", "null_odds.json": b"{}", "nbest_predictions.json": b"{}"}
     assert check_recovery(killed_at_each_step(work, target), target, work, old) >= 15
@@ -157,7 +157,7 @@ def test_the_answers_come_last_and_so_vouch_for_the_other_files(make_world, tmp_
     ranking = ranked(make_world([1, 2, 1]), "band", n_best=3)
     target = tmp_path / "answers"
     names: set[frozenset[str]] = set()
-    for _ in killed_at_each_step(lambda: write(target, ranking, 0.0), target):
+    for _ in killed_at_each_step(lambda: write_parts(target, [ranking], 0.0), target):
         names.add(frozenset(name for name in contents(target) if not name.startswith(".")))
         shutil.rmtree(target, ignore_errors=True)
     order = ["nbest_predictions.json", "null_odds.json", "predictions.json"]
@@ -207,7 +207,7 @@ def test_a_set_in_parts_makes_the_files_of_the_whole(make_world, tmp_path):
     for name in ("predictions", "nbest_predictions", "null_odds"):
         joined = {}
         for number, ranking in enumerate((rankings[0], renamed)):
-            write(tmp_path / str(number), ranking, 0.0)
+            write_parts(tmp_path / str(number), [ranking], 0.0)
             joined |= json.loads((tmp_path / str(number) / f"{name}.json").read_text())
         written = json.loads((tmp_path / "parts" / f"{name}.json").read_text())
         assert list(written.items()) == list(joined.items())

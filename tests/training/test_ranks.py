@@ -65,7 +65,7 @@ def test_every_rank_has_the_ranking_of_one(configure, tmp_path, world):
         for row, logits in enumerate(windows):
             collector.add(SimpleNamespace(index=torch.tensor([row])), logits)
         ranking = gather(collector)
-        formats.write(tmp_path / f"said-1-0-{number}", ranking, 0.0)
+        formats.write_parts(tmp_path / f"said-1-0-{number}", [ranking], 0.0)
         columns = ("offsets", "start", "end", "probability")
         expected.append({name: getattr(ranking, name).tolist() for name in columns})
     for rank in range(world):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -15,7 +16,7 @@ from qa_arch.models import build
 from qa_arch.records import QUESTIONS, BatchSizes, read_record
 from qa_arch.results.questions import load_questions
 from qa_arch.spans import task as span
-from qa_arch.spans.task import TASK, SpanTask, abstention_warning
+from qa_arch.spans.task import TASK, SpanTask
 from qa_arch.training.checkpoint import LAST
 from qa_arch.training.devices import out_of_memory
 from qa_arch.training.module import TrainingModule
@@ -172,7 +173,8 @@ def test_a_model_that_only_says_no_answer_is_warned_of(nulls, margin, warned):
     """75 questions, 98% of them are 73.5."""
     questions = generate(5, 1)
     assert len(questions) == 75
-    warning = abstention_warning(questions, _answers(questions, nulls), margin)
+    outputs = SimpleNamespace(best_predictions=_answers(questions, nulls))
+    warning = TASK.warning(questions, outputs, margin)
     assert (warning is not None) == warned
     assert not warned or "learned nothing else" in warning
 

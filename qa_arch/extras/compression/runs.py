@@ -68,7 +68,7 @@ from qa_arch.records import (
 )
 from qa_arch.spans.loading import load_predictor
 from qa_arch.spans.predictor import SpanPredictor
-from qa_arch.spans.task import SpanParts, SpanTask, set_facts
+from qa_arch.spans.task import TASK, SpanParts, SpanTask
 from qa_arch.system.lock import hold
 from qa_arch.tasks import task_of, wanted_device
 from qa_arch.tasks.teacher import Teacher, load_teacher
@@ -451,7 +451,7 @@ def _stored(
 def _facts(parts: SpanParts, parent: ParentRun) -> dict[str, SplitFacts]:
     """What is known of the sets: of the training set that was not opened, what the parent knew."""
     opened = {
-        split: set_facts(questions, parts.tables[split], titles=split != DEV)
+        split: TASK.facts(questions, parts.tables[split], titles=split != DEV)
         for split, questions in parts.sets.items()
     }
     return {split: facts for split, facts in parent.record.data.items() if split == TRAIN} | opened

@@ -22,16 +22,8 @@ class OutputError(QaArchError):
 
 def check_output(model: nn.Module, batch: Any, output: Any, wanted: Any) -> None:
     """Raise OutputError where ``output`` is no ``wanted``: a record of tensors, or a tensor of named axes."""
-    place = f"{source_line(type(model).forward)}: {type(model).__name__}.forward"
-    axes = axes_of(batch)
-    if not is_dataclass(wanted):
-        _check_field(place, "the output", output, wanted, axes)
-        return
-    name = wanted.__name__  # type: ignore[union-attr]
-    if not isinstance(output, wanted):  # type: ignore[arg-type]
-        raise OutputError(f"{place} returns a {type(output).__name__}; a {name} is wanted")
-    for field, hint in get_type_hints(wanted).items():
-        _check_field(place, f"{name}.{field}", getattr(output, field), hint, axes)
+    if fault := _fault(output, wanted, axes_of(batch)):
+        raise OutputError(f"{source_line(type(model).forward)}: {type(model).__name__}.forward{fault}")
 
 
 def check_losses(loss: Any, batch: Any, losses: Any) -> None:
@@ -69,19 +61,32 @@ def short_path(path: Path) -> Path:
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
-def _check_field(place: str, field: str, value: Any, hint: Any, axes: dict[str, int]) -> None:
+def _fault(output: Any, wanted: Any, axes: dict[str, int]) -> str | None:
+    """What is wrong with an output, to be read after the name of the method; None where nothing is."""
+    if not is_dataclass(wanted):
+        return _fault_of_field("the output", output, wanted, axes)
+    name = wanted.__name__  # type: ignore[union-attr]
+    if not isinstance(output, wanted):  # type: ignore[arg-type]
+        return f" returns a {type(output).__name__}; a {name} is wanted"
+    hints = get_type_hints(wanted).items()
+    faults = (_fault_of_field(f"{name}.{key}", getattr(output, key), hint, axes) for key, hint in hints)
+    return next(filter(None, faults), None)
+
+
+def _fault_of_field(field: str, value: Any, hint: Any, axes: dict[str, int]) -> str | None:
     """Also adds the axes that only the output has to ``axes``, from the first field with them."""
     names = _names(hint)
     if names is None or (value is None and type(None) in get_args(hint)):
-        return
+        return None
     if isinstance(value, Tensor) and value.ndim == len(names):
         for name, size in zip(names, value.shape, strict=True):
             axes.setdefault(name, size)
     expected = tuple(axes.get(name, "any") for name in names)
     if not isinstance(value, Tensor) or tuple(value.shape) != expected:
-        raise OutputError(f"{place}: {field} is {_shown(value)}, expected {_axes(names)} = {_axes(expected)}")
+        return f": {field} is {_shown(value)}, expected {_axes(names)} = {_axes(expected)}"
     if not value.is_floating_point():
-        raise OutputError(f"{place}: {field} holds {value.dtype}; scores are floating-point numbers")
+        return f": {field} holds {value.dtype}; scores are floating-point numbers"
+    return None
 
 
 def _names(hint: Any) -> list[str] | None:
