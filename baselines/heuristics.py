@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 from random import Random
-from typing import Protocol
 
 from qa_arch.metrics.squad import score
 from qa_arch.types.text import Example, QuestionSet
@@ -24,14 +23,6 @@ _LISTED = """
     which while who whom whose why will with would year
 """
 FUNCTION_WORDS = frozenset(_LISTED.split())
-
-
-class Heuristic(Protocol):
-    """Interface of the heuristics."""
-
-    def fit(self, calibration: QuestionSet) -> Heuristic: ...
-
-    def predict(self, questions: QuestionSet) -> dict[str, str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +128,3 @@ def _runs(flags: list[bool]) -> Iterator[tuple[int, int]]:
         places = list(group)
         if flag:
             yield places[0], places[-1]
-
-
-HEURISTICS: dict[str, Heuristic] = {
-    "always_no_answer": AlwaysNoAnswer(),
-    "random_span": RandomSpan(),
-    "word_overlap": WordOverlap(),
-}
-"""Name in tables -> heuristic, not fitted."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from qa_arch.config.check import read
-from qa_arch.config.files import is_unfinished, read_json, write_json, write_with
+from qa_arch.config.files import is_unfinished, read_json, replacing, write_json
 from qa_arch.errors import ConfigError, RunError
 
 SCHEMA = 2
@@ -80,7 +80,10 @@ class _Open:
     @classmethod
     def from_flat(cls: type[T], flat: Mapping[str, Any]) -> T:
         """The record of a flat mapping, as metrics and callbacks make them."""
-        return cls(**{key: _frozen(value) for key, value in cls.nest(flat).items()})
+        nested = cls.nest(flat)
+        return cls(
+            **{key: tuple(value) if isinstance(value, list) else value for key, value in nested.items()}
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -454,10 +457,6 @@ class RunRecord:
         return self.config.get(section, {}).get(key)
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
 RECORD = "run.json"
 CHECKPOINTS = "checkpoints"
 """The experiment of downloaded checkpoints that were not trained here."""
@@ -624,7 +623,10 @@ def write_questions(folder: str | Path, columns: Mapping[str, Sequence[Any]]) ->
     import pyarrow.parquet as pq
 
     table = pa.table({name: pa.array(values) for name, values in columns.items()})
-    return write_with(Path(folder) / QUESTIONS, lambda path: pq.write_table(table, path, compression="zstd"))
+    target = Path(folder) / QUESTIONS
+    with replacing(target) as path:
+        pq.write_table(table, path, compression="zstd")
+    return target
 
 
 def read_questions(folder: str | Path) -> dict[str, list[Any]]:

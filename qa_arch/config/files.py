@@ -35,7 +35,9 @@ def write_atomic(path: str | os.PathLike[str], content: str | bytes) -> Path:
     Raises QaArchError that names the file if the disk is full or the folder is not writable.
     """
     data = content.encode("utf-8") if isinstance(content, str) else content
-    return write_with(path, lambda temporary: temporary.write_bytes(data))
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)
+    return Path(path)
 
 
 def write_json(path: str | os.PathLike[str], value: Any, indent: int | None = 2) -> Path:
@@ -91,23 +93,13 @@ def json_items(path: str | os.PathLike[str]) -> Iterator[Callable[[str, Any], No
     """
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         separators = chain(["{\n"], repeat(",\n"))
+        encode = json.JSONEncoder(ensure_ascii=False).encode
 
         def add(key: str, value: Any) -> None:
-            file.write(f"{next(separators)}{_json(key)}: {_json(value)}")
+            file.write(f"{next(separators)}{encode(key)}: {encode(value)}")
 
         yield add
         file.write("{}\n" if next(separators) == "{\n" else "\n}\n")
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
-def write_with(path: str | os.PathLike[str], writer: Callable[[Path], Any]) -> Path:
-    """Let ``writer`` fill a temporary file, then rename it to ``path``."""
-    with replacing(path) as temporary:
-        writer(temporary)
-    return Path(path)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase
 
-from qa_arch.config.files import write_with
+from qa_arch.config.files import replacing
 from qa_arch.config.schema import Features
 from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.features.windows import FeatureTable, Special, Template, array_names, prepare
@@ -85,7 +85,8 @@ def read_or_build(
             log.warning("%s is damaged (%s): the %s are made again", path, error, what)
     built = build()
     try:
-        write_with(path, lambda temporary: write(temporary, built))
+        with replacing(path) as temporary:
+            write(temporary, built)
     except QaArchError as error:
         log.warning("the %s are not cached: %s", what, error)
     return built

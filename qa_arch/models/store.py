@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from qa_arch.config.files import read_json, replacing_folder, write_json, write_with
+from qa_arch.config.files import read_json, replacing, replacing_folder, write_json
 from qa_arch.errors import RunError
 from qa_arch.features.vectors import WordVectors
 from qa_arch.nn.encoder import Encoder
@@ -71,7 +71,8 @@ def save_state(folder: Path, state: Mapping[str, torch.Tensor]) -> None:
         storage = tensor.untyped_storage().data_ptr()
         tensors[name] = tensor.clone() if storage in storages else tensor  # safetensors refuses what shares
         storages.add(storage)
-    write_with(folder / WEIGHTS, lambda path: _save_tensors(tensors, path))
+    with replacing(folder / WEIGHTS) as path:
+        save_file(tensors, path)
 
 
 def weights_bytes(folder: Path) -> int:
@@ -83,10 +84,6 @@ def count_nonzero(folder: Path, names: Iterable[str]) -> int:
     """How many entries of the saved weights ``names`` are not zero."""
     state = load_file(folder / WEIGHTS)
     return sum(int(state[name].count_nonzero()) for name in names)
-
-
-def _save_tensors(tensors: dict[str, torch.Tensor], path: Path) -> None:
-    save_file(tensors, path)
 
 
 def load_weights(folder: Path, model: nn.Module, precision: Precision = "fp32") -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from qa_arch.config.files import parse_json, write_with
+from qa_arch.config.files import parse_json, replacing
 from qa_arch.errors import RunError
 
 ATTENTION = "attention.npz"
@@ -60,12 +60,9 @@ def write_attention(folder: Path, maps: Sequence[AttentionMap]) -> Path:
             f"context_{number}": item.context,
             f"question_{number}": item.question,
         }
-
-    def write(path: Path) -> None:
-        with path.open("wb") as file:
-            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-
-    return write_with(folder / ATTENTION, write)
+    with replacing(folder / ATTENTION) as path, path.open("wb") as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+    return folder / ATTENTION
 
 
 def read_attention(folder: Path) -> list[AttentionMap]:

@@ -7,13 +7,12 @@ one raises UnavailableError without it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from textwrap import wrap
 from typing import Any
 
-from qa_arch.config.files import write_with
+from qa_arch.config.files import replacing
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.records import RunRecord, Runs
 from qa_arch.results.columns import COLUMNS
@@ -70,14 +69,10 @@ def save_figure(draw: Callable[[], Any], path: str | Path) -> tuple[Path, Path]:
         raise UnavailableError("figures need matplotlib: pip install 'qa-arch[plots]'") from error
     with style.context(["default", _STYLE]):
         figure = draw()
-        svg, png = (
-            write_with(
-                target.with_suffix(f".{kind}"),
-                partial(figure.savefig, format=kind, dpi=160, metadata=_UNDATED[kind]),
-            )
-            for kind in ("svg", "png")
-        )
-    return svg, png
+        for kind in ("svg", "png"):
+            with replacing(target.with_suffix(f".{kind}")) as temporary:
+                figure.savefig(temporary, format=kind, dpi=160, metadata=_UNDATED[kind])
+    return target.with_suffix(".svg"), target.with_suffix(".png")
 
 
 def panel_grid(

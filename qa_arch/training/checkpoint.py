@@ -12,6 +12,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,7 +24,7 @@ import torch.distributed as dist
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 from pytorch_lightning.strategies import DeepSpeedStrategy
 
-from qa_arch.config.files import write_with
+from qa_arch.config.files import replacing
 from qa_arch.errors import QaArchError, RunError
 from qa_arch.tasks import Task
 from qa_arch.training.devices import whole_weights
@@ -96,19 +97,16 @@ class DurableCheckpoints(TorchCheckpointIO):
     ) -> None:
         target = Path(path)
         try:
-            write_with(target, lambda temporary: self._replace(checkpoint, temporary, target))
+            with replacing(target) as temporary:
+                with temporary.open("wb") as file:
+                    torch.save(checkpoint, file)
+                    file.flush()
+                    os.fsync(file.fileno())
+                if target.is_file():
+                    target.replace(target.with_name(PREVIOUS))
         except QaArchError as error:
             left = "the checkpoint before it is kept" if target.is_file() else "there is none yet"
             log.warning("%s; %s, and training goes on: free some space", error, left)
-
-    @staticmethod
-    def _replace(checkpoint: Mapping[str, Any], temporary: Path, target: Path) -> None:
-        with temporary.open("wb") as file:
-            torch.save(checkpoint, file)
-            file.flush()
-            os.fsync(file.fileno())
-        if target.is_file():
-            target.replace(target.with_name(PREVIOUS))
 
 
 def rotate(written: Path) -> None:
@@ -318,12 +316,12 @@ PROMISE = (
 )
 
 
+@dataclass
 class Interrupt:
     """Whether Ctrl-C was pressed, and after which optimizer step the run stopped for it, its state saved."""
 
-    def __init__(self) -> None:
-        self.pressed = False
-        self.step: int | None = None
+    pressed: bool = False
+    step: int | None = None
 
 
 @contextmanager

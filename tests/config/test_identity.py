@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from qa_arch.cli.compose import compose
-from qa_arch.config.files import json_items, write_atomic, write_with
+from qa_arch.config.files import json_items, replacing, write_atomic
 from qa_arch.config.identity import NEUTRAL, OPTIONAL, config_hash
 from qa_arch.config.retired import RETIRED
 from qa_arch.config.schema import defaults, validate
@@ -135,12 +135,13 @@ def test_a_teacher_counts_by_its_content_once_that_is_known():
 def test_a_failed_write_changes_and_leaves_nothing(tmp_path, error):
     path = write_atomic(tmp_path / "file.txt", "old")
 
-    def half(temporary: Path) -> None:
-        temporary.write_text("ne")
-        raise error
+    def write_half() -> None:
+        with replacing(path) as temporary:
+            temporary.write_text("ne")
+            raise error
 
     with pytest.raises(QaArchError if isinstance(error, OSError) else type(error)) as caught:
-        write_with(path, half)
+        write_half()
     assert not isinstance(error, OSError) or str(path) in str(caught.value)
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["file.txt"]

@@ -93,7 +93,7 @@ FAULTS = (
           test="test_a_damaged_checkpoint_costs_only_itself",
           old="_a.testzip() is None",
           new="True"),
-    Fault(name="the checkpoint before the last is thrown away", at="DurableCheckpoints._replace",
+    Fault(name="the checkpoint before the last is thrown away", at="DurableCheckpoints.save_checkpoint",
           test="test_a_damaged_checkpoint_costs_only_itself",
           old="_t.replace(_t.with_name(PREVIOUS))",
           new="_t.unlink()"),
