@@ -16,7 +16,7 @@ from torch import Tensor
 
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import validate
-from qa_arch.nn.alignment import Alignment
+from qa_arch.models.bert_match import Alignment
 from qa_arch.nn.match_lstm import MatchLSTM
 from qa_arch.spans.task import TASK
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from statistics import median
 from unittest import mock
@@ -19,6 +20,8 @@ from baselines.transformer import TransformerSpan
 from benchmarks import inputs
 from benchmarks.targets import Measure, Measurement, NotMeasuredError, cost, speedup
 from benchmarks.timing import alternate, repeat
+from qa_arch.cli.compose import compose
+from qa_arch.config.schema import validate
 from qa_arch.features.batches import BucketBatchSampler, Collator
 from qa_arch.models.bert_match import BertMatch
 from qa_arch.nn.encoder import Encoder
@@ -117,10 +120,8 @@ def loader(quick: bool) -> Measurement:
     step = _step(TransformerSpan(_bert()).to(device))
     collator = Collator(inputs.features(quick), multiple=8)
     sampler = BucketBatchSampler(collator.table.lengths, batch_size=B, seed=inputs.SEED)
-    data = TrainingData(
-        Batches(collator, None), batch_size=B, token_budget=None, eval_batch_size=B, accumulate=1,
-        seed=inputs.SEED, workers=2, pin=True,
-    )  # fmt: skip
+    settings = replace(validate(compose(["model=bert"])).trainer, batch_size=B, workers=2)
+    data = TrainingData(Batches(collator, None), settings, seed=inputs.SEED, pin=True)
     waited, began = 0.0, 0.0
     for number, batch in enumerate(_timed(iter(data._loader(collator, sampler)))):
         if number == 3:  # the first start workers and choose kernels

@@ -263,6 +263,7 @@ def check_jobs(
         if not (dry or (if_exists == "resume" and finished(job.folder))):
             require_files(job.config)
     with gc_disabled():  # all of training at once, after the checks that need no torch
+        from qa_arch.evaluation.scoring import load_references
         from qa_arch.models.check import check_model
         from qa_arch.nn.losses import build_loss
         from qa_arch.training import run  # noqa: F401
@@ -272,6 +273,7 @@ def check_jobs(
         check_model(job.config.model, trusted, with_vectors=job.config.glove.use)
         build_loss(job.config, trusted)
         check_logger(job.config.logger, trusted)
+        load_references(job.config, trusted)
 
 
 def require_usable(job: Job, if_exists: IfExists) -> None:

@@ -15,9 +15,7 @@ from qa_arch.config.schema import Encoder as EncoderSettings
 from qa_arch.config.target import TRUSTED, accepts, arguments
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.features import tokenizers
-from qa_arch.features.cache import windows_of
 from qa_arch.features.vectors import WordVectors
-from qa_arch.features.windows import FeatureTable, check_ids
 from qa_arch.models import store
 from qa_arch.models.check import check_model
 from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint
@@ -116,15 +114,6 @@ def make_encoder(config: Config, tokenizer: PreTrainedTokenizerBase | None) -> A
             f" that {settings.name or settings.family} can read"
         )
     return encoder
-
-
-def make_features(
-    config: Config, questions: QuestionSet, tokenizer: PreTrainedTokenizerBase, encoder: AnyEncoder
-) -> FeatureTable:
-    """The windows of a set, from the cache where they are there already; see ``check_ids``."""
-    table = windows_of(questions, tokenizer, config.features, segments=encoder.has_segments)
-    check_ids(table, encoder.vocab_size, str(config.encoder.name))
-    return table
 
 
 def build_model(

@@ -75,11 +75,6 @@ def save_state(folder: Path, state: Mapping[str, torch.Tensor]) -> None:
         save_file(tensors, path)
 
 
-def weights_bytes(folder: Path) -> int:
-    """Size of the file of weights."""
-    return (folder / WEIGHTS).stat().st_size
-
-
 def count_nonzero(folder: Path, names: Iterable[str]) -> int:
     """How many entries of the saved weights ``names`` are not zero."""
     state = load_file(folder / WEIGHTS)

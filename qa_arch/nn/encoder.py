@@ -7,7 +7,8 @@ is imported, for seconds, only where a backbone is made.
 from __future__ import annotations
 
 import inspect
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -17,7 +18,6 @@ from torch import Tensor, nn
 
 from qa_arch.errors import ConfigError
 from qa_arch.manifest import offered
-from qa_arch.nn.fewer_heads import FewerHeads
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
@@ -25,6 +25,38 @@ if TYPE_CHECKING:
 Freeze = Literal["none", "all"] | int
 FEWER_HEADS = "fewer_heads"
 """What a description holds beside the configuration, where heads were removed."""
+HEAD_COUNTS = ("num_attention_heads", "num_heads", "n_heads", "heads")
+"""Attributes in which attention modules hold how many heads they have."""
+
+
+@dataclass(frozen=True)
+class FewerHeads:
+    """Attention with fewer heads than the width holds, which no configuration of BERT's kin can say.
+
+    The classes of transformers derive the size of a head from the width and the number of heads, so an
+    encoder that lost heads and keeps their size is described by its configuration and by what is here: the
+    heads that each layer has left, and the linear maps that are smaller for it.
+    """
+
+    heads: int
+    maps: Mapping[str, Sequence[int]]
+    """Name in the backbone -> rows and columns."""
+
+    def apply(self, backbone: nn.Module) -> None:
+        """Give ``backbone``, in place, maps of these sizes with random weights."""
+        for name, (rows, columns) in self.maps.items():
+            linear = backbone.get_submodule(name)
+            assert isinstance(linear, nn.Linear)
+            backbone.set_submodule(name, nn.Linear(columns, rows, bias=linear.bias is not None))
+        self.count(backbone)
+
+    def count(self, backbone: nn.Module) -> None:
+        """Set the number of heads that the modules around the maps hold."""
+        for name in {name.rpartition(".")[0] for name in self.maps}:
+            owner = backbone.get_submodule(name)
+            for attribute in HEAD_COUNTS:
+                if isinstance(getattr(owner, attribute, None), int):
+                    setattr(owner, attribute, self.heads)
 
 
 class WithBackbone(nn.Module):

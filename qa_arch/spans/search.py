@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -298,28 +298,29 @@ def _runs(tokens: np.ndarray) -> list[tuple[int, int]]:
 Part = tuple[np.ndarray, SpanCandidates | SequenceCandidates]
 
 
+@dataclass(eq=False)
 class SpanCollector:
     """The best spans or sequences of windows, in any order; ``result`` joins them by question."""
 
-    def __init__(self, questions: QuestionSet, table: FeatureTable, decode: Decode) -> None:
-        self.questions, self.table, self.decode = questions, table, decode
-        self.parts: list[Part] = []
+    questions: QuestionSet
+    table: FeatureTable
+    decode: Decode
+    parts: list[Part] = field(default_factory=list)
 
     def add(self, batch: Batch, logits: SpanLogits | StepLogits) -> None:
         """Decode one batch; its ``index`` holds the feature rows of its windows."""
-        self.parts.append((batch.index.cpu().numpy(), self._candidates(logits)))
-
-    def _candidates(self, logits: SpanLogits | StepLogits) -> SpanCandidates | SequenceCandidates:
         any_span = self.decode.null_odds == "any"
         if isinstance(logits, StepLogits):
-            return best_sequences(logits, any_span=any_span)
-        return best_spans(
-            logits,
-            search=self.decode.search,
-            max_answer_tokens=self.decode.max_answer_tokens,
-            n_best=self.decode.n_best,
-            any_span=any_span,
-        )
+            found: SpanCandidates | SequenceCandidates = best_sequences(logits, any_span=any_span)
+        else:
+            found = best_spans(
+                logits,
+                search=self.decode.search,
+                max_answer_tokens=self.decode.max_answer_tokens,
+                n_best=self.decode.n_best,
+                any_span=any_span,
+            )
+        self.parts.append((batch.index.cpu().numpy(), found))
 
     def merge(self, others: Iterable[list[Part]]) -> None:
         """Replace the parts by those of all processes."""

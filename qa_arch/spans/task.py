@@ -25,13 +25,14 @@ from qa_arch.config.target import TRUSTED
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import load_splits
 from qa_arch.features.batches import Collator
+from qa_arch.features.cache import windows_of
 from qa_arch.features.vectors import assumed_shape, passage_vectors, vector_rows
-from qa_arch.features.windows import FeatureTable, check_lengths, probe
+from qa_arch.features.windows import FeatureTable, check_ids, check_lengths, probe
 from qa_arch.metrics.confidence import auroc
 from qa_arch.metrics.squad import METRIC_VERSION, QuestionScore, aggregate, score, score_questions
 from qa_arch.metrics.threshold import Logistic, at_margins, best_texts, calibrate, fit_answerability
 from qa_arch.models import store
-from qa_arch.models.build import build_model, make_encoder, make_features, make_tokenizer
+from qa_arch.models.build import build_model, make_encoder, make_tokenizer
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.distillation import copy_layers
 from qa_arch.nn.losses import Loss, build_loss
@@ -119,9 +120,10 @@ class SpanTask(Task):
         specials = probe(tokenizer, segments=False).specials
         check_lengths(windows.max_length, windows.stride, windows.max_question, specials)
         encoder = make_encoder(config, tokenizer)
-        tables = {
-            split: make_features(config, questions, tokenizer, encoder) for split, questions in sets.items()
-        }
+        tables = {}
+        for split, questions in sets.items():
+            tables[split] = windows_of(questions, tokenizer, windows, segments=encoder.has_segments)
+            check_ids(tables[split], encoder.vocab_size, str(config.encoder.name))
         _log_sizes(sets, tables)
         vectors = passage_vectors(config, tables)
         model = build_model(config.model, encoder, vectors, trusted)

@@ -12,7 +12,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -161,14 +161,14 @@ def monitored(task: Task, select: str) -> tuple[str, float]:
     return MONITORS[select]
 
 
+@dataclass(eq=False)
 class SameConfig(pl.Callback):
     """Raises RunError, before the model is wrapped, where ranks train different configs.
 
     A rank of another run that came to this one's address would share its gradients, and nothing would fail.
     """
 
-    def __init__(self, config_hash: str) -> None:
-        self.config_hash = config_hash
+    config_hash: str
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         if trainer.world_size == 1:
@@ -180,6 +180,7 @@ class SameConfig(pl.Callback):
             raise RunError(f"the ranks of this run have different configs ({listed}); start it again")
 
 
+@dataclass(eq=False)
 class BestWeights(pl.Callback):
     """Calls ``save`` after each epoch that is the best so far on calibration (rank 0 only).
 
@@ -189,15 +190,11 @@ class BestWeights(pl.Callback):
     weights.
     """
 
-    def __init__(
-        self,
-        save: Callable[[torch.nn.Module], Any],
-        select: str = "f1",
-        whole: torch.nn.Module | None = None,
-    ) -> None:
-        self.save, self.whole, self.select = save, whole, select
-        self.best: float = float("-inf")
-        self.epoch: int | None = None
+    save: Callable[[torch.nn.Module], Any]
+    select: str = "f1"
+    whole: torch.nn.Module | None = None
+    best: float = float("-inf")
+    epoch: int | None = None
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, TrainingModule)
@@ -252,11 +249,12 @@ class Patience(pl.callbacks.EarlyStopping):
         trainer.should_stop = trainer.should_stop or self.wait_count >= self.patience
 
 
+@dataclass(eq=False)
 class RandomState(pl.Callback):
     """Saves and restores the random generators of every rank, which Lightning's checkpoints leave out."""
 
-    def __init__(self) -> None:
-        self.pending: list[dict[str, Any]] = []
+    pending: list[dict[str, Any]] = field(default_factory=list)
+    """Of each rank, from the checkpoint that training goes on with."""
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict

@@ -19,7 +19,7 @@ from pytorch_lightning.plugins.environments import LightningEnvironment
 
 from qa_arch.config.identity import config_hash
 from qa_arch.config.launched import launched
-from qa_arch.config.schema import Config, Trainer
+from qa_arch.config.schema import Config
 from qa_arch.errors import RunError
 from qa_arch.models import store
 from qa_arch.records import CALIBRATION, MODEL
@@ -62,6 +62,9 @@ class Fit:
 
     epochs: list[dict[str, Any]]
     best_epoch: int | None
+    seconds: float
+    """Of training in all epochs, including those before a resume."""
+    validation_seconds: float
     examples_per_second: float | None
 
 
@@ -86,7 +89,7 @@ def fit(
     if resume and checkpoint is None:
         log.info("no checkpoint in %s yet: training starts from the beginning", folder)
     task = task_of(config.model)
-    data = TrainingData.of(config, task.batches(config, parts), pin=gpu)
+    data = TrainingData(task.batches(config, parts), settings, seed=config.seed, pin=gpu)
     if task.lengths_are_tokens:
         log.info("padding: %.1f%% of the tokens computed", 100 * data.sampler().pad_share)
     world = int(os.environ.get("WORLD_SIZE", 1))
@@ -111,7 +114,9 @@ def fit(
     )
     if settings.compile:
         trained.compile()  # in place: torch.compile(model) would rename every weight
-    steps = _steps(settings, len(data.sampler(world=trainer.world_size)))
+    # Optimizer steps of the whole schedule; the last of every epoch may be a smaller one.
+    steps = -(-len(data.sampler(world=trainer.world_size)) // settings.accumulate) * settings.epochs
+    steps = steps if settings.max_steps < 0 else min(steps, settings.max_steps)
     module = training_module(config, replace(parts, model=trained), total_steps=steps)
     try:
         with deferred(interrupt, announce=trainer.is_global_zero), _interruptible():
@@ -125,9 +130,11 @@ def fit(
         if interrupt.step is not None and trainer.is_global_zero:
             log.info("%s: the checkpoint after step %d", folder / LAST, interrupt.step)
         raise
-    seconds = sum(epoch["train_seconds"] for epoch in history.epochs)
-    windows = sum(epoch["windows"] for epoch in history.epochs)
-    return Fit(history.epochs, best.epoch, round(windows / seconds, 3) if seconds else None)
+    epochs = history.epochs
+    seconds = sum(epoch["train_seconds"] for epoch in epochs)
+    validation = sum(epoch.get("validation_seconds", 0.0) for epoch in epochs)
+    speed = round(sum(epoch["windows"] for epoch in epochs) / seconds, 3) if seconds else None
+    return Fit(epochs, best.epoch, seconds, validation, speed)
 
 
 def training_module(config: Config, parts: Parts, *, total_steps: int) -> TrainingModule:
@@ -183,12 +190,6 @@ def _trainer(
         enable_checkpointing=False,
         default_root_dir=folder,
     )
-
-
-def _steps(settings: Trainer, batches: int) -> int:
-    """Optimizer steps of the whole schedule; the last of every epoch may be a smaller one."""
-    steps = -(-batches // settings.accumulate) * settings.epochs
-    return steps if settings.max_steps < 0 else min(steps, settings.max_steps)
 
 
 def _plugins() -> list[Any]:

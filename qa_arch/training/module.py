@@ -1,9 +1,11 @@
-"""The LightningModule and the LightningDataModule of every task: batches in, training loss and scores out."""
+"""The LightningModule and LightningDataModule of every task, and the optimizer: batches in, losses out."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,15 +13,16 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.strategies import ModelParallelStrategy
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, Dataset
 
-from qa_arch.config.schema import Config, Optim
+from qa_arch.config.schema import Optim, Trainer
 from qa_arch.features.batches import BucketBatchSampler
 from qa_arch.nn.losses import Loss
+from qa_arch.nn.word_encoder import AnyEncoder
 from qa_arch.system.lifeline import die_with
 from qa_arch.tasks import Batches, Collator, Collector, Task, gather
 from qa_arch.training.devices import shard
-from qa_arch.training.optim import make_optimizer, parameter_groups, schedule
 from qa_arch.training.output_shapes import check_losses, check_output
 
 if TYPE_CHECKING:
@@ -171,11 +174,11 @@ class TrainingModule(pl.LightningModule):
         return self.trainer.strategy.reduce(sums.clone(), reduce_op="sum")
 
 
+@dataclass(eq=False)
 class Ready(Dataset):
     """A data set whose items are whole batches: the sampler yields lists of rows."""
 
-    def __init__(self, collator: Collator) -> None:
-        self.collator = collator
+    collator: Collator
 
     def __getitem__(self, rows: Any) -> Any:
         return self.collator(rows)
@@ -188,51 +191,23 @@ class TrainingData(pl.LightningDataModule):
     on our own sampler, which is also what makes a resumed epoch continue where it stopped.
     """
 
-    def __init__(
-        self,
-        batches: Batches,
-        *,
-        batch_size: int,
-        token_budget: int | None,
-        eval_batch_size: int,
-        accumulate: int,
-        seed: int,
-        workers: int,
-        pin: bool,
-    ) -> None:
+    def __init__(self, batches: Batches, settings: Trainer, *, seed: int, pin: bool = False) -> None:
         super().__init__()
         self.train, self.calibration, self.new_sampler = batches.train, batches.calibration, batches.sampler
-        self.batch_size, self.token_budget = batch_size, token_budget
-        self.eval_batch_size, self.accumulate = eval_batch_size, accumulate
-        self.seed, self.workers, self.pin = seed, workers, pin
+        self.settings, self.seed, self.pin = settings, seed, pin
         self.resume_at = 0
-
-    @classmethod
-    def of(cls, config: Config, batches: Batches, *, pin: bool = False) -> TrainingData:
-        """The data of a run, batched as its trainer section says."""
-        settings = config.trainer
-        return cls(
-            batches,
-            batch_size=settings.batch_size,
-            token_budget=settings.token_budget,
-            eval_batch_size=settings.eval_batch_size,
-            accumulate=settings.accumulate,
-            seed=config.seed,
-            workers=settings.workers,
-            pin=pin,
-        )
 
     def sampler(self, *, rank: int = 0, world: int = 1) -> BucketBatchSampler:
         """The training sampler of one rank."""
         return self.new_sampler(
             self.train.lengths,
-            batch_size=None if self.token_budget else self.batch_size,
-            token_budget=self.token_budget,
+            batch_size=None if self.settings.token_budget else self.settings.batch_size,
+            token_budget=self.settings.token_budget,
             seed=self.seed,
             shuffle=True,
             rank=rank,
             world=world,
-            accumulate=self.accumulate,
+            accumulate=self.settings.accumulate,
         )
 
     def train_dataloader(self) -> DataLoader:
@@ -249,7 +224,7 @@ class TrainingData(pl.LightningDataModule):
         assert self.trainer is not None
         sampler = BucketBatchSampler(
             self.calibration.lengths,
-            batch_size=self.eval_batch_size,
+            batch_size=self.settings.eval_batch_size,
             seed=0,
             shuffle=False,
             rank=self.trainer.global_rank,
@@ -262,7 +237,7 @@ class TrainingData(pl.LightningDataModule):
             Ready(collator),
             batch_size=None,
             sampler=sampler,
-            num_workers=self.workers,
+            num_workers=self.settings.workers,
             worker_init_fn=partial(_tie, os.getpid()),
             generator=torch.Generator(),  # each pass draws a number: not from the one that dropout uses
             pin_memory=self.pin,
@@ -272,3 +247,93 @@ class TrainingData(pl.LightningDataModule):
 
 def _tie(parent: int, worker: int) -> None:
     die_with(parent)
+
+
+Optimizer = Literal["adamw", "adamax"]
+
+
+def parameter_groups(
+    model: nn.Module,
+    *,
+    lr: float,
+    head_lr: float | None,
+    weight_decay: float,
+    layer_decay: float,
+) -> list[dict]:
+    """A group for each (learning rate, decay) pair of the trainable parameters.
+
+    Encoder layers get ``lr * layer_decay ** (layers above)`` (Howard & Ruder 2018), everything else
+    ``head_lr``; biases and norms (one axis) are not decayed. The ``name`` of a group lists the parts that
+    share its rate: ``encoder`` or, under layer decay, ``embeddings``, ``layer_1`` and on; ``head``; or
+    several, such as ``encoder-head``.
+    """
+    encoder = getattr(model, "encoder", None)
+    depths: dict[int, int] = {}
+    if isinstance(encoder, AnyEncoder):  # a model's own layers may have that name too
+        depths = {id(p): encoder.depth_of(name) for name, p in encoder.named_parameters()}
+    top = max(depths.values(), default=0)
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    names: dict[float, list[str]] = {}
+    for parameter in model.parameters():
+        if not parameter.requires_grad:
+            continue
+        key = id(parameter)
+        rate = lr * layer_decay ** (top - depths[key]) if key in depths else (head_lr or lr)
+        decay = weight_decay if parameter.ndim > 1 else 0.0
+        groups.setdefault((rate, decay), []).append(parameter)
+        names.setdefault(rate, []).append(_name_of(depths.get(key), layer_decay))
+    return [
+        {
+            "params": params,
+            "lr": rate,
+            "weight_decay": decay,
+            "name": "-".join(dict.fromkeys(names[rate])),
+        }
+        for (rate, decay), params in groups.items()
+    ]
+
+
+def _name_of(depth: int | None, layer_decay: float) -> str:
+    """Name of a parameter's part; ``depth`` in the encoder, None outside it."""
+    if depth is None:
+        return "head"
+    if layer_decay == 1.0:
+        return "encoder"
+    return f"layer_{depth}" if depth else "embeddings"
+
+
+def make_optimizer(
+    name: Optimizer, groups: list[dict], *, fused: bool, bits: int = 32
+) -> torch.optim.Optimizer:
+    """The optimizer ``name`` over ``groups``; ``fused`` where it can be (AdamW).
+
+    With ``bits`` 8 AdamW's two moments are held in 8 bits (Dettmers et al. 2022).
+    """
+    if name == "adamax":  # Kingma & Ba 2015, section 7.1
+        return torch.optim.Adamax(groups, foreach=True)
+    if bits == 8:
+        from bitsandbytes.optim import AdamW8bit  # type: ignore[import-not-found]
+
+        return AdamW8bit(groups)
+    return torch.optim.AdamW(groups, fused=fused)
+
+
+def schedule(
+    optimizer: torch.optim.Optimizer,
+    kind: Literal["linear", "cosine", "constant"],
+    *,
+    steps: int,
+    warmup: float,
+) -> LambdaLR:
+    """A factor that rises over the first ``warmup`` share of ``steps``, then falls to 0 as ``kind`` says."""
+    rising = round(steps * warmup)
+
+    def factor(step: int) -> float:
+        if step < rising:
+            return (step + 1) / rising
+        progress = min(1.0, (step - rising) / max(1, steps - rising))
+        if kind == "linear":
+            return 1.0 - progress
+        return 0.5 * (1.0 + math.cos(math.pi * progress)) if kind == "cosine" else 1.0
+
+    return LambdaLR(optimizer, factor)

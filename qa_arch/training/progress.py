@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytorch_lightning as pl
@@ -25,17 +26,17 @@ def calibration_scores(trainer: pl.Trainer) -> dict[str, float]:
     return {k: float(v) for k, v in trainer.callback_metrics.items() if k.startswith("calibration")}
 
 
+@dataclass(eq=False)
 class History(pl.Callback):
     """One plain record per epoch: losses, calibration scores, seconds, learning rate, windows per second."""
 
-    def __init__(self, publish: Callable[[list[dict[str, Any]]], Any]) -> None:
-        self.publish = publish
-        self.epochs: list[dict[str, Any]] = []
-        self.seconds = 0.0
-        """Training time of the current epoch, whatever interruptions it had."""
-        self.scores: dict[str, float] = {}
-        """Calibration scores of the current epoch and the seconds of their validation; ``callback_metrics``
-        of the trainer would still have those of an earlier epoch."""
+    publish: Callable[[list[dict[str, Any]]], Any]
+    epochs: list[dict[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0
+    """Training time of the current epoch, whatever interruptions it had."""
+    scores: dict[str, float] = field(default_factory=dict)
+    """Calibration scores of the current epoch and the seconds of their validation; ``callback_metrics``
+    of the trainer would still have those of an earlier epoch."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.since = time.perf_counter()  # a resumed epoch does not start anew
@@ -83,6 +84,7 @@ class History(pl.Callback):
         self.epochs, self.seconds = list(state_dict["epochs"]), state_dict["seconds"]
 
 
+@dataclass(eq=False)
 class StepMetrics(pl.Callback):
     """Every ``every`` optimizer steps: loss, gradient norm, learning rates and speed, for the logger.
 
@@ -93,10 +95,9 @@ class StepMetrics(pl.Callback):
     over them, and rank 0 logs.
     """
 
-    def __init__(self, every: int) -> None:
-        self.every = every
-        self.rates: dict[str, float] = {}
-        """Of the step at work, where it is to be logged."""
+    every: int
+    rates: dict[str, float] = field(default_factory=dict)
+    """Of the step at work, where it is to be logged."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, TrainingModule)

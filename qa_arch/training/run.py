@@ -21,7 +21,7 @@ from qa_arch.config.files import write_atomic
 from qa_arch.config.identity import ENCODER, config_hash
 from qa_arch.config.schema import Config, Trainer, cut_batch, require_trainable
 from qa_arch.config.target import TRUSTED
-from qa_arch.evaluation.scoring import evaluate_splits, load_references
+from qa_arch.evaluation.scoring import evaluate_splits
 from qa_arch.models import store
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.records import (
@@ -41,7 +41,7 @@ from qa_arch.results.pretrained_runs import encoder_run
 from qa_arch.tasks import Parts, task_of
 from qa_arch.training import devices
 from qa_arch.training.checkpoint import LAST, PREVIOUS, random_state, restore_random_state
-from qa_arch.training.loggers import Outcome, RunLogger, check_logger, open_logger
+from qa_arch.training.loggers import Outcome, RunLogger, open_logger
 from qa_arch.training.loop import Fit, fit
 from qa_arch.training.ranks import other_ranks, world_size
 
@@ -120,8 +120,6 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start
     gpu = devices.uses_gpu(config.trainer)
     config = replace(config, trainer=devices.resolve(config.trainer, gpu=gpu))
     devices.require_strategy(config.trainer, gpu=gpu)
-    check_logger(config.logger, trusted)
-    load_references(config, trusted)
 
     devices.reset_peak(gpu)
     devices.seed_everything(config.seed)
@@ -152,16 +150,19 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start
         run.note(
             references=scored.references,
             status="ok",
-            epochs=_typed(done.epochs),
+            epochs=tuple(map(Epoch.from_flat, done.epochs)),
             best_epoch=done.best_epoch,
             examples_per_second=done.examples_per_second,
             peak_memory_mb=devices.peak_memory_mb(gpu),
             seconds=Seconds(
-                prepare=round(prepared - begun, 3), predict=round(scored.seconds, 3), **_seconds(done.epochs)
+                prepare=round(prepared - begun, 3),
+                fit=round(done.seconds, 3),
+                fit_with_validation=round(done.seconds + done.validation_seconds, 3),
+                predict=round(scored.seconds, 3),
             ),
             **vars(scored.fits),
             scores=scored.scores,
-            weights_bytes=store.weights_bytes(model_folder),
+            weights_bytes=(model_folder / store.WEIGHTS).stat().st_size,
         )
         if logger is not None:
             logger.log_outcome(Outcome(run.record, run.folder, parts.sets.get(DEV)))
@@ -220,7 +221,7 @@ def _fit(
                 run.folder,
                 gpu=gpu,
                 resume=resume,
-                publish=lambda epochs: run.note(epochs=_typed(epochs)),
+                publish=lambda epochs: run.note(epochs=tuple(map(Epoch.from_flat, epochs))),
                 logger=logger,
                 callbacks=callbacks,
             )
@@ -269,27 +270,18 @@ def resume_command(folder: Path, trusted: Sequence[str] = TRUSTED) -> str:
     return shlex.join([*words, "--if-exists", "resume"])
 
 
-def _typed(epochs: Sequence[Mapping[str, Any]]) -> tuple[Epoch, ...]:
-    return tuple(map(Epoch.from_flat, epochs))
-
-
-def _seconds(epochs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Training seconds of all epochs, including those before a resume."""
-    fit = sum(epoch["train_seconds"] for epoch in epochs)
-    validation = sum(epoch.get("validation_seconds", 0.0) for epoch in epochs)
-    return {"fit": round(fit, 3), "fit_with_validation": round(fit + validation, 3)}
-
-
 def new_record(config: Config) -> RunRecord:
     """The record of a run that begins now."""
+    settings = asdict(config)
+    identity = config_hash(settings)
     commit, dirty = provenance.commit()
     return RunRecord(
         status="running",
         name=config.name,
         model=str(config.model.get("name", config.model["_target_"])),
         seed=config.seed,
-        config=asdict(config),
-        config_hash=config_hash(asdict(config)),
+        config=settings,
+        config_hash=identity,
         commit=commit,
         dirty=dirty,
         created=provenance.now(),

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from qa_arch.nn.alignment import MOST, SMALL, Alignment
+from qa_arch.models.bert_match import MOST, SMALL, Alignment
 from qa_arch.nn.match_lstm import MatchLSTM
 
 LENGTHS = [(7, 3), (4, 5), (1, 1)]  # (context, question) units of each example

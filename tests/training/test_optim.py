@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from qa_arch.nn.word_encoder import WordEncoder
-from qa_arch.training.optim import make_optimizer, parameter_groups, schedule
+from qa_arch.training.module import make_optimizer, parameter_groups, schedule
 
 
 class Deep(WordEncoder):

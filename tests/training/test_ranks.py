@@ -16,7 +16,7 @@ import torch
 from qa_arch.data.question_sets import question_set
 from qa_arch.errors import RunError
 from qa_arch.features.batches import Collator
-from qa_arch.models.build import make_features
+from qa_arch.features.cache import windows_of
 from qa_arch.records import BatchSizes
 from qa_arch.spans import files as formats
 from qa_arch.spans.search import SpanCollector
@@ -39,7 +39,7 @@ def readings(config) -> list[tuple[SpanCollector, list[SpanLogits]]]:
     sets = [*(parts.sets["dev"].examples[:n] for n in QUESTIONS), tuple(scripts)]
     for n, examples in enumerate(sets):
         questions = question_set(f"set {n}", examples, "2.0")
-        table = make_features(config, questions, parts.tokenizer, parts.encoder)
+        table = windows_of(questions, parts.tokenizer, config.features, segments=parts.encoder.has_segments)
         windows = []
         for row in range(len(table)):
             torch.manual_seed(row)

@@ -432,7 +432,7 @@ def _stored(
         device=devices.describe(device == "cuda"),
         precision=precision,
         parameters=Parameters(**asdict(parameter_blocks(parts.model))),
-        weights_bytes=store.weights_bytes(model_folder),
+        weights_bytes=(model_folder / store.WEIGHTS).stat().st_size,
         teacher=teacher,
         **notes,
     )
@@ -514,7 +514,7 @@ def _training_batches(
 ) -> Iterator[Batch]:
     """Batches of the first epoch, until that many windows were seen."""
     batches, seen = task.batches(config, parts), 0
-    for rows in TrainingData.of(config, batches).sampler():
+    for rows in TrainingData(batches, config.trainer, seed=config.seed).sampler():
         yield batches.train(rows).to(device)
         seen += len(rows)
         if seen >= windows:
