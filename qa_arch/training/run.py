@@ -21,7 +21,7 @@ from qa_arch.config.files import write_atomic
 from qa_arch.config.identity import ENCODER, config_hash
 from qa_arch.config.schema import Config, Trainer, cut_batch, require_trainable
 from qa_arch.config.target import TRUSTED
-from qa_arch.evaluation.scoring import evaluate_splits
+from qa_arch.evaluation.scoring import evaluate_splits, load_references
 from qa_arch.models import store
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.records import (
@@ -41,7 +41,7 @@ from qa_arch.results.pretrained_runs import encoder_run
 from qa_arch.tasks import Parts, task_of
 from qa_arch.training import devices
 from qa_arch.training.checkpoint import LAST, PREVIOUS, random_state, restore_random_state
-from qa_arch.training.loggers import Outcome, RunLogger, open_logger
+from qa_arch.training.loggers import Outcome, RunLogger, check_logger, open_logger
 from qa_arch.training.loop import Fit, fit
 from qa_arch.training.ranks import other_ranks, world_size
 
@@ -120,6 +120,8 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start
     gpu = devices.uses_gpu(config.trainer)
     config = replace(config, trainer=devices.resolve(config.trainer, gpu=gpu))
     devices.require_strategy(config.trainer, gpu=gpu)
+    check_logger(config.logger, trusted)
+    load_references(config, trusted)
 
     devices.reset_peak(gpu)
     devices.seed_everything(config.seed)
