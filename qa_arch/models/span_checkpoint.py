@@ -82,13 +82,11 @@ def load_span_checkpoint(files: CheckpointFiles) -> LoadedCheckpoint:
     Raises ConfigError for what is no span model of texts, UnavailableError for files that cannot be read.
     """
     source = files.source
-    config = read_config(files)
+    config = _read_config(files)
     _check_kind(source, config)
     tokenizer = load_tokenizer(str(files.folder))
     null_at = _position_of_cls(source, tokenizer)
-    remedy = f"train it with qa-arch train encoder.name={source}"
-    whole = load_with_head(files, config, AutoModelForQuestionAnswering, "span head", remedy)
-    model = SpanCheckpoint(whole, null_at)
+    model = SpanCheckpoint(_load(files, config), null_at)
     # A tokenizer that writes no segment ids is one that the model was trained without them.
     return LoadedCheckpoint(model.eval(), tokenizer, model.has_segments and has_segment_ids(tokenizer))
 
@@ -123,18 +121,15 @@ def _position_of_cls(source: str, tokenizer: PreTrainedTokenizerBase) -> int:
     return before.index(tokenizer.cls_token_id)
 
 
-def load_with_head(
-    files: CheckpointFiles, config: PretrainedConfig, auto_class: Any, head: str, remedy: str
-) -> PreTrainedModel:
-    """The library's model of ``auto_class`` with all its weights, in fp32.
+def _load(files: CheckpointFiles, config: PretrainedConfig) -> PreTrainedModel:
+    """The library's model with all its weights, in fp32.
 
-    ConfigError, with ``remedy``, where its ``head`` was never trained, UnavailableError for files that cannot
-    be read.
+    ConfigError where its span head was never trained, UnavailableError for files that cannot be read.
     """
     source = files.source
     try:
         with quiet_loading():
-            model, report = auto_class.from_pretrained(
+            model, report = AutoModelForQuestionAnswering.from_pretrained(
                 files.folder,
                 config=config,
                 dtype=torch.float32,
@@ -148,7 +143,10 @@ def load_with_head(
     missing = sorted(report["missing_keys"])
     untrained = [key for key in missing if not key.startswith(f"{model.base_model_prefix}.")]
     if untrained:
-        raise ConfigError(f"{source}: has no trained {head} (its weights lack {untrained[0]}); {remedy}")
+        raise ConfigError(
+            f"{source}: has no trained span head (its weights lack {untrained[0]}); train it with qa-arch"
+            f" train encoder.name={source}"
+        )
     if missing:
         raise UnavailableError(
             f"{source}: its weights lack {len(missing)} of those of '{config.model_type}' ({missing[0]}, ...)"
@@ -156,7 +154,7 @@ def load_with_head(
     return model
 
 
-def read_config(files: CheckpointFiles) -> PretrainedConfig:
+def _read_config(files: CheckpointFiles) -> PretrainedConfig:
     """The configuration of ``files``; UnavailableError where it cannot be used."""
     try:
         return checkpoint_config(files.folder)

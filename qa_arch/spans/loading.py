@@ -311,7 +311,7 @@ def refuse_pretrained(run: str | Path, predictor: Predictor) -> None:
     if reads_corpus(predictor.config.model):
         raise RunError(
             f"{run}: this run was pre-trained on a corpus and answers no questions yet; qa-arch train"
-            f" model=bert encoder.name={run} makes one that does, and qa-arch pretrain ask asks this one"
+            f" model=bert encoder.name={run} makes one that does"
         )
 
 

@@ -23,7 +23,7 @@ from transformers import PreTrainedTokenizerBase
 
 from qa_arch.config.schema import Config, Data
 from qa_arch.config.target import TRUSTED
-from qa_arch.errors import ConfigError, DataError
+from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.extras.pretraining.batches import (
     CausalCollator,
     DenoisingCollator,
@@ -32,9 +32,15 @@ from qa_arch.extras.pretraining.batches import (
     MaskedCollator,
     vocabulary_of,
 )
-from qa_arch.extras.pretraining.blocks import pack
+from qa_arch.extras.pretraining.blocks import Framing, pack
 from qa_arch.extras.pretraining.corpus import Corpus, load_splits, open_split
-from qa_arch.extras.pretraining.models import CausalLM, LanguageBatch, LanguageLogits, LanguageModel
+from qa_arch.extras.pretraining.models import (
+    CausalLM,
+    LanguageBatch,
+    LanguageLogits,
+    LanguageModel,
+    MaskedLM,
+)
 from qa_arch.features.batches import EpochBatchSampler
 from qa_arch.features.cache import tokenizer_hash
 from qa_arch.models import store
@@ -44,9 +50,11 @@ from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.losses import build_loss
 from qa_arch.nn.precision import Precision, cast_weights
 from qa_arch.records import TOKENS, Point, Points, RunRecord, SplitFacts
-from qa_arch.tasks import Batches, Parts, Predictor, Task, Watch, read_table, task_of
+from qa_arch.tasks import Batches, Parts, Predictor, Task, Watch, device_of, read_table, task_of
 
 METRIC_VERSION = "language-1"
+MASK = "[MASK]"
+"""How a user writes a masked token, whatever the tokenizer calls it."""
 NSP_ALONE = (
     "data.{split}: {name} is a single document, and next-sentence prediction takes false pairs from two; name"
     " a corpus of more, or model.sentence_task=sop"
@@ -155,7 +163,7 @@ def token_losses(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class LanguagePredictor(Predictor):
-    """A language model with its tokenizer; ``texts`` asks it about a text."""
+    """A language model with its tokenizer."""
 
     null_threshold = 0.0
     model: LanguageModel
@@ -199,6 +207,41 @@ class LanguagePredictor(Predictor):
             precision=self.precision,
             watch=watch,
         )
+
+    def fill(self, text: str, top_k: int) -> list[list[tuple[str, float]]]:
+        """For each [MASK] of ``text`` the ``top_k`` most probable tokens with their probability.
+
+        Raises RunError for a run of another objective, ConfigError for a text without a mask or too long.
+        """
+        tokenizer, model = self.tokenizer, self.model
+        if not isinstance(model, MaskedLM):
+            raise RunError(f"this run is of task {self.task.name}; name one of model=pretrain/mlm")
+        given = tokenizer(text.replace(MASK, str(tokenizer.mask_token)), add_special_tokens=False)
+        row = Framing.of(tokenizer).single([given["input_ids"]])
+        ids, limit = torch.from_numpy(row.ids), model.encoder.max_tokens
+        places = (ids == tokenizer.mask_token_id).nonzero()[:, 1][None]
+        if not places.numel():
+            raise ConfigError(f"the text has no {MASK}: put it where a token is to be predicted")
+        if limit is not None and ids.shape[1] > limit:
+            raise ConfigError(f"the text has {ids.shape[1]} tokens and the model reads {limit}; shorten it")
+        real, segments = torch.ones_like(ids, dtype=torch.bool), torch.zeros_like(ids)
+        batch = LanguageBatch(
+            index=torch.zeros(1, dtype=torch.long),
+            ids=ids,
+            mask=real,
+            segments=segments if model.encoder.has_segments else None,
+            targets=ids.gather(1, places),
+            counted=torch.ones_like(places, dtype=torch.bool),
+            weight=torch.ones(1),
+            positions=places,
+        )
+        with torch.inference_mode():
+            scores = model(batch.to(device_of(model))).tokens[0].float().softmax(-1)
+        best = scores.topk(min(top_k, scores.shape[-1]))
+        return [
+            list(zip(tokenizer.convert_ids_to_tokens(tokens), chances, strict=True))
+            for tokens, chances in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        ]
 
 
 # The task -------------------------------------------------------------------------------------------

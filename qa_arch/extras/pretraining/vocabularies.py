@@ -1,4 +1,4 @@
-"""Tokenizers trained on a corpus, and how tokenizers cut the same text.
+"""Tokenizers trained on a corpus, and how tokenizers divide a text.
 
 A tokenizer has exactly the size asked for and takes one pass over the corpus:
 
@@ -17,17 +17,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import numpy as np
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from qa_arch.errors import ConfigError
-from qa_arch.extras.pretraining.corpus import Corpus
 from qa_arch.features import tokenizers
 from qa_arch.features import words as word_module
 from qa_arch.features.words import Longs, backend_of, tokenize_whole, unlimited
@@ -183,30 +182,13 @@ def _repeated(words: Mapping[str, int]) -> Iterator[str]:
 
 # Comparison ----------------------------------------------------------------------------------------
 
-SENTENCES = (
-    "The unbelievable steam engine hissed, rattled and finally stopped.",
-    "In 1843, 12,750 tonnes of coal cost £3.40 apiece at the quay.",
-    "Zoë's naïve café owner emailed info@café-zoë.example twice.",
-    "Microbiologists misdiagnosed an antibiotic-resistant staphylococcus.",
-    "Квас и 寿司 don't mix; neither do 🦀 and ½ a µg of x_train.",
-)
-"""Long and compound words, numbers, accents, other scripts and symbols: where tokenizers differ."""
 CHUNK = 256
 """Documents that are counted together."""
 
 
 @dataclass(frozen=True, slots=True)
-class Lengths:
-    """Tokens of a document with the special tokens around it."""
-
-    p50: int
-    p95: int
-    max: int
-
-
-@dataclass(frozen=True, slots=True)
 class Figures:
-    """What a tokenizer does to a text. Words are those of ``features.words``, shares are of 1."""
+    """What a tokenizer does to a text. Words are those of ``features.words``."""
 
     vocabulary: int
     """Pieces, special tokens included."""
@@ -216,49 +198,13 @@ class Figures:
     """Of the text, special tokens around it not counted."""
     pieces_per_word: float
     whole: float
-    """Share of the words that are not divided."""
+    """Percent of the words that are not divided."""
     unknown: float
-    """Share of the words with an unknown piece."""
-    positions: Lengths
-
-
-class Cut(NamedTuple):
-    """A sentence as a tokenizer cuts it."""
-
-    divided: str
-    """The sentence with a dot wherever a piece ends inside a run of visible characters."""
-    pieces: list[str]
-    """As they stand in the vocabulary."""
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """A tokenizer beside others."""
-
-    figures: Figures
-    shared_with: Mapping[str, float]
-    """Share of its pieces that each of the tokenizers has as well, special tokens left out."""
-    examples: Mapping[str, Cut]
-    """Sentence -> how it is cut."""
-
-
-def compare(
-    tokenizers: Mapping[str, PreTrainedTokenizerBase], corpus: Corpus, sentences: Sequence[str] = SENTENCES
-) -> dict[str, Compared]:
-    """Compare ``tokenizers`` (by the name to show) on a text, and on example sentences.
-
-    The text is read once per tokenizer. Raises DataError where there is none, ConfigError for a slow
-    tokenizer.
-    """
-    surfaces = {name: _surfaces(tokenizer) for name, tokenizer in tokenizers.items()}
-    return {
-        name: Compared(
-            figures(tokenizer, corpus.documents()),
-            {other: len(surfaces[name] & theirs) / len(surfaces[name]) for other, theirs in surfaces.items()},
-            {sentence: cut(tokenizer, sentence) for sentence in sentences},
-        )
-        for name, tokenizer in tokenizers.items()
-    }
+    """Percent of the words with an unknown piece."""
+    p50: int
+    """Tokens of a document with the special tokens around it: median, 95th percentile and longest."""
+    p95: int
+    longest: int
 
 
 def figures(tokenizer: PreTrainedTokenizerBase, documents: Iterable[str]) -> Figures:
@@ -293,9 +239,11 @@ def figures(tokenizer: PreTrainedTokenizerBase, documents: Iterable[str]) -> Fig
         words=n_words,
         pieces=n_pieces,
         pieces_per_word=n_pieces / n_words,
-        whole=whole / n_words,
-        unknown=unknown / n_words,
-        positions=Lengths(p50, p95, int(length.max())),
+        whole=100 * whole / n_words,
+        unknown=100 * unknown / n_words,
+        p50=p50,
+        p95=p95,
+        longest=int(length.max()),
     )
 
 
@@ -307,36 +255,3 @@ def _count_touched(start: Longs, end: Longs, words: word_module.Words) -> int:
     np.add.at(depth, first, 1)
     np.add.at(depth, last, -1)
     return int((np.cumsum(depth) > 0).sum())
-
-
-def cut(tokenizer: PreTrainedTokenizerBase, sentence: str) -> Cut:
-    """How ``tokenizer`` cuts ``sentence``, without special tokens."""
-    with unlimited(backend_of(tokenizer)) as backend:
-        encoding = backend.encode(sentence, add_special_tokens=False)
-    ends = {end for _, end in encoding.offsets}
-    divided = sentence[:1]
-    for at in range(1, len(sentence)):
-        inside = not sentence[at - 1].isspace() and not sentence[at].isspace()
-        divided += "·" * (inside and at in ends) + sentence[at]
-    return Cut(divided, encoding.tokens)
-
-
-def _surfaces(tokenizer: PreTrainedTokenizerBase) -> set[tuple[str, bool]]:
-    """(text, whether it begins a word) of all pieces but special tokens, whatever marks the vocabulary uses.
-
-    Parts of a character, which byte-level vocabularies have, stay as they are written there.
-    """
-    backend = backend_of(tokenizer)
-    specials = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
-    return {_surface(token, backend) for token in backend.get_vocab() if token not in specials}
-
-
-def _surface(token: str, backend: Tokenizer) -> tuple[str, bool]:
-    if isinstance(backend.model, models.WordPiece):
-        prefix = backend.model.continuing_subword_prefix
-        return token.removeprefix(prefix), not token.startswith(prefix)
-    if isinstance(backend.decoder, decoders.ByteLevel):
-        text = backend.decoder.decode([token])
-        return (token, False) if "\ufffd" in text else (text.removeprefix(" "), text.startswith(" "))
-    begins_word = token.startswith("▁") or isinstance(backend.model, models.WordLevel)
-    return token.removeprefix("▁"), begins_word

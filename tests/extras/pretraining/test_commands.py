@@ -9,14 +9,13 @@ import pytest
 import torch
 from kills import contents
 from pages import commands
-from transformers import BertConfig, BertForMaskedLM, BertModel
 
 from qa_arch.config.files import write_json
 from qa_arch.data import synthetic
 from qa_arch.data.squad import write
-from qa_arch.extras.pretraining.vocabularies import KINDS, SENTENCES
-from qa_arch.features import tokenizers
+from qa_arch.extras.pretraining.vocabularies import KINDS
 from qa_arch.records import read_record
+from qa_arch.spans.loading import load_predictor
 
 OBJECTIVES = ("mlm", "mlm_nsp", "mlm_sop", "causal", "denoising")
 
@@ -108,138 +107,53 @@ def test_the_commands_of_the_docs_do_what_they_say(qa_arch, text_file, tmp_path,
     assert "│ UNIGRAM" in out
 
 
-def test_tokenizers_are_compared_within_80_columns(qa_arch, tokenizer_folder, text_file, tmp_path):
-    long = tmp_path / "a-rather-long-name-wordpiece"
-    qa_arch("pretrain", "tokenizer", text_file, "--vocabulary", 400, "--out", long)
-    code, out, error = qa_arch("pretrain", "compare-tokenizers", tokenizer_folder, long)
+def test_tokenizers_are_compared_in_a_table(qa_arch, tokenizer_folder, text_file, tmp_path):
+    other = tmp_path / "other"
+    qa_arch("pretrain", "tokenizer", text_file, "--vocabulary", 400, "--out", other)
+    code, out, error = qa_arch("pretrain", "compare-tokenizers", tokenizer_folder, other, "--text", text_file)
     assert (code, error) == (0, "")
-    assert max(map(len, out.splitlines())) <= 80
     flat = " ".join(out.split())
     assert "│ ours │ 300 │" in flat
-    assert "a-rather-long-n… │ 400 │" in flat
-    for sentence in SENTENCES:
-        assert sentence in flat
-    assert flat.count("ours (") == len(SENTENCES)
-
-
-def test_figures_as_json(qa_arch, tokenizer_folder, text_file):
-    arguments = ["--text", text_file, "--sentence", "Keeper 12 paid.", "--json"]
-    code, out, _ = qa_arch("pretrain", "compare-tokenizers", tokenizer_folder, *arguments)
-    assert code == 0
-    printed = json.loads(out)
-    assert printed["text"] == str(text_file)
-    assert printed["tokenizers"]["ours"]["documents"] == 600
-    assert printed["tokenizers"]["ours"]["shared_with"] == {"ours": 1}
-    assert printed["examples"] == [
-        {"sentence": "Keeper 12 paid.", "pieces": {"ours": ["keeper", "12", "paid", "."]}}
-    ]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (["missing/folder"], 6, "no tokenizer for 'missing/folder'"),
-        (["OURS", "OURS"], 2, "is named twice; name different ones"),
-    ],
-)
-def test_a_wrong_comparison_is_refused(qa_arch, tokenizer_folder, arguments, code, message):
-    named = [tokenizer_folder if word == "OURS" else word for word in arguments]
-    result = qa_arch("pretrain", "compare-tokenizers", *named)
-    assert (result[0], message in result[2]) == (code, True), result
+    assert "│ other │ 400 │" in flat
+    assert f"{text_file}: 600 documents, " in out.replace("\n", "")
+    code, _, error = qa_arch("pretrain", "compare-tokenizers", "missing/folder")
+    assert (code, "no tokenizer for 'missing/folder'" in error) == (6, True)
 
 
 # Asking ------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="session")
-def checkpoint(tmp_path_factory):
-    """``checkpoint(head)``: a folder of transformers, with or without its head for masked tokens."""
-
-    def save(head: bool) -> Path:
-        folder = tmp_path_factory.mktemp("checkpoint")
-        tokenizer = tokenizers.build("wordpiece", ["Tarn keeps nine bees in Lomm."], 120)
-        sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-        torch.manual_seed(0)
-        config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=16, **sizes)
-        (BertForMaskedLM if head else BertModel)(config).save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-        return folder
-
-    return save
-
-
 def test_masked_tokens_are_listed_with_probabilities(qa_arch, run_of):
-    code, out, err = qa_arch("pretrain", "ask", run_of("mlm"), "Tarn [MASK] nine [MASK].", "--top-k", "3")
+    run = run_of("mlm")
+    code, out, err = qa_arch("pretrain", "ask", run, "Tarn [MASK] nine [MASK].", "--top-k", "3")
     assert code == 0, err
     lines = out.splitlines()
     assert [lines[0], lines[4]] == ["[MASK] 1", "[MASK] 2"]
     assert len(lines) == 8
-    code, out, _ = qa_arch("pretrain", "ask", run_of("mlm_nsp"), "Tarn [MASK] nine.", "--json")
-    chances = [guess["probability"] for guess in json.loads(out)["masks"][0]]
-    assert len(chances) == 5
-    assert chances == sorted(chances, reverse=True)
-    assert sum(chances) < 1
-
-
-def test_a_checkpoint_of_transformers_is_asked_by_its_own_class(qa_arch, checkpoint):
-    folder = checkpoint(head=True)
-    text = "Tarn keeps [MASK] bees."
-    code, out, err = qa_arch("pretrain", "ask", folder, text, "--json", "--top-k", "200")
-    assert code == 0, err
-    (guesses,) = json.loads(out)["masks"]
-    assert sum(guess["probability"] for guess in guesses) == pytest.approx(1, abs=1e-4)
-    tokenizer = tokenizers.build("wordpiece", ["Tarn keeps nine bees in Lomm."], 120)
-    inputs = tokenizer(text, return_tensors="pt")
-    place = (inputs["input_ids"][0] == tokenizer.mask_token_id).nonzero().item()
+    predictor = load_predictor(run)
+    first, second = predictor.fill("Tarn [MASK] nine [MASK].", 10**6)
+    assert sum(chance for _, chance in first) == pytest.approx(1, abs=1e-4)
+    assert first == sorted(first, key=lambda guess: -guess[1])
+    inputs = predictor.tokenizer("Tarn [MASK] nine [MASK].", return_tensors="pt")
+    hidden = predictor.model.encoder.backbone(**inputs)[0][0, -3]  # before the full stop and [SEP]
     with torch.inference_mode():
-        expected = BertForMaskedLM.from_pretrained(folder).eval()(**inputs).logits[0, place].softmax(-1)
-    assert guesses[0]["probability"] == pytest.approx(float(expected.max()), rel=1e-5)
-    assert guesses[0]["token"] == tokenizer.decode([int(expected.argmax())])
-
-
-def test_whether_a_sentence_follows(qa_arch, run_of):
-    arguments = ["pretrain", "ask", run_of("mlm_sop"), "Tarn keeps bees.", "--next", "It rains."]
-    code, out, err = qa_arch(*arguments, "--json")
-    assert code == 0, err
-    assert 0 < json.loads(out)["follows"] < 1
-    assert qa_arch(*arguments)[1].startswith("follows with probability 0.")
+        scores = predictor.model.scores(hidden).softmax(-1)
+    token, chance = second[0]
+    assert chance == pytest.approx(float(scores.max()), rel=1e-4)
+    assert token == predictor.tokenizer.convert_ids_to_tokens(int(scores.argmax()))
 
 
 @pytest.mark.parametrize(
-    ("name", "key", "beams"), [("causal", "continuation", "1"), ("denoising", "repaired", "3")]
-)
-def test_a_text_is_written(qa_arch, run_of, name, key, beams):
-    arguments = ["pretrain", "ask", run_of(name), "Tarn keeps [MASK]", "--beams", beams, "--json"]
-    code, out, err = qa_arch(*arguments, "--max-tokens", "6")
-    assert code == 0, err
-    written = json.loads(out)[key]
-    assert written["log_prob"] < 0
-    assert "[" not in written["text"], "a special token"
-    assert qa_arch(*arguments[:-1])[1].startswith(f"{key}: ")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
+    ("run", "text", "code", "message"),
     [
-        (["RUN:mlm", "Tarn keeps bees."], 2, "no [MASK]"),
-        (["RUN:mlm", "bees " * 60 + "[MASK]"], 2, "shorten it"),
-        (["RUN:denoising", "bees " * 60], 2, "shorten it"),
-        (["RUN:mlm", "Tarn.", "--next", "It rains."], 5, "mlm_nsp or mlm_sop"),
-        (["HEAD", "Tarn.", "--next", "It rains."], 2, "only runs with NSP or SOP"),
-        (["HEAD", "bees " * 60 + "[MASK]"], 2, "the model reads 16"),
-        (["BARE", "Tarn keeps [MASK]."], 2, "no trained head of masked language modelling"),
-        (["SPANS", "Tarn keeps [MASK]."], 5, "was not pre-trained"),
+        ("mlm", "Tarn keeps bees.", 2, "no [MASK]"),
+        ("mlm", "bees " * 60 + "[MASK]", 2, "shorten it"),
+        ("causal", "Tarn keeps [MASK].", 5, "is of task causal_lm"),
+        ("spans", "Tarn keeps [MASK].", 5, "was not pre-trained"),
     ],
 )
-def test_what_cannot_be_asked_is_refused(qa_arch, run_of, checkpoint, spans, arguments, code, message):
-    source = arguments[0]
-    if source.startswith("RUN:"):
-        source = run_of(source.removeprefix("RUN:"))
-    elif source in ("HEAD", "BARE"):
-        source = checkpoint(head=source == "HEAD")
-    elif source == "SPANS":
-        source = spans
-    actual, _, err = qa_arch("pretrain", "ask", source, *arguments[1:])
+def test_what_cannot_be_asked_is_refused(qa_arch, run_of, spans, run, text, code, message):
+    actual, _, err = qa_arch("pretrain", "ask", spans if run == "spans" else run_of(run), text)
     assert actual == code, err
     assert message in err
     assert len([line for line in err.splitlines() if line.startswith("qa-arch:")]) == 1

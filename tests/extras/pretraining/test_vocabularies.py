@@ -1,4 +1,4 @@
-"""Trained tokenizers are of the size asked for and of their kind; how tokenizers are compared."""
+"""Trained tokenizers are of the size asked for and of their kind; how they divide a text."""
 
 from __future__ import annotations
 
@@ -14,14 +14,9 @@ from transformers import AutoTokenizer
 
 from qa_arch.errors import ConfigError
 from qa_arch.extras.pretraining import vocabularies
-from qa_arch.extras.pretraining.corpus import Corpus
 from qa_arch.extras.pretraining.vocabularies import (
     KINDS,
-    SENTENCES,
-    Lengths,
-    compare,
     count_words,
-    cut,
     figures,
     train_tokenizer,
 )
@@ -157,23 +152,23 @@ def test_figures_of_a_tokenizer_that_is_known_piece_by_piece():
     counted = figures(tokenizer, ["The keepers paid.", "The crab paid!", "the."])
     assert (counted.vocabulary, counted.documents, counted.words, counted.pieces) == (12, 3, 10, 12)
     assert counted.pieces_per_word == 1.2
-    assert counted.whole == 0.9  # all but keepers
-    assert counted.unknown == 0.1  # crab
-    assert counted.positions == Lengths(6, 8, 8)
+    assert counted.whole == 90  # all but keepers
+    assert counted.unknown == 10  # crab
+    assert (counted.p50, counted.p95, counted.longest) == (6, 8, 8)
 
 
 def test_unknown_pieces_of_a_word_count_once_and_bytes_are_never_unknown(families):
     text = ["寿司 the 🦀🦀 quay"]
     assert figures(families["byte_bpe"], text).unknown == 0
     for name in ("wordpiece", "unigram", "words"):  # 🦀🦀 are two words, and for WordPiece a single piece
-        assert figures(families[name], text).unknown == 3 / 5
+        assert figures(families[name], text).unknown == 60
 
 
 def test_a_word_within_the_piece_of_another_is_not_divided():
     tokenizer = tokenizers.byte_bpe(["it's " * 50], 300)
     assert tokenizer.tokenize("it's") == ["it", "'s"]
     counted = figures(tokenizer, ["it's"])  # three words: it, ', s
-    assert (counted.words, counted.pieces, counted.whole) == (3, 2, 1)
+    assert (counted.words, counted.pieces, counted.whole) == (3, 2, 100)
 
 
 def test_chunks_make_no_difference(families, monkeypatch):
@@ -183,39 +178,3 @@ def test_chunks_make_no_difference(families, monkeypatch):
     for tokenizer in families.values():
         tokenizer.backend_tokenizer.enable_truncation(5)
     assert {name: figures(tokenizer, TEXTS) for name, tokenizer in families.items()} == whole
-
-
-def test_dots_divide_the_pieces_of_a_word(families):
-    for name, tokenizer in families.items():
-        for sentence in SENTENCES:
-            divided, pieces = cut(tokenizer, sentence)
-            assert pieces == tokenizer(sentence, add_special_tokens=False).tokens(), name
-            assert divided.replace("·", "") == sentence
-            assert not re.search(r"·\s|\s·|··|^·|·$", divided), name
-    assert cut(tokenizers.wordpiece(["un", "##lock", "##s", "it", "."]), "Unlocks it.").divided == (
-        "Un·lock·s it·."
-    )
-
-
-def test_a_blank_and_the_bytes_of_a_character_are_no_divisions():
-    assert cut(tokenizers.byte_bpe(["a b"], 261), "é bb").divided == "é b·b"
-
-
-def test_vocabularies_are_compared_by_what_the_pieces_stand_for():
-    """WordPiece marks what goes on, the others what begins."""
-    text = Corpus("c", "c", "f", None, lambda: iter(["lock"]))
-    compared = {
-        "wordpiece": tokenizers.wordpiece(["lock", "##s", "the", "##lock"]),
-        "unigram": tokenizers.unigram(
-            [("▁lock", -1.0), ("s", -1.0), ("▁", -2.0), ("lock", -2.0), ("x", -3.0)]
-        ),
-        "byte_bpe": tokenizers.byte_bpe([" lock lock lock"], 265),
-        "words": tokenizers.build("words", ["lock the é"], 6),
-    }
-    shared = [list(item.shared_with.values()) for item in compare(compared, text, []).values()]
-    assert [shared[i][i] for i in range(4)] == [1] * 4
-    assert shared[0][1] == 3 / 4  # all but: the
-    assert shared[1][0] == 3 / 5  # all but: a blank, x inside a word
-    assert shared[0][2] == 2 / 4  # lock and s: no merge without a blank
-    assert shared[3][0] == 2 / 3  # lock, the
-    assert shared[2][3] == 1 / 260
