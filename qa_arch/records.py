@@ -21,7 +21,7 @@ from qa_arch.errors import ConfigError, RunError
 SCHEMA = 2
 SELECTION = "selection"
 """The protocol of answer selection and of classification: candidates are ranked."""
-LANGUAGE = ("masked_lm", "causal_lm", "denoising")
+LANGUAGE = ("masked_lm", "causal_lm", "masked_spans")
 """What the protocols of pre-training begin with: tokens are predicted. Behind a colon is a hash of what the
 scores depend on beside text and model: tokenizer, length of blocks, noise."""
 DEV, CALIBRATION, TRAIN = "dev", "calibration", "train"

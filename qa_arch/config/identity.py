@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.config.retired import RETIRED, with_retired
-from qa_arch.config.schema import Distillation
+from qa_arch.config.schema import Distillation, Pretraining
 
 NEUTRAL = (
     "runs_dir",
@@ -30,14 +30,7 @@ OPTIONAL: Mapping[str, Any] = {
     "loss": None,
     "compression": None,
     "calibration": {"prior": None},
-    "pretraining": {
-        "mask_share": 0.15,
-        "masked": 0.8,
-        "replaced": 0.1,
-        "whole_words": False,
-        "span_length": 3.0,
-        "permute_sentences": True,
-    },
+    "pretraining": with_retired({"pretraining": asdict(Pretraining())})["pretraining"],
     "data.made_up_share": RETIRED["data.made_up_share"],
     "data.made_up_kinds": RETIRED["data.made_up_kinds"],
     "decode.null_odds": "best",

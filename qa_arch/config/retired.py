@@ -21,6 +21,7 @@ RETIRED: Mapping[str, Any] = {
     "distillation.relation_pairs": None,
     "distillation.relation_heads": None,
     "distillation.relation_layer": None,
+    "pretraining.permute_sentences": True,
 }
 """Deleted setting -> the value it always had. A config may have it at that value, which has no effect; the
 hash of a run counts it wherever its section is there."""
@@ -33,7 +34,6 @@ MOVED: Mapping[str, str] = {
     "qa_arch.nn.losses.ChoiceLoss": "qa_arch.extras.selection.models.ChoiceLoss",
     "qa_arch.nn.losses.HingeLoss": "qa_arch.extras.selection.models.HingeLoss",
     "qa_arch.models.language_models.CausalLM": "qa_arch.extras.pretraining.models.CausalLM",
-    "qa_arch.models.language_models.Denoiser": "qa_arch.extras.pretraining.models.Denoiser",
     "qa_arch.models.language_models.MaskedLM": "qa_arch.extras.pretraining.models.MaskedLM",
     "qa_arch.nn.language_loss.TokenLoss": "qa_arch.extras.pretraining.models.TokenLoss",
 }

@@ -205,20 +205,18 @@ class Selection:
 
 @dataclass(frozen=True)
 class Pretraining:
-    """What is hidden of a corpus, for models of the tasks ``masked_lm`` and ``denoising``."""
+    """What is hidden of a corpus, for models of the tasks ``masked_lm`` and ``masked_spans``."""
 
     mask_share: Annotated[float, Range(0, 0.9, above=True)] = 0.15
-    """Share of a block's tokens that are predicted, or that denoising replaces by masks (BART: 0.3)."""
+    """Share of a block's tokens that are predicted."""
     masked: Share = 0.8
-    """Of these, the share that is replaced by the mask token; masked_lm only."""
+    """Of these, the share that is replaced by the mask token."""
     replaced: Share = 0.1
-    """Of these, the share that is replaced by a random word; the rest stays as it is. masked_lm only."""
+    """Of these, the share that is replaced by a random word; the rest stays as it is."""
     whole_words: bool = False
-    """Hide all pieces of a word or none of them; masked_lm only."""
-    span_length: Annotated[float, Range(0.5)] = 3.0
-    """Mean of the Poisson distribution of the lengths of spans; denoising only."""
-    permute_sentences: bool = True
-    """Put the sentences of a block in random order; denoising only."""
+    """Hide all pieces of a word or none of them."""
+    span_length: Annotated[float, Range(1)] = 3.0
+    """Tokens of a span on average; masked_spans only."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ MODELS = {
     "classification": "question_types",
     "masked_lm": "pretrain/mlm",
     "causal_lm": "pretrain/causal",
-    "denoising": "pretrain/denoising",
+    "masked_spans": "pretrain/mlm_spans",
 }
 
 

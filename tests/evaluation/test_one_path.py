@@ -40,7 +40,7 @@ RUNS = {
     "classification": ["model=question_types", "data=question_types", "model.hidden=5", "glove.dim=6"],
     "masked_lm": ["model=pretrain/mlm_nsp"],
     "causal_lm": ["model=pretrain/causal"],
-    "denoising": ["model=pretrain/denoising", "model.layers=1"],
+    "masked_spans": ["model=pretrain/mlm_spans"],
 }
 FILES = {
     "span": ["predictions.json", "nbest_predictions.json", "null_odds.json"],
@@ -49,7 +49,7 @@ FILES = {
     "classification": ["selections.json"],
     "masked_lm": [],
     "causal_lm": [],
-    "denoising": [],
+    "masked_spans": [],
 }
 
 

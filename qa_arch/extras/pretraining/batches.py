@@ -1,10 +1,10 @@
-"""Blocks of text -> batches of the pre-training objectives, and the noise that these put on a text.
+"""Blocks of text -> batches of the pre-training objectives, and what these hide of a text.
 
 - Masked language modelling hides 15% of the tokens: 80% of them are masked, 10% replaced, 10% left as they
   are (Devlin et al. 2019, section 3.1), drawn anew in each epoch (Liu et al. 2019, section 4.1).
-- Denoising hides spans of tokens and moves sentences (Lewis et al. 2020, section 2.2).
+- Span masking hides as many in spans (Joshi et al. 2020, section 3.1).
 
-What is hidden or moved in a block is drawn from (seed, epoch, row) alone: anew in each epoch, alike in
+What is hidden in a block is drawn from (seed, epoch, row) alone: anew in each epoch, alike in
 whatever batch, process or worker the block is read, and so alike after an interruption. For validation it is
 drawn from the row alone, so that all epochs, seeds and processes score the same predictions. (The collator of
 transformers draws for each token of a batch by itself: its share varies, and with the batch what is hidden.)
@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -82,20 +82,29 @@ def _begin_words(pieces: list[str], backend: Tokenizer) -> list[bool]:
 
 
 def hidden_places(
-    ids: Longs, vocabulary: Vocabulary, settings: Pretraining, draw: np.random.Generator
+    ids: Longs,
+    vocabulary: Vocabulary,
+    settings: Pretraining,
+    draw: np.random.Generator,
+    *,
+    spans: bool = False,
 ) -> Longs:
     """Places of ``ids`` (T,) to predict, in order: ``mask_share`` of those that are not special, at least
     one.
 
     With ``whole_words`` words are drawn, and all pieces of a word are hidden together; a word that would
-    exceed the number is left out, unless it is the first.
+    exceed the number is left out, unless it is the first. With ``spans`` the text is divided at random into
+    spans, whose lengths are geometric with a mean of ``span_length`` tokens, and these are drawn so.
     """
     open_ = np.flatnonzero(~vocabulary.special[ids])
     count = max(1, round(settings.mask_share * len(open_))) if len(open_) else 0
-    if not settings.whole_words or not count:
+    if not (settings.whole_words or spans) or not count:
         return np.sort(draw.choice(open_, count, replace=False))
+    begins = vocabulary.begins_word[ids[open_]] if settings.whole_words else np.ones(len(open_), bool)
+    if spans:
+        begins = begins & (draw.random(len(open_)) < 1 / settings.span_length)
     # A special token ends a word, and a block may begin inside of one.
-    begins = vocabulary.begins_word[ids[open_]] | (np.diff(open_, prepend=-2) > 1)
+    begins = begins | (np.diff(open_, prepend=-2) > 1)
     words = np.split(open_, np.flatnonzero(begins)[1:])
     chosen: list[int] = []
     for number in draw.permutation(len(words)):
@@ -119,29 +128,6 @@ def hide(
     hidden[places[masked]] = vocabulary.mask
     hidden[places[replaced]] = random_words[replaced]
     return hidden
-
-
-def infilled(ids: Longs, mask: int, share: float, mean: float, draw: np.random.Generator) -> Longs:
-    """``ids`` with spans of tokens replaced by one ``mask`` each.
-
-    Lengths are drawn from a Poisson distribution of ``mean`` until the spans cover ``share`` of the tokens;
-    the last is cut at that. A span of length 0 inserts a mask. There are at most as many spans as tokens they
-    cover, the last covering what is left: the result is never longer than ``ids``, which may already fill a
-    block. Where the spans lie is uniform over all arrangements in which none overlap.
-    """
-    budget = round(share * len(ids))
-    lengths: list[int] = []
-    while (rest := budget - sum(lengths)) > 0:
-        length = min(int(draw.poisson(mean)), rest)
-        lengths.append(rest if len(lengths) + 1 == budget else length)
-    slots = len(ids) - budget + len(lengths)  # tokens that stay, and spans
-    is_span = np.zeros(slots, bool)
-    is_span[draw.choice(slots, len(lengths), replace=False)] = True
-    widths = np.ones(slots, np.int64)
-    widths[is_span] = lengths
-    first = np.cumsum(widths) - widths
-    # A span may begin behind the last token, where there is nothing to read.
-    return np.where(is_span, mask, ids[np.minimum(first, len(ids) - 1)]) if slots else ids.copy()
 
 
 # Batches --------------------------------------------------------------------------------------------
@@ -220,6 +206,9 @@ class LanguageCollator(ABC):
 class MaskedCollator(LanguageCollator):
     """Blocks with tokens hidden, for ``nsp`` and ``sop`` as pairs of which half are false."""
 
+    spans: ClassVar[bool] = False
+    """Whether tokens are hidden in spans."""
+
     def _batch(self, rows: list[int], draws: list[np.random.Generator], **shared: Any) -> LanguageBatch:
         if self.sentence_task == "none":
             padded, follows = self._texts(rows), None
@@ -230,7 +219,7 @@ class MaskedCollator(LanguageCollator):
         vocabulary = self.table.vocabulary
         hidden, places = padded.ids.copy(), []
         for ids, draw in zip(hidden, draws, strict=True):
-            places.append(hidden_places(ids, vocabulary, self.noise, draw))
+            places.append(hidden_places(ids, vocabulary, self.noise, draw, spans=self.spans))
             ids[:] = hide(ids, places[-1], vocabulary, self.noise, draw)
         positions, counted = _stacked(places)
         return LanguageBatch(
@@ -268,6 +257,12 @@ class MaskedCollator(LanguageCollator):
         return content[begin : int(ends[-1]) if len(ends) else begin + room]
 
 
+class SpanCollator(MaskedCollator):
+    """Blocks with spans of tokens hidden."""
+
+    spans = True
+
+
 @dataclass(frozen=True, eq=False)
 class CausalCollator(LanguageCollator):
     """Blocks as they are, and of each token but the first the one before it to predict it from."""
@@ -277,31 +272,8 @@ class CausalCollator(LanguageCollator):
         inputs: dict[str, Any] = {
             name: None if value is None else value[:, :-1] for name, value in self._inputs(padded).items()
         }
-        return LanguageBatch(**shared, **inputs, **_shifted(padded))
-
-
-@dataclass(frozen=True, eq=False)
-class DenoisingCollator(LanguageCollator):
-    """Blocks with spans hidden and sentences moved, and the text that was there."""
-
-    def _batch(self, rows: list[int], draws: list[np.random.Generator], **shared: Any) -> LanguageBatch:
-        noisy = self.table.blocks.framing.single(map(self._noisy, rows, draws))
-        padded = self._texts(rows)
-        prefix = torch.from_numpy(padded.ids[:, :-1])
-        return LanguageBatch(**shared, **self._inputs(noisy), **_shifted(padded), prefix=prefix)
-
-    def _noisy(self, row: int, draw: np.random.Generator) -> Longs:
-        blocks, noise = self.table.blocks, self.noise
-        content = blocks.content(row)
-        if noise.permute_sentences:
-            sentences = np.split(content, blocks.sentence_starts(row))
-            content = np.concatenate([sentences[place] for place in draw.permutation(len(sentences))])
-        return infilled(content, self.table.vocabulary.mask, noise.mask_share, noise.span_length, draw)
-
-
-def _shifted(padded: Padded) -> dict[str, Any]:
-    """Every token but the first as a target."""
-    return {"targets": torch.from_numpy(padded.ids[:, 1:]), "counted": torch.from_numpy(padded.mask[:, 1:])}
+        targets, counted = (torch.from_numpy(value[:, 1:]) for value in (padded.ids, padded.mask))
+        return LanguageBatch(**shared, **inputs, targets=targets, counted=counted)
 
 
 def _stacked(places: Sequence[Longs]) -> tuple[Longs, Bools]:

@@ -3,7 +3,7 @@
 Two units (Liu et al. 2019, section 4.2):
 
 - ``tokens``: FULL-SENTENCES. Blocks are full and run on over the ends of documents, each of which is marked
-  by the tokenizer's separator; for masked and causal language modelling and for denoising.
+  by the tokenizer's separator; for masked and causal language modelling.
 - ``sentences``: DOC-SENTENCES. A block holds whole sentences of a single document, with room for the special
   tokens of a pair; for next-sentence and sentence-order prediction. A sentence longer than a block is cut.
 

@@ -25,7 +25,7 @@ EXTRA = Extra(
             f"{__package__}.commands", "train and compare tokenizers, ask pre-trained models about a text"
         )
     },
-    tasks={name: _task(name) for name in ("masked_lm", "causal_lm", "denoising")},
+    tasks={name: _task(name) for name in ("masked_lm", "causal_lm", "masked_spans")},
     families={"qa_transformer": f"{__package__}.backbone"},
     contracts=f"{__package__}.contracts",
     conf=Path(__file__).parent / "conf",

@@ -1,4 +1,4 @@
-"""Language models on any encoder: masked (BERT, ALBERT), causal (GPT) and denoising (BART), and their loss.
+"""Language models on any encoder: masked (BERT, ALBERT, SpanBERT) and causal (GPT), and their loss.
 
 What is trained of the encoder is what later runs start from (``encoder.name=RUN``); the rest stays behind.
 Axes: ``B`` blocks, ``T`` tokens, ``P`` predicted tokens, ``H`` width, ``E`` width of the embeddings,
@@ -17,12 +17,7 @@ from torch.nn import functional
 from transformers import PretrainedConfig
 
 from qa_arch.config.check import Range
-from qa_arch.extras.pretraining.transformer import (
-    DecoderBlock,
-    TransformerSettings,
-    look_ahead_mask,
-    padding_mask,
-)
+from qa_arch.extras.pretraining.transformer import look_ahead_mask, padding_mask
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.masking import scored
 from qa_arch.types.tensors import Movable
@@ -37,7 +32,7 @@ class LanguageBatch(Movable):
     index: Int[Tensor, "B"]
     """Row of each block in its table."""
     ids: Int[Tensor, "B T"]
-    """What the encoder reads: the text, for some objectives with tokens hidden or moved."""
+    """What the encoder reads: the text, for masked language modelling with tokens hidden."""
     mask: Bool[Tensor, "B T"]
     """True on every token that is not padding."""
     segments: Int[Tensor, "B T"] | None
@@ -52,8 +47,6 @@ class LanguageBatch(Movable):
     """Masked language modelling: the place on the token axis of each target."""
     follows: Bool[Tensor, "B"] | None = None
     """Sentence tasks: True where the second part follows the first in the text."""
-    prefix: Int[Tensor, "B P"] | None = None
-    """Denoising: what the decoder reads, the token before each target."""
 
     def __len__(self) -> int:
         return self.ids.shape[0]
@@ -161,66 +154,6 @@ class CausalLM(LanguageModel):
         return LanguageLogits(self.scores(self.encoder(batch.ids, readable, batch.segments)))
 
 
-class Denoiser(LanguageModel):
-    """Writes the text that was there from one with spans hidden and sentences moved (Lewis et al. 2020).
-
-    The decoder of ``layers`` reads and writes by the encoder's token embeddings; its positions are its own.
-    """
-
-    def __init__(
-        self,
-        encoder: Encoder,
-        *,
-        layers: Annotated[int, Range(1)] = 6,
-        dropout: Annotated[float, Range(0, 1)] = 0.1,
-    ) -> None:
-        super().__init__(encoder)
-        config, H = encoder.config, encoder.out_dim
-        std = getattr(config, "initializer_range", None) or 0.02
-        settings = TransformerSettings(
-            vocabulary=encoder.vocab_size,
-            layers=layers,
-            width=H,
-            heads=config.num_attention_heads,
-            hidden=4 * H,
-            dropout=dropout,
-            attention_dropout=dropout,
-            initializer_range=std,
-        )
-        self.blocks = nn.ModuleList(DecoderBlock(settings, cross=True) for _ in range(layers))
-        for module in self.blocks.modules():
-            if isinstance(module, nn.Linear):
-                initialize(module, config)
-        self.positions = nn.Embedding(encoder.max_tokens or settings.max_positions, H)
-        nn.init.normal_(self.positions.weight, std=std)
-        # ALBERT's embeddings are narrower than its layers.
-        width = self.embedding.embedding_dim
-        self.widen = nn.Identity() if width == H else nn.Linear(width, H)
-        if isinstance(self.widen, nn.Linear):
-            initialize(self.widen, config)
-        self.norm, self.dropout = nn.LayerNorm(H, eps=settings.norm_eps), nn.Dropout(dropout)
-
-    def forward(self, batch: LanguageBatch) -> LanguageLogits:
-        assert batch.prefix is not None
-        memory = self.encoder(batch.ids, batch.mask, batch.segments)
-        return LanguageLogits(self.decode(batch.prefix, memory, batch.mask))
-
-    def decode(
-        self,
-        prefix: Int[Tensor, "B P"],
-        memory: Float[Tensor, "B T H"],
-        memory_mask: Bool[Tensor, "B T"],
-    ) -> Float[Tensor, "B P V"]:
-        """Scores of the token behind each of ``prefix``, given the encoder's states of the noisy text."""
-        length, device = prefix.shape[1], prefix.device
-        places = torch.arange(length, device=device)
-        states = self.widen(self.embedding(prefix)) + self.positions(places)
-        states = self.dropout(self.norm(states))
-        for block in self.blocks:
-            states = block(states, look_ahead_mask(length, device), True, memory, padding_mask(memory_mask))
-        return self.scores(states)
-
-
 @dataclass(frozen=True)
 class TokenLoss:
     """Mean cross-entropy of the tokens that a block predicts, in nats, plus that of its sentence task::
@@ -233,7 +166,7 @@ class TokenLoss:
 
     label_smoothing: Annotated[float, Range(0, 1)] = 0.0
     sentence_weight: Annotated[float, Range(0)] = 1.0
-    tasks: ClassVar = ("masked_lm", "causal_lm", "denoising")
+    tasks: ClassVar = ("masked_lm", "causal_lm", "masked_spans")
 
     def __call__(self, logits: LanguageLogits, labels: LanguageBatch) -> Float[Tensor, "B"]:
         losses = functional.cross_entropy(

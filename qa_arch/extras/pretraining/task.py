@@ -26,10 +26,10 @@ from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.extras.pretraining.batches import (
     CausalCollator,
-    DenoisingCollator,
     LanguageCollator,
     LanguageTable,
     MaskedCollator,
+    SpanCollator,
     vocabulary_of,
 )
 from qa_arch.extras.pretraining.blocks import Framing, pack
@@ -92,10 +92,10 @@ def language_scores(
 
         loss / ln 2 * N / bytes
 
-    For causal and denoising models (None) N is the number of targets, so this is the exact code length of the
-    text; for masked models, which predict a sample of the tokens from all others, N is the number of tokens,
-    and it is an estimate of their pseudo-likelihood, not a code. ``sentence_f1`` is of the class "follows"; a
-    log-odds of 0 counts as "does not".
+    For causal models (None) N is the number of targets, so this is the exact code length of the text; for
+    masked models, which predict a sample of the tokens from all others, N is the number of tokens, and it is
+    an estimate of their pseudo-likelihood, not a code. ``sentence_f1`` is of the class "follows"; a log-odds
+    of 0 counts as "does not".
     """
     tokens = sum(block.tokens for block in blocks)
     if not tokens:
@@ -442,15 +442,15 @@ class CausalLanguageTask(LanguageTask):
     collates = CausalCollator
 
 
-class DenoisingTask(LanguageTask):
-    """Every token of a block, from the noisy block and the tokens before it (Lewis et al. 2020, BART)."""
+class MaskedSpansTask(MaskedLanguageTask):
+    """The same with spans of tokens hidden in place of single ones (Joshi et al. 2020, SpanBERT)."""
 
-    name = "denoising"
-    collates = DenoisingCollator
-    measured = ("mask_share", "span_length", "permute_sentences")
+    name = "masked_spans"
+    collates = SpanCollator
+    measured = (*MaskedLanguageTask.measured, "span_length")
 
 
-MASKED_LM, CAUSAL_LM, DENOISING = MaskedLanguageTask(), CausalLanguageTask(), DenoisingTask()
+MASKED_LM, CAUSAL_LM, MASKED_SPANS = MaskedLanguageTask(), CausalLanguageTask(), MaskedSpansTask()
 
 
 def _sentence_task(config: Config) -> Any:

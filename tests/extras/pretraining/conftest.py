@@ -14,7 +14,7 @@ from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.training.run import train
 
-OBJECTIVES = ("mlm", "mlm_nsp", "mlm_sop", "causal", "denoising")
+OBJECTIVES = ("mlm", "mlm_nsp", "mlm_sop", "causal", "mlm_spans")
 NAMES = ("Tarn", "Mira", "Bell", "Ada", "Otto", "Quill", "Sten", "Yara")
 STORIES = [
     f"{name} keeps {n} bees. On day {n} it rains in Lomm. {name} sells honey to {NAMES[n - 1]} every year."
@@ -47,8 +47,7 @@ def settings(tmp_path_factory) -> list[str]:
 @pytest.fixture(scope="session")
 def configure(settings) -> Callable[..., Config]:
     def build(*overrides: str, model: str = "mlm") -> Config:
-        layers = ["model.layers=1"] if model == "denoising" else []
-        return validate(compose([f"model=pretrain/{model}", *settings, *layers, *overrides]))
+        return validate(compose([f"model=pretrain/{model}", *settings, *overrides]))
 
     return build
 

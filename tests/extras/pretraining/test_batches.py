@@ -12,13 +12,12 @@ from qa_arch.config.schema import Pretraining
 from qa_arch.errors import ConfigError
 from qa_arch.extras.pretraining.batches import (
     CausalCollator,
-    DenoisingCollator,
     LanguageTable,
     MaskedCollator,
+    SpanCollator,
     Vocabulary,
     hidden_places,
     hide,
-    infilled,
     vocabulary_of,
 )
 from qa_arch.extras.pretraining.blocks import pack
@@ -122,31 +121,17 @@ def test_a_tokenizer_without_a_mask_is_refused():
         vocabulary_of(tokenizers.build("words", TEXTS, 50), 50)
 
 
-def test_infilling_hides_the_share_by_one_mask_a_span():
-    ids = np.arange(10, 410)
-    spans, inserted = [], 0
-    for seed in range(200):
-        noisy = infilled(ids, MASK, 0.3, 3.0, draw(seed))
-        kept_ids = noisy[noisy != MASK]
-        assert len(kept_ids) == 280
-        assert (np.diff(kept_ids) > 0).all()
-        spans.append(int((noisy == MASK).sum()))
-        # An inserted mask hides nothing: both its neighbours are there.
-        at = np.flatnonzero(noisy == MASK)
-        at = at[(at > 0) & (at < len(noisy) - 1)]
-        inserted += int((noisy[at + 1] - noisy[at - 1] == 1).sum())
-    assert np.mean(spans) == pytest.approx(120 / 3, rel=0.05)  # Poisson(3)
-    assert inserted / sum(spans) == pytest.approx(np.exp(-3), abs=0.02)
-
-
-@pytest.mark.parametrize("mean", [0.5, 1.0, 3.0])
-def test_infilling_never_makes_a_block_longer(mean):
-    """Spans of length 0 insert a mask, and half of those of mean 0.5 would be one."""
-    for seed in range(100):
-        ids = np.arange(10, 11 + draw(seed).integers(100))
-        noisy = infilled(ids, MASK, 0.3, mean, draw(seed))
-        assert len(noisy) <= len(ids)
-        assert (noisy != MASK).sum() == len(ids) - round(0.3 * len(ids))
+def test_spans_hide_the_share_in_runs_of_the_length_asked_for():
+    settings, runs = Pretraining(span_length=4.0), []
+    ids = np.full(2000, 10)
+    for seed in range(50):
+        places = hidden_places(ids, VOCABULARY, settings, draw(seed), spans=True)
+        assert 0.97 * 300 <= len(places) <= 300
+        runs += np.diff(np.flatnonzero(np.diff(places, prepend=-2, append=9999) > 1)).tolist()
+    # A drawn span lies next to another drawn one in 15% of the cases, and both are then one run.
+    assert np.mean(runs) == pytest.approx(4 / 0.85, rel=0.05)
+    single = hidden_places(ids, VOCABULARY, settings, draw(0))
+    assert np.mean(np.diff(single) > 1) > 0.8
 
 
 # Batches -----------------------------------------------------------------------------------------
@@ -314,36 +299,14 @@ def test_a_causal_batch_predicts_every_token_but_the_first(table_of, tokenizer):
     assert batch.positions is None
 
 
-def test_a_denoising_batch_predicts_the_text_from_a_noisy_one(table_of, tokenizer):
+def test_a_batch_of_spans_hides_neighbours(table_of):
     table = table_of("tokens")
-    noise = Pretraining(mask_share=0.3)
-    collate = DenoisingCollator(table, noise, seed=1)
-    batch = collate((0, rows_of(table)))
-    for row in rows_of(table):
-        text = [tokenizer.cls_token_id, *table.blocks.content(row), tokenizer.sep_token_id]
-        real = batch.counted[row]
-        assert batch.targets[row][real].tolist() == text[1:]
-        assert batch.prefix[row][real].tolist() == text[:-1]
-        noisy = batch.ids[row][batch.mask[row]].tolist()
-        assert tokenizer.mask_token_id in noisy
-        rest = [token for token in noisy if token != tokenizer.mask_token_id]
-        assert not set(rest) - set(text)
-        assert len(rest) == len(text) - round(0.3 * (len(text) - 2))
-    assert not torch.equal(collate((1, rows_of(table))).ids, batch.ids)
-    blocks = table.blocks
-    moved = DenoisingCollator(table, Pretraining(mask_share=1e-9), seed=1)((0, rows_of(table)))
-    for row, ids in enumerate(moved.ids):
-        content = blocks.content(row)
-        sentences = [part.tolist() for part in np.split(content, blocks.sentence_starts(row))]
-        now = ids[moved.mask[row]].tolist()[1:-1]
-        assert sorted(now) == sorted(content.tolist())
-        assert all(any(now[at : at + len(s)] == s for at in range(len(now))) for s in sentences)
-    assert not torch.equal(moved.ids[:, 1:], moved.prefix[:, 1:])
-    in_order = DenoisingCollator(table, replace(noise, permute_sentences=False), seed=1)
-    for row, ids in enumerate(in_order((0, rows_of(table))).ids.tolist()):
-        rest = [t for t in ids if t not in (tokenizer.mask_token_id, tokenizer.pad_token_id)]
-        text = iter([tokenizer.cls_token_id, *table.blocks.content(row), tokenizer.sep_token_id])
-        assert all(token in text for token in rest), "a subsequence"
+    share = []
+    for collator in (MaskedCollator, SpanCollator):
+        batch = collator(table, Pretraining(span_length=8.0), seed=1)((0, rows_of(table)))
+        places = [own[real] for own, real in zip(batch.positions, batch.counted, strict=True)]
+        share.append(float(torch.cat([own.diff() == 1 for own in places]).float().mean()))
+    assert share[0] < 0.4 < 0.7 < share[1]
 
 
 def test_the_tokens_of_the_text_are_those_of_the_documents(table_of, tokenizer):

@@ -17,7 +17,7 @@ from qa_arch.extras.pretraining.vocabularies import KINDS
 from qa_arch.records import read_record
 from qa_arch.spans.loading import load_predictor
 
-OBJECTIVES = ("mlm", "mlm_nsp", "mlm_sop", "causal", "denoising")
+OBJECTIVES = ("mlm", "mlm_nsp", "mlm_sop", "causal", "mlm_spans")
 
 
 # Tokenizers --------------------------------------------------------------------------------------
@@ -135,9 +135,9 @@ def test_masked_tokens_are_listed_with_probabilities(qa_arch, run_of):
     assert sum(chance for _, chance in first) == pytest.approx(1, abs=1e-4)
     assert first == sorted(first, key=lambda guess: -guess[1])
     inputs = predictor.tokenizer("Tarn [MASK] nine [MASK].", return_tensors="pt")
-    hidden = predictor.model.encoder.backbone(**inputs)[0][0, -3]  # before the full stop and [SEP]
+    hidden = predictor.model.encoder.backbone(**inputs)[0][:, [-3]]  # before the full stop and [SEP]
     with torch.inference_mode():
-        scores = predictor.model.scores(hidden).softmax(-1)
+        scores = predictor.model.scores(hidden)[0, 0].softmax(-1)
     token, chance = second[0]
     assert chance == pytest.approx(float(scores.max()), rel=1e-4)
     assert token == predictor.tokenizer.convert_ids_to_tokens(int(scores.argmax()))
@@ -212,7 +212,7 @@ def test_where_answers_are_wanted_it_is_refused(qa_arch, run_of, spans, tmp_path
     assert len([line for line in err.splitlines() if line.startswith("qa-arch:")]) == 1
 
 
-@pytest.mark.parametrize("name", ["mlm_nsp", "denoising"])
+@pytest.mark.parametrize("name", ["mlm_nsp", "mlm_spans"])
 def test_parameters_are_counted_and_a_dry_run_checks(qa_arch, name, settings):
     code, out, err = qa_arch("params", f"model=pretrain/{name}", *settings, "--json")
     assert code == 0, err

@@ -1,4 +1,4 @@
-"""Language models: BERT's logits and loss from BERT's weights, tied embeddings, no look ahead, denoising."""
+"""Language models: BERT's logits and loss from BERT's weights, tied embeddings, no look ahead."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from safetensors.torch import load_file
 from torch.nn import functional
 from transformers import BertConfig, BertForPreTraining
 
-from qa_arch.errors import ConfigError
 from qa_arch.extras.pretraining.models import (
     CausalLM,
-    Denoiser,
     LanguageBatch,
     LanguageLogits,
     LanguageModel,
@@ -23,7 +21,6 @@ from qa_arch.extras.pretraining.models import (
 )
 from qa_arch.extras.pretraining.task import looks_ahead_never
 from qa_arch.models import store
-from qa_arch.models.check import check_model
 from qa_arch.nn.encoder import Encoder
 
 FAMILIES = ("bert", "roberta", "albert", "distilbert", "electra")
@@ -48,7 +45,6 @@ def masked_batch(segments: bool = True) -> LanguageBatch:
         weight=torch.ones(3),
         positions=positions,
         follows=torch.tensor([True, False, True]),
-        prefix=ids[:, :3],
     )
 
 
@@ -146,7 +142,7 @@ def test_the_head_predicts_by_the_embeddings_that_are_read(tiny_encoder, family)
     assert not torch.equal(unread[..., 7], before[..., 7])
 
 
-@pytest.mark.parametrize("make", [MaskedLM, CausalLM, Denoiser], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", [MaskedLM, CausalLM], ids=lambda make: make.__name__)
 def test_tied_weights_are_saved_once_and_tied_when_loaded(tiny_encoder, make, tmp_path):
     model = make(tiny_encoder("albert")).eval()
     store.save_weights(tmp_path, model)
@@ -186,25 +182,3 @@ def test_an_encoder_that_looks_ahead_is_told_from_others(tiny_encoder):
     model.encoder.forward = lambda ids, mask, segments: model.encoder.backbone(ids)[0]
     assert not looks_ahead_never(model)
     assert model.training
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_decoder_reads_the_noisy_text_and_the_tokens_before(tiny_encoder, family):
-    model = Denoiser(tiny_encoder(family), layers=2).eval()
-    batch = given(model)
-    tokens = model(batch).tokens
-    assert tokens.shape == (3, 3, model.encoder.vocab_size)
-    later = batch.prefix.clone()
-    later[:, 2] = 9
-    torch.testing.assert_close(model(replace(batch, prefix=later)).tokens[:, :2], tokens[:, :2])
-    noisier = torch.where(batch.mask, batch.ids.roll(1, 1), 0)
-    assert not torch.equal(model(replace(batch, ids=noisier)).tokens[:, 0], tokens[:, 0])
-    padded = batch.ids.clone()
-    padded[1, LENGTHS[1] :] = 0 if family != "roberta" else batch.ids[1, -1]
-    torch.testing.assert_close(model(replace(batch, ids=padded)).tokens[1], tokens[1])
-
-
-def test_a_decoder_of_no_layers_is_refused():
-    section = {"_target_": "qa_arch.extras.pretraining.models.Denoiser", "task": "denoising", "layers": 0}
-    with pytest.raises(ConfigError, match=r"model\.layers: 0"):
-        check_model(section)
