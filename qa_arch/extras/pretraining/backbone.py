@@ -18,7 +18,6 @@ from qa_arch.errors import ConfigError
 from qa_arch.extras.pretraining.transformer import (
     EncoderBlock,
     MultiHeadAttention,
-    TransformerDecoder,
     TransformerEncoder,
     TransformerSettings,
 )
@@ -83,7 +82,7 @@ class QaTransformerConfig(PretrainedConfig):
 
 
 class QaTransformerModel(PreTrainedModel):
-    """A ``TransformerEncoder`` or, with ``causal``, a ``TransformerDecoder`` without cross-attention."""
+    """A ``TransformerEncoder``."""
 
     config_class = QaTransformerConfig
     base_model_prefix = "transformer"
@@ -93,8 +92,7 @@ class QaTransformerModel(PreTrainedModel):
 
     def __init__(self, config: QaTransformerConfig) -> None:
         super().__init__(config)
-        stack = TransformerDecoder if config.causal else TransformerEncoder
-        self.transformer = stack(config.settings())
+        self.transformer = TransformerEncoder(config.settings(), causal=config.causal)
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:

@@ -1,8 +1,8 @@
-"""The Transformer of Vaswani et al. 2017: an encoder, a decoder, both as one model, and what it writes.
+"""The encoder of the Transformer of Vaswani et al. 2017, in one file of plain torch.
 
 ``docs/extras/pretraining.md`` has the equations beside the names used here. Axes: ``B`` rows, ``T`` tokens
-that read, ``S`` tokens that are read, ``N`` heads, ``D`` width of a head, ``H`` = N D width, ``V``
-vocabulary; in the search ``K`` beams of a row. Masks are True where a token is real, or may be read.
+that read, ``S`` tokens that are read, ``N`` heads, ``D`` width of a head, ``H`` = N D width. Masks are True
+where a token is real, or may be read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import dropout, gelu, linear, scaled_dot_product_attention
+from torch.nn.functional import dropout, gelu, scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
 from qa_arch.nn.masking import fast_attention, masked_softmax
@@ -25,8 +25,6 @@ Ids = Int[Tensor, "B T"]
 Real = Bool[Tensor, "B T"] | None
 """None: all are real."""
 States = Float[Tensor, "B T H"]
-Memory = Float[Tensor, "B S H"]
-MemoryReal = Bool[Tensor, "B S"] | None
 Readable = Bool[Tensor, "*M S"] | None
 """Broadcasts to (B, N, T, S); None: all may read all."""
 SelfReadable = Bool[Tensor, "*L T"] | None
@@ -103,16 +101,16 @@ class MultiHeadAttention(nn.Module):
         self.query, self.key, self.value, self.output = (nn.Linear(H, H) for _ in range(4))
 
     def forward(
-        self, x: States, memory: Memory, mask: Readable = None, fused: bool = True
-    ) -> tuple[States, Float[Tensor, "B N T S"] | None]:
-        """What ``x`` reads in ``memory`` (itself in self-attention); the probabilities, unless ``fused``."""
-        q, k, v = self._split(self.query(x)), self._split(self.key(memory)), self._split(self.value(memory))
+        self, x: States, mask: SelfReadable = None, fused: bool = True
+    ) -> tuple[States, Float[Tensor, "B N T T"] | None]:
+        """What the tokens read in each other; the probabilities, unless ``fused``."""
+        q, k, v = (
+            part(x).unflatten(2, (self.heads, -1)).transpose(1, 2)
+            for part in (self.query, self.key, self.value)
+        )
         dropout_p = self.dropout if self.training else 0.0
         heads, weights = attention(q, k, v, mask, dropout_p=dropout_p, fused=fused)
         return self.output(heads.transpose(1, 2).flatten(2)), weights
-
-    def _split(self, x: Memory) -> Float[Tensor, "B N S D"]:
-        return x.unflatten(2, (self.heads, -1)).transpose(1, 2)
 
 
 class FeedForward(nn.Module):
@@ -153,29 +151,7 @@ class EncoderBlock(nn.Module):
         self.around_feed_forward = Residual(settings)
 
     def forward(self, x: States, mask: SelfReadable = None, fused: bool = True) -> States:
-        x = self.around_attention(x, lambda x: self.attention(x, x, mask, fused)[0])
-        return self.around_feed_forward(x, self.feed_forward)
-
-
-class DecoderBlock(EncoderBlock):
-    """An encoder's block that, with ``cross``, attends to an encoder's states in between."""
-
-    def __init__(self, settings: TransformerSettings, *, cross: bool) -> None:
-        super().__init__(settings)
-        self.cross_attention = MultiHeadAttention(settings) if cross else None
-        self.around_cross_attention = Residual(settings) if cross else None
-
-    def forward(
-        self,
-        x: States,
-        mask: SelfReadable = None,
-        fused: bool = True,
-        memory: Memory | None = None,
-        memory_mask: Readable = None,
-    ) -> States:
-        x = self.around_attention(x, lambda x: self.attention(x, x, mask, fused)[0])
-        if (cross := self.cross_attention) and (around := self.around_cross_attention):
-            x = around(x, lambda x: cross(x, memory, memory_mask, fused)[0])
+        x = self.around_attention(x, lambda x: self.attention(x, mask, fused)[0])
         return self.around_feed_forward(x, self.feed_forward)
 
 
@@ -212,44 +188,24 @@ class Embeddings(nn.Module):
         return self.dropout(self.norm(x))
 
 
-class _Stack(nn.Module):
-    """Embeddings, blocks, and behind pre-norm blocks a norm."""
+class TransformerEncoder(nn.Module):
+    """Embeddings, blocks, and behind pre-norm blocks a norm.
+
+    Tokens read each other in both directions; with ``causal`` those before them alone, which is the stack of
+    a language model (Radford et al. 2018).
+    """
 
     gradient_checkpointing = False
     """Whether blocks are computed anew in the backward pass, in place of keeping their activations."""
 
-    def __init__(self, settings: TransformerSettings, block: Callable[[], nn.Module]) -> None:
+    def __init__(self, settings: TransformerSettings, *, causal: bool = False) -> None:
         super().__init__()
+        self.causal = causal
         self.embeddings = Embeddings(settings)
-        self.blocks = nn.ModuleList(block() for _ in range(settings.layers))
+        self.blocks = nn.ModuleList(EncoderBlock(settings) for _ in range(settings.layers))
         last_norm = nn.LayerNorm(settings.width, eps=settings.norm_eps)
         self.norm = last_norm if settings.pre_norm else nn.Identity()
         self.apply(lambda module: _initialise(module, settings.initializer_range))
-
-    def _read(self, x: States, *inputs: Tensor | bool | None) -> States:
-        for block in self.blocks:
-            if self.gradient_checkpointing and self.training:
-                x = checkpoint(block, x, *inputs, use_reentrant=False)
-            else:
-                x = block(x, *inputs)
-        return self.norm(x)
-
-
-def _initialise(module: nn.Module, std: float) -> None:
-    """Normal weights, zero biases, a zero vector for padding (Devlin et al. 2019)."""
-    if isinstance(module, nn.Linear | nn.Embedding):
-        nn.init.normal_(module.weight, std=std)
-    if isinstance(module, nn.Linear):
-        nn.init.zeros_(module.bias)
-    if isinstance(module, nn.Embedding) and module.padding_idx is not None:
-        nn.init.zeros_(module.weight[module.padding_idx])
-
-
-class TransformerEncoder(_Stack):
-    """Tokens that read each other in both directions."""
-
-    def __init__(self, settings: TransformerSettings) -> None:
-        super().__init__(settings, lambda: EncoderBlock(settings))
 
     def forward(
         self,
@@ -261,161 +217,23 @@ class TransformerEncoder(_Stack):
     ) -> States:
         """``mask`` may also say of each token which others it may read."""
         readable = padding_mask(mask) if mask is not None and mask.dim() == 2 else mask
-        return self._read(self.embeddings(ids, segments), readable, fused)
+        if self.causal:
+            before = look_ahead_mask(ids.shape[1], ids.device)
+            readable = before if readable is None else before & readable
+        x = self.embeddings(ids, segments)
+        for block in self.blocks:
+            if self.gradient_checkpointing and self.training:
+                x = checkpoint(block, x, readable, fused, use_reentrant=False)
+            else:
+                x = block(x, readable, fused)
+        return self.norm(x)
 
 
-class TransformerDecoder(_Stack):
-    """Tokens that read those before them and, with ``cross``, the states of an encoder.
-
-    Without ``cross`` it is the stack of a language model (Radford et al. 2018).
-    """
-
-    def __init__(self, settings: TransformerSettings, *, cross: bool = False) -> None:
-        super().__init__(settings, lambda: DecoderBlock(settings, cross=cross))
-
-    def forward(
-        self,
-        ids: Ids,
-        mask: Real = None,
-        memory: Memory | None = None,
-        memory_mask: MemoryReal = None,
-        *,
-        segments: Ids | None = None,
-        fused: bool = True,
-    ) -> States:
-        readable = look_ahead_mask(ids.shape[1], ids.device)
-        if mask is not None:
-            readable = readable & padding_mask(mask)
-        if memory_mask is not None:
-            memory_mask = padding_mask(memory_mask)
-        return self._read(self.embeddings(ids, segments), readable, fused, memory, memory_mask)
-
-
-class Seq2Seq(nn.Module):
-    """An encoder and a decoder; their embeddings are the same, and score the output too (section 3.4)."""
-
-    def __init__(self, settings: TransformerSettings) -> None:
-        super().__init__()
-        self.encoder = TransformerEncoder(settings)
-        self.decoder = TransformerDecoder(settings, cross=True)
-        del self.decoder.embeddings
-        # Not as a submodule of both: they are counted, trained and saved once.
-        self.decoder.__dict__["embeddings"] = self.encoder.embeddings
-
-    def forward(
-        self, source: Int[Tensor, "B S"], source_mask: MemoryReal, target: Ids, target_mask: Real = None
-    ) -> Float[Tensor, "B T V"]:
-        """Scores of the token that follows each of ``target``, which begins with a start token."""
-        return self.decode(target, self.encode(source, source_mask), source_mask, target_mask)
-
-    def encode(self, source: Int[Tensor, "B S"], mask: MemoryReal = None) -> Memory:
-        return self.encoder(source, mask)
-
-    def decode(
-        self,
-        ids: Ids,
-        memory: Memory,
-        memory_mask: MemoryReal = None,
-        mask: Real = None,
-        *,
-        last_only: bool = False,
-    ) -> Float[Tensor, "B _ V"]:
-        """Scores of the token that follows each of ``ids``, or the last, given what ``encode`` returned."""
-        states = self.decoder(ids, mask, memory, memory_mask)
-        return linear(states[:, -1:] if last_only else states, self.encoder.embeddings.tokens.weight)
-
-    def next_scores(
-        self, source: Int[Tensor, "B S"], mask: MemoryReal = None
-    ) -> Callable[[Ids, Tensor], Tensor]:
-        """What ``beam_search`` takes, for targets of these sources, which are read once."""
-        memory = self.encode(source, mask)
-
-        def scores(ids: Ids, row: Int[Tensor, "B"]) -> Float[Tensor, "B V"]:
-            return self.decode(ids, memory[row], None if mask is None else mask[row], last_only=True)[:, 0]
-
-        return scores
-
-
-# Decoding -------------------------------------------------------------------------------------------
-
-NextScores = Callable[[Int[Tensor, "P T"], Int[Tensor, "P"]], Float[Tensor, "P V"]]
-"""Scores (logits) of the token that follows each of ``P`` prefixes, given the row of the batch of each."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hypothesis:
-    """A sequence that a model wrote."""
-
-    ids: tuple[int, ...]
-    """What follows the prompt, without the end token."""
-    finished: bool
-    """Whether the end token followed; False where the sequence was cut at the largest length."""
-    log_prob: float
-    """Sum of the log-probabilities of ``ids`` and of the end token."""
-
-    def score(self, alpha: float) -> float:
-        """log P(Y) / ((5 + |Y|) / 6)^alpha (Wu et al. 2016, eq. 14); |Y| counts the end token.
-
-        The reward for length that keeps short sequences from winning by having fewer factors; none at 0.
-        """
-        return self.log_prob / ((5 + len(self.ids) + self.finished) / 6) ** alpha
-
-
-@torch.inference_mode()
-def beam_search(
-    next_scores: NextScores,
-    prompt: Int[Tensor, "B T"],
-    *,
-    end: int,
-    max_length: int,
-    beams: int = 4,
-    alpha: float = 0.6,
-) -> list[list[Hypothesis]]:
-    """For each row up to ``beams`` hypotheses, the one of the highest ``score(alpha)`` first.
-
-    A hypothesis that ends keeps its place among the ``beams`` and is read no further: the search goes on with
-    the others, and with a single beam it is greedy decoding. Within a step hypotheses compete by probability;
-    the penalty ranks the results, among them those that are cut at ``max_length`` tokens.
-    """
-    B, K, device = len(prompt), beams, prompt.device
-    ids = prompt[:, None].repeat(1, K, 1)
-    log_prob = torch.full((B, K), -math.inf, device=device)  # -inf: nothing there yet
-    log_prob[:, 0] = 0.0
-    finished = torch.zeros(B, K, dtype=torch.bool, device=device)
-    for _ in range(max_length):
-        row, beam = (~finished & log_prob.isfinite()).nonzero(as_tuple=True)
-        if not len(row):
-            break
-        following = next_scores(ids[row, beam], row).float().log_softmax(-1)
-        V = following.shape[1]
-        longer = torch.full((B, K, V), -math.inf, device=device)
-        longer[row, beam] = log_prob[row, beam, None] + following
-        # A finished hypothesis comes before all others, in place of what would follow its end.
-        longer[..., end] = longer[..., end].masked_fill(finished, math.inf)
-        best, choice = longer.flatten(1).topk(min(K, K * V), dim=1)
-        parent, token = choice // V, choice % V
-        ids = torch.cat([_take(ids, parent), token[..., None]], dim=2)
-        over = best == math.inf
-        log_prob = torch.where(over, _take(log_prob, parent), best)
-        finished = over | ((token == end) & best.isfinite())
-    written = ids[..., prompt.shape[1] :]
-    results = []
-    for b in range(B):
-        some = log_prob[b].isfinite()
-        hypotheses = _hypotheses(written[b, some], finished[b, some], log_prob[b, some], end)
-        results.append(sorted(hypotheses, key=lambda h: h.score(alpha), reverse=True))
-    return results
-
-
-def _take(x: Tensor, beam: Int[Tensor, "B K"]) -> Tensor:
-    """``x`` (B, K, ...) of the chosen beams."""
-    return x[torch.arange(len(x), device=x.device)[:, None], beam]
-
-
-def _hypotheses(ids: Tensor, finished: Tensor, log_prob: Tensor, end: int) -> list[Hypothesis]:
-    """Rows of ``ids`` up to their first end token."""
-    rows = zip(ids.tolist(), finished.tolist(), log_prob.tolist(), strict=True)
-    return [
-        Hypothesis(tuple(tokens[: tokens.index(end)] if done else tokens), done, total)
-        for tokens, done, total in rows
-    ]
+def _initialise(module: nn.Module, std: float) -> None:
+    """Normal weights, zero biases, a zero vector for padding (Devlin et al. 2019)."""
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=std)
+    if isinstance(module, nn.Linear):
+        nn.init.zeros_(module.bias)
+    if isinstance(module, nn.Embedding) and module.padding_idx is not None:
+        nn.init.zeros_(module.weight[module.padding_idx])

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import math
-import re
-from copy import deepcopy
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from torch import nn
 
 from qa_arch.extras.pretraining.transformer import (
-    DecoderBlock,
     Embeddings,
     EncoderBlock,
     MultiHeadAttention,
-    Seq2Seq,
-    TransformerDecoder,
     TransformerEncoder,
     TransformerSettings,
     attention,
-    beam_search,
     look_ahead_mask,
     padding_mask,
     sinusoidal_positions,
 )
 
-PAD, START, END = 0, 1, 2
+PAD = 0
 TINY = TransformerSettings(
     vocabulary=23,
     layers=2,
@@ -125,9 +117,9 @@ def test_dropout_leaves_out_probabilities_in_training_alone():
     attend = MultiHeadAttention(replace(TINY, attention_dropout=0.5))
     x = torch.randn(2, 5, 16)
     for fused in (True, False):
-        assert torch.equal(attend.eval()(x, x, fused=fused)[0], attend(x, x, fused=fused)[0])
-        assert not torch.allclose(attend.train()(x, x, fused=fused)[0], attend(x, x, fused=fused)[0])
-    weights = attend(x, x, fused=False)[1]
+        assert torch.equal(attend.eval()(x, fused=fused)[0], attend(x, fused=fused)[0])
+        assert not torch.allclose(attend.train()(x, fused=fused)[0], attend(x, fused=fused)[0])
+    weights = attend(x, fused=False)[1]
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 4, 5), msg="as they are before dropout")
 
 
@@ -139,32 +131,21 @@ def same_weights(ours: MultiHeadAttention, theirs: nn.MultiheadAttention) -> Non
 
 
 @pytest.mark.parametrize("pre_norm", [False, True])
-@pytest.mark.parametrize("cross", [False, True])
-def test_blocks_are_torch_s_layers(pre_norm, cross):
+def test_blocks_are_torch_s_layers(pre_norm):
     """LN(x + f(x)) after Vaswani et al. 2017, x + f(LN(x)) with pre-norm."""
-    settings = replace(TINY, pre_norm=pre_norm, norm_eps=1e-5)
-    ours = DecoderBlock(settings, cross=True) if cross else EncoderBlock(settings)
+    ours = EncoderBlock(replace(TINY, pre_norm=pre_norm, norm_eps=1e-5))
     for parameter in ours.parameters():
         nn.init.normal_(parameter, std=0.5)
-    layer = nn.TransformerDecoderLayer if cross else nn.TransformerEncoderLayer
-    theirs = layer(16, 4, 24, 0.0, "gelu", layer_norm_eps=1e-5, batch_first=True, norm_first=pre_norm)
+    theirs = nn.TransformerEncoderLayer(
+        16, 4, 24, 0.0, "gelu", layer_norm_eps=1e-5, batch_first=True, norm_first=pre_norm
+    )
     same_weights(ours.attention, theirs.self_attn)
-    norms = [ours.around_attention.norm, ours.around_feed_forward.norm]
-    if cross:
-        same_weights(ours.cross_attention, theirs.multihead_attn)
-        norms.insert(1, ours.around_cross_attention.norm)
-    for number, norm in enumerate(norms, 1):
-        getattr(theirs, f"norm{number}").load_state_dict(norm.state_dict())
+    theirs.norm1.load_state_dict(ours.around_attention.norm.state_dict())
+    theirs.norm2.load_state_dict(ours.around_feed_forward.norm.state_dict())
     theirs.linear1.load_state_dict(ours.feed_forward.expand.state_dict())
     theirs.linear2.load_state_dict(ours.feed_forward.contract.state_dict())
-    x, memory, mask = torch.randn(2, 5, 16), torch.randn(2, 3, 16), look_ahead_mask(5)
-    if cross:
-        real = prefixes([3, 1], 3)
-        actual = ours(x, mask, True, memory, padding_mask(real))
-        expected = theirs(x, memory, tgt_mask=~mask, memory_key_padding_mask=~real)
-    else:
-        actual, expected = ours(x, mask), theirs(x, src_mask=~mask)
-    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-5)
+    x, mask = torch.randn(2, 5, 16), look_ahead_mask(5)
+    torch.testing.assert_close(ours(x, mask), theirs(x, src_mask=~mask), rtol=0, atol=1e-5)
 
 
 def test_a_pre_norm_stack_ends_in_a_norm_and_a_post_norm_stack_begins_with_one():
@@ -215,102 +196,14 @@ def test_padding_changes_nothing(settings):
 
 
 @variants
-@pytest.mark.parametrize("cross", [False, True])
-def test_a_decoder_reads_itself_and_what_is_before(settings, cross):
-    decoder = TransformerDecoder(settings, cross=cross)
-    ids, memory = random_ids(1, 7), torch.randn(1, 3, 16) if cross else None
-    states = decoder(ids, None, memory)
+def test_a_causal_stack_reads_itself_and_what_is_before(settings):
+    stack = TransformerEncoder(settings, causal=True)
+    ids = random_ids(1, 7)
+    states = stack(ids)
     for t in range(7):
         other = ids.clone()
         other[0, t] = 3 + (ids[0, t] - 2) % 20
-        changed = (decoder(other, None, memory) - states).abs().amax(-1)[0] > 1e-5
+        changed = (stack(other) - states).abs().amax(-1)[0] > 1e-5
         assert changed.tolist() == [s >= t for s in range(7)]
-
-
-@variants
-def test_sequences_are_scored_alone_as_in_a_batch(settings):
-    model = Seq2Seq(settings)
-    source, target = random_ids(3, 8), random_ids(3, 6)
-    source_mask, target_mask = prefixes([8, 3, 1], 8), prefixes([2, 6, 4], 6)
-    scores = model(source, source_mask, target, target_mask)
-    assert scores.shape == (3, 6, TINY.vocabulary)
-    for row, (s, t) in enumerate(((8, 2), (3, 6), (1, 4))):
-        alone = model(source[row : row + 1, :s], None, target[row : row + 1, :t])
-        torch.testing.assert_close(scores[row, :t], alone[0], rtol=0, atol=1e-4)
-    memory = model.encode(source, source_mask)
-    last = model.decode(target, memory, source_mask, target_mask, last_only=True)
-    torch.testing.assert_close(last, scores[:, -1:])
-    following = model.next_scores(source, source_mask)(target[[2, 0, 0]], torch.tensor([2, 0, 0]))
-    torch.testing.assert_close(following[0], model(source, source_mask, target)[2, -1], rtol=0, atol=1e-5)
-    torch.testing.assert_close(following[1], following[2])
-
-
-def test_embeddings_of_both_sides_are_the_same_and_saved_once(tmp_path):
-    model = Seq2Seq(TINY)
-    names = [name for name, _ in model.named_parameters()]
-    assert [name for name in names if "embeddings.tokens" in name] == ["encoder.embeddings.tokens.weight"]
-    save_file(model.state_dict(), tmp_path / "weights.safetensors")
-    source, target = random_ids(2, 5), random_ids(2, 4)
-    expected = model(source, None, target)
-    torch.manual_seed(9)
-    copy = Seq2Seq(TINY)
-    copy.load_state_dict(load_file(tmp_path / "weights.safetensors"))
-    assert torch.equal(copy(source, None, target), expected)
-    assert deepcopy(copy).double().decoder.embeddings.tokens.weight.dtype == torch.float64
-    expected.sum().backward()
-    assert all(parameter.grad is not None for parameter in model.parameters())
-
-
-def sequences(rows: int, generator: torch.Generator, *, reverse: bool) -> tuple[torch.Tensor, ...]:
-    """Sources of 4 to 7 letters out of ten, their masks, and targets ``START letters END``."""
-    letters, length = torch.randint(3, 13, (rows, 7), generator=generator), torch.randint(4, 8, (rows,))
-    target = torch.full((rows, 9), PAD)
-    for row, n in enumerate(length.tolist()):
-        letters[row, n:] = PAD
-        text = letters[row, :n].flip(0) if reverse else letters[row, :n]
-        target[row, : n + 2] = torch.cat([torch.tensor([START]), text, torch.tensor([END])])
-    return letters, letters != PAD, target
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("reverse", "settings"),
-    [(False, {"positions": "learned", "pre_norm": True}), (True, {"positions": "sinusoidal"})],
-    ids=["copy", "reverse"],
-)
-def test_it_learns_to_copy_and_to_reverse(reverse, settings):
-    """99% of unseen sequences are written without a mistake."""
-    sizes = {"width": 32, "hidden": 64, "initializer_range": 0.1, "segments": 0}
-    model, generator = Seq2Seq(replace(TINY, **sizes, **settings)), torch.Generator().manual_seed(1)
-    steps, seen = 400, set()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.98))
-    rate = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: min((step + 1) / 40, (steps - step) / steps)
-    )
-    for _ in range(steps):
-        source, mask, target = sequences(64, generator, reverse=reverse)
-        seen.update(map(tuple, source.tolist()))
-        scores = model(source, mask, target[:, :-1])
-        loss = nn.functional.cross_entropy(scores.flatten(0, 1), target[:, 1:].flatten(), ignore_index=PAD)
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        rate.step()
-    source, mask, target = sequences(400, generator, reverse=reverse)
-    unseen = torch.tensor([tuple(row) not in seen for row in source.tolist()])
-    source, mask, target = source[unseen], mask[unseen], target[unseen]
-    assert len(source) > 300
-    prompt = torch.full((len(source), 1), START)
-    found = beam_search(model.eval().next_scores(source, mask), prompt, end=END, max_length=9, beams=1)
-    expected = [tuple(x for x in row if x > END) for row in target.tolist()]
-    right = [h.ids == ids and h.finished for [h], ids in zip(found, expected, strict=True)]
-    assert sum(right) >= 0.99 * len(right)
-
-
-def test_the_page_s_example_runs(capsys):
-    """``docs/extras/pretraining.md``."""
-    page = Path(__file__).parents[3] / "docs" / "extras" / "pretraining.md"
-    [example] = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    exec(example, {})
-    assert re.fullmatch(r"\([\d, ]*\) \([\d, ]*\) -\d+\.\d+\n", capsys.readouterr().out)
+    padded = stack(torch.cat([ids, ids[:, :3]], 1), prefixes([7], 10))
+    torch.testing.assert_close(padded[:, :7], states, rtol=0, atol=1e-5)
