@@ -46,8 +46,7 @@ def keeper(
 ) -> Callable[..., list[AttentionMap]]:
     """What makes the maps of ``--keep-attention``; fails before a long prediction where it could not."""
     from qa_arch.extras.inspection.layers import MATCH
-    from qa_arch.extras.inspection.maps import attention_maps, match_lstm
-    from qa_arch.extras.inspection.reading import check_heads, encoder_maps
+    from qa_arch.extras.inspection.reading import attention_maps, check_heads, match_lstm
 
     if args.layer in (None, MATCH):
         if args.head:
@@ -55,29 +54,18 @@ def keeper(
         match_lstm(predictor.model)
         return partial(attention_maps, predictor)
     check_heads(predictor, questions, layer=args.layer, head=args.head)
-    return partial(encoder_maps, predictor, layer=args.layer, head=args.head)
+    return partial(attention_maps, predictor, layer=args.layer, head=args.head)
 
 
 def shows(model: nn.Module) -> bool:
     """Whether the model has a match-LSTM, whose attention can be shown."""
-    from qa_arch.extras.inspection.maps import find_match_lstm
+    from qa_arch.extras.inspection.reading import find_match_lstm
 
     return find_match_lstm(model) is not None
 
 
 def attention_of(predictor: SpanPredictor, question: str, context: str) -> AttentionMap:
-    """What the match-LSTM looks at, in the window that holds the best span.
+    """What the match-LSTM looks at, in the window that holds the best span."""
+    from qa_arch.extras.inspection.reading import attention_of
 
-    Raises ConfigError for a blank text, RunError where the model has no match-LSTM.
-    """
-    from qa_arch.data.question_sets import question_set
-    from qa_arch.extras.inspection.maps import attention_maps
-    from qa_arch.types.text import Example
-
-    for name, text in (("question", question), ("context", context)):
-        if not text.strip():
-            raise ConfigError(f"{name}: it is blank, so there is nothing to look at")
-    questions = question_set("question", [Example("0", question, context)], "2.0")
-    table = predictor.table(questions, cache=False)
-    predictions = predictor.read(questions, table=table).best_predictions
-    return attention_maps(predictor, questions, predictions, ["0"])[0]
+    return attention_of(predictor, question, context)

@@ -8,7 +8,6 @@ import sys
 from typing import TYPE_CHECKING
 
 from qa_arch.cli.runs import add_device_options, open_span_predictor, require_runs
-from qa_arch.config import extras
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.extras.inspection.attention import add_head_options
@@ -28,15 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_head_options(parser)
     add("--window", type=int, metavar="N", help="of a long text, from 1 (default: that with the answer)")
     add("--html", metavar="F.html", help="write a page with all layers and heads")
-    add("--png", metavar="F.png", help="write a figure, as .png and as .svg")
     add("--json", action="store_true", help="print all probabilities of the layers and heads chosen")
     add_device_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a table, or JSON; write page and figure where they are named."""
-    if args.png:
-        extras.require("plots", "--png")
+    """Print a table, or JSON; write a page where one is named."""
     given = {"--question": args.question, "--context": args.context, "--data": args.data, "--id": args.id}
     named = [option for option, value in given.items() if value is not None]
     if named not in (["--question", "--context"], ["--data", "--id"]):
@@ -44,23 +40,17 @@ def run(args: argparse.Namespace) -> int:
     require_runs([args.run_folder])
     example = _example(args)
     predictor = open_span_predictor([args.run_folder], args)
-    from qa_arch.extras.inspection.layers import ALL, select_heads
+    from qa_arch.extras.inspection.layers import ALL, inspection_table, select_heads
     from qa_arch.extras.inspection.reading import inspect_question
-    from qa_arch.extras.inspection.tables import inspection_table
     from qa_arch.results.tables import print_table
 
     inspection = inspect_question(predictor, example, window=args.window)
     chosen = select_heads(inspection.layers, args.layer, args.head)
     if args.html:
         _write_page(inspection, args.html, chosen[0][0], None if args.head == ALL else args.head)
-    if args.png:
-        from qa_arch.extras.inspection.figure import attention_figure
-
-        svg, png = attention_figure(inspection, chosen, args.png)
-        print(f"{png} and {svg.name}: {inspection.window_text}", file=sys.stderr)
     if args.json:
         print(json.dumps(inspection.as_dict(chosen), ensure_ascii=False))
-    elif not (args.html or args.png):
+    elif not args.html:
         print_table(inspection_table(inspection, chosen))
     return 0
 

@@ -15,11 +15,14 @@ import numpy.typing as npt
 
 from qa_arch.errors import ConfigError
 from qa_arch.results.attention import AttentionMap
+from qa_arch.results.tables import Table, number, text
 
 Part = Literal["special", "question", "passage"]
 MATCH = "match"
 """The layer that is the match-LSTM's; those of the encoder are numbers from 1."""
 ALL, MEAN = "all", "mean"
+MOST = 4
+"""Units that are named of those that a token looks at."""
 
 
 class Unit(NamedTuple):
@@ -152,16 +155,16 @@ def _heads(layer: AttentionLayer, head: str) -> tuple[str, ...]:
 
 
 def attention_map(id_: str, fingerprint: str, chosen: Sequence[tuple[AttentionLayer, str]]) -> AttentionMap:
-    """How the passage looks at the question in layers and heads of one encoder, as a record has it."""
-    units = chosen[0][0].rows
+    """How the passage looks at the question in layers and heads of one kind, as a record has it."""
+    layer = chosen[0][0]
     return AttentionMap(
         id_,
         fingerprint,
         np.stack([layer.over_question(head) for layer, head in chosen]),
-        _spans(units, "passage"),
-        _spans(units, "question"),
+        _spans(layer.rows, "passage"),
+        _spans(layer.columns, "question"),
         tuple(label(layer, head) for layer, head in chosen),
-        encoder=True,
+        encoder=layer.name != MATCH,
     )
 
 
@@ -173,6 +176,56 @@ def label(layer: AttentionLayer, head: str) -> str:
     elif layer.name != MATCH:
         head = f"head {head}"
     return f"{'match-LSTM' if layer.name == MATCH else f'layer {layer.name}'}, {head}"
+
+
+def inspection_table(inspection: Inspection, chosen: Sequence[tuple[AttentionLayer, str]]) -> Table:
+    """Of a single layer and head where each token of the question looks; of several how much of their
+    attention goes from one text to the other."""
+    if len(chosen) == 1:
+        return _single(inspection, *chosen[0])
+    return _many(inspection, chosen)
+
+
+def _single(inspection: Inspection, layer: AttentionLayer, head: str) -> Table:
+    weights = layer.head(head)
+    looks = any(unit.part == "question" for unit in layer.rows)
+    tokens, others = (layer.rows, layer.columns) if looks else (layer.columns, layer.rows)
+    weights = weights if looks else weights.T
+    rows = [
+        {"token": token.text, "units": _largest(row, others)}
+        for token, row in zip(tokens, weights, strict=True)
+        if token.part == "question"
+    ]
+    columns = [text("token", "question"), text("units", "looks at" if looks else "is looked at by")]
+    return Table(label(layer, head), columns, rows, _notes(inspection))
+
+
+def _largest(row: np.ndarray, units: Sequence[Unit]) -> str:
+    best = np.argsort(-row, kind="stable")[:MOST]
+    return "  ".join(f"{units[at].text} {row[at]:.2f}" for at in best.tolist())
+
+
+def _many(inspection: Inspection, chosen: Sequence[tuple[AttentionLayer, str]]) -> Table:
+    """A row for each layer, a column for each head."""
+    columns = dict.fromkeys(head for _, head in chosen)
+    rows: dict[str, dict[str, str | float]] = {}
+    for layer, head in chosen:
+        share = layer.crossing().mean() if head == MEAN else layer.crossing()[layer.heads.index(head)]
+        rows.setdefault(layer.name, {"layer": layer.name})[head] = 100 * float(share)
+    shown = [text("layer", "layer"), *(number(head, head) for head in columns)]
+    notes = [
+        "percent of the attention of the question's tokens that goes to the passage; in a match-LSTM, of the"
+        " passage's to the question",
+        *_notes(inspection),
+    ]
+    return Table("Layers and heads", shown, list(rows.values()), notes)
+
+
+def _notes(inspection: Inspection) -> list[str]:
+    answer = "no answer"
+    if inspection.answer is not None:
+        answer = f"answer: {inspection.passage[slice(*inspection.answer)]}"
+    return [f"{inspection.model}, {inspection.window_text}", answer]
 
 
 def _spans(units: Iterable[Unit], part: Part) -> npt.NDArray[np.int32]:

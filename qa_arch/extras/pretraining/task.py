@@ -432,7 +432,13 @@ class MaskedLanguageTask(LanguageTask):
     name = "masked_lm"
     every_token = False
     collates = MaskedCollator
-    measured = ("sentence_task", "mask_share", "masked", "replaced", "whole_words")
+    measured: ClassVar[tuple[str, ...]] = (
+        "sentence_task",
+        "mask_share",
+        "masked",
+        "replaced",
+        "whole_words",
+    )
 
 
 class CausalLanguageTask(LanguageTask):

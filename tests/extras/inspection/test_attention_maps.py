@@ -10,8 +10,7 @@ import pytest
 from qa_arch.cli.main import main
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, DataError, RunError
-from qa_arch.extras.inspection.maps import attention_maps
-from qa_arch.extras.inspection.reading import inspect_question
+from qa_arch.extras.inspection.reading import attention_maps, inspect_question
 from qa_arch.results.attention import ATTENTION, read_attention
 from qa_arch.spans.loading import load_predictor
 

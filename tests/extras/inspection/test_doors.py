@@ -29,9 +29,6 @@ def test_what_is_missing_is_told_before_torch(tmp_path):
     run, data = tmp_path / "none", ["--data", "hub:some/set:validation"]
     ((code, message, heavy),) = told(("inspect", run, *data, "--id", "x"))
     assert (code, heavy, str(run) in message) == (5, [], True)
-    ((code, message, heavy),) = told(("inspect", "runs/x", "--png", "a.png"), missing=["matplotlib"])
-    assert (code, heavy) == (6, [])
-    assert "matplotlib is not installed; pip install 'qa-arch[plots]'" in message
 
 
 def test_attention_of_a_real_model(proposed):

@@ -26,7 +26,7 @@ def test_its_commands_do_what_they_say(proposed, tmp_path, monkeypatch, capsys):
     for call_ in commands(PAGE.read_text(encoding="utf-8")):
         capsys.readouterr()
         assert main([words.get(word, word) for word in call_]) == 0, (call_, capsys.readouterr().err)
-    assert {"attention.html", "attention.png", "report.html"} <= {path.name for path in tmp_path.iterdir()}
+    assert {"attention.html", "report.html"} <= {path.name for path in tmp_path.iterdir()}
     value, _ = page_parts(tmp_path / "report.html")
     assert [(item["id"], item["encoder"]) for item in value["attention"]["0"]] == [
         (second, True),

@@ -11,9 +11,16 @@ from extras.inspection.inspections import EVIL, PASSAGE, make_inspection
 from reports import page_parts
 
 from qa_arch.errors import ConfigError
-from qa_arch.extras.inspection.layers import ALL, MATCH, MEAN, attention_map, label, select_heads
+from qa_arch.extras.inspection.layers import (
+    ALL,
+    MATCH,
+    MEAN,
+    attention_map,
+    inspection_table,
+    label,
+    select_heads,
+)
 from qa_arch.extras.inspection.page import UNIT, write_inspection
-from qa_arch.extras.inspection.tables import inspection_table
 from qa_arch.results.attention import read_attention, write_attention
 
 INSPECTION = make_inspection()
@@ -121,9 +128,6 @@ def test_a_record_takes_the_encoders_attention_beside_the_match_lstms(tmp_path):
     item = attention_map("q", "f" * 64, chosen)
     assert item.labels == ("layer 1, head 2", "layer 2, head 2", "layer 3, head 2")
     matching = attention_map("q", "f" * 64, [(MATCHING, "forward"), (MATCHING, "backward")])
-    from dataclasses import replace
-
-    matching = replace(matching, encoder=False)
     write_attention(tmp_path, [matching])
     write_attention(tmp_path, [item])
     write_attention(tmp_path, [item])

@@ -141,13 +141,11 @@ def test_the_command_prints_and_writes(proposed, tmp_path, capsys):
     value = json.loads(out)
     assert [(item["layer"], item["head"]) for item in value["attention"]] == [(2, 1)]
     assert np.array(value["attention"][0]["weights"]).sum(-1) == pytest.approx(1, abs=1e-3)
-    files = ("--html", tmp_path / "a.html", "--png", tmp_path / "a.png")
+    files = ("--html", tmp_path / "a.html")
     code, out, err = call(capsys, *asking, *files, "--layer", "match", "--head", "forward", "--window", "1")
     assert (code, out) == (0, "")
     assert "window 1 of" in err
     assert page_parts(tmp_path / "a.html")[0]["opened"] == ["match", "forward"]
-    assert (tmp_path / "a.png").is_file()
-    assert (tmp_path / "a.svg").is_file()
 
 
 def test_a_question_of_a_set_is_named_by_its_id(proposed, capsys):
