@@ -126,7 +126,7 @@ FAULTS = (
           test="test_windows_and_logits_are_those_of_the_library",
           old='{} if _b.segments is None else {"token_type_ids": _b.segments}',
           new="{}"),
-    Fault(name="a head that nobody trained answers", at="span_checkpoint:load_with_head",
+    Fault(name="a head that nobody trained answers", at="span_checkpoint:load",
           test="test_a_model_without_a_trained_span_head",
           old='[_k for _k in _m if not _k.startswith(___)]',
           new="[]"),
