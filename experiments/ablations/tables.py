@@ -59,7 +59,7 @@ def tables(folder: Path) -> list[Table]:
             "Spans, against the plain span head: calibration, the null never allowed",
             "bert",
             split=CALIBRATION,
-            spans=True,
+            measure="spans",
             records="seed*",
         ),
         baseline_table(
@@ -74,7 +74,7 @@ def tables(folder: Path) -> list[Table]:
             f"What mends it: spans {plain_head}, the null never allowed",
             "bert",
             split=CALIBRATION,
-            spans=True,
+            measure="spans",
             records=TRIALS,
         ),
         baseline_table(folder, f"What mends it: F1 {plain_head}", "bert", split=CALIBRATION, records=TRIALS),

@@ -36,20 +36,18 @@ def tables(folder: Path) -> list[Table]:
             wanted=[_wanted(model) for model in MODELS],
             sort=("model", "seed"),
         ),
-        baseline_table(folder, "Tested against the plain span head, dev fold A", "bert", unit="article"),
+        baseline_table(folder, "Tested against the plain span head, dev fold A", "bert"),
         baseline_table(
             folder,
             "Spans, against the plain span head: dev fold A, the null never allowed",
             "bert",
-            spans=True,
-            unit="article",
+            measure="spans",
         ),
         pairwise_table(
             folder,
             "All parts together against the plain head with the same verifier, dev fold A",
             "ablation_plain_verifier",
             "ablation_together",
-            unit="article",
         ),
         *_same_test(folder / "joined", "More data, 20,900 training questions"),
         *_same_test(folder / "mpnet", "A larger encoder, all-mpnet-base-v2"),
@@ -59,17 +57,17 @@ def tables(folder: Path) -> list[Table]:
 def _same_test(folder: Path, what: str) -> list[Table]:
     """further.md and larger_encoder.md: the runs and both tests, from records of their own, as neither
     training sets nor encoders are compared."""
-    tested = partial(baseline_table, folder, baseline="bert", unit="article")
+    tested = partial(baseline_table, folder, baseline="bert")
     return [
         runs_table(folder, f"{what}: dev fold A", columns=COLUMNS, sort=("model", "seed")),
         tested(title=f"{what}: tested against the plain span head, dev fold A"),
-        tested(title=f"{what}: spans against the plain span head, dev fold A", spans=True),
+        tested(title=f"{what}: spans against the plain span head, dev fold A", measure="spans"),
     ]
 
 
 def figures(folder: Path) -> list[Sequence[Path]]:
     title = "Does it beat the plain span head? Dev fold A, 10,638 training questions"
-    return [difference_plot(folder, "differences", title, "bert", unit="article", names=NAMES)]
+    return [difference_plot(folder, "differences", title, "bert", names=NAMES)]
 
 
 def _wanted(model: str) -> Wanted:

@@ -26,6 +26,7 @@ from qa_arch.results.figures import (
     plain_panel,
     save_figure,
 )
+from qa_arch.results.samples import MeasureName
 from qa_arch.results.tables import Table
 
 ON_1_1 = "SQuAD 1.1, all of train, all of dev"
@@ -63,23 +64,22 @@ def tables(folder: Path) -> list[Table]:
             sort=("model", "engine", "seed"),
             notes=[ALONE, AT_ONCE],
         ),
-        *(_tested(folder, model, spans=spans) for model in ("bert", "proposed") for spans in (True, False)),
+        *(_tested(folder, model, measure) for model in ("bert", "proposed") for measure in ("spans", "f1")),
         pairwise_table(
             folder,
             "Students of three layers: with a teacher (B) and without (A), dev fold A",
             *STUDENTS,
             records="distillation/**",
-            unit="article",
         ),
     ]
 
 
-def _tested(folder: Path, model: str, *, spans: bool) -> Table:
+def _tested(folder: Path, model: str, measure: MeasureName) -> Table:
     """Every smaller form of ``model`` against the whole one."""
-    what = ", the null never allowed" if spans else ""
+    what = ", the null never allowed" if measure == "spans" else ""
     title = f"Tested against the whole {model}, dev fold A{what}"
     records = f"torch/{model}*"
-    return baseline_table(folder, title, model, spans=spans, unit="article", records=records, paired=True)
+    return baseline_table(folder, title, model, measure=measure, records=records, paired=True)
 
 
 def figures(folder: Path) -> list[Sequence[Path]]:

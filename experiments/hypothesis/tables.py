@@ -44,7 +44,7 @@ def tables(folder: Path) -> list[Table]:
             folder,
             "Spans, against the plain span head: dev fold A, the null never allowed",
             "bert",
-            spans=True,
+            measure="spans",
         ),
         pairwise_table(folder, f"The proposed model {by_kind}", "bert", "proposed"),
         pairwise_table(folder, f"Section 3.3 to the letter {by_kind}", "bert", "ablation_letter"),
@@ -64,7 +64,6 @@ def figures(folder: Path) -> list[Sequence[Path]]:
             "differences",
             "Does it beat the plain span head? Dev fold A, 3 seeds, 2,500 training questions",
             "bert",
-            unit="article",
             names={
                 "proposed": "proposed: BERT + GloVe + match-LSTM + pointer",
                 "ablation_letter": "section 3.3 to the letter, no match-LSTM",

@@ -72,9 +72,8 @@ def _spans(folder: Path) -> list[Table]:
             "Spans, against no pre-training: calibration, the null never allowed",
             "scratch",
             split=CALIBRATION,
-            spans=True,
+            measure="spans",
             records="spans",
-            unit="article",
         ),
     ]
 

@@ -17,7 +17,6 @@ from qa_arch.config.files import write_atomic, write_json
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.metrics.prediction_files import read_types
-from qa_arch.metrics.significance import RESAMPLES
 from qa_arch.records import DEV, RECORD, RECORDS, Runs, find_runs, read_record
 from qa_arch.results.columns import by_measure, comparison
 from qa_arch.results.comparisons import (
@@ -33,6 +32,7 @@ from qa_arch.results.notebooks import compare as compare_with
 from qa_arch.results.provenance import EXPERIMENTS, dev_access_note
 from qa_arch.results.publish import publish
 from qa_arch.results.questions import BOUNDARIES, NAMES, Mistakes, open_scored
+from qa_arch.results.samples import MEASURES
 from qa_arch.results.summary import Summary, summarise
 from qa_arch.results.systems import distinct_labels, labelled, one_system
 from qa_arch.results.tables import (
@@ -180,9 +180,27 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
     add("--baseline", metavar="NAME", help="compare every system below RUN with the one of this name")
     add("--split", default=DEV, help="the scored set (default: dev)")
     add(
-        "--spans",
-        action="store_true",
-        help='with --baseline: F1 on the answerable questions where "no answer" is never allowed',
+        "--measure",
+        choices=tuple(MEASURES),
+        default="f1",
+        help='with --baseline: what is compared (default: f1); spans: F1 on the answerable questions, "no'
+        ' answer" never allowed; auroc: telling answerable from unanswerable ones; aurc: risk over coverage',
+    )
+    add("--spans", dest="measure", action="store_const", const="spans", help="the same as --measure spans")
+    add(
+        "--order",
+        type=split_columns,
+        default=(),
+        metavar="NAME,...",
+        help="with --baseline: test these systems in this order, fixed beforehand, each only after those"
+        " before it, and the others by Holm after all of them (default: Holm over all)",
+    )
+    add(
+        "--equivalence",
+        type=float,
+        metavar="POINTS",
+        help="with --baseline: also test that a system lies within so many points of it, by two one-sided"
+        " tests",
     )
     add(
         "--data",
@@ -193,25 +211,24 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--unit",
         choices=("question", "article"),
-        default="question",
-        help="what intervals and tests are over, beside seeds (default: question); article: what is drawn"
-        " is articles, and few of them or few seeds count as few (Student's t)",
+        help="what intervals and tests are over, beside seeds (default: article, where the set has several)",
     )
     add("--top", type=int, default=20, metavar="N", help="how many questions to show (default: 20)")
-    add("--resamples", type=int, default=RESAMPLES, metavar="N", help=f"default: {RESAMPLES:,}")
-    add("--seed", type=int, default=0, help="of the resampling (default: 0)")
     add("--format", choices=FORMATS, default="text", help="default: text")
     add("--json", action="store_true", help="everything as JSON")
 
 
 def run_compare(args: argparse.Namespace) -> int:
     """Print the comparison of two systems, or of every system with a baseline."""
-    if args.resamples < 1 or args.top < 0 or args.seed < 0:
-        raise ConfigError("--resamples must be at least 1, --top and --seed at least 0")
+    if args.top < 0:
+        raise ConfigError("--top must be at least 0")
     if args.baseline is not None:
         return _against_baseline(args)
-    if args.spans:
-        raise ConfigError("--spans goes with --baseline; a comparison of two shows that figure without it")
+    if args.measure != "f1" or args.order or args.equivalence is not None:
+        raise ConfigError(
+            "--measure, --spans, --order and --equivalence go with --baseline; a comparison of two shows"
+            " every measure"
+        )
     a, b = (
         one_system(find_runs(patterns), name)
         for name, patterns in zip("AB", _run_patterns(args), strict=True)
@@ -219,8 +236,7 @@ def run_compare(args: argparse.Namespace) -> int:
     a, b = distinct_labels(a, b)
     questions = open_scored(args.data, a.record, args.split) if args.data else None
     examples = {example.id: example for example in questions.examples} if questions else {}
-    resampling = {"resamples": args.resamples, "seed": args.seed, "unit": args.unit}
-    comparison = compare(a, b, split=args.split, top=args.top, questions=questions, **resampling)
+    comparison = compare(a, b, split=args.split, top=args.top, questions=questions, unit=args.unit)
     if args.json:
         page = comparison.as_dict()
         page["changed"] = [
@@ -249,8 +265,15 @@ def _run_patterns(args: argparse.Namespace) -> tuple[Sequence[str], Sequence[str
 def _against_baseline(args: argparse.Namespace) -> int:
     if args.a or args.b or args.data:
         raise ConfigError("--baseline compares the systems below RUN...; leave out --a, --b and --data")
-    resampling = {"resamples": args.resamples, "seed": args.seed, "unit": args.unit}
-    table = compare_with(args.runs or "runs", args.baseline, split=args.split, spans=args.spans, **resampling)
+    table = compare_with(
+        args.runs or "runs",
+        args.baseline,
+        split=args.split,
+        measure=args.measure,
+        unit=args.unit,
+        order=args.order,
+        equivalence=args.equivalence,
+    )
     sys.stdout.write(render([table], "json" if args.json else args.format, terminal_width()))
     return 0
 
@@ -259,7 +282,7 @@ def _compared_tables(
     comparison: Comparison, args: argparse.Namespace, examples: Mapping[str, Example]
 ) -> list[Table]:
     tables = [
-        measures_table(comparison, args.resamples),
+        measures_table(comparison),
         settings_table(comparison),
         kinds_table(comparison),
         _changed(comparison, examples),

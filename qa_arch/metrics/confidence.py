@@ -231,6 +231,41 @@ def auroc(score: Floats, positive: Bools) -> float | None:
     return float((mean_rank[place][positive].sum() - positives * (positives + 1) / 2) / pairs)
 
 
+def auroc_values(score: Floats, positive: Bools) -> Floats | None:
+    """``(N,)`` the area under the ROC curve and what each question moves it by: their mean is the area.
+
+    A positive counts by the share of negatives below it, a negative by that of positives above it, ties half
+    (the placements of DeLong et al. 1988), by which variances of areas, and of their differences, are those
+    of means. None where one of the two is missing.
+    """
+    area = auroc(score, positive)
+    if area is None:
+        return None
+    values = np.empty(len(score))
+    for own, sign in ((positive, 1), (~positive, -1)):
+        others = np.sort(sign * score[~own])
+        mine = sign * score[own]
+        below = np.searchsorted(others, mine, "left") + np.searchsorted(others, mine, "right")
+        values[own] = area + len(score) / own.sum() * (below / (2 * len(others)) - area)
+    return values
+
+
+def area_values(odds: Floats, value: Floats, answerable: Bools) -> Floats:
+    """``(N,)`` the area under risk over coverage (``Thresholds.area``, 0..1) and what each question moves it
+    by: their mean is the area.
+
+    With k_q questions answered no later than q, of loss l_q, the area is Σ_q l_q h_q / N, where h_q sums
+    1 / k over the cuts from k_q on. A question adds its own term, and to the coverage of all later ones.
+    """
+    odds = np.where(np.isnan(odds), -np.inf, odds)
+    _, place, size = np.unique(odds, return_inverse=True, return_counts=True)
+    answered = np.cumsum(size)
+    loss = 1 - np.where(answerable, value, 0.0)
+    later = np.cumsum((size / answered)[::-1])[::-1]
+    crowding = np.cumsum((np.bincount(place, loss) / answered)[::-1])[::-1]
+    return loss * later[place] + loss.mean() - crowding[place]
+
+
 def _cumulative(values: npt.NDArray) -> Floats:
     return np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
 

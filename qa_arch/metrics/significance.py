@@ -1,23 +1,31 @@
-"""Confidence intervals and significance tests over questions or articles, and seeds.
+"""Confidence intervals and tests of differences over articles (or questions), seeds and calibration articles.
 
-Scores are arrays ``(R, N)``: R runs (seeds) of one system on the same N questions, on any scale.
-Everything is seeded. What is drawn is named by the caller:
+Scores are arrays ``(R, N)``: R runs (seeds) of one system on the same N questions, on any scale. What a new
+experiment would draw again is crossed: each seed meets each article. With d_j the difference of two systems
+on article j, m_r the mean of a run and e_rj their interaction, the variance of the difference of means is
 
-- Questions (``articles=None``). Questions with equal scores in all runs are interchangeable, so a resample
-  draws the counts of the distinct columns (a multinomial) instead of single questions: the same distribution
-  for less work. Questions of one article are not independent, and a new test set would have other articles:
-  on half of SQuAD 2.0's dev set standard errors over articles are 1.4 to 1.8 times those over questions for a
-  difference of two systems and twice them for a score (``experiments/answer/article_errors.py``), so these
-  intervals are for the articles that were scored.
-- Articles (``articles``, the number of each question's article): whole articles are drawn, each with all its
-  questions (the cluster bootstrap: Davison & Hinkley 1997, section 3.8), and few articles or seeds are
-  corrected for by Student's t.
+    V = V_articles + sum over systems of (V_seeds - V_articles×seeds) + V_calibration
+
+    V_articles        = J/(J-1) Σ_j d_j² / N²          d_j: sum over the article's questions, centred
+    V_seeds           = Σ_r (m_r - m)² / (R (R-1))
+    V_articles×seeds  = J/(J-1) Σ_rj e_rj² / (R (R-1) N²)
+    V_calibration     = (C-1)/C Σ_c (Δ_c - Δ)²         Δ_c: the difference, article c left out of the fit
+
+Articles and seeds both hold the interaction, so it is taken off once (two-way clustering: Cameron, Gelbach &
+Miller 2011, eq. 2.11; Owen 2007 on why neither alone will do); sums in place of means carry the unequal sizes
+of articles. The null threshold is fitted on few articles and shared by all seeds; what other ones would have
+changed is a delete-one jackknife (Tukey 1958). Degrees of freedom are Satterthwaite's (1946). Rejection rates
+of a true null are simulated in ``tests/metrics/test_significance.py``.
+
+Without ``articles`` each question stands for itself. Questions of one article are not independent, and a new
+test set would have other articles: such an interval is for the articles that were scored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import inf, sqrt
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -27,14 +35,11 @@ Scores = npt.NDArray[np.float64]
 Articles = npt.NDArray[np.int64]
 
 Unit = Literal["question", "article"]
-"""What is resampled."""
+"""What is drawn again, beside the seeds."""
 
-RESAMPLES = 10_000
 LEVEL = 0.95
 POWER = 0.8
 """Share of repeats in which ``Effect.detectable`` would be found."""
-_CHUNK = 4_000_000
-"""Numbers drawn at a time; bounds the memory."""
 _TIE = 1e-9
 """Rounding tolerance: means that differ by less count as equal."""
 
@@ -44,20 +49,97 @@ class Interval(NamedTuple):
     high: float
 
 
+class Seeds(NamedTuple):
+    """What the R runs of a system (or R pairs of runs) add to the variance of a mean over them."""
+
+    runs: int
+    own: float
+    """Beyond the interaction; by chance it may be below 0."""
+    interaction: float
+    """With the articles; it is part of what the articles add."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variance:
+    """Variance of a difference by where it comes from."""
+
+    units: int
+    of_units: float
+    """Articles (or questions), the interaction with the seeds included."""
+    seeds: tuple[Seeds, ...] = ()
+    """Of systems with several runs."""
+    calibration_units: int = 0
+    of_calibration: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.of_units + max(0.0, sum(part.own for part in self.seeds)) + self.of_calibration
+
+    @property
+    def freedom(self) -> float:
+        """Satterthwaite's degrees of freedom, at least 1."""
+        parts = [(self.of_units, self.units - 1), (self.of_calibration, self.calibration_units - 1)]
+        parts += [(max(0.0, part.own), part.runs - 1) for part in self.seeds]
+        spread = sum(variance**2 / free for variance, free in parts if variance)
+        return max(1.0, self.total**2 / spread) if spread else inf
+
+    def planned(self, *, units: int, runs: int, calibration_units: int | None = None) -> Variance:
+        """What it would be with other numbers of articles, of runs a system, of calibration articles."""
+        crossed = sum(part.interaction for part in self.seeds)
+        articles = max(0.0, self.of_units - crossed) * self.units / units
+        seeds = tuple(
+            Seeds(runs, own * of / runs, interaction * of * self.units / (runs * units))
+            for of, own, interaction in self.seeds
+        )
+        of_units = articles + sum(part.interaction for part in seeds)
+        there = self.calibration_units
+        wanted = calibration_units or there
+        return Variance(
+            units, of_units, seeds, wanted, self.of_calibration * there / wanted if there else 0.0
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Difference of system B from system A with its interval and p-values."""
+    """Difference of system B from system A; two-sided tests by Student's t."""
 
     delta: float
     """Mean of B minus mean of A."""
-    interval: Interval
-    """Of ``delta``, by the bootstrap over questions or articles, and seeds."""
-    p_bootstrap: float
-    p_randomisation: float
-    """Of these very runs: where seeds differ it rejects a true null far more often than it says, so it is no
-    statement about systems."""
-    detectable: float
-    """True difference that this test, at 1 - ``level``, finds in ``POWER`` of repeats with as many runs."""
+    variance: Variance
+
+    @property
+    def interval(self) -> Interval:
+        """95%, not corrected for other comparisons."""
+        half = _quantile(self.variance.freedom, (1 + LEVEL) / 2) * self.error
+        return Interval(self.delta - half, self.delta + half)
+
+    @property
+    def error(self) -> float:
+        """Standard error of ``delta``."""
+        return sqrt(self.variance.total)
+
+    @property
+    def p(self) -> float:
+        """Of no difference."""
+        return 1.0 if abs(self.delta) < _TIE else min(1.0, 2 * self._tail(-abs(self.delta)))
+
+    def p_equivalent(self, margin: float) -> float:
+        """Of a difference of at least ``margin``, either way: two one-sided tests (Schuirmann 1987)."""
+        return max(self._tail(self.delta - margin), self._tail(-self.delta - margin))
+
+    @property
+    def detectable(self) -> float:
+        """True difference that this test finds in ``POWER`` of repeats with as many runs and articles."""
+        freedom = self.variance.freedom
+        return (_quantile(freedom, (1 + LEVEL) / 2) + _quantile(freedom, POWER)) * self.error
+
+    def _tail(self, difference: float) -> float:
+        """P(T <= difference / error)."""
+        from scipy.special import stdtr
+
+        if not self.error:
+            return float(difference >= 0)
+        return float(stdtr(self.variance.freedom, difference / self.error))
 
 
 def mean_sd(values: Sequence[float]) -> tuple[float, float | None]:
@@ -66,88 +148,50 @@ def mean_sd(values: Sequence[float]) -> tuple[float, float | None]:
     return float(array.mean()), float(array.std(ddof=1)) if len(array) > 1 else None
 
 
-def bootstrap_interval(
-    scores: Scores,
-    *,
-    level: float = LEVEL,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-    articles: Articles | None = None,
-) -> Interval:
-    """Percentile interval of the mean of ``scores`` ``(R, N)`` over questions, the R runs as given.
+def mean_interval(scores: Scores, articles: Articles | None = None) -> Interval:
+    """95% interval of the mean of ``scores`` ``(R, N)`` over articles (or questions), the R runs as given.
 
-    Efron & Tibshirani 1993, chapter 13; with ``articles`` ``(N,)`` over articles, and by Student's t.
     Raises ValueError without questions, or with a single article.
     """
-    scores = _checked(scores)
-    mean, rng = scores.mean(0, keepdims=True), np.random.default_rng(seed)
-    if articles is None:
-        draws = np.concatenate(list(_resampled_means(mean, resamples, rng)))[:, 0]
-    else:
-        deviations, freedom = _over_articles(mean[0], articles, resamples, rng)
-        draws = mean.mean() + _student(deviations, freedom, rng)
-    return _percentiles(draws, level)
+    mean = _checked(scores).mean(0)
+    return Effect(float(mean.mean()), _crossed([mean[None]], articles)).interval
 
 
 def effect(
     a: Scores,
     b: Scores,
     *,
-    level: float = LEVEL,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
     articles: Articles | None = None,
     paired: bool = False,
+    left_out: Sequence[float] = (),
 ) -> Effect:
     """Compare systems on the same N questions: ``a`` is ``(R, N)``, ``b`` is ``(S, N)``.
 
-    ``p_bootstrap`` asks whether the systems differ beyond questions and seeds: both are resampled,
-    runs of A and of B independently, and the distribution is shifted to a difference of 0 (Efron &
-    Tibshirani 1993, section 16.4). Deviations of a run from its system's mean are stretched by
-    sqrt(R / (R - 1)), else few seeds would underestimate the variance (Rao & Wu 1988). With
-    one run of a system its seed cannot be resampled; the p-value is then about these runs.
+    ``articles`` ``(N,)`` are the numbers of the questions' articles. With one run of a system its seed cannot
+    be drawn again: the test is then about that run. With ``paired`` run r of B was made of run r of A
+    (R = S): what the runs of a pair share does not widen the interval. ``left_out`` ``(C,)`` are the
+    differences with each calibration article in turn left out when null thresholds are fitted.
 
-    With ``articles`` ``(N,)`` articles are resampled in place of questions. Few seeds have few distinct
-    resamples, so their part is drawn from a normal distribution with the variance of a mean of R runs, and
-    the sum is widened to Student's t, with the degrees of freedom of Welch (1947) for its three variances:
-    of articles, of seeds of A and of seeds of B.
-
-    With ``paired`` run r of B was made of run r of A (R = S): seeds are drawn in pairs, and what the runs of
-    a pair share does not widen the interval.
-
-    ``p_randomisation`` asks whether these very runs differ beyond the questions: of each question (each
-    article) the two systems' mean scores are swapped at random (approximate randomisation, Noreen 1989).
-
-    Both are two-sided and never 0: (1 + number as extreme) / (1 + ``resamples``).
+    Raises ValueError without questions, with a single article, or where shapes differ.
     """
     a, b = _checked(a), _checked(b)
     if a.shape[1] != b.shape[1]:
         raise ValueError(f"systems were scored on {a.shape[1]} and {b.shape[1]} questions")
-    if paired:
-        if len(a) != len(b):
-            raise ValueError(f"{len(a)} and {len(b)} runs make no pairs")
-        a, b = np.zeros_like(a[:1]), b - a
+    if paired and len(a) != len(b):
+        raise ValueError(f"{len(a)} and {len(b)} runs make no pairs")
     delta = float(b.mean() - a.mean())
-    rng = np.random.default_rng(seed)
-    swapped = b.mean(0) - a.mean(0)
-    if articles is None:
-        draws = [
-            _with_seeds(means[:, len(a) :], rng) - _with_seeds(means[:, : len(a)], rng)
-            for means in _resampled_means(np.concatenate([a, b]), resamples, rng)
-        ]
-        differences = np.concatenate(draws)
-    else:
-        differences = delta + _articles_and_seeds(a, b, articles, resamples, rng)
-        sums = np.bincount(_numbered(articles), swapped)
-        swapped = sums * len(sums) / a.shape[1]
-    deviations = differences - delta
-    return Effect(
-        delta,
-        _percentiles(differences, level),
-        _share_as_extreme(deviations, delta),
-        _share_as_extreme(_swapped(swapped, resamples, rng), delta),
-        float(np.quantile(np.abs(deviations), level) + np.quantile(deviations, POWER)),
-    )
+    return Effect(delta, _crossed([b - a] if paired else [-a, b], articles, left_out))
+
+
+def power(variance: Variance, difference: float) -> float:
+    """Chance that a true ``difference`` is found at 1 - ``LEVEL``, two-sided (noncentral t)."""
+    from scipy.special import nctdtr
+
+    if not variance.total:
+        return 1.0 if difference else 0.0
+    shift = abs(difference) / sqrt(variance.total)
+    critical = _quantile(variance.freedom, (1 + LEVEL) / 2)
+    return float(1 - nctdtr(variance.freedom, shift, critical) + nctdtr(variance.freedom, shift, -critical))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -160,6 +204,45 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
+def in_order(families: Iterable[Sequence[float]]) -> list[list[float]]:
+    """p-values of families that are tested in an order fixed beforehand: a family only after all before it.
+
+    Holm within a family, and none below the largest of an earlier one (serial gatekeeping: Westfall & Krishen
+    2001); with families of one test it is the fixed-sequence procedure, which needs no correction.
+    """
+    highest, adjusted = 0.0, []
+    for family in families:
+        adjusted.append([max(highest, p) for p in holm(family)])
+        highest = max(adjusted[-1], default=highest)
+    return adjusted
+
+
+def _crossed(
+    systems: Sequence[Scores], articles: Articles | None, left_out: Sequence[float] = ()
+) -> Variance:
+    """Of the sum of the systems' means; ``systems`` are ``(R, N)`` each, the second signed as it counts."""
+    questions = systems[0].shape[1]
+    number = np.arange(questions) if articles is None else np.unique(articles, return_inverse=True)[1]
+    if len(number) != questions:
+        raise ValueError(f"{len(number)} articles of {questions} questions: each question has one")
+    units = int(number.max()) + 1
+    if units < 2:
+        what = "question is" if articles is None else "article is"
+        raise ValueError(f"a single {what} no sample: an interval needs several")
+    corrected = units / (units - 1) / questions**2
+    summed, seeds = np.zeros(units), []
+    for scores in systems:
+        means = scores.mean(1)
+        sums = np.stack([np.bincount(number, run, units) for run in scores - means[:, None]])
+        summed += sums.mean(0)
+        if (runs := len(scores)) > 1:
+            crossed = corrected * float(((sums - sums.mean(0)) ** 2).sum()) / (runs * (runs - 1))
+            seeds.append(Seeds(runs, float(means.var(ddof=1)) / runs - crossed, crossed))
+    of_calibration = (len(left_out) - 1) * float(np.var(left_out)) if len(left_out) > 1 else 0.0
+    of_units = corrected * float((summed**2).sum())
+    return Variance(units, of_units, tuple(seeds), len(left_out), of_calibration)
+
+
 def _checked(scores: Scores) -> Scores:
     array = np.atleast_2d(np.asarray(scores, dtype=np.float64))
     if array.ndim != 2 or not array.size:
@@ -167,85 +250,7 @@ def _checked(scores: Scores) -> Scores:
     return array
 
 
-def _resampled_means(scores: Scores, resamples: int, rng: np.random.Generator) -> Iterator[Scores]:
-    """Means ``(chunk, R)`` over N questions drawn with replacement, the same draw for all runs."""
-    distinct, counts = np.unique(scores, axis=1, return_counts=True)
-    questions = scores.shape[1]
-    size = max(1, _CHUNK // len(counts))
-    for first in range(0, resamples, size):
-        weights = rng.multinomial(questions, counts / questions, size=min(size, resamples - first))
-        yield weights @ distinct.T / questions
+def _quantile(freedom: float, share: float) -> float:
+    from scipy.special import ndtri, stdtrit
 
-
-def _articles_and_seeds(
-    a: Scores, b: Scores, articles: Articles, resamples: int, rng: np.random.Generator
-) -> Scores:
-    """Deviations ``(resamples,)`` of B's mean from A's, over articles and the seeds of both."""
-    deviations, freedom = _over_articles(b.mean(0) - a.mean(0), articles, resamples, rng)
-    variances, freedoms = [float(deviations.var())], [freedom]
-    for runs in (a, b):
-        if len(runs) > 1:
-            variances.append(float(runs.mean(1).var(ddof=1)) / len(runs))
-            freedoms.append(len(runs) - 1)
-            deviations = deviations + rng.normal(scale=variances[-1] ** 0.5, size=resamples)
-    total = sum(variances)
-    welch = sum(variance**2 / free for variance, free in zip(variances, freedoms, strict=True))
-    return _student(deviations, total**2 / welch if welch else freedom, rng)
-
-
-def _over_articles(
-    scores: Scores, articles: Articles, resamples: int, rng: np.random.Generator
-) -> tuple[Scores, int]:
-    """Deviations ``(resamples,)`` of the mean of ``scores`` ``(N,)`` over articles, and degrees of freedom.
-
-    The spread is stretched as that of seeds is.
-    """
-    number = _numbered(articles)
-    if len(number) != len(scores):
-        raise ValueError(f"{len(number)} articles of {len(scores)} questions: each question has one")
-    sums, sizes = np.bincount(number, scores), np.bincount(number).astype(np.float64)
-    count = len(sizes)
-    if count < 2:
-        raise ValueError("all questions are of one article: an interval over articles needs several")
-    weights = rng.multinomial(count, np.full(count, 1 / count), size=resamples)
-    return np.sqrt(count / (count - 1)) * ((weights @ sums) / (weights @ sizes) - scores.mean()), count - 1
-
-
-def _numbered(articles: Articles) -> Articles:
-    return np.unique(articles, return_inverse=True)[1]
-
-
-def _student(deviations: Scores, freedom: float, rng: np.random.Generator) -> Scores:
-    """Deviations divided by the root of chi² / freedom: normal ones become Student's t."""
-    return deviations / np.sqrt(rng.chisquare(freedom, size=len(deviations)) / freedom)
-
-
-def _with_seeds(means: Scores, rng: np.random.Generator) -> Scores:
-    """Means ``(chunk, R)`` -> ``(chunk,)``: of R runs drawn with replacement, their spread corrected."""
-    draws, runs = means.shape
-    if runs == 1:
-        return means[:, 0]
-    centre = means.mean(1)
-    weight = rng.multinomial(runs, np.full(runs, 1 / runs), size=draws) / runs
-    return centre + np.sqrt(runs / (runs - 1)) * ((means - centre[:, None]) * weight).sum(1)
-
-
-def _swapped(differences: Scores, resamples: int, rng: np.random.Generator) -> Scores:
-    """Means ``(resamples,)`` of the differences with random signs."""
-    sizes, counts = np.unique(np.abs(differences), return_counts=True)
-    means = np.empty(resamples)
-    size = max(1, _CHUNK // len(counts))
-    for first in range(0, resamples, size):
-        positive = rng.binomial(counts, 0.5, size=(min(size, resamples - first), len(counts)))
-        means[first : first + size] = (2 * positive - counts) @ sizes / len(differences)
-    return means
-
-
-def _share_as_extreme(draws: Scores, observed: float) -> float:
-    extreme = np.count_nonzero(np.abs(draws) >= abs(observed) - _TIE * max(1.0, abs(observed)))
-    return (1 + int(extreme)) / (1 + len(draws))
-
-
-def _percentiles(draws: Scores, level: float) -> Interval:
-    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(low), float(high))
+    return float(ndtri(share) if freedom == inf else stdtrit(freedom, share))

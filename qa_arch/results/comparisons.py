@@ -1,6 +1,6 @@
 """Systems tested against each other: two of them on every measure and question, or all against a baseline.
 
-Means are over seeds. Intervals and p-values are over questions or articles, and seeds
+Means are over seeds. Intervals and p-values are over articles (or questions), seeds and calibration articles
 (``metrics.significance``).
 """
 
@@ -13,45 +13,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qa_arch.errors import RunError
-from qa_arch.metrics.significance import (
-    POWER,
-    RESAMPLES,
-    Effect,
-    Interval,
-    Unit,
-    bootstrap_interval,
-    effect,
-    holm,
-    mean_sd,
-)
+from qa_arch.errors import ConfigError, RunError
+from qa_arch.metrics.significance import POWER, Effect, Interval, Unit, holm, in_order, mean_sd
 from qa_arch.records import CALIBRATION, DEV
-from qa_arch.results.questions import (
-    Bools,
-    Floats,
-    Questions,
-    articles_of,
-    load_aligned,
-    stacked,
-)
-from qa_arch.results.systems import System, differing, distinct_seeds, same_measure
+from qa_arch.results.questions import Bools, Questions, stacked
+from qa_arch.results.samples import AT_THRESHOLD, MEASURES, UNITS, MeasureName, Samples, samples_of
+from qa_arch.results.systems import System, differing, distinct_seeds
 from qa_arch.results.tables import Column, Table, number, text
 from qa_arch.types.text import QuestionSet, question_word
 
-SPANS = "HasAns F1, never null"
 FITTED = "the null threshold was fitted on these questions and the epoch chosen by them"
 """Of calibration, where a threshold flatters every system alike."""
-TESTS: Mapping[Unit, str] = {
-    "question": (
-        "p: bootstrap over questions and seeds; p, these runs: approximate randomisation over questions,"
-        " scores averaged over seeds"
-    ),
-    "article": "p: bootstrap over articles and seeds, Student's t for few of either",
-}
-"""What the p-values of a table are."""
-UNITS: Mapping[Unit, str] = {"question": "questions", "article": "articles"}
 SINGLE_RUN = "a system with one run: interval and p are about that run, as nothing tells how its seeds differ"
-_HEADINGS = {"exact": "EM", "f1": "F1", "spans_f1": SPANS}
 _PLACES = 6
 """Decimals kept: more than anyone reads, fewer than processors that add in another order differ in."""
 
@@ -68,7 +41,7 @@ class Measured:
     b_sd: float | None
     effect: Effect
     p_holm: float | None = None
-    """``effect.p_bootstrap`` corrected for the number of kinds; None where it is not one of a family."""
+    """``effect.p`` corrected for the number of kinds; None where it is not one of a family."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +71,21 @@ class Comparison:
     outcomes: dict[str, int]
     """Questions by whose answer matches a gold answer exactly in most runs."""
     changed: tuple[Changed, ...]
-    unit: Unit = "question"
+    unit: Unit
     """What intervals and tests are over, beside the seeds."""
+    tests: str
+    """What they are, in words."""
 
     def as_dict(self) -> dict[str, Any]:
         def side(system: System) -> dict[str, Any]:
             return {"label": system.label, "runs": [str(folder) for folder, _ in system.runs]}
 
         def flat(figure: Measured) -> dict[str, Any]:
-            plain = asdict(figure)
-            return plain | plain.pop("effect") | {"interval": list(figure.effect.interval)}
+            tested = figure.effect
+            figures = {key: getattr(tested, key) for key in ("delta", "error", "p", "detectable")}
+            plain = asdict(figure) | figures | {"interval": list(tested.interval)}
+            del plain["effect"]
+            return plain | {"variance": asdict(tested.variance)}
 
         return {
             "a": side(self.a),
@@ -128,49 +106,55 @@ def compare(
     b: System,
     *,
     split: str = DEV,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
     top: int = 20,
     questions: QuestionSet | None = None,
-    unit: Unit = "question",
+    unit: Unit | None = None,
 ) -> Comparison:
     """B against A; RunError where the two do not compare.
 
     Where no question is tagged they are sorted by question word: of ``questions``, the set that
-    ``split`` is, or as the rows tell it. With ``unit="article"`` measures and kinds whose questions are all
-    of the same article are left out.
+    ``split`` is, or as the rows tell it. Tests are over articles where these or the rows tell of several, if
+    ``unit`` does not decide it; measures and kinds whose questions are all of one of them are left out.
     """
-    same_measure([*a.runs, *b.runs], split)
-    rows = load_aligned([*a.runs, *b.runs], split)
-    left, right = rows[: len(a.runs)], rows[len(a.runs) :]
-    first = rows[0]
-    articles = articles_of(first, questions) if unit == "article" else None
+    samples = samples_of([replace(a, label="A"), replace(b, label="B")], split, unit, questions)
+    left, right = (samples.systems[label].rows for label in "AB")
+    first = samples.first
 
-    def measured(name: str, key: str, where: Bools) -> Measured:
-        x, y = (stacked(side, key)[:, where] for side in (left, right))
-        own = None if articles is None else articles[where]
-        tested = effect(100 * x, 100 * y, resamples=resamples, seed=seed, articles=own)
-        (a, a_sd), (b, b_sd) = (mean_sd((100 * side.mean(1)).tolist()) for side in (x, y))
-        return Measured(name, x.shape[1], a, a_sd, b, b_sd, tested)
-
-    def testable(where: Bools) -> bool:
-        return bool(where.any()) and (articles is None or len(np.unique(articles[where])) > 1)
+    def measured(name: str, measure: MeasureName, where: Bools) -> Measured:
+        (a, a_sd), (b, b_sd) = (
+            mean_sd(samples.scores(label, measure, where).mean(1).tolist()) for label in "AB"
+        )
+        tested = samples.effect("A", "B", measure, where=where)
+        return Measured(name, int(where.sum()), a, a_sd, b, b_sd, tested)
 
     everything = np.ones(len(first), dtype=bool)
-    measures = [measured("EM", "exact", everything), measured("F1", "f1", everything)]
+    measures = [measured(MEASURES[measure], measure, everything) for measure in AT_THRESHOLD]
     for name, where in (("HasAns", first.answerable), ("NoAns", ~first.answerable)):
-        if testable(where) and not where.all():
-            measures += [measured(f"{name} EM", "exact", where), measured(f"{name} F1", "f1", where)]
-    has_both = testable(first.answerable) and not first.answerable.all()
-    if has_both and all(run.span_f1 is not None for run in rows):
-        measures.append(measured(SPANS, "span_f1", first.answerable))
+        if samples.testable(where) and not where.all():
+            measures += [measured(f"{name} {MEASURES[key]}", key, where) for key in AT_THRESHOLD]
+    if samples.testable(first.answerable) and not first.answerable.all():
+        for key in ("spans", "auroc", "aurc"):
+            if all(sample.scores(key) is not None for sample in samples.systems.values()):
+                measures.append(measured(MEASURES[key], key, samples.where(key)))
     sorted_by, names = _kinds(first, questions)
     of_kinds = {kind: names == kind for kind in np.unique(names).tolist() if kind}
-    kinds = [measured(kind, "f1", where) for kind, where in of_kinds.items() if testable(where)]
-    corrected = holm([kind.effect.p_bootstrap for kind in kinds])
+    kinds = [measured(kind, "f1", where) for kind, where in of_kinds.items() if samples.testable(where)]
+    corrected = holm([kind.effect.p for kind in kinds])
     kinds = [replace(kind, p_holm=p) for kind, p in zip(kinds, corrected, strict=True)]
     outcomes, changed = _outcomes(left, right), _changed(left, right, top)
-    return Comparison(a, b, split, tuple(measures), tuple(kinds), sorted_by, outcomes, changed, unit)
+    tests = _tests(samples, "AB", measures[0].effect, "where one is used")
+    return Comparison(
+        a, b, split, tuple(measures), tuple(kinds), sorted_by, outcomes, changed, samples.unit, tests
+    )
+
+
+def _tests(samples: Samples, labels: Sequence[str], tested: Effect | None, threshold: str = "") -> str:
+    """What intervals of differences and p are over; ``threshold`` says where a null threshold has a part."""
+    units = f"{tested.variance.units:,} {UNITS[samples.unit]}" if tested else UNITS[samples.unit]
+    counted = samples.calibration_articles(labels)
+    where = f" ({threshold})" if threshold else ""
+    drawn = f", the null threshold{where} over {counted} calibration articles" if counted else ""
+    return f"intervals of differences and p: over {units} and seeds, crossed{drawn}; Student's t"
 
 
 def _kinds(rows: Questions, questions: QuestionSet | None) -> tuple[str, npt.NDArray[np.str_]]:
@@ -219,14 +203,13 @@ def _given(rows: Questions, q: int) -> tuple[int, int] | None:
     return None if rows.abstained[q] or rows.start[q] < 0 else (int(rows.start[q]), int(rows.end[q]))
 
 
-def measures_table(result: Comparison, resamples: int = RESAMPLES) -> Table:
-    """EM and F1 of all, answerable and unanswerable questions."""
+def measures_table(result: Comparison) -> Table:
+    """EM and F1 of all, answerable and unanswerable questions, and what needs no null threshold."""
     counts = [len(system.runs) for system in (result.a, result.b)]
     seeds = ("1 run" if count == 1 else f"{count} seeds" for count in counts)
-    shown = ", ".join(f"{count} of {side}" for count, side in zip(seeds, "AB", strict=True))
     notes = [
-        f"{shown}; {resamples:,} resamples, intervals of B − A over {UNITS[result.unit]} and seeds",
-        TESTS[result.unit],
+        ", ".join(f"{count} of {side}" for count, side in zip(seeds, "AB", strict=True)),
+        result.tests,
         *([SINGLE_RUN] if 1 in counts else []),
         "; ".join(f"{name}: {count:,}" for name, count in result.outcomes.items()),
         *([FITTED] if result.split == CALIBRATION else []),
@@ -255,7 +238,7 @@ def kinds_table(result: Comparison) -> Table:
     """F1 by what questions are sorted by; without a row where nothing sorts them."""
     notes = [f"Holm: p corrected for {len(result.kinds)} kinds"]
     table = _table(f"F1 by {result.sorted_by}", result, result.kinds, notes)
-    return replace(table, columns=[*table.columns, _P["p_holm"]])
+    return replace(table, columns=[*table.columns, _P_HOLM])
 
 
 def effects_table(result: Comparison, title: str) -> Table:
@@ -273,86 +256,91 @@ def against_baseline(
     baseline: System,
     *,
     split: str = DEV,
-    spans: bool = False,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-    unit: Unit = "question",
+    measure: MeasureName = "f1",
+    unit: Unit | None = None,
     paired: bool = False,
+    order: Sequence[str] = (),
+    equivalence: float | None = None,
     title: str | None = None,
 ) -> Table:
-    """One row a system: EM and F1, mean ± s.d. over seeds with the 95% interval over questions (or articles,
-    by ``unit``), and the difference in F1 from the baseline, its p-value corrected for the number of systems
-    (Holm 1979).
+    """One row a system: its figures, mean ± s.d. over seeds with the 95% interval over articles (or
+    questions, by ``unit``), and the difference from the baseline in ``measure`` with its p-value, corrected
+    for the number of systems (Holm 1979).
 
-    With ``spans`` the same of F1 on the answerable questions alone, where "no answer" is never allowed. With
-    ``paired`` a run was made of the baseline's run of the same seed and is compared with that one.
+    With ``paired`` a run was made of the baseline's run of the same seed and is compared with that one. With
+    ``order`` (labels) the systems are tested in this order, fixed beforehand, each only after those before
+    it, and those it does not name by Holm after all of these. ``equivalence`` is the difference within which
+    a system counts as equal to the baseline; its p-value gets a column.
     """
     for system in systems:
         distinct_seeds(system)
-    same_measure([run for system in systems for run in system.runs], split)
-    loaded = iter(load_aligned([run for system in systems for run in system.runs], split))
-    rows = {system.label: [next(loaded) for _ in system.runs] for system in systems}
-    first = rows[systems[0].label][0]
-    where = first.answerable if spans else np.ones(len(first), dtype=bool)
-    scores = {label: _scores(runs, where, spans) for label, runs in rows.items()}
-    articles = articles_of(first)[where] if unit == "article" else None
-    resampling: dict[str, Any] = {"resamples": resamples, "seed": seed, "articles": articles}
+    samples = samples_of(systems, split, unit)
     others = [system for system in systems if system.label != baseline.label]
-    compared = "spans_f1" if spans else "f1"
-    reference = scores[baseline.label][compared]
-    effects = {}
-    for system in others:
-        own = _same_seeds(reference, baseline, system) if paired else reference
-        tested = effect(own, scores[system.label][compared], paired=paired, **resampling)
-        effects[system.label] = tested
-    corrected = dict(zip(effects, holm([tested.p_bootstrap for tested in effects.values()]), strict=True))
+    effects = {
+        system.label: samples.effect(
+            baseline.label,
+            system.label,
+            measure,
+            pairs=_same_seeds(baseline, system) if paired else None,
+        )
+        for system in others
+    }
+    corrected = _corrected(effects, order)
+    shown = AT_THRESHOLD if measure in AT_THRESHOLD else (measure,)
     made: list[dict[str, Any]] = []
     for system in systems:
         row: dict[str, Any] = {"model": system.label, "seeds": len(system.runs)}
-        for key, of_questions in scores[system.label].items():
-            row |= _mean_figures(key, *mean_sd(of_questions.mean(1).tolist()))
-            row |= _interval_figures(key, bootstrap_interval(of_questions, **resampling))
-        if system.label in effects:
-            row |= _effect_figures(effects[system.label], corrected[system.label])
+        for key in shown:
+            row |= _mean_figures(key, *mean_sd(samples.scores(system.label, key).mean(1).tolist()))
+            row |= _interval_figures(key, samples.interval(system.label, key))
+        if tested := effects.get(system.label):
+            row |= _effect_figures(tested, corrected[system.label])
+            if equivalence is not None:
+                row["p_equivalent"] = round(tested.p_equivalent(equivalence), _PLACES)
         made.append(row)
-    figures = list(scores[baseline.label])
-    headings = " and ".join(_HEADINGS[key] for key in figures)
+    where, name = samples.where(measure), MEASURES[measure]
+    any_effect = next(iter(effects.values()), None)
     notes = [
-        f"{int(where.sum()):,} questions; ± standard deviation over seeds; intervals of {headings} over"
-        f" {UNITS[unit]}, of ΔF1 over {UNITS[unit]} and seeds ({resamples:,} resamples)",
-        f"ΔF1 against {baseline.label}{', run by run of the same seed' if paired else ''}; {TESTS[unit]};"
-        f" Holm over {len(others)} comparisons",
-        *_power([tested.detectable for tested in effects.values()]),
+        f"{int(where.sum()):,} questions; ± standard deviation over seeds; intervals of"
+        f" {' and '.join(MEASURES[key] for key in shown)} over {UNITS[samples.unit]}, the runs as given",
+        f"Δ: {name} against {baseline.label}{', run by run of the same seed' if paired else ''};"
+        f" {_tests(samples, list(samples.systems) if measure in AT_THRESHOLD else [], any_effect)}",
+        f"tested in this order: {', '.join(order)}" if order else f"Holm over {len(others)} comparisons",
+        *_power([tested.detectable for tested in effects.values()], name),
         *([SINGLE_RUN] if any(len(system.runs) == 1 for system in systems) else []),
         *([FITTED] if split == CALIBRATION else []),
     ]
     title = title or f"{split}: every system against {baseline.label}"
-    return Table(title, _baseline_columns(figures, unit), made, notes)
+    return Table(title, _baseline_columns(shown, name, equivalence, bool(order)), made, notes)
 
 
-def _scores(runs: Sequence[Questions], where: Bools, spans: bool) -> dict[str, Floats]:
-    """By figure, ``(R, N)`` each, percent, of the questions ``where``."""
-    for run in runs:
-        if spans and run.span_f1 is None:
-            raise RunError(f"{run.folder}: its rows tell no best spans; score the run again")
-    keys = {"spans_f1": "span_f1"} if spans else {"exact": "exact", "f1": "f1"}
-    return {key: 100 * stacked(runs, column)[:, where] for key, column in keys.items()}
+def _corrected(effects: Mapping[str, Effect], order: Sequence[str]) -> dict[str, float]:
+    if unknown := [label for label in order if label not in effects]:
+        raise ConfigError(f"order: '{unknown[0]}' is none of the systems compared ({', '.join(effects)})")
+    rest = [label for label in effects if label not in order]
+    families = [*([label] for label in order), rest]
+    adjusted = in_order([[effects[label].p for label in family] for family in families])
+    return {
+        label: p
+        for family, own in zip(families, adjusted, strict=True)
+        for label, p in zip(family, own, strict=True)
+    }
 
 
-def _same_seeds(scores: Floats, baseline: System, system: System) -> Floats:
-    """The baseline's ``scores`` ``(R, N)`` in the order of the system's seeds."""
+def _same_seeds(baseline: System, system: System) -> list[int]:
+    """The baseline's run of each of the system's seeds."""
     seeds, others = ([record.seed for _, record in side.runs] for side in (baseline, system))
     if strangers := sorted(set(others) - set(seeds)):
         raise RunError(f"{system.label}: no run of {baseline.label} has the seed {strangers[0]}")
-    return scores[[seeds.index(seed) for seed in others]]
+    return [seeds.index(seed) for seed in others]
 
 
-def _power(detectable: Sequence[float]) -> list[str]:
+def _power(detectable: Sequence[float], name: str) -> list[str]:
     if not detectable:
         return []
     low, high = f"{min(detectable):.1f}", f"{max(detectable):.1f}"
     sizes = low if low == high else f"{low} to {high}"
-    return [f"a true ΔF1 of {sizes} is detected with {POWER:.0%} power, before Holm"]
+    return [f"minimum detectable effect on {name}, {POWER:.0%} power, before correction: {sizes}"]
 
 
 def _mean_figures(key: str, mean: float, sd: float | None) -> dict[str, float | None]:
@@ -365,7 +353,7 @@ def _interval_figures(key: str, interval: Interval) -> dict[str, float | None]:
 
 
 def _effect_figures(effect: Effect, p_holm: float | None) -> dict[str, float | None]:
-    tests = {"p": effect.p_bootstrap, "p_holm": p_holm, "p_these_runs": effect.p_randomisation}
+    tests = {"p": effect.p, "p_holm": p_holm}
     return {
         "delta": round(effect.delta, _PLACES),
         **_interval_figures("delta", effect.interval),
@@ -400,23 +388,22 @@ def _p_value(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-_P = {
-    "p": number("p", "p", _p_value, weight=1),
-    "p_holm": number("p_holm", "p, Holm", _p_value, weight=2),
-    "p_these_runs": number("p_these_runs", "p, these runs", _p_value, weight=-1),
-}
-_P_THESE_RUNS: Mapping[Unit, Sequence[Column]] = {"question": (_P["p_these_runs"],), "article": ()}
-"""The p-value of these very runs stands beside the other, never alone."""
+_P = number("p", "p", _p_value, weight=1)
+_P_HOLM = number("p_holm", "p, Holm", _p_value, weight=2)
 
 
-def _baseline_columns(figures: Sequence[str], unit: Unit) -> list[Column]:
+def _baseline_columns(
+    shown: Sequence[MeasureName], name: str, equivalence: float | None, ordered: bool
+) -> list[Column]:
     columns = [text("model", "model"), number("seeds", "seeds")]
-    for key in figures:
+    for key in shown:
         columns += [
-            _mean_column(key, _HEADINGS[key], weight=int(key == figures[-1])),
+            _mean_column(key, MEASURES[key], weight=int(key == shown[-1])),
             _interval_column(key, weight=-1),
         ]
-    return [*columns, *_delta_columns("ΔF1"), _P["p"], _P["p_holm"], *_P_THESE_RUNS[unit]]
+    corrected = replace(_P_HOLM, heading="p, in order") if ordered else _P_HOLM
+    equal = [] if equivalence is None else [number("p_equivalent", f"p, within ±{equivalence:g}", _p_value)]
+    return [*columns, *_delta_columns(f"Δ {name}" if name != "F1" else "ΔF1"), _P, corrected, *equal]
 
 
 def _table(title: str, result: Comparison, measured: Sequence[Measured], notes: Sequence[str]) -> Table:
@@ -426,8 +413,7 @@ def _table(title: str, result: Comparison, measured: Sequence[Measured], notes: 
         _mean_column("a", f"A: {result.a.label}"),
         _mean_column("b", f"B: {result.b.label}"),
         *_delta_columns("B − A"),
-        _P["p"],
-        *_P_THESE_RUNS[result.unit],
+        _P,
     ]
     rows = [
         {

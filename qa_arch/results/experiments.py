@@ -26,8 +26,9 @@ from qa_arch.metrics.significance import Unit
 from qa_arch.records import DEV, RECORD, RECORDS, Globs, Runs, recorded
 from qa_arch.results import figures as draw
 from qa_arch.results.columns import SPAN_COLUMNS, comparison, named
-from qa_arch.results.comparisons import UNITS, against_baseline, compare, effects_table
+from qa_arch.results.comparisons import against_baseline, compare, effects_table
 from qa_arch.results.provenance import dev_access_note
+from qa_arch.results.samples import MEASURES, MeasureName
 from qa_arch.results.systems import System, find_system, group_by_system, labelled
 from qa_arch.results.tables import Table, number, text
 
@@ -193,20 +194,28 @@ def baseline_table(
     *,
     records: Globs = "**",
     split: str = DEV,
-    spans: bool = False,
-    unit: Unit = "question",
+    measure: MeasureName = "f1",
+    unit: Unit | None = None,
     paired: bool = False,
+    order: Sequence[str] = (),
+    equivalence: float | None = None,
 ) -> Table:
-    """Every system tested against one of them; nothing before two systems are recorded.
-
-    With ``spans`` F1 is compared on the answerable questions, where "no answer" is never allowed. ``unit`` is
-    what is resampled beside the seeds. With ``paired`` each run was made of the baseline's of the same seed.
-    """
+    """Every system tested against one of them (``against_baseline``); nothing before two are recorded."""
     systems = _systems(folder, records, split)
     if len(systems) < 2:
         return Table(title, [], [])
     parent = find_system(systems, baseline)
-    return against_baseline(systems, parent, split=split, spans=spans, unit=unit, paired=paired, title=title)
+    return against_baseline(
+        systems,
+        parent,
+        split=split,
+        measure=measure,
+        unit=unit,
+        paired=paired,
+        order=order,
+        equivalence=equivalence,
+        title=title,
+    )
 
 
 def pairwise_table(
@@ -217,7 +226,7 @@ def pairwise_table(
     *,
     records: Globs = "**",
     split: str = DEV,
-    unit: Unit = "question",
+    unit: Unit | None = None,
 ) -> Table:
     """System ``b`` against ``a``, by their labels: every measure, and F1 by kind of question; nothing before
     both are recorded."""
@@ -281,20 +290,23 @@ def difference_plot(
     *,
     records: Globs = "**",
     split: str = DEV,
-    unit: Unit = "question",
+    unit: Unit | None = None,
     names: Mapping[str, str] | None = None,
 ) -> Sequence[Path]:
     """Differences from a ``baseline`` in F1, and in F1 of the spans where "no answer" is never allowed, with
     their 95% intervals; nothing before two systems are recorded. ``names`` are what readers call them."""
+    shown: tuple[MeasureName, ...] = ("f1", "spans")
     panels = {
-        measure: baseline_table(folder, title, baseline, records=records, split=split, spans=spans, unit=unit)
-        for measure, spans in (("F1", False), ("F1 of spans, never null", True))
+        MEASURES[measure]: baseline_table(
+            folder, title, baseline, records=records, split=split, measure=measure, unit=unit
+        )
+        for measure in shown
     }
     if not all(table.rows for table in panels.values()):
         return ()
     caption = (
-        f"Bars: 95% intervals over {UNITS[unit]} and seeds, not corrected for the number of comparisons."
-        " Grey: zero lies inside, so the difference may be chance."
+        "Bars: 95% intervals, not corrected for the number of comparisons. Grey: p is 0.05 or more after"
+        " Holm's correction, so the difference may be chance."
         f" Baseline: {(names or {}).get(baseline, baseline)}."
     )
     return draw.difference_figure(panels, folder / file, title=title, caption=caption, names=names)

@@ -245,9 +245,9 @@ def difference_figure(
     """Draw baseline tables beside each other.
 
     ``panels`` maps what is compared ("F1") to a table of ``against_baseline``; every system that was tested
-    is a line, in the order of the first panel's differences. ``names`` are what readers call the systems. An
-    interval that excludes zero is coloured, another one is grey: it may be chance. Raises ConfigError where
-    no system was tested.
+    is a line, in the order of the first panel's differences. ``names`` are what readers call the systems. A
+    difference with p below 0.05 after correction is coloured, another one is grey: it may be chance. Raises
+    ConfigError where no system was tested.
     """
     systems = ranked_systems(next(iter(panels.values())))
     if not systems:
@@ -294,7 +294,7 @@ def _differences(panel: Any, measure: str, rows: Sequence[Row]) -> None:
     panel.axvline(0, color=INK, linewidth=0.9)
     panel.set_xlabel("← baseline better      system better →", fontsize=7.5, color=FAINT)
     for line, (row, (low, high)) in enumerate(zip(rows, ends, strict=True)):
-        delta, sure = row["delta"], low > 0 or high < 0
+        delta, sure = row["delta"], row["p_holm"] < 0.05
         panel.hlines(line, low, high, color=COLOURS[0] if sure else GREY, linewidth=5, zorder=2)
         panel.plot(delta, line, "o", color=INK, markersize=5, zorder=3)
         panel.text(delta, line - 0.2, f"{delta:+.2f}", ha="center", va="bottom", fontsize=8, color=INK)

@@ -10,13 +10,14 @@ from functools import cached_property
 from html import escape
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from qa_arch.metrics.significance import RESAMPLES, Unit
+from qa_arch.metrics.significance import Unit
 from qa_arch.records import CALIBRATION, DEV, RECORD, RunRecord, find_runs, is_of_spans, read_record
 from qa_arch.results.columns import Scored, figures, named
 from qa_arch.results.comparisons import against_baseline
 from qa_arch.results.questions import NAMES, load_questions, mistakes, open_scored, question_columns
+from qa_arch.results.samples import MeasureName
 from qa_arch.results.summary import scores_table
 from qa_arch.results.systems import differing, find_system, group_by_system
 from qa_arch.results.tables import Table, html
@@ -117,22 +118,24 @@ def compare(
     baseline: str,
     *,
     split: str = DEV,
-    spans: bool = False,
-    unit: Unit = "question",
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    measure: MeasureName = "f1",
+    unit: Unit | None = None,
+    order: Sequence[str] = (),
+    equivalence: float | None = None,
 ) -> Table:
     """Every system below ``folders`` tested against the one called ``baseline``, as ``qa-arch compare`` does.
 
-    Differences in F1 come with 95% intervals and p-values over seeds and over questions, or over articles
-    with ``unit="article"``, corrected for the number of systems (Holm 1979). With ``spans`` the F1 is that on
-    the answerable questions where "no answer" is never allowed. A notebook shows the table; ``.rows`` are its
-    figures. Raises RunError for runs that were not scored on the same set by the same measure.
+    Differences in ``measure`` (exact, f1, spans, auroc, aurc) come with 95% intervals and p-values over seeds
+    and articles, or questions where no article is known or ``unit="question"``, corrected for the number of
+    systems (Holm 1979); ``order`` and ``equivalence`` are those of ``results.comparisons.against_baseline``.
+    A notebook shows the table; ``.rows`` are its figures. Raises RunError for runs that were not scored on
+    the same set by the same protocol.
     """
     systems = group_by_system(find_runs(_paths(folders)))
     parent = find_system(systems, baseline)
-    resampling: Any = {"resamples": resamples, "seed": seed}
-    return against_baseline(systems, parent, split=split, spans=spans, unit=unit, **resampling)
+    return against_baseline(
+        systems, parent, split=split, measure=measure, unit=unit, order=order, equivalence=equivalence
+    )
 
 
 def _paths(folders: Place | Sequence[Place]) -> list[str]:

@@ -311,16 +311,16 @@ class SpanCollector:
         """Decode one batch; its ``index`` holds the feature rows of its windows."""
         any_span = self.decode.null_odds == "any"
         if isinstance(logits, StepLogits):
-            found: SpanCandidates | SequenceCandidates = best_sequences(logits, any_span=any_span)
+            candidates: SpanCandidates | SequenceCandidates = best_sequences(logits, any_span=any_span)
         else:
-            found = best_spans(
+            candidates = best_spans(
                 logits,
                 search=self.decode.search,
                 max_answer_tokens=self.decode.max_answer_tokens,
                 n_best=self.decode.n_best,
                 any_span=any_span,
             )
-        self.parts.append((batch.index.cpu().numpy(), found))
+        self.parts.append((batch.index.cpu().numpy(), candidates))
 
     def merge(self, others: Iterable[list[Part]]) -> None:
         """Replace the parts by those of all processes."""

@@ -272,31 +272,7 @@ class SpanTask(Task):
         return points
 
     def rows(self, questions: QuestionSet, outputs: Ranking, threshold: float) -> dict[str, list[Any]]:
-        """Scores at ``threshold``, offsets, null odds, question word.
-
-        ``span_exact``, ``span_f1`` and ``probability`` are those of the best span whatever the threshold:
-        with them any threshold can be scored, and confidence compared with truth, from the record alone.
-        ``article`` is a number: which questions are of one article.
-        """
-        answers = outputs.best_predictions
-        rows = spans_record(answers)
-        scored = _in_order(questions, {answer.id: answer.text(threshold) for answer in answers}, rows["id"])
-        spans = _in_order(questions, best_texts(answers), rows["id"])
-        question_texts = {example.id: example.question for example in questions.examples}
-        articles = dict(zip((e.id for e in questions.examples), questions.article_numbers, strict=True))
-        rows["article"] = [articles[id_] for id_ in rows["id"]]
-        rows["kind"] = [s.kind for s in scored]
-        rows["word"] = [question_word(question_texts[id_]) for id_ in rows["id"]]
-        rows["answerable"] = [s.answerable for s in scored]
-        rows["abstained"] = [s.abstained for s in scored]
-        rows["exact"] = [s.exact for s in scored]
-        rows["f1"] = [s.f1 for s in scored]
-        rows["span_exact"] = [s.exact for s in spans]
-        rows["span_f1"] = [s.f1 for s in spans]
-        rows["probability"] = [
-            round(answer.best.probability, 4) if answer.best else 0.0 for answer in answers
-        ]
-        return rows
+        return question_rows(questions, outputs.best_predictions, threshold)
 
     def write_predictions(
         self, folder: Path, questions: QuestionSet, outputs: Ranking, threshold: float
@@ -356,6 +332,33 @@ class SequenceTask(SpanTask):
 
 
 SEQUENCE = SequenceTask()
+
+
+def question_rows(
+    questions: QuestionSet, answers: Sequence[Prediction], threshold: float
+) -> dict[str, list[Any]]:
+    """Columns of ``questions.parquet``: scores at ``threshold``, offsets, null odds, question word; no text.
+
+    ``span_exact``, ``span_f1`` and ``probability`` are those of the best span whatever the threshold:
+    with them any threshold can be scored, and confidence compared with truth, from the record alone.
+    ``article`` is a number: which questions are of one article.
+    """
+    rows = spans_record(answers)
+    scored = _in_order(questions, {answer.id: answer.text(threshold) for answer in answers}, rows["id"])
+    spans = _in_order(questions, best_texts(answers), rows["id"])
+    question_texts = {example.id: example.question for example in questions.examples}
+    articles = dict(zip((e.id for e in questions.examples), questions.article_numbers, strict=True))
+    rows["article"] = [articles[id_] for id_ in rows["id"]]
+    rows["kind"] = [s.kind for s in scored]
+    rows["word"] = [question_word(question_texts[id_]) for id_ in rows["id"]]
+    rows["answerable"] = [s.answerable for s in scored]
+    rows["abstained"] = [s.abstained for s in scored]
+    rows["exact"] = [s.exact for s in scored]
+    rows["f1"] = [s.f1 for s in scored]
+    rows["span_exact"] = [s.exact for s in spans]
+    rows["span_f1"] = [s.f1 for s in spans]
+    rows["probability"] = [round(answer.best.probability, 4) if answer.best else 0.0 for answer in answers]
+    return rows
 
 
 def answerable_auroc(questions: QuestionSet, answers: Sequence[Prediction]) -> float | None:

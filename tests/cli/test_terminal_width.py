@@ -9,7 +9,7 @@ from terminals import ROOT, drawn
 
 RECORDS = ROOT / "experiments/real_part/records/v2"
 A, B = (next(RECORDS.glob(f"{model}-*")) for model in ("bert", "proposed"))
-PAIR = ("compare", A, B, "--resamples", 50, "--top", 3)
+PAIR = ("compare", A, B, "--top", 3)
 
 
 def cells(lines: list[str]) -> set[str]:
@@ -38,7 +38,7 @@ def test_a_comparison_keeps_difference_and_interval():
 
 
 def test_a_baseline_comparison_keeps_the_difference():
-    lines = drawn(["compare", RECORDS, "--baseline", "bert", "--resamples", 50], 80)
+    lines = drawn(["compare", RECORDS, "--baseline", "bert"], 80)
     assert {"model", "F1", "ΔF1", "95% interval", "-3.80", "53.58"} <= cells(lines)
     assert any("Holm" in cell for cell in cells(lines))
 

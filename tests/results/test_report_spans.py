@@ -8,9 +8,10 @@ import pytest
 from reports import page_parts
 
 from qa_arch.records import find_runs
-from qa_arch.results.comparisons import SPANS, against_baseline, compare
+from qa_arch.results.comparisons import against_baseline, compare
 from qa_arch.results.questions import load_questions
 from qa_arch.results.report.page import write_report
+from qa_arch.results.samples import MEASURES
 from qa_arch.results.systems import find_system, group_by_system
 
 
@@ -38,25 +39,23 @@ def test_rows_that_tell_no_best_spans_go_untested(make_run, question_set, page):
 
 
 def test_the_page_and_the_terminal_say_the_same_of_a_difference(page, runs):
-    """One number of resamples and one seed: the same interval and the same p, whichever prints them."""
     folder, _ = runs
     records = find_runs([folder])
     groups = group_by_system(records)
     value = page(folder, baseline="bert")
-    assert value["spans"] == SPANS
+    assert value["spans"] == MEASURES["spans"]
     (one,) = value["sets"]
     for number, (path, record) in enumerate(records):
         rows = load_questions(path, record)
         assert one["spans"][str(number)] == pytest.approx(100 * rows.span_f1[rows.answerable].mean())
     a, b = (find_system(groups, name) for name in ("bert", "proposed"))
     compared = {figure.name: figure.effect for figure in compare(a, b).measures}
-    for name, key in (("EM", "exact"), ("F1", "f1"), (SPANS, "spans")):
+    for name, key in (("EM", "exact"), ("F1", "f1"), (MEASURES["spans"], "spans")):
         shown = one["tests"][key]["effects"][str(groups.index(b))]
         effect = compared[name]
         assert (shown["delta"], shown["interval"]) == (effect.delta, list(effect.interval))
-        assert shown["p"] == effect.p_bootstrap
-        table = against_baseline(groups, a, spans=key == "spans")
+        assert shown["p"] == effect.p
+        table = against_baseline(groups, a, measure=key)
         for place, row in enumerate(table.rows):
-            key_of_row = "spans_f1" if key == "spans" else key
             interval = [round(end, 6) for end in one["tests"][key]["intervals"][str(place)]]
-            assert interval == [row[f"{key_of_row}_95_low"], row[f"{key_of_row}_95_high"]]
+            assert interval == [row[f"{key}_95_low"], row[f"{key}_95_high"]]

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from qa_arch.errors import RunError
 from qa_arch.metrics.confidence import Reliability, answerable_confidence, reliability, thresholds
-from qa_arch.metrics.significance import Effect, bootstrap_interval, effect, holm
+from qa_arch.metrics.significance import holm
 from qa_arch.metrics.squad import score_questions
 from qa_arch.records import (
     CALIBRATED,
@@ -42,13 +41,13 @@ from qa_arch.results.columns import Scored, by_measure, comparison, figures, nam
 from qa_arch.results.comparisons import FITTED
 from qa_arch.results.questions import (
     Breakdown,
-    Floats,
     Mistakes,
     Questions,
     breakdowns,
     load_questions,
     mistakes,
 )
+from qa_arch.results.samples import UNITS, MeasureName, Sample, Samples, drawn_articles
 from qa_arch.results.summary import finite
 from qa_arch.results.systems import (
     System,
@@ -77,8 +76,8 @@ EPOCH = ("train_loss", "calibration_loss", *(f"calibration_{name}" for name in (
 LANGUAGE_EPOCH = ("train_loss", "calibration_loss", "calibration_perplexity")
 TESTED = 24
 """Systems that are tested against the baseline; beyond that the correction leaves little to find."""
-SPANS = "spans"
-MEASURES = ("exact", "f1", SPANS)
+SPANS: Literal["spans"] = "spans"
+MEASURES: tuple[MeasureName, ...] = ("exact", "f1", SPANS)
 """What the page can be switched to; the last where some questions have no answer, else it is F1."""
 
 
@@ -200,9 +199,13 @@ def _set(
     baseline: int | None,
     untested: str | None,
 ) -> dict[str, Any]:
-    by_group: dict[int, list[Questions]] = {}
-    for number, rows in scored.rows.items():
-        by_group.setdefault(order[id(runs[number][1])], []).append(rows)
+    by_group: dict[int, list[int]] = {}
+    for number in scored.rows:
+        by_group.setdefault(order[id(runs[number][1])], []).append(number)
+    samples = {
+        str(group): Sample([runs[n][1] for n in numbers], [scored.rows[n] for n in numbers])
+        for group, numbers in by_group.items()
+    }
     measures = [name for name in MEASURES if name != SPANS or scored.about.unanswerable]
     drawn = {str(number): curves(rows) for number, rows in scored.rows.items()}
     return {
@@ -231,7 +234,7 @@ def _set(
         ],
         "measures": measures,
         "spans": _spans(scored) if SPANS in measures else {},
-        "tests": significance(by_group, baseline, measures),
+        **significance(scored, samples, None if baseline is None else str(baseline), measures),
         "note": FITTED if scored.split == CALIBRATION else None,
         "baseline": baseline if baseline in by_group else None,
         "untested": untested,
@@ -242,8 +245,8 @@ def _set(
 
 def _spans(scored: ScoredSet) -> dict[str, float]:
     """By run, F1 on the answerable questions where "no answer" is never allowed."""
-    best = {str(number): scores(rows, SPANS) for number, rows in scored.rows.items()}
-    return {number: float(result.mean()) for number, result in best.items() if result is not None}
+    best = {str(number): Sample([], [rows]).scores(SPANS) for number, rows in scored.rows.items()}
+    return {number: float(np.nanmean(result)) for number, result in best.items() if result is not None}
 
 
 def _references(scored: ScoredSet, runs: Runs) -> list[dict[str, Any]]:
@@ -480,48 +483,30 @@ def find_baselines(
 
 
 def significance(
-    rows: Mapping[int, Sequence[Questions]], reference: int | None, measures: Sequence[str]
+    scored: ScoredSet, known: Mapping[str, Sample], baseline: str | None, measures: Sequence[MeasureName]
 ) -> dict[str, Any]:
-    """By measure, intervals of every group whose ``rows`` tell it, and tests of the others against
-    ``reference``."""
-    result = {}
-    for measure in measures:
-        of_runs = {group: [scores(run, measure) for run in members] for group, members in rows.items()}
-        known = {group: [run for run in of if run is not None] for group, of in of_runs.items()}
-        complete = {group: np.stack(of) for group, of in known.items() if len(of) == len(of_runs[group])}
-        result[measure] = _tested(complete, reference)
-    return result
+    """``tests``: by measure, intervals of every system (a group's number) whose rows tell it, and tests of
+    the others against ``baseline``; ``unit``: what both are over. The figures of ``qa-arch compare``."""
+    if not scored.rows:
+        return {"tests": {measure: {"intervals": {}, "effects": {}} for measure in measures}, "unit": None}
+    articles = drawn_articles(list(scored.rows.values()), None, scored.questions)
+    samples = Samples(scored.split, known, articles)
+    tests = {measure: _tested(samples, baseline, measure) for measure in measures}
+    return {"tests": tests, "unit": UNITS[samples.unit]}
 
 
-def scores(rows: Questions, measure: str) -> Floats | None:
-    """``(N,)``, percent: of every question, or for ``spans`` of the answerable ones, where "no answer" is
-    never allowed. None where the rows tell no best spans of some, or there is no such question."""
-    if measure != SPANS:
-        return 100 * np.asarray(getattr(rows, measure))
-    assert rows.span_f1 is not None, "completed by with_spans"
-    best = 100 * rows.span_f1[rows.answerable]
-    return None if np.isnan(best).any() or not best.size else best
-
-
-def _tested(stacked: Mapping[int, Floats], reference: int | None) -> dict[str, Any]:
-    """``stacked`` is ``(R, N)`` by system; the same draws as ``qa-arch compare`` makes, so the same figures.
-
-    Each test has a generator of its own, so they may run side by side: NumPy draws without the lock.
-    """
-    baseline = None if reference is None else stacked.get(reference)
-    others = [] if baseline is None else [system for system in stacked if system != reference][:TESTED]
-
-    def against_baseline(system: int) -> Effect:
-        assert baseline is not None
-        return effect(baseline, stacked[system])
-
-    with ThreadPoolExecutor() as pool:
-        intervals = pool.map(bootstrap_interval, stacked.values())
-        effects = list(pool.map(against_baseline, others))
-        shown = {str(system): list(interval) for system, interval in zip(stacked, intervals, strict=True)}
-    corrected = holm([tested.p_bootstrap for tested in effects])
-    tests = {
-        str(system): {"delta": e.delta, "interval": list(e.interval), "p": e.p_bootstrap, "holm": p}
-        for system, e, p in zip(others, effects, corrected, strict=True)
+def _tested(samples: Samples, baseline: str | None, measure: MeasureName) -> dict[str, Any]:
+    if not samples.testable(samples.where(measure)):
+        return {"intervals": {}, "effects": {}}
+    known = [label for label, sample in samples.systems.items() if sample.scores(measure) is not None]
+    others = [label for label in known if label != baseline][:TESTED] if baseline in known else []
+    assert baseline is not None or not others
+    effects = {label: samples.effect(str(baseline), label, measure) for label in others}
+    corrected = holm([tested.p for tested in effects.values()])
+    return {
+        "intervals": {label: list(samples.interval(label, measure)) for label in known},
+        "effects": {
+            label: {"delta": tested.delta, "interval": list(tested.interval), "p": tested.p, "holm": p}
+            for (label, tested), p in zip(effects.items(), corrected, strict=True)
+        },
     }
-    return {"intervals": shown, "effects": tests}

@@ -26,11 +26,11 @@ from qa_arch.errors import RunError, UnavailableError
 from qa_arch.metrics.error_analysis import Boundary, Judged, Outcome
 from qa_arch.records import Runs
 from qa_arch.results.attention import ATTENTION, AttentionMap, read_attention
-from qa_arch.results.comparisons import SPANS
 from qa_arch.results.provenance import now, versions
 from qa_arch.results.publish import shareable
 from qa_arch.results.questions import BOUNDARIES, NAMES, Mistakes, Questions, mistakes
 from qa_arch.results.report.collect import Collected, collect, language_runs, run_settings
+from qa_arch.results.samples import MEASURES
 from qa_arch.results.systems import group_by_system, repeated
 from qa_arch.types.text import QuestionSet
 
@@ -173,7 +173,7 @@ def _about(runs: Runs, limit: int, problems: Sequence[str]) -> dict[str, Any]:
         "f1Unit": F1_UNIT,
         "outcomes": [[key, NAMES[key]] for key in OUTCOMES],
         "boundaries": list(BOUNDARIES.items()),
-        "spans": SPANS,
+        "spans": MEASURES["spans"],
         "notes": [f"{len(problems)} things could not be used (see About)."] if problems else [],
         "problems": list(problems),
     }

@@ -209,7 +209,7 @@ function testNote(now) {
   const effects = Object.keys(testsNow().effects).length;
   const [name, against] = [MEASURES[state.measure], DATA.groups[now.baseline].label];
   if (!effects) return `No tests of ${name} against ${against}.`;
-  return `Δ${name} against ${against}: bootstrap over questions and seeds, Holm-corrected over ${effects} comparisons. Bold: better than ${against}, p < ${SIGNIFICANT} so corrected.`;
+  return `Δ${name} against ${against}: over ${now.unit} and seeds, Holm-corrected over ${effects} comparisons. Bold: better than ${against}, p < ${SIGNIFICANT} so corrected.`;
 }
 function spanNotes(now) {
   const notes = [`Spans: ${DATA.spans}, the mean F1 of the best spans over the ${whole(now.questions - now.unanswerable)} answerable questions, which no threshold flatters.`];

@@ -1,0 +1,237 @@
+"""The scores of systems on one set, question by question: what intervals and tests are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from qa_arch.errors import RunError
+from qa_arch.metrics.confidence import area_values, auroc_values
+from qa_arch.metrics.significance import Effect, Interval, Unit, effect, mean_interval
+from qa_arch.metrics.threshold import fit_margin
+from qa_arch.records import CALIBRATION, RunRecord
+from qa_arch.results.questions import (
+    Bools,
+    Floats,
+    Ints,
+    Questions,
+    articles_of,
+    load_aligned,
+    load_questions,
+)
+from qa_arch.results.systems import System, same_measure
+from qa_arch.types.text import QuestionSet
+
+MeasureName = Literal["exact", "f1", "spans", "auroc", "aurc"]
+MEASURES: Mapping[MeasureName, str] = {
+    "exact": "EM",
+    "f1": "F1",
+    "spans": "HasAns F1, never null",
+    "auroc": "AUROC, answerable",
+    "aurc": "AURC",
+}
+"""Headings. The first two are taken at the fitted null threshold, the others need none: best spans of the
+answerable questions alone; telling answerable from unanswerable ones; risk over coverage (less is better)."""
+AT_THRESHOLD: tuple[MeasureName, ...] = ("exact", "f1")
+UNITS: Mapping[Unit, str] = {"question": "questions", "article": "articles"}
+GROUPS = 20
+"""Of calibration articles at most: more are left out in groups."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """The runs of one system."""
+
+    records: Sequence[RunRecord]
+    rows: Sequence[Questions]
+
+    def scores(self, measure: MeasureName) -> Floats | None:
+        """``(R, N)``, percent, whose means are the runs' figures; spans of unanswerable questions are NaN.
+
+        Of areas under curves they are what each question moves the area by (its influence), around the area.
+        None where some run's rows do not tell it.
+        """
+        columns = [_scores(rows, measure) for rows in self.rows]
+        known = [column for column in columns if column is not None]
+        return 100 * np.stack(known) if len(known) == len(columns) else None
+
+    @cached_property
+    def thresholds(self) -> Floats | None:
+        """``(R, C)`` null thresholds, fitted without each calibration article in turn; None where records do
+        not hold what they were fitted on, or the rows were scored at others."""
+        runs = zip(self.records, self.rows, strict=True)
+        fitted = [_left_out(record, rows) for record, rows in runs]
+        known = [thresholds for thresholds in fitted if thresholds is not None]
+        return np.stack(known) if len(known) == len(fitted) and len({*map(len, known)}) == 1 else None
+
+    def left_out(self, measure: MeasureName, where: Bools) -> Floats:
+        """``(C,)`` means over the runs and the questions ``where``, percent, at ``thresholds``."""
+        assert self.thresholds is not None
+        means = [
+            [_at(rows, measure, threshold)[where].mean() for threshold in thresholds]
+            for rows, thresholds in zip(self.rows, self.thresholds.tolist(), strict=True)
+        ]
+        return 100 * np.mean(means, axis=0)
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Systems on the same questions of one split, by their labels."""
+
+    split: str
+    systems: Mapping[str, Sample]
+    articles: Ints | None
+    """(N,) number of each question's article; None: questions are drawn."""
+
+    @property
+    def unit(self) -> Unit:
+        return "question" if self.articles is None else "article"
+
+    @property
+    def first(self) -> Questions:
+        return next(iter(self.systems.values())).rows[0]
+
+    def where(self, measure: MeasureName) -> Bools:
+        """The questions that a measure is the mean of."""
+        return self.first.answerable if measure == "spans" else np.ones(len(self.first), dtype=bool)
+
+    def testable(self, where: Bools) -> bool:
+        """Whether the questions are of more than one article (of more than one question)."""
+        return int(where.sum() if self.articles is None else len(np.unique(self.articles[where]))) > 1
+
+    def scores(self, label: str, measure: MeasureName, where: Bools | None = None) -> Floats:
+        """``(R, n)`` of the questions ``where``; RunError where the rows do not tell them."""
+        sample = self.systems[label]
+        scores = sample.scores(measure)
+        if scores is None:
+            raise RunError(f"{sample.rows[0].folder}: its rows tell no best spans; score the run again")
+        return scores[:, self.where(measure) if where is None else where]
+
+    def interval(self, label: str, measure: MeasureName) -> Interval:
+        where = self.where(measure)
+        return mean_interval(
+            self.scores(label, measure), None if self.articles is None else self.articles[where]
+        )
+
+    def effect(
+        self,
+        a: str,
+        b: str,
+        measure: MeasureName,
+        *,
+        where: Bools | None = None,
+        pairs: Sequence[int] | None = None,
+    ) -> Effect:
+        """B against A; with ``pairs`` run r of B was made of run ``pairs[r]`` of A."""
+        where = self.where(measure) if where is None else where
+        x, y = (self.scores(label, measure, where) for label in (a, b))
+        return effect(
+            x if pairs is None else x[list(pairs)],
+            y,
+            articles=None if self.articles is None else self.articles[where],
+            paired=pairs is not None,
+            left_out=self._left_out(a, b, measure, where),
+        )
+
+    def calibration_articles(self, labels: Sequence[str]) -> int:
+        """Of how many calibration articles the tests know the share, 0 where they do not."""
+        samples = [self.systems[label] for label in labels]
+        if not labels:
+            return 0
+        splits = {record.fingerprint(CALIBRATION) for sample in samples for record in sample.records}
+        if self.split == CALIBRATION or len(splits) > 1:
+            return 0
+        counts = {0 if sample.thresholds is None else sample.thresholds.shape[1] for sample in samples}
+        return counts.pop() if len(counts) == 1 else 0
+
+    def _left_out(self, a: str, b: str, measure: MeasureName, where: Bools) -> Sequence[float]:
+        if measure not in AT_THRESHOLD or not self.calibration_articles((a, b)):
+            return ()
+        x, y = (self.systems[label].left_out(measure, where) for label in (a, b))
+        return (y - x).tolist()
+
+
+def samples_of(
+    systems: Sequence[System], split: str, unit: Unit | None = None, questions: QuestionSet | None = None
+) -> Samples:
+    """The rows of ``systems``; RunError where they do not compare.
+
+    Articles are drawn where the rows, or ``questions``, the set itself, tell of several; ``unit`` decides it.
+    """
+    runs = [run for system in systems for run in system.runs]
+    same_measure(runs, split)
+    loaded = load_aligned(runs, split)
+    rest = iter(loaded)
+    known = {
+        system.label: Sample([record for _, record in system.runs], [next(rest) for _ in system.runs])
+        for system in systems
+    }
+    return Samples(split, known, drawn_articles(loaded, unit, questions))
+
+
+def drawn_articles(
+    rows: Sequence[Questions], unit: Unit | None, questions: QuestionSet | None = None
+) -> Ints | None:
+    """The article of each question where articles are to be drawn: by ``unit``, or where there are several.
+
+    RunError where ``unit`` asks for articles of which nothing is known.
+    """
+    if unit == "question":
+        return None
+    telling = next((run for run in rows if run.article is not None), rows[0])
+    try:
+        return articles_of(telling, questions)
+    except RunError:
+        if unit == "article":
+            raise
+        return None
+
+
+def _scores(rows: Questions, measure: MeasureName) -> Floats | None:
+    if measure == "auroc":
+        return auroc_values(-rows.null_odds, rows.answerable)
+    if measure in AT_THRESHOLD:
+        return np.asarray(getattr(rows, measure))
+    if rows.span_f1 is None or np.isnan(rows.span_f1[rows.answerable]).any():
+        return None
+    if measure == "aurc":
+        return area_values(rows.null_odds, rows.span_f1, rows.answerable)
+    return np.where(rows.answerable, rows.span_f1, np.nan) if rows.answerable.any() else None
+
+
+def _at(rows: Questions, measure: MeasureName, threshold: float) -> Floats:
+    """``(N,)`` the scores that the answers have at a null threshold."""
+    spans = rows.span_f1 if measure == "f1" else rows.span_exact
+    assert spans is not None
+    return np.where(rows.null_odds > threshold, ~rows.answerable, spans)
+
+
+def _left_out(record: RunRecord, rows: Questions) -> Floats | None:
+    """``(C,)`` null thresholds of one run."""
+    own = record.threshold.value if record.threshold else None
+    if own is None or rows.span_f1 is None or rows.span_exact is None:
+        return None
+    if not np.allclose(_at(rows, "f1", own), rows.f1):
+        return None  # scored at another threshold
+    try:
+        fitted_on = load_questions(rows.folder, record, CALIBRATION)
+    except RunError:
+        return None
+    if fitted_on.article is None or fitted_on.span_f1 is None or np.isnan(fitted_on.span_f1).any():
+        return None
+    _, number = np.unique(fitted_on.article, return_inverse=True)
+    if not number.any():
+        return None
+    prior = record.setting("calibration", "prior")
+    groups = number % GROUPS
+    odds, spans, answerable = fitted_on.null_odds, fitted_on.span_f1, fitted_on.answerable
+
+    def without(group: int) -> float:
+        rest = groups != group
+        return fit_margin(odds[rest].tolist(), spans[rest].tolist(), answerable[rest].tolist(), prior)
+
+    return np.array([without(group) for group in range(int(groups.max()) + 1)])
