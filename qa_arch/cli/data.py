@@ -124,7 +124,7 @@ def add_stats_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         required=True,
         metavar="SOURCE",
-        help=f"a set per source: {usage()}; or {usage('candidates', 'classes')}",
+        help="a set per source: " + "; or ".join(filter(None, (usage(), usage("candidates", "classes")))),
     )
     parser.add_argument(
         "--json", action="store_true", help="print JSON: an object, or for several sets an object by source"

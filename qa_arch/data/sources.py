@@ -151,7 +151,7 @@ def local(source: str) -> str:
 def usage(*kinds: Holds) -> str:
     """Spelling of the sources of these kinds (default: passages), for help texts."""
     known = [_format(scheme) for scheme in ("", *schemes())]
-    *most, last = [item.usage for item in known if item.holds in (kinds or ("passages",))]
+    *most, last = [item.usage for item in known if item.holds in (kinds or ("passages",))] or [""]
     return f"{', '.join(most)} or {last}" if most else last
 
 

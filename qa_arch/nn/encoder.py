@@ -196,16 +196,16 @@ class Encoder(WithBackbone):
         """The same architecture with fresh weights, without the hub; weights are loaded into it."""
         from transformers import AutoConfig
 
-        register_families()
+        register(description["model_type"])
         values = {k: v for k, v in description.items() if k not in ("model_type", FEWER_HEADS)}
         backbone = new_backbone(AutoConfig.for_model(description["model_type"], **values))
         removed = description.get(FEWER_HEADS)
         return cls(backbone, None if removed is None else FewerHeads(**removed))
 
 
-def register_families() -> None:
-    """Make the encoder families of extras known to transformers' ``AutoConfig`` and ``AutoModel``."""
-    for module in offered("families").values():
+def register(family: str) -> None:
+    """Make a ``family`` of an extra known to transformers' ``AutoConfig`` and ``AutoModel``."""
+    if module := offered("families").get(family):
         import_module(module)
 
 

@@ -18,7 +18,7 @@ from transformers.utils import logging as hf_logging
 
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.manifest import offered
-from qa_arch.nn.encoder import Encoder, Freeze, class_of, new_backbone, register_families, without_pooler
+from qa_arch.nn.encoder import Encoder, Freeze, class_of, new_backbone, register, without_pooler
 from qa_arch.nn.encoder_configs import HUB_IDS, check_files, known_config, resolve
 from qa_arch.nn.word_encoder import WORDS, AnyEncoder, WordEncoder
 
@@ -74,7 +74,6 @@ def build_encoder(
         "positions": positions,
         "pre_norm": pre_norm,
     }
-    register_families()
     given = {key: value for key, value in sizes.items() if value is not None}
     counting = torch.get_default_device().type == "meta"
     if init == "random":
@@ -141,6 +140,8 @@ def checkpoint_config(place: str | Path, *, local_files_only: bool = True) -> Pr
         check_files(Path(place))
     try:
         with quiet_loading():
+            written, _ = PretrainedConfig.get_config_dict(place, local_files_only=local_files_only)
+            register(str(written.get("model_type")))
             config = AutoConfig.from_pretrained(
                 place, local_files_only=local_files_only, trust_remote_code=False
             )
@@ -173,6 +174,7 @@ def _resized(values: dict[str, Any], given: dict[str, Any]) -> PretrainedConfig:
             rest["embedding_size"] = min(width, 128)
     if family == "distilbert":
         rest = {_DISTILBERT.get(key, key): value for key, value in rest.items()}
+    register(family)
     try:
         config = AutoConfig.for_model(family, **rest)
     except ValueError as error:

@@ -18,7 +18,7 @@ from qa_arch.config.schema import Config, Trainer
 
 def test_commands_and_options():
     assert set(COMMANDS) <= set(complete("qa-arch "))
-    assert complete("qa-arch pre") == ["predict", "pretrain"]
+    assert complete("qa-arch pred") == ["predict"]
     assert complete("qa-arch --debug pred") == ["predict"]
     assert "--config-dir" in complete("qa-arch train --con")
     assert complete("qa-arch sweep status --w") == ["--watch"]
@@ -97,11 +97,11 @@ echo "${COMPREPLY[@]}"
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
 def test_bash_completes(program):
-    lines = ["qa-arch pre", "qa-arch train model=prop", "qa-arch train trainer.batch", "qa-arch ask no"]
+    lines = ["qa-arch pred", "qa-arch train model=prop", "qa-arch train trainer.batch", "qa-arch ask no"]
     done = subprocess.run(["bash", "-c", BASH, "bash", *lines], env=program, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
-        "predict|pretrain|",
+        "predict|",
         "proposed|",  # what follows the break at =
         "trainer.batch_size=|",
         "|",

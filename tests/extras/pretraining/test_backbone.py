@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -184,3 +186,18 @@ def test_a_folder_that_makes_no_sense_is_one_line(wrong, reason, tmp_path):
     with pytest.raises(UnavailableError, match=rf"cannot be loaded \(.*{reason}") as caught:
         build_encoder(str(tmp_path))
     assert "\n" not in str(caught.value)
+
+
+def test_a_process_imports_the_family_when_it_meets_it_and_not_before(tmp_path):
+    random_model().save_pretrained(tmp_path)
+    program = """
+import sys
+from qa_arch.nn.encoder import Encoder
+from qa_arch.nn.encoder_factory import build_encoder
+bert = build_encoder(init="random", family="bert", layers=1, width=16, heads=2)
+Encoder.from_description(bert.describe())
+assert "qa_arch.extras.pretraining.backbone" not in sys.modules
+assert build_encoder(sys.argv[1]).config.model_type == "qa_transformer"
+"""
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
