@@ -39,6 +39,18 @@ def quick_collections() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def shared_composition() -> Iterator[None]:
+    """Every choice of config groups is composed once (``composing.py``)."""
+    from composing import sharing
+
+    from qa_arch.cli import compose
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compose, "hydra_compose", sharing(compose.hydra_compose))
+        yield
+
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
