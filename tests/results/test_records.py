@@ -102,9 +102,9 @@ def test_every_committed_record_of_schema_1_is_read_without_a_loss(tmp_path):
 def test_a_damaged_record_is_refused_by_file_and_field_or_read(tmp_path, schema):
     """Whatever stands in a place of the file, reading gives a record that can be shown, or one line."""
     path = next(path for path in COMMITTED if path.match("synthetic/records/bert-*/run.json"))
-    whole = json.loads(path.read_text())
+    whole = shortened(json.loads(path.read_text()))
     if schema == 2:
-        whole = json.loads(write_record(tmp_path, read_record(path)).read_text())
+        whole = json.loads(write_record(tmp_path, parse_record(whole)).read_text())
     refused = []
     for place in places(whole):
         for value in (None, "x", [[]]):
@@ -120,11 +120,16 @@ def test_a_damaged_record_is_refused_by_file_and_field_or_read(tmp_path, schema)
     assert all(line.startswith("a/run.json: ") and "\n" not in line for line in refused)
 
 
+def shortened(value):
+    """``value`` with no more than two items in each list."""
+    if isinstance(value, dict):
+        return {key: shortened(item) for key, item in value.items()}
+    return [shortened(item) for item in value[:2]] if isinstance(value, list) else value
+
+
 def places(value, prefix=()):
     """The keys to every value in nested mappings and lists; of the settings the sections alone."""
-    inside = (
-        value.items() if isinstance(value, dict) else enumerate(value[:2]) if isinstance(value, list) else ()
-    )
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in inside:
         yield (*prefix, key)
         if prefix != ("config",):
