@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from random import Random
 
 from qa_arch.data.question_sets import question_set
@@ -80,6 +81,7 @@ def demo_sets(
     )
 
 
+@cache  # several models of one call read the same sets
 def named(which: str) -> QuestionSet:
     """Set of a setting: ``dev`` is that of the demo, ``dev:L3`` one of the same size at level 3."""
     split, _, level = which.partition(":")
