@@ -16,6 +16,8 @@ ifneq ($(QA_ARCH_DATA),)
 export QA_ARCH_DATA
 endif
 export HF_HUB_DISABLE_TELEMETRY = 1
+# Where it is set, every process of the tests compiles what it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo test test-slow lint docs bench tables minilm mpnet glove clean
 .DEFAULT_GOAL := help
