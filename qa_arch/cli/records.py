@@ -25,6 +25,7 @@ from qa_arch.results.comparisons import (
     compare,
     kinds_table,
     measures_table,
+    power_table,
     settings_table,
 )
 from qa_arch.results.experiments import TABLES, experiment_figures, experiment_tables
@@ -34,7 +35,7 @@ from qa_arch.results.publish import publish
 from qa_arch.results.questions import BOUNDARIES, NAMES, Mistakes, open_scored
 from qa_arch.results.samples import MEASURES
 from qa_arch.results.summary import Summary, summarise
-from qa_arch.results.systems import distinct_labels, labelled, one_system
+from qa_arch.results.systems import distinct_labels, find_system, group_by_system, labelled, one_system
 from qa_arch.results.tables import (
     FORMATS,
     Table,
@@ -276,6 +277,64 @@ def _against_baseline(args: argparse.Namespace) -> int:
     )
     sys.stdout.write(render([table], "json" if args.json else args.format, terminal_width()))
     return 0
+
+
+def add_power_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("runs", nargs="*", metavar="RUNS", help="run folders, or folders of runs (default: runs)")
+    add("--baseline", required=True, metavar="NAME", help="the system that the others are compared with")
+    add("--measure", choices=tuple(MEASURES), default="f1", help="what is compared (default: f1)")
+    add("--split", default=DEV, help="the scored set (default: dev)")
+    add("--seeds", type=_numbers, default=(), metavar="N,...", help="runs of each system (default: 3, 5, 10)")
+    add(
+        "--articles",
+        type=_numbers,
+        default=(),
+        metavar="N,...",
+        help="articles of the test set (default: as many as the set has, and twice as many)",
+    )
+    add(
+        "--calibration-articles",
+        type=int,
+        metavar="N",
+        help="articles that null thresholds are fitted on (default: as many as the runs had)",
+    )
+    add(
+        "--effects",
+        type=_points,
+        default=(0.5, 1.0, 2.0),
+        metavar="POINTS,...",
+        help="true differences (default: 0.5, 1, 2)",
+    )
+    add("--format", choices=FORMATS, default="text", help="default: text")
+
+
+def run_power(args: argparse.Namespace) -> int:
+    """Print the power of the planned experiments."""
+    systems = group_by_system(find_runs(args.runs or ["runs"]))
+    table = power_table(
+        systems,
+        find_system(systems, args.baseline),
+        split=args.split,
+        measure=args.measure,
+        runs=args.seeds or (3, 5, 10),
+        units=args.articles,
+        calibration=args.calibration_articles,
+        differences=args.effects,
+    )
+    sys.stdout.write(render([table], args.format, terminal_width()))
+    return 0
+
+
+def _numbers(given: str) -> tuple[int, ...]:
+    numbers = tuple(int(word) for word in given.split(","))
+    if min(numbers) < 2:
+        raise argparse.ArgumentTypeError("at least 2: one says nothing of how others would differ")
+    return numbers
+
+
+def _points(given: str) -> tuple[float, ...]:
+    return tuple(float(word) for word in given.split(","))
 
 
 def _compared_tables(

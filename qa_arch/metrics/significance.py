@@ -191,7 +191,8 @@ def power(variance: Variance, difference: float) -> float:
         return 1.0 if difference else 0.0
     shift = abs(difference) / sqrt(variance.total)
     critical = _quantile(variance.freedom, (1 + LEVEL) / 2)
-    return float(1 - nctdtr(variance.freedom, shift, critical) + nctdtr(variance.freedom, shift, -critical))
+    below = (float(nctdtr(variance.freedom, sign * shift, critical)) for sign in (1, -1))
+    return 2 - sum(below)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

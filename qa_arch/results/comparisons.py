@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.metrics.significance import POWER, Effect, Interval, Unit, holm, in_order, mean_sd
+from qa_arch.metrics.significance import POWER, Effect, Interval, Unit, holm, in_order, mean_sd, power
 from qa_arch.records import CALIBRATION, DEV
 from qa_arch.results.questions import Bools, Questions, stacked
 from qa_arch.results.samples import AT_THRESHOLD, MEASURES, UNITS, MeasureName, Samples, samples_of
 from qa_arch.results.systems import System, differing, distinct_seeds
-from qa_arch.results.tables import Column, Table, number, text
+from qa_arch.results.tables import Column, Table, number, text, two_decimals
 from qa_arch.types.text import QuestionSet, question_word
 
 FITTED = "the null threshold was fitted on these questions and the epoch chosen by them"
@@ -312,6 +313,57 @@ def against_baseline(
     ]
     title = title or f"{split}: every system against {baseline.label}"
     return Table(title, _baseline_columns(shown, name, equivalence, bool(order)), made, notes)
+
+
+def power_table(
+    systems: Sequence[System],
+    baseline: System,
+    *,
+    split: str = DEV,
+    measure: MeasureName = "f1",
+    runs: Sequence[int],
+    units: Sequence[int] = (),
+    calibration: int | None = None,
+    differences: Sequence[float],
+) -> Table:
+    """What experiments with other numbers of seeds (``runs``), articles (``units``; default: as many as here,
+    and twice as many) and calibration articles would detect, if their variances were those of ``systems``
+    against ``baseline``: power at true ``differences``, percent, and the minimum detectable effect.
+
+    RunError where no other system than the baseline, or no system with several runs, is there.
+    """
+    samples = samples_of(systems, split)
+    others = [system.label for system in systems if system.label != baseline.label]
+    effects = {label: samples.effect(baseline.label, label, measure) for label in others}
+    if not any(tested.variance.seeds for tested in effects.values()):
+        raise RunError("power needs a baseline and another system of several seeds, to see how they differ")
+    rows: list[dict[str, Any]] = []
+    for label, tested in effects.items():
+        there = tested.variance
+        for count, seeds in product(units or (there.units, 2 * there.units), runs):
+            planned = there.planned(units=count, runs=seeds, calibration_units=calibration)
+            row = {"model": label, "units": count, "seeds": seeds}
+            row["detectable"] = round(Effect(0.0, planned).detectable, _PLACES)
+            chances = {f"at_{size:g}": 100 * power(planned, size) for size in differences}
+            rows.append(row | {key: round(chance, _PLACES) for key, chance in chances.items()})
+    columns = [
+        text("model", "model"),
+        number("units", UNITS[samples.unit]),
+        number("seeds", "seeds of each"),
+        number("detectable", "minimum detectable", two_decimals, weight=1),
+        *(
+            number(f"at_{size:g}", f"power at {size:g}", lambda share: f"{share:.0f}%")
+            for size in differences
+        ),
+    ]
+    counted = max(tested.variance.calibration_units for tested in effects.values())
+    notes = [
+        f"true differences from {baseline.label} in {MEASURES[measure]}, found at p < 0.05, two-sided, before"
+        " correction",
+        f"variances as those of {', '.join(f'{len(s.runs)} runs of {s.label}' for s in systems)} on {split}",
+        *([f"the null threshold fitted on {calibration or counted} calibration articles"] if counted else []),
+    ]
+    return Table("Power of planned experiments", columns, rows, notes)
 
 
 def _corrected(effects: Mapping[str, Effect], order: Sequence[str]) -> dict[str, float]:

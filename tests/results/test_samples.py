@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,3 +69,31 @@ def test_articles_are_drawn_where_there_are_several(answer):
     assert samples_of(systems, "dev").unit == "article"
     assert samples_of(systems, "dev", "question").unit == "question"
     assert samples_of(systems, "dev").effect("bert", "proposed", "f1").variance.units == 16
+
+
+def test_power_of_planned_experiments_follows_the_records(answer, command):
+    code, out, error = command(
+        *(
+            "power",
+            ANSWER,
+            "--baseline",
+            "bert",
+            "--effects",
+            "0,2",
+            "--seeds",
+            "5,40",
+            "--articles",
+            "16,500",
+        ),
+        *("--articles", "16,500", "--measure", "spans", "--format", "json"),
+    )
+    assert (code, error) == (0, "")
+    (table,) = json.loads(out)
+    rows = {(row["model"], row["units"], row["seeds"]): row for row in table["rows"]}
+    own = samples_of(group_by_system(find_runs([ANSWER])), "dev").effect("bert", "proposed", "spans")
+    assert rows["proposed", 16, 5]["detectable"] == pytest.approx(own.detectable, rel=1e-4)
+    assert rows["proposed", 16, 5]["at_0"] == pytest.approx(5)
+    assert rows["proposed", 500, 40]["detectable"] < rows["proposed", 16, 40]["detectable"]
+    assert rows["proposed", 500, 40]["at_2"] > 99 > rows["ablation_together", 16, 5]["at_2"] > 50
+    with pytest.raises(SystemExit, match="2"):
+        command("power", ANSWER, "--baseline", "bert", "--seeds", "1")

@@ -12,7 +12,7 @@ from qa_arch.cli.compose import compose
 from qa_arch.config.schema import Config, validate
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.records import read_record
-from qa_arch.training import devices, optim, run
+from qa_arch.training import devices, module, run
 
 
 def configured(*overrides: str) -> Config:
@@ -144,7 +144,7 @@ def test_the_optimizer_of_8_bits_is_that_of_bitsandbytes(monkeypatch):
     package.AdamW8bit = lambda groups: ("8 bits", groups)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "bitsandbytes", ModuleType("bitsandbytes"))
     monkeypatch.setitem(sys.modules, "bitsandbytes.optim", package)
-    assert optim.make_optimizer("adamw", [], bits=8, fused=True) == ("8 bits", [])
+    assert module.make_optimizer("adamw", [], bits=8, fused=True) == ("8 bits", [])
 
 
 @pytest.mark.parametrize(
