@@ -37,7 +37,7 @@ def blocks(language: str, text: str = README) -> list[str]:
 
 
 def test_it_can_be_read_in_ten_minutes() -> None:
-    assert len(README.splitlines()) <= 200
+    assert len(README.splitlines()) <= 150
 
 
 @pytest.mark.parametrize("path", [*PAGES, ROOT / "CONTRIBUTING.md", *ROOT.glob("*/README.md")], ids=str)
