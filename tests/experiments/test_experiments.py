@@ -22,7 +22,7 @@ from qa_arch.results.tables import Table
 ROOT = Path(__file__).parents[2]
 
 FOLDERS = sorted(path.parent for path in (ROOT / "experiments").glob("*/README.md"))
-HEADER = ("Question", "Command", "Hours", "Expected", "Obtained")
+HEADER = ("Question", "Command", "Hours", "Expected", "Results")
 EXTRA = {"pretraining": "pretraining", "question_types": "selection", "table_2_2": "selection"}
 """Experiment -> the extra whose models it trains; its records stay where that is deleted."""
 RUN = 8
