@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from qa_arch.config.catalogue import choice_file
 from qa_arch.config.find import config_folders, groups
 from qa_arch.config.schema import Config
-from qa_arch.contract.contenders import Contender, Contract
+from qa_arch.contract import Contender, Contract
 from qa_arch.tasks import task_of
 
 FOLDERS = config_folders()

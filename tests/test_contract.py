@@ -17,8 +17,7 @@ from omegaconf import OmegaConf
 
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import Config, task_entries, validate
-from qa_arch.contract.contenders import trained_run_answers_as_scored
-from qa_arch.contract.contracts import SPANS, learns_four_questions
+from qa_arch.contract import SPANS, learns_four_questions, trained_run_answers_as_scored
 from qa_arch.models.check import check_model
 
 MODELS = models_of(("span", "sequence"))

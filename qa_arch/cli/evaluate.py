@@ -7,22 +7,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 
-from qa_arch.cli.runs import add_engine, add_run_options, open_predictor, require_runs
+from qa_arch.cli.runs import add_device_options, add_engine, open_predictor, require_runs
 from qa_arch.config.files import write_json
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError
 from qa_arch.manifest import Metrics, offered
-from qa_arch.metrics.prediction_files import (
-    PredictionFile,
-    read_nbest,
-    read_null_scores,
-    read_predictions,
-    shown_id,
-)
+from qa_arch.metrics.prediction_files import read_nbest, read_null_scores, read_predictions, shown_id
 from qa_arch.metrics.squad import (
     OFFICIAL_THRESHOLD,
     aggregate,
@@ -33,25 +29,20 @@ from qa_arch.metrics.squad import (
 )
 from qa_arch.models.checkpoint_files import names_checkpoint
 from qa_arch.system.garbage import gc_disabled
-from qa_arch.types.text import Protocol, QuestionSet
+from qa_arch.types.text import Protocol
 
 EXIT_MISSING = 3
 """Exit code where questions have no prediction."""
 _SHOWN = 20
-"""Number of extra ids in the message: predictions for a whole set, scored on a part, have thousands."""
+"""Number of ids in a message: predictions for a whole set, scored on a part, have thousands of extra ones."""
 _NEARLY_ALL = 98.0
 """Percent of abstentions above which a system has probably not learned to answer."""
 METRICS: Mapping[str, Metrics] = offered("metrics")
-_OPTIONS = ", --".join(METRICS)
-_FILE_OPTIONS = (
-    *("predictions", "na_prob", "null_threshold", "protocol"),
-    *(name.replace("-", "_") for name in METRICS),
-    *(["nbest"] if METRICS else []),
-)
+_FILE_OPTIONS = ("predictions", "na_prob", "protocol", "nbest", *(name.replace("-", "_") for name in METRICS))
 _CHECKPOINT_OPTIONS = ("calibration", "set")
 _RUN_OPTIONS = (
-    *("train", "final", "allow_overlap", "decode", "record", "margin", "precision", "device", "trust"),
-    *("engine", *_CHECKPOINT_OPTIONS),
+    *("train", "final", "allow_overlap", "decode", "record", "precision", "device", "trust", "engine"),
+    *_CHECKPOINT_OPTIONS,
 )
 
 
@@ -63,28 +54,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="D",
         help=f"questions with gold answers: {usage()} (with --run: its dev set, or any set of its task)",
     )
-    add("--predictions", metavar="P", help='JSON object: question id -> answer, "" = no answer')
-    add("--na-prob", metavar="N", help="JSON object: question id -> no-answer probability or null odds (2.0)")
     add(
         "--null-threshold",
         type=float,
         metavar="T",
-        help=f"a no-answer score above T makes the answer empty (official default: {OFFICIAL_THRESHOLD})",
+        help='null odds, or no-answer scores, above T mean "no answer" (of files, the official default is'
+        f" {OFFICIAL_THRESHOLD}; with --run: a threshold to score at beside the fitted one)",
     )
+    add("--out", metavar="O", help="also write the scores to this file, as JSON")
+    add = parser.add_argument_group("scoring prediction files").add_argument
+    add("--predictions", metavar="P", help='JSON object: question id -> answer, "" = no answer')
+    add("--na-prob", metavar="N", help="JSON object: question id -> no-answer probability or null odds (2.0)")
     add("--protocol", choices=("auto", "1.1", "2.0"), default="auto", help="default: what the data file says")
-    add("--out", metavar="O", help="also write the scores to this file")
     for name, family in METRICS.items():
         add(f"--{name}", action="store_true", help=family.summary)
     if METRICS:
         add(
             "--nbest",
             metavar="B",
-            help=f"with --{_OPTIONS}: the predictions' nbest_predictions.json; adds their perplexity",
+            help=f"nbest_predictions.json, with --{', --'.join(METRICS)}: adds the perplexity",
         )
-    _add_run_arguments(parser)
-
-
-def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("scoring a trained run")
     add = group.add_argument
     add(
@@ -95,6 +84,7 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
         help="instead of --predictions: a run folder, several of which are an ensemble; or a downloaded"
         " checkpoint, a folder or a hub id (OWNER/NAME) of any AutoModelForQuestionAnswering",
     )
+    add("--json", action="store_true", help="print the scores as JSON, not as a table")
     add("--decode", metavar="NAME", help="decode as in conf/decode/NAME.yaml")
     add(
         "--record",
@@ -115,39 +105,40 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="how a downloaded checkpoint cuts and decodes texts, such as features.max_length=512",
     )
-    add(
-        "--train",
-        action="store_true",
-        help="score the questions that the run was trained on: what it has learned by heart",
-    )
+    add("--train", action="store_true", help="score the questions that the run was trained on")
     add(
         "--final",
         action="store_true",
-        help="open a dev set that the run's config keeps closed, and log the access",
+        help="score a held-out dev set (data.open_dev: false), and log the access",
     )
     add(
         "--allow-overlap",
         action="store_true",
         help="score a set that shares articles with the run's training data; the scores then say so",
     )
-    add_run_options(group)
+    add_device_options(group)
     add_engine(group)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the scores as JSON on stdout and messages on stderr.
+    """Print the scores on stdout, those of files as JSON and of a run as a table, and messages on stderr.
 
     Exit code 3 where predictions are missing, which are scored as the official script does.
     """
+    if args.null_threshold is not None and math.isnan(args.null_threshold):
+        raise ConfigError("--null-threshold: NaN is not a number")
     return _score_runs(args) if args.run_folder else _score_files(args)
 
 
 def _refuse(args: argparse.Namespace, options: Sequence[str], reason: str) -> None:
     """ConfigError for the first of ``options`` that the command line gives."""
     for name in options:
-        value = getattr(args, name)
-        if value is not None and value is not False and value not in ("auto", []):  # 0 counts as given
+        if getattr(args, name, None) not in (None, False, "auto", []):
             raise ConfigError(f"--{name.replace('_', '-')} {reason}")
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 # Files --------------------------------------------------------------------------------------------
@@ -158,16 +149,24 @@ def _score_files(args: argparse.Namespace) -> int:
     if not args.data or not args.predictions:
         raise ConfigError("give --data and --predictions, or --run RUN to score a trained run")
     families = {name: family for name, family in METRICS.items() if getattr(args, name.replace("-", "_"))}
-    nbest = args.nbest if METRICS else None
-    if nbest and not families:
-        raise ConfigError(f"--nbest is only used for their perplexity: add --{_OPTIONS}")
+    if METRICS and args.nbest and not families:
+        raise ConfigError(f"--nbest is only used for their perplexity: add --{', --'.join(METRICS)}")
     questions = open_passages(args.data if len(args.data) > 1 else args.data[0])
     protocol: Protocol = questions.protocol if args.protocol == "auto" else args.protocol
     _say(f"protocol: SQuAD {protocol} ({'from the data' if args.protocol == 'auto' else 'from --protocol'})")
-    _check_threshold(args, protocol)
+    if protocol == "1.1" and (args.na_prob or args.null_threshold is not None):
+        raise ConfigError(
+            "protocol 1.1 has no unanswerable questions: leave out --na-prob and --null-threshold"
+        )
+    if args.null_threshold is not None and not args.na_prob:
+        raise ConfigError("--null-threshold has no effect without --na-prob; give both")
     predictions = read_predictions(args.predictions)
     null_scores = read_null_scores(args.na_prob) if args.na_prob else None
-    missing = _report_ids(questions, predictions, null_scores)
+    for file in filter(None, (predictions, null_scores)):
+        _report(f"{file.path}: duplicate ids, the last value counts", file.duplicates)
+        _report(f"{file.path}: extra ids, of no question, ignored", extra_ids(questions, file.values))
+    missing = missing_ids(questions, predictions.values)
+    _report(f"{predictions.path}: questions without a prediction (of {len(questions)})", missing)
     odds = null_scores.values if null_scores else {}
     threshold = OFFICIAL_THRESHOLD if args.null_threshold is None else args.null_threshold
     if args.null_threshold is None and any(not 0 <= value <= 1 for value in odds.values()):
@@ -180,7 +179,7 @@ def _score_files(args: argparse.Namespace) -> int:
         protocol,
         null_scores=odds if null_scores else None,
         threshold=threshold,
-        missing=missing,
+        missing=len(missing),
     )
     answering = scores.answering
     abstained = 100.0 * (answering.total - answering.answered) / answering.total
@@ -189,7 +188,7 @@ def _score_files(args: argparse.Namespace) -> int:
     values = scores.flat()
     if families:
         texts = final_texts(questions, predictions.values, odds, threshold, protocol)
-        candidates = read_nbest(nbest) if nbest else None
+        candidates = read_nbest(args.nbest) if args.nbest else None
         for name, family in families.items():
             score = import_module(family.module).score
             values[name.replace("-", "_")] = score(questions, texts, candidates)
@@ -199,63 +198,42 @@ def _score_files(args: argparse.Namespace) -> int:
     return EXIT_MISSING if missing else 0
 
 
-def _check_threshold(args: argparse.Namespace, protocol: Protocol) -> None:
-    if protocol == "1.1" and (args.na_prob or args.null_threshold is not None):
-        raise ConfigError(
-            "protocol 1.1 has no unanswerable questions: leave out --na-prob and --null-threshold"
-        )
-    if args.null_threshold is not None and not args.na_prob:
-        raise ConfigError("--null-threshold has no effect without --na-prob; give both")
-    if args.null_threshold is not None and args.null_threshold != args.null_threshold:
-        raise ConfigError("--null-threshold is not a number")
-
-
-def _report_ids(
-    questions: QuestionSet, predictions: PredictionFile, null_scores: PredictionFile | None
-) -> int:
-    """Report missing, extra and duplicate ids on stderr. Returns the number of missing predictions."""
-    for file in filter(None, (predictions, null_scores)):
-        _report(f"{file.path}: duplicate ids, the last value counts", file.duplicates)
-        extra = extra_ids(questions, file.values)
-        _report(f"{file.path}: extra ids, of no question, ignored", extra, limit=_SHOWN)
-    missing = missing_ids(questions, predictions.values)
-    _report(f"{predictions.path}: questions without a prediction (of {len(questions)})", missing)
-    return len(missing)
-
-
-def _report(what: str, ids: Collection[str], limit: int | None = None) -> None:
+def _report(what: str, ids: Collection[str]) -> None:
     if ids:
-        shown = [shown_id(id_) for id_ in list(ids)[:limit]]
+        shown = [shown_id(id_) for id_ in list(ids)[:_SHOWN]]
         rest = f" and {len(ids) - len(shown)} more" if len(shown) < len(ids) else ""
         _say(f"{what}: {len(ids)}: {' '.join(shown)}{rest}")
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr)
 
 
 # Runs ---------------------------------------------------------------------------------------------
 
 
 def _score_runs(args: argparse.Namespace) -> int:
-    """Score runs, write predictions and records into their folders, and print the scores as JSON."""
+    """Score runs, write predictions and records into their folders, and print the scores."""
     _refuse(
         args,
         _FILE_OPTIONS,
-        "is for prediction files: --run writes predictions.json, which --predictions accepts; the null"
-        " threshold of --run is --margin",
+        "is for prediction files; --run writes predictions.json, which --predictions takes",
     )
     if args.train:
         _refuse(args, ("data", "final"), "is not for --train, which names the set to score; leave it out")
     require_runs(args.run_folder)
-    checkpoint = _checkpoint(args)
+    runs, record, load = args.run_folder, args.record, lambda: open_predictor(args.run_folder, args)
+    checkpoint = next(filter(names_checkpoint, runs), None)
+    if checkpoint is None:
+        _refuse(args, _CHECKPOINT_OPTIONS, f"is for a downloaded checkpoint, and {runs[0]} is a run")
+    elif len(runs) > 1 or args.decode is not None or args.train:
+        raise ConfigError(
+            f"--run: {checkpoint} has no record to combine or decode anew, and none of its training data;"
+            " score it alone on --data, then name the folder of its record"
+        )
     with gc_disabled():
         from qa_arch.cli.compose import compose, dotted
         from qa_arch.cli.watch import watching
         from qa_arch.evaluation.runs import Request, adopt, evaluate_runs
+        from qa_arch.results.summary import scores_table
+        from qa_arch.results.tables import print_table
 
-    settings = None if args.decode is None else compose([f"decode={args.decode}"])["decode"]
-    runs, record, load = args.run_folder, args.record, lambda: open_predictor(args.run_folder, args)
     if checkpoint is not None:
         changes = dotted(args.set)
         folder, predictor = adopt(
@@ -271,36 +249,21 @@ def _score_runs(args: argparse.Namespace) -> int:
         runs=runs,
         data=args.data,
         decode=args.decode,
-        settings=settings,
+        settings=None if args.decode is None else compose([f"decode={args.decode}"])["decode"],
         record=record,
-        null_threshold=args.margin,
+        null_threshold=args.null_threshold,
         train=args.train,
         final=args.final,
         allow_overlap=args.allow_overlap,
         trust=args.trust,
     )
-    points = evaluate_runs(request, load, lambda: watching("predicting", "rows"))
+    scored, split = evaluate_runs(request, load, lambda: watching("predicting", "rows"))
+    points = scored.scores[split]
     flat = {name: point.flat() for name, point in points.items()}
     if args.out:
         write_json(args.out, flat)
-    print(json.dumps(flat, indent=2, ensure_ascii=False))
+    if args.json:
+        print(json.dumps(flat, indent=2, ensure_ascii=False))
+    else:
+        print_table(scores_table(replace(scored, scores={split: points})))
     return 0
-
-
-def _checkpoint(args: argparse.Namespace) -> str | None:
-    """The downloaded checkpoint that ``--run`` names, None where it names runs; cheap checks of both."""
-    checkpoint = next(filter(names_checkpoint, args.run_folder), None)
-    if checkpoint is None:
-        _refuse(
-            args, _CHECKPOINT_OPTIONS, f"is for a downloaded checkpoint, and {args.run_folder[0]} is a run"
-        )
-    elif len(args.run_folder) > 1 or args.decode is not None:
-        raise ConfigError(
-            f"--run: {checkpoint} has no record to combine or decode anew; score it alone, then name the"
-            " folder of its record"
-        )
-    elif args.train:
-        raise ConfigError(
-            f"--train: {checkpoint} does not say what it was trained on; name a set with --data"
-        )
-    return checkpoint

@@ -24,7 +24,7 @@ from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.system.garbage import gc_disabled
 
 if TYPE_CHECKING:
-    from qa_arch.contract.contenders import Check, Contender
+    from qa_arch.contract import Check, Contender
 
 STARTER = Path(__file__).parent / "starter"
 NAME, CLASS = "starter_model", "StarterModel"
@@ -169,12 +169,12 @@ def _prepare(args: argparse.Namespace, folder: Path) -> tuple[Contender, Sequenc
             raise ConfigError(f"{override}: size and questions are check-model's own; leave it out")
     config_dir = use_config_dir(args.config_dir, args.trust)
     with gc_disabled():
-        from qa_arch.contract.contenders import (
+        from qa_arch.contract import (
             WITHOUT_EFFECT,
             Contender,
+            contract_of,
             trained_run_answers_as_scored,
         )
-        from qa_arch.contract.contracts import contract_of
         from qa_arch.tasks import task_of
 
     section = validate(compose(args.overrides, config_dir)).model

@@ -20,7 +20,7 @@ from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import Config
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, DataError, RunError, UnavailableError
-from qa_arch.evaluation.scoring import Fits, Reading, calibrate, read, reference_scores, score
+from qa_arch.evaluation.scoring import Fits, calibrate, read, reference_scores, score
 from qa_arch.models.checkpoint_files import record_folder, run_config
 from qa_arch.records import (
     CALIBRATION,
@@ -31,7 +31,6 @@ from qa_arch.records import (
     RECORD,
     TRAIN,
     Parameters,
-    Points,
     RunRecord,
     Seconds,
     SplitFacts,
@@ -70,33 +69,33 @@ class Request:
     trust: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
-class Target:
-    """The set to be scored and what is known of it."""
+def evaluate_runs(
+    request: Request, load: Callable[[], Predictor], watching: Watching
+) -> tuple[RunRecord, str]:
+    """Score ``request.runs`` at every operating point; write the scores to record and files.
 
-    questions: Any
-    split: str
-    """Where the record keeps the scores: ``dev``, ``train``, or what ``_split_name`` gives."""
-    closed: bool = False
-    """Whether it is the dev set that the config keeps closed, or shares articles with it."""
-    overlap: tuple[str, ...] = ()
-    """Titles that it shares with the run's training and calibration articles."""
-
-
-def evaluate_runs(request: Request, load: Callable[[], Predictor], watching: Watching) -> Points:
-    """Score ``request.runs`` at every operating point; also writes the scores to record and files.
-
-    ``load`` makes the predictor, after the cheap checks; ``watching`` shows progress.
+    Returns the record and the name of the set in it. ``load`` makes the predictor, after the cheap checks;
+    ``watching`` shows progress.
     Raises ConfigError and DataError for what may not be scored, RunError for what cannot.
     """
-    folder, record = _record_of(request)
+    if (len(request.runs) > 1 or request.decode is not None) == (request.record is None):
+        raise ConfigError(
+            "--record: the scores of a single run, decoded as its config says, go into its own folder;"
+            " those of several runs, or of another --decode, need --record DIR"
+        )
+    folder = Path(request.record or request.runs[0])
+    record = combined_record(request, folder) if request.record else read_record(folder)
     config = run_config(record.config)
-    target = open_target(record, config, request)
-    check_target(target, request)
+    task = task_of(config.model)
+    if request.decode and not task.has_search:
+        raise ConfigError(
+            f"--decode: task {task.name} has no search, only spans are searched for; leave it out"
+        )
+    questions, split, overlap = open_set(record, config, request)
     predictor = load()
     predictor.config = replace(predictor.config, decode=config.decode)
     if request.final:
-        _log_dev_access(folder, record, config, target.questions)
+        _log_dev_access(folder, record, config, questions)
     compares = bool(config.references) and not request.train
     calibration = _recorded_calibration(record, config) if compares or request.decode else None
     fits: Fits | None = None
@@ -105,106 +104,75 @@ def evaluate_runs(request: Request, load: Callable[[], Predictor], watching: Wat
     elif len(request.runs) > 1:
         fits = _members_fits(request.runs, predictor)
     with watching() as watch:
-        reading = read(predictor, target.questions, watch=watch)
-    points = score(predictor, reading, folder, split=target.split, given=request.null_threshold)
-    if target.overlap:
-        points = {name: replace(point, overlap=target.overlap) for name, point in points.items()}
-    references: Points = {}
-    if compares and (calibration is not None or record.fingerprint(CALIBRATION) is None):
-        trusted = (*TRUSTED, *request.trust)
-        references = reference_scores(config, calibration, target.questions, trusted)
+        reading = read(predictor, questions, watch=watch)
+    points = score(predictor, reading, folder, split=split, given=request.null_threshold)
+    if overlap:
+        points = {name: replace(point, overlap=overlap) for name, point in points.items()}
     if (folder / RECORD).is_file():
         record = read_record(folder)  # another set may have been scored meanwhile
-    if fits is not None:
-        record = replace(record, **vars(fits))
-    write_record(folder, _with_scores(record, target.split, points, references, reading))
-    return points
-
-
-def _record_of(request: Request) -> tuple[Path, RunRecord]:
-    """The folder of the record that gets the scores, and what it holds or is to hold."""
-    if (len(request.runs) > 1 or request.decode is not None) == (request.record is None):
-        raise ConfigError(
-            "--record: a single run, decoded as its config says, has its scores in its own folder"
-            if request.record
-            else "--record: several runs, or another --decode, need a folder of their own for their scores"
-        )
-    folder = Path(request.record or request.runs[0])
-    record = combined_record(request, folder) if request.record else read_record(folder)
-    task = task_of(run_config(record.config).model)
-    if request.decode and not task.has_search:
-        raise ConfigError(
-            f"--decode: {request.runs[0]} is of task {task.name}, and only spans are searched for;"
-            " leave it out"
-        )
-    return folder, record
-
-
-def _with_scores(
-    record: RunRecord, split: str, points: Points, references: Points, reading: Reading
-) -> RunRecord:
-    """``record`` with new scores of ``split`` in place of those that it had."""
-    others = {name: points for name, points in record.references.items() if name != split}
-    seconds = record.seconds
-    return replace(
+    references = {name: scores for name, scores in record.references.items() if name != split}
+    if compares and (calibration is not None or record.fingerprint(CALIBRATION) is None):
+        trusted = (*TRUSTED, *request.trust)
+        references[split] = reference_scores(config, calibration, questions, trusted)
+    if split == DEV:
+        record = replace(record, seconds=replace(record.seconds, predict=round(reading.seconds, 3)))
+    record = replace(
         record,
         scores={**record.scores, split: points},
         data=record.data if split == TRAIN else {**record.data, split: reading.facts},
-        references={**others, **({split: references} if references else {})},
-        seconds=replace(seconds, predict=round(reading.seconds, 3)) if split == DEV else seconds,
+        references=references,
+        **({} if fits is None else vars(fits)),
     )
+    write_record(folder, record)
+    return record, split
 
 
 # The set ------------------------------------------------------------------------------------------
 
 
-def open_target(record: RunRecord, config: Config, request: Request) -> Target:
-    """The set that the request names, or the config's dev set; ConfigError where there is neither, DataError
-    where the config no longer gives the questions that the run was trained on."""
+def open_set(record: RunRecord, config: Config, request: Request) -> tuple[Any, str, tuple[str, ...]]:
+    """The set that the request names, or the config's dev set; its name in the record, and the titles that it
+    shares with the run's training and calibration articles.
+
+    Raises DataError or ConfigError where it may not be scored as requested; the message names the option that
+    helps.
+    """
     task, on_error, data = task_of(config.model), config.data.on_error, request.data
+    if not request.train and not data and config.data.dev is None:
+        raise ConfigError("data.dev: the run's config names no dev set; give one with --data")
+    dev: Any = None
     if request.train:
         questions = task.load_splits(replace(config.data, dev=None))[TRAIN]
         if questions.fingerprint != record.fingerprint(TRAIN):
-            sources = config.data.train
-            raise DataError(f"--train: {sources} is not the data that the run was trained on any more")
-        return Target(questions, TRAIN)
-    if not data and config.data.dev is None:
-        raise ConfigError("data.dev: the run's config names no dev set; give one with --data")
-    dev: Any = None
-    if config.data.dev is not None and (not data or not config.data.open_dev):
-        dev = task.open(config.data.dev, name=DEV, on_error=on_error)
-    questions = task.open(list(data), on_error=on_error) if data else dev
+            raise DataError(
+                f"--train: {config.data.train} is not the data that the run was trained on any more"
+            )
+    else:
+        if config.data.dev is not None and (not data or not config.data.open_dev):
+            dev = task.open(config.data.dev, name=DEV, on_error=on_error)
+        questions = task.open(list(data), on_error=on_error) if data else dev
+    name, protocol = questions.name, questions.protocol
     is_dev = questions.fingerprint == (dev.fingerprint if dev else record.fingerprint(DEV))
-    closed = not config.data.open_dev and dev is not None
-    return Target(
-        questions,
-        DEV if is_dev else _split_name(questions, record),
-        closed=closed and (is_dev or bool(dev.titles & questions.titles)),
-        overlap=tuple(sorted(record.trained_titles & questions.titles)),
-    )
-
-
-def check_target(target: Target, request: Request) -> None:
-    """Raise DataError or ConfigError where the set may not be scored as requested; the message names the
-    option that helps."""
-    name, protocol = target.questions.name, target.questions.protocol
-    if target.overlap and not request.allow_overlap:
-        titles = ", ".join(map(repr, target.overlap[:5])) + (", ..." if len(target.overlap) > 5 else "")
+    closed = not config.data.open_dev and dev is not None and (is_dev or bool(dev.titles & questions.titles))
+    overlap = () if request.train else tuple(sorted(record.trained_titles & questions.titles))
+    if overlap and not request.allow_overlap:
+        titles = ", ".join(map(repr, overlap[:5])) + (", ..." if len(overlap) > 5 else "")
         raise DataError(
-            f"{name}: shares {len(target.overlap)} articles with the run's training and calibration data"
-            f" ({titles}); score another set, or --allow-overlap, which the scores then say"
+            f"{name}: shares {len(overlap)} articles with the run's training and calibration data ({titles});"
+            " score another set, or --allow-overlap, which the scores then say"
         )
-    if target.closed and not request.final:
+    if closed != request.final:
         raise ConfigError(
-            f"{name}: the run's config keeps its dev set closed (data.open_dev: false);"
-            " --final scores it once everything is decided, and logs that"
+            f"{name}: the run's config keeps its dev set closed (data.open_dev: false); --final scores it"
+            " once everything is decided, and logs that"
+            if closed
+            else f"--final: nothing keeps {name} closed for this run; leave it out"
         )
-    if request.null_threshold is not None and protocol == "1.1":
-        raise ConfigError(f"--margin: {name} is a SQuAD 1.1 set, where every question is answered")
     if request.null_threshold is not None and protocol != "2.0":
-        raise ConfigError("--margin: this run finds no spans, so it has no null threshold; leave it out")
-    if request.final and not target.closed:
-        raise ConfigError(f"--final: nothing keeps {name} closed for this run; leave it out")
+        raise ConfigError(
+            f"--null-threshold: {name} has no unanswerable questions ({protocol}); leave it out"
+        )
+    return questions, TRAIN if request.train else DEV if is_dev else _split_name(questions, record), overlap
 
 
 def _split_name(questions: Any, record: RunRecord) -> str:
@@ -230,7 +198,7 @@ def _log_dev_access(folder: Path, record: RunRecord, config: Config, questions: 
         data=questions.name,
         fingerprint=questions.fingerprint,
     )
-    log.info("%s: one more opening", log_dev_access(EXPERIMENTS / config.name, access))
+    log.info("%s: one more access to dev", log_dev_access(EXPERIMENTS / config.name, access))
 
 
 def calibration_set(config: Config) -> Any:
@@ -263,8 +231,8 @@ def _recorded_calibration(record: RunRecord, config: Config) -> Any:
 def combined_record(request: Request, folder: Path) -> RunRecord:
     """The record in ``folder``, or a new record made of those of the runs; it is not written yet.
 
-    An ensemble has the parameters, the weights, the training time and the training articles of all members.
-    RunError where the folder holds the record of something else.
+    An ensemble has the parameters, the weights, the training time and the training articles of all members
+    and of their teachers. RunError where the folder holds the record of something else.
     """
     records = [read_record(run) for run in request.runs]
     first, several = records[0], len(records) > 1
@@ -273,6 +241,14 @@ def combined_record(request: Request, folder: Path) -> RunRecord:
         f"{Path(run).resolve().name} ({record.config_hash[:8]})"
         for run, record in zip(request.runs, records, strict=True)
     )
+    data = {}
+    for split in (TRAIN, CALIBRATION):
+        facts = [record.data[split] for record in records if split in record.data]
+        titles = {title for about in facts for title in about.titles}
+        if split == TRAIN:
+            titles.update(title for r in records if r.teacher for title in r.teacher.titles)
+        if facts:
+            data[split] = replace(facts[0], titles=tuple(sorted(titles)))
     commit, dirty = provenance.commit()
     labels = [first.model, f"ensemble-{len(records)}" if several else None, request.decode]
     made = replace(
@@ -283,7 +259,7 @@ def combined_record(request: Request, folder: Path) -> RunRecord:
         commit=commit,
         dirty=dirty,
         created=provenance.now(),
-        data=_trained_on(records),
+        data=data,
         scores={},
         references={},
         members=members,
@@ -307,19 +283,6 @@ def combined_record(request: Request, folder: Path) -> RunRecord:
     if there.config_hash != made.config_hash:
         raise RunError(f"{folder}: holds the record of something else; choose another --record")
     return there
-
-
-def _trained_on(records: Sequence[RunRecord]) -> dict[str, SplitFacts]:
-    """Train and calibration of the first run, with the titles of all and of their teachers."""
-    data = {}
-    for split in (TRAIN, CALIBRATION):
-        facts = [record.data[split] for record in records if split in record.data]
-        if facts:
-            titles = {title for about in facts for title in about.titles}
-            if split == TRAIN:
-                titles.update(title for r in records if r.teacher for title in r.teacher.titles)
-            data[split] = replace(facts[0], titles=tuple(sorted(titles)))
-    return data
 
 
 def _refitted(predictor: Predictor, calibration: Any, watching: Watching) -> Fits:

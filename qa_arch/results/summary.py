@@ -53,8 +53,8 @@ OF_SPANS = ("encoder", "features", "decode")
 """Sections that models which select something do not read."""
 
 POINTS = {
-    MARGIN_0: "threshold 0",
     CALIBRATED: "calibrated",
+    MARGIN_0: "threshold 0",
     GIVEN: "given",
     NEVER_NULL: "never null",
     ORACLE: "oracle (a bound)",

@@ -7,8 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Self
 
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, cat, inf, ones_like
-from torch import bool as bool_
+from torch import Tensor, cat
 
 
 class Movable:
@@ -94,13 +93,6 @@ class SpanLogits(Movable):
         """Score of "no answer", on the scale of a span's score."""
         null = self.null_start + self.null_end
         return null if self.verifier is None else null + self.verifier_weight * self.verifier
-
-
-def span_scores(logits: SpanLogits) -> Float[Tensor, "B T T"]:
-    """Scores of all spans by first and last token; -inf where one ends before it starts."""
-    scores = logits.start[:, :, None] + logits.end[:, None, :]
-    backwards = ones_like(scores[0], dtype=bool_).tril(-1)
-    return scores.masked_fill(backwards, -inf)
 
 
 LOWEST = -1e30

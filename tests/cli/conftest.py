@@ -51,7 +51,7 @@ def read_json():
 @pytest.fixture
 def quick(tmp_path) -> list[str]:
     """Overrides for a run of seconds, on a handful of questions."""
-    from qa_arch.contract.contracts import SPANS
+    from qa_arch.contract import SPANS
 
     return SPANS.settings(tmp_path / "questions")
 

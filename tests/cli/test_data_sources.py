@@ -75,7 +75,7 @@ def test_commands_with_a_model(qa_arch, passages, run_folder, tmp_path):
     assert code == 0, err
     answers = json.loads((tmp_path / "out" / "predictions.json").read_text())
     assert set(answers) == {example.id for example in questions.examples}
-    code, out, err = qa_arch("evaluate", "--run", run_folder, "--data", source, "--allow-overlap")
+    code, out, err = qa_arch("evaluate", "--json", "--run", run_folder, "--data", source, "--allow-overlap")
     assert code == 0, err
     record = read_record(run_folder)
     printed = json.loads(out)

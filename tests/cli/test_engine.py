@@ -77,9 +77,9 @@ def test_the_graph_lies_in_the_run_and_is_no_run(with_graph):
 
 def test_evaluation_reads_by_the_graph_and_records_that(qa_arch, trained, run):
     assert engine_of(run) == "torch fp32"
-    by_torch = json.loads(qa_arch("evaluate", "--run", run, "--engine", "torch")[1])
+    by_torch = json.loads(qa_arch("evaluate", "--json", "--run", run, "--engine", "torch")[1])
     assert engine_of(run) == "torch fp32"
-    code, out, err = qa_arch("evaluate", "--run", run)
+    code, out, err = qa_arch("evaluate", "--json", "--run", run)
     assert code == 0, err
     assert err.count(READS) == 1
     assert engine_of(run) == "onnx fp32"

@@ -32,7 +32,7 @@ def test_a_graph_is_scored_asked_and_predicts_as_its_run(qa_arch, run_folder, tm
     )
     assert re.search(r"\d+\.\d\d MB  model\.onnx\n", out)
     assert out.splitlines()[-1].endswith(f"MB  {graph}")
-    ours, theirs = (qa_arch("evaluate", "--run", folder)[1] for folder in (run_folder, graph))
+    ours, theirs = (qa_arch("evaluate", "--json", "--run", folder)[1] for folder in (run_folder, graph))
     assert scores(theirs)["exact"] == scores(ours)["exact"]
     assert scores(theirs)["f1"] == pytest.approx(scores(ours)["f1"], abs=1e-9)
     asked = (

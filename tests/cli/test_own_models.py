@@ -16,8 +16,7 @@ from qa_arch.cli.own_models import explain
 from qa_arch.cli.runs import use_config_dir
 from qa_arch.config.schema import validate
 from qa_arch.config.target import TRUSTED
-from qa_arch.contract import contenders, contracts
-from qa_arch.contract.contenders import ContractError
+from qa_arch.contract import SPANS, Contender, ContractError
 from qa_arch.errors import QaArchError
 from qa_arch.spans.task import TASK
 
@@ -103,12 +102,12 @@ def plant(name: str, *changes: tuple[str, str]) -> Path:
     return path
 
 
-def contender(name: str, folder: Path) -> contenders.Contender:
+def contender(name: str, folder: Path) -> Contender:
     config_dir = use_config_dir("mine", [name])
-    config = validate(compose([*contracts.SPANS.settings(folder), f"model={name}"], config_dir))
+    config = validate(compose([*SPANS.settings(folder), f"model={name}"], config_dir))
     trusted = (*TRUSTED, name)
     torch.manual_seed(0)
-    return contenders.Contender(config, TASK.assemble(config, trusted), contracts.SPANS, trusted)
+    return Contender(config, TASK.assemble(config, trusted), SPANS, trusted)
 
 
 MISTAKES = {
@@ -153,7 +152,7 @@ MISTAKES = {
 def test_the_contract_notices(tmp_path, mistake):
     check, changes, why = MISTAKES[mistake]
     plant(f"own_{mistake}", *changes)
-    checks = {check.__name__: check for check in contracts.SPANS.checks}
+    checks = {check.__name__: check for check in SPANS.checks}
     with pytest.raises(ContractError, match=why):
         checks[check](contender(f"own_{mistake}", tmp_path))
 

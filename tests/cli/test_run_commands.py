@@ -79,12 +79,21 @@ def test_predict_refuses(qa_arch, trained, run_folder, dev_file, tmp_path):
 
 
 def test_evaluate_run_agrees_with_training(qa_arch, trained, run_folder):
-    code, out, _ = qa_arch("evaluate", "--run", run_folder)
+    code, out, _ = qa_arch("evaluate", "--json", "--run", run_folder)
     first, again = read_record(trained), read_record(run_folder)
     assert code == 0
     assert json.loads(out) == flat(first.scores["dev"]) == flat(again.scores["dev"])
     assert again.data == first.data
     assert again.references == first.references
+
+
+def test_evaluate_run_prints_a_table_with_the_fitted_threshold_first(qa_arch, run_folder):
+    code, out, err = qa_arch("evaluate", "--run", run_folder, "--null-threshold", "0.5")
+    assert code == 0, err
+    rows = [line for line in out.splitlines() if "dev" in line]
+    assert "calibrated" in rows[0]
+    assert f"{read_record(run_folder).scores['dev']['calibrated'].f1:.1f}" in rows[0]
+    assert len(rows) == len(read_record(run_folder).scores["dev"]) == 5
 
 
 def test_a_closed_dev_set_opens_with_final_alone(qa_arch, trained, closed_run, tmp_path, dev_file, read_json):
@@ -96,7 +105,9 @@ def test_a_closed_dev_set_opens_with_final_alone(qa_arch, trained, closed_run, t
     assert not log.exists()
     assert "dev" not in read_record(closed_run).scores
 
-    code, out, _ = qa_arch("evaluate", "--run", closed_run, "--final", "--out", tmp_path / "scores.json")
+    code, out, _ = qa_arch(
+        "evaluate", "--json", "--run", closed_run, "--final", "--out", tmp_path / "scores.json"
+    )
     first, opened = read_record(trained), read_record(closed_run)
     assert code == 0
     assert json.loads(out) == read_json(tmp_path / "scores.json") == flat(opened.scores["dev"])
@@ -114,7 +125,7 @@ def test_a_closed_dev_set_opens_with_final_alone(qa_arch, trained, closed_run, t
 
 def test_training_articles_are_only_scored_with_allow_overlap(qa_arch, run_folder):
     before = read_record(run_folder)
-    calibration = ("evaluate", "--run", run_folder, "--data", "synthetic:calibration")
+    calibration = ("evaluate", "--json", "--run", run_folder, "--data", "synthetic:calibration")
     code, _, err = qa_arch(*calibration)
     assert code == 4
     assert "shares 40 articles" in err
@@ -133,7 +144,7 @@ def test_two_sets_of_one_name_are_kept_apart(qa_arch, run_folder, tmp_path, capl
     for seed, content in sets.items():
         file = write_json(tmp_path / str(seed) / "test.json", content)
         for _ in range(2):  # the same set again has the same place
-            code, out, err = qa_arch("evaluate", "--run", run_folder, "--data", file)
+            code, out, err = qa_arch("evaluate", "--json", "--run", run_folder, "--data", file)
             assert code == 0, err
         record = read_record(run_folder)
         split = list(record.scores)[-1]
@@ -152,7 +163,7 @@ def test_two_sets_of_one_name_are_kept_apart(qa_arch, run_folder, tmp_path, capl
 
 def test_training_questions_are_scored_beside_dev(qa_arch, run_folder):
     before = read_record(run_folder)
-    code, out, _ = qa_arch("evaluate", "--run", run_folder, "--train")
+    code, out, _ = qa_arch("evaluate", "--json", "--run", run_folder, "--train")
     after = read_record(run_folder)
     assert code == 0
     assert flat(after.scores["train"]) == json.loads(out)
@@ -177,8 +188,7 @@ def test_training_questions_of_other_data_are_not_scored(qa_arch, run_folder):
     [
         (),
         ("--final",),
-        ("--margin", "0", "--data", "x", "--predictions", "y"),
-        ("--run", "RUN", "--null-threshold", "0"),
+        ("--train", "--data", "x", "--predictions", "y"),
         ("--run", "RUN", "--predictions", "x.json"),
         ("--run", "RUN", "--final"),
         ("--run", "RUN", "--train", "--final"),
@@ -208,7 +218,9 @@ def test_several_runs_are_scored_as_one_into_a_record_of_their_own(
         examples_per_second=7.0,
     )
     write_record(twin, member)
-    code, out_text, err = qa_arch("evaluate", "--run", str(twin), str(trained), "--record", str(out))
+    code, out_text, err = qa_arch(
+        "evaluate", "--json", "--run", str(twin), str(trained), "--record", str(out)
+    )
     assert code == 0, err
     alone, both = read_json(trained / "run.json"), read_json(out / "run.json")
     first, ensemble = read_record(trained), read_record(out)

@@ -38,7 +38,7 @@ def work(ready, tmp_path, monkeypatch) -> Path:
 
 
 def test_a_checkpoint_has_its_record_its_files_and_its_row(work, qa_arch):
-    code, out, err = qa_arch("evaluate", "--run", "tiny-electra", "--data", "dev.json")
+    code, out, err = qa_arch("evaluate", "--json", "--run", "tiny-electra", "--data", "dev.json")
     assert code == 0, err
     record = read_record(SAME)
     assert (record.status, record.name, record.model) == ("ok", "checkpoints", "tiny-electra")
@@ -90,17 +90,6 @@ def test_the_threshold_is_fitted_on_the_calibration_set(work, qa_arch):
     assert (code, "or calibrated otherwise" in err) == (5, True)
     code, _, err = qa_arch("evaluate", "--run", str(SAME), "--data", "calibration.json")
     assert (code, "shares 1 articles" in err) == (4, True)
-
-
-def test_a_second_set_stands_beside_the_first(work, qa_arch):
-    qa_arch("evaluate", "--run", "tiny-electra", "--data", "dev.json")
-    first = read_record(SAME)
-    assert qa_arch("evaluate", "--run", "tiny-electra", "--data", "train.json")[0] == 0
-    both = read_record(SAME)
-    assert set(both.scores) == {"dev", "train-set"}
-    assert both.scores["dev"] == first.scores["dev"]
-    assert qa_arch("evaluate", "--run", "tiny-electra")[0] == 0  # its dev set again
-    assert read_record(SAME).scores == both.scores
 
 
 @pytest.mark.parametrize(

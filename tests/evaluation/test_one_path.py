@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import task_entries, validate
@@ -67,12 +66,12 @@ def trained(request, few_questions, tmp_path_factory) -> tuple[str, Path]:
 def evaluated(folder: Path, **options):
     """The points of ``evaluate --run``, in the precision that the run was trained in."""
     precision = read_record(folder).precision
-    request = Request(runs=[str(folder)], **options)
-    return evaluate_runs(
-        request,
+    record, split = evaluate_runs(
+        Request(runs=[str(folder)], **options),
         lambda: load_predictor(folder, device="cpu", precision=precision),
         lambda: nullcontext(lambda done, total: None),
     )
+    return record.scores[split]
 
 
 def test_every_task_has_a_run_here():
@@ -97,27 +96,11 @@ def test_evaluating_again_gives_what_training_left(trained):
     assert again.threshold == record.threshold
     assert {file: (folder / file).read_bytes() for file in FILES[name]} == files
     assert read_questions(folder) == rows
-
-
-def test_calibration_keeps_its_rows_and_leaves_no_predictions(trained):
-    name, folder = trained
-    rows = questions_folder(folder, CALIBRATION)
+    rows = questions_folder(folder, CALIBRATION)  # calibration keeps its rows and leaves no predictions
     assert [path.name for path in rows.iterdir()] == [QUESTIONS]
     facts = read_record(folder).data[CALIBRATION]
     assert len(read_questions(rows)["id"]) == (facts.questions or facts.windows)
     assert task_named(name).has_null == (read_record(folder).threshold is not None)
-
-
-def test_weights_are_cast_alike_when_a_run_ends_and_when_it_is_loaded(trained):
-    """What is scored at the end is what ``load`` gives: the same type at every parameter."""
-    name, folder = trained
-    config = validate(read_record(folder).config)
-    task = task_named(name)
-    ended = task.predictor(config, task.assemble(config)).model
-    loaded = load_predictor(folder, device="cpu", precision=config.trainer.precision).model
-    types = {key: value.dtype for key, value in loaded.state_dict().items()}
-    assert {key: value.dtype for key, value in ended.state_dict().items()} == types
-    assert (torch.bfloat16 in types.values()) == (name == "span")
 
 
 def test_references_of_another_task_are_refused_before_anything_is_read(tmp_path):
@@ -135,12 +118,8 @@ def test_another_decoding_has_a_threshold_of_its_own(trained, tmp_path):
     name, folder = trained
     if not task_named(name).has_search:
         return
-    options = {
-        "decode": "any",
-        "settings": compose(["decode=any"])["decode"],
-        "record": str(tmp_path / "any"),
-    }
-    points = evaluated(folder, **options)
+    settings = compose(["decode=any"])["decode"]
+    points = evaluated(folder, decode="any", settings=settings, record=str(tmp_path / "any"))
     before, record = read_record(folder), read_record(tmp_path / "any")
     predictor = load_predictor(folder, device="cpu", precision=before.precision)
     predictor.config = validate(record.config)
@@ -152,17 +131,11 @@ def test_another_decoding_has_a_threshold_of_its_own(trained, tmp_path):
     assert record.threshold.fitted_on == CALIBRATION
     assert record.answerability is not None
 
-
-def test_without_its_calibration_set_another_decoding_has_no_threshold(trained, tmp_path, monkeypatch):
-    name, folder = trained
-    if not task_named(name).has_search:
-        return
+    # Without its calibration set it has none.
     run = Path(shutil.copytree(folder, tmp_path / "run"))
-    record = read_record(run)
-    write_record(run, replace(record, data=record.data | {CALIBRATION: SplitFacts(fingerprint="other")}))
-    settings = compose(["decode=any"])["decode"]
-    evaluated(run, decode="any", settings=settings, record=str(tmp_path / "any"))
-    combined = read_record(tmp_path / "any")
+    write_record(run, replace(before, data=before.data | {CALIBRATION: SplitFacts(fingerprint="other")}))
+    evaluated(run, decode="any", settings=settings, record=str(tmp_path / "other"))
+    combined = read_record(tmp_path / "other")
     assert combined.threshold == Threshold(value=0.0, fitted_on="nothing")
     assert (combined.confidence, combined.answerability) == (None, None)
 

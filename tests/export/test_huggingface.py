@@ -15,7 +15,7 @@ from safetensors import safe_open
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
-from qa_arch.contract.contenders import logits_of
+from qa_arch.contract import logits_of
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import ConfigError, RunError

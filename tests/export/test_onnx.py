@@ -11,7 +11,7 @@ import torch
 from families import OURS
 
 import qa_arch
-from qa_arch.contract.contenders import logits_of
+from qa_arch.contract import logits_of
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.export import onnx_folder

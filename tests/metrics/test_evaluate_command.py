@@ -171,15 +171,8 @@ def test_options_that_decide_nothing_are_refused(evaluate, data, data_11, tmp_pa
     na = write(tmp_path / "na.json", {"q1": 0.0, "q2": 0.0})
     code, out, err = evaluate(data_11, {"q1": "", "q2": ""}, "--na-prob", na)
     assert (code, out, "protocol 1.1" in err) == (2, "", True)
-
-
-def test_a_null_margin_is_for_runs_be_it_0_and_never_nan(evaluate, data):
-    """0 equals False in Python, and is the margin that is asked for most."""
-    code, out, err = evaluate(data, TEXTS, "--margin", 0)
-    assert (code, out) == (2, "")
-    assert "--margin is for a trained run" in err
-    with pytest.raises(SystemExit, match="2"):
-        evaluate(data, TEXTS, "--margin", "nan")
+    code, out, err = evaluate(data, TEXTS, "--na-prob", na, "--null-threshold", "nan")
+    assert (code, out, "NaN" in err) == (2, "", True)
 
 
 def test_warnings(evaluate, data, tmp_path):

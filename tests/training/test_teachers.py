@@ -11,8 +11,7 @@ import torch
 from checkpoints import make_checkpoint
 
 from qa_arch.config.files import write_json
-from qa_arch.contract.contenders import learned_by_heart
-from qa_arch.contract.contracts import write_vectors
+from qa_arch.contract import learned_by_heart, write_vectors
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import ConfigError, DataError, RunError

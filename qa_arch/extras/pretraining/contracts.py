@@ -9,8 +9,10 @@ from typing import Any
 
 from qa_arch.config.files import write_atomic
 from qa_arch.config.schema import Config
-from qa_arch.contract.contenders import (
+from qa_arch.contract import (
     FOR_ALL,
+    QUIET_ENCODER,
+    TRIAL,
     Collate,
     Contender,
     Contract,
@@ -21,7 +23,6 @@ from qa_arch.contract.contenders import (
     saved_weights_load,
     tolerance,
 )
-from qa_arch.contract.contracts import QUIET_ENCODER, TRIAL
 from qa_arch.records import CALIBRATION, TOKENS
 from qa_arch.tasks import task_of
 

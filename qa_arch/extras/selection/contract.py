@@ -12,11 +12,13 @@ import torch
 
 from qa_arch.config.files import write_atomic
 from qa_arch.config.schema import Config
-from qa_arch.contract.contenders import (
+from qa_arch.contract import (
     FOR_ALL,
+    TRIAL,
     Collate,
     Contender,
     Contract,
+    Row,
     by_heart,
     difference,
     logits_of,
@@ -24,8 +26,9 @@ from qa_arch.contract.contenders import (
     require_answers,
     saved_weights_load,
     tolerance,
+    write_squad,
+    write_vectors,
 )
-from qa_arch.contract.contracts import TRIAL, Row, write_squad, write_vectors
 from qa_arch.extras.selection.features import CandidateCollator
 from qa_arch.extras.selection.scores import ranks
 from qa_arch.records import CALIBRATION

@@ -13,7 +13,7 @@ from steps import step
 from qa_arch.cli.compose import compose
 from qa_arch.config.files import write_json
 from qa_arch.config.schema import Config, validate
-from qa_arch.contract.contracts import write_vectors
+from qa_arch.contract import write_vectors
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
 from qa_arch.extras.compression.runs import Request, compress

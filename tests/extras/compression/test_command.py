@@ -39,7 +39,7 @@ def test_a_smaller_run_goes_through_every_door(qa_arch, run_folder, tmp_path, mo
     code, out, err = qa_arch("compress", "narrow", "--out", "small", "--method", "int8", "--embeddings")
     assert code == 0, err
     scores = read_json("small/run.json")["scores"]["dev"]["calibrated"]
-    code, out, err = qa_arch("evaluate", "--run", "small")
+    code, out, err = qa_arch("evaluate", "--json", "--run", "small")
     assert code == 0, err
     assert json.loads(out)["calibrated"]["f1"] == scores["metrics"]["f1"]
     asked, in_int8, dequantised = (

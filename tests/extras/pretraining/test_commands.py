@@ -182,7 +182,7 @@ def test_the_table_has_the_scores_of_each_objective_apart(qa_arch, run_of):
 def test_another_corpus_is_scored_and_added_to_the_record(qa_arch, run_of, tmp_path):
     (tmp_path / "other.txt").write_text("Quill keeps bees.\n\nIt rains in Lomm.")
     run = run_of("causal")
-    code, out, err = qa_arch("evaluate", "--run", run, "--data", tmp_path / "other.txt")
+    code, out, err = qa_arch("evaluate", "--json", "--run", run, "--data", tmp_path / "other.txt")
     assert code == 0, err
     point = json.loads(out)["tokens"]
     assert point["perplexity"] == read_record(run).scores["other.txt"]["tokens"].metric("perplexity")

@@ -10,8 +10,7 @@ from contract import Fleet, contenders, every_other_row, require_same_step, titl
 
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import Config, task_entries, validate
-from qa_arch.contract.contenders import Contender
-from qa_arch.contract.contracts import SPANS
+from qa_arch.contract import SPANS, Contender
 from qa_arch.extras.pretraining.contracts import TEXTS
 from qa_arch.extras.pretraining.manifest import EXTRA
 from qa_arch.tasks import task_of

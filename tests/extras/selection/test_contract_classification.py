@@ -14,7 +14,7 @@ from contract import Fleet, contenders, models_of, require_same_step, title
 import qa_arch
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import Config, validate
-from qa_arch.contract.contenders import logits_of
+from qa_arch.contract import logits_of
 from qa_arch.extras.selection.contract import CLASSES, QUESTIONS
 from qa_arch.extras.selection.predictor import classify
 from qa_arch.extras.selection.sets import CLASSES as LABELS

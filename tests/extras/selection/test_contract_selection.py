@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 import qa_arch
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import Config, validate
-from qa_arch.contract.contenders import Contender, logits_of
+from qa_arch.contract import Contender, logits_of
 from qa_arch.extras.selection.contract import SELECTION
 from qa_arch.extras.selection.features import PairCollator
 from qa_arch.records import RANKED

@@ -48,7 +48,7 @@ def test_the_record_tells_ranks_and_references(selecting, read_json):
 
 
 def test_another_set_is_scored_and_added_to_the_record(qa_arch, selecting, other_set, read_json):
-    code, out, err = qa_arch("evaluate", "--run", selecting, "--data", other_set, "--allow-overlap")
+    code, out, err = qa_arch("evaluate", "--json", "--run", selecting, "--data", other_set, "--allow-overlap")
     assert code == 0, err
     points = json.loads(out)
     record = read_record(selecting)
@@ -71,8 +71,8 @@ def test_tasks_do_not_share_a_table(qa_arch, selecting, trained):
         (["ask", "RUN", "--question", "Who?", "--context", "Ada."], "selects answers"),
         (["predict", "RUN", "--data", "SET", "--out", "OUT"], "selects answers"),
         (
-            ["evaluate", "--run", "RUN", "--data", "SET", "--allow-overlap", "--margin", "1"],
-            "no null threshold",
+            ["evaluate", "--run", "RUN", "--data", "SET", "--allow-overlap", "--null-threshold", "1"],
+            "no unanswerable questions",
         ),
         (["evaluate", "--run", "RUN", "--data", "insuranceqa:nowhere:dev"], "no such folder"),
         (["train", "model=bert", "debug=fast", "data.train=insuranceqa:x:train"], "model=qa_lstm/c"),
@@ -206,7 +206,7 @@ def test_insuranceqa_from_training_to_the_second_test_set(qa_arch, tmp_path, mon
         "calibration": 2,
         "dev": 1,
     }
-    code, out, err = qa_arch("evaluate", "--run", run, "--data", f"insuranceqa:{folder}:test2")
+    code, out, err = qa_arch("evaluate", "--json", "--run", run, "--data", f"insuranceqa:{folder}:test2")
     assert code == 0, err
     assert json.loads(out)["ranked"]["questions"] == 3
     record = read_json(run / "run.json")

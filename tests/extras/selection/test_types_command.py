@@ -59,7 +59,9 @@ def test_show_tells_what_a_selecting_run_is_scored_by(classifying, read_json, qa
 
 def test_other_questions_are_scored(classifying, tmp_path, qa_arch):
     (tmp_path / "TREC_10.label").write_text("HUM:ind Who built the mill ?\nNUM:date When ?\n")
-    code, out, err = qa_arch("evaluate", "--run", classifying, "--data", f"types:{tmp_path}/TREC_10.label")
+    code, out, err = qa_arch(
+        "evaluate", "--json", "--run", classifying, "--data", f"types:{tmp_path}/TREC_10.label"
+    )
     assert code == 0, err
     assert json.loads(out)["ranked"]["questions"] == 2
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from qa_arch.contract.contracts import SPANS
+from qa_arch.contract import SPANS
 from qa_arch.nn.losses import SpanLoss
 from qa_arch.spans.task import SpanTask
 

@@ -1,32 +1,40 @@
-"""A model that was built to be checked, and the checks that hold for the models of every task.
+"""What every model must keep to, whoever wrote it: ``qa-arch check-model`` and ``tests/test_contract*.py``.
 
-A check is a function of a contender that raises ``ContractError``; the first line of its docstring says
-what holds.
+The contract of a task is a few questions and checks on a model that was built for them. A check is a function
+of that model that raises ``ContractError``; the first line of its docstring says what holds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from qa_arch.config.files import write_atomic, write_json
 from qa_arch.config.schema import Config, task_entry
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import QaArchError
+from qa_arch.features.batches import Collator
+from qa_arch.features.vectors import vector_rows
+from qa_arch.manifest import extras
 from qa_arch.models import store
 from qa_arch.models.build import build_model
+from qa_arch.nn.distillation import soft_target_loss
 from qa_arch.records import CALIBRATION, DEV, MODEL, TRAIN, questions_folder, read_questions
 from qa_arch.spans.loading import load_predictor
 from qa_arch.tasks import Task, task_of
 from qa_arch.training.output_shapes import check_losses, check_output
 from qa_arch.training.run import train
+from qa_arch.types.tensors import SpanLogits, StepLogits
 
 TOLERANCE = 1e-5
 """Of scores that are the same by rights, relative to the largest of them if that is above 1."""
@@ -102,12 +110,16 @@ def logits_of(model: nn.Module, batch: Any) -> Any:
         return model.eval()(batch)
 
 
-def tensors(output: Any) -> dict[str, Tensor]:
-    """The tensors of a model's output by their fields."""
+def named(output: Any) -> dict[str, Any]:
+    """The fields of a model's output, or its one tensor, by name."""
     if not is_dataclass(output):
         return {"scores": output}
-    values = {f.name: getattr(output, f.name) for f in fields(output)}
-    return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+    return {f.name: getattr(output, f.name) for f in fields(output)}
+
+
+def tensors(output: Any) -> dict[str, Tensor]:
+    """Those of ``named`` that are tensors."""
+    return {name: value for name, value in named(output).items() if isinstance(value, Tensor)}
 
 
 def difference(actual: Tensor, expected: Tensor) -> float:
@@ -162,15 +174,14 @@ def check_gradients(model: nn.Module, without_effect: tuple[str, ...] = WITHOUT_
     """Raise ContractError for the first parameter without a gradient, or with a gradient of zeros though its
     name does not end as in ``without_effect``."""
     for name, parameter in model.named_parameters():
+        gradient = parameter.grad
         if not parameter.requires_grad:
             continue
-        require(parameter.grad is not None, f"{name} has none: the scores do not depend on it")
-        assert parameter.grad is not None
-        require(parameter.grad.isfinite().all(), f"that of {name} is not finite")
-        require(
-            parameter.grad.any() or name.endswith(without_effect),
-            f"that of {name} is zero: the loss does not depend on it",
-        )
+        if gradient is None:
+            raise ContractError(f"{name} has none: the scores do not depend on it")
+        require(gradient.isfinite().all(), f"that of {name} is not finite")
+        zero = not gradient.any() and not name.endswith(without_effect)
+        require(not zero, f"that of {name} is zero: the loss does not depend on it")
 
 
 def saved_weights_load(contender: Contender) -> None:
@@ -186,25 +197,14 @@ def saved_weights_load(contender: Contender) -> None:
         copy = build_model(section, encoder, vectors, contender.trusted)
         before = tensors(logits_of(copy, contender.batch()))
         store.load_weights(folder, copy)
-    actual, expected = (logits_of(model, contender.batch()) for model in (copy, contender.model))
-    named = tensors(expected)
+    actual, expected = (named(logits_of(model, contender.batch())) for model in (copy, contender.model))
     require(
-        any(not torch.equal(before[name], scores) for name, scores in named.items()),
+        any(not torch.equal(scores, expected[name]) for name, scores in before.items()),
         "another seed gives the same logits: no weight has an effect",
     )
-    for name, scores in named.items():
-        require(
-            torch.equal(tensors(actual)[name], scores),
-            f"{name} differs by {difference(tensors(actual)[name], scores):.2g}: something that the logits"
-            " depend on is neither a parameter nor a buffer",
-        )
-    require(_plain(actual) == _plain(expected), f"{_plain(actual)} became {_plain(expected)}")
-
-
-def _plain(output: Any) -> dict[str, Any]:
-    """The fields of an output that are no tensors."""
-    values = {f.name: getattr(output, f.name) for f in fields(output)} if is_dataclass(output) else {}
-    return {name: value for name, value in values.items() if not isinstance(value, Tensor)}
+    for name, value in expected.items():
+        same = torch.equal(actual[name], value) if isinstance(value, Tensor) else actual[name] == value
+        require(same, f"{name} differs: what the logits depend on is neither a parameter nor a buffer")
 
 
 def trained_run_answers_as_scored(contender: Contender) -> None:
@@ -224,13 +224,9 @@ def trained_run_answers_as_scored(contender: Contender) -> None:
         require((run / MODEL).is_dir(), "it has no saved model")
     for column, values in rows.items():
         for id_, now, then in zip(rows["id"], values, recorded[column], strict=True):
-            require(_same(now, then), f"{column} of {id_} was {then} when it was scored and is {now}")
-
-
-def _same(now: Any, then: Any) -> bool:
-    if isinstance(now, float) and isinstance(then, float):
-        return math.isclose(now, then, rel_tol=1e-5, abs_tol=TOLERANCE)
-    return now == then
+            numbers = isinstance(now, float) and isinstance(then, float)
+            same = math.isclose(now, then, rel_tol=1e-5, abs_tol=TOLERANCE) if numbers else now == then
+            require(same, f"{column} of {id_} was {then} when it was scored and is {now}")
 
 
 # What checks of a task are made of ------------------------------------------------------------------
@@ -242,30 +238,21 @@ def learned_by_heart(
 ) -> Iterator[None]:
     """``model`` after ``steps`` of AdamW on ``loss`` without dropout; its weights are put back at the end."""
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.0)
-    try:
-        with without_dropout(model):
-            for _ in range(steps):
-                model.train()
-                optimizer.zero_grad()
-                loss().backward()
-                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-                optimizer.step()
-        yield
-    finally:
-        model.load_state_dict(before)
-
-
-@contextmanager
-def without_dropout(model: nn.Module) -> Iterator[None]:
-    """The model's layers of dropout let everything through."""
     layers = [layer for layer in model.modules() if isinstance(layer, nn.modules.dropout._DropoutNd)]
     shares = [layer.p for layer in layers]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.0)
     try:
         for layer in layers:
             layer.p = 0.0
+        for _ in range(steps):
+            model.train()
+            optimizer.zero_grad()
+            loss().backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
         yield
     finally:
+        model.load_state_dict(before)
         for layer, share in zip(layers, shares, strict=True):
             layer.p = share
 
@@ -289,3 +276,144 @@ def require_answers(expected: Mapping[str, Any], actual: Mapping[str, Any], step
 
 FOR_ALL: tuple[Check, ...] = (output_has_its_shape, same_alone_and_padded, gradients_reach_all_parameters)
 """The first checks of every contract."""
+
+
+def contract_of(model: Mapping[str, Any]) -> Contract:
+    """The contract for the task of a config's ``model`` section."""
+    task = model.get("task", "span")
+    offers = (import_module(extra.contracts).CONTRACTS for extra in extras() if extra.contracts)
+    return next(contracts[task] for contracts in (CONTRACTS, *offers) if task in contracts)
+
+
+# Spans and sequences --------------------------------------------------------------------------------
+
+
+def scores_lie_on_the_context(contender: Contender) -> None:
+    """Scores are numbers on the context and -inf everywhere else."""
+    batch = contender.batch()
+    logits = logits_of(contender.model, batch)
+    if isinstance(logits, StepLogits):
+        all_scores = {f"token at step {step}": scores for step, scores in enumerate(logits.token.unbind(1))}
+    else:
+        all_scores = {"start": logits.start, "end": logits.end}
+    for name, scores in all_scores.items():
+        require(not scores.isnan().any(), f"{name} holds NaN")
+        require(not (scores == math.inf).any(), f"{name} holds +inf")
+        open_ = scores.isfinite()
+        outside = int((open_ & ~batch.context).sum())
+        require(
+            not outside,
+            f"{name} is finite at {outside} tokens outside the context, on question or padding;"
+            " qa_arch.nn.masking.fill(scores, batch.context) closes them",
+        )
+        require(open_.any(1).all(), f"{name} is -inf at every token of a window")
+        by_words = contender.config.model.get("matching") == "words"  # a unit starts or ends at few tokens
+        require(by_words or torch.equal(open_, batch.context), f"{name} is -inf at tokens of the context")
+    require(logits.null.isfinite().all(), "the score of no answer is not finite")
+
+
+def learns_four_questions(contender: Contender) -> None:
+    """It learns four questions by heart, two of them without an answer."""
+    steps = 150
+    answers = by_heart(contender, CALIBRATION, steps=steps, lr=5e-3).predictions()
+    expected, actual = {}, {}
+    for example, answer in zip(contender.parts.sets[CALIBRATION].examples, answers, strict=True):
+        span = answer.at(0.0)
+        expected[example.question] = example.answers[0].text if example.answers else None
+        actual[example.question] = span.text if span else None
+        require(
+            span is None or span.text == example.context[span.start : span.end],
+            f"the answer {span} is no excerpt of its passage",
+        )
+    require_answers(expected, actual, steps)
+
+
+def learns_from_a_teacher(contender: Contender) -> None:
+    """A teacher's probabilities give a gradient to every parameter; its own give none."""
+    if not task_entry(contender.task.name).distils:
+        return
+    batch, model = contender.batch(), contender.model
+    own = logits_of(model, batch)
+    random = torch.Generator().manual_seed(0)
+    drawn = torch.randn(2, *batch.ids.shape, generator=random).masked_fill(~batch.context, -math.inf)
+    nulls = torch.randn(3, len(batch), generator=random)
+    verifier = None if own.verifier is None else nulls[2]
+    teacher = SpanLogits(drawn[0], drawn[1], nulls[0], nulls[1], verifier=verifier)
+    loss = soft_target_loss(model.train()(batch), teacher, temperature=2.0)
+    require((loss > 0).all(), "at zero distance from a teacher of random scores")
+    model.zero_grad()
+    loss.mean().backward()
+    check_gradients(model, contender.without_effect)
+    model.zero_grad()
+    soft_target_loss(model.eval()(batch), own, temperature=2.0).sum().backward()
+    largest = max(float(p.grad.abs().max()) for p in model.parameters() if p.grad is not None)
+    require(largest < 1e-4, f"a gradient of {largest:.2g} from its own probabilities")
+
+
+def _windows(config: Config, parts: Any, split: str, multiple: int) -> Collate:
+    table = parts.tables[split]
+    return Collator(table, vector_rows(parts.vectors, table), multiple=multiple)
+
+
+# What they read: each function writes it into a folder and gives the overrides by which a run reads it ----
+
+Row = tuple[str, str, str | None]
+"""Passage, question, and the answer's text; None: the passage does not answer it."""
+TRIAL = ("debug=fast", "trainer.progress=false", "features.cache_dir=null")
+QUIET_ENCODER = ("encoder.hidden_dropout=0.0", "encoder.attention_dropout=0.0")
+
+FOUR: list[Row] = [
+    ("Mira paints red boats.", "What does Mira paint?", "red boats"),
+    ("Mira paints red boats.", "Who drives the tram?", None),
+    ("Old Tarn keeps nine bees.", "How many bees does Tarn keep?", "nine"),
+    ("Old Tarn keeps nine bees.", "Where does Mira sleep?", None),
+]
+LONG = " ".join(f"On day {n} the ferry of Lomm carried {n + 20} goats to the isle." for n in range(12))
+WIDE: list[Row] = [(LONG, "How many goats crossed on day 9?", "29"), (LONG, "Who built the isle?", None)]
+
+
+def passages(folder: Path) -> list[str]:
+    """Four short questions, half of them unanswerable, and passages of many windows."""
+    dev = [*FOUR[:2], (LONG, "What was carried on day 3?", "23 goats")]
+    splits = {"train": [*FOUR, *WIDE], "calibration": FOUR, "dev": dev}
+    for split, rows in splits.items():
+        write_squad(folder / f"{split}.json", rows)
+    write_vectors(folder / "vectors.txt", (LONG, *(row[0] for row in FOUR)))
+    return [
+        *TRIAL,
+        "encoder.initializer_range=0.15",
+        "features.max_length=64",
+        "features.max_question=16",
+        "features.stride=8",
+        *(f"data.{split}={folder}/{split}.json" for split in splits),
+        f"glove.path={folder}/vectors.txt",
+    ]
+
+
+def write_squad(path: Path, rows: Sequence[Row]) -> Path:
+    """The questions as a file of SQuAD 2.0, an article of one paragraph a passage."""
+    paragraphs: dict[str, list[dict]] = {context: [] for context, _, _ in rows}
+    for number, (context, question, text) in enumerate(rows):
+        golds = [] if text is None else [{"text": text, "answer_start": context.index(text)}]
+        id_ = f"{path.stem}-{number}"
+        paragraphs[context].append(
+            {"id": id_, "question": question, "answers": golds, "is_impossible": not golds}
+        )
+    article = [{"context": context, "qas": qas} for context, qas in paragraphs.items()]
+    return write_json(path, {"version": "v2.0", "data": [{"title": path.stem, "paragraphs": article}]})
+
+
+def write_vectors(path: Path, texts: Iterable[str]) -> None:
+    """Word vectors of width 5 for every word of ``texts``, in GloVe's form."""
+    words = sorted({word for text in texts for word in text.split()})
+    rows = np.random.default_rng(0).normal(size=(len(words), 5)).round(3)
+    lines = (f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words, rows, strict=True))
+    write_atomic(path, "".join(lines))
+
+
+SPANS = Contract(
+    passages,
+    _windows,
+    (*FOR_ALL, scores_lie_on_the_context, learns_four_questions, learns_from_a_teacher, saved_weights_load),
+)
+CONTRACTS: Mapping[str, Contract] = {"span": SPANS, "sequence": SPANS}
