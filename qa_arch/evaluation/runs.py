@@ -78,7 +78,7 @@ def evaluate_runs(
     ``watching`` shows progress.
     Raises ConfigError and DataError for what may not be scored, RunError for what cannot.
     """
-    if (len(request.runs) > 1 or request.decode is not None) == (request.record is None):
+    if (len(request.runs) > 1 or bool(request.decode)) == (request.record is None):
         raise ConfigError(
             "--record: the scores of a single run, decoded as its config says, go into its own folder;"
             " those of several runs, or of another --decode, need --record DIR"
