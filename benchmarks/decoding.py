@@ -109,7 +109,7 @@ def ranked(data: World) -> Ranking:
 def ours(data: World) -> tuple[list[str], list[list[peers.Entry]]]:
     """Texts and n-best lists, as ``qa-arch predict decode=grid`` makes them."""
     ranking = ranked(data)
-    return list(predictions(ranking, 0.0).values()), list(nbest(ranking).values())
+    return list(predictions(ranking, 0.0).values()), [candidates for _, candidates in nbest(ranking)]
 
 
 def theirs(data: World) -> tuple:
@@ -161,7 +161,7 @@ def over_dictionaries(quick: bool) -> Measurement:
     """All of it against what no decoder can leave out: dictionaries of candidates that are ranked already."""
     data = like_dev(quick)
     ranking = ranked(data)
-    pairs = alternate(lambda: ours(data), lambda: nbest(ranking), 3 if quick else 5)
+    pairs = alternate(lambda: ours(data), lambda: dict(nbest(ranking)), 3 if quick else 5)
     return cost(pairs, f"{len(ranking.start):,} dictionaries of {len(data.examples):,} questions")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qa_arch.data.sources import usage
-from qa_arch.errors import RunError, UnavailableError
+from qa_arch.errors import UnavailableError
 from qa_arch.models.checkpoint_files import names_checkpoint
 from qa_arch.records import read_record
 from qa_arch.system.garbage import gc_disabled
@@ -182,16 +182,9 @@ def _recorded_precision(source: str) -> str:
 def open_span_predictor(folders: Sequence[str], args: argparse.Namespace) -> SpanPredictor:
     """``open_predictor`` for commands on spans; RunError for a run of another task."""
     predictor = open_predictor(folders, args)
-    from qa_arch.spans.loading import refuse_pretrained
-    from qa_arch.spans.predictor import SpanPredictor
+    from qa_arch.spans.loading import require_spans
 
-    if not isinstance(predictor, SpanPredictor):
-        refuse_pretrained(folders[0], predictor)
-        raise RunError(
-            f"{folders[0]}: this run selects answers from candidates, not spans of a text; score it with"
-            " qa-arch evaluate --run, rank candidates with qa_arch.load_predictor(RUN)(question, candidates)"
-        )
-    return predictor
+    return require_spans(folders[0], predictor)
 
 
 def open_reader(folders: Sequence[str], args: argparse.Namespace) -> Reader:

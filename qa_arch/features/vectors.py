@@ -14,7 +14,7 @@ import os
 import ssl
 import tempfile
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -31,7 +31,7 @@ from qa_arch.config.schema import Config, Glove, require_vectors
 from qa_arch.data.input_files import VectorFiles, packaged_files
 from qa_arch.errors import DataError, UnavailableError
 from qa_arch.features.windows import FeatureTable
-from qa_arch.features.words import Ints, Longs
+from qa_arch.features.words import Longs
 
 log = logging.getLogger(__name__)
 GLOVE_DIM = 300
@@ -75,7 +75,8 @@ class WordVectors:
 
     def only(self, words: Collection[str]) -> WordVectors:
         """The vectors used by ``rows(words)``, in the order of this table."""
-        selected = _places(self.words, words)
+        forms = {form for word in words for form in (word, word.lower())}
+        selected = [place for place, word in enumerate(self.words) if word in forms]
         return WordVectors(
             tuple(self.words[i] for i in selected), self.matrix[[0, *(i + 1 for i in selected)]]
         )
@@ -100,46 +101,21 @@ def vector_rows(vectors: WordVectors | None, table: FeatureTable) -> Longs | Non
     return None if vectors is None else vectors.rows(table.vocabulary)
 
 
-@dataclass(frozen=True, slots=True)
-class OovRate:
-    """Share of running words without a vector; each distinct text counts once."""
-
-    question: float
-    context: float
-
-
-def oov_rate(table: FeatureTable, rows: Longs) -> OovRate:
-    """Out-of-vocabulary rate of a table; ``rows`` is ``WordVectors.rows(table.vocabulary)``."""
-    text = np.repeat(np.arange(len(table.text_offsets) - 1), np.diff(table.text_offsets))
-    number, word = table.word_number[:-1], table.word[:-1]
-    begins = (word >= 0) & np.r_[True, (text[1:] != text[:-1]) | (number[1:] != number[:-1])][: len(text)]
-    missing = np.append(rows, 0)[word] == 0
-
-    def share(texts: Ints) -> float:
-        chosen = begins & np.isin(text, texts)
-        return float(missing[chosen].mean()) if chosen.any() else 0.0
-
-    return OovRate(question=share(table.question_text), context=share(table.context_text))
-
-
 def passage_vectors(config: Config, tables: Mapping[str, FeatureTable]) -> WordVectors | None:
     """Vectors of the words in ``tables``; None with ``glove.use=false``."""
     if not config.glove.use:
         return None
-    words = {word for table in tables.values() for word in table.vocabulary}
-    vectors = file_vectors(config, words)
-    for split, table in tables.items():
-        rate = oov_rate(table, vectors.rows(table.vocabulary))
-        shares = f"{rate.question:.1%} of the question words, {rate.context:.1%} of the passage words"
-        log.info("%s: %s have no vector", split, shares)
-    return vectors
+    return file_vectors(config, {word for table in tables.values() for word in table.vocabulary})
 
 
-def file_vectors(config: Config, words: Iterable[str]) -> WordVectors:
+def file_vectors(config: Config, words: Collection[str]) -> WordVectors:
     """The vectors of ``words`` and of the first words of the file or package that the config names."""
     require_vectors(config)
     vectors = _named(config.glove)
-    return vectors.only({*vectors.words[: config.glove.keep], *words})
+    kept = vectors.only({*vectors.words[: config.glove.keep], *words})
+    unknown = np.mean(kept.rows(list(words)) == 0) if words else 0.0
+    log.info("%.1f%% of the distinct words have no vector", 100 * unknown)
+    return kept
 
 
 def assumed_shape(settings: Glove) -> tuple[int, int] | None:
@@ -160,54 +136,34 @@ def assumed_vectors(settings: Glove, words: int) -> WordVectors:
     return WordVectors((), np.zeros((1 + words, settings.dim or GLOVE_DIM), np.float32))
 
 
-def _named(settings: Glove) -> WordVectors | PackagedVectors:
+def _named(settings: Glove) -> WordVectors:
     files = packaged_files(str(settings.path))
     if files is None:
         return read_vectors(str(settings.path), dim=settings.dim, backend=settings.backend)
-    vectors = PackagedVectors(files)
+    vectors = packaged_vectors(files)
     if settings.dim not in (None, vectors.dim):
         raise DataError(f"{settings.path}: vectors of {vectors.dim} numbers, glove.dim says {settings.dim}")
     return vectors
 
 
-def _places(words: Sequence[str], wanted: Collection[str]) -> list[int]:
-    """Indices of the ``wanted`` words and of their lower-case forms."""
-    forms = {form for word in wanted for form in (word, word.lower())}
-    return [place for place, word in enumerate(words) if word in forms]
-
-
-class PackagedVectors:
-    """Vectors of ``W`` words that a package ships as a matrix: memory-mapped, not parsed.
+def packaged_vectors(files: VectorFiles) -> WordVectors:
+    """The vectors that a package ships as a matrix.
 
     Raises DataError where the files are missing, damaged or of different lengths.
     """
-
-    def __init__(self, files: VectorFiles) -> None:
-        try:
-            words = pq.read_table(files.words, columns=["index"])["index"]
-            self.words: tuple[str, ...] = tuple(words.to_pylist())
-            self.matrix: NDArray[np.float32] = np.load(files.matrix, mmap_mode="r", allow_pickle=False)
-        except (OSError, EOFError, ValueError, KeyError, pa.ArrowException) as error:
-            reason = str(error).splitlines()[0]
-            folder = files.matrix.parent
-            raise DataError(f"{folder}: not readable ({reason}); install the package again") from error
-        shape, dtype = self.matrix.shape, self.matrix.dtype
-        if len(shape) != 2 or shape[0] != len(self.words) or dtype != np.float32:
-            raise DataError(
-                f"{files.matrix}: {dtype} of shape {shape} for {len(self.words):,} words; install the package"
-                " again"
-            )
-
-    @property
-    def dim(self) -> int:
-        return self.matrix.shape[1]
-
-    def only(self, words: Collection[str]) -> WordVectors:
-        """The vectors of ``words`` and of their lower-case forms, in the order of the table, copied."""
-        rows = _places(self.words, words)
-        matrix = np.zeros((len(rows) + 1, self.dim), np.float32)
-        matrix[1:] = self.matrix[rows]
-        return WordVectors(tuple(self.words[row] for row in rows), matrix)
+    folder = files.matrix.parent
+    try:
+        words = pq.read_table(files.words, columns=["index"])["index"].to_pylist()
+        matrix = np.load(files.matrix, allow_pickle=False)
+    except (OSError, EOFError, ValueError, KeyError, pa.ArrowException) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"{folder}: not readable ({reason}); install the package again") from error
+    if matrix.ndim != 2 or len(matrix) != len(words) or matrix.dtype != np.float32:
+        raise DataError(
+            f"{files.matrix}: {matrix.dtype} of shape {matrix.shape} for {len(words):,} words; install the"
+            " package again"
+        )
+    return WordVectors(tuple(words), np.concatenate([np.zeros((1, matrix.shape[1]), np.float32), matrix]))
 
 
 def read_vectors(
@@ -291,28 +247,28 @@ def _shape(path: Path) -> tuple[int, int]:
 
 def _parse(path: Path, lines: list[tuple[int, bytes]], width: int) -> NDArray[np.float32]:
     """(lines, width) numbers; searches for the invalid line only if the block does not parse."""
-    text = b" ".join(numbers for _, numbers in lines)
+    block = _numbers(b" ".join(numbers for _, numbers in lines))
+    if block.size == len(lines) * width and np.isfinite(block).all():
+        return block.reshape(len(lines), width)
+    for number, numbers in lines:
+        row = _numbers(numbers)
+        if row.size != width or not np.isfinite(row).all():
+            raise DataError(
+                f"{path}: line {number}: {numbers[:80].decode(errors='replace')!r} is not {width} finite"
+                " numbers: correct the line, or glove.dim if part of it is the word"
+            )
+    raise DataError(f"{path}: lines {lines[0][0]} to {lines[-1][0]} cannot be read as numbers")
+
+
+def _numbers(text: bytes) -> NDArray[np.float32]:
+    """The numbers of a text; none where one of them is none."""
     with warnings.catch_warnings():
         # For invalid text, older numpy warns and returns the numbers before it.
         warnings.simplefilter("error", DeprecationWarning)
         try:
-            block = np.fromstring(text, np.float32, sep=" ")
+            return np.fromstring(text, np.float32, sep=" ")
         except (ValueError, DeprecationWarning):
-            block = np.zeros(0, np.float32)
-    if block.size == len(lines) * width and np.isfinite(block).all():
-        return block.reshape(len(lines), width)
-    for number, numbers in lines:
-        for field in numbers.split(b" "):
-            try:
-                finite = np.isfinite(np.float32(field))
-            except ValueError:
-                finite = False
-            if not finite:
-                raise DataError(
-                    f"{path}: line {number}: {field.decode(errors='replace')!r} is not a finite number: "
-                    "correct the line, or glove.dim if it is part of the word"
-                )
-    raise DataError(f"{path}: lines {lines[0][0]} to {lines[-1][0]} cannot be read as numbers")
+            return np.zeros(0, np.float32)
 
 
 def _from_torchtext(path: Path) -> WordVectors:

@@ -160,20 +160,12 @@ def check_lengths(max_length: int, stride: int, max_question: int, specials: int
     ``stride`` is the overlap of neighbouring windows, as in the fast tokenizers and the common scripts,
     not the step between them.
     """
-    if max_question < 1:
-        raise ConfigError(f"features.max_question={max_question}: a question needs at least 1 token")
-    if stride < 0:
-        raise ConfigError(f"features.stride={stride}: the overlap of windows cannot be negative")
     room = max_length - max_question - specials
-    if room < 1:
+    if max_question < 1 or not 0 <= stride < room:
         raise ConfigError(
-            f"features.max_length={max_length} leaves no room for the passage beside max_question="
-            f"{max_question} and {specials} special tokens: raise max_length or lower max_question"
-        )
-    if stride >= room:
-        raise ConfigError(
-            f"features.stride={stride} (the overlap of neighbouring windows) must be below {room} = "
-            f"max_length - max_question - special tokens = {max_length} - {max_question} - {specials}"
+            f"features: max_length={max_length} leaves {room} tokens for the passage beside max_question="
+            f"{max_question} and {specials} special tokens; max_question must be at least 1, stride={stride}"
+            f" (the overlap of neighbouring windows) at least 0 and below {room}"
         )
 
 

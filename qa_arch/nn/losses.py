@@ -68,7 +68,8 @@ class SpanLoss:
     it an ω of its own, normalised alike, in place of ``null_weight``'s; ``balanced`` is ω = (1 - p) / p, by
     which windows without an answer and windows with one weigh the same in all.
 
-    Raises ConfigError for ``balanced`` where the training windows are all of one class.
+    Raises ConfigError for ``balanced`` where the training windows are all of one class, and for a ``joint``
+    loss with smoothing.
     """
 
     null_weight: Annotated[float, Range(0, above=True)] = 1.0
@@ -80,6 +81,8 @@ class SpanLoss:
     tasks: ClassVar = ("span",)
 
     def __post_init__(self) -> None:
+        if self.joint and self.label_smoothing:
+            raise ConfigError("loss.label_smoothing: loss.joint has none; set one of the two")
         if self.verifier_null_weight == "balanced" and self.null_share in (0.0, 1.0):
             raise ConfigError(
                 "loss.verifier_null_weight: balanced needs training windows with and without an answer, and"
@@ -139,23 +142,7 @@ class SpanLoss:
         last, has_end = snap_outward(labels.end, end.isfinite(), before=False)
         span = start.gather(1, first[:, None])[:, 0] + end.gather(1, last[:, None])[:, 0]
         total = torch.logaddexp(log_sum_of_spans(start, end), null)
-        gold = total - torch.where(labels.answerable & has_start & has_end, span, null)
-        if not self.label_smoothing:
-            return gold
-        return (1 - self.label_smoothing) * gold + self.label_smoothing * (
-            total - _mean_score(start, end, null)
-        )
-
-
-def _mean_score(
-    start: Float[Tensor, "B T"], end: Float[Tensor, "B T"], null: Float[Tensor, "B"]
-) -> Float[Tensor, "B"]:
-    """The mean of the scores of all spans from an open start to an open end, and the null's."""
-    starts, ends = start.isfinite(), end.isfinite()
-    ends_from = ends.flip(1).cumsum(1).flip(1) * starts  # spans that each start begins, each end closes
-    starts_to = starts.cumsum(1) * ends
-    total = (start.masked_fill(~starts, 0.0) * ends_from + end.masked_fill(~ends, 0.0) * starts_to).sum(1)
-    return (total + null) / (ends_from.sum(1) + 1)
+        return total - torch.where(labels.answerable & has_start & has_end, span, null)
 
 
 def cross_entropy(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -23,31 +23,13 @@ CHUNK = 32
 """Steps whose local derivatives are taken together: enough to amortise calls, few enough for the cache."""
 
 
-def recur(
-    inputs: Float[Tensor, "C B S"],
-    reversal: Int[Tensor, "C B"],
-    keys: Float[Tensor, "B Q l"],
-    values: Float[Tensor, "B Q G"],
-    mask: Bool[Tensor, "B Q"],
-    score: Float[Tensor, "l"],
-    bias: Float[Tensor, "1"],
-    state: Float[Tensor, "S l"],
-) -> Float[Tensor, "C B 2 l"]:
+def recur(inputs, reversal, keys, values, mask, score, bias, state) -> Float[Tensor, "C B 2 l"]:
     """Hidden states in the order of reading, from zero; the arguments are those of ``recur_plain``."""
     keys = keys.masked_fill(~mask[..., None], 0.0)  # so that padding cannot trip the guard
     return _Recurrence.apply(inputs, flat(reversal), keys, values, mask, score, bias, state)
 
 
-def attend(
-    inputs: Float[Tensor, "C B S"],
-    reversal: Int[Tensor, "C B"],
-    keys: Float[Tensor, "B Q l"],
-    values: Float[Tensor, "B Q G"],
-    mask: Bool[Tensor, "B Q"],
-    score: Float[Tensor, "l"],
-    bias: Float[Tensor, "1"],
-    state: Float[Tensor, "S l"],
-) -> Float[Tensor, "C B 2 Q"]:
+def attend(inputs, reversal, keys, values, mask, score, bias, state) -> Float[Tensor, "C B 2 Q"]:
     """The attention of each step of ``recur``, in the order of reading; no gradient."""
     keys = keys.masked_fill(~mask[..., None], 0.0)
     with torch.no_grad():

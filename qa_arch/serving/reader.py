@@ -17,13 +17,13 @@ import numpy as np
 import torch
 
 from qa_arch.config.schema import Decode
-from qa_arch.errors import ConfigError, RunError, UnavailableError
+from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.manifest import module_of
 from qa_arch.metrics.confidence import confidences
 from qa_arch.nn.precision import Precision
 from qa_arch.results.attention import AttentionMap
 from qa_arch.serving.answers import Answer, Query, Span
-from qa_arch.spans.loading import Engine, load_predictor, refuse_pretrained
+from qa_arch.spans.loading import Engine, load_predictor, require_spans
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.tasks import device_of
 from qa_arch.types.text import Candidate, Prediction
@@ -69,13 +69,7 @@ def load(
     """
     source = fspath(source)
     predictor = load_predictor(source, device=device, precision=precision, trust=trust, engine=engine)
-    if not isinstance(predictor, SpanPredictor):
-        refuse_pretrained(source, predictor)
-        raise RunError(
-            f"{source}: this run ranks candidates and finds none in a text;"
-            " qa_arch.load_predictor(RUN)(question, candidates) ranks"
-        )
-    return Reader(predictor)
+    return Reader(require_spans(source, predictor))
 
 
 class Reader:

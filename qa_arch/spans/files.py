@@ -1,9 +1,9 @@
-"""Output formats of answers: the official SQuAD files, and record columns without text."""
+"""The official SQuAD files of answers."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,6 @@ import numpy as np
 
 from qa_arch.config.files import json_items
 from qa_arch.spans.ranking import Ranking
-from qa_arch.system.garbage import gc_disabled
-from qa_arch.types.text import Prediction
 
 PREDICTIONS = "predictions.json"
 FINITE = 1e9
@@ -39,17 +37,12 @@ def null_odds(ranking: Ranking) -> dict[str, float]:
     return {example.id: value for example, value in zip(ranking.examples, odds, strict=True)}
 
 
-@gc_disabled()
-def nbest(ranking: Ranking) -> dict[str, list[dict[str, Any]]]:
-    """Question id -> its candidates, most probable first: text, probability, start_logit, end_logit.
+def nbest(ranking: Ranking) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Question id and its candidates, most probable first: text, probability, start_logit, end_logit.
 
-    The logits are clamped to ±``FINITE``. Built from the columns, as there are 100,000s of entries.
+    The logits are clamped to ±``FINITE``. Read off the columns one question at a time, as there are 100,000s
+    of entries.
     """
-    return dict(_lists(ranking))
-
-
-def _lists(ranking: Ranking) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """The entries of ``nbest``, one at a time."""
     columns = zip(
         range(len(ranking.start)),
         ranking.start.tolist(),
@@ -60,34 +53,12 @@ def _lists(ranking: Ranking) -> Iterator[tuple[str, list[dict[str, Any]]]]:
         strict=True,
     )
     for example, count in zip(ranking.examples, np.diff(ranking.offsets).tolist(), strict=True):
-        context = example.context
-        yield (
-            example.id,
-            [
-                {
-                    "text": context[start:end] if start >= 0 else ranking.texts[row],
-                    "probability": p,
-                    "start_logit": s,
-                    "end_logit": e,
-                }
-                for row, start, end, p, s, e in islice(columns, count)
-            ],
-        )
-
-
-def spans_record(answered: Sequence[Prediction]) -> dict[str, list[Any]]:
-    """Columns of the committed record, without text: id, start, end, null_odds, windows.
-
-    ``start`` and ``end`` are those of the best span at any threshold, so that each can be applied later;
-    without a span they are -1 and null_odds is +inf.
-    """
-    return {
-        "id": [answer.id for answer in answered],
-        "start": [answer.best.start if answer.best else -1 for answer in answered],
-        "end": [answer.best.end if answer.best else -1 for answer in answered],
-        "null_odds": [answer.null_odds for answer in answered],
-        "windows": [answer.windows for answer in answered],
-    }
+        candidates = []
+        for row, start, end, probability, start_logit, end_logit in islice(columns, count):
+            text = example.context[start:end] if start >= 0 else ranking.texts[row]
+            logits = {"start_logit": start_logit, "end_logit": end_logit}
+            candidates.append({"text": text, "probability": probability, **logits})
+        yield example.id, candidates
 
 
 def write_parts(folder: str | os.PathLike[str], rankings: Iterable[Ranking], threshold: float) -> None:
@@ -106,6 +77,6 @@ def write_parts(folder: str | os.PathLike[str], rankings: Iterable[Ranking], thr
                 add_text(id_, text)
             for id_, odds in null_odds(ranking).items():
                 add_odds(id_, odds)
-            for id_, candidates in _lists(ranking):
+            for id_, candidates in nbest(ranking):
                 add_list(id_, candidates)
             del ranking  # else it lives on while the next part is read

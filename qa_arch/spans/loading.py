@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from importlib.util import find_spec
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -26,11 +26,10 @@ from qa_arch.config.identity import config_hash, files_hash
 from qa_arch.config.schema import reads_corpus, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError
+from qa_arch.features.cache import tokenizer_hash
 from qa_arch.features.vectors import WordVectors
-from qa_arch.features.words import backend_of, unlimited
 from qa_arch.models import store
 from qa_arch.models.checkpoint_files import (
-    CheckpointFiles,
     Settings,
     checkpoint_settings,
     is_checkpoint,
@@ -39,7 +38,7 @@ from qa_arch.models.checkpoint_files import (
     run_config,
 )
 from qa_arch.models.onnx_model import DESCRIPTION, GRAPH, OnnxModel, read_description
-from qa_arch.models.span_checkpoint import SpanCheckpoint, load_span_checkpoint
+from qa_arch.models.span_checkpoint import load_span_checkpoint
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.precision import Precision, cast_weights
 from qa_arch.records import MODEL, ONNX, Device, Parameters, RunRecord, Threshold, read_finished
@@ -64,14 +63,39 @@ def checkpoint_predictor(
 ) -> SpanPredictor:
     """The checkpoint that ``source`` names, as ``record`` says that it was scored, or as one that is new.
 
-    A new one has null threshold 0, which nothing was fitted on; ``settings`` change how its texts are cut and
-    decoded. Raises RunError where the files are not those that were scored.
+    A new one has null threshold 0, which nothing was fitted on, and neither training nor seed is known;
+    ``settings`` change how its texts are cut and decoded. Raises RunError where the files are not those that
+    were scored.
     """
     files = open_checkpoint(source, None if record is None else record.setting("model", "revision"))
     model, tokenizer, segments = load_span_checkpoint(files)
     if record is None:
-        record = _new_record(files, model, precision, settings)
-    record = replace(record, precision=precision, device=_device(torch.device(device)))
+        config = checkpoint_settings(
+            files.source,
+            name=files.name,
+            revision=files.revision,
+            precision=precision,
+            max_tokens=model.max_tokens,
+            changes=settings,
+        )
+        commit, dirty = provenance.commit()
+        record = RunRecord(
+            status="ok",
+            name=config["name"],
+            model=files.name,
+            seed=config["seed"],
+            config=config,
+            config_hash=config_hash(config, {}),
+            commit=commit,
+            dirty=dirty,
+            created=provenance.now(),
+            versions=provenance.versions(),
+            parameters=Parameters(**asdict(parameter_blocks(model.model))),
+            threshold=Threshold(value=0.0, fitted_on="nothing"),
+        )
+    gpu = torch.device(device).type == "cuda"
+    name = torch.cuda.get_device_name(device) if gpu else provenance.processor()
+    record = replace(record, precision=precision, device=Device(kind=torch.device(device).type, name=name))
     return SpanPredictor(
         cast_weights(model.to(device), precision),
         tokenizer,
@@ -83,42 +107,6 @@ def checkpoint_predictor(
         record=record,
         precision=precision,
         vocab_size=model.vocab_size,
-    )
-
-
-def _new_record(
-    files: CheckpointFiles, model: SpanCheckpoint, precision: Precision, changes: Settings | None
-) -> RunRecord:
-    """What can be said of a checkpoint before it is scored; neither training nor seed is known."""
-    config = checkpoint_settings(
-        files.source,
-        name=files.name,
-        revision=files.revision,
-        precision=precision,
-        max_tokens=model.max_tokens,
-        changes=changes,
-    )
-    commit, dirty = provenance.commit()
-    return RunRecord(
-        status="ok",
-        name=config["name"],
-        model=files.name,
-        seed=config["seed"],
-        config=config,
-        config_hash=config_hash(config, {}),
-        commit=commit,
-        dirty=dirty,
-        created=provenance.now(),
-        versions=provenance.versions(),
-        parameters=Parameters(**asdict(parameter_blocks(model.model))),
-        threshold=Threshold(value=0.0, fitted_on="nothing"),
-    )
-
-
-def _device(device: torch.device) -> Device:
-    gpu = device.type == "cuda"
-    return Device(
-        kind=device.type, name=torch.cuda.get_device_name(device) if gpu else provenance.processor()
     )
 
 
@@ -137,7 +125,7 @@ def require_graph(folder: Path, record: RunRecord, *, device: torch.device, prec
     precision that is not the graph's; UnavailableError without ONNX Runtime.
     """
     graph = folder / ONNX
-    anew = f"qa-arch export {folder} --to onnx makes it"
+    anew = f"qa-arch export {folder} --to onnx makes it anew"
     if not (graph / DESCRIPTION).is_file():
         raise RunError(f"{graph}: there is no graph of the run; {anew}")
     if device.type != "cpu":
@@ -147,15 +135,8 @@ def require_graph(folder: Path, record: RunRecord, *, device: torch.device, prec
     if find_spec("onnxruntime") is None:
         raise UnavailableError(f"{graph}: ONNX Runtime is not installed (pip install 'qa-arch[onnx]')")
     description = read_description(graph)
-    if description.precision != "fp32":
-        raise RunError(f"{graph}: is in {description.precision}, beside a run it has to be in fp32; {anew}")
-    if description.source != source_of(folder, record):
-        raise RunError(f"{graph}: was made of other weights than the run has now; {anew} anew")
-
-
-def report_fallback(error: QaArchError) -> None:
-    """Log why torch reads although a graph lies there: as a warning where something is wrong with it."""
-    log.log(logging.WARNING if isinstance(error, RunError) else logging.INFO, "%s; torch reads", error)
+    if description.precision != "fp32" or description.source != source_of(folder, record):
+        raise RunError(f"{graph}: was made of other weights than the run has now, or in int8; {anew}")
 
 
 def load_predictor(
@@ -217,7 +198,7 @@ def load_predictor(
 def _graph_beside(
     folder: Path, record: RunRecord, engine: Engine, device: str | torch.device, precision: Precision
 ) -> SpanPredictor | None:
-    """The graph that lies in the run's folder; None where ``auto`` has torch read."""
+    """The graph that lies in the run's folder; None, logged, where ``auto`` has torch read."""
     graph = folder / ONNX
     if engine == "auto" and not graph.is_dir():
         return None
@@ -227,7 +208,7 @@ def _graph_beside(
     except QaArchError as error:
         if engine == "onnx":
             raise
-        report_fallback(error)
+        log.log(logging.WARNING if isinstance(error, RunError) else logging.INFO, "%s; torch reads", error)
         return None
     log.info("%s: ONNX Runtime reads, with the graph in %s", folder, graph)
     return predictor
@@ -269,10 +250,8 @@ def load_ensemble(
     """
     if len({Path(run).resolve() for run in runs}) < len(runs):
         raise ConfigError("an ensemble names each run once")
-    members = [
-        _of_spans(run, load_predictor(run, device=device, precision=precision, trust=trust, engine=engine))
-        for run in runs
-    ]
+    options: Any = {"device": device, "precision": precision, "trust": trust, "engine": engine}
+    members = [require_spans(run, load_predictor(run, **options)) for run in runs]
     first = members[0]
     if len(members) == 1:
         return first
@@ -296,31 +275,25 @@ def load_ensemble(
     )
 
 
-def _of_spans(run: str | Path, member: Predictor) -> SpanPredictor:
-    if isinstance(member, SpanPredictor):
-        return member
-    refuse_pretrained(run, member)
-    raise RunError(
-        f"{run}: this run selects answers from candidates and finds none in a text; qa-arch evaluate --run"
-        " scores it, qa_arch.load_predictor(RUN)(question, candidates) ranks"
-    )
-
-
-def refuse_pretrained(run: str | Path, predictor: Predictor) -> None:
-    """RunError, with what to do, for a pre-training run where answers are wanted."""
+def require_spans(run: str | Path, predictor: Predictor) -> SpanPredictor:
+    """``predictor``, where it finds spans; RunError, with what to do, where it does anything else."""
+    if isinstance(predictor, SpanPredictor):
+        return predictor
     if reads_corpus(predictor.config.model):
         raise RunError(
             f"{run}: this run was pre-trained on a corpus and answers no questions yet; qa-arch train"
             f" model=bert encoder.name={run} makes one that does"
         )
+    raise RunError(
+        f"{run}: this run selects answers from candidates, not spans of a text; score it with"
+        " qa-arch evaluate --run, rank candidates with qa_arch.load_predictor(RUN)(question, candidates)"
+    )
 
 
 def _index(tables: Sequence[WordVectors | None]) -> WordVectors | None:
     """The words of all tables, without vectors: what the batches of an ensemble refer to."""
-    if all(table is None for table in tables):
-        return None
     words = tuple(dict.fromkeys(word for table in tables if table is not None for word in table.words))
-    return WordVectors(words, np.zeros((len(words) + 1, 0), np.float32))
+    return WordVectors(words, np.zeros((len(words) + 1, 0), np.float32)) if any(tables) else None
 
 
 def _rows(vectors: WordVectors | None, table: WordVectors | None) -> torch.Tensor | None:
@@ -340,16 +313,12 @@ def _require_same_windows(
                 f"{second}: features.{name} is {theirs}, that of {first} is {ours}: only runs that read the"
                 " same windows make an ensemble"
             )
-    if member.segments != other.segments or _vocabulary(member) != _vocabulary(other):
+    same_rules = tokenizer_hash(member.tokenizer) == tokenizer_hash(other.tokenizer)
+    if member.segments != other.segments or not same_rules:
         raise RunError(
             f"{second}: its tokenizer is not that of {first}: only runs that read the same tokens make an"
             " ensemble"
         )
-
-
-def _vocabulary(member: SpanPredictor) -> str:
-    with unlimited(backend_of(member.tokenizer)) as backend:
-        return backend.to_str()
 
 
 class Ensemble(nn.Module):
@@ -367,46 +336,34 @@ class Ensemble(nn.Module):
             self.register_buffer(f"rows_{number}", mapping, persistent=False)
 
     def forward(self, batch: Batch) -> Logits:
-        return average([member(self._own_rows(n, batch)) for n, member in enumerate(self.members)])
-
-    def _own_rows(self, number: int, batch: Batch) -> Batch:
-        """The batch with the rows of this member's own table of word vectors."""
-        rows = getattr(self, f"rows_{number}")
-        return batch if rows is None or batch.vector is None else replace(batch, vector=rows[batch.vector])
+        outputs = []
+        for number, member in enumerate(self.members):
+            rows = getattr(self, f"rows_{number}")
+            own = rows is not None and batch.vector is not None
+            outputs.append(member(replace(batch, vector=rows[batch.vector]) if own else batch))
+        return average(outputs)
 
 
 def average(members_logits: Sequence[Logits]) -> Logits:
     """The mean probabilities of the members in one record; of equal members, those of each of them."""
     spans = [logits for logits in members_logits if isinstance(logits, SpanLogits)]
     steps = [logits for logits in members_logits if isinstance(logits, StepLogits)]
-    if spans and not steps:
-        return _average_spans(spans)
     if steps and not spans and len({logits.stop.shape[1] for logits in steps}) == 1:
         choices = _log_mean(torch.stack([log_choices(logits) for logits in steps]))
         return StepLogits(choices[..., :-1], choices[..., -1])
-    raise ConfigError(
-        "an ensemble's models must all choose spans, or all choose sequences of one length (model.limit)"
-    )
-
-
-def _average_spans(members_logits: Sequence[SpanLogits]) -> SpanLogits:
-    verifier = _average_verifiers(members_logits)
-    start = _average_scores([(logits.start, logits.null_start) for logits in members_logits])
-    end = _average_scores([(logits.end, logits.null_end) for logits in members_logits])
+    if steps or len({logits.verifier is None for logits in spans}) > 1:
+        raise ConfigError(
+            "an ensemble's models must all choose spans, with a verifier or without (model.no_answer), or all"
+            " choose sequences of one length (model.limit)"
+        )
+    start = _average_scores([(logits.start, logits.null_start) for logits in spans])
+    end = _average_scores([(logits.end, logits.null_end) for logits in spans])
+    weighted = [logits.verifier_weight * logits.verifier for logits in spans if logits.verifier is not None]
+    verifier = None
+    if weighted:  # the log-odds of the mean probability of "no answer"
+        odds = torch.stack(weighted).float()
+        verifier = _log_mean(nn.functional.logsigmoid(odds)) - _log_mean(nn.functional.logsigmoid(-odds))
     return SpanLogits(start[:, :-1], end[:, :-1], start[:, -1], end[:, -1], verifier)
-
-
-def _average_verifiers(members_logits: Sequence[SpanLogits]) -> Float[Tensor, "B"] | None:
-    """Log-odds of the mean probability of "no answer"; None without verifiers."""
-    weighted = [
-        logits.verifier_weight * logits.verifier for logits in members_logits if logits.verifier is not None
-    ]
-    if not weighted:
-        return None
-    if len(weighted) < len(members_logits):
-        raise ConfigError("an ensemble's models must all have a verifier (model.no_answer), or none of them")
-    odds = torch.stack(weighted).float()
-    return _log_mean(nn.functional.logsigmoid(odds)) - _log_mean(nn.functional.logsigmoid(-odds))
 
 
 def _average_scores(

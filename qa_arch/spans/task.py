@@ -49,7 +49,7 @@ from qa_arch.records import (
     RunRecord,
     SplitFacts,
 )
-from qa_arch.spans.files import spans_record, write_parts
+from qa_arch.spans.files import write_parts
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.spans.ranking import Ranking
 from qa_arch.spans.search import SpanCollector
@@ -339,11 +339,18 @@ def question_rows(
 ) -> dict[str, list[Any]]:
     """Columns of ``questions.parquet``: scores at ``threshold``, offsets, null odds, question word; no text.
 
-    ``span_exact``, ``span_f1`` and ``probability`` are those of the best span whatever the threshold:
-    with them any threshold can be scored, and confidence compared with truth, from the record alone.
+    ``start``, ``end``, ``span_exact``, ``span_f1`` and ``probability`` are those of the best span whatever
+    the threshold: with them any threshold can be scored, and confidence compared with truth, from the record
+    alone. Without a span, start and end are -1 and null_odds is +inf.
     ``article`` is a number: which questions are of one article.
     """
-    rows = spans_record(answers)
+    rows: dict[str, list[Any]] = {
+        "id": [answer.id for answer in answers],
+        "start": [answer.best.start if answer.best else -1 for answer in answers],
+        "end": [answer.best.end if answer.best else -1 for answer in answers],
+        "null_odds": [answer.null_odds for answer in answers],
+        "windows": [answer.windows for answer in answers],
+    }
     scored = _in_order(questions, {answer.id: answer.text(threshold) for answer in answers}, rows["id"])
     spans = _in_order(questions, best_texts(answers), rows["id"])
     question_texts = {example.id: example.question for example in questions.examples}

@@ -97,7 +97,7 @@ FAULTS = (
     Fault(name="an ensemble of logarithms", at="loading:log_mean", test="models/test_ensemble",
           old="_l.logsumexp(0) - _n",
           new="_l.mean(0)"),
-    Fault(name="all members read the rows of one", at="Ensemble.own_rows", test="models/test_ensemble",
+    Fault(name="all members read the rows of one", at="Ensemble.forward", test="models/test_ensemble",
           old="replace(_b, vector=_r[_b.vector])",
           new="replace(_b, vector=_b.vector)"),
     Fault(name="neighbours of the next sentence", at="_window", test="test_logistic",

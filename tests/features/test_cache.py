@@ -47,15 +47,9 @@ def test_what_is_read_back_is_what_was_built(tmp_path, questions, bert, monkeypa
     read = prepare_cached(questions, bert, tmp_path, **LENGTHS)
     bert.backend_tokenizer.no_truncation()
     assert_equal(built, read)
-    assert Collator(read)([0, 3]).ids.equal(Collator(built)([0, 3]).ids)
-
-
-def test_it_is_mapped_and_not_copied(tmp_path, questions, bert):
-    prepare_cached(questions, bert, tmp_path, **LENGTHS)
-    read = prepare_cached(questions, bert, tmp_path, **LENGTHS)
-    for name in array_names():
+    for name in array_names():  # mapped, not copied
         assert not getattr(read, name).flags.owndata, name
-        assert not getattr(read, name).flags.writeable, name
+    assert Collator(read)([0, 3]).ids.equal(Collator(built)([0, 3]).ids)
 
 
 @pytest.mark.parametrize(
@@ -91,18 +85,6 @@ def test_a_changed_setting_misses(tmp_path, questions, bert, monkeypatch, change
     fresh = prepare_cached(question_set, tokenizer, tmp_path, **settings)
     assert len(list(tmp_path.iterdir())) == 2
     assert_equal(fresh, prepare(question_set, tokenizer, **settings))
-
-
-def test_an_interrupted_build_leaves_nothing(tmp_path, questions, bert, monkeypatch):
-    def interrupt(path, table):
-        path.write_bytes(b"half a file")
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(cache, "write", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            prepare_cached(questions, bert, tmp_path, **LENGTHS)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_table_whose_writing_was_killed_is_built_again(tmp_path, questions, bert):

@@ -126,14 +126,6 @@ def test_labels_and_padding_rows(table):
     assert Collator(table, labels=False)([0]).labels is None
 
 
-def test_segments_are_there_for_encoders_that_have_them(table, family):
-    segments = Collator(table)([0, 1]).segments
-    if family.name in ("bert", "albert"):
-        assert set(segments.unique().tolist()) == {0, 1}
-    else:
-        assert segments is None
-
-
 def test_an_empty_question_about_an_empty_passage_is_a_batch(family, make_set):
     table = prepare(make_set(("", "", None)), family.tokenizer, segments=family.segments)
     batch = Collator(table, vectors=np.zeros(0, np.int64))([0])

@@ -14,7 +14,7 @@ from qa_arch.cli.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.data.input_files import PACKAGES, packaged_files
 from qa_arch.errors import DataError, UnavailableError
-from qa_arch.features.vectors import PackagedVectors, assumed_shape, passage_vectors, read_vectors
+from qa_arch.features.vectors import assumed_shape, packaged_vectors, passage_vectors, read_vectors
 from qa_arch.sweep.points import sources
 
 WORDS = ("the", "Mill", "mill", "1804", "naïve", "rare")
@@ -40,13 +40,11 @@ def package(tmp_path, monkeypatch):
 
 def test_a_run_gets_the_vectors_of_the_text_file(package):
     files, text = package
-    vectors = PackagedVectors(files)
-    assert isinstance(vectors.matrix, np.memmap)
+    vectors = packaged_vectors(files)
     for words in (WORDS, ["MILL", "absent"], [], ["rare", "the"]):
         packaged, read = vectors.only(words), read_vectors(text).only(words)
         assert packaged.words == read.words
         assert np.array_equal(packaged.matrix, read.matrix)
-        assert not isinstance(packaged.matrix, np.memmap), "what a run keeps is its own"
     assert vectors.only(WORDS).fingerprint == read_vectors(text).fingerprint
 
 
@@ -56,12 +54,9 @@ def test_a_config_names_it_and_says_how_many_words_are_unknown(package, caplog):
     assert assumed_shape(config.glove) == (7, 4)
     table = type("Table", (), {"vocabulary": ("Mill", "unknown")})()
     caplog.set_level("INFO")
-    with pytest.MonkeyPatch.context() as patch:
-        rate = type("Rate", (), {"question": 0.25, "context": 0.5})
-        patch.setattr("qa_arch.features.vectors.oov_rate", lambda *_: rate)
-        few = replace(config, glove=replace(config.glove, keep=1))
-        assert passage_vectors(few, {"train": table}).words == ("the", "Mill", "mill")
-    assert "train: 25.0% of the question words, 50.0% of the passage words have no vector" in caplog.text
+    few = replace(config, glove=replace(config.glove, keep=1))
+    assert passage_vectors(few, {"train": table}).words == ("the", "Mill", "mill")
+    assert "50.0% of the distinct words have no vector" in caplog.text
     with pytest.raises(DataError, match=r"vectors of 4 numbers, glove\.dim says 50"):
         assumed_shape(replace(config.glove, dim=50))
 
@@ -84,22 +79,19 @@ def test_damaged_packages_are_refused(package):
     files, _ = package
     np.save(files.matrix, np.zeros((5, 4), np.float32))
     with pytest.raises(DataError, match=r"shape \(5, 4\) for 6 words; install the package again"):
-        PackagedVectors(files)
+        packaged_vectors(files)
     np.save(files.matrix, np.array([{"a": 1}]), allow_pickle=True)
     with pytest.raises(DataError, match="not readable"):
-        PackagedVectors(files)
-    files.matrix.write_bytes(b"")
-    with pytest.raises(DataError, match="not readable"):
-        PackagedVectors(files)
+        packaged_vectors(files)
     files.words.write_bytes(b"PAR1")
     with pytest.raises(DataError, match="install the package again"):
-        PackagedVectors(files)
+        packaged_vectors(files)
 
 
 @pytest.mark.data
 def test_the_first_words_are_those_of_the_text_file(real_data):
     pytest.importorskip(PACKAGE.module)
     text = read_vectors(real_data / "glove" / "glove.6B.50d.10k.txt")
-    vectors = PackagedVectors(packaged_files(NAME))
+    vectors = packaged_vectors(packaged_files(NAME))
     assert len(vectors.words) == 400_000
     assert vectors.only(vectors.words[:10_000]).fingerprint == text.fingerprint

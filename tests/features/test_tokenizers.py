@@ -32,31 +32,6 @@ def test_it_survives_save_and_load(family, tmp_path):
     assert again.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
 
 
-@pytest.mark.parametrize(
-    ("family", "template"),
-    [
-        ("wordpiece", "[CLS] q [SEP] c [SEP]"),
-        ("byte_bpe", "<s> q </s> </s> c </s>"),
-        ("unigram", "[CLS] q [SEP] c [SEP]"),
-        ("words", "q [SEP] c"),
-    ],
-)
-def test_pairs_have_the_familys_template(family, template):
-    tokenizer = build(family, [*TEXTS, "q c"], 300)
-    pair = tokenizer("q", "c")
-    tokens = tokenizer.convert_ids_to_tokens(pair["input_ids"])
-    shown = [
-        token if part is None else "qc"[part]
-        for part, token in zip(pair.sequence_ids(0), tokens, strict=True)
-    ]
-    assert " ".join(_squeeze(shown)) == template
-
-
-def _squeeze(tokens):
-    """A text of several pieces counts once; separators are kept as they are."""
-    return [t for i, t in enumerate(tokens) if t not in "qc" or i == 0 or tokens[i - 1] != t]
-
-
 def test_pieces_look_like_their_kind():
     text = "The keeper paid"
     wordpiece = build("wordpiece", TEXTS, 120).tokenize("keepers naïvely")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from qa_arch.features.words import Bools, Longs
 from qa_arch.types.tensors import SelectionBatch
 from qa_arch.types.text import SelectionSet
 
-log = logging.getLogger(__name__)
 RANDOM_DIM = 100
 """Width of random word vectors (Tan et al. 2015)."""
 _SCALE = 0.25
@@ -29,9 +27,6 @@ def candidate_vectors(config: Config, sets: Mapping[str, SelectionSet]) -> WordV
     if config.glove.use:
         words = {word for questions in sets.values() for word in _words(questions)}
         vectors = file_vectors(config, words)
-        known = {word.lower() for word in vectors.words}
-        unknown = sum(word.lower() not in known for word in words) / len(words)
-        log.info("%.1f%% of the distinct words have no vector", 100 * unknown)
     elif config.model.get("train_vectors", True):
         vectors = random_vectors(_words(sets["train"]), config.glove.dim or RANDOM_DIM, config.seed)
     else:
