@@ -38,7 +38,7 @@ _HERE = {
     "power": ("records:power", "say what an experiment of a planned size would detect, from recorded runs"),
     "show": ("records:show", "show a run on one screen"),
     "report": ("records:report", "write runs into one HTML page that opens from disk"),
-    "completion": ("completion", "print the completion of commands, settings and choices for a shell"),
+    "completion": ("completion", "print the completion of commands, options and choices for bash"),
     "doctor": ("doctor", "check the installation, data and network, and say how to fix problems"),
 }
 OWN = {name: Command(f"qa_arch.cli.{module}", summary) for name, (module, summary) in _HERE.items()}

@@ -12,130 +12,81 @@ from io import BytesIO
 
 import pytest
 
-from qa_arch.cli import doctor
+from qa_arch.system import hub
 
 
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch, tmp_path):
-    for name in ("QA_ARCH_DATA", "QA_ARCH_GLOVE", "WANDB_MODE", "WANDB_API_KEY", "HF_DATASETS_CACHE"):
+    for name in ("QA_ARCH_DATA", "QA_ARCH_GLOVE", "HF_DATASETS_CACHE", "HF_HUB_CACHE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    doctor.hub_reachable.cache_clear()
+    hub._answers.cache_clear()
     yield
-    doctor.hub_reachable.cache_clear()
+    hub._answers.cache_clear()
 
 
-def named(results):
-    return {check.name: check for check in results}
+@pytest.fixture
+def doctor(qa_arch):
+    """``doctor()`` -> exit code and the checks by name."""
+
+    def call():
+        code, out, _ = qa_arch("doctor", "--json")
+        return code, {check["name"]: check for check in json.loads(out)["checks"]}
+
+    return call
 
 
-def elsewhere(statement: str, path) -> dict:
-    """Checks of a fresh interpreter whose path begins with ``path``, by name."""
-    program = (
-        "import json; from dataclasses import asdict; from qa_arch.cli import doctor\n"
-        f"print(json.dumps({{c.name: asdict(c) for c in {statement}}}))"
-    )
-    environment = os.environ | {"PYTHONPATH": str(path)}
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=path)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def test_here(qa_arch):
-    code, out, _ = qa_arch("doctor", "--json")
-    report = json.loads(out)
-    by_name = {check["name"]: check for check in report["checks"]}
+def test_here(doctor, monkeypatch, tmp_path):
+    monkeypatch.setenv("QA_ARCH_GLOVE", str(tmp_path / "none.txt"))
+    code, checks = doctor()
     assert code == 0
-    assert report["ok"]
-    assert {"python", "torch", "cpu", "conf", "baselines", "encoder bert", "wandb"} <= set(by_name)
-    assert by_name["torch"]["found"] == metadata.version("torch")
-    assert all(check["mend"] for check in report["checks"] if check["status"] != "ok")
-    assert "HF_HUB_OFFLINE" in by_name["encoder bert"]["found"]
+    assert {"python", "cpu", "conf", "baselines", "hydra_plugins.qa_arch_isolated"} <= set(checks)
+    assert (checks["torch"]["ok"], checks["torch"]["found"]) == (True, metadata.version("torch"))
+    assert "pytest" not in checks  # an extra
+    assert all(check["mend"] for check in checks.values() if not check["ok"])
+    assert "HF_HUB_OFFLINE is set" in checks["encoder bert-base-uncased"]["found"]
+    assert "none.txt: nothing there" in checks["QA_ARCH_GLOVE"]["found"]
 
 
-@pytest.mark.parametrize("needed", [True, False])
-def test_as_lines(qa_arch, monkeypatch, needed):
-    sick = doctor.Check("lamp", "broken", "no oil", "pour some", needed)
-    monkeypatch.setattr(doctor, "run_all", lambda groups: [sick])
-    code, out, _ = qa_arch("doctor")
-    assert code == (6 if needed else 0)
-    assert out.splitlines()[:2] == ["broken   lamp: no oil", "         -> pour some"]
-
-
-def test_versions_out_of_bounds(monkeypatch):
+def test_a_version_out_of_bounds_is_named_in_lines(qa_arch, monkeypatch):
     real = metadata.version
     monkeypatch.setattr(metadata, "version", lambda name: "0.1" if name == "transformers" else real(name))
-    results = named(doctor.dependencies())
-    assert results["transformers"].status == "broken"
-    assert "pip install 'transformers>=" in results["transformers"].mend
-    assert results["torch"].status == "ok"
-    assert "pytest" not in results  # an extra
-
-    def missing(name):
-        raise metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(metadata, "version", missing)
-    assert {(check.status, check.needed) for check in doctor.dependencies()} == {("missing", True)}
+    code, out, _ = qa_arch("doctor")
+    assert code == 6
+    assert "PROBLEM  transformers: 0.1, not >=" in out
+    assert "-> pip install 'transformers>=" in out
+    assert "1 required items are missing or broken" in out
 
 
-def test_a_broken_hydra_plugin(tmp_path):
-    for name, body in {"hydra_ax_sweeper": "raise ValueError('mutable default')", "fine": ""}.items():
-        (tmp_path / "hydra_plugins" / name).mkdir(parents=True)
-        (tmp_path / "hydra_plugins" / name / "__init__.py").write_text("")
-        (tmp_path / "hydra_plugins" / name / "inner.py").write_text(body)
-    info = tmp_path / "hydra_ax_sweeper-1.2.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hydra-ax-sweeper\nVersion: 1.2.0\n")
-    (info / "RECORD").write_text("hydra_plugins/hydra_ax_sweeper/__init__.py,,\n")
-    results = elsewhere("doctor.hydra_plugins()", tmp_path)
-    sick = results["hydra_plugins.hydra_ax_sweeper"]
-    assert (sick["status"], sick["needed"]) == ("broken", True)
-    assert "mutable default" in sick["found"]
-    assert sick["mend"] == "pip uninstall hydra-ax-sweeper"
-    assert results["hydra_plugins.fine"]["status"] == "ok"
+def test_a_broken_hydra_plugin_and_a_foreign_package_are_named(tmp_path):
+    for name, body in {
+        "hydra_plugins/hydra_ax_sweeper": "raise ValueError('mutable default')",
+        "baselines": "",
+    }.items():
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "__init__.py").write_text(body)
+    command = [sys.executable, "-m", "qa_arch.cli.main", "doctor", "--json"]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
+    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert done.returncode == 6
+    assert "mutable default" in checks["hydra_plugins.hydra_ax_sweeper"]["found"]
+    assert checks["hydra_plugins.hydra_ax_sweeper"]["mend"] == "pip uninstall hydra-ax-sweeper"
+    assert checks["hydra_plugins.qa_arch_isolated"]["ok"]
+    assert checks["baselines"]["found"] == str(tmp_path / "baselines")
 
 
 @pytest.mark.parametrize("offline", ["1", "0"])
-def test_the_hub_is_asked_once_and_offline_never(monkeypatch, offline):
+def test_the_hub_is_asked_once_and_offline_never(doctor, monkeypatch, tmp_path, offline):
     requests = []
     monkeypatch.setenv("HF_HUB_OFFLINE", offline)
     monkeypatch.setattr(urllib.request, "urlopen", lambda *args, **_: requests.append(args) or BytesIO())
-    results = [*doctor.encoders(), *doctor.data()]
+    cached = tmp_path / "hub" / "models--roberta-base" / "snapshots" / "x"
+    cached.mkdir(parents=True)
+    (cached / "config.json").touch()
+    checks = doctor()[1]
     assert len(requests) == (offline == "0")
-    expected = {"missing"} if offline == "1" else {"ok"}
-    assert {c.status for c in results if c.name in ("encoder bert", "hub data squad")} == expected
-
-
-def test_data_and_vectors(monkeypatch, tmp_path):
-    (tmp_path / "squad").mkdir()
-    monkeypatch.setenv("QA_ARCH_DATA", str(tmp_path))
-    assert named(doctor.data())["QA_ARCH_DATA"].status == "missing"
-    (tmp_path / "squad" / "dev.json").write_text("{}")
-    assert "dev.json" in named(doctor.data())["QA_ARCH_DATA"].found
-    vectors = tmp_path / "glove.txt"
-    monkeypatch.setenv("QA_ARCH_GLOVE", str(vectors))
-    states = []
-    for text in (None, "a page\n", "the 0.1 -0.2\n"):
-        if text:
-            vectors.write_text(text)
-        states += [check.status for check in doctor.glove()]
-    assert states == ["broken", "broken", "ok"]
-    monkeypatch.setenv("QA_ARCH_GLOVE", str(tmp_path))  # a folder, as a run keeps them
-    (tmp_path / "words.txt").write_text("the\n")
-    (check,) = doctor.glove()
-    assert (check.status, check.found) == ("broken", f"{tmp_path}: holds no vectors.safetensors")
-    (tmp_path / "vectors.safetensors").write_bytes(b"")
-    (check,) = doctor.glove()
-    assert (check.status, check.found) == ("ok", str(tmp_path))
-
-
-def test_a_check_that_fails_stops_no_other():
-    def failing():
-        raise OSError("disk")
-
-    results = doctor.run_all([failing, doctor.python])
-    assert [(check.name, check.status) for check in results] == [("failing", "broken"), ("python", "ok")]
+    assert (
+        checks["encoder bert-base-uncased"]["ok"] == checks["data rajpurkar/squad"]["ok"] == (offline == "0")
+    )
+    assert checks["encoder roberta-base"]["ok"]
