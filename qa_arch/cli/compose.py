@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -52,7 +51,21 @@ def compose(overrides: Sequence[str], config_dir: str | None = None) -> dict[str
         composed = hydra_compose("train", overrides=[*search, *overrides])
         plain = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     assert isinstance(plain, dict)
+    _refuse_unloaded(overrides, plain["encoder"])
     return {str(key): value for key, value in plain.items() if key != "sweep"}
+
+
+def _refuse_unloaded(overrides: Sequence[str], encoder: dict[str, Any]) -> None:
+    """Raise ConfigError for an ``encoder=NAME`` of which an overlay left nothing but the name."""
+    chosen = next((word for word in overrides if word.startswith("encoder=")), None)
+    random = encoder["init"] == "random" and "encoder.init=random" not in overrides
+    if chosen and random and encoder["name"]:
+        raise ConfigError(
+            f"{chosen}: would not be loaded: debug=fast and experiment=demo train a random"
+            f" {encoder['family']} (encoder.init=random). Leave it out, or load it: encoder.init=pretrained"
+            " encoder.layers=null encoder.width=null encoder.heads=null encoder.vocabulary=null"
+            " encoder.initializer_range=null"
+        )
 
 
 def _refuse_of_hydra(override: str, refused: str) -> None:
@@ -86,7 +99,7 @@ def _explained(overrides: Sequence[str], config_dir: str | None) -> Iterator[lis
         with initialize_config_dir(str(folders[0]), version_base="1.3", job_name="qa_arch"):
             yield _search(folders)
     except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(_explain(error, overrides, folders)) from error
+        raise ConfigError(_explain(error, overrides, folders)) from None
 
 
 def _search(folders: Sequence[Path]) -> list[str]:
@@ -117,6 +130,9 @@ def multirun(overrides: Sequence[str], task: Any, output: Path, config_dir: str 
     """
     for override in overrides:
         _refuse_of_hydra(override, rf"{OF_HYDRA}(?!launcher|sweeper)")
+    if any(override.startswith("encoder=") for override in overrides):
+        groups_alone = [word.partition(",")[0] for word in overrides if "." not in word.partition("=")[0]]
+        compose([word for word in groups_alone if not word.startswith("hydra/")], config_dir)
     with _explained(overrides, config_dir) as search:
         arguments = [*_launcher(overrides), *search, *overrides, f"hydra.sweep.dir={output}"]
         GlobalHydra.instance().hydra.multirun("train", task, arguments, with_log_configuration=False)
@@ -167,26 +183,6 @@ def dotted(overrides: Sequence[str]) -> dict[str, dict[str, Any]]:
         raise ConfigError(" ".join(str(error).split())) from error
     assert isinstance(plain, dict)
     return {str(section): values for section, values in plain.items()}
-
-
-def show(overrides: Sequence[str], config_dir: str | None, *, cfg: str | None, info: str | None) -> None:
-    """Print what Hydra's ``--cfg`` or ``--info`` prints of a single run; ``cfg="job"`` is ``compose``."""
-    if cfg == "job":
-        print(to_yaml(compose(overrides, config_dir)), end="")
-        return
-    with _explained(overrides, config_dir) as search:
-        hydra, words = GlobalHydra.instance().hydra, [*search, *overrides]
-        if cfg:
-            hydra.show_cfg(config_name="train", overrides=words, cfg_type=cfg, package=None)
-        else:  # Hydra logs to handlers of its own: with ours each line would come twice
-            root = logging.getLogger()
-            handlers, level = root.handlers[:], root.level
-            root.handlers.clear()
-            try:
-                hydra.show_info(str(info), config_name="train", overrides=words)
-            finally:
-                root.handlers[:] = handlers
-                root.setLevel(level)
 
 
 def to_yaml(plain: dict[str, Any]) -> str:

@@ -155,7 +155,7 @@ def own_files() -> Iterator[Check]:
         ("QA_ARCH_DATA", "squad/*.json", "name a folder with squad/*.json, or use data=files"),
         ("QA_ARCH_GLOVE", "", "name a file such as glove.840B.300d.txt, or use make glove, or glove=none"),
     ):
-        path = os.environ.get(variable)
+        path = os.environ.get(variable, "")
         there = bool(path) and (any(Path(path).glob(inside)) if inside else Path(path).exists())
         yield Check(
             variable, there, f"{path}{'' if there else ': nothing there'}" if path else "not set", mend

@@ -18,22 +18,19 @@ from qa_arch.config.find import config_folders, groups
 from qa_arch.config.schema import Config, SweepSettings
 from qa_arch.errors import ConfigError
 
-KINDS = {"models": "model", "experiments": "experiment", "data": "data", "encoders": "encoder"}
-"""What may be listed -> the config group; every other group has its own name."""
 SETTINGS = "settings"
 WITHOUT_SCHEMA = ("model", "loss", "logger")
 """Sections whose settings are the arguments of the class that their choice names."""
 INDENT = " " * 4
-MOST = 3
-"""Choices named of those that have a setting."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "examples: qa-arch list models lstm; qa-arch list settings batch; qa-arch list trainer"
+    parser.epilog = "examples: qa-arch list models lstm; qa-arch list settings batch; qa-arch list loggers"
     parser.add_argument(
         "what",
+        nargs="?",
         metavar="WHAT",
-        help=f"{', '.join(KINDS)}, {SETTINGS}, or any config group (trainer, loss, ...)",
+        help=f"models, experiments, {SETTINGS} or another of what `qa-arch list` alone names",
     )
     parser.add_argument("filter", nargs="*", metavar="FILTER", help="words that name or description have")
     parser.add_argument("--json", action="store_true", help="print a list of JSON objects")
@@ -43,25 +40,47 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print one entry for each match; ConfigError where there is none."""
     folders = config_folders(use_config_dir(args.config_dir, ()))
-    entries = _settings(folders, args.config_dir) if args.what == SETTINGS else _choices(args.what, folders)
+    if args.what == SETTINGS:
+        entries = _settings(folders, args.config_dir)
+    else:
+        entries = _choices(args.what, folders) if args.what else _everything(folders)
     words = [word.casefold() for word in args.filter]
-    matches = [entry for entry in entries if all(word in _text(entry) for word in words)]
+    texts = [" ".join(map(str, entry.values())).casefold() for entry in entries]
+    matches = [
+        entry for entry, text in zip(entries, texts, strict=True) if all(word in text for word in words)
+    ]
     if not matches:
         names = [entry["name"] for entry in entries]
         hint = (suggest_setting if args.what == SETTINGS else suggest)(args.filter[0], names)
         raise ConfigError(f"{args.what}: none matches '{' '.join(args.filter)}'{hint}")
     if args.json:
         print(json.dumps(matches, indent=2, ensure_ascii=False))
-    else:
-        _print(matches)
+        return 0
+    width = min(100, shutil.get_terminal_size().columns)
+    for entry in matches:
+        default = f"; default {json.dumps(entry['default'], ensure_ascii=False)}" if "type" in entry else ""
+        print("  ".join(filter(None, (entry["name"], entry.get("type", "") + default))))
+        if text := entry["about"].replace("``", ""):
+            print(fill(text, width, initial_indent=INDENT, subsequent_indent=INDENT, break_on_hyphens=False))
     return 0
 
 
+def _everything(folders: Sequence[Path]) -> list[dict[str, Any]]:
+    """The config groups with their choices, and how to find settings."""
+    entries = [{"name": SETTINGS, "about": "every setting with its type, default and meaning"}]
+    for group, names in groups(folders).items():
+        public = ", ".join(name for name in names if not Path(name).name.startswith("_"))
+        if group != "special":  # chosen by others
+            entries.append({"name": group, "about": f"{group}=NAME: {public}"})
+    return entries
+
+
 def _choices(what: str, folders: Sequence[Path]) -> list[dict[str, Any]]:
-    group = KINDS.get(what, what)
     known = groups(folders)
-    if group not in known:
-        raise ConfigError(f"list: nothing is called '{what}'{suggest(what, {*KINDS, SETTINGS, *known})}")
+    names = (what, what.removesuffix("s"), what.removesuffix("es"))  # models, losses
+    group = next((name for name in names if name in known), None)
+    if group is None:
+        raise ConfigError(f"list: nothing is called '{what}'{suggest(what, {SETTINGS, *known})}")
     return [{"name": f"{group}={name}", "about": text} for name, text in choices(group, folders).items()]
 
 
@@ -71,44 +90,16 @@ def _settings(folders: Sequence[Path], config_dir: str | None) -> list[dict[str,
 
     composed = compose([], config_dir)
     entries: list[dict[str, Any]] = []
-    for item in settings(Config):
-        value = _at(composed, item.name, item.default)
+    for item in (*settings(Config), *settings(SweepSettings, "sweep.")):
         if item.name in WITHOUT_SCHEMA:
-            for key, having in own_settings(item.name, folders).items():
-                entries.append({"name": f"{item.name}.{key}", "about": _of(item.name, having)})
-        elif not isinstance(value, dict):
+            for key, choice in own_settings(item.name, folders).items():
+                about = f"a setting of {item.name}={choice}"
+                entries.append({"name": f"{item.name}.{key}", "about": about})
+            continue
+        value: Any = composed
+        for key in item.name.split("."):
+            missing = None if item.default is MISSING else item.default
+            value = value[key] if isinstance(value, dict) and key in value else missing
+        if not isinstance(value, dict):
             entries.append({"name": item.name, "type": item.type, "default": value, "about": item.about})
-    for item in settings(SweepSettings, "sweep."):
-        default = None if item.default is MISSING else item.default
-        entries.append({"name": item.name, "type": item.type, "default": default, "about": item.about})
     return entries
-
-
-def _at(composed: Any, name: str, default: Any) -> Any:
-    for key in name.split("."):
-        if not isinstance(composed, dict) or key not in composed:
-            return None if default is MISSING else default
-        composed = composed[key]
-    return composed
-
-
-def _of(group: str, having: Sequence[str]) -> str:
-    more = f" and {len(having) - MOST} more" if len(having) > MOST else ""
-    first = sorted(having, key=lambda name: "/" in name)  # variants behind what they vary
-    return f"a setting of {group}={', '.join(first[:MOST])}{more}"
-
-
-def _text(entry: dict[str, Any]) -> str:
-    return " ".join(map(str, entry.values())).casefold()
-
-
-def _print(entries: Sequence[dict[str, Any]]) -> None:
-    width = min(100, shutil.get_terminal_size().columns)
-    for entry in entries:
-        facts = [entry["name"]]
-        if "type" in entry:
-            facts.append(f"{entry['type']}; default {json.dumps(entry['default'], ensure_ascii=False)}")
-        print("  ".join(facts))
-        if entry["about"]:
-            text = entry["about"].replace("``", "")
-            print(fill(text, width, initial_indent=INDENT, subsequent_indent=INDENT, break_on_hyphens=False))

@@ -13,35 +13,51 @@ from qa_arch.errors import QaArchError
 from qa_arch.manifest import Command, offered
 from qa_arch.system import terminal
 
-_HERE = {
-    "train": ("train", "train a model, or several, and record the results"),
-    "sweep": ("sweep", "show, resume or retry a grid of runs (train -m)"),
-    "evaluate": ("evaluate", "score predictions as the official scripts do, or a trained run on a data set"),
-    "predict": ("predict", "answer every question of a file with a trained run"),
-    "ask": ("ask", "answer a question about texts, or one question after another"),
-    "serve": ("serve", "answer questions over REST and on a web page"),
-    "export": ("export", "write a trained span model as a Hugging Face folder or an ONNX graph"),
-    "data": ("data", "write data sets: generated questions, or parts of a set by article"),
-    "stats": ("data:stats", "describe data sets: examples, negatives, articles, lengths"),
-    "params": ("train:params", "count a model's parameters by block, without loading weights"),
-    "new-model": (
-        "own_models:new_model",
-        "write a model of your own to begin with: its package, its YAML and its test",
-    ),
-    "check-model": (
-        "own_models:check_model",
-        "check that a model keeps to the contract: masks, padding, gradients, saving, learning",
-    ),
-    "list": ("list", "list models, experiments, data, encoders and settings, with their documentation"),
-    "tables": ("records:tables", "compare recorded runs, or rebuild the tables of experiments/"),
-    "compare": ("records:compare", "test whether one system beats another, over articles and seeds"),
-    "power": ("records:power", "say what an experiment of a planned size would detect, from recorded runs"),
-    "show": ("records:show", "show a run on one screen"),
-    "report": ("records:report", "write runs into one HTML page that opens from disk"),
-    "completion": ("completion", "print the completion of commands, options and choices for bash"),
-    "doctor": ("doctor", "check the installation, data and network, and say how to fix problems"),
+GROUPS = {
+    "train models": {
+        "train": ("train", "train a model, or several, and record the results"),
+        "sweep": ("sweep", "show, resume or retry a grid of runs (train -m)"),
+        "params": ("train:params", "count a model's parameters by block, without loading weights"),
+        "new-model": (
+            "own_models:new_model",
+            "write a model of your own to begin with: package, YAML and test",
+        ),
+        "check-model": (
+            "own_models:check_model",
+            "check that a model keeps to the contract: masks, padding, gradients, saving, learning",
+        ),
+    },
+    "score and compare": {
+        "evaluate": ("evaluate", "score prediction files as the official scripts do, or runs on a data set"),
+        "tables": ("records:tables", "compare recorded runs, or rebuild the tables of experiments/"),
+        "compare": ("records:compare", "test whether one system beats another, over articles and seeds"),
+        "power": (
+            "records:power",
+            "say what an experiment of a planned size would detect, from recorded runs",
+        ),
+        "show": ("records:show", "show a run on one screen"),
+        "report": ("records:report", "write runs into one HTML page that opens from disk"),
+    },
+    "answer questions": {
+        "ask": ("ask", "answer a question about texts, or one question after another"),
+        "predict": ("predict", "answer every question of a file with a trained run"),
+        "serve": ("serve", "answer questions over REST and on a web page"),
+        "export": ("export", "write a trained span model as a Hugging Face folder or an ONNX graph"),
+    },
+    "data, settings, installation": {
+        "data": ("data", "write data sets: generated questions, or parts of a set by article"),
+        "stats": ("data:stats", "describe data sets: examples, negatives, articles, lengths"),
+        "list": ("list", "list models, experiments, data, encoders and settings, with their documentation"),
+        "completion": ("completion", "print the completion of commands, options and choices for bash"),
+        "doctor": ("doctor", "check the installation, data and network, and say how to fix problems"),
+    },
 }
-OWN = {name: Command(f"qa_arch.cli.{module}", summary) for name, (module, summary) in _HERE.items()}
+"""What ``--help`` shows together: command -> (module within ``qa_arch.cli``, what it does)."""
+OWN = {
+    name: Command(f"qa_arch.cli.{module}", summary)
+    for group in GROUPS.values()
+    for name, (module, summary) in group.items()
+}
 COMMANDS: dict[str, Command] = OWN | offered("commands") | OWN
 """Subcommand -> where it is; behind our own those of extras."""
 EXIT_CODES = """\
@@ -114,24 +130,32 @@ def _guarded(work: Callable[[], int], *, debug: bool, trusted: Sequence[str] = (
 
 def _parser(command: str | None) -> argparse.ArgumentParser:
     """Argument parser; only the module of the given subcommand is imported."""
+    shown = {title: list(group) for title, group in GROUPS.items()}
+    shown["extras"] = [name for name in COMMANDS if name not in OWN]
+    listed = [f"\n{title}:" + "".join(map(_line, names)) for title, names in shown.items() if names]
     parser = argparse.ArgumentParser(
         prog="qa-arch",
-        description="Train, score and compare span-extraction models.",
+        usage="qa-arch [-h] [-V] [--debug] COMMAND ...",
+        description="Train, score and compare span-extraction models.\n" + "\n".join(listed),
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("-V", "--version", action="version", version=f"qa-arch {__version__}")
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    choices = parser.add_subparsers(dest="command", metavar="COMMAND")
+    traceback = "show the traceback of an error"
+    parser.add_argument("--debug", action="store_true", help=traceback)
+    choices = parser.add_subparsers(dest="command", metavar="COMMAND", help=argparse.SUPPRESS)
     for name, offer in COMMANDS.items():
         about = offer.summary
-        sub = choices.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
+        sub = choices.add_parser(name, prog=f"qa-arch {name}", description=f"{about[0].upper()}{about[1:]}.")
         # Suppressed where absent, or it would overwrite a --debug in front of the subcommand.
-        shown = "show the traceback of an error"
-        sub.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=shown)
+        sub.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=traceback)
         if name == command:
             offer.prepare(sub)
     return parser
+
+
+def _line(name: str) -> str:
+    return f"\n    {name:<13}{COMMANDS[name].summary}"
 
 
 def _take_settings(

@@ -11,7 +11,6 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from traceback import walk_tb
@@ -20,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 from qa_arch.cli.runs import add_config_dir, add_trust, use_config_dir
 from qa_arch.config.files import replacing_folder, write_atomic
 from qa_arch.config.find import conf_folder, groups
+from qa_arch.config.schema import validate
+from qa_arch.config.target import TRUSTED, require_trusted
 from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.system.garbage import gc_disabled
 
@@ -47,40 +48,34 @@ def add_new_model_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_new_model(args: argparse.Namespace) -> int:
     """Write the package ``DIR/NAME``, ``DIR/model/NAME.yaml`` and a test, and print what to do with them."""
-    folder = Path(args.into).expanduser()
-    _check_name(args.name)
-    _check_free(args.name, folder)
-    for path in write_model(args.name, folder):
+    name, folder = args.name, Path(args.into).expanduser()
+    _check_name(name)
+    if folder.exists() and not folder.is_dir():
+        raise QaArchError(f"{folder}: is a file; --into names a folder")
+    for path in write_model(name, folder):
         print(f"wrote {path}")
-    given = shlex.join(["--config-dir", str(folder), "--trust", args.name])
-    chosen = f"model={args.name}"
-    print(f"next:   qa-arch check-model {chosen} {given}")
-    print(f"        qa-arch train {chosen} experiment=demo debug=fast {given}")
+    given = shlex.join(["--config-dir", str(folder), "--trust", name])
+    print(f"next:   qa-arch check-model model={name} {given}")
+    print(f"        qa-arch train model={name} experiment=demo debug=fast {given}")
     return 0
 
 
 def write_model(name: str, folder: Path) -> list[Path]:
-    """The paths that were written, all of them or, after an error, none.
+    """The paths that were written. The YAML is the last: until it is there, no config can choose the model.
 
-    The YAML is the last: until it is there, no config can choose the model. Raises QaArchError where a path
-    cannot be written.
+    Raises QaArchError where one of them exists already or cannot be written.
     """
-    package, test, choice = _places(name, folder)
-    with ExitStack() as undo:
-        with replacing_folder(package) as path:
-            undo.callback(_remove_package, package)
-            write_atomic(path / "__init__.py", "")
-            write_atomic(path / "model.py", _filled("starter_model.py", name))
-        for target, source in ((test, "starter_test.py"), (choice, "starter_model.yaml")):
-            write_atomic(target, _filled(source, name))
-            undo.callback(target.unlink)
-        undo.pop_all()
+    package, choice = folder / name, folder / "model" / f"{name}.yaml"
+    test = folder / TESTS / f"test_{name}.py"
+    for path in (package, test, choice, folder / f"{name}.py"):
+        if path.exists():
+            raise QaArchError(f"{path}: exists already and was not changed; take another name or --into")
+    with replacing_folder(package) as path:
+        write_atomic(path / "__init__.py", "")
+        write_atomic(path / "model.py", _filled("starter_model.py", name))
+    write_atomic(test, _filled("starter_test.py", name))
+    write_atomic(choice, _filled("starter_model.yaml", name))
     return [package / "model.py", choice, test]
-
-
-def _places(name: str, folder: Path) -> tuple[Path, Path, Path]:
-    """The package, the test and the YAML."""
-    return folder / name, folder / TESTS / f"test_{name}.py", folder / "model" / f"{name}.yaml"
 
 
 def _filled(source: str, name: str) -> str:
@@ -93,38 +88,24 @@ def class_name(name: str) -> str:
     return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
 
 
-def _remove_package(package: Path) -> None:
-    for path in package.glob("*.py"):
-        path.unlink()
-    if package.is_dir():
-        package.rmdir()
-
-
 def _check_name(name: str) -> None:
     """Raise ConfigError for a name that Python or YAML cannot have, or that means something already."""
-    identifier = re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII)
-    if not identifier or keyword.iskeyword(name) or name.lower() in NOT_TEXT:
-        raise ConfigError(
-            f"new-model {name}: is no name for a package; take letters, digits and _, such as gated_span"
-        )
     known = groups([conf_folder()])
-    if name in known["model"]:
-        raise ConfigError(f"new-model {name}: model={name} is one of qa_arch's own; take another name")
-    if name in known or name == TESTS:
-        raise ConfigError(f"new-model {name}: the folder of that name is for configs or tests; take another")
-    if name in sys.stdlib_module_names or importlib.util.find_spec(name) is not None:
-        raise ConfigError(
-            f"new-model {name}: a package of that name can be imported already, and the new one would hide it"
-            " or be hidden; take another name"
-        )
-
-
-def _check_free(name: str, folder: Path) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise QaArchError(f"{folder}: is a file; --into names a folder")
-    for path in (*_places(name, folder), folder / f"{name}.py"):
-        if path.exists():
-            raise QaArchError(f"{path}: exists already and was not changed; take another name or --into")
+    if (
+        not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII)
+        or keyword.iskeyword(name)
+        or name.lower() in NOT_TEXT
+    ):
+        problem = "is no name for a package; take letters, digits and _, such as gated_span"
+    elif name in known["model"]:
+        problem = f"model={name} is one of qa_arch's own; take another name"
+    elif name in known or name == TESTS:
+        problem = "the folder of that name is for configs or tests; take another name"
+    elif name in sys.stdlib_module_names or importlib.util.find_spec(name) is not None:
+        problem = "a package of that name can be imported already; take another name"
+    else:
+        return
+    raise ConfigError(f"new-model {name}: {problem}")
 
 
 OURS = ("debug=", "data=", "data.")
@@ -148,57 +129,41 @@ def add_check_model_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_check_model(args: argparse.Namespace) -> int:
     """Print a line for each check; exit code 1 if one failed."""
-    logging.getLogger("qa_arch").setLevel(logging.WARNING)
-    with TemporaryDirectory(prefix="qa_arch-") as folder:
-        contender, checks = _prepare(args, Path(folder))
-        failed = _print_checks(contender, checks, args.trust)
-    print(f"{len(checks) - failed} of {len(checks)} hold")
-    return 1 if failed else 0
-
-
-def _prepare(args: argparse.Namespace, folder: Path) -> tuple[Contender, Sequence[Check]]:
-    """The model, built with a tiny encoder for the questions of its contract, and the checks on it."""
     from qa_arch.cli.compose import compose
-    from qa_arch.config.schema import validate
-    from qa_arch.config.target import TRUSTED
 
     if not any(override.startswith("model=") for override in args.overrides):
         raise ConfigError("check-model: name the model, model=NAME; qa-arch list models shows what there is")
     for override in args.overrides:
         if override.startswith(OURS):
             raise ConfigError(f"{override}: size and questions are check-model's own; leave it out")
-    config_dir = use_config_dir(args.config_dir, args.trust)
+    config_dir, trusted = use_config_dir(args.config_dir, args.trust), (*TRUSTED, *args.trust)
+    section = validate(compose(args.overrides, config_dir)).model
+    require_trusted(section, trusted, "model")
+    logging.getLogger("qa_arch").setLevel(logging.WARNING)
     with gc_disabled():
-        from qa_arch.contract import (
-            WITHOUT_EFFECT,
-            Contender,
-            contract_of,
-            trained_run_answers_as_scored,
-        )
+        from qa_arch import contract
         from qa_arch.tasks import task_of
 
-    section = validate(compose(args.overrides, config_dir)).model
-    contract, trusted = contract_of(section), (*TRUSTED, *args.trust)
-    config = validate(compose([*contract.settings(folder), *args.overrides], config_dir))
-    parts = task_of(section).assemble(config, trusted)
-    without_effect = (*WITHOUT_EFFECT, *args.without_effect)
-    contender = Contender(config, parts, contract, trusted, without_effect)
-    return contender, (*contract.checks, trained_run_answers_as_scored)
-
-
-def _print_checks(contender: Contender, checks: Sequence[Check], trust: Sequence[str]) -> int:
-    """Number of checks that failed; where the first does, the others would say the same and are not run."""
+    own = contract.contract_of(section)
+    checks = (*own.checks, contract.trained_run_answers_as_scored)
+    without_effect = (*contract.WITHOUT_EFFECT, *args.without_effect)
     failed = 0
-    for number, check in enumerate(checks):
-        reason = _reason(check, contender, trust)
-        print(f"{'FAIL' if reason else 'ok  '}  {(check.__doc__ or '').splitlines()[0]}", flush=True)
-        if reason:
-            failed += 1
-            print(f"      {reason}", flush=True)
-            if not number:
+    with TemporaryDirectory(prefix="qa_arch-") as folder:  # the questions of the contract lie in it
+        config = validate(compose([*own.settings(Path(folder)), *args.overrides], config_dir))
+        parts = task_of(section).assemble(config, trusted)
+        contender = contract.Contender(config, parts, own, trusted, without_effect)
+        for number, check in enumerate(checks):
+            reason = _reason(check, contender, args.trust)
+            print(f"{'FAIL' if reason else 'ok  '}  {(check.__doc__ or '').splitlines()[0]}", flush=True)
+            if reason:
+                print(f"      {reason}", flush=True)
+                failed += 1
+            if reason and not number:  # all others would say the same
                 print(f"{len(checks) - 1} further checks were not made: they need this", flush=True)
-                return len(checks)
-    return failed
+                failed = len(checks)
+                break
+    print(f"{len(checks) - failed} of {len(checks)} hold")
+    return 1 if failed else 0
 
 
 def _reason(check: Check, contender: Contender, trust: Sequence[str]) -> str:

@@ -13,7 +13,9 @@ from functools import partial
 from pathlib import Path
 
 from qa_arch.cli.runs import add_config_dir, add_trust, use_config_dir
+from qa_arch.cli.train import print_next_steps
 from qa_arch.errors import ConfigError
+from qa_arch.records import read_record
 from qa_arch.results.tables import Table, print_table, text
 from qa_arch.sweep import points, runner
 from qa_arch.sweep.runner import Grid, PointError, Sweep
@@ -189,8 +191,8 @@ def _report(folder: Path, entries: Sequence[Entry], *, as_json: bool = False) ->
     _print(folder, points, as_json=as_json)
     states = {row.status for row in points}
     if not as_json:
-        if any(row.status == "ok" for row in points):
-            print(f"compare: qa-arch tables {folder}")
+        done = [Path(row.folder) for row in points if row.status == "ok"]
+        print_next_steps([(point, read_record(point)) for point in done])
         if states & {"queued", "killed", "failed"}:
             print(f"go on:   qa-arch sweep resume {folder}")
         if states & {"failed"}:

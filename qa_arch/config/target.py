@@ -34,19 +34,30 @@ class Given:
     arguments: tuple[str, ...]
 
 
+def require_trusted(section: Any, trusted: Sequence[str], where: str = "") -> None:
+    """Raise ConfigError for the first ``_target_`` in ``section`` that ``locate`` would not import."""
+    if not isinstance(section, Mapping):
+        return
+    key = f"{where}._target_" if where else "_target_"
+    for name, value in section.items():
+        if name != "_target_":
+            require_trusted(value, trusted, f"{where}.{name}" if where else name)
+        elif not isinstance(value, str) or not all(part.isidentifier() for part in value.split(".")):
+            raise ConfigError(f"{key}: {value!r} is not a dotted class name")
+        elif not _under(value, trusted):
+            raise ConfigError(
+                f"{key}: '{value}' is outside {', '.join(trusted)} and was not imported;"
+                f" if you trust it, add --trust {value.split('.')[0]}"
+            )
+
+
 def locate(target: Any, trusted: Sequence[str] = TRUSTED, where: str = "") -> type:
     """The class that ``target`` names; ConfigError where it is not trusted or does not exist.
 
     ``where`` is the section that names it, for messages.
     """
+    require_trusted({"_target_": target}, trusted, where)
     key = f"{where}._target_" if where else "_target_"
-    if not isinstance(target, str) or not all(part.isidentifier() for part in target.split(".")):
-        raise ConfigError(f"{key}: {target!r} is not a dotted class name")
-    if not _under(target, trusted):
-        raise ConfigError(
-            f"{key}: '{target}' is outside {', '.join(trusted)} and was not imported;"
-            f" if you trust it, add --trust {target.split('.')[0]}"
-        )
     module_name, _, name = target.rpartition(".")
     try:
         located = getattr(importlib.import_module(module_name), name)

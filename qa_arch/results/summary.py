@@ -192,7 +192,8 @@ def _settings(record: RunRecord) -> list[tuple[str, str]]:
         if record.selects and section in OF_SPANS:
             continue
         value = record.setting(section, name)
-        if value is not None:
+        label = key == "encoder.name" and record.setting("encoder", "init") == "random"
+        if value is not None and not label:  # a checkpoint of that name was not loaded
             shown.append((key, str(value)))
     if encoder := record.encoder:
         shown.append(("pre-trained by", f"{encoder.model} seed {encoder.seed} ({encoder.config_hash[:8]})"))

@@ -79,7 +79,10 @@ def settings(record: RunRecord) -> dict[str, Any]:
 
 def whole_config(record: RunRecord) -> dict[str, Any]:
     """Dotted setting -> value of the whole config, as ``settings`` reads it."""
-    return {**defaults(), **dict(_flatten(upgrade(record.config)))}
+    flat = {**defaults(), **dict(_flatten(upgrade(record.config)))}
+    if flat.get("encoder.init") == "random":  # a checkpoint of that name was not loaded
+        flat["encoder.name"] = None
+    return flat
 
 
 def fingerprints(record: RunRecord) -> dict[str, str]:

@@ -24,7 +24,6 @@ print(json.dumps(messages))
 
 TYPOS = {
     "model=brt": "did you mean 'bert'",
-    "debug=fst": "did you mean 'fast'",
     "optim.lrr=1": "did you mean 'optim.lr'",
     "trainer.epochs=many": "expected an integer",
     "features.stride=400": "no step between windows",
@@ -67,11 +66,21 @@ def test_what_can_be_known_is_told_before_torch(tmp_path):
         ("train", "-m", "model=proposed", "data=demo", "glove.path=no/glove.txt", "seed=1,2"): (4, "glove"),
         ("train", "model=bert", *files, "data.dev=no/dev.json"): (4, "data.dev: no/dev.json"),
         ("train", "model=bert", "data=files", "data.train=no/t.json"): (4, "data.train: no/t.json"),
-        ("train", "model=bert", "data=demo", "encoder.name=./mine"): (2, "encoder.name: ./mine is no folder"),
+        ("train", "model=bert", "data=demo", "encoder.name=a/b/mine"): (2, "a/b/mine is no folder"),
         ("train", "debug=fast", "encoder.name=./mine"): (2, "encoder.name: ./mine would not be loaded"),
+        ("train", "debug=fast", "encoder=minilm"): (2, "encoder=minilm: would not be loaded"),
+        ("train", "-m", "debug=fast", "encoder=minilm", "seed=1,2"): (2, "encoder=minilm: would not be"),
+        ("train", "experiment=squad2"): (6, "bert-base-uncased, rajpurkar/squad_v2: no such folder, not dow"),
+        ("train", "data=demo", "encoder.name=models/mine"): (
+            6,
+            "models/mine: no such folder, not downloaded",
+        ),
         ("train", *closed, "data=demo", "model=proposed"): (4, "glove.path: no.txt"),
     }
     wanted |= {("train", typo): (2, message) for typo, message in TYPOS.items()}
+    foreign = ("model=bert", "model._target_=mine.Model")
+    for command in ("train", "params", "check-model"):
+        wanted[command, *foreign] = 2, "if you trust it, add --trust mine"
     for (call, (code, part)), result in zip(wanted.items(), told(*wanted), strict=True):
         assert (result[0], result[2]) == (code, []), (call, result)
         assert part in result[1]

@@ -1,18 +1,23 @@
-"""``qa-arch train``: run folders, what is refused and when, several models side by side."""
+"""``qa-arch train`` and ``qa_arch.train``: run folders, what is refused and when, what comes next."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 import yaml
 from kills import killed_at_sizes
+from terminals import ROOT
 
+import qa_arch as qa_arch_in_python
 import qa_arch.training.run as training
+from qa_arch.cli.train import next_steps
 from qa_arch.config.files import write_atomic
 from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import validate
-from qa_arch.records import RunRecord, read_questions, read_record, write_record
+from qa_arch.errors import ConfigError, RunError
+from qa_arch.records import RECORD, RunRecord, read_questions, read_record, write_record
 
 
 @pytest.fixture
@@ -109,21 +114,21 @@ def test_resume(qa_arch, run_folder, stub_training):
     assert "another config" in err
 
 
-def test_dry_run(qa_arch, settings, tmp_path, stub_training):
-    code, out, _ = qa_arch("train", "model=bert", "optim.lr=0.002", *settings, "--dry-run")
+def test_config_from_repeats_a_run_with_single_settings_changed(qa_arch, trained, tmp_path, stub_training):
+    repeat = ("train", "--config-from", trained, "--dry-run")
+    code, out, _ = qa_arch(*repeat, "model.dropout=0.3", "--folder", tmp_path / "dry")
     assert code == 0
-    assert validate(yaml.safe_load(out)).optim.lr == 0.002
+    changed, record = validate(yaml.safe_load(out)), read_record(trained)
+    assert (changed.model["dropout"], record.config["model"]["dropout"]) == (0.3, 0.1)
+    assert not (tmp_path / "dry").exists()
+    assert config_hash(asdict(validate(yaml.safe_load(qa_arch(*repeat)[1])))) == config_hash(record.config)
+    for override, message in {
+        "model=albert": "model.KEY=VALUE",
+        "optim.lrr=1": "did you mean 'optim.lr'",
+    }.items():
+        code, _, err = qa_arch(*repeat, override)
+        assert (code, message in err) == (2, True)
     assert not stub_training.calls
-    assert not list(tmp_path.iterdir())
-
-
-def test_config_from_repeats_the_run(qa_arch, trained, tmp_path):
-    code, *_ = qa_arch("train", "--config-from", trained, "--folder", tmp_path / "again")
-    first, second = read_record(trained), read_record(tmp_path / "again")
-    assert code == 0
-    assert second.config_hash == first.config_hash
-    assert second.scores == first.scores
-    assert second.threshold == first.threshold
 
 
 def test_config_from_takes_a_published_record(qa_arch, trained, tmp_path, monkeypatch):
@@ -136,39 +141,10 @@ def test_config_from_takes_a_published_record(qa_arch, trained, tmp_path, monkey
         code, out, _ = qa_arch("train", "--config-from", source, "optim.lr=0.5", "--dry-run")
         assert code == 0
         config = yaml.safe_load(out)
-        assert config["data"]["train"] == "/here/train.json"
-        assert config["optim"]["lr"] == 0.5
+        assert (config["data"]["train"], config["optim"]["lr"]) == ("/here/train.json", 0.5)
         assert config["model"] == record.config["model"]
     code, _, err = qa_arch("train", "--config-from", tmp_path / "none", "--dry-run")
-    assert code == 5
-    assert "no such config" in err
-
-
-def test_config_from_takes_single_settings(qa_arch, trained):
-    repeat = ("train", "--config-from", trained, "--dry-run")
-    assert yaml.safe_load(qa_arch(*repeat, "model.dropout=0.3")[1])["model"]["dropout"] == 0.3
-    code, _, err = qa_arch(*repeat, "model=albert")
-    assert code == 2
-    assert "model.KEY=VALUE" in err
-    code, _, err = qa_arch(*repeat, "optim.lrr=1")
-    assert code == 2
-    assert "did you mean 'optim.lr'" in err
-
-
-@pytest.mark.slow
-def test_several_models(qa_arch, settings, tmp_path, read_json):
-    code, out, _ = qa_arch("train", "--models", "bert,proposed", *settings)
-    assert code == 0
-    table = read_json(tmp_path / "debug" / "table.json")
-    rows = {row["model"]: row for row in table["rows"]}
-    assert {"bert", "proposed", "always-no-answer", "random-span", "word-overlap"} == set(rows)
-    for row in rows.values():
-        assert all(isinstance(row[key], float) for key in ("exact", "f1", "HasAns_f1", "NoAns_f1"))
-    recorded = read_record(rows["proposed"]["run"])
-    assert rows["proposed"]["f1"] == recorded.scores["dev"]["calibrated"].f1
-    assert rows["proposed"]["parameters"] == recorded.parameters.total
-    assert "always-no-answer" in out
-    assert "table.json" in out
+    assert (code, "no such config" in err) == (5, True)
 
 
 def test_one_failing_model_does_not_stop_the_others(qa_arch, settings, tmp_path, stub_training, read_json):
@@ -178,13 +154,60 @@ def test_one_failing_model_does_not_stop_the_others(qa_arch, settings, tmp_path,
     assert stub_training.calls == [("albert", False), ("bert", False)]
     statuses = {row["model"]: row["status"] for row in read_json(tmp_path / "debug" / "table.json")["rows"]}
     assert statuses == {"albert": "failed", "bert": "ok"}
+    for refused in (["--models", "bert,bert"], ["--models", "bert", "--folder", "x"]):
+        assert qa_arch("train", *refused, *settings)[0] == 2
+    assert len(stub_training.calls) == 2
+
+
+def test_what_ends_training_before_the_epochs_that_were_asked_for_is_said(
+    qa_arch, settings, stub_training, caplog
+):
+    qa_arch("train", "model=bert", *settings, "trainer.epochs=2")
+    assert "trainer.max_steps=3 ends training before 2 epochs" in caplog.text
+
+
+def test_a_training_in_python_is_that_of_the_command_and_names_what_to_do_next(
+    qa_arch, trained, settings, tmp_path, caplog
+):
+    with caplog.at_level("INFO", "qa_arch"):
+        code, out, err = qa_arch("train", "model=bert", *settings)
+    assert code == 0, err
+    folder = Path(caplog.messages[0].removeprefix("run: "))
+    steps = [line[8:] for line in out.splitlines() if "qa-arch " in line]
+    assert steps == [f"qa-arch show {folder}", f"qa-arch ask {folder}"]
+    with pytest.raises(RunError, match="already exists"):
+        qa_arch_in_python.train(["model=bert", *settings])
+    before = (folder / RECORD).stat().st_mtime_ns
+    run = qa_arch_in_python.train(["model=bert", *settings], if_exists="resume")
+    assert (run.folder, (folder / RECORD).stat().st_mtime_ns) == (folder, before)
+    run = qa_arch_in_python.train(["model=bert", *settings], folder=tmp_path / "again")
+    other = read_record(trained)
+    assert (run.record.config_hash, run.record.scores) == (other.config_hash, other.scores)
+    assert len(run.questions) == run.record.facts("dev").questions
+    assert qa_arch_in_python.load(run)("Who wrote it?", "The song was written by Ada Stone.") is not None
+
+
+def test_runs_of_several_models_are_compared_with_the_first():
+    records = sorted((ROOT / "experiments/real_part/records/v2").iterdir())
+    runs = [(run, read_record(run)) for run in records]
+    shown, asked, compared = next_steps(runs)
+    assert shown.startswith("qa-arch show ")
+    assert asked.startswith("qa-arch ask ")
+    assert compared == f"qa-arch compare {records[0].parent} --baseline bert"
+    assert next_steps([(run, replace(record, status="oom")) for run, record in runs]) == []
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [("--models", "bert,bert"), ("--models", "bert,"), ("--models", "bert", "--folder", "x")],
-    ids=["twice", "blank", "one folder"],
+    ("overrides", "options", "message"),
+    [
+        ("model=bert", {}, r'a list of settings is needed, such as \["model=bert"\]'),
+        (["experiment=sqad2"], {}, r"experiment=sqad2 does not exist \(did you mean 'squad2'"),
+        (["model=bert", "optim.lr=-1"], {}, "optim.lr"),
+        (["model=bert"], {"if_exists": "overwrite"}, "'overwrite' is none of fail, replace, resume"),
+    ],
 )
-def test_models_that_cannot_be_meant(qa_arch, settings, stub_training, arguments):
-    code, *_ = qa_arch("train", *arguments, *settings)
-    assert (code, len(stub_training.calls)) == ((0, 1) if arguments[1] == "bert," else (2, 0))
+def test_wrong_settings_are_refused_in_python_by_one_error_alone(tmp_path, overrides, options, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        qa_arch_in_python.train(overrides, folder=tmp_path / "run", **options)
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+    assert not (tmp_path / "run").exists()
