@@ -5,13 +5,15 @@ A fault here concerns a whole file, so it raises whatever ``on_error`` is.
 
 from __future__ import annotations
 
-import codecs
 import glob
+import gzip
 import hashlib
 import importlib.util
+import io
 import json
 import os
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,10 +21,6 @@ from typing import Any, NamedTuple
 from qa_arch.errors import DataError, UnavailableError
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-
-_PACKED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"PAR1": "Parquet"}
-_UTF32 = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
-_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 class Lines(list[tuple[int, Any]]):
@@ -86,15 +84,21 @@ def load(path: Path) -> Any:
 
     Raises DataError naming the byte of a wrong encoding, or line and column of broken JSON.
     """
-    text = _decode(path)
+    text = decoded(path)
     if not text.strip():
         raise DataError(f"{path}: the file is empty; fetch or write it again")
     first, _, rest = text.partition("\n")
-    if path.suffix not in (".jsonl", ".ndjson") and not (rest.strip() and _is_object(first)):
-        return _parsed(path, text)
+    if path.suffix in (".jsonl", ".ndjson") or (rest.strip() and _is_object(first)):
+        return Lines(json_lines(path, text))
+    return _parsed(path, text)
+
+
+def json_lines(path: Path, text: str) -> Iterator[tuple[int, Any]]:
+    """(number, value) of every line of ``text`` that is not blank."""
     # Only a line feed ends a record: str.splitlines would also cut at U+2028 or U+0085 inside a text.
-    lines = enumerate(text.split("\n"), start=1)
-    return Lines((number, _parsed(path, line, number)) for number, line in lines if line.strip())
+    for number, line in enumerate(io.StringIO(text), start=1):
+        if line.strip():
+            yield number, _parsed(path, line, number)
 
 
 def _is_object(line: str) -> bool:
@@ -107,51 +111,30 @@ def _is_object(line: str) -> bool:
 def _parsed(path: Path, text: str, line: int | None = None) -> Any:
     try:
         return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise DataError(
-            f"{path}: broken JSON at line {line or error.lineno}, column {error.colno}: {error.msg}; "
-            "correct that place or fetch the file again"
-        ) from None
     except (ValueError, RecursionError) as error:
-        place = f"line {line}" if line else "the JSON"
-        raise DataError(f"{path}: {place} cannot be read ({error}); write it again") from None
+        place = f"line {line or getattr(error, 'lineno', 1)}, column {getattr(error, 'colno', 1)}"
+        raise DataError(
+            f"{path}: broken JSON at {place}: {getattr(error, 'msg', error)}; correct that place or fetch the"
+            " file again"
+        ) from None
 
 
-def _decode(path: Path) -> str:
+def decoded(path: Path) -> str:
+    """The text of a UTF-8 file, unpacked where it is gzip. Raises DataError."""
     try:
         data = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
-    if packed := packed_format(data):
-        raise DataError(f"{path}: is a {packed} file, not JSON; unpack or convert it to JSON first")
-    wide = wide_encoding(data)
-    if wide:
-        raise DataError(f"{path}: is {wide}, not UTF-8; convert it (iconv -f {wide} -t UTF-8)")
-    body = data.removeprefix(codecs.BOM_UTF8)
-    try:
-        return body.decode("utf-8")
+        data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        position = error.start + len(data) - len(body)
-        line = data.count(b"\n", 0, position) + 1
+        line = data.count(b"\n", 0, error.start) + 1
         raise DataError(
-            f"{path}: byte {position} (0x{data[position]:02x}, line {line}) "
-            "is not UTF-8; save the file as UTF-8 (from Latin-1: iconv -f ISO-8859-1 -t UTF-8)"
+            f"{path}: is no UTF-8 text (byte {error.start}, line {line}); convert it (iconv -t UTF-8), unpack"
+            " a zip file, write a Parquet file as JSON"
         ) from None
-
-
-def packed_format(data: bytes) -> str | None:
-    """Name of the packed or columnar format that ``data`` begins like; None for others."""
-    return next((name for signature, name in _PACKED.items() if data.startswith(signature)), None)
-
-
-def wide_encoding(data: bytes) -> str | None:
-    """UTF-32 or UTF-16, by the byte order mark or by the zero bytes around the first character."""
-    if data.startswith(_UTF32):  # first: its little-endian mark begins with that of UTF-16
-        return "UTF-32"
-    zeros = [byte == 0 for byte in data[:4]]
-    if data.startswith(_UTF16) or zeros in ([False, True, False, True], [True, False, True, False]):
-        return "UTF-16"
-    return None
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(
+            f"{path}: cannot be read ({error}); check its permissions or fetch it again"
+        ) from None
 
 
 class Package(NamedTuple):

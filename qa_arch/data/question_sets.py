@@ -11,13 +11,13 @@ import math
 import re
 import statistics as numbers
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Self
+from typing import Any
 
 from qa_arch.data.formats import OnError
-from qa_arch.errors import ConfigError, DataError
+from qa_arch.errors import DataError
 from qa_arch.types.text import Example, Gold, Problem, Protocol, QuestionSet
 
 _NOUN = {str: "a text", int: "a whole number", bool: "true or false", list: "a list", dict: "an object"}
@@ -39,21 +39,16 @@ class RawQuestion:
     position: str
     """Place in the file, for messages: ``data[0].paragraphs[2].qas[1]``."""
     fields: Mapping[str, Any]
-    nested: bool
+    nested: bool = False
     """True for SQuAD's nested JSON, where ``is_impossible`` alone makes a question unanswerable; in flat
     records an empty list of answers does."""
-    line: int | None = None
-    """Line in the file, for formats whose messages name it together with the question's id."""
 
     @property
     def label(self) -> str:
-        """Article and question id, or the position in the file where there is no id."""
+        """The position and, where there is one, the id."""
         identity = self.fields.get("id")
         named = isinstance(identity, str) and identity.strip()
-        if self.line is not None:
-            return f"line {self.line}, question {clip(identity)}" if named else self.position
-        question = f"question {clip(identity)}" if named else self.position
-        return f"{article_label(self.fields)}{question}"
+        return f"{self.position}, question {clip(identity)}" if named else self.position
 
 
 def clip(value: object, width: int = 60) -> str:
@@ -67,12 +62,6 @@ def clip(value: object, width: int = 60) -> str:
 def json_type(value: object) -> str:
     """The JSON type of ``value``, for messages."""
     return "null" if value is None else _NOUN.get(type(value), "a number")
-
-
-def article_label(fields: Mapping[str, Any]) -> str:
-    """``article 'TITLE', `` for messages; empty where there is no title."""
-    title = fields.get("title")
-    return f"article {clip(title)}, " if isinstance(title, str) and title.strip() else ""
 
 
 def typed(holder: Mapping[str, Any], name: str, wanted: type, where: str = "") -> Any:
@@ -124,15 +113,11 @@ def _text(holder: Mapping[str, Any], name: str, where: str = "") -> str:
     value = typed(holder, name, str, where)
     if not value.strip():
         raise RecordError(f"{where}{name}", f"is empty ({clip(value)}); fill it in or remove it")
-    if not value.isascii():
-        try:
-            value.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise RecordError(
-                f"{where}{name}",
-                f"holds half a surrogate pair ({clip(value[error.start])}) at character {error.start}; "
-                "write the whole character",
-            ) from None
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        fault = f"holds half a surrogate pair at character {error.start}; write the whole character"
+        raise RecordError(f"{where}{name}", fault) from None
     return value
 
 
@@ -155,76 +140,63 @@ def _gold(answer: Any, where: str, context: str) -> Gold:
         raise RecordError(where, wrong_type(answer, dict))
     text, start = _text(answer, "text", f"{where}."), typed(answer, "answer_start", int, f"{where}.")
     if start < 0 or not context.startswith(text, start):
-        fault = f"is {start}, outside the context ({len(context)} characters)"
-        if 0 <= start < len(context):
-            fault = f"is {start}, where the context has {clip(context[start : start + len(text)])}"
         places = [str(match.start()) for match in islice(re.finditer(f"(?={re.escape(text)})", context), 3)]
-        remedy = f"{clip(text)} occurs nowhere in it; correct the text or the context"
+        remedy = "occurs nowhere in the context; correct the text or the context"
         if places:
-            remedy = f"{clip(text)} occurs at {' and '.join(places)}; correct answer_start"
-        raise RecordError(f"{where}.answer_start", f"{fault}, and {remedy}")
+            remedy = f"occurs at {' and '.join(places)}; correct answer_start"
+        raise RecordError(f"{where}.answer_start", f"is {start}, but {clip(text)} {remedy}")
     return Gold(text, start)
 
 
-class QuestionSetBuilder:
-    """Collects raw questions of one or more files into a set, and the faulty records that were left out.
+Questions = Iterable[RawQuestion | RecordError]
 
-    Ids are unique over all files.
+
+def build(name: str, files: Iterable[tuple[str, bool, Questions]], on_error: OnError) -> QuestionSet:
+    """The checked questions of one or more files as a set, and the faulty records that were left out.
+
+    ``files`` are (name, whether it states version 2.0, its questions); ids are unique over all of them.
+    Raises DataError for a file without questions, for the first fault with ``on_error="raise"``, and where
+    all records are faulty.
     """
-
-    def __init__(self, on_error: OnError) -> None:
-        if on_error not in ("raise", "skip"):
-            raise ConfigError(f"on_error is {on_error!r}; it must be raise or skip")
-        self.on_error = on_error
-        self.examples: list[Example] = []
-        self.problems: list[Problem] = []
-        self.places: dict[str, str] = {}
-        self.contexts: dict[str, str] = {}
-        self.protocol: Protocol = "1.1"
-
-    def add(self, file: str, items: Iterable[RawQuestion | RecordError], version_two: bool = False) -> None:
-        """Check and add the questions of ``file``; ``version_two`` where the file states version 2.0.
-
-        Raises DataError for a file without questions, and for the first fault with ``on_error="raise"``.
-        """
-        before = len(self.examples) + len(self.problems)
-        if version_two:
-            self.protocol = "2.0"
+    examples: list[Example] = []
+    problems: list[Problem] = []
+    places: dict[str, str] = {}
+    contexts: dict[str, str] = {}
+    protocol: Protocol = "1.1"
+    for file, version_two, items in files:
+        before = len(examples) + len(problems)
+        protocol = "2.0" if version_two else protocol
         for item in items:
             try:
                 if isinstance(item, RecordError):
                     raise item
-                self._accept(file, item)
-            except RecordError as flaw:
-                where = f"{item.label}, {flaw.where}" if isinstance(item, RawQuestion) else flaw.where
-                problem = Problem(file, where, flaw.message)
-                if self.on_error == "raise":
+                example = to_example(item, contexts)
+                if example.id in places:
+                    fault = f"is a duplicate: {places[example.id]} has it too; give each question its own id"
+                    raise RecordError("id", fault)
+            except RecordError as fault:
+                where = f"{item.label}, {fault.where}" if isinstance(item, RawQuestion) else fault.where
+                problem = Problem(file, where, fault.message)
+                if on_error == "raise":
                     raise DataError(f"{problem} (on_error=skip leaves such records out)") from None
-                self.problems.append(problem)
-        if before == len(self.examples) + len(self.problems):
+                problems.append(problem)
+                continue
+            places[example.id] = f"{item.position} of {file}"
+            if "is_impossible" in item.fields or not example.answerable:
+                protocol = "2.0"
+            examples.append(example)
+        if before == len(examples) + len(problems):
             raise DataError(f"{file}: holds no questions; fetch or write the file again")
+    if not examples:
+        raise DataError(
+            f"{name}: no question is left: all {len(problems)} records are faulty, the first is {problems[0]}"
+        )
+    return question_set(name, examples, protocol, problems)
 
-    def _accept(self, file: str, raw: RawQuestion) -> None:
-        example = to_example(raw, self.contexts)
-        if example.id in self.places:
-            raise RecordError(
-                "id",
-                f"is a duplicate: {self.places[example.id]} has it and so has {raw.position}; "
-                "give each question its own id",
-            )
-        self.places[example.id] = f"{raw.position} of {file}"
-        if "is_impossible" in raw.fields or not example.answerable:
-            self.protocol = "2.0"
-        self.examples.append(example)
 
-    def build(self, name: str) -> QuestionSet:
-        """The set of all added questions; DataError where all records are faulty."""
-        if not self.examples:
-            raise DataError(
-                f"{name}: no question is left: all {len(self.problems)} records are faulty, "
-                f"the first is {self.problems[0]}"
-            )
-        return question_set(name, self.examples, self.protocol, self.problems)
+def passage_title(context: object) -> str:
+    """A title for a passage of no article: the beginning of its hash, so that equal passages share it."""
+    return hashlib.sha256(str(context).encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
 def question_set(
@@ -250,73 +222,38 @@ def fingerprint(examples: Iterable[Example]) -> str:
     return digest.hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class Lengths:
-    """Lengths of texts in words (separated by white space); all 0 for no texts."""
+def statistics(questions: QuestionSet) -> dict[str, Any]:
+    """Counts of ``questions``, as plain values; the published figures on the official SQuAD files.
 
-    mean: float
-    median: float
-    p95: int
-    """95th percentile: the smallest length that at least 95% of the texts do not exceed."""
-    max: int
-
-    @classmethod
-    def of(cls, texts: Iterable[str]) -> Self:
-        counts = sorted(len(text.split()) for text in texts)
-        if not counts:
-            return cls(0.0, 0.0, 0, 0)
-        rank = math.ceil(0.95 * len(counts))
-        return cls(numbers.fmean(counts), float(numbers.median(counts)), counts[rank - 1], counts[-1])
-
-
-@dataclass(frozen=True, slots=True)
-class Statistics:
-    """Counts of a set; an article is a distinct title, a paragraph a distinct passage of an article."""
-
-    examples: int
-    negatives: int
-    """Questions without an answer."""
-    articles: int
-    articles_with_negatives: int
-    paragraphs: int
-    answers_per_question: float
-    """Mean over the answerable questions; 0 where there are none."""
-    context_words: Lengths
-    """Over paragraphs, not over questions."""
-    question_words: Lengths
-    answer_words: Lengths
-    """Over all gold answers."""
-    kinds: tuple[tuple[str, int], ...]
-    """(kind, number of questions), sorted by kind, over the questions that state a kind."""
-    protocol: Protocol
-    skipped: int
-    """Faulty records left out while reading."""
-    fingerprint: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, ``kinds`` as an object."""
-        return {**asdict(self), "kinds": dict(self.kinds)}
-
-
-def statistics(questions: QuestionSet) -> Statistics:
-    """Statistics of ``questions``; the published figures on the official SQuAD files."""
+    An article is a distinct title, a paragraph a distinct passage of an article. ``negatives`` have no
+    answer; ``answers_per_question`` is a mean over the others. ``skipped`` counts the faulty records that
+    were left out while reading.
+    """
     examples = questions.examples
     negatives = [example for example in examples if not example.answerable]
     answers = [gold.text for example in examples for gold in example.answers]
     passages = {(example.title, example.context) for example in examples}
     kinds = Counter(example.kind for example in examples if example.kind is not None)
-    return Statistics(
-        examples=len(examples),
-        negatives=len(negatives),
-        articles=len(questions.titles),
-        articles_with_negatives=len({example.title for example in negatives}),
-        paragraphs=len(passages),
-        answers_per_question=len(answers) / max(len(examples) - len(negatives), 1),
-        context_words=Lengths.of(context for _, context in passages),
-        question_words=Lengths.of(example.question for example in examples),
-        answer_words=Lengths.of(answers),
-        kinds=tuple(sorted(kinds.items())),
-        protocol=questions.protocol,
-        skipped=len(questions.skipped),
-        fingerprint=questions.fingerprint,
-    )
+    return {
+        "examples": len(examples),
+        "negatives": len(negatives),
+        "articles": len(questions.titles),
+        "articles_with_negatives": len({example.title for example in negatives}),
+        "paragraphs": len(passages),
+        "answers_per_question": len(answers) / max(len(examples) - len(negatives), 1),
+        "context_words": _lengths([context for _, context in passages]),
+        "question_words": _lengths([example.question for example in examples]),
+        "answer_words": _lengths(answers),
+        "kinds": dict(sorted(kinds.items())),
+        "protocol": questions.protocol,
+        "skipped": len(questions.skipped),
+        "fingerprint": questions.fingerprint,
+    }
+
+
+def _lengths(texts: Sequence[str]) -> dict[str, float]:
+    """Lengths in words, separated by white space; ``p95`` is the smallest that 95% do not exceed."""
+    counts = sorted(len(text.split()) for text in texts) or [0]
+    p95 = counts[math.ceil(0.95 * len(counts)) - 1]
+    mean, median = numbers.fmean(counts), float(numbers.median(counts))
+    return {"mean": mean, "median": median, "p95": p95, "max": counts[-1]}

@@ -25,15 +25,12 @@ from qa_arch.types.text import QuestionSet, SelectionSet
 
 DATA_FOLDER = "QA_ARCH_DATA"
 """Environment variable with the folder of data sets."""
-_REFUSALS: Mapping[tuple[Holds, Holds], str] = {
-    ("passages", "candidates"): "holds questions with candidate answers and no passages; use a model of"
-    " task selection (model=qa_lstm/c)",
-    ("passages", "classes"): "holds questions with classes and no passages; use model=question_types",
-    ("candidates", "classes"): "holds questions with classes and no answers; use model=question_types",
-    ("classes", "passages"): "holds no classes of questions; use data=question_types or data=trec",
-    ("classes", "candidates"): "holds no classes of questions; use data=question_types or data=trec",
+_EXAMPLES: Mapping[Holds, tuple[str, str]] = {
+    "passages": ("data=squad2", "model=bert"),
+    "candidates": ("data=insuranceqa", "model=qa_lstm/c"),
+    "classes": ("data=question_types", "model=question_types"),
 }
-"""(wanted, held) -> message. Passages suit where candidates are wanted: their sentences are candidates."""
+"""Data and a model of each kind."""
 
 
 def open_source(source: Paths, *, name: str = "", on_error: OnError = "raise") -> QuestionSet | SelectionSet:
@@ -68,9 +65,17 @@ def require(source: Paths, want: Holds, setting: str = "") -> None:
 
     ``setting`` is the config key of the source, for the message.
     """
-    refusal = _REFUSALS.get((want, holds(source)))
-    if refusal:
-        raise DataError(f"{setting + ': ' if setting else ''}{' '.join(as_list(source))}: {refusal}")
+    held = holds(source)
+    if held != want and (want, held) != ("candidates", "passages"):  # sentences of a passage are candidates
+        raise DataError(
+            f"{setting + ': ' if setting else ''}{' '.join(as_list(source))}: holds {held}, no {want};"
+            f" use {_EXAMPLES[held][1]} with it, or {_EXAMPLES[want][0]}"
+        )
+
+
+def _files(source: Paths) -> list[Path]:
+    scheme, parts = _resolve(source)
+    return [file for part in parts for file in _format(scheme).files(part)]
 
 
 def identity(source: Paths) -> str:
@@ -79,31 +84,27 @@ def identity(source: Paths) -> str:
     Raises DataError for a missing file.
     """
     scheme, parts = _resolve(source)
-    files = [file for part in parts for file in _format(scheme).files(part)]
-    hashes = "+".join(map(content_hash, files)) or "+".join(parts)
+    hashes = "+".join(map(content_hash, _files(source))) or "+".join(parts)
     return f"{scheme}:{hashes}" if scheme else hashes
 
 
 def available(source: Paths) -> bool:
     """Whether the source needs no network and its files exist."""
-    scheme, parts = _resolve(source)
+    offline = _format(_resolve(source)[0]).offline
     try:
-        files = [file for part in parts for file in _format(scheme).files(part)]
+        return offline and all(file.exists() for file in _files(source))
     except DataError:
         return False
-    return _format(scheme).offline and all(file.exists() for file in files)
 
 
 def require_present(source: Paths, setting: str) -> None:
     """Raise DataError, naming the config key ``setting``, where a file of ``source`` does not exist."""
-    scheme, parts = _resolve(source)
     try:
-        files = [file for part in parts for file in _format(scheme).files(part)]
+        missing = [file for file in _files(source) if not file.exists()]
     except DataError as error:
         raise DataError(f"{setting}: {error}") from None
-    for file in files:
-        if not file.exists():
-            raise DataError(f"{setting}: {file} does not exist; check the path")
+    if missing:
+        raise DataError(f"{setting}: {missing[0]} does not exist; check the path")
 
 
 def counts(source: str) -> dict[str, int]:

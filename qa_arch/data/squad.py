@@ -1,24 +1,29 @@
 """Reader and writer of SQuAD 1.1 and 2.0 JSON (Rajpurkar et al. 2016, 2018).
 
-Flat records with the columns of the Hugging Face hub are read too. Text is preserved byte for byte.
+Flat records with the columns of the Hugging Face hub are read too, as JSON, JSON Lines or CSV. Text is
+preserved byte for byte.
 """
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+import re
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from qa_arch.data.formats import Format, OnError
-from qa_arch.data.input_files import Lines, Paths, as_list, expand, load
+from qa_arch.data.input_files import Lines, Paths, as_list, decoded, expand, load
 from qa_arch.data.question_sets import (
-    QuestionSetBuilder,
+    Questions,
     RawQuestion,
     RecordError,
-    article_label,
+    build,
     clip,
-    json_type,
+    passage_title,
     typed,
     wrong_type,
 )
@@ -28,79 +33,92 @@ from qa_arch.types.text import Example, Gold, QuestionSet
 
 _EXPECTED = 'expected {"data": [{"title", "paragraphs"}]} or records of id, title, context, question, answers'
 _FLAT = {"context", "question"}
+_CSV = ("id", "question", "context", "answers", "starts")
 
 
 @gc_disabled()
 def read(paths: Paths, *, name: str = "", on_error: OnError = "raise") -> QuestionSet:
-    """Read JSON or JSON Lines files into a single question set.
+    """Read JSON, JSON Lines or CSV files into a single question set.
 
     ``paths``: a file, a folder (every ``*.json``, sorted), a glob, or a list of these. ``name`` defaults to
     the names of the paths. Raises DataError for the first fault; with ``on_error="skip"`` faulty questions
     are left out and listed in ``skipped``, and only faults of a whole file raise.
     """
-    builder = QuestionSetBuilder(on_error)
-    for path in expand(paths):
-        value = load(path)
-        builder.add(str(path), _raw_questions(value, str(path)), version_two=_is_version_two(value))
-    stems = (Path(path).name.removesuffix(".json").removesuffix(".jsonl") for path in as_list(paths))
-    return builder.build(name or "+".join(stems))
+    stems = (re.sub(r"\.(jsonl?|csv)$", "", Path(path).name) for path in as_list(paths))
+    return build(name or "+".join(stems), map(_file, expand(paths)), on_error)
 
 
-def _raw_questions(value: Any, file: str) -> Iterator[RawQuestion | RecordError]:
-    """The questions of a decoded file, nested or flat, and a ``RecordError`` for every part without any.
+def _file(path: Path) -> tuple[str, bool, Questions]:
+    """The questions of a file, and whether it states version 2 (``"v2.0"``, ``"2.0"``).
 
     Raises DataError where the file as a whole is neither SQuAD JSON nor flat records.
     """
+    value = Lines(_csv(path)) if path.suffix == ".csv" else load(path)
+    version = str(value.get("version")) if isinstance(value, dict) else ""
     if isinstance(value, dict) and isinstance(value.get("data"), list):
-        return _articles(value["data"])
+        return str(path), version.lower().startswith(("2", "v2")), _articles(value["data"])
     if isinstance(value, Lines):
         records = [(f"line {number}", record) for number, record in value]
     else:
         listed = value if isinstance(value, list) else [value]
         records = [(f"record [{index}]", record) for index, record in enumerate(listed)]
-    if records and not any(_is_flat(record) for _, record in records):
-        first = records[0][1]
-        keys = ", ".join(clip(key, 20) for key in list(first)[:5]) if isinstance(first, dict) else ""
-        kind = "" if first is value else "a list, first "
-        raise DataError(
-            f"{file}: holds {kind}{json_type(first)}{keys and ' with '}{keys}, not a SQuAD set; {_EXPECTED}"
-        )
-    return (
-        RawQuestion(position, record, nested=False)
-        if isinstance(record, dict)
-        else RecordError(position, wrong_type(record, dict))
-        for position, record in records
-    )
+    if not any(_is_flat(record) for _, record in records) and records:
+        raise DataError(f"{path}: holds {clip(records[0][1])}, not a SQuAD set; {_EXPECTED}")
+    return str(path), False, [_flat(position, record) for position, record in records]
 
 
-def _is_version_two(value: Any) -> bool:
-    """Whether the file states version 2 (``"v2.0"``, ``"2.0"``)."""
-    version = value.get("version") if isinstance(value, dict) else None
-    return isinstance(version, str) and version.lower().removeprefix("v").startswith("2")
+def _csv(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line, flat record) of every row.
+
+    ``answers`` and ``starts`` hold one value or a JSON list, and nothing for an unanswerable question. Where
+    there is no column ``title``, each passage is an article of its own. Raises DataError.
+    """
+    rows = csv.DictReader(io.StringIO(decoded(path)), restval="", strict=True)
+    if missing := [name for name in _CSV if name not in (rows.fieldnames or ())]:
+        raise DataError(f"{path}: has no column {', '.join(missing)}; the columns are {', '.join(_CSV)}")
+    try:
+        for row in rows:
+            starts = [int(start) for start in _cell(row["starts"])]
+            answers = {"text": _cell(row["answers"]), "answer_start": starts}
+            title = row.get("title") or passage_title(row["context"])
+            yield rows.line_num, {**row, "title": title, "answers": answers}
+    except (csv.Error, ValueError) as error:
+        raise DataError(f"{path}: line {rows.line_num}: {error}; correct that line") from None
+
+
+def _cell(text: str) -> list[Any]:
+    return json.loads(text) if text.startswith("[") else [text] * bool(text)
 
 
 def _is_flat(record: object) -> bool:
     return isinstance(record, dict) and "paragraphs" not in record and not _FLAT.isdisjoint(record)
 
 
+def _flat(position: str, record: Any) -> RawQuestion | RecordError:
+    if isinstance(record, dict):
+        return RawQuestion(position, record)
+    return RecordError(position, wrong_type(record, dict))
+
+
 def _articles(articles: list[Any]) -> Iterator[RawQuestion | RecordError]:
+    """The questions of SQuAD's nested JSON, and a RecordError for every part without any."""
     for index, article in enumerate(articles):
         place = f"data[{index}]"
         if _is_flat(article):
-            yield RawQuestion(place, article, nested=False)
+            yield RawQuestion(place, article)
             continue
         try:
-            label = article_label(article) if isinstance(article, dict) else ""
-            for number, paragraph in enumerate(_list(article, "paragraphs", label + place)):
-                yield from _paragraph(article, paragraph, f"{place}.paragraphs[{number}]")
+            paragraphs = _list(article, "paragraphs", place)
         except RecordError as fault:
             yield fault
+            continue
+        for number, paragraph in enumerate(paragraphs):
+            yield from _paragraph(article, paragraph, f"{place}.paragraphs[{number}]")
 
 
 def _paragraph(article: dict[str, Any], paragraph: Any, place: str) -> Iterator[RawQuestion | RecordError]:
-    label = article_label(article)
     try:
-        qas = _list(paragraph, "qas", label + place)
+        qas = _list(paragraph, "qas", place)
     except RecordError as fault:
         yield fault
         return
@@ -111,7 +129,7 @@ def _paragraph(article: dict[str, Any], paragraph: Any, place: str) -> Iterator[
         if isinstance(qa, dict):
             yield RawQuestion(position, {**qa, **shared}, nested=True)
         else:
-            yield RecordError(label + position, wrong_type(qa, dict))
+            yield RecordError(position, wrong_type(qa, dict))
 
 
 def _list(holder: Any, name: str, place: str) -> list[Any]:

@@ -8,7 +8,7 @@ import pytest
 
 from baselines.heuristics import AlwaysNoAnswer, RandomSpan, WordOverlap
 from qa_arch.data.question_sets import question_set
-from qa_arch.data.synthetic import demo_sets
+from qa_arch.data.synthetic import named
 from qa_arch.metrics.squad import score
 from qa_arch.types.text import Example, Gold, QuestionSet
 
@@ -77,7 +77,7 @@ def test_random_span_draws_every_span_alike() -> None:
 
 
 def test_random_span_abstains_at_the_fitted_rate() -> None:
-    _, calibration, dev = demo_sets(train=1, dev=60)
+    calibration, dev = named("calibration"), named("dev")
     fitted = RandomSpan(seed=3).fit(calibration)
     assert fitted.abstain_rate == pytest.approx(0.4, abs=0.02)
     texts = list(fitted.predict(dev).values())
@@ -85,7 +85,7 @@ def test_random_span_abstains_at_the_fitted_rate() -> None:
 
 
 def test_random_span_depends_on_seed_and_id_alone() -> None:
-    _, _, dev = demo_sets(train=1, calibration=1, dev=5)
+    dev = named("dev")
     whole = RandomSpan(seed=1).predict(dev)
     part = question_set("part", dev.examples[::-3], "2.0")
     assert all(whole[id_] == text for id_, text in RandomSpan(seed=1).predict(part).items())
@@ -93,7 +93,7 @@ def test_random_span_depends_on_seed_and_id_alone() -> None:
 
 
 def test_every_answer_is_a_piece_of_its_passage() -> None:
-    _, calibration, dev = demo_sets(train=1, dev=10)
+    calibration, dev = named("calibration"), named("dev")
     for heuristic in HEURISTICS.values():
         predictions = heuristic.fit(calibration).predict(dev)
         assert set(predictions) == {example.id for example in dev.examples}
@@ -107,7 +107,7 @@ def test_an_empty_passage_gets_no_answer() -> None:
 
 def test_the_demo_set_does_not_fall_to_them() -> None:
     """Models must score 15 points above never answering; heuristics must stay below that."""
-    _, calibration, dev = demo_sets(train=1, calibration=40, dev=60)
+    calibration, dev = named("calibration"), named("dev")
     scores = {name: score(dev, row.fit(calibration).predict(dev)) for name, row in HEURISTICS.items()}
     floor = scores["always_no_answer"].f1
     assert floor == pytest.approx(40, abs=2)

@@ -18,7 +18,7 @@ from baselines.span_features import (
     wh_word,
 )
 from qa_arch.data.question_sets import question_set
-from qa_arch.data.synthetic import demo_sets
+from qa_arch.data.synthetic import generate
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.metrics.squad import score
 from qa_arch.types.text import Candidate, Example, Gold, Prediction, QuestionSet
@@ -232,7 +232,7 @@ def test_softmax_of_large_scores() -> None:
 
 @pytest.fixture(scope="module")
 def answerable() -> tuple[QuestionSet, QuestionSet]:
-    train, _, dev = demo_sets(train=20, calibration=1, dev=8, levels=1)
+    train, dev = generate(20, 20), generate(8, 20, split="dev")
     parts = []
     for name, questions, count in (("train", train, 150), ("dev", dev, 50)):
         examples = [e for e in questions.examples if e.answerable]

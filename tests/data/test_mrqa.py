@@ -135,7 +135,8 @@ def test_an_unanswerable_question_is_marked(file):
     assert questions.protocol == "2.0"
 
 
-Q1 = "line 2, question 'q1', "
+Q1 = "line 2, qas[0], question 'q1', "
+CHARACTERS = (*ANSWER, "char_spans")
 RECORD_CASES: dict[str, tuple[tuple[Any, ...], Any, list[str]]] = {
     "no answers": (ANSWER[:3], REMOVED, [f"{Q1}detected_answers: is missing", "add a list"]),
     "an empty list": (ANSWER[:3], [], [f"{Q1}detected_answers: is empty", "is_impossible"]),
@@ -146,31 +147,13 @@ RECORD_CASES: dict[str, tuple[tuple[Any, ...], Any, list[str]]] = {
         [f"{Q1}detected_answers[0].char_spans: {MILL} holds 'The old mill'", "'The new mill'", "inclusive"],
     ),
     "no span at all": (ANSWER, {"text": "mill"}, ["detected_answers[0].char_spans: is missing", "'mill'"]),
-    "spans of a wrong type": (
-        (*ANSWER, "char_spans"),
-        "3",
-        ["char_spans: is a text ('3'); it must be"],
-    ),
-    "a span of a wrong shape": ((*ANSWER, "char_spans"), [[1, 2, 3]], ["char_spans[0]: is [1, 2, 3]; write"]),
-    "no tokens to fall back on": (
-        ("context_tokens",),
-        "no",
-        ["context_tokens: is a text"],
-    ),
-    "an empty question": (("qas", 0, "question"), " ", [f"{Q1}question: is empty"]),
-    "no id": (("qas", 0, "qid"), REMOVED, ["line 2, qas[0], qid: is missing", "add it"]),
-    "an id that is a number": (("qas", 0, "qid"), 7, ["line 2, qas[0], id: is a whole number (7)"]),
+    "spans of a wrong type": (CHARACTERS, "3", ["char_spans: is a text ('3'); it must be"]),
+    "a span of a wrong shape": (CHARACTERS, [[1, 2, 3]], ["char_spans: is [[1, 2, 3]]; write"]),
+    "no tokens to fall back on": (("context_tokens",), "no", ["context_tokens: is a text"]),
+    "no id": (("qas", 0, "qid"), REMOVED, ["line 2, qas[0], id: is missing; add a text"]),
     "an id twice": (("qas", 0, "qid"), "q2", ["question 'q2', id: is a duplicate: line 2, qas[0] of"]),
-    "an impossible question with answers": (
-        ("qas", 0, "is_impossible"),
-        True,
-        [f"{Q1}is_impossible: is true, but 'The old mill'"],
-    ),
-    "a question of a wrong type": (
-        ("qas", 0),
-        "Who?",
-        ["line 2, qas[0]: is a text ('Who?'); it must"],
-    ),
+    "impossible with answers": (("qas", 0, "is_impossible"), True, [f"{Q1}is_impossible: is true, but 'The"]),
+    "a question of a wrong type": (("qas", 0), "Who?", ["line 2, qas[0]: is a text ('Who?'); it must"]),
 }
 
 
@@ -190,50 +173,41 @@ def test_a_faulty_question_is_named_or_left_out(file, case):
     assert (len(questions), len(questions.skipped)) == (1, 1)
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "parts"),
-    [
-        (("context",), REMOVED, ["question 'q1', context: is missing"]),
-        (("qas",), REMOVED, ["line 2, qas: is missing; add a list"]),
-    ],
-)
-def test_a_faulty_passage_leaves_the_others(file, path, value, parts):
+def test_a_faulty_passage_leaves_the_others(file):
     other = changed(PASSAGE, ("qas", 0, "qid"), "q3")
     other["qas"] = other["qas"][:1]
-    source = file(HEADER, changed(PASSAGE, path, value), other)
-    with pytest.raises(DataError) as caught:
-        open_passages(f"mrqa:{source}")
-    assert [part for part in parts if part not in str(caught.value)] == [], str(caught.value)
-    assert [e.id for e in open_passages(f"mrqa:{source}", on_error="skip").examples] == ["q3"]
+    for field, part in (
+        ("context", "question 'q1', context: is missing"),
+        ("qas", "line 2, qas: is missing"),
+    ):
+        source = file(HEADER, changed(PASSAGE, (field,), REMOVED), other)
+        with pytest.raises(DataError, match=part):
+            open_passages(f"mrqa:{source}")
+        assert [e.id for e in open_passages(f"mrqa:{source}", on_error="skip").examples] == ["q3"]
 
 
 LINES = f"{json.dumps(HEADER)}\n{json.dumps(PASSAGE)}\n".encode()
-FILE_CASES: dict[str, tuple[bytes, list[str]]] = {
-    "no header": (LINES.partition(b"\n")[2], ["line 1: there is no header before it", "first line"]),
-    "SQuAD": (b'{"data": []}', ["line 1: there is no header"]),
-    "a list": (b"[]", ["line 1: there is no header"]),
-    "a header without a name": (b'{"header": {}}\n', ["line 1: header.dataset: is not a name (None)"]),
-    "a header of a wrong type": (b'{"header": "x"}\n', ["line 1: header.dataset"]),
-    "a header alone": (LINES.partition(b"\n")[0], ["holds no questions"]),
-    "nothing": (b"", ["holds no questions"]),
-    "broken JSON": (LINES + b'{"context": \n', ["line 3: broken JSON (", "correct that line"]),
-    "nested too deep": (LINES + b"[" * 100_000, ["line 3: "]),
-    "Latin-1": (LINES + "é\n".encode("latin-1"), ["line 3: byte 0 is not UTF-8"]),
-    "UTF-16": ("{}".encode("utf-16"), ["line 1: byte 0 is not UTF-8"]),
-    "cut off": (gzip.compress(LINES)[:-12], ["cannot be unpacked after line", "fetch it again"]),
-    "damaged": (gzip.compress(LINES)[:40] + b"xxxx" * 20, ["cannot be unpacked after line"]),
-    "garbage behind": (gzip.compress(LINES) + b"xxxx", ["cannot be unpacked after line 2"]),
+FILE_CASES: dict[str, tuple[bytes, str]] = {
+    "no header": (LINES.partition(b"\n")[2], "line 1: names no data set; the first line"),
+    "a list": (b"[]", "line 1: names no data set"),
+    "a header without a name": (b'{"header": {}}\n', "line 1: names no data set"),
+    "a header of a wrong type": (b'{"header": "x"}\n', "line 1: names no data set"),
+    "a header alone": (LINES.partition(b"\n")[0], "holds no questions"),
+    "broken JSON": (LINES + b'{"context": \n', "broken JSON at line 3"),
+    "nested too deep": (LINES + b"[" * 100_000, "broken JSON at line 3"),
+    "Latin-1": (LINES + "é\n".encode("latin-1"), "is no UTF-8 text"),
+    "cut off": (gzip.compress(LINES)[:-12], "cannot be read"),
+    "garbage behind": (gzip.compress(LINES) + b"xxxx", "cannot be read"),
 }
 
 
 @pytest.mark.parametrize("case", FILE_CASES)
-@pytest.mark.parametrize("on_error", ["raise", "skip"])
-def test_a_faulty_file_raises_in_any_case(tmp_path, case, on_error):
-    content, parts = FILE_CASES[case]
+def test_a_faulty_file_raises_in_any_case(tmp_path, case):
+    content, part = FILE_CASES[case]
     source = tmp_path / "Mills.jsonl.gz"
     source.write_bytes(content)
-    with pytest.raises(DataError) as caught:
-        open_passages(f"mrqa:{source}", on_error=on_error)
-    message = str(caught.value)
-    assert message.startswith(f"{source}: ")
-    assert [part for part in parts if part not in message] == [], message
+    for on_error in ("raise", "skip"):
+        with pytest.raises(DataError) as caught:
+            open_passages(f"mrqa:{source}", on_error=on_error)
+        assert str(caught.value).startswith(f"{source}: ")
+        assert part in str(caught.value)

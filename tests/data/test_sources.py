@@ -67,25 +67,21 @@ def test_sources_that_differ_have_identities_that_do(folder):
     assert str(folder) not in str(identities)
 
 
-@pytest.mark.parametrize("source", READ)
-def test_the_content_of_every_file_that_is_read_counts_and_its_place_does_not(folder, source, monkeypatch):
-    before = identity(source)
+def test_the_content_of_every_file_that_is_read_counts_and_its_place_does_not(folder, monkeypatch):
+    before = {source: identity(source) for source in READ}
     moved = folder.rename(folder.parent / f"{folder.name}-moved")
     monkeypatch.chdir(moved)
-    assert identity(source) == before
-    for name in READ[source]:
-        content = (moved / name).read_bytes()
-        (moved / name).write_bytes(content + b"\n")
-        assert identity(source) != before, name
-        (moved / name).write_bytes(content)
-    assert identity(source) == before
-
-
-@pytest.mark.parametrize("source", ["none.json", "mrqa:none.jsonl"])
-def test_a_file_that_is_missing_has_no_identity(folder, source):
-    with pytest.raises(DataError, match=r"no such f(ile|older)|No such file|cannot be read"):
-        identity(source)
-    assert not available(source)
+    for source, names in READ.items():
+        assert identity(source) == before[source]
+        for name in names:
+            content = (moved / name).read_bytes()
+            (moved / name).write_bytes(content + b"\n")
+            assert identity(source) != before[source], name
+            (moved / name).write_bytes(content)
+    for source in ("none.json", "mrqa:none.jsonl"):
+        with pytest.raises(DataError, match=r"no such f(ile|older)|No such file|cannot be read"):
+            identity(source)
+        assert not available(source)
 
 
 def test_a_name_with_a_colon_stays_a_path(folder):
@@ -94,35 +90,23 @@ def test_a_name_with_a_colon_stays_a_path(folder):
     assert holds("C:data.json") == "passages", "a drive is no scheme"
 
 
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        (
-            "mrq:x.jsonl",
-            r"mrq:x.jsonl: no such file, and there is no scheme 'mrq:' \(did you mean 'mrqa'\?\)",
-        ),
-        ("sythetic:dev", r"did you mean 'synthetic'\?"),
-        ([], "no data was named; give SQuAD JSON"),
-    ],
-)
-def test_a_scheme_that_there_is_not(folder, source, message):
-    for function in (open_source, identity, holds, available):
-        with pytest.raises(DataError, match=message):
-            function(source)
-
-
-@pytest.mark.parametrize(
-    ("source", "named"),
-    [
+def test_what_is_no_source(folder):
+    misspelt = {
+        "mrq:x.jsonl": r"mrq:x.jsonl: no such file, and there is no scheme 'mrq:' \(did you mean 'mrqa'\?\)",
+        "sythetic:dev": r"did you mean 'synthetic'\?",
+    }
+    for source, message in [*misspelt.items(), ([], "no data was named; give SQuAD JSON")]:
+        for function in (open_source, identity, holds, available):
+            with pytest.raises(DataError, match=message):
+                function(source)
+    for source, named in (
         (["a.json", "hub:x/y:train"], "hub:x/y:train: a hub set"),
         (["synthetic:dev", "synthetic:train"], "synthetic:dev: the embedded set"),
         (["mrqa:m.jsonl", "a.json"], "mrqa:m.jsonl: an MRQA file"),
-    ],
-)
-def test_what_makes_no_set_together(folder, source, named):
-    for function in (open_source, identity):
-        with pytest.raises(DataError, match=f"^{named}.* cannot be joined with others"):
-            function(source)
+    ):
+        for function in (open_source, identity):
+            with pytest.raises(DataError, match=f"^{named}.* cannot be joined with others"):
+                function(source)
 
 
 @pytest.mark.parametrize("prefix", ["", "mrqa:", "hub:"])

@@ -9,7 +9,7 @@ import pytest
 
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.squad import write
-from qa_arch.data.synthetic import demo_sets
+from qa_arch.data.synthetic import generate
 from qa_arch.records import find_runs, read_questions
 from qa_arch.results.columns import comparison
 from qa_arch.results.provenance import read_dev_accesses
@@ -19,7 +19,7 @@ from qa_arch.results.provenance import read_dev_accesses
 def call(script, tmp_path, monkeypatch):
     """``call(*options)`` -> exit code; run folders below ``runs`` of the working folder."""
     monkeypatch.chdir(tmp_path)
-    train, _, dev = demo_sets(train=6, calibration=1, dev=2)
+    train, dev = generate(6, 20), generate(2, 20, split="dev")
     for name, questions, count in (("train", train, 40), ("dev", dev, 10)):
         examples = [e for e in questions.examples if e.answerable][:count]
         Path(f"{name}.json").write_text(json.dumps(write(question_set(name, examples, "1.1"))))

@@ -9,7 +9,7 @@ import pytest
 
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.squad import write
-from qa_arch.data.synthetic import demo_sets
+from qa_arch.data.synthetic import generate
 from qa_arch.records import find_runs
 from qa_arch.results.columns import comparison
 
@@ -18,7 +18,7 @@ from qa_arch.results.columns import comparison
 def call(script, tmp_path, monkeypatch):
     """``call(predictions)`` -> exit code; ten questions, each with one gold answer."""
     monkeypatch.chdir(tmp_path)
-    *_, dev = demo_sets(train=1, calibration=1, dev=2)
+    dev = generate(2, 20, split="dev")
     examples = [e for e in dev.examples if e.answerable][:10]
     Path("dev.json").write_text(json.dumps(write(question_set("dev", examples, "1.1"))))
 

@@ -10,23 +10,20 @@ that splits by article keep passages whole. Passages of a Wikipedia article may 
 
 from __future__ import annotations
 
-import gzip
-import hashlib
-import json
 import unicodedata
-import zlib
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from qa_arch.data.formats import Format, OnError
-from qa_arch.data.input_files import Paths, as_list, expand
+from qa_arch.data.input_files import Paths, as_list, decoded, expand, json_lines
 from qa_arch.data.question_sets import (
-    QuestionSetBuilder,
     RawQuestion,
     RecordError,
+    build,
     clip,
+    passage_title,
     typed,
     wrong_type,
 )
@@ -47,59 +44,48 @@ def read_mrqa(paths: Paths, *, name: str = "", on_error: OnError = "raise") -> Q
     Raises DataError for the first fault; with ``on_error="skip"`` faulty questions are left out and listed
     in ``skipped``, and only faults of a whole file (header, packing, encoding, JSON) raise.
     """
-    builder = QuestionSetBuilder(on_error)
-    for path in expand(paths, _PATTERN):
-        builder.add(str(path), _questions(path))
+    files = ((str(path), False, _questions(path)) for path in expand(paths, _PATTERN))
     stems = (Path(path).name.removesuffix(".gz").removesuffix(".jsonl") for path in as_list(paths))
-    return builder.build(name or "+".join(stems))
+    return build(name or "+".join(stems), files, on_error)
 
 
 def _questions(path: Path) -> Iterator[RawQuestion | RecordError]:
     dataset = ""
-    for number, record in _records(path):
+    for number, record in json_lines(path, decoded(path)):
         if isinstance(record, dict) and "header" in record:
             header = record["header"]
-            name = header.get("dataset") if isinstance(header, dict) else None
-            if not isinstance(name, str) or not name.strip():
-                raise DataError(
-                    f"{path}: line {number}: header.dataset: is not a name ({clip(name)}); name the data set"
-                )
-            dataset = name.strip()
-        elif not dataset:
+            dataset = str(header.get("dataset") or "").strip() if isinstance(header, dict) else ""
+        elif isinstance(record, dict) and dataset:
+            yield from _passage(record, f"line {number}", dataset)
+        elif dataset:
+            yield RecordError(f"line {number}", wrong_type(record, dict))
+        if not dataset:
             raise DataError(
-                f"{path}: line {number}: there is no header before it; the first line of an MRQA file is"
+                f"{path}: line {number}: names no data set; the first line of an MRQA file is"
                 ' {"header": {"dataset": NAME}}'
             )
-        elif isinstance(record, dict):
-            yield from _passage(record, number, dataset)
-        else:
-            yield RecordError(f"line {number}", wrong_type(record, dict))
 
 
-def _passage(record: Mapping[str, Any], number: int, dataset: str) -> Iterator[RawQuestion | RecordError]:
+def _passage(record: Mapping[str, Any], line: str, dataset: str) -> Iterator[RawQuestion | RecordError]:
     """Questions of a line; a fault of the passage is reported for every question on it."""
     try:
-        questions = typed(record, "qas", list, f"line {number}, ")
+        questions = typed(record, "qas", list, f"{line}, ")
     except RecordError as fault:
         yield fault
         return
-    digest = hashlib.sha256(str(record.get("context")).encode("utf-8", "surrogatepass")).hexdigest()
-    shared = {"title": f"{dataset} {digest[:12]}"}
+    shared = {"title": f"{dataset} {passage_title(record.get('context'))}"}
     shared |= {"context": record["context"]} if "context" in record else {}
     for index, question in enumerate(questions):
-        position = f"line {number}, qas[{index}]"
-        if not isinstance(question, dict):
-            yield RecordError(position, wrong_type(question, dict))
-            continue
-        stated = {_FIELDS[key]: question[key] for key in _FIELDS if question.get(key, False) is not False}
-        raw = RawQuestion(position, {**shared, **stated}, nested=False, line=number)
+        raw = RawQuestion(f"{line}, qas[{index}]", {})
         try:
-            if "id" not in stated:
-                raise RecordError("qid", "is missing; every question needs this field: add it")
+            if not isinstance(question, dict):
+                raise RecordError("", wrong_type(question, dict))
+            stated = {_FIELDS[key]: question[key] for key in _FIELDS if question.get(key, False) is not False}
+            raw = RawQuestion(raw.position, {**shared, **stated})
             answers = _answers(question, record) if isinstance(record.get("context"), str) else []
-            yield RawQuestion(position, {**raw.fields, "answers": answers}, nested=False, line=number)
+            yield RawQuestion(raw.position, {**raw.fields, "answers": answers})
         except RecordError as fault:
-            yield RecordError(f"{raw.label}, {fault.where}", fault.message)
+            yield RecordError(f"{raw.label}, {fault.where}".removesuffix(", "), fault.message)
 
 
 def _answers(question: Mapping[str, Any], record: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -139,12 +125,9 @@ def _spans(answer: Any, where: str, record: Mapping[str, Any]) -> list[Span]:
 
 def _pairs(answer: Mapping[str, Any], field: str, where: str) -> list[Span]:
     """Spans as stated, ends inclusive; empty where the field is missing."""
-    if answer.get(field) is None:
-        return []
-    pairs = typed(answer, field, list, f"{where}.")
-    for index, pair in enumerate(pairs):
-        if not isinstance(pair, list) or [type(end) for end in pair] != [int, int]:
-            raise RecordError(f"{where}.{field}[{index}]", f"is {clip(pair)}; write [first, last] in numbers")
+    pairs = typed(answer, field, list, f"{where}.") if answer.get(field) is not None else []
+    if any(not isinstance(pair, list) or [type(end) for end in pair] != [int, int] for pair in pairs):
+        raise RecordError(f"{where}.{field}", f"is {clip(pairs)}; write [[first, last], ...] in numbers")
     return [(first, last) for first, last in pairs]
 
 
@@ -153,10 +136,9 @@ def _characters(pair: Span, record: Mapping[str, Any]) -> Span:
     tokens, (first, last) = typed(record, "context_tokens", list), pair
     if not 0 <= first <= last < len(tokens):
         return 0, 0
-    for index in pair:
-        token = tokens[index]
-        if not isinstance(token, list) or [type(part) for part in token] != [str, int]:
-            raise RecordError(f"context_tokens[{index}]", f"is {clip(token)}; write [token, offset]")
+    ends = [tokens[first], tokens[last]]
+    if any(not isinstance(token, list) or [type(part) for part in token] != [str, int] for token in ends):
+        raise RecordError("context_tokens", f"holds {clip(ends)}; write [token, offset]")
     return tokens[first][1], tokens[last][1] + len(tokens[last][0])
 
 
@@ -168,30 +150,6 @@ def _holds(context: str, start: int, end: int, text: str) -> bool:
 
 def _folded(text: str) -> list[str]:
     return unicodedata.normalize("NFC", text).casefold().split()
-
-
-def _records(path: Path) -> Iterator[tuple[int, Any]]:
-    """(line number, value) of every line that is not blank, decompressed while reading."""
-    number = 0
-    try:
-        with path.open("rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-        with gzip.open(path) if packed else path.open("rb") as lines:
-            for number, line in enumerate(lines, start=1):
-                if line.strip():
-                    yield number, json.loads(line.decode("utf-8-sig"))
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path}: cannot be unpacked after line {number} ({error}); fetch it again") from None
-    except OSError as error:
-        raise DataError(
-            f"{path}: cannot be read ({error.strerror or error}); check its permissions"
-        ) from None
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path}: line {number}: byte {error.start} is not UTF-8; fetch the file again"
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: line {number}: broken JSON ({error}); correct that line") from None
 
 
 FORMAT = Format(

@@ -11,19 +11,25 @@ The kinds are those of Table 2 of "Know What You Don't Know: Unanswerable Questi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from random import Random
 
 from qa_arch.data.question_sets import question_set
-from qa_arch.data.synthetic.names import SPLITS, Names, Split
-from qa_arch.data.synthetic.passages import EVENTS, Fact, Passage, Subject, single_subject, two_subjects
-from qa_arch.data.synthetic.relations import RELATIONS, Relation
+from qa_arch.data.synthetic.names import Names, Split
+from qa_arch.data.synthetic.passages import (
+    EVENTS,
+    RELATIONS,
+    Fact,
+    Passage,
+    Relation,
+    Subject,
+    single_subject,
+    two_subjects,
+)
 from qa_arch.errors import ConfigError
 from qa_arch.types.text import Example, QuestionSet
-
-__all__ = ["DEMO_LEVELS", "KINDS", "LEVELS", "SPLITS", "Split", "demo_sets", "generate", "named"]
 
 LEVELS = (1, 2, 3)
 DEMO_LEVELS: Mapping[int, float] = {1: 0.8, 2: 0.2}
@@ -66,21 +72,6 @@ def generate(
     return question_set(f"synthetic-{split}", examples, "2.0")
 
 
-def demo_sets(
-    train: int = DEMO_SIZES["train"],
-    calibration: int = DEMO_SIZES["calibration"],
-    dev: int = DEMO_SIZES["dev"],
-    seed: int = DEMO_SEED,
-    levels: Mapping[int, float] | int = DEMO_LEVELS,
-) -> tuple[QuestionSet, QuestionSet, QuestionSet]:
-    """The demo's train, calibration and dev sets (sizes in articles), of equal difficulty, no name shared."""
-    return (
-        generate(train, seed, levels, "train"),
-        generate(calibration, seed, levels, "calibration"),
-        generate(dev, seed, levels, "dev"),
-    )
-
-
 @cache  # several models of one call read the same sets
 def named(which: str) -> QuestionSet:
     """Set of a setting: ``dev`` is that of the demo, ``dev:L3`` one of the same size at level 3."""
@@ -106,23 +97,21 @@ def _article(
         while not title and passage.subjects[0].name in titles:
             passage = write(rng, names)
         title = title or passage.subjects[0].name
-        maker = QuestionMaker(rng, passage, level)
-        questions = maker.answerable(_ANSWERABLE) + maker.unanswerable(_UNANSWERABLE)
+        questions = _answerable(rng, passage, level) + _unanswerable(rng, passage, level)
         rng.shuffle(questions)
-        for number, question in enumerate(questions):
+        for number, (question, fact, kind) in enumerate(questions):
+            golds = fact.golds if fact else ()
+            answers, plausible = ((), golds) if kind else (golds, ())
             id_ = f"{prefix}-L{level}-{paragraph}{number}"
-            examples.append(_example(id_, title, passage.context, question))
+            examples.append(Example(id_, question, passage.context, title, answers, plausible, kind))
     titles.add(title)
     return examples
 
 
-def _example(id_: str, title: str, context: str, question: GeneratedQuestion) -> Example:
-    golds = question.fact.golds if question.fact else ()
-    answers, plausible = ((), golds) if question.kind else (golds, ())
-    return Example(id_, question.text, context, title, answers, plausible, question.kind)
-
-
 # Questions about a passage ------------------------------------------------------------------------
+
+Question = tuple[str, Fact | None, str | None]
+"""Text, the fact that answers it or only seems to, and the kind of unanswerable question or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,126 +126,84 @@ class Request:
     event: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GeneratedQuestion:
-    """A question, its fact, and the kind of unanswerable question (None: the fact answers it)."""
+def _answerable(rng: Random, passage: Passage, level: int) -> list[Question]:
+    """Questions on different facts; below level 3 none about a denied fact.
 
-    text: str
-    fact: Fact | None
-    kind: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionMaker:
-    """Makes the questions about a passage at one level."""
-
-    rng: Random
-    passage: Passage
-    level: int
-
-    def answerable(self, count: int) -> list[GeneratedQuestion]:
-        """Questions on ``count`` different facts (or all); below level 3 none about a denied fact."""
-        facts = [fact for fact in self.passage.facts if self.level == 3 or not fact.denied]
-        chosen = self.rng.sample(facts, min(count, len(facts)))
-        return [GeneratedQuestion(self._word(self._request(fact)), fact) for fact in chosen]
-
-    def unanswerable(self, count: int) -> list[GeneratedQuestion]:
-        """Up to ``count`` different questions that the passage does not answer."""
-        kinds = KINDS if self.level == 3 else _KINDS_BELOW_3
-        questions: dict[str, GeneratedQuestion] = {}
-        for kind in self.rng.sample(kinds, len(kinds)) * 2:
-            if len(questions) == count:
-                break
-            if options := list(_MAKERS[kind](self)):
-                request = self.rng.choice(options)
-                question = self._word(request)
-                questions.setdefault(question, GeneratedQuestion(question, request.fact, kind))
-        return list(questions.values())
-
-    def _request(self, fact: Fact) -> Request:
-        """Request for a fact; at level 3 it may name a true trait or condition."""
+    At level 3 they may name a true trait or condition.
+    """
+    facts = [fact for fact in passage.facts if level == 3 or not fact.denied]
+    questions: list[Question] = []
+    for fact in rng.sample(facts, min(_ANSWERABLE, len(facts))):
         trait = event = None
-        if self.level == 3 and self.rng.random() < _TRAIT_SHARE:
+        if level == 3 and rng.random() < _TRAIT_SHARE:
             trait = fact.subject.trait
-        if self.level == 3 and fact.event and self.rng.random() < _CONDITION_SHARE:
+        if level == 3 and fact.event and rng.random() < _CONDITION_SHARE:
             event = fact.event
-        return Request(fact.subject, fact.relation, fact, fact.denied, trait, event)
-
-    def _word(self, request: Request) -> str:
-        """Text of the question."""
-        subject, trait = request.subject, request.trait
-        name = f"the {trait} {subject.noun} {subject.name}" if trait else subject.name
-        wording = request.relation.wordings[self._wording(request.relation, request.fact)]
-        question = wording.question.format(s=name, n="never " if request.never else "")
-        return f"{question[:-1]} after {request.event}?" if request.event else question
-
-    def _wording(self, relation: Relation, fact: Fact | None) -> int:
-        """Wording: the passage's at level 1, another one at level 2, any at level 3."""
-        count = len(relation.wordings)
-        if self.level == 3 or fact is None or fact.relation is not relation:
-            return self.rng.randrange(count)
-        if self.level == 1:
-            return fact.wording
-        return (fact.wording + self.rng.randrange(1, count)) % count
+        request = Request(fact.subject, fact.relation, fact, fact.denied, trait, event)
+        questions.append((_word(rng, request, level), fact, None))
+    return questions
 
 
-def _states(passage: Passage, subject: Subject, relation: str) -> bool:
-    return any(fact.subject is subject and fact.relation.name == relation for fact in passage.facts)
+def _unanswerable(rng: Random, passage: Passage, level: int) -> list[Question]:
+    """Different questions that the passage does not answer, as far as there are enough."""
+    kinds = KINDS if level == 3 else _KINDS_BELOW_3
+    questions: dict[str, Question] = {}
+    for kind in rng.sample(kinds, len(kinds)) * 2:
+        if len(questions) == _UNANSWERABLE:
+            break
+        if options := list(_requests(passage, level, kind)):
+            request = rng.choice(options)
+            question = _word(rng, request, level)
+            questions.setdefault(question, (question, request.fact, kind))
+    return list(questions.values())
 
 
-def _negation(maker: QuestionMaker) -> Iterator[Request]:
-    """The passage denies what is asked or, at level 3, asserts what the question denies."""
-    for fact in maker.passage.facts:
-        if fact.denied or maker.level == 3:
-            yield Request(fact.subject, fact.relation, fact, never=not fact.denied)
+def _word(rng: Random, request: Request, level: int) -> str:
+    """Text of a question: in the passage's wording at level 1, another one at level 2, any at level 3."""
+    subject, trait, fact = request.subject, request.trait, request.fact
+    wordings = request.relation.wordings
+    if level == 3 or fact is None or fact.relation is not request.relation:
+        wording = rng.randrange(len(wordings))
+    elif level == 1:
+        wording = fact.wording
+    else:
+        wording = (fact.wording + rng.randrange(1, len(wordings))) % len(wordings)
+    name = f"the {trait} {subject.noun} {subject.name}" if trait else subject.name
+    question = wordings[wording].question.format(s=name, n="never " if request.never else "")
+    return f"{question[:-1]} after {request.event}?" if request.event else question
 
 
-def _antonym(maker: QuestionMaker) -> Iterator[Request]:
-    """Asks for the opposite of what is stated."""
-    for fact in maker.passage.facts:
-        opposite = fact.relation.opposite
-        if opposite and not fact.denied and not _states(maker.passage, fact.subject, opposite):
-            yield Request(fact.subject, RELATIONS[opposite], fact)
+def _requests(passage: Passage, level: int, kind: str) -> Iterator[Request]:
+    """All requests of one kind of unanswerable question that a passage allows.
 
-
-def _entity_swap(maker: QuestionMaker) -> Iterator[Request]:
-    """Asks of one subject what is stated of the other alone."""
-    for fact in maker.passage.facts:
-        for subject in maker.passage.subjects:
-            if not fact.denied and not _states(maker.passage, subject, fact.relation.name):
-                yield Request(subject, fact.relation, fact)
-
-
-def _mutual_exclusion(maker: QuestionMaker) -> Iterator[Request]:
-    """Gives the subject a trait that its stated trait excludes."""
-    for fact in maker.passage.facts:
-        trait = fact.subject.excluded
-        yield Request(fact.subject, fact.relation, fact, never=fact.denied, trait=trait)
-
-
-def _impossible_condition(maker: QuestionMaker) -> Iterator[Request]:
-    """Adds a condition that nothing in the passage meets."""
-    named = {fact.event for fact in maker.passage.facts}
-    for fact in maker.passage.facts:
-        for event in EVENTS:
-            if event not in named and not fact.denied:
-                yield Request(fact.subject, fact.relation, fact, event=event)
-
-
-def _other_neutral(maker: QuestionMaker) -> Iterator[Request]:
-    """Asks for a relation of which, as of its opposite, the passage says nothing."""
-    stated = {fact.relation.name for fact in maker.passage.facts}
-    for subject in maker.passage.subjects:
-        for name in subject.type.relations:
-            if name not in stated and RELATIONS[name].opposite not in stated:
-                yield Request(subject, RELATIONS[name], None)
-
-
-_MAKERS: dict[str, Callable[[QuestionMaker], Iterator[Request]]] = {
-    "negation": _negation,
-    "antonym": _antonym,
-    "entity_swap": _entity_swap,
-    "mutual_exclusion": _mutual_exclusion,
-    "impossible_condition": _impossible_condition,
-    "other_neutral": _other_neutral,
-}
+    ``negation``: the passage denies what is asked or, at level 3, asserts what the question denies.
+    ``antonym``: the opposite of what is stated. ``entity_swap``: of one subject what is stated of the other
+    alone. ``mutual_exclusion``: the subject with a trait that its own excludes. ``impossible_condition``: a
+    condition that nothing meets. ``other_neutral``: a relation that, as its opposite, is not mentioned.
+    """
+    facts = passage.facts
+    stated = {(fact.subject.name, fact.relation.name) for fact in facts}
+    events = {fact.event for fact in facts}
+    mentioned = {relation for _, relation in stated}
+    if kind == "other_neutral":
+        for subject in passage.subjects:
+            for relation in map(RELATIONS.__getitem__, subject.type.relations):
+                if mentioned.isdisjoint((relation.name, relation.opposite)):
+                    yield Request(subject, relation, None)
+        return
+    for fact in facts:
+        subject, relation = fact.subject, fact.relation
+        if kind == "negation" and (fact.denied or level == 3):
+            yield Request(subject, relation, fact, never=not fact.denied)
+        elif kind == "mutual_exclusion":
+            yield Request(subject, relation, fact, never=fact.denied, trait=subject.excluded)
+        elif fact.denied:
+            continue
+        elif kind == "antonym" and relation.opposite and (subject.name, relation.opposite) not in stated:
+            yield Request(subject, RELATIONS[relation.opposite], fact)
+        elif kind == "entity_swap":
+            others = [s for s in passage.subjects if (s.name, relation.name) not in stated]
+            yield from (Request(other, relation, fact) for other in others)
+        elif kind == "impossible_condition":
+            unmet = [event for event in EVENTS if event not in events]
+            yield from (Request(subject, relation, fact, event=event) for event in unmet)

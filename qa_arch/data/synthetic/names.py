@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Literal, get_args
@@ -11,59 +11,37 @@ from typing import Literal, get_args
 Split = Literal["train", "calibration", "dev"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 
-Parts = tuple[tuple[str, ...], tuple[str, ...]]
-_PARTS: dict[str, Parts] = {
-    kind: (tuple(starts.split()), tuple(ends.split()))
-    for kind, starts, ends in (
-        (
-            "given",
-            "al be bi co da do ed el fi fu ga gu hu is jo ka ko le li mi mo ni os pe",
-            "bin cas dra jin lia mon phie rik tja zel",
-        ),
-        (
-            "family",
-            "ab bru cho cro dre fli fro gri gru hol jep kin kno lun mur nor pla pra sno sti tru vlo wro zwe",
-            "berd dovan galt hurst lotti mbert nsky quin rsen zetti",
-        ),
-        (
-            "place",
-            "arn bam cald dunn essel farr hask ilm karl lamb marn nett oss pell quor rast samb tarn umb yarn",
-            "bury chester combe dale field ford ham port stead wick",
-        ),
-        (
-            "province",
-            "ac bel car dur ere fal gar hes jul kel lor mar nov om per rav sil tol urs vel wal zar",
-            "dria mark land lund nia shire stan via",
-        ),
-        (
-            "river",
-            "aw bor cly dov esk fow gad hod isk jor kem lyn mod nid ock pid rul sev tay usk wey",
-            "beck brook burn creek flow mere stream water",
-        ),
-        (
-            "clan",
-            "agr brok chur drog eth ghor hrim ing krag morl nazg okh rhod skor thur ulf vorg zhar",
-            "goth grim nak rak thar vul zog",
-        ),
-        (
-            "guild",
-            "aqu bald cent delph equ fort gal herm imp jov lib magn nept opt pal regn silv terr",
-            "alis anum arium ensis icus inum orum",
-        ),
-        (
-            "book",
-            "amber ash bone brass candle cloud copper dawn ember feather frost ghost honey iron lily moon",
-            "cloak dream fire flute harp rose song wheel",
-        ),
-    )
+_PARTS = """
+given al be bi co da do ed el fi fu ga gu hu is jo ka ko le li mi mo ni os pe
+    | bin cas dra jin lia mon phie rik tja zel
+family ab bru cho cro dre fli fro gri gru hol jep kin kno lun mur nor pla pra sno sti tru vlo wro zwe
+    | berd dovan galt hurst lotti mbert nsky quin rsen zetti
+place arn bam cald dunn essel farr hask ilm karl lamb marn nett oss pell quor rast samb tarn umb yarn
+    | bury chester combe dale field ford ham port stead wick
+province ac bel car dur ere fal gar hes jul kel lor mar nov om per rav sil tol urs vel wal zar
+    | dria mark land lund nia shire stan via
+river aw bor cly dov esk fow gad hod isk jor kem lyn mod nid ock pid rul sev tay usk wey
+    | beck brook burn creek flow mere stream water
+clan agr brok chur drog eth ghor hrim ing krag morl nazg okh rhod skor thur ulf vorg zhar
+    | goth grim nak rak thar vul zog
+guild aqu bald cent delph equ fort gal herm imp jov lib magn nept opt pal regn silv terr
+    | alis anum arium ensis icus inum orum
+book amber ash bone brass candle cloud copper dawn ember feather frost ghost honey iron lily moon
+    | cloak dream fire flute harp rose song wheel
+"""
+"""A kind of name, and its beginnings and ends: as in life, a town does not sound like a person."""
+_STARTS_AND_ENDS = {
+    kind: (starts.split(), ends.split())
+    for kind, starts, ends in re.findall(r"(\w+) (.+)\n +\| (.+)", _PARTS)
 }
-"""Beginnings and ends of the names of each kind: as in life, a town does not sound like a person."""
 _MIDDLES = ("ba", "de", "fo", "gi", "la", "lo", "me", "na", "nu", "pi", "ra", "ro", "se", "ti", "vo")
 _MIDDLE_SHARE = 0.25
+_DECORATED_SHARE = 0.3
+"""How often a person has a rank, a place is a village, a year is called so."""
 _SPLIT_OF_BUCKET: tuple[Split, ...] = ("train", "train", "calibration", "dev")
 
 _RANKS = ("Captain", "Doctor", "Judge", "Lady", "Sister")
-_UNITS = {"people": "people", "metres": "metres", "crowns": "crowns"}
+_UNITS = ("people", "metres", "crowns")
 _COUNTS = range(200, 2_000, 20)
 _YEARS = range(1600, 1800, 2)
 
@@ -102,7 +80,7 @@ class Names:
 
     def word(self, kind: str) -> str:
         """A capitalised name word of this split that was not used in this passage."""
-        starts, ends = _PARTS[kind]
+        starts, ends = _STARTS_AND_ENDS[kind]
         pick = self._rng.choice
         while True:
             middle = pick(_MIDDLES) if self._rng.random() < _MIDDLE_SHARE else ""
@@ -121,37 +99,42 @@ class Names:
         """``pattern`` with its ``{person}`` or ``{place}`` filled in."""
         return pattern.format(person=self.person(), place=self.place())
 
-    def choice(self, options: Sequence[str]) -> str:
-        return self._rng.choice(options)
-
     def year(self) -> str:
         return str(self._rng.choice(_YEARS))
 
     def number(self) -> str:
         return str(self._rng.choice(_COUNTS))
 
+    def fill(self, pattern: str) -> str:
+        """``pattern`` with its places (``{person}``, ``{year}``, ``{clan}``) filled in, left to right."""
+        draws = {"person": self.person, "place": self.place, "year": self.year, "number": self.number}
+
+        def draw(place: re.Match[str]) -> str:
+            kind = place[1]
+            return draws[kind]() if kind in draws else self.value(kind).text
+
+        return re.sub(r"\{(\w+)\}", draw, pattern)
+
     def value(self, kind: str) -> Value:
         """A value of the type that a relation asks for: a kind of name, a year or a unit."""
-        decorated = self._rng.random() < 0.3
-        if kind == "person":
-            name = self.person()
-            return _value(f"{self.choice(_RANKS)} {name}", name) if decorated else _value(name)
-        if kind == "place":
-            name = self.place()
-            return _value(f"the village of {name}", name) if decorated else _value(name)
-        if kind == "province":
-            return _value(self.word("province"))
-        if kind == "river":
-            name = self.word("river")
-            return _value(f"the river {name}", name, f"river {name}")
-        if kind == "book":
-            title = self.word("book")
-            return _value(f"The {title}", title)
-        if kind in ("clan", "guild"):
-            name = f"{self.word(kind)} {kind.capitalize()}"
-            return _value(f"the {name}", name)
-        if kind == "year":
-            year = self.year()
-            return _value(f"the year {year}", year) if decorated else _value(year)
-        number = self.number()
-        return _value(f"{number} {_UNITS[kind]}", number)
+        decorated = self._rng.random() < _DECORATED_SHARE
+        if kind in _UNITS:
+            number = self.number()
+            return _value(f"{number} {kind}", number)
+        draw = {"person": self.person, "year": self.year}.get(kind)
+        name = draw() if draw else self.word(kind)
+        match kind, decorated:
+            case "person", True:
+                return _value(f"{self._rng.choice(_RANKS)} {name}", name)
+            case "place", True:
+                return _value(f"the village of {name}", name)
+            case "year", True:
+                return _value(f"the year {name}", name)
+            case "river", _:
+                return _value(f"the river {name}", name, f"river {name}")
+            case "book", _:
+                return _value(f"The {name}", name)
+            case (("clan" | "guild"), _):
+                name = f"{name} {kind.capitalize()}"
+                return _value(f"the {name}", name)
+        return _value(name)

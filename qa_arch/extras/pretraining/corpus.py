@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 from qa_arch.config.schema import Data, Source
 from qa_arch.data import sources
-from qa_arch.data.input_files import Paths, as_list, content_hash, expand, packed_format, wide_encoding
+from qa_arch.data.input_files import Paths, as_list, content_hash, expand
 from qa_arch.errors import ConfigError, DataError, UnavailableError
 
 LONGEST = 1 << 20
@@ -166,7 +166,6 @@ def _lines(path: Path) -> Iterator[tuple[str, bool]]:
     rest = ""
     try:
         with path.open("rb") as binary:
-            _refuse_binary(path, binary.peek(8))
             file = TextIOWrapper(binary, encoding="utf-8-sig", newline="\n")
             while chunk := _read(file, binary, LONGEST - len(rest)):
                 text = rest + chunk
@@ -196,13 +195,6 @@ def _read(file: TextIOWrapper, binary: BufferedReader, limit: int) -> str:
             f"{binary.name}: holds a zero byte: this is a binary file, not text; name a UTF-8 text file"
         )
     return text
-
-
-def _refuse_binary(path: Path, head: bytes) -> None:
-    if name := packed_format(head):
-        raise DataError(f"{path}: is a {name} file, not text; unpack or convert it first")
-    if name := wide_encoding(head):
-        raise DataError(f"{path}: is {name}, not UTF-8; convert it (iconv -f {name} -t UTF-8)")
 
 
 # Hub data sets --------------------------------------------------------------------------------------

@@ -113,11 +113,11 @@ def test_what_makes_no_set_together(folder, source, named):
 @pytest.mark.parametrize(
     ("source", "want", "message"),
     [
-        ("insuranceqa:x:dev", "passages", "no passages; use a model of task selection"),
+        ("insuranceqa:x:dev", "passages", "no passages; use model=qa_lstm/c"),
         ("types:x", "passages", "no passages; use model=question_types"),
-        ("types:x", "candidates", "no answers; use model=question_types"),
-        ("a.json", "classes", "no classes of questions; use data=question_types or data=trec"),
-        (["insuranceqa:x:dev"], "classes", "no classes of questions"),
+        ("types:x", "candidates", "no candidates; use model=question_types"),
+        ("a.json", "classes", "no classes; use model=bert with it, or data=question_types"),
+        (["insuranceqa:x:dev"], "classes", "no classes; use model=qa_lstm/c"),
     ],
 )
 def test_a_wrong_kind_is_refused_before_it_is_opened(folder, source, want, message):
@@ -153,7 +153,7 @@ def test_what_holds_no_passages_is_refused(qa_arch, run_folder, tmp_path, source
         ["evaluate", "--run", run_folder],
     ):
         code, _, err = qa_arch(*command, "--data", source)
-        assert (code, "and no passages; use" in err) == (4, True)
+        assert (code, ", no passages; use" in err) == (4, True)
 
 
 def test_questions_with_classes_are_counted(qa_arch):

@@ -133,8 +133,8 @@ def test_what_does_not_belong_together_is_refused(classifying, trained, tmp_path
     assert (code, "task classification" in err) == (5, True)
     fast = ["debug=fast", f"runs_dir={tmp_path}", "model.train_vectors=true"]
     code, _, err = qa_arch("train", "model=question_types", *fast)
-    assert (code, "holds no classes of questions" in err) == (4, True)
+    assert (code, "no classes; use model=bert with it, or data=question_types" in err) == (4, True)
     code, _, err = qa_arch("train", "model=qa_lstm/a", "data=question_types", "glove=none", *fast[1:])
     assert (code, "use model=question_types" in err) == (4, True)
     code, _, err = qa_arch("train", "model=bert", "debug=fast", "data=question_types", f"runs_dir={tmp_path}")
-    assert (code, "no passages; use model=question_types" in err) == (4, True)
+    assert (code, "no passages; use model=question_types with it, or data=squad2" in err) == (4, True)
