@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from qa_arch.config.check import Range
 
@@ -35,41 +35,25 @@ class Magnitude(Recovery):
     ramp: Annotated[float, Range(0, 1)] = 0.5
     """Share of the recovery's optimizer steps over which the sparsity rises; 0: at once."""
 
-    @property
-    def label(self) -> str:
-        return f"sparse{100 * self.sparsity:g}"
-
 
 @dataclass(frozen=True, kw_only=True)
-class Estimated(Recovery):
-    """What is removed is chosen by importance (``compression.structured.importance``)."""
+class Heads(Recovery):
+    """The most important attention heads of each layer stay, as many in each."""
 
+    method: Literal["heads"] = "heads"
+    heads: Annotated[int, Range(1)]
     windows: Annotated[int, Range(1)] = 1024
     """Training windows that importance is estimated on."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Heads(Estimated):
-    """The most important attention heads of each layer stay, as many in each."""
-
-    method: Literal["heads"] = "heads"
-    heads: Annotated[int, Range(1)]
-
-    @property
-    def label(self) -> str:
-        return f"heads{self.heads}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Widths(Estimated):
+class Widths(Recovery):
     """The most important units between the two feed-forward maps of each layer stay, as many in each."""
 
     method: Literal["widths"] = "widths"
     width: Annotated[int, Range(1)]
-
-    @property
-    def label(self) -> str:
-        return f"ffn{self.width}"
+    windows: Annotated[int, Range(1)] = 1024
+    """Training windows that importance is estimated on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,10 +65,6 @@ class Layers(Recovery):
     choose: Literal["every_other", "first"] = "every_other"
     """Layers at equal distances from the first on, or the first ones."""
 
-    @property
-    def label(self) -> str:
-        return f"{'first' if self.choose == 'first' else ''}layers{self.layers}"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Int8:
@@ -94,26 +74,11 @@ class Int8:
     embeddings: bool = False
     """The encoder's lookup tables too."""
 
-    @property
-    def label(self) -> str:
-        return "int8all" if self.embeddings else "int8"
-
 
 Step = Magnitude | Heads | Widths | Layers | Int8
-METHODS: dict[str, type[Step]] = {
-    "magnitude": Magnitude,
-    "heads": Heads,
-    "widths": Widths,
-    "layers": Layers,
-    "int8": Int8,
-}
+METHODS: dict[str, type[Step]] = {schema.method: schema for schema in get_args(Step)}
 
 
 def stored_in_int8(steps: Iterable[Step] | None) -> bool:
     """Whether the weights are those of a run that was stored in int8, which is the last step."""
     return any(isinstance(step, Int8) for step in steps or ())
-
-
-def is_sparse(steps: Iterable[Step] | None) -> bool:
-    """Whether weights were made zero that are to stay it."""
-    return any(isinstance(step, Magnitude) for step in steps or ())

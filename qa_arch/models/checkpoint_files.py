@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -201,13 +201,6 @@ def run_config(recorded: Mapping[str, Any]) -> Config:
     if isinstance(encoder, Mapping):
         defaults["encoder"] = _choice("encoder/_base") | dict(encoder)
     return validate({**recorded, **defaults})
-
-
-def linear_head_config(recorded: Mapping[str, Any]) -> Config:
-    """The config of a checkpoint's record, its model given as our encoder with a linear span head."""
-    linear = {key: value for key, value in _choice("model/bert").items() if key != "defaults"}
-    config = run_config(recorded)
-    return replace(config, model=linear | {"name": config.model["name"]})
 
 
 def _choice(name: str) -> dict[str, Any]:

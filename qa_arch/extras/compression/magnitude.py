@@ -39,15 +39,14 @@ def prunable(model: nn.Module) -> dict[str, nn.Parameter]:
     }
 
 
-def sparsity_of(model: nn.Module) -> float:
-    """Share of the prunable weights that are zero."""
-    weights = prunable(model).values()
-    return sum(int((w == 0).sum()) for w in weights) / sum(w.numel() for w in weights)
-
-
 def zeros(model: nn.Module) -> Masks:
     """The masks of what is zero already."""
     return {name: weight.detach() == 0 for name, weight in prunable(model).items()}
+
+
+def share(masks: Masks) -> float:
+    """How much of the prunable weights is masked."""
+    return sum(int(mask.sum()) for mask in masks.values()) / sum(mask.numel() for mask in masks.values())
 
 
 def smallest(
@@ -58,15 +57,13 @@ def smallest(
     What is ``masked`` already comes first, so that masks only grow. The number is exact: of equal weights the
     first are taken.
     """
-    scores = {
-        name: torch.where(masked[name], -1.0, weight.detach().abs()).flatten()
-        for name, weight in weights.items()
-    }
+    scores = [
+        torch.where(masked[name], -1.0, weight.detach().abs()).flatten() for name, weight in weights.items()
+    ]
     if scope == "global":
-        lengths = [len(values) for values in scores.values()]
-        chosen = _smallest(torch.cat(list(scores.values())), sparsity).split(lengths)
+        chosen = _smallest(torch.cat(scores), sparsity).split([len(values) for values in scores])
     else:
-        chosen = tuple(_smallest(values, sparsity) for values in scores.values())
+        chosen = tuple(_smallest(values, sparsity) for values in scores)
     return {name: mask.view_as(weights[name]) for name, mask in zip(weights, chosen, strict=True)}
 
 
@@ -95,10 +92,7 @@ def apply_masks(weights: Mapping[str, Tensor], masks: Masks) -> None:
 
 
 def scheduled(step: int, ramp: int, first: float, last: float) -> float:
-    """The sparsity after ``step`` of ``ramp`` optimizer steps: s_f + (s_i - s_f) (1 - t / n)³.
-
-    Zhu & Gupta 2017, eq. 1.
-    """
+    """The sparsity after ``step`` of ``ramp`` optimizer steps (Zhu & Gupta 2017, eq. 1)."""
     return last if step >= ramp else last + (first - last) * (1 - step / ramp) ** 3
 
 
@@ -111,7 +105,7 @@ class HoldZeros(pl.Callback):
 
     def __init__(self, masked: Masks, step: Magnitude | None = None) -> None:
         self.masks, self.step = masked, step
-        self.first = _share(masked)
+        self.first = share(masked)
         self.reached = -1
         """Optimizer steps that the masks are up to date with."""
 
@@ -154,7 +148,3 @@ class HoldZeros(pl.Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.masks, self.first, self.reached = (state_dict[key] for key in ("masks", "first", "reached"))
-
-
-def _share(masks: Masks) -> float:
-    return sum(int(mask.sum()) for mask in masks.values()) / sum(mask.numel() for mask in masks.values())

@@ -24,7 +24,6 @@ from qa_arch.config.compression_steps import (
     Recovery,
     Step,
     Widths,
-    is_sparse,
     stored_in_int8,
 )
 from qa_arch.config.identity import config_hash
@@ -34,21 +33,19 @@ from qa_arch.errors import ConfigError, DataError, QaArchError, RunError
 from qa_arch.evaluation.runs import calibration_set
 from qa_arch.evaluation.scoring import evaluate_splits
 from qa_arch.export.onnx_folder import sample
-from qa_arch.extras.compression.magnitude import HoldZeros, prune, sparsity_of, zeros
+from qa_arch.extras.compression.magnitude import HoldZeros, prune, share, zeros
 from qa_arch.extras.compression.structured import (
+    Kind,
     Pruner,
     chosen_layers,
     head_count,
     importance,
-    with_heads,
+    with_fewer,
     with_layers,
-    with_widths,
 )
 from qa_arch.models import store
-from qa_arch.models.build import build_model
-from qa_arch.models.checkpoint_files import linear_head_config, names_checkpoint, run_config
+from qa_arch.models.checkpoint_files import names_checkpoint
 from qa_arch.models.onnx_model import GRAPH
-from qa_arch.models.span_checkpoint import SpanCheckpoint
 from qa_arch.models.teacher_files import SETTING
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.encoder import Encoder
@@ -62,13 +59,12 @@ from qa_arch.records import (
     Parent,
     RunRecord,
     Seconds,
-    SplitFacts,
     read_record,
     write_record,
 )
 from qa_arch.spans.loading import load_predictor
 from qa_arch.spans.predictor import SpanPredictor
-from qa_arch.spans.task import TASK, SpanParts, SpanTask
+from qa_arch.spans.task import SpanParts, SpanTask
 from qa_arch.system.lock import hold
 from qa_arch.tasks import task_of, wanted_device
 from qa_arch.tasks.teacher import Teacher, load_teacher
@@ -79,13 +75,32 @@ from qa_arch.training.run import Start, new_record, train
 from qa_arch.types.tensors import Batch
 from qa_arch.types.text import QuestionSet
 
-NEAR = 1e-5
-"""The logits of a checkpoint and of the run that it becomes differ by no more."""
-
-
 UNFINISHED = ".compressing"
 """Ending of the hidden folder beside the run's, in which it is made."""
-EncoderStep = Layers | Heads | Widths
+
+
+@dataclass(frozen=True)
+class Request:
+    """What ``qa-arch compress`` is to do."""
+
+    source: Path
+    """A run folder."""
+    out: Path
+    step: Step
+    trust: Sequence[str] = ()
+
+    @property
+    def trusted(self) -> tuple[str, ...]:
+        return (*TRUSTED, *self.trust)
+
+    @property
+    def epochs(self) -> int:
+        """How long the smaller model is trained; 0 where it is stored as it is."""
+        return self.step.epochs if isinstance(self.step, Recovery) else 0
+
+    @property
+    def reads_training_data(self) -> bool:
+        return self.epochs > 0 or isinstance(self.step, Heads | Widths)
 
 
 @dataclass(frozen=True)
@@ -98,102 +113,6 @@ class ParentRun:
     name: Parent
 
 
-def open_parent(source: str, trust: Sequence[str] = ()) -> ParentRun:
-    """The run of the folder ``source``, or the checkpoint of that folder or hub id.
-
-    Raises RunError for what has no weights of a span model that could become smaller.
-    """
-    if not names_checkpoint(source):
-        _check(source, read_record(source))
-    predictor = load_predictor(source, device="cpu", trust=trust)
-    if not isinstance(predictor, SpanPredictor) or predictor.record is None:
-        raise RunError(f"{source}: this run finds no spans; only models of spans are made smaller")
-    record = predictor.record
-    if isinstance(predictor.model, SpanCheckpoint):
-        revision = str(record.setting("model", "revision"))
-        predictor = _linear_run(source, predictor)
-        name = Parent(run=record.model, config_hash=record.config_hash, revision=revision)
-    else:
-        name = Parent(run=Path(source).resolve().name, config_hash=record.config_hash)
-    return ParentRun(predictor, predictor.config, record, name)
-
-
-def _check(source: str, record: RunRecord) -> None:
-    """RunError for what can be told from the record alone."""
-    if record.selects:
-        raise RunError(f"{source}: this run selects answers; only models that find spans are made smaller")
-    if (Path(source) / GRAPH).exists():
-        raise RunError(f"{source}: a graph cannot become smaller; name the run that it was exported from")
-    if stored_in_int8(run_config(record.config).compression):
-        raise RunError(
-            f"{source}: is stored in int8, which is the last step; name the run that it was made of"
-        )
-
-
-def _linear_run(source: str, predictor: SpanPredictor) -> SpanPredictor:
-    """The checkpoint's encoder and linear map as a model of ours, which trains, prunes and exports.
-
-    ConfigError for a checkpoint that is made of something else.
-    """
-    checkpoint, config = predictor.model, linear_head_config(predictor.record.config)  # type: ignore[union-attr]
-    assert isinstance(checkpoint, SpanCheckpoint)
-    head = getattr(checkpoint.model, "qa_outputs", None)
-    encoder = Encoder.from_description(checkpoint.config.to_dict())
-    model: Any = build_model(config.model, encoder)
-    try:
-        encoder.backbone.load_state_dict(checkpoint.backbone.state_dict())
-        model.span.load_state_dict(head.state_dict() if isinstance(head, nn.Linear) else {})
-    except RuntimeError as error:
-        raise _other_model(source, checkpoint) from error
-    linear = SpanPredictor(
-        model,
-        predictor.tokenizer,
-        None,
-        config,
-        segments=predictor.segments,
-        null_threshold=predictor.null_threshold,
-        temperature=predictor.temperature,
-        record=predictor.record,
-    )
-    if encoder.has_segments != predictor.segments or not _same_logits(predictor, linear):
-        raise _other_model(source, checkpoint)
-    return linear
-
-
-def _same_logits(first: SpanPredictor, second: SpanPredictor) -> bool:
-    batch = sample(first)
-    with torch.inference_mode():
-        pair = [predictor.model(batch) for predictor in (first, second)]
-    scores = [(torch.cat([p.start, p.end], 1)[p.start.isfinite().repeat(1, 2)], p.null) for p in pair]
-    return all(torch.allclose(a, b, rtol=0, atol=NEAR) for a, b in zip(*scores, strict=True))
-
-
-def _other_model(source: str, checkpoint: SpanCheckpoint) -> ConfigError:
-    return ConfigError(
-        f"{source}: {type(checkpoint.model).__name__} is more than an encoder with a linear span head that"
-        ' scores "no answer" at the first token; train such a model from its encoder:'
-        f" qa-arch train encoder.name={source}"
-    )
-
-
-@dataclass(frozen=True)
-class Request:
-    """What ``qa-arch compress`` is to do."""
-
-    source: str
-    """A run folder, or a downloaded checkpoint."""
-    out: Path
-    step: Step
-    train: Sequence[str] | None = None
-    """Training data of a checkpoint, which names none."""
-    calibration: Sequence[str] | None = None
-    trust: Sequence[str] = ()
-
-    @property
-    def trusted(self) -> tuple[str, ...]:
-        return (*TRUSTED, *self.trust)
-
-
 def compress(request: Request) -> RunRecord:
     """Make the run ``request.out``, and return its record.
 
@@ -202,19 +121,20 @@ def compress(request: Request) -> RunRecord:
     does not fit the run, or its data are not those that the run was trained on.
     """
     out = request.out
-    _require_free(out)
-    parent = open_parent(request.source, request.trust)
-    config = _config(parent, request)
-    _check_step(parent, request.step)
     work = out.with_name(f".{out.name}{UNFINISHED}")
     with hold(out.parent, "compression", name=f"{work.name}.lock"):
-        _require_free(out)
+        if out.exists():
+            raise RunError(f"{out}: is in the way; name a new folder, or remove it first")
+        parent = open_parent(request.source, request.trust)
+        steps = [*(parent.config.compression or ()), request.step]
+        config = validate(asdict(replace(parent.config, compression=steps)))
+        _require_fewer(parent, request.step)
         record = _begun(work, config, parent)
         if record is None:
             shutil.rmtree(work, ignore_errors=True)
         if record is None or record.parameters.nonzero is None:  # which is noted last
             try:
-                record = _compress(config, parent, request, work, resume=record is not None)
+                record = _make(config, parent, request, work, resume=record is not None)
             except BaseException:
                 if not (work / LAST).exists():  # there is nothing to go on from
                     shutil.rmtree(work, ignore_errors=True)
@@ -225,26 +145,23 @@ def compress(request: Request) -> RunRecord:
     return record
 
 
-def _compress(config: Config, parent: ParentRun, request: Request, work: Path, *, resume: bool) -> RunRecord:
-    """The whole run, in ``work``."""
+def _make(config: Config, parent: ParentRun, request: Request, work: Path, *, resume: bool) -> RunRecord:
+    """The whole run, in ``work``: sets, smaller model, training behind it, scores and record."""
     task, step = task_of(config.model), request.step
     assert isinstance(task, SpanTask)
-    trains = not isinstance(step, Int8) and step.epochs > 0
-    teacher = _teacher(config, parent, request.trusted) if trains else None
-    sets = _open_sets(task, config, parent, step)
+    teacher = _teacher(config, parent, request.trusted) if request.epochs else None
+    sets = _open_sets(task, config, parent, request)
     if teacher is not None:
         teacher.check(config, parent.predictor.tokenizer, sets)
     parts = task.reassemble(config, sets, parent.predictor, request.trusted)
     if isinstance(step, Layers | Heads | Widths):
-        encoder = smaller_encoder(task, config, parts, parent, step)
+        encoder = _smaller_encoder(task, config, parts, parent, step)
         parts.model.encoder = encoder
         parts = replace(parts, encoder=encoder)
-    notes = {"parent": parent.name, "model": f"{parent.record.model}-{step.label}"}
-    if isinstance(step, Int8) or not step.epochs:
-        if isinstance(step, Magnitude):
-            prune(parts.model, step)
-        record = _stored(config, parts, parent, request, work, notes)
-    else:
+
+    notes = {"parent": parent.name, "model": f"{parent.record.model}-{_label(step)}"}
+    if request.epochs:
+        assert isinstance(step, Recovery)
         _make_trainable(parts, config)
         if teacher is not None:
             parts = task.taught(config, parts, teacher)
@@ -255,10 +172,162 @@ def _compress(config: Config, parent: ParentRun, request: Request, work: Path, *
             raise RunError(
                 f"{request.out}: was not made, its training ended with '{record.status}' ({record.error})"
             )
+    else:
+        if isinstance(step, Magnitude):
+            prune(parts.model, step)
+        record = _stored(task, config, parts, parent, request, work, notes)
     nonzero = store.count_nonzero(work / MODEL, dict(parts.model.named_parameters()))
     record = replace(record, parameters=replace(record.parameters, nonzero=nonzero))
     write_record(work, record)
     return record
+
+
+def _label(step: Step) -> str:
+    """What the name of the model says of the step."""
+    match step:
+        case Magnitude():
+            return f"sparse{100 * step.sparsity:g}"
+        case Heads():
+            return f"heads{step.heads}"
+        case Widths():
+            return f"ffn{step.width}"
+        case Layers():
+            return f"{'first' if step.choose == 'first' else ''}layers{step.layers}"
+        case Int8():
+            return "int8all" if step.embeddings else "int8"
+
+
+# The parent -----------------------------------------------------------------------------------------
+
+
+def open_parent(source: Path, trust: Sequence[str] = ()) -> ParentRun:
+    """The run in the folder ``source``; RunError where it has no weights that could become smaller."""
+    if names_checkpoint(source):
+        raise RunError(
+            f"{source}: is no run; train one from its encoder (qa-arch train encoder.name={source}), or store"
+            " the checkpoint itself in int8: qa-arch export --to onnx --precision int8"
+        )
+    if (source / GRAPH).exists():
+        raise RunError(f"{source}: a graph cannot become smaller; name the run that it was exported from")
+    predictor = load_predictor(source, device="cpu", trust=trust)
+    if not isinstance(predictor, SpanPredictor) or predictor.record is None:
+        raise RunError(f"{source}: this run finds no spans; only models of spans are made smaller")
+    if stored_in_int8(predictor.config.compression):
+        raise RunError(
+            f"{source}: is stored in int8, which is the last step; name the run that it was made of"
+        )
+    name = Parent(run=source.resolve().name, config_hash=predictor.record.config_hash)
+    return ParentRun(predictor, predictor.config, predictor.record, name)
+
+
+def _require_fewer(parent: ParentRun, step: Step) -> None:
+    """ConfigError where the model has no encoder, or no more than the step is to leave."""
+    model: Any = parent.predictor.model
+    if isinstance(step, Magnitude):
+        before = share(zeros(model))
+        if step.sparsity <= before:
+            raise ConfigError(f"sparsity: {before:.1%} of the weights are zero already; name a larger share")
+        return
+    if not isinstance(model.encoder, Encoder):
+        raise ConfigError(
+            f"{parent.name.run}: has no encoder that could become smaller; use --method magnitude"
+        )
+    match step:
+        case Layers():
+            option, wanted, there = "layers", step.layers, model.encoder.depth
+        case Heads():
+            option, wanted, there = "heads", step.heads, head_count(model.encoder)
+        case Widths():
+            units = Pruner(model.encoder, sample(parent.predictor)).of("units")
+            option, wanted, there = "width", step.width, units[0].linear.in_features
+        case Int8():
+            return
+    if wanted >= there:
+        raise ConfigError(f"{option}: {wanted} are no fewer than the {there} that there are")
+
+
+def _begun(work: Path, config: Config, parent: ParentRun) -> RunRecord | None:
+    """The record of what a killed call with this config and parent has left in ``work``; None without."""
+    try:
+        record = read_record(work)
+        begun = config_hash(asdict(validate(record.config)))
+    except QaArchError:
+        return None
+    same = begun == config_hash(asdict(config)) and record.parent == parent.name
+    return record if same else None
+
+
+# Data ---------------------------------------------------------------------------------------------
+
+
+def _teacher(config: Config, parent: ParentRun, trusted: Sequence[str]) -> Teacher | None:
+    """The teacher that the parent learned from, to go on with; RunError where it is another one by now."""
+    teacher, recorded = load_teacher(config, trusted), parent.record.teacher
+    if teacher and recorded and teacher.facts.fingerprint != recorded.fingerprint:
+        raise RunError(
+            f"{SETTING}: {config.distillation.teacher} is not the teacher that {parent.name.run} learned"
+            f" from (hash {recorded.fingerprint[:12]}, this has {teacher.facts.fingerprint[:12]}); restore"
+            " that, or compress without training (--epochs 0)"
+        )
+    return teacher
+
+
+def _open_sets(task: SpanTask, config: Config, parent: ParentRun, request: Request) -> dict[str, QuestionSet]:
+    """The sets that the step reads; DataError where one of them is not what the parent was made with."""
+    data = config.data
+    if request.reads_training_data:
+        sets = task.load_splits(data)
+    else:
+        sets = {}
+        if data.calibration is not None or data.train:
+            sets[CALIBRATION] = calibration_set(config)
+        if data.dev is not None and data.open_dev:
+            sets[DEV] = task.open(data.dev, name=DEV, on_error=data.on_error)
+    sets = {split: questions for split, questions in sets.items() if questions is not None}
+    for split in {TRAIN, CALIBRATION} & sets.keys():
+        recorded, found = parent.record.fingerprint(split), sets[split].fingerprint
+        if recorded and found != recorded:
+            raise DataError(
+                f"data.{split}: not the questions that {parent.name.run} was made with (hash"
+                f" {recorded[:12]}, this has {found[:12]}); restore them"
+            )
+    return sets
+
+
+# Making -------------------------------------------------------------------------------------------
+
+
+def _smaller_encoder(
+    task: SpanTask, config: Config, parts: SpanParts, parent: ParentRun, step: Layers | Heads | Widths
+) -> Encoder:
+    """The encoder of ``parts.model``, which is the parent's, with what the step leaves of it."""
+    model: Any = parts.model
+    batch = sample(parent.predictor)
+    if isinstance(step, Layers):
+        return with_layers(model.encoder, chosen_layers(model.encoder.depth, step.layers, step.choose), batch)
+    pruner, device = Pruner(model.encoder, batch), wanted_device(config)
+    kind: Kind = "heads" if isinstance(step, Heads) else "units"
+    left = step.heads if isinstance(step, Heads) else step.width
+
+    def windows() -> Iterator[Batch]:
+        """Batches of the first epoch, until as many windows were seen as the step says."""
+        batches, seen = task.batches(config, parts), 0
+        for rows in TrainingData(batches, config.trainer, seed=config.seed).sampler():
+            yield batches.train(rows).to(device)
+            seen += len(rows)
+            if seen >= step.windows:
+                return
+
+    model.to(device)
+    scores = importance(
+        model,
+        pruner.of(kind),
+        pruner.size(kind),
+        windows(),
+        lambda batch: parts.loss(model(batch), task.labels(batch)) * task.weight(batch),
+    )
+    model.to("cpu")
+    return with_fewer(pruner, kind, left, scores)
 
 
 def _make_trainable(parts: SpanParts, config: Config) -> None:
@@ -271,54 +340,6 @@ def _make_trainable(parts: SpanParts, config: Config) -> None:
     parts.encoder.freeze(min(freeze, parts.encoder.depth) if isinstance(freeze, int) else freeze).train()
     if config.trainer.gradient_checkpointing:
         parts.encoder.checkpoint_activations()
-
-
-# Checks and settings ------------------------------------------------------------------------------
-
-
-def _require_free(out: Path) -> None:
-    if out.exists():
-        raise RunError(f"{out}: is in the way; name a new folder, or remove it first")
-
-
-def _config(parent: ParentRun, request: Request) -> Config:
-    """The config of the run that is made: that of its parent, and the step."""
-    data, given = parent.config.data, request.train or request.calibration
-    if given and data.train:
-        raise ConfigError(f"--train, --calibration: {parent.name.run} names its own data; leave them out")
-    if request.train:
-        data = replace(data, train=list(request.train))
-    if request.calibration:
-        data = replace(data, calibration=list(request.calibration))
-    if _reads_training_data(request.step) and not data.train:
-        raise ConfigError(f"--train: {parent.name.run} names no training data, which this needs; name some")
-    steps = [*(parent.config.compression or ()), request.step]
-    return validate(asdict(replace(parent.config, data=data, compression=steps)))
-
-
-def _reads_training_data(step: Step) -> bool:
-    return isinstance(step, Heads | Widths) or (not isinstance(step, Int8) and step.epochs > 0)
-
-
-def _check_step(parent: ParentRun, step: Step) -> None:
-    """ConfigError where the step asks for more than the model has."""
-    if isinstance(step, Magnitude):
-        before = sparsity_of(parent.predictor.model)
-        if step.sparsity <= before:
-            raise ConfigError(f"sparsity: {before:.1%} of the weights are zero already; name a larger share")
-    else:
-        check_encoder(parent, step)
-
-
-def _begun(work: Path, config: Config, parent: ParentRun) -> RunRecord | None:
-    """The record of what a killed call with this config and parent has left in ``work``; None without."""
-    try:
-        record = read_record(work)
-        begun = config_hash(asdict(validate(record.config)))
-    except QaArchError:
-        return None
-    same = begun == config_hash(asdict(config)) and record.parent == parent.name
-    return record if same else None
 
 
 def _recovery(config: Config, step: Recovery, parent: ParentRun) -> Config:
@@ -350,55 +371,18 @@ def _recovery(config: Config, step: Recovery, parent: ParentRun) -> Config:
 
 def _held_zeros(model: nn.Module, step: Step, parent: ParentRun) -> list[HoldZeros]:
     """The callback that holds the zeros of this step and of earlier ones."""
-    if not is_sparse((*(parent.config.compression or ()), step)):
+    sparse = any(isinstance(earlier, Magnitude) for earlier in parent.config.compression or ())
+    rising = step if isinstance(step, Magnitude) else None
+    if not sparse and rising is None:
         return []
     masks = zeros(model)
-    if not is_sparse(parent.config.compression):
+    if not sparse:
         masks = {name: torch.zeros_like(mask) for name, mask in masks.items()}
-    return [HoldZeros(masks, step if isinstance(step, Magnitude) else None)]
-
-
-# Data ---------------------------------------------------------------------------------------------
-
-
-def _teacher(config: Config, parent: ParentRun, trusted: Sequence[str]) -> Teacher | None:
-    """The teacher that the parent learned from, to go on with; RunError where it is another one by now."""
-    teacher, recorded = load_teacher(config, trusted), parent.record.teacher
-    if teacher and recorded and teacher.facts.fingerprint != recorded.fingerprint:
-        raise RunError(
-            f"{SETTING}: {config.distillation.teacher} is not the teacher that {parent.name.run} learned"
-            f" from (hash {recorded.fingerprint[:12]}, this has {teacher.facts.fingerprint[:12]}); restore"
-            " that, or compress without training (--epochs 0)"
-        )
-    return teacher
-
-
-def _open_sets(task: SpanTask, config: Config, parent: ParentRun, step: Step) -> dict[str, QuestionSet]:
-    """The sets that the step reads; DataError where one of them is not what the parent was made with."""
-    data = config.data
-    if _reads_training_data(step):
-        sets = task.load_splits(data)
-    else:
-        sets = {}
-        if data.calibration is not None or data.train:
-            sets[CALIBRATION] = calibration_set(config)
-        if data.dev is not None and data.open_dev:
-            sets[DEV] = task.open(data.dev, name=DEV, on_error=data.on_error)
-    sets = {split: questions for split, questions in sets.items() if questions is not None}
-    for split in (TRAIN, CALIBRATION):
-        recorded = parent.record.fingerprint(split)
-        if recorded and split in sets and sets[split].fingerprint != recorded:
-            raise DataError(
-                f"data.{split}: not the questions that {parent.name.run} was made with (hash"
-                f" {recorded[:12]}, this has {sets[split].fingerprint[:12]}); restore them"
-            )
-    return sets
-
-
-# Making ------------------------------------------------------------------------------------------
+    return [HoldZeros(masks, rising)]
 
 
 def _stored(
+    task: SpanTask,
     config: Config,
     parts: SpanParts,
     parent: ParentRun,
@@ -408,7 +392,7 @@ def _stored(
 ) -> RunRecord:
     """A run that is not trained again, scored as it was stored."""
     step, model_folder = request.step, work / MODEL
-    task_of(config.model).save(model_folder, parts)
+    task.save(model_folder, parts)
     if isinstance(step, Int8):
         store.save_state(model_folder, int8_state(parts.model, embeddings=step.embeddings))
     else:
@@ -417,7 +401,10 @@ def _stored(
     precision: Any = "int8" if isinstance(step, Int8) else parent.record.precision or "fp32"
     if precision == "fp16" and device == "cpu":
         precision = "fp32"
-    data = _facts(parts, parent)
+    data = {split: facts for split, facts in parent.record.data.items() if split == TRAIN} | {
+        split: task.facts(questions, parts.tables[split], titles=split != DEV)
+        for split, questions in parts.sets.items()
+    }
     hashes = {split: str(facts.fingerprint) for split, facts in data.items()}
     if parts.vectors is not None:
         hashes["glove"] = parts.vectors.fingerprint
@@ -446,76 +433,3 @@ def _stored(
         seconds=Seconds(predict=round(scored.seconds, 3)),
         **vars(scored.fits),
     )
-
-
-def _facts(parts: SpanParts, parent: ParentRun) -> dict[str, SplitFacts]:
-    """What is known of the sets: of the training set that was not opened, what the parent knew."""
-    opened = {
-        split: TASK.facts(questions, parts.tables[split], titles=split != DEV)
-        for split, questions in parts.sets.items()
-    }
-    return {split: facts for split, facts in parent.record.data.items() if split == TRAIN} | opened
-
-
-def check_encoder(parent: ParentRun, step: EncoderStep | Int8) -> None:
-    """ConfigError where the model has no encoder, or less of it than the step is to leave."""
-    model: Any = parent.predictor.model
-    if not isinstance(model.encoder, Encoder):
-        raise ConfigError(
-            f"{parent.name.run}: reads words, and has no encoder that could become smaller; choose --method"
-            " magnitude"
-        )
-    if isinstance(step, Layers):
-        _require_fewer("layers", step.layers, model.encoder.depth)
-    elif isinstance(step, Heads):
-        _require_fewer("heads", step.heads, head_count(model.encoder))
-    elif isinstance(step, Widths):
-        _require_fewer("width", step.width, _pruner(parent).of("units")[0].linear.in_features)
-
-
-def _require_fewer(option: str, wanted: int, there: int) -> None:
-    if wanted >= there:
-        raise ConfigError(f"{option}: {wanted} are no fewer than the {there} that there are")
-
-
-def smaller_encoder(
-    task: SpanTask, config: Config, parts: SpanParts, parent: ParentRun, step: EncoderStep
-) -> Encoder:
-    """The encoder of ``parts.model``, which is the parent's, with what the step leaves of it."""
-    model: Any = parts.model
-    if isinstance(step, Layers):
-        chosen = chosen_layers(model.encoder.depth, step.layers, step.choose)
-        return with_layers(model.encoder, chosen, sample(parent.predictor))
-    pruner = _pruner(parent)
-    of_heads = isinstance(step, Heads)
-    maps = pruner.of("heads" if of_heads else "units")
-    device = wanted_device(config)
-    model.to(device)
-    scores = importance(
-        model,
-        maps,
-        maps[0].linear.in_features // head_count(model.encoder) if of_heads else 1,
-        _training_batches(task, config, parts, step.windows, device),
-        lambda batch: parts.loss(model(batch), task.labels(batch)) * task.weight(batch),
-    )
-    model.to("cpu")
-    if isinstance(step, Heads):
-        return with_heads(pruner, step.heads, scores)
-    return with_widths(pruner, step.width, scores)
-
-
-def _pruner(parent: ParentRun) -> Pruner:
-    model: Any = parent.predictor.model
-    return Pruner(model.encoder, sample(parent.predictor))
-
-
-def _training_batches(
-    task: SpanTask, config: Config, parts: SpanParts, windows: int, device: str
-) -> Iterator[Batch]:
-    """Batches of the first epoch, until that many windows were seen."""
-    batches, seen = task.batches(config, parts), 0
-    for rows in TrainingData(batches, config.trainer, seed=config.seed).sampler():
-        yield batches.train(rows).to(device)
-        seen += len(rows)
-        if seen >= windows:
-            return

@@ -58,7 +58,9 @@ class Pruner:
         trainable = {name: p.requires_grad for name, p in encoder.named_parameters()}
         encoder.requires_grad_(True)  # the graph is that of the gradients
         self.graph = torch_pruning.DependencyGraph().build_dependency(
-            encoder, example_inputs=_inputs(batch), forward_fn=lambda model, inputs: model(*inputs)
+            encoder,
+            example_inputs=(batch.ids, batch.mask, batch.segments),
+            forward_fn=lambda model, inputs: model(*inputs),
         )
         for name, parameter in encoder.named_parameters():
             parameter.requires_grad_(trainable[name])
@@ -73,6 +75,10 @@ class Pruner:
                 " can be removed alone; choose --method magnitude or layers"
             )
         return maps
+
+    def size(self, kind: Kind) -> int:
+        """How many columns of a map belong to one head or unit."""
+        return 1 if kind == "units" else self.of(kind)[0].linear.in_features // head_count(self.encoder)
 
     def remove(self, linear: nn.Linear, columns: Sequence[int]) -> None:
         """Remove ``columns`` of a map, and the rows of other maps that they read."""
@@ -143,32 +149,36 @@ def _add_to(total: Tensor, size: int) -> Callable[[nn.Module, tuple[Tensor, ...]
     return before
 
 
-def with_widths(pruner: Pruner, width: int, scores: Mapping[str, Tensor]) -> Encoder:
-    """The encoder with the ``width`` units of highest score in each feed-forward network."""
-    encoder, maps = pruner.encoder, pruner.of("units")
-    units = maps[0].linear.in_features
-    sizes = {name: width for name in WIDTHS if getattr(encoder.config, name, None) == units}
-    removed = _lowest(maps, width, scores, size=1)
-    return _pruned(pruner, removed, lambda: encoder.describe() | sizes)
-
-
-def with_heads(pruner: Pruner, heads: int, scores: Mapping[str, Tensor]) -> Encoder:
-    """The encoder with the ``heads`` heads of highest score in each layer; a head keeps its size."""
-    maps, encoder = pruner.of("heads"), pruner.encoder
-    removed = _lowest(maps, heads, scores, size=maps[0].linear.in_features // head_count(encoder))
+def with_fewer(pruner: Pruner, kind: Kind, left: int, scores: Mapping[str, Tensor]) -> Encoder:
+    """The encoder with the ``left`` heads or units of highest score in each layer; a head keeps its size."""
+    encoder, maps, size = pruner.encoder, pruner.of(kind), pruner.size(kind)
+    columns = maps[0].linear.in_features
     linears = {n: m for n, m in encoder.backbone.named_modules() if isinstance(m, nn.Linear)}
     before = {name: linear.weight.shape for name, linear in linears.items()}
-    earlier = encoder.fewer_heads.maps if encoder.fewer_heads else {}
-
-    def describe() -> dict[str, Any]:
-        smaller = {
+    removed = [(inner.linear, lowest(scores[inner.name], left, size)) for inner in maps]
+    with _hooked(linear.register_forward_pre_hook(_zero(lost)) for linear, lost in removed):
+        wanted = _states(encoder, pruner.batch)
+    for linear, lost in removed:
+        pruner.remove(linear, lost)
+    if kind == "units":
+        smaller: dict[str, Any] = {
+            name: left for name in WIDTHS if getattr(encoder.config, name, None) == columns
+        }
+    else:
+        earlier = encoder.fewer_heads.maps if encoder.fewer_heads else {}
+        shapes = {
             name: list(linear.weight.shape)
             for name, linear in linears.items()
             if name in earlier or linear.weight.shape != before[name]
         }
-        return encoder.describe() | {FEWER_HEADS: {"heads": heads, "maps": smaller}}
+        smaller = {FEWER_HEADS: {"heads": left, "maps": shapes}}
+    return _checked(encoder.describe() | smaller, encoder.state_dict(), pruner.batch, wanted)
 
-    return _pruned(pruner, removed, describe)
+
+def lowest(scores: Tensor, left: int, size: int) -> list[int]:
+    """The columns of all units of ``size`` columns but the ``left`` of highest score."""
+    units = scores.argsort(descending=True, stable=True)[left:].tolist()
+    return sorted(unit * size + column for unit in units for column in range(size))
 
 
 def with_layers(encoder: Encoder, chosen: Sequence[int], batch: Batch) -> Encoder:
@@ -215,60 +225,30 @@ def head_count(encoder: Encoder) -> int:
     return encoder.fewer_heads.heads if encoder.fewer_heads else encoder.config.num_attention_heads
 
 
-def _lowest(
-    maps: Sequence[InnerMap], left: int, scores: Mapping[str, Tensor], *, size: int
-) -> list[tuple[InnerMap, list[int]]]:
-    """The columns of each map that are not among its ``left`` units of highest score."""
-    removed = []
-    for inner in maps:
-        units = scores[inner.name].argsort(descending=True, stable=True)[left:].tolist()
-        removed.append((inner, sorted(unit * size + column for unit in units for column in range(size))))
-    return removed
-
-
-def _pruned(
-    pruner: Pruner, removed: Sequence[tuple[InnerMap, list[int]]], describe: Callable[[], dict[str, Any]]
-) -> Encoder:
-    """The encoder without the ``removed`` columns, as ``describe`` then describes it."""
-    encoder = pruner.encoder
-    with _hooked(inner.linear.register_forward_pre_hook(_zero(columns)) for inner, columns in removed):
-        wanted = _states(encoder, pruner.batch)
-    for inner, columns in removed:
-        pruner.remove(inner.linear, columns)
-    return _checked(describe(), encoder.state_dict(), pruner.batch, wanted)
-
-
 def _checked(
     description: dict[str, Any], state: Mapping[str, Tensor], batch: Batch, wanted: Tensor
 ) -> Encoder:
     """The encoder of ``description`` with this state; ConfigError where it does not compute ``wanted``."""
+    kind = description["model_type"]
     try:
         encoder = Encoder.from_description(description)
         encoder.load_state_dict(dict(state))
         off = (_states(encoder, batch) - wanted).abs().max() / wanted.abs().max()
     except (RuntimeError, ValueError) as error:
         reason = str(error).strip().splitlines()[-1].strip()
-        raise ConfigError(f"{_kind(description)}: its classes cannot be so small ({reason})") from error
+        raise ConfigError(f"{kind}: its classes cannot be so small ({reason})") from error
     if not off < NEAR:
         raise ConfigError(
-            f"{_kind(description)}: what is left computes something else than the whole with the removed"
+            f"{kind}: what is left computes something else than the whole with the removed"
             " parts at zero, so nothing was removed; choose --method magnitude"
         )
     return encoder
 
 
-def _kind(description: Mapping[str, Any]) -> str:
-    return str(description["model_type"])
-
-
-def _inputs(batch: Batch) -> tuple[Tensor | None, ...]:
-    return batch.ids, batch.mask, batch.segments
-
-
 def _states(encoder: Encoder, batch: Batch) -> Tensor:
     """What the encoder gives for the real tokens of a batch, without dropout."""
     with torch.no_grad():
-        return encoder.eval()(*_inputs(batch))[batch.mask]
+        return encoder.eval()(batch.ids, batch.mask, batch.segments)[batch.mask]
 
 
 @contextmanager

@@ -85,12 +85,9 @@ def parent(parents) -> Path:
 def smaller(tmp_path) -> Callable[..., Path]:
     """``smaller(source, method, name=..., **settings)``: the folder of the run that is made of ``source``."""
 
-    def make(
-        source: Path | str, method: str, *, name: str = "smaller", train=None, calibration=None, **settings
-    ):
-        out = tmp_path / name
-        compress(Request(str(source), out, step(method, **settings), train, calibration))
-        return out
+    def make(source: Path, method: str, *, name: str = "smaller", **settings):
+        compress(Request(source, tmp_path / name, step(method, **settings)))
+        return tmp_path / name
 
     return make
 

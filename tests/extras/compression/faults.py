@@ -7,8 +7,8 @@ from planting import Fault
 # fmt: off
 FAULTS = (
     Fault(name="the least important stay", at="structured:lowest", test="compression/test_structured",
-          old="_s[_n].argsort(descending=True, stable=True)",
-          new="_s[_n].argsort(stable=True)"),
+          old="_s.argsort(descending=True, stable=True)",
+          new="_s.argsort(stable=True)"),
     Fault(name="importance that cancels between windows", at="structured:add_to",
           test="test_importance_is_the_derivative_of_each_windows_loss",
           old="_x.sum(2).abs().sum(0)",
@@ -33,7 +33,7 @@ FAULTS = (
           test="test_a_closed_dev_set_stays_closed",
           old="_d.dev is not None and _d.open_dev",
           new="_d.dev is not None"),
-    Fault(name="a student is pruned and trained again without its teacher", at="compression.runs:_compress",
+    Fault(name="a student is pruned and trained again without its teacher", at="compression.runs:_make",
           test="test_a_student_goes_on_learning_from_its_teacher",
           old="_k.taught(_c, _p, _t)",
           new="_p"),

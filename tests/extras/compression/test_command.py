@@ -6,27 +6,13 @@ import json
 import shutil
 
 import pytest
-from jaxtyping import config as shapes
 
-QUESTION = (
-    "--question",
-    "Who wrote it?",
-    "--context",
-    "The song was written by Ada Stone.",
-    "--margin",
-    "inf",
-)
+QUESTION = ("--question", "Who wrote it?", "--context", "The song was written by Ada Stone.")
 
 
-@pytest.fixture(autouse=True)
-def _shapes_unchecked():
-    """A trace has symbols for sizes, which are no int to the checks of shapes."""
-    shapes.update("jaxtyping_disable", True)
-    yield
-    shapes.update("jaxtyping_disable", False)
-
-
-def test_a_smaller_run_goes_through_every_door(qa_arch, run_folder, tmp_path, monkeypatch, read_json):
+def test_a_smaller_run_goes_through_every_door(
+    qa_arch, run_folder, tmp_path, monkeypatch, read_json, unchecked_shapes
+):
     monkeypatch.chdir(tmp_path)
     code, out, err = qa_arch(
         *("compress", run_folder, "--out", "narrow", "--method", "widths", "--width", 24),
@@ -49,11 +35,6 @@ def test_a_smaller_run_goes_through_every_door(qa_arch, run_folder, tmp_path, mo
     assert asked == in_int8
     assert asked[0] == dequantised[0] == 0
     assert asked != dequantised
-    code, out, _ = qa_arch(
-        "tables", run_folder, "narrow", "small", "--columns", "model,f1,nonzero,weights_mb"
-    )
-    assert code == 0
-    assert "bert-ffn24-int8all" in out
     code, out, _ = qa_arch("show", "small")
     assert code == 0
     for words in ("made of", "narrow (config", "made smaller by widths", "width 24", "weights on disk"):
@@ -66,27 +47,22 @@ def test_a_smaller_run_goes_through_every_door(qa_arch, run_folder, tmp_path, mo
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "code", "message"),
     [
-        (["--method", "magnitude", "--sparsity", "0"], "compress.sparsity: 0.0 is out of range"),
-        (["--method", "magnitude"], "compress: missing sparsity"),
-        (
-            ["--method", "int8", "--epochs", "2"],
-            "--epochs is not for --method int8, which takes --embeddings",
-        ),
-        (["--method", "widths", "--width", "9999"], "width: 9999 are no fewer than the 64"),
+        (["--method", "magnitude", "--sparsity", "0"], 2, "compress.sparsity: 0.0 is out of range"),
+        (["--method", "magnitude"], 2, "compress: missing sparsity"),
+        (["--method", "int8", "--epochs", "2"], 2, "--epochs is not for --method int8, which takes --emb"),
+        (["--method", "widths", "--width", "9999"], 2, "width: 9999 are no fewer than the 64"),
+        (["--method", "int8"], 5, "has no weights"),
     ],
 )
-def test_what_does_not_fit_is_one_line_and_leaves_nothing(qa_arch, run_folder, tmp_path, options, message):
-    code, out, err = qa_arch("compress", run_folder, "--out", tmp_path / "small", *options)
-    assert (code, out) == (2, "")
+def test_what_does_not_fit_is_one_line_and_leaves_nothing(
+    qa_arch, run_folder, tmp_path, options, code, message
+):
+    if code == 5:
+        shutil.rmtree(run_folder / "model")
+    found, out, err = qa_arch("compress", run_folder, "--out", tmp_path / "small", *options)
+    assert (found, out) == (code, "")
     assert message in err
     assert err.count("\n") == 1
     assert {path.name for path in tmp_path.iterdir()} == {run_folder.name}
-
-
-def test_a_folder_without_weights_is_one_line(qa_arch, run_folder, tmp_path):
-    shutil.rmtree(run_folder / "model")
-    code, _, err = qa_arch("compress", run_folder, "--out", tmp_path / "small", "--method", "int8")
-    assert code == 5
-    assert "has no weights" in err

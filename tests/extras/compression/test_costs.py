@@ -25,7 +25,7 @@ def runs(tmp_path):
     parent = tmp_path / "parent"
     parent.mkdir()
     train(validate(compose([*small, "trainer.progress=false"])), folder=parent)
-    compress(Request(str(parent), tmp_path / "int8", step("int8")))
+    compress(Request(parent, tmp_path / "int8", step("int8")))
     shapes.update("jaxtyping_disable", True)
     try:
         export_onnx(load_predictor(parent, device="cpu"), tmp_path / "graph", precision="int8")

@@ -7,13 +7,12 @@ from itertools import pairwise
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import nn
 
 from baselines.transformer import TransformerSpan
 from qa_arch.config.check import read
 from qa_arch.config.compression_steps import Magnitude
 from qa_arch.extras.compression import magnitude
-from qa_arch.extras.compression.magnitude import HoldZeros, apply_masks, prunable, prune, scheduled, smallest
+from qa_arch.extras.compression.magnitude import HoldZeros, prunable, prune, scheduled, smallest
 from qa_arch.models.bert_match import BertMatch
 from qa_arch.nn.encoder import Encoder
 from qa_arch.spans.loading import load_predictor
@@ -140,11 +139,3 @@ def test_zeros_of_an_earlier_step_hold_while_another_is_trained(parent, smaller)
         assert torch.equal(weight == 0, sparse_weights[old] == 0), name
         moved += int((weight != sparse_weights[old]).sum())
     assert moved > 0
-
-
-def test_a_mask_on_part_of_the_model_touches_nothing_else():
-    linear = nn.Linear(3, 3)
-    before = linear.weight.detach().clone()
-    mask = torch.eye(3, dtype=torch.bool)
-    apply_masks(dict(linear.named_parameters()), {"weight": mask})
-    assert torch.equal(linear.weight.detach(), before.masked_fill(mask, 0.0))

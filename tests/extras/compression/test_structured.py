@@ -17,9 +17,8 @@ from qa_arch.extras.compression.structured import (
     chosen_layers,
     head_count,
     importance,
-    with_heads,
+    with_fewer,
     with_layers,
-    with_widths,
 )
 from qa_arch.nn.encoder import Encoder
 from qa_arch.types.tensors import Batch
@@ -79,7 +78,7 @@ def test_fewer_units_are_the_whole_with_the_others_at_zero(family, batch):
     whole = copy.deepcopy(encoder)
     pruner = Pruner(encoder, batch)
     scores = ranked(pruner, "units", 24)
-    smaller = with_widths(pruner, 10, scores)
+    smaller = with_fewer(pruner, "units", 10, scores)
     for name, values in scores.items():
         columns = values.argsort()[:14]
         with torch.no_grad():
@@ -98,7 +97,7 @@ def test_fewer_heads_are_the_whole_with_the_others_at_zero(family, batch):
     whole = copy.deepcopy(encoder)
     pruner = Pruner(encoder, batch)
     scores = ranked(pruner, "heads", 4)
-    smaller = with_heads(pruner, 1, scores)
+    smaller = with_fewer(pruner, "heads", 1, scores)
     for name, values in scores.items():
         kept = int(values.argmax())
         weight = whole.get_submodule(name).weight
@@ -116,7 +115,7 @@ def test_heads_are_removed_twice_and_layers_behind_them(batch):
     encoder = tiny("bert")
     for left in (3, 2):
         pruner = Pruner(encoder, batch)
-        encoder = with_heads(pruner, left, ranked(pruner, "heads", head_count(encoder)))
+        encoder = with_fewer(pruner, "heads", left, ranked(pruner, "heads", head_count(encoder)))
     before = states(encoder, batch)
     smaller = with_layers(encoder, [0, 2], batch)
     assert (head_count(smaller), smaller.depth) == (2, 2)
@@ -165,13 +164,10 @@ def test_an_encoder_that_computes_something_else_is_refused(batch, monkeypatch):
     pruner = Pruner(tiny("bert"), batch)
     remove = pruner.remove
     monkeypatch.setattr(pruner, "remove", lambda linear, columns: remove(linear, [c - 1 for c in columns]))
+    first, *others = (inner.name for inner in pruner.of("units"))
+    scores = {name: torch.arange(24).flip(0) * 1.0 for name in others}
     with pytest.raises(ConfigError, match="what is left computes something else"):
-        with_widths(
-            pruner,
-            10,
-            {inner.name: torch.arange(24).flip(0) * 1.0 for inner in pruner.of("units")}
-            | {pruner.of("units")[0].name: torch.arange(24).roll(9) * 1.0},
-        )
+        with_fewer(pruner, "units", 10, scores | {first: torch.arange(24).roll(9) * 1.0})
 
 
 @pytest.mark.parametrize("size", [1, 3])
