@@ -1,20 +1,25 @@
-"""``qa-arch inspect``: what a model looks at, layer by layer and head by head, over one question."""
+"""``qa-arch inspect``, and attention for the core: kept by ``predict``, shown by the service."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from qa_arch.cli.runs import add_device_options, open_span_predictor, require_runs
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, DataError
-from qa_arch.extras.inspection.attention import add_head_options
 from qa_arch.types.text import Example
 
 if TYPE_CHECKING:
-    from qa_arch.extras.inspection.layers import AttentionLayer, Inspection
+    from torch import nn
+
+    from qa_arch.results.attention import AttentionMap
+    from qa_arch.spans.predictor import SpanPredictor
+    from qa_arch.types.text import QuestionSet
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--context", metavar="TEXT", help="the text to read")
     add("--data", nargs="+", metavar="SOURCE", help=f"in place of --question and --context: {usage()}")
     add("--id", metavar="ID", help="the question of --data")
-    add_head_options(parser)
+    _add_head_options(parser)
     add("--window", type=int, metavar="N", help="of a long text, from 1 (default: that with the answer)")
     add("--html", metavar="F.html", help="write a page with all layers and heads")
     add("--json", action="store_true", help="print all probabilities of the layers and heads chosen")
@@ -38,16 +43,25 @@ def run(args: argparse.Namespace) -> int:
     if named not in (["--question", "--context"], ["--data", "--id"]):
         raise ConfigError("name a question: --question TEXT --context TEXT, or --data SOURCE --id ID")
     require_runs([args.run_folder])
-    example = _example(args)
+    if args.data is None:
+        example = Example("question", args.question, args.context)
+    else:
+        questions = open_passages(args.data)
+        by_id = {example.id: example for example in questions.examples}
+        if args.id not in by_id:
+            raise DataError(f"--id: {questions.name} has no question {args.id}")
+        example = by_id[args.id]
     predictor = open_span_predictor([args.run_folder], args)
-    from qa_arch.extras.inspection.layers import ALL, inspection_table, select_heads
+    from qa_arch.extras.inspection.layers import ALL, MEAN, inspection_table, select_heads, write_page
     from qa_arch.extras.inspection.reading import inspect_question
     from qa_arch.results.tables import print_table
 
     inspection = inspect_question(predictor, example, window=args.window)
     chosen = select_heads(inspection.layers, args.layer, args.head)
     if args.html:
-        _write_page(inspection, args.html, chosen[0][0], None if args.head == ALL else args.head)
+        head = MEAN if args.head in (None, ALL) else args.head
+        path = write_page(inspection, args.html, chosen[0][0], head)
+        print(f"{path}: {inspection.answer_text}; {inspection.window_text}", file=sys.stderr)
     if args.json:
         print(json.dumps(inspection.as_dict(chosen), ensure_ascii=False))
     elif not args.html:
@@ -55,27 +69,63 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _example(args: argparse.Namespace) -> Example:
-    """The question that the arguments name; DataError where the set has none of that id."""
-    if args.data is None:
-        return Example("question", args.question, args.context)
-    questions = open_passages(args.data)
-    example = next((example for example in questions.examples if example.id == args.id), None)
-    if example is None:
-        raise DataError(f"--id: {questions.name} has no question {args.id}")
-    return example
-
-
-def _write_page(inspection: Inspection, out: str, layer: AttentionLayer, head: str | None) -> None:
-    from qa_arch.extras.inspection.layers import MEAN
-    from qa_arch.extras.inspection.page import write_inspection
-
-    path, left_out = write_inspection(inspection, out, opened=(layer, head or MEAN))
-    if left_out:
-        print(
-            f"left out to keep the page small: layers {', '.join(left_out)}; --layer names the wanted",
-            file=sys.stderr,
-        )
-    print(
-        f"{path}: {len(inspection.layers) - len(left_out)} layers, {inspection.window_text}", file=sys.stderr
+def _add_head_options(parser: argparse._ActionsContainer) -> None:
+    """``--layer --head`` of ``layers.select_heads``."""
+    parser.add_argument(
+        "--layer", metavar="L", help="1 is above the embeddings; all; match is the match-LSTM"
     )
+    parser.add_argument(
+        "--head",
+        metavar="H",
+        help="from 1, of the match-LSTM forward or backward; mean (the default), all",
+    )
+
+
+# What the core calls -------------------------------------------------------------------------------
+
+
+def add_options(parser: argparse._ActionsContainer) -> None:
+    """``--keep-attention --layer --head`` of ``qa-arch predict``."""
+    parser.add_argument(
+        "--keep-attention",
+        nargs="+",
+        metavar="ID",
+        help="save the attention over these questions in the run folder (attention.npz): that of the"
+        " match-LSTM, or with --layer of the encoder",
+    )
+    _add_head_options(parser)
+
+
+def keeper(
+    args: argparse.Namespace, predictor: SpanPredictor, questions: QuestionSet
+) -> Callable[..., list[AttentionMap]]:
+    """What makes the maps of ``--keep-attention``; fails before a long prediction where it could not."""
+    from qa_arch.extras.inspection.layers import ALL, MATCH
+    from qa_arch.extras.inspection.reading import attention_map, attention_maps
+
+    layer, head = args.layer or MATCH, args.head
+    if layer == MATCH:
+        if head:
+            raise ConfigError("--head is for --layer L: the match-LSTM's directions are both saved")
+        head = ALL
+
+    attention_map(predictor, questions.examples[0], layer, head)
+    return partial(attention_maps, predictor, layer=layer, head=head)
+
+
+def shows(model: nn.Module) -> bool:
+    """Whether the model has a match-LSTM, whose attention can be shown."""
+    from qa_arch.extras.inspection.reading import find_match_lstm
+
+    return find_match_lstm(model) is not None
+
+
+def attention_of(predictor: SpanPredictor, question: str, context: str) -> AttentionMap:
+    """What the match-LSTM looks at, in the window that holds the best span.
+
+    Raises ConfigError for a blank text, RunError where the model has no match-LSTM.
+    """
+    from qa_arch.extras.inspection.layers import ALL, MATCH
+    from qa_arch.extras.inspection.reading import attention_map
+
+    return attention_map(predictor, Example("question", question, context), MATCH, ALL)

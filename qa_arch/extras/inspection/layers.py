@@ -1,4 +1,4 @@
-"""What a model looks at in one window: the attention of all its layers and heads, as numbers.
+"""What a model looks at in one window: attention of all layers and heads, as numbers, tables and a page.
 
 Axes: ``N`` heads, ``R`` units that look, ``K`` units that are looked at, ``C`` units of the passage, ``Q``
 units of the question.
@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from qa_arch.config.files import write_atomic
 from qa_arch.errors import ConfigError
-from qa_arch.results.attention import AttentionMap
+from qa_arch.results.provenance import now, versions
+from qa_arch.results.report.page import pack_bytes, planes, single_file
 from qa_arch.results.tables import Table, number, text
 
 Part = Literal["special", "question", "passage"]
@@ -23,6 +26,10 @@ MATCH = "match"
 ALL, MEAN = "all", "mean"
 MOST = 4
 """Units that are named of those that a token looks at."""
+CAVEAT = "attention says where a model looks, not why it answers (Jain & Wallace 2019)"
+UNIT = 65535
+"""In the page a probability is a whole number of this many parts."""
+PARTS = ("special", "question", "passage")
 
 
 class Unit(NamedTuple):
@@ -99,6 +106,11 @@ class Inspection:
             f" {len(self.passage):,}"
         )
 
+    @property
+    def answer_text(self) -> str:
+        """What was answered."""
+        return "no answer" if self.answer is None else f"answer: {self.passage[slice(*self.answer)]}"
+
     def as_dict(self, chosen: Iterable[tuple[AttentionLayer, str]]) -> dict[str, Any]:
         """Plain values: texts, window, answer, and of each layer and head in ``chosen`` all probabilities."""
         answer = None
@@ -154,20 +166,6 @@ def _heads(layer: AttentionLayer, head: str) -> tuple[str, ...]:
     return (head,) if head == MEAN or head in layer.heads else ()
 
 
-def attention_map(id_: str, fingerprint: str, chosen: Sequence[tuple[AttentionLayer, str]]) -> AttentionMap:
-    """How the passage looks at the question in layers and heads of one kind, as a record has it."""
-    layer = chosen[0][0]
-    return AttentionMap(
-        id_,
-        fingerprint,
-        np.stack([layer.over_question(head) for layer, head in chosen]),
-        _spans(layer.rows, "passage"),
-        _spans(layer.columns, "question"),
-        tuple(label(layer, head) for layer, head in chosen),
-        encoder=layer.name != MATCH,
-    )
-
-
 def label(layer: AttentionLayer, head: str) -> str:
     """``layer 3, head 5``, ``layer 3, mean of 12 heads``, ``match-LSTM, forward``."""
     if head == MEAN:
@@ -181,55 +179,35 @@ def label(layer: AttentionLayer, head: str) -> str:
 def inspection_table(inspection: Inspection, chosen: Sequence[tuple[AttentionLayer, str]]) -> Table:
     """Of a single layer and head where each token of the question looks; of several how much of their
     attention goes from one text to the other."""
+    about = [f"{inspection.model}, {inspection.window_text}", inspection.answer_text, CAVEAT]
     if len(chosen) == 1:
-        return _single(inspection, *chosen[0])
-    return _many(inspection, chosen)
-
-
-def _single(inspection: Inspection, layer: AttentionLayer, head: str) -> Table:
-    weights = layer.head(head)
-    looks = any(unit.part == "question" for unit in layer.rows)
-    tokens, others = (layer.rows, layer.columns) if looks else (layer.columns, layer.rows)
-    weights = weights if looks else weights.T
-    rows = [
-        {"token": token.text, "units": _largest(row, others)}
-        for token, row in zip(tokens, weights, strict=True)
-        if token.part == "question"
-    ]
-    columns = [text("token", "question"), text("units", "looks at" if looks else "is looked at by")]
-    return Table(label(layer, head), columns, rows, _notes(inspection))
+        ((layer, head),) = chosen
+        looks = any(unit.part == "question" for unit in layer.rows)
+        tokens, others = (layer.rows, layer.columns) if looks else (layer.columns, layer.rows)
+        weights = layer.head(head) if looks else layer.head(head).T
+        rows: list[dict[str, Any]] = [
+            {"token": token.text, "units": _largest(row, others)}
+            for token, row in zip(tokens, weights, strict=True)
+            if token.part == "question"
+        ]
+        columns = [text("token", "question"), text("units", "looks at" if looks else "is looked at by")]
+        return Table(label(layer, head), columns, rows, about)
+    by_layer: dict[str, dict[str, Any]] = {}
+    for layer, head in chosen:
+        share = layer.crossing().mean() if head == MEAN else layer.crossing()[layer.heads.index(head)]
+        by_layer.setdefault(layer.name, {"layer": layer.name})[head] = 100 * float(share)
+    heads = dict.fromkeys(head for _, head in chosen)
+    note = (
+        "% of attention mass that goes from the question to the passage; in a match-LSTM, from the passage"
+        " to the question"
+    )
+    columns = [text("layer", "layer"), *(number(head, head) for head in heads)]
+    return Table("Layers and heads", columns, list(by_layer.values()), [note, *about])
 
 
 def _largest(row: np.ndarray, units: Sequence[Unit]) -> str:
     best = np.argsort(-row, kind="stable")[:MOST]
     return "  ".join(f"{units[at].text} {row[at]:.2f}" for at in best.tolist())
-
-
-def _many(inspection: Inspection, chosen: Sequence[tuple[AttentionLayer, str]]) -> Table:
-    """A row for each layer, a column for each head."""
-    columns = dict.fromkeys(head for _, head in chosen)
-    rows: dict[str, dict[str, str | float]] = {}
-    for layer, head in chosen:
-        share = layer.crossing().mean() if head == MEAN else layer.crossing()[layer.heads.index(head)]
-        rows.setdefault(layer.name, {"layer": layer.name})[head] = 100 * float(share)
-    shown = [text("layer", "layer"), *(number(head, head) for head in columns)]
-    notes = [
-        "percent of the attention of the question's tokens that goes to the passage; in a match-LSTM, of the"
-        " passage's to the question",
-        *_notes(inspection),
-    ]
-    return Table("Layers and heads", shown, list(rows.values()), notes)
-
-
-def _notes(inspection: Inspection) -> list[str]:
-    answer = "no answer"
-    if inspection.answer is not None:
-        answer = f"answer: {inspection.passage[slice(*inspection.answer)]}"
-    return [f"{inspection.model}, {inspection.window_text}", answer]
-
-
-def _spans(units: Iterable[Unit], part: Part) -> npt.NDArray[np.int32]:
-    return np.array([(unit.start, unit.end) for unit in units if unit.part == part], np.int32).reshape(-1, 2)
 
 
 def _range(names: Iterable[str]) -> str:
@@ -243,3 +221,62 @@ def _range(names: Iterable[str]) -> str:
 
 def _of(units: Iterable[Unit], part: Part) -> npt.NDArray[np.bool_]:
     return np.array([unit.part == part for unit in units], dtype=bool)
+
+
+# The page -----------------------------------------------------------------------------------------
+
+
+def write_page(inspection: Inspection, out: str | Path, layer: AttentionLayer, head: str) -> Path:
+    """Write a page of all layers and heads that opens from disk, with ``layer`` and ``head`` shown first."""
+    layers = inspection.layers
+    views = {item.name == MATCH: _view(item) for item in layers}
+    title = f"What {inspection.model} looks at"
+    value = {
+        "title": title,
+        "facts": f"written {now()[:10]} by qa_arch {versions().get('qa-arch', 'of an unknown version')}",
+        "caveat": CAVEAT,
+        "question": inspection.question,
+        "passage": inspection.passage,
+        "window": [inspection.window, inspection.windows, inspection.first, inspection.last],
+        "answer": inspection.answer,
+        "unit": UNIT,
+        "mean": MEAN,
+        "match": MATCH,
+        "opened": [layer.name, head],
+        "views": [views.get(matching) for matching in (False, True)],
+        "layers": [
+            {
+                "name": item.name,
+                "heads": list(item.heads),
+                "crossing": [round(share, 4) for share in item.crossing().astype(float).tolist()],
+            }
+            for item in layers
+        ],
+        "error": max(float(abs(item.weights.sum(-1) - 1).max()) for item in layers),
+    }
+    page = single_file(
+        "inspection.html",
+        title,
+        styles=("style.css", "inspection.css"),
+        scripts=("elements.js", "inspection.js"),
+        value=value,
+        packs={
+            f"layer-{item.name}": pack_bytes(planes((item.weights * UNIT).round().clip(0, UNIT), 2))
+            for item in layers
+        },
+        folder=Path(__file__).parent / "page",
+    )
+    return write_atomic(out, page)
+
+
+def _view(layer: AttentionLayer) -> dict[str, Any]:
+    """The units in the order in which they are shown, and which of them look and are looked at."""
+    if layer.rows is layer.columns:
+        units: tuple[Unit, ...] = layer.rows
+        rows = columns = list(range(len(units)))
+    else:
+        units = (*layer.columns, *layer.rows)
+        columns = list(range(len(layer.columns)))
+        rows = list(range(len(layer.columns), len(units)))
+    shown = [[unit.text, PARTS.index(unit.part), unit.start, unit.end] for unit in units]
+    return {"units": shown, "rows": rows, "columns": columns}

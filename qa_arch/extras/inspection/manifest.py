@@ -12,5 +12,5 @@ EXTRA = Extra(
             "show the attention of every layer and head over a question and its text",
         )
     },
-    attention=f"{__package__}.attention",
+    attention=f"{__package__}.command",
 )

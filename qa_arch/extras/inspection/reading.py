@@ -1,33 +1,28 @@
-"""All attention of a model over one question and a window of its passage."""
+"""All attention of a model over one question and a window of its passage.
+
+Axes: ``B`` windows, ``N`` heads, ``T`` tokens; in ``(B, N, T, T)`` the first T looks at the second.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from qa_arch.data.question_sets import question_set
 from qa_arch.errors import ConfigError, DataError, RunError
-from qa_arch.extras.inspection.layers import (
-    ALL,
-    MATCH,
-    AttentionLayer,
-    Inspection,
-    Part,
-    Unit,
-    attention_map,
-    select_heads,
-)
-from qa_arch.extras.inspection.weights import attention_weights
+from qa_arch.extras.inspection.layers import MATCH, AttentionLayer, Inspection, Unit, label, select_heads
 from qa_arch.features.batches import Collator
 from qa_arch.features.vectors import vector_rows
 from qa_arch.features.windows import FeatureTable, Window, assemble
 from qa_arch.nn.encoder import encoder_of
 from qa_arch.nn.match_lstm import MatchLSTM
-from qa_arch.nn.precision import mixed
+from qa_arch.nn.precision import Precision, mixed
 from qa_arch.results.attention import AttentionMap
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.tasks import device_of
@@ -36,25 +31,50 @@ from qa_arch.types.text import Example, Prediction, QuestionSet
 
 NOTHING = Unit("(nothing)", "special", 0, 0)
 """The match-LSTM's word for units of the passage that match none of the question."""
+PLAIN = "eager"
+"""transformers' name of attention as the formula has it: softmax(QK^T/√d)V, probabilities and all."""
+HIDDEN_TOLERANCE: dict[Precision, float] = {"fp32": 1e-3, "fp16": 0.02, "bf16": 0.1, "int8": 0.1}
+"""By how much rounding may change the hidden states, as a share of the largest; a MiniLM's change by 6e-7 in
+fp32, 0.0006 in fp16, 0.005 in bf16 and 0.02 in int8."""
+SUM_TOLERANCE: dict[Precision, float] = {"fp32": 1e-4, "fp16": 5e-3, "bf16": 0.03, "int8": 1e-4}
 
 
-def inspect_question(predictor: SpanPredictor, example: Example, *, window: int | None = None) -> Inspection:
+def inspect_question(
+    predictor: SpanPredictor,
+    example: Example,
+    *,
+    window: int | None = None,
+    answer: Prediction | None = None,
+    only: str | None = None,
+) -> Inspection:
     """Every layer and head in one window: ``window``, from 1, or that which holds the answer.
 
-    Raises ConfigError for a blank text and for a window that there is not, RunError where the model has
-    neither attention of an encoder nor a match-LSTM.
+    ``answer`` is the predictor's, where it is known. ``only`` is ``MATCH`` for the match-LSTM alone, or any
+    layer of the encoder for the encoder alone. Raises ConfigError for a blank text and for a window out of
+    range, RunError where the model has no such attention.
     """
-    table, answer = _read(predictor, example)
+    for name, text in (("question", example.question), ("context", example.context)):
+        if not text.strip():
+            raise ConfigError(f"{name}: it is blank, so there is nothing to look at")
+    questions = question_set("question", [example], "2.0")
+    table = predictor.table(questions, cache=False)
+    if answer is None:
+        (answer,) = predictor.read(questions, table=table).best_predictions
     if window is not None and not 1 <= window <= len(table):
         raise ConfigError(f"--window: {window} is out of range, the passage is read in {len(table)}")
-    row = _window_of(table, 0, answer) if window is None else window - 1
-    layers = []
-    if encoder_of(predictor.model) is not None:
-        layers += _encoder_layers(predictor, example, table, row)
-    if find_match_lstm(predictor.model) is not None:
-        layers.append(_match_layer(predictor, example, table, row))
+    row = _window_of(table, answer) if window is None else window - 1
+    batch = Collator(table, vector_rows(predictor.vectors, table), labels=False)([row])
+    batch = batch.to(device_of(predictor.model))
+    matching = find_match_lstm(predictor.model)
+    layers: list[AttentionLayer] = []
+    if only not in (None, MATCH) or (only is None and encoder_of(predictor.model) is not None):
+        layers += _encoder_layers(predictor, example, table, row, batch)
+    if only in (None, MATCH) and matching is not None:
+        layers.append(_match_layer(predictor, matching, example, table, row, batch))
     if not layers:
-        raise RunError("inspect: the model has neither an encoder with attention nor a match-LSTM")
+        raise RunError(
+            "attention: the model has no match-LSTM; --layer L takes the encoder's, where there is one"
+        )
     span = answer.at(predictor.null_threshold)
     first, last = int(table.token_start[row]), int(table.token_end[row]) - 1
     return Inspection(
@@ -70,92 +90,67 @@ def inspect_question(predictor: SpanPredictor, example: Example, *, window: int 
     )
 
 
+def attention_map(
+    predictor: SpanPredictor,
+    example: Example,
+    layer: str,
+    head: str | None,
+    *,
+    answer: Prediction | None = None,
+    fingerprint: str = "",
+) -> AttentionMap:
+    """How the passage looks at the question, in the window that holds the answer, as a record has it.
+
+    ``layer`` and ``head`` are those of ``select_heads``, ``fingerprint`` that of the question's set. Raises
+    what ``inspect_question`` and ``select_heads`` do.
+    """
+    layers = inspect_question(predictor, example, answer=answer, only=layer).layers
+    chosen = select_heads(layers, layer, head)
+    units = {"passage": chosen[0][0].rows, "question": chosen[0][0].columns}
+    spans = {part: [(unit.start, unit.end) for unit in units[part] if unit.part == part] for part in units}
+    return AttentionMap(
+        example.id,
+        fingerprint,
+        np.stack([item.over_question(name) for item, name in chosen]),
+        np.array(spans["passage"], np.int32).reshape(-1, 2),
+        np.array(spans["question"], np.int32).reshape(-1, 2),
+        tuple(label(item, name) for item, name in chosen),
+        encoder=layer != MATCH,
+    )
+
+
 def attention_maps(
     predictor: SpanPredictor,
     questions: QuestionSet,
     answers: Sequence[Prediction],
     ids: Sequence[str],
     *,
-    layer: str = MATCH,
-    head: str | None = ALL,
+    layer: str,
+    head: str | None,
 ) -> list[AttentionMap]:
-    """How the passage looks at the question: of each of ``ids`` the window with its answer.
-
-    ``layer`` and ``head`` are those of ``select_heads``. Raises DataError for ids of no question,
-    ConfigError for a layer or head that there is not, RunError where the model has none of this kind.
-    """
+    """The maps of the questions ``ids``; DataError for ids of no question, else as ``attention_map``."""
     known = {item.id: (item, answer) for item, answer in zip(questions.examples, answers, strict=True)}
-    wanted = list(dict.fromkeys(ids))
+    wanted = dict.fromkeys(ids)
     if absent := [id_ for id_ in wanted if id_ not in known]:
         raise DataError(f"--keep-attention: {questions.name} has no question {', '.join(absent[:5])}")
-    chosen = replace(questions, examples=tuple(known[id_][0] for id_ in wanted))
-    table = predictor.table(chosen, cache=False)
-    maps = []
-    for number, example in enumerate(chosen.examples):
-        row = _window_of(table, number, known[example.id][1])
-        if layer == MATCH:
-            layers = [_match_layer(predictor, example, table, row)]
-        else:
-            layers = _encoder_layers(predictor, example, table, row)
-        maps.append(attention_map(example.id, questions.fingerprint, select_heads(layers, layer, head)))
-    return maps
-
-
-def attention_of(predictor: SpanPredictor, question: str, context: str) -> AttentionMap:
-    """What the match-LSTM looks at, in the window that holds the best span.
-
-    Raises ConfigError for a blank text, RunError where the model has no match-LSTM.
-    """
-    example = Example("question", question, context)
-    table, answer = _read(predictor, example)
-    layer = _match_layer(predictor, example, table, _window_of(table, 0, answer))
-    return attention_map(example.id, "", select_heads([layer], MATCH, ALL))
-
-
-def check_heads(predictor: SpanPredictor, questions: QuestionSet, *, layer: str, head: str | None) -> None:
-    """Raise what ``attention_maps`` would of any question: no such encoder, layer or head."""
-    example = questions.examples[0]
-    table = predictor.table(question_set(questions.name, [example], questions.protocol), cache=False)
-    select_heads(_encoder_layers(predictor, example, table, 0), layer, head)
+    return [
+        attention_map(predictor, example, layer, head, answer=answer, fingerprint=questions.fingerprint)
+        for example, answer in (known[id_] for id_ in wanted)
+    ]
 
 
 def find_match_lstm(model: nn.Module) -> MatchLSTM | None:
     return next((module for module in model.modules() if isinstance(module, MatchLSTM)), None)
 
 
-def match_lstm(model: nn.Module) -> MatchLSTM:
-    """The model's match-LSTM; RunError where it has none."""
-    layer = find_match_lstm(model)
-    if layer is None:
-        raise RunError("attention: the model has no match-LSTM; --layer L takes the encoder's")
-    return layer
-
-
-def _read(predictor: SpanPredictor, example: Example) -> tuple[FeatureTable, Prediction]:
-    """The windows of a question, and its answer."""
-    for name, text in (("question", example.question), ("context", example.context)):
-        if not text.strip():
-            raise ConfigError(f"{name}: it is blank, so there is nothing to look at")
-    questions = question_set("question", [example], "2.0")
-    table = predictor.table(questions, cache=False)
-    (answer,) = predictor.read(questions, table=table).best_predictions
-    return table, answer
-
-
-def _window_of(table: FeatureTable, question: int, answer: Prediction) -> int:
-    """The first window of the question that holds its best span, or else its first."""
-    rows = np.flatnonzero(table.example == question)
-    if answer.best is not None:
-        for row in rows:
+def _window_of(table: FeatureTable, answer: Prediction) -> int:
+    """The first window that holds the best span, or else the first."""
+    if (best := answer.best) is not None:
+        for row in range(len(table)):
             first, last = int(table.token_start[row]), int(table.token_end[row]) - 1
-            if table.char_start[first] <= answer.best.start and answer.best.end <= table.char_end[last]:
-                return int(row)
-    return int(rows[0])
-
-
-def _batch(predictor: SpanPredictor, table: FeatureTable, row: int) -> Batch:
-    collate = Collator(table, vector_rows(predictor.vectors, table), labels=False)
-    return collate([row]).to(device_of(predictor.model))
+            if table.char_start[first] <= best.start and best.end <= table.char_end[last]:
+                return row
+    return 0
 
 
 def _stripped(example: Example) -> int:
@@ -166,27 +161,82 @@ def _stripped(example: Example) -> int:
 # The encoder ----------------------------------------------------------------------------------------
 
 
+def attention_weights(
+    model: nn.Module, batch: Batch, precision: Precision = "fp32"
+) -> tuple[Float[Tensor, "B N T T"], ...]:
+    """The attention probabilities of each layer of the model's encoder, from the lowest layer up.
+
+    The model reads ``batch`` twice, as always and with attention written out, and the hidden states of the
+    real tokens must be the same but for rounding: so the probabilities are those of the computation that
+    answers. Each real token's sum to 1, with 0 for padding. Raises RunError where any of this fails, as
+    with encoders whose attention is not of each token to each (Longformer) or is none (FNet).
+    """
+    encoder = encoder_of(model)
+    if encoder is None:
+        raise RunError("attention: the model has no transformer encoder, it reads word vectors")
+    backbone = encoder.backbone
+    kind = backbone.config.model_type
+    with torch.inference_mode(), mixed(precision, batch.ids.device.type):
+        fused = _outputs(model, batch, backbone)
+        usual = backbone.config._attn_implementation
+        backbone.set_attn_implementation(PLAIN)
+        try:
+            plain = _outputs(model, batch, backbone, output_attentions=True)
+        finally:
+            backbone.set_attn_implementation(usual)
+    expected, actual = (output.last_hidden_state[batch.mask].float() for output in (fused, plain))
+    difference = float((expected - actual).abs().max() / expected.abs().max())
+    if not difference <= HIDDEN_TOLERANCE[precision]:  # NaN neither
+        raise RunError(
+            f"attention: the hidden states of {kind} differ by {difference:.2g} of the largest between fused"
+            " and written-out attention, so the probabilities would be those of another computation; please"
+            " report it"
+        )
+    layers = getattr(plain, "attentions", None) or ()
+    if not layers:
+        raise RunError(f"attention: {kind} gives no attention probabilities")
+    for number, weights in enumerate(layers, start=1):
+        _check_weights(weights, batch.mask, SUM_TOLERANCE[precision], f"attention: layer {number} of {kind}")
+    return tuple(weights.float() for weights in layers)
+
+
+def _outputs(model: nn.Module, batch: Batch, backbone: PreTrainedModel, **options: bool) -> Any:
+    """What the backbone returns to the model as it reads ``batch``; ``options`` go to the backbone."""
+    outputs: list[Any] = []
+    hooks = (
+        backbone.register_forward_pre_hook(lambda *call: (call[1], call[2] | options), with_kwargs=True),
+        backbone.register_forward_hook(lambda *call: outputs.append(call[2])),
+    )
+    try:
+        model(batch)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return outputs[0]
+
+
+def _check_weights(weights: Tensor, mask: Bool[Tensor, "B T"], tolerance: float, where: str) -> None:
+    windows, tokens = mask.shape
+    if weights.shape != (windows, weights.shape[1], tokens, tokens):
+        raise RunError(f"{where}: is not of each token to each token, its shape is {tuple(weights.shape)}")
+    real = weights.float().transpose(1, 2)[mask]  # (real tokens, N, T)
+    error = float((real.sum(-1) - 1).abs().max())
+    if not error <= tolerance:
+        raise RunError(f"{where}: the probabilities of a token miss a sum of 1 by {error:.2g}")
+    padding = ~mask[:, None].expand(-1, tokens, -1)[mask]  # (real tokens, T)
+    if bool((real * padding[:, None]).any()):
+        raise RunError(f"{where}: looks at padding")
+
+
 def _encoder_layers(
-    predictor: SpanPredictor, example: Example, table: FeatureTable, row: int
+    predictor: SpanPredictor, example: Example, table: FeatureTable, row: int, batch: Batch
 ) -> list[AttentionLayer]:
-    """Every layer of the encoder in the window ``row``, over all its tokens."""
-    batch = _batch(predictor, table, row)
-    units = _tokens(predictor, example, table, row)
-    layers = attention_weights(predictor.model, batch, predictor.precision)
-    heads = tuple(str(number) for number in range(1, layers[0].shape[1] + 1))
-    return [
-        AttentionLayer(str(number), heads, weights[0].cpu().numpy(), units, units)
-        for number, weights in enumerate(layers, start=1)
-    ]
-
-
-def _tokens(predictor: SpanPredictor, example: Example, table: FeatureTable, row: int) -> tuple[Unit, ...]:
-    """The tokens of the window; special is also what has no characters."""
+    """Every layer of the encoder in the window ``row``, over all its tokens; special is also what has no
+    characters."""
     window = assemble(table, np.array([row]))
     shift = _stripped(example)
-    pieces = predictor.tokenizer.convert_ids_to_tokens(window.ids[0].tolist())
     units = []
-    for at, piece in enumerate(pieces):
+    for at, piece in enumerate(predictor.tokenizer.convert_ids_to_tokens(window.ids[0].tolist())):
         source = int(window.source[0, at])
         start, end = int(table.char_start[source]), int(table.char_end[source])
         if window.question[0, at] and end > start:
@@ -196,46 +246,50 @@ def _tokens(predictor: SpanPredictor, example: Example, table: FeatureTable, row
             units.append(Unit(example.context[start:end], "passage", start, end))
         else:
             units.append(Unit(piece, "special", 0, 0))
-    return tuple(units)
+    layers = attention_weights(predictor.model, batch, predictor.precision)
+    heads = tuple(str(number) for number in range(1, layers[0].shape[1] + 1))
+    tokens = tuple(units)
+    return [
+        AttentionLayer(str(number), heads, weights[0].cpu().numpy(), tokens, tokens)
+        for number, weights in enumerate(layers, start=1)
+    ]
 
 
 # The match-LSTM -------------------------------------------------------------------------------------
 
 
-def _match_layer(predictor: SpanPredictor, example: Example, table: FeatureTable, row: int) -> AttentionLayer:
-    model, batch = predictor.model, _batch(predictor, table, row)
-    with torch.inference_mode(), mixed(predictor.precision, batch.ids.device.type):
-        weights, context_mask, question_mask = _look(model, match_lstm(model), batch)
+def _match_layer(
+    predictor: SpanPredictor, module: MatchLSTM, example: Example, table: FeatureTable, row: int, batch: Batch
+) -> AttentionLayer:
+    """The match-LSTM as it reads one batch of the model, its attention and masks as it had them."""
+    seen: list[tuple[Tensor, Tensor, Tensor]] = []
+    handle = module.register_forward_pre_hook(
+        lambda _, given: seen.append((module.attention(*given), given[2], given[3]))
+    )
+    try:
+        with torch.inference_mode(), mixed(predictor.precision, batch.ids.device.type):
+            predictor.model(batch)
+    finally:
+        handle.remove()
+    weights, context_mask, question_mask = seen[0]
     C, Q = int(context_mask.sum()), int(question_mask.sum())
     unpadded = torch.cat([weights[0, :, :C, :Q], weights[0, :, :C, -1:]], dim=-1)
     window = assemble(table, np.array([row]))
-    context = _units(table, window, window.context[0], C)
-    question = _units(table, window, window.question[0], Q) + _stripped(example)
+    context = _spans(table, window, window.context[0], C)
+    question = _spans(table, window, window.question[0], Q) + _stripped(example)
     return AttentionLayer(
         MATCH,
         ("forward", "backward"),
         unpadded.float().cpu().numpy(),
-        _named(example.context, "passage", context),
-        (*_named(example.question, "question", question), NOTHING),
+        tuple(Unit(example.context[start:end], "passage", start, end) for start, end in context.tolist()),
+        (
+            *(Unit(example.question[start:end], "question", start, end) for start, end in question.tolist()),
+            NOTHING,
+        ),
     )
 
 
-def _look(model: nn.Module, module: MatchLSTM, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-    """One forward pass; attention and masks as the match-LSTM had them."""
-    seen: list[tuple[Tensor, Tensor, Tensor]] = []
-
-    def keep(_: nn.Module, arguments: tuple[Tensor, ...]) -> None:
-        seen.append((module.attention(*arguments), arguments[2], arguments[3]))
-
-    handle = module.register_forward_pre_hook(keep)
-    try:
-        model(batch)
-    finally:
-        handle.remove()
-    return seen[0]
-
-
-def _units(table: FeatureTable, window: Window, mask: np.ndarray, count: int) -> np.ndarray:
+def _spans(table: FeatureTable, window: Window, mask: np.ndarray, count: int) -> np.ndarray:
     """(count, 2) characters of each unit: a piece, or all pieces of a word where these are fewer."""
     source = window.source[0][mask]
     spans = np.stack([table.char_start[source], table.char_end[source]], axis=1)
@@ -247,7 +301,3 @@ def _units(table: FeatureTable, window: Window, mask: np.ndarray, count: int) ->
     if len(spans) != count:
         raise RunError(f"attention over {count} units, but the text has {len(spans)}; please report it")
     return spans.astype(np.int32)
-
-
-def _named(text: str, part: Part, spans: np.ndarray) -> tuple[Unit, ...]:
-    return tuple(Unit(text[start:end], part, start, end) for start, end in spans.tolist())

@@ -6,12 +6,13 @@ from planting import Fault
 
 # fmt: off
 FAULTS = (
-    Fault(name="attention over the wrong axis", at="weights:attention_weights",
+    Fault(name="attention over the wrong axis", at="reading:attention_weights",
           test="test_attention_weights",
           old="tuple(_w.float() for _w in _l)",
           new="tuple(_w.float().transpose(-1, -2) for _w in _l)"),
-    Fault(name="attention of another computation", at="check_hidden", test="test_attention_weights",
-          old="not _d <= _t",
+    Fault(name="attention of another computation", at="reading:attention_weights",
+          test="test_attention_weights",
+          old="not _d <= HIDDEN_TOLERANCE[_p]",
           new="False"),
     Fault(name="a head's attention under another's number", at="AttentionLayer.head",
           test="test_question_inspection",

@@ -10,8 +10,8 @@ from families import OURS
 from torch import nn
 
 from qa_arch.errors import RunError
-from qa_arch.extras.inspection import weights as module
-from qa_arch.extras.inspection.weights import attention_weights
+from qa_arch.extras.inspection import reading as module
+from qa_arch.extras.inspection.reading import attention_weights
 from qa_arch.nn.encoder import encoder_of
 from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.nn.precision import cast_weights
@@ -123,7 +123,7 @@ def test_encoders_without_such_probabilities_say_so():
 )
 def test_what_is_no_distribution_is_refused(monkeypatch, change, message):
     model = tiny("bert")
-    read = module._read
+    read = module._outputs
 
     def faulty(*arguments, **options):
         output = read(*arguments, **options)
@@ -131,7 +131,7 @@ def test_what_is_no_distribution_is_refused(monkeypatch, change, message):
             output.attentions = tuple(change(weights) for weights in output.attentions)
         return output
 
-    monkeypatch.setattr(module, "_read", faulty)
+    monkeypatch.setattr(module, "_outputs", faulty)
     with pytest.raises(RunError, match=message):
         attention_weights(model, batch_of(model))
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from extras.inspection.inspections import make_inspection
 
-from qa_arch.extras.inspection.layers import MEAN
-from qa_arch.extras.inspection.page import write_inspection
+from qa_arch.extras.inspection.layers import MEAN, write_page
 
 axe = pytest.importorskip(
     "axe_playwright_python.sync_playwright", reason="no axe: pip install 'qa-arch[dev]'"
@@ -19,7 +18,7 @@ FIRST, SECOND, THIRD, MATCHING = INSPECTION.layers
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     folder = tmp_path_factory.mktemp("inspection")
-    return write_inspection(INSPECTION, folder / "a.html", opened=(SECOND, "1"))[0]
+    return write_page(INSPECTION, folder / "a.html", SECOND, "1")
 
 
 @pytest.fixture
@@ -75,8 +74,10 @@ def token(page, name: str, nth: int = 0):
     return page.locator(f"#tokens [role=option]:text-is('{name}')").nth(nth)
 
 
-def test_it_opens_at_the_head_and_the_answer(visit):
+def test_it_says_what_was_answered_and_opens_at_the_head_that_was_named(visit):
     page = visit()
+    assert page.inner_text("#answered") == "Ada"
+    assert page.inner_text("#caveat").startswith("Attention says where a model looks, not why it answers")
     assert page.inner_text("#shown") == "Layer 2, head 1"
     assert page.inner_text("#selected") == "“Ada” looks at"
     at = next(i for i, unit in enumerate(SECOND.rows) if unit.text == "Ada")
@@ -105,14 +106,9 @@ def test_a_token_is_chosen_by_mouse_and_by_keyboard(visit):
     settle(page, "#selected", "“.” looks at")
     check(page, SECOND.columns, SECOND.weights[0, len(SECOND.rows) - 2])
     assert page.locator("#tokens [tabindex='0']").count() == 1
-
-
-def test_what_looks_at_a_token_is_the_column(visit):
-    page = visit()
-    at = next(i for i, unit in enumerate(SECOND.columns) if unit.text == "Ada")
     page.click("#direction button:has-text('what looks at it')")
-    settle(page, "#selected", "“Ada” is looked at by")
-    check(page, SECOND.rows, SECOND.weights[0, :, at])
+    settle(page, "#selected", "“.” is looked at by")
+    check(page, SECOND.rows, SECOND.weights[0, :, len(SECOND.rows) - 2])
 
 
 def test_layers_and_heads_are_chosen_by_mouse_and_by_keyboard(visit):

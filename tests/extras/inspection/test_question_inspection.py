@@ -11,9 +11,7 @@ import torch
 from checkpoints import make_checkpoint
 from reports import page_parts
 
-from qa_arch.cli.compose import compose
 from qa_arch.cli.main import main
-from qa_arch.config.schema import validate
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, DataError
@@ -21,7 +19,6 @@ from qa_arch.extras.inspection.reading import inspect_question
 from qa_arch.features.batches import Collator
 from qa_arch.nn.encoder import encoder_of
 from qa_arch.spans.loading import load_predictor
-from qa_arch.training.run import train
 from qa_arch.types.text import Example
 
 QUESTION, CONTEXT = "  Who built the mill?", "Ada Stone built the mill in 1821. " * 3
@@ -98,7 +95,7 @@ def test_the_window_is_that_of_the_answer_or_the_one_named(inspected):
             inspect_question(predictor, replace(example, **blank))
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "albert", "mpnet", "modernbert"])
+@pytest.mark.parametrize("family", ["bert", "roberta", "mpnet"])
 def test_any_checkpoint_is_inspected(family, tmp_path):
     folder = make_checkpoint(family, tmp_path / family, [CONTEXT, QUESTION])
     inspection = inspect_question(load_predictor(folder, device="cpu"), Example("0", QUESTION, CONTEXT))
@@ -108,17 +105,6 @@ def test_any_checkpoint_is_inspected(family, tmp_path):
         question = [unit for unit in layer.rows if unit.part == "question"]
         assert "".join(unit.text for unit in question).startswith("Who")
         assert QUESTION[question[0].start :].startswith("Who")
-
-
-def test_our_own_transformer_is_inspected(tiny_config, tmp_path):
-    sets = [f"data.{split}={getattr(tiny_config.data, split)}" for split in ("train", "calibration", "dev")]
-    small = ["model=qa_transformer", "debug=fast", "encoder.layers=3", "features.cache_dir=null"]
-    config = validate(compose([*small, *sets, "features.max_length=64", "features.max_question=24"]))
-    train(config, folder=tmp_path)
-    inspection = inspect_question(load_predictor(tmp_path, device="cpu"), Example("0", QUESTION, CONTEXT))
-    assert [(layer.name, layer.heads) for layer in inspection.layers] == [
-        (str(number), ("1", "2")) for number in (1, 2, 3)
-    ]
 
 
 def call(capsys, *arguments):
@@ -132,8 +118,8 @@ def test_the_command_prints_and_writes(proposed, tmp_path, capsys):
     asking = (folder, "--question", QUESTION, "--context", CONTEXT)
     code, out, err = call(capsys, *asking)
     assert code == 0, err
-    assert "layer 3, mean of 2 heads" in out
-    assert "looks at" in out
+    for words in ("layer 3, mean of 2 heads", "looks at", "not why it answers"):
+        assert words in out
     code, out, _ = call(capsys, *asking, "--layer", "all", "--head", "all")
     assert "match" in out
     assert "backward" in out
@@ -148,26 +134,13 @@ def test_the_command_prints_and_writes(proposed, tmp_path, capsys):
     assert page_parts(tmp_path / "a.html")[0]["opened"] == ["match", "forward"]
 
 
-def test_a_question_of_a_set_is_named_by_its_id(proposed, capsys):
+def test_a_question_is_named_in_either_of_two_ways(proposed, capsys):
     folder, config, _ = proposed
     example = open_passages(config.data.dev).examples[2]
     code, out, _ = call(capsys, folder, "--data", config.data.dev, "--id", example.id, "--json")
-    assert code == 0
-    assert json.loads(out)["question"] == example.question
+    assert (code, json.loads(out)["question"]) == (0, example.question)
     code, _, err = call(capsys, folder, "--data", config.data.dev, "--id", "nobody")
     assert (code, "no question nobody" in err) == (DataError.exit_code, True)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        (),
-        ("--question", "Who?"),
-        ("--id", "x"),
-        ("--question", "Who?", "--context", "Ada.", "--id", "x"),
-        ("--question", "Who?", "--data", "synthetic:dev"),
-    ],
-)
-def test_a_question_is_named_in_either_of_two_ways(tmp_path, capsys, arguments):
-    code, _, err = call(capsys, tmp_path, *arguments)
-    assert (code, "--data SOURCE --id ID" in err) == (ConfigError.exit_code, True)
+    for arguments in ((), ("--question", "Who?"), ("--question", "Who?", "--context", "Ada.", "--id", "x")):
+        code, _, err = call(capsys, folder, *arguments)
+        assert (code, "--data SOURCE --id ID" in err) == (ConfigError.exit_code, True)

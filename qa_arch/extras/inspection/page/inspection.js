@@ -59,14 +59,13 @@ function cell(item, at, head) {
   const share = crossing(item, head);
   const largest = Math.max(0.05, ...DATA.layers.flatMap((other) => other.crossing));
   return make("button", {
-    type: "button", role: "radio", "data-layer": at, "data-head": head, "aria-checked": "false", tabindex: "-1", "aria-disabled": item.there ? null : "true",
-    "aria-label": `${layerName(item)}, ${headName(item, head)}: ${percent(share)}%${item.there ? "" : ", left out"}`, style: `--share: ${(share / largest).toFixed(3)}`,
+    type: "button", role: "radio", "data-layer": at, "data-head": head, "aria-checked": "false", tabindex: "-1",
+    "aria-label": `${layerName(item)}, ${headName(item, head)}: ${percent(share)}%`, style: `--share: ${(share / largest).toFixed(3)}`,
     onclick: () => choose(at, head),
   }, percent(share));
 }
 
 function choose(at, head) {
-  if (!DATA.layers[at].there) return;
   const before = view();
   Object.assign(chosen, { layer: at, head: Math.min(head, DATA.layers[at].heads.length - 1) });
   if (view() !== before) drawText(firstToken());
@@ -77,8 +76,7 @@ function gridKeys(event) {
   const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0], Home: [0, -99], End: [0, 99] }[event.key];
   if (!step) return;
   event.preventDefault();
-  let at = chosen.layer + step[0];
-  while (DATA.layers[at] && !DATA.layers[at].there) at += step[0];
+  const at = chosen.layer + step[0];
   if (!DATA.layers[at]) return;
   choose(at, Math.max(-1, Math.min(chosen.head + step[1], DATA.layers[at].heads.length - 1)));
   byId("grid").querySelector(`[data-layer="${chosen.layer}"][data-head="${chosen.head}"]`).focus();
@@ -204,18 +202,17 @@ function drawAll(known) {
 
 function drawAbout() {
   const [window_, windows, first, last] = DATA.window;
-  const left = DATA.layers.filter((item) => !item.there).map(layerName);
   const facts = [
-    ["Question", DATA.question],
-    ["Answer", DATA.answer ? letters[2].slice(...DATA.answer).join("") : "no answer"],
     ["Window", `${window_} of ${windows}: characters ${first} to ${last} of ${letters[2].length}`],
     ["Checked", `the weights of each token sum to 1 (largest error ${DATA.error.toExponential(1)})`],
     ["Network", "nothing is loaded and nothing is sent"],
-    ...(left.length ? [["Left out", `${left.join(", ")}: the page would be too large; --layer names one that is wanted`]] : []),
   ];
   byId("about-list").replaceChildren(...facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
   byId("facts").textContent = `window ${window_} of ${windows} · ${DATA.facts}`;
-  byId("heads-hint").textContent = "Numbers: of every 100 parts of attention, how many the question’s tokens give to the passage (in a match-LSTM, the passage to the question). Choose with a click or with the arrow keys; then a token below, in the same way.";
+  byId("asked").textContent = DATA.question.trim();
+  byId("answered").textContent = DATA.answer ? letters[2].slice(...DATA.answer).join("") : "no answer";
+  byId("caveat").textContent = `${DATA.caveat[0].toUpperCase()}${DATA.caveat.slice(1)}.`;
+  byId("heads-hint").textContent = "% of attention mass that goes from the question to the passage (in a match-LSTM, from the passage to the question). Choose a cell by mouse or arrow keys, then a token below in the same way.";
 }
 
 function start() {
