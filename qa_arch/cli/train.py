@@ -314,8 +314,6 @@ def require_files(config: Config) -> None:
         and not Path(resolve(name)).is_dir()
     ):
         raise ConfigError(f"encoder.name: {name} is no folder; name one with a config.json and weights")
-    if config.selection.types:
-        read_record(config.selection.types)
 
 
 def _sets(config: Config) -> dict[str, str | list[str]]:

@@ -25,6 +25,10 @@ RETIRED: Mapping[str, Any] = {
 }
 """Deleted setting -> the value it always had. A config may have it at that value, which has no effect; the
 hash of a run counts it wherever its section is there."""
+RETIRED_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
+    "qa_arch.extras.selection.models.QaLstm": {"k": 1, "type_dim": 0},
+}
+"""Class of a model -> its deleted arguments, as ``RETIRED`` has settings."""
 MOVED: Mapping[str, str] = {
     "baselines.qa_lstm.QaLstm": "qa_arch.extras.selection.models.QaLstm",
     "baselines.question_types.QuestionTypes": "qa_arch.extras.selection.models.QuestionTypes",
@@ -92,7 +96,7 @@ def upgrade(config: Any) -> Any:
 def with_retired(config: Mapping[str, Any]) -> dict[str, Any]:
     """``config`` as it was recorded before anything was retired or moved; hashes are computed from this."""
     whole = renamed(config, {today: first for first, today in MOVED.items()})
-    for setting, value in RETIRED.items():
+    for setting, value in _retired_of(config).items():
         section, _, key = setting.partition(".")
         if isinstance(whole.get(section), Mapping):
             whole[section] = {key: value, **whole[section]}
@@ -107,8 +111,16 @@ def renamed(value: Any, names: Mapping[str, str]) -> Any:
     return named | {"_target_": names[target]} if (target := str(named.get("_target_"))) in names else named
 
 
+def _retired_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """``RETIRED``, and the ``RETIRED_ARGUMENTS`` of the config's model."""
+    model = config.get("model")
+    target = str(model.get("_target_")) if isinstance(model, Mapping) else ""
+    arguments = RETIRED_ARGUMENTS.get(MOVED.get(target, target), {})
+    return {**RETIRED, **{f"model.{name}": value for name, value in arguments.items()}}
+
+
 def _without_retired(config: dict[str, Any]) -> dict[str, Any]:
-    for setting, value in RETIRED.items():
+    for setting, value in _retired_of(config).items():
         name, _, key = setting.partition(".")
         section = config.get(name)
         if not isinstance(section, Mapping) or key not in section:

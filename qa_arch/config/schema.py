@@ -207,8 +207,8 @@ class Selection:
     """Words of an answer that are read."""
     unknown_buckets: Annotated[int, Range(0)] = 100
     """Vectors that words without one share, chosen by the word's letters; 0 = unknown words are zero."""
-    types: str | None = None
-    """A run that classifies questions: the model reads the class of each (``model.type_dim``)."""
+    types: None = None
+    """Retired, and not in ``config.retired``: hashes count it in some of the configs that lack it only."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -19,11 +18,9 @@ from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.encoder_factory import quiet_loading
 from qa_arch.nn.precision import Precision, dequantised, take_int8
 from qa_arch.nn.word_encoder import AnyEncoder, encoder_from
-from qa_arch.records import PRETRAINED, RECORD
+from qa_arch.records import PRETRAINED
 
 WEIGHTS, ENCODER, TOKENIZER, VECTORS = "model.safetensors", "encoder.json", "tokenizer", "vectors"
-CLASSIFIER = "types"
-"""The folder of the classifier of questions whose classes a model reads, in the model's folder."""
 
 
 def save_encoder(folder: Path, encoder: AnyEncoder) -> None:
@@ -48,13 +45,6 @@ def save_vectors(folder: Path, vectors: WordVectors) -> None:
     """The words and their vectors, as ``load_vectors`` finds them."""
     with replacing_folder(folder / VECTORS) as path:
         vectors.save(path)
-
-
-def save_run(folder: Path, run: Path, *, model: str) -> None:
-    """A copy of ``run`` that can be loaded: its record and its folder ``model``."""
-    with replacing_folder(folder) as path:
-        shutil.copyfile(run / RECORD, path / RECORD)
-        shutil.copytree(run / model, path / model)
 
 
 def save_weights(folder: Path, model: nn.Module) -> None:

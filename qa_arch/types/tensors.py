@@ -155,8 +155,6 @@ class SelectionBatch(Movable):
     """True on the candidates that answer the question."""
     weight: Float[Tensor, "B"]
     """1 for a question that counts, 0 for one that only keeps an idle rank in step."""
-    label: Int[Tensor, "B"] | None = None
-    """Class of each question, from 1; 0 = not known. None without a classifier."""
 
     def __len__(self) -> int:
         return self.question.shape[0]

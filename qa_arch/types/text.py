@@ -99,10 +99,6 @@ class SelectionQuestion:
     right: tuple[int, ...]
     """The right ones among the set's ``answers``. A pool that was retrieved may hold none of them."""
     title: str = ""
-    text: str = ""
-    """The question as it was written, where it was not given as words."""
-    label: str = ""
-    """The class of the question (``MAIN:sub``), if a classifier has predicted it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from qa_arch.config.schema import Config
+from qa_arch.config.schema import Config, Selection
 from qa_arch.errors import ConfigError
-from qa_arch.extras.selection.sets import CLASSES
 from qa_arch.features.vectors import WordVectors, file_vectors
 from qa_arch.features.words import Bools, Longs
 from qa_arch.types.tensors import SelectionBatch
@@ -50,24 +49,19 @@ def word_rows(vectors: WordVectors, buckets: int) -> Callable[[str], int]:
     The bucket is a hash of the word, so an unknown word has the same vector in question and answer
     (Parikh et al. 2016, section 5.1). Without buckets an unknown word is row 0.
     """
-    own = {
-        word: row
-        for row, word in reversed(list(enumerate(vectors.words[: _vocabulary_size(vectors, buckets)], 1)))
-    }
-    first = _vocabulary_size(vectors, buckets) + 1
+    size = len(vectors.words) - buckets
+    own: dict[str, int] = {}
+    for at, word in enumerate(vectors.words[:size], 1):
+        own.setdefault(word, at)
 
     def row(word: str) -> int:
         lower = word.lower()
         hit = own.get(word) or own.get(lower)
         if hit or not buckets:
             return hit or 0
-        return first + zlib.crc32(lower.encode("utf-8", "surrogatepass")) % buckets
+        return size + 1 + zlib.crc32(lower.encode("utf-8", "surrogatepass")) % buckets
 
     return row
-
-
-def _vocabulary_size(vectors: WordVectors, buckets: int) -> int:
-    return len(vectors.words) - buckets
 
 
 def with_buckets(vectors: WordVectors, buckets: int, seed: int) -> WordVectors:
@@ -130,33 +124,21 @@ class SelectionTable:
     right: tuple[frozenset[int], ...]
     pairs: Longs
     """(P, 2): question and right answer of each training pair."""
-    labels: Longs | None = None
-    """(questions,) class of each question, from 1; 0 = unknown. None without a question classifier."""
 
     def __len__(self) -> int:
         return len(self.candidates)
 
 
-def selection_table(
-    task: SelectionSet, row: Callable[[str], int], *, max_question: int, max_answer: int
-) -> SelectionTable:
+def selection_table(task: SelectionSet, row: Callable[[str], int], settings: Selection) -> SelectionTable:
     """``task`` with words as rows of word vectors; longer texts are truncated."""
     pairs = [(number, answer) for number, question in enumerate(task.questions) for answer in question.right]
     return SelectionTable(
-        Texts.of([question.question for question in task.questions], row, max_question),
-        Texts.of(task.answers, row, max_answer),
+        Texts.of([question.question for question in task.questions], row, settings.max_question),
+        Texts.of(task.answers, row, settings.max_answer),
         tuple(question.candidates for question in task.questions),
         tuple(frozenset(question.right) for question in task.questions),
         np.array(pairs, np.int64).reshape(-1, 2),
-        _labels(task),
     )
-
-
-def _labels(task: SelectionSet) -> Longs | None:
-    if not any(question.label for question in task.questions):
-        return None
-    number = {label: index for index, label in enumerate(CLASSES, 1)}
-    return np.array([number.get(question.label, 0) for question in task.questions], np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -256,5 +238,4 @@ def _batch(
         offered=torch.from_numpy(mask),
         right=torch.from_numpy(right),
         weight=torch.from_numpy(real.astype(np.float32)),
-        label=None if table.labels is None else torch.from_numpy(table.labels[questions]),
     )

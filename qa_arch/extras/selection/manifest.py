@@ -1,4 +1,4 @@
-"""What answer selection, question classification and paraphrase scoring add."""
+"""What answer selection and the classification of questions add."""
 
 from __future__ import annotations
 
@@ -11,33 +11,20 @@ _HERE = "qa_arch.extras.selection"
 EXTRA = Extra(
     "selection",
     commands={
-        "types": Command(
-            f"{_HERE}.types_command",
-            "classify the questions of a file with a trained classifier",
-        ),
-        "paraphrase": Command(
-            f"{_HERE}.paraphrase_command",
-            "score the similarity of question pairs with a trained QA-LSTM",
-        ),
+        "types": Command(f"{_HERE}.command", "classify the questions of a file with a trained classifier")
     },
     tasks={
         "selection": TaskEntry(
-            f"{_HERE}.task",
-            "candidates",
-            ("vectors",),
-            {"_target_": "qa_arch.extras.selection.models.HingeLoss"},
+            f"{_HERE}.task", "candidates", ("vectors",), {"_target_": f"{_HERE}.models.HingeLoss"}
         ),
         "classification": TaskEntry(
-            f"{_HERE}.classification",
+            f"{_HERE}.task:CLASSIFICATION",
             "classes",
             ("vectors",),
-            {"_target_": "qa_arch.extras.selection.models.ChoiceLoss"},
+            {"_target_": f"{_HERE}.models.ChoiceLoss"},
         ),
     },
-    formats={
-        "insuranceqa": f"{_HERE}.insuranceqa",
-        "types": f"{_HERE}.question_classes",
-    },
+    formats={"insuranceqa": f"{_HERE}.insuranceqa", "types": f"{_HERE}.question_classes"},
     contracts=f"{_HERE}.contract",
     conf=Path(__file__).parent / "conf",
 )

@@ -31,13 +31,8 @@ class QaLstm(nn.Module):
     """Models A to I: biLSTM, optional attention on the answer, optional convolution, pooling, cosine.
 
     ``encoder="subilstm"`` encodes suffixes and prefixes of at most ``window`` words in both directions
-    instead (Brahma 2018). ``pooling="max"`` takes the ``k`` largest values of each state dimension.
-    ``filters=0`` means no convolution; the output of a convolution has no head and tail. Word vectors are
-    trained unless ``train_vectors`` is false. ``type_dim`` is the width of a learned embedding of the
-    question's class (of ``classes``), appended to the vectors of the question's words; words of answers get
-    zeros there. 0 means no such embedding.
-
-    Raises ConfigError for a ``k`` or a pooling without effect.
+    instead (Brahma 2018). ``filters=0`` means no convolution; the output of a convolution has no head and
+    tail, for which ConfigError is raised. Word vectors are trained unless ``train_vectors`` is false.
     """
 
     def __init__(
@@ -48,44 +43,31 @@ class QaLstm(nn.Module):
         encoder: Literal["bilstm", "subilstm"] = "bilstm",
         window: Annotated[int, Range(1)] = 10,
         pooling: Pooling = "max",
-        k: Annotated[int, Range(1)] = 1,
         filters: Annotated[int, Range(0)] = 0,
         filter_width: Annotated[int, Range(1)] = 2,
         attention: bool = False,
         train_vectors: bool = True,
         dropout: Annotated[float, Range(0, 1)] = 0.0,
-        type_dim: Annotated[int, Range(0)] = 0,
-        classes: Annotated[int, Range(1)] = 50,
     ) -> None:
         super().__init__()
-        if k > 1 and pooling != "max":
-            raise ConfigError(
-                f"model.k: only pooling=max keeps the {k} largest values; with {pooling} set it to 1"
-            )
         if filters and pooling == "head_tail":
             raise ConfigError("model.pooling: filters have no head and tail; use max or mean, or filters=0")
         self.words = WordFeatures(0, vectors=vectors, train_vectors=train_vectors)
-        self.types = nn.Embedding(1 + classes, type_dim, padding_idx=0) if type_dim else None
-        if self.types is not None:  # as without types; the words of answers have zeros too
-            nn.init.zeros_(self.types.weight)
-        in_dim = self.words.out_dim + type_dim
         if encoder == "bilstm":
-            self.reader: nn.Module = BiLSTM(in_dim, hidden)
+            self.reader: nn.Module = BiLSTM(self.words.out_dim, hidden)
         else:
-            self.reader = SuBiLSTM(in_dim, hidden, window=window)
+            self.reader = SuBiLSTM(self.words.out_dim, hidden, window=window)
         width = 2 * hidden
         self.pooling: Pooling = pooling
-        self.k = k
         self.convolution = Convolution(width, filters, filter_width) if filters else None
         # With a convolution the query of the attention is the mean of the question's states.
         self.query_pooling: Pooling = "mean" if filters else pooling
-        question_dim = width * (k if self.query_pooling == "max" else 1)
-        self.attention = AnswerAttention(width, question_dim) if attention else None
+        self.attention = AnswerAttention(width) if attention else None
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, batch: SelectionBatch) -> Float[Tensor, "B N"]:
         """Cosine of every candidate with its question; -inf for padding."""
-        question_states = self.read(batch.question, batch.question_mask, batch.label)
+        question_states = self.read(batch.question, batch.question_mask)
         answer_states = self.read(batch.answer, batch.answer_mask)
         pair, answer = batch.offered.nonzero()[:, 0], batch.candidate[batch.offered]
         question = self.represent(question_states, batch.question_mask)[pair]
@@ -93,27 +75,21 @@ class QaLstm(nn.Module):
             candidate = self.represent(answer_states, batch.answer_mask)[answer]
         else:
             mask = batch.answer_mask[answer]
-            query = pool(question_states, batch.question_mask, self.query_pooling, self.k)
+            query = pool(question_states, batch.question_mask, self.query_pooling)
             candidate = self.represent(self.attention(answer_states, query, answer, pair, mask), mask)
         scores = nn.functional.cosine_similarity(at_least_float32(question), at_least_float32(candidate))
         return scores.new_full(batch.offered.shape, -math.inf).masked_scatter(batch.offered, scores)
 
-    def read(
-        self, words: Int[Tensor, "T K"], mask: Bool[Tensor, "T K"], label: Int[Tensor, "T"] | None = None
-    ) -> Float[Tensor, "T K H"]:
-        """States of the words of texts; ``label`` is the class of the questions, None for answers."""
+    def read(self, words: Int[Tensor, "T K"], mask: Bool[Tensor, "T K"]) -> Float[Tensor, "T K H"]:
+        """States of the words of texts."""
         no_tokens = self.words.vectors.new_zeros(*words.shape, 0)  # type: ignore[union-attr]
-        x = self.words(no_tokens, words, mask)
-        if self.types is not None:
-            known = words.new_zeros(len(words)) if label is None else label
-            x = torch.cat([x, self.types(known)[:, None].expand(-1, words.shape[1], -1)], dim=-1)
-        return self.reader(x, mask)
+        return self.reader(self.words(no_tokens, words, mask), mask)
 
     def represent(self, states: Float[Tensor, "T K H"], mask: Bool[Tensor, "T K"]) -> Float[Tensor, "T D"]:
         """A vector per text: optional convolution, pooling, dropout."""
         if self.convolution is not None:
             states = self.convolution(states, mask)
-        return self.dropout(pool(states, mask, self.pooling, self.k))
+        return self.dropout(pool(states, mask, self.pooling))
 
 
 class BiLSTM(nn.Module):
@@ -160,10 +136,10 @@ class AnswerAttention(nn.Module):
     m(t) = tanh(W_am h(t) + W_qm o_q);  s(t) ∝ exp(w_ms · m(t));  h~(t) = s(t) h(t)
     """
 
-    def __init__(self, width: int, question_dim: int) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
         self.key = nn.Linear(width, width, bias=False)
-        self.query = nn.Linear(question_dim, width, bias=False)
+        self.query = nn.Linear(width, width, bias=False)
         self.score = nn.Linear(width, 1, bias=False)
 
     def forward(
@@ -180,13 +156,10 @@ class AnswerAttention(nn.Module):
         return states[answer] * weight[..., None].to(states.dtype)
 
 
-def pool(
-    states: Float[Tensor, "T K H"], mask: Bool[Tensor, "T K"], how: Pooling, k: int = 1
-) -> Float[Tensor, "T D"]:
+def pool(states: Float[Tensor, "T K H"], mask: Bool[Tensor, "T K"], how: Pooling) -> Float[Tensor, "T H"]:
     """Pool the states of every text to a vector; zeros for a text without words.
 
-    ``head_tail``: the forward half at the last word and the backward half at the first; ``mean``; ``max``:
-    the ``k`` largest values of each state dimension, zeros where there are fewer words.
+    ``head_tail`` is the forward half at the last word and the backward half at the first.
     """
     if how == "head_tail":
         forward, backward = states.chunk(2, dim=-1)
@@ -195,11 +168,9 @@ def pool(
         return torch.cat([tail, backward[:, 0]], dim=-1)
     if how == "mean":
         return fill(states, mask[..., None], 0.0).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
-    missing = max(0, k - states.shape[1])
-    values = nn.functional.pad(fill(states, mask[..., None]), (0, 0, 0, missing), value=-math.inf)
     # Not amax: its backward pass shares the gradient among equal values and so compares every word again.
-    top = values.max(1, keepdim=True).values if k == 1 else values.topk(k, dim=1).values
-    return fill(top, top > -math.inf, 0.0).flatten(1)
+    top = fill(states, mask[..., None]).max(1).values
+    return fill(top, top > -math.inf, 0.0)
 
 
 class QuestionTypes(nn.Module):

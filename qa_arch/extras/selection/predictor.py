@@ -1,9 +1,9 @@
-"""A trained selection model that ranks candidates, compares pairs of questions or classifies questions."""
+"""A trained selection model that ranks candidates, compares two questions or classifies questions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -50,11 +50,7 @@ class ScoreCollector:
 
 
 class SelectionPredictor(Predictor):
-    """Scores candidates: those of a question (by a call), a second question (``similarity``), or classes.
-
-    The function ``classify`` reads the classes off a run that was trained on them. The argument ``classify``
-    gives questions their class, for a model that reads it.
-    """
+    """Scores candidates: those of a question (by a call), a second question (``similarity``), or classes."""
 
     null_threshold = 0.0
 
@@ -66,16 +62,14 @@ class SelectionPredictor(Predictor):
         *,
         record: RunRecord | None = None,
         precision: Precision = "fp32",
-        classify: Callable[[SelectionSet], SelectionSet] | None = None,
     ) -> None:
         self.model, self.vectors, self.config, self.record = model.eval(), vectors, config, record
         self.precision: Precision = precision
-        self.classify = classify
         self._row = word_rows(vectors, config.selection.unknown_buckets)
 
     def __call__(self, question: str, candidates: Sequence[str]) -> list[Selected]:
         """The candidates, best first; equal ones in their order. None are ranked for a blank question."""
-        self.require("selection")
+        self._require("selection")
         question_words = words(question)
         if not question_words or not candidates:
             return []
@@ -85,39 +79,34 @@ class SelectionPredictor(Predictor):
         return sorted(ranked, key=lambda selected: -selected.score)
 
     def similarity(self, first: str, second: str) -> float:
-        """Similarity of two questions, from -1 to 1: paraphrases are near 1."""
-        return self.similarities([(first, second)])[0]
+        """Similarity of two questions, from -1 to 1: paraphrases are near 1. 0 where one is blank.
 
-    def similarities(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        """The same of many pairs; 0 where a question is blank.
-
-        Both go through the same encoder. The attention of some models looks from the first at the second,
-        so both directions are taken and averaged.
+        The attention of some models looks from the question at the candidate, so both directions are
+        averaged.
         """
-        self.require("selection")
-        texts = [words(text) for pair in pairs for text in pair]
-        # Text 2i is the question and text 2i + 1 the candidate, and the other way round.
-        questions = [
-            SelectionQuestion(str(row), texts[row], (row ^ 1,), ())
-            for row in range(len(texts))
-            if texts[row] and texts[row ^ 1]
-        ]
-        if not questions:
-            return [0.0] * len(pairs)
-        scored = self.read(selection_set("pairs", texts, questions))
-        scores = {int(question.id): scored[row][0] for row, question in enumerate(questions)}
-        return [(scores.get(2 * i, 0.0) + scores.get(2 * i + 1, 0.0)) / 2 for i in range(len(pairs))]
+        self._require("selection")
+        texts = [words(first), words(second)]
+        if not all(texts):
+            return 0.0
+        questions = [SelectionQuestion(str(row), texts[row], (1 - row,), ()) for row in (0, 1)]
+        scores = self.read(selection_set("pair", texts, questions))
+        return (scores[0][0] + scores[1][0]) / 2
 
-    def require(self, task: str) -> None:
+    def classify(self, questions: Sequence[str], *, watch: Watch | None = None) -> list[str]:
+        """The class (``MAIN:sub``) that each question most probably has, in order."""
+        self._require("classification")
+        scored = self.read(class_set("questions", [(None, text) for text in questions]), watch=watch)
+        return [CLASSES[int(np.argmax(scored[row]))] for row in range(len(questions))]
+
+    def _require(self, task: str) -> None:
         """RunError where the run was trained for another task."""
         own = self.config.model["task"]
         if own != task:
             raise RunError(f"this run is of task {own} and one of task {task} is wanted; name another")
 
     def table(self, questions: SelectionSet, *, cache: bool = True) -> SelectionTable:
-        """The features of a set, with the class of each question if the model reads it."""
-        questions = questions if self.classify is None else self.classify(questions)
-        return table_of(questions, self._row, self.config)
+        """The features of a set."""
+        return selection_table(questions, self._row, self.config.selection)
 
     def read(
         self,
@@ -136,48 +125,3 @@ class SelectionPredictor(Predictor):
             precision=self.precision,
             watch=watch,
         )
-
-
-def table_of(questions: SelectionSet, row: Callable[[str], int], config: Config) -> SelectionTable:
-    """The features of a set, its texts truncated as the config says."""
-    settings = config.selection
-    return selection_table(questions, row, max_question=settings.max_question, max_answer=settings.max_answer)
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionClass:
-    """The class that a question most probably has."""
-
-    label: str
-    """``MAIN:sub``."""
-    probability: float
-
-
-def classify(
-    predictor: SelectionPredictor, questions: Sequence[str], *, watch: Watch | None = None
-) -> list[QuestionClass]:
-    """The class of each question, in order; equal questions are read once.
-
-    Raises RunError for a run that selects answers.
-    """
-    predictor.require("classification")
-    distinct = list(dict.fromkeys(questions))
-    if not distinct:
-        return []
-    scored = predictor.read(class_set("questions", [(None, text) for text in distinct]), watch=watch)
-    classes = {text: _most_probable(scored[row]) for row, text in enumerate(distinct)}
-    return [classes[text] for text in questions]
-
-
-def with_classes(questions: SelectionSet, classifier: SelectionPredictor) -> SelectionSet:
-    """``questions`` labelled with the class that ``classifier`` predicts; the fingerprint stays."""
-    texts = [question.text or " ".join(question.question) for question in questions.questions]
-    pairs = zip(questions.questions, classify(classifier, texts), strict=True)
-    labelled = tuple(replace(question, label=predicted.label) for question, predicted in pairs)
-    return replace(questions, questions=labelled)
-
-
-def _most_probable(scores: Sequence[float]) -> QuestionClass:
-    powers = np.exp(np.array(scores) - max(scores))
-    place = int(powers.argmax())
-    return QuestionClass(CLASSES[place], float(powers[place] / powers.sum()))

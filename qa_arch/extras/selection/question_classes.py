@@ -1,38 +1,44 @@
 """``types:FILE`` and ``types:synthetic:SPLIT``: questions with classes, in the format of the TREC files.
 
 ``train_5500.label`` and ``TREC_10.label`` (Li & Roth 2002) have a question per line: ``MAIN:sub``, then the
-words of the question, separated by blanks.
+words of the question, separated by blanks. The generated questions ask in four wordings for each class
+(``wordings.tsv``). The fourth is not used for training, and no name occurs in two splits, so that calibration
+and dev measure generalisation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from random import Random
 
 from qa_arch.data.formats import Format, OnError
-from qa_arch.errors import DataError
+from qa_arch.data.synthetic.names import SPLITS, Names, Split
+from qa_arch.errors import ConfigError, DataError
 from qa_arch.extras.selection.sets import CLASSES, class_set
 from qa_arch.types.text import SelectionSet
 
+SIZES = {"train": 2000, "calibration": 300, "dev": 300}
+"""Generated questions of a split."""
+SEED = 20
 _SYNTHETIC = "synthetic:"
-
-
-def open_types(source: str, *, name: str = "") -> SelectionSet:
-    """Open a file, or ``synthetic:SPLIT`` for the generated questions (train, calibration, dev).
-
-    Raises DataError naming file and line.
-    """
-    if source.startswith(_SYNTHETIC):
-        from qa_arch.extras.selection import wordings
-
-        split = source.removeprefix(_SYNTHETIC)
-        return class_set(name or split, wordings.named(split))
-    path = Path(source).expanduser()
-    return class_set(name or path.stem, _lines(path))
+_THINGS = """
+bridge lamp clock wheel tower lantern kettle mirror basket violin ladder anchor compass saddle needle bell
+"""
+_PURSUITS = "weaving rowing archery pottery baking fencing sailing carving dyeing brewing chess skating"
+_BEASTS = "otter heron badger falcon salmon lynx beetle tortoise weasel raven mole viper"
 
 
 def _open(sources: Sequence[str], *, name: str, on_error: OnError) -> SelectionSet:
-    return open_types(sources[0], name=name)
+    """A file, or ``synthetic:SPLIT`` (train, calibration, dev). Raises DataError naming file and line."""
+    (source,) = sources
+    if source.startswith(_SYNTHETIC):
+        split = source.removeprefix(_SYNTHETIC)
+        if split not in SPLITS:
+            raise ConfigError(f"types:{source} is unknown: write train, calibration or dev")
+        return class_set(name or split, generated_questions(SIZES[split], SEED, split))
+    path = Path(source).expanduser()
+    return class_set(name or path.stem, _lines(path))
 
 
 def _files(source: str) -> tuple[Path, ...]:
@@ -40,33 +46,60 @@ def _files(source: str) -> tuple[Path, ...]:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(_text(path).split("\n"), start=1):
-        if not line.strip():
-            continue
-        label, _, question = line.strip().partition(" ")
-        if label not in CLASSES:
-            raise DataError(
-                f"{path}: line {number}: {label!r} is not a class; write MAIN:sub, a blank and the question"
-                " (DESC:def What is ...), as in train_5500.label"
-            )
-        if not question.strip():
-            raise DataError(f"{path}: line {number}: no question follows {label}; fetch the file again")
-        yield label, question.strip()
-
-
-def _text(path: Path) -> str:
+    """(class, question) of each line that is not blank."""
     try:
         data = path.read_bytes()
-    except FileNotFoundError:
-        raise DataError(
-            f"{path}: no such file; name train_5500.label or TREC_10.label, or types:synthetic:train"
-        ) from None
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error})") from None
+        hint = "name train_5500.label or TREC_10.label, or types:synthetic:train"
+        raise DataError(f"{path}: cannot be read ({error.strerror}); {hint}") from None
     try:
-        return data.decode("utf-8")
+        text = data.decode("utf-8")
     except UnicodeDecodeError:
-        return data.decode("latin-1")  # as the files are published
+        text = data.decode("latin-1")  # as the files are published
+    for number, line in enumerate(text.split("\n"), start=1):
+        label, _, question = line.strip().partition(" ")
+        if label and (label not in CLASSES or not question):
+            raise DataError(
+                f"{path}: line {number}: {label!r} is not a class with a question; write MAIN:sub, a blank"
+                " and the question (DESC:def What is ...), as in train_5500.label"
+            )
+        if label:
+            yield label, question.strip()
+
+
+def wordings() -> dict[str, list[str]]:
+    """The wordings of each class."""
+    text = Path(__file__).with_name("wordings.tsv").read_text(encoding="utf-8")
+    rows = (line.split("\t") for line in text.splitlines())
+    return {label: own for label, *own in rows}
+
+
+def generated_questions(count: int, seed: int, split: Split) -> list[tuple[str, str]]:
+    """(class, question) of ``count`` questions, the classes in turn; equal for equal arguments."""
+    rng = Random(f"{seed}/types/{split}")
+    names, by_class = Names(rng, split), wordings()
+    labels = list(by_class)
+    generated = []
+    for number in range(count):
+        label = labels[number % len(labels)]
+        own = by_class[label][:-1] if split == "train" else by_class[label]
+        generated.append((label, _filled(rng.choice(own), rng, names)))
+    rng.shuffle(generated)
+    return generated
+
+
+def _filled(wording: str, rng: Random, names: Names) -> str:
+    names.fresh()
+    kinds = ("place", "province", "river", "clan", "guild", "book")
+    values = {kind: names.word(kind) for kind in kinds if f"{{{kind}}}" in wording}
+    return wording.format(
+        **values,
+        person=names.person(),
+        thing=rng.choice(_THINGS.split()),
+        pursuit=rng.choice(_PURSUITS.split()),
+        beast=rng.choice(_BEASTS.split()),
+        code="".join(word[0] for word in (names.word("guild"), names.word("place"), names.word("clan"))),
+    )
 
 
 FORMAT = Format("types:FILE", "a file of questions with classes", open=_open, holds="classes", files=_files)

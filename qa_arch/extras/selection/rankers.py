@@ -1,6 +1,8 @@
-"""Heuristics of answer selection without training: reference rows beside the models in tables.
+"""What needs no training: heuristics of answer selection, and types of questions by rules.
 
-All have ``rank(questions) -> {row: scores of its candidates}``, higher is better.
+The heuristics stand as reference rows beside the models in tables; all have ``rank(questions) -> {row: scores
+of its candidates}``, higher is better. The rules read the question word and the expected answer type, which
+are the coarse classes of Li & Roth 2002, as far as the question word and the noun after it determine them.
 """
 
 from __future__ import annotations
@@ -12,10 +14,31 @@ from math import fsum, log
 
 import numpy as np
 
-from qa_arch.extras.selection.scores import answer_type
-from qa_arch.types.text import SelectionSet
+from qa_arch.types.text import ASKING, SelectionSet
 
 Scores = dict[int, list[float]]
+_BEFORE = """
+in on at by for from of to with under during after before about into upon as
+"""
+_OF_NUMBER = """
+many much long old far often large big tall high deep wide fast heavy hot cold late early few
+"""
+_BEGINNINGS = """
+is are was were am do does did has have had can could will would shall should may might must
+"""
+_PREPOSITIONS, _HOW_NUMBER, _VERBS = (
+    frozenset(words.split()) for words in (_BEFORE, _OF_NUMBER, _BEGINNINGS)
+)
+_BY_NOUN = {
+    "PERSON": "person people man woman king queen president author artist actor actress singer scientist"
+    " leader emperor pope name",
+    "LOCATION": "city country state place location town river continent region island street mountain"
+    " province county village capital nation",
+    "NUMBER": "year date day month century decade time age number percentage percent amount population"
+    " temperature size rate height length distance cost price",
+}
+_NOUN = {noun: kind for kind, nouns in _BY_NOUN.items() for noun in nouns.split()}
+_DIRECT = {"who": "PERSON", "whom": "PERSON", "whose": "PERSON", "where": "LOCATION", "when": "NUMBER"}
 _MAIN = {
     "PERSON": "HUM",
     "LOCATION": "LOC",
@@ -74,3 +97,41 @@ class WordOverlap:
 
 def _folded(words: Sequence[str]) -> frozenset[str]:
     return frozenset(word.casefold() for word in words)
+
+
+def asking_word(words: Sequence[str]) -> str:
+    """Question word, ``yes/no`` if the question begins with a verb, else ``other``.
+
+    The first word decides, or the word after a preposition; else the first question word anywhere. So "Was it
+    where they met?" is a yes/no question, which ``types.text.question_word`` files under where.
+    """
+    lower = [word.lower() for word in words]
+    for word in lower[:1] + (lower[1:2] if lower[:1] and lower[0] in _PREPOSITIONS else []):
+        if word in ASKING:
+            return word
+    if lower and lower[0] in _VERBS:
+        return "yes/no"
+    return next((word for word in lower if word in ASKING), "other")
+
+
+def question_type(words: Sequence[str]) -> str:
+    """Question word and answer type, such as ``how:NUMBER``; see ``answer_type``."""
+    return f"{asking_word(words)}:{answer_type(words)}"
+
+
+def answer_type(words: Sequence[str]) -> str:
+    """PERSON, LOCATION, NUMBER (dates included), DESCRIPTION, YES/NO, or else ENTITY."""
+    lower = [word.lower() for word in words]
+    word = asking_word(words)
+    if word in _DIRECT:
+        return _DIRECT[word]
+    if word == "yes/no":
+        return "YES/NO"
+    if word == "other":
+        return "ENTITY"
+    following = lower[lower.index(word) + 1 :]
+    if word == "how":
+        return "NUMBER" if following and following[0] in _HOW_NUMBER else "DESCRIPTION"
+    if word == "why":
+        return "DESCRIPTION"
+    return next((_NOUN[word] for word in following[:2] if word in _NOUN), "ENTITY")

@@ -1,4 +1,4 @@
-"""Sets for answer selection: questions with candidates, made of passages, of classes or of pairs.
+"""Sets for answer selection: questions with candidates, made of passages or of classes.
 
 A question on a passage becomes a selection question whose candidates are the sentences of the passage; right
 are the sentences in which a gold answer begins. Classification is selection with the same candidates for all
@@ -12,8 +12,6 @@ import json
 import random
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-from pathlib import Path
 
 from qa_arch.config.schema import Data, Source
 from qa_arch.data import splits
@@ -165,57 +163,14 @@ def _question(example: Example, candidates: range, spans: list[tuple[int, int]])
     sentences_of_golds = {sum(start <= gold.start for start, _ in spans) - 1 for gold in example.answers}
     right = tuple(candidates[max(0, place)] for place in sorted(sentences_of_golds))
     question = words(example.question)
-    return SelectionQuestion(example.id, question, candidates, right, example.title, example.question)
+    return SelectionQuestion(example.id, question, candidates, right, example.title)
 
 
 def class_set(name: str, labelled: Iterable[tuple[str | None, str]]) -> SelectionSet:
     """SelectionSet of (class, question) pairs with the classes as candidates; None is an unknown class."""
     every = range(len(CLASSES))
     questions = [
-        SelectionQuestion(
-            f"{name}-{number}", words(text), every, () if label is None else (_PLACE[label],), text=text
-        )
+        SelectionQuestion(f"{name}-{number}", words(text), every, () if label is None else (_PLACE[label],))
         for number, (label, text) in enumerate(labelled, start=1)
     ]
     return selection_set(name, [(label,) for label in CLASSES], questions, main=_MAIN_OF)
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """Two questions and whether they are paraphrases."""
-
-    first: str
-    second: str
-    paraphrase: bool | None
-    """None for an unlabelled file."""
-
-
-def read_pairs(path: str | Path) -> tuple[Pair, ...]:
-    """Read pairs: ``first<TAB>second`` per line, or ``first<TAB>second<TAB>0|1`` on all lines.
-
-    Raises DataError naming file and line.
-    """
-    try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: is not UTF-8 (byte {error.start}); save it as UTF-8") from error
-    pairs: list[Pair] = []
-    # Only a line feed ends a pair: str.splitlines would also cut at U+2028 or U+0085 inside a question.
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        fields = [field.strip() for field in line.split("\t")]
-        place = f"{path}: line {number}"
-        if len(fields) not in (2, 3) or not all(fields[:2]):
-            raise DataError(f"{place}: expected two questions, and optionally a label, between tabs")
-        if len(fields) == 3 and fields[2] not in ("0", "1"):
-            raise DataError(f"{place}: the label is {fields[2]!r}; write 1 for a paraphrase, else 0")
-        label = fields[2] == "1" if len(fields) == 3 else None
-        if pairs and (label is None) != (pairs[0].paraphrase is None):
-            raise DataError(f"{place}: some lines have a label and some have none; label all or none")
-        pairs.append(Pair(fields[0], fields[1], label))
-    if not pairs:
-        raise DataError(f"{path}: holds no pair of questions")
-    return tuple(pairs)

@@ -1,11 +1,10 @@
-"""Answer selection: the right answer among candidates (Tan et al. 2015)."""
+"""Answer selection: the right answer among candidates (Tan et al. 2015), or the class of a question."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from qa_arch.config.files import write_json
 from qa_arch.config.schema import Config, Data
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, RunError
@@ -21,19 +21,13 @@ from qa_arch.extras.selection.features import (
     PairCollator,
     SelectionTable,
     candidate_vectors,
+    selection_table,
     word_rows,
 )
-from qa_arch.extras.selection.predictor import ScoreCollector, SelectionPredictor, table_of, with_classes
-from qa_arch.extras.selection.scores import (
-    Scored,
-    question_columns,
-    ranks,
-    score_points,
-    selection_scores,
-    set_facts,
-    write_selections,
-)
-from qa_arch.extras.selection.sets import load_splits, open_for
+from qa_arch.extras.selection.predictor import ScoreCollector, SelectionPredictor
+from qa_arch.extras.selection.rankers import question_type
+from qa_arch.extras.selection.scores import Scored, ranks, score_points, selection_scores
+from qa_arch.extras.selection.sets import CLASSES, load_splits, open_for
 from qa_arch.features.batches import EpochBatchSampler
 from qa_arch.features.vectors import assumed_vectors
 from qa_arch.models import store
@@ -41,20 +35,12 @@ from qa_arch.models.build import build_model
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.losses import build_loss
 from qa_arch.nn.precision import Precision, cast_weights
-from qa_arch.records import MODEL, RANKED, Point, Points, RunRecord, SplitFacts
-from qa_arch.spans.loading import load_predictor
+from qa_arch.records import RANKED, Point, Points, RunRecord, SplitFacts
 from qa_arch.tasks import Batches, Parts, Task
 from qa_arch.types.tensors import SelectionBatch
 from qa_arch.types.text import SelectionSet
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class SelectionParts(Parts):
-    """``tables`` hold texts as rows of the word vectors; ``classifier`` the run that labels questions."""
-
-    classifier: Path | None = None
 
 
 class SelectionTask(Task):
@@ -75,29 +61,36 @@ class SelectionTask(Task):
         return load_splits(data, self.wanted)
 
     def facts(self, questions: SelectionSet, table: SelectionTable, *, titles: bool) -> SplitFacts:
-        return set_facts(questions, titles=titles)
+        candidates = sum(len(question.candidates) for question in questions.questions)
+        return SplitFacts(
+            name=questions.name,
+            fingerprint=questions.fingerprint,
+            protocol=questions.protocol,
+            questions=len(questions),
+            candidates=round(candidates / len(questions), 2),
+            answers=len(questions.answers),
+            titles=tuple(sorted(questions.titles)) if titles else (),
+            left_out=questions.left_out,
+        )
 
-    def assemble(self, config: Config, trusted: Sequence[str] = TRUSTED) -> SelectionParts:
-        """Sets, classes of questions where the model reads them, word vectors, tables, model."""
+    def assemble(self, config: Config, trusted: Sequence[str] = TRUSTED) -> Parts:
+        """Sets, word vectors, texts as rows of these vectors (``tables``), and the model."""
         sets = self.load_splits(config.data)
-        if (classify := _classifier(config, trusted)) is not None:
-            sets = {split: classify(questions) for split, questions in sets.items()}
-        vectors = candidate_vectors(config, sets)
-        row = word_rows(vectors, config.selection.unknown_buckets)
-        tables = {split: table_of(questions, row, config) for split, questions in sets.items()}
         for split, questions in sets.items():
-            left_out = questions.left_out or "none"
             log.info(
-                "%s: %d questions, %d answers, %s left out",
+                "%s: %d questions, %d left out, %d answers",
                 split,
                 len(questions),
+                questions.left_out,
                 len(questions.answers),
-                left_out,
             )
+        vectors = candidate_vectors(config, sets)
+        row = word_rows(vectors, config.selection.unknown_buckets)
+        tables = {
+            split: selection_table(questions, row, config.selection) for split, questions in sets.items()
+        }
         model = build_model(config.model, None, vectors, trusted)
-        run = config.selection.types
-        loss = build_loss(config, trusted)
-        return SelectionParts(sets, tables, vectors, model, loss, Path(run) if run else None)
+        return Parts(sets, tables, vectors, model, build_loss(config, trusted))
 
     def count_parameters(self, config: Config, trusted: Sequence[str] = TRUSTED) -> dict[str, Any]:
         """On the meta device. Reads the data, as the number of trained vectors depends on its words."""
@@ -110,11 +103,9 @@ class SelectionTask(Task):
             model = build_model(config.model, None, matrix, trusted)
         return asdict(parameter_blocks(model))
 
-    def save(self, folder: Path, parts: SelectionParts) -> None:
+    def save(self, folder: Path, parts: Parts) -> None:
         assert parts.vectors is not None
         store.save_vectors(folder, parts.vectors)
-        if parts.classifier is not None:
-            store.save_run(folder / store.CLASSIFIER, parts.classifier, model=MODEL)
 
     def load(
         self, folder: Path, record: RunRecord, config: Config, device: Any, precision: Precision, trusted: Any
@@ -124,23 +115,16 @@ class SelectionTask(Task):
             raise RunError(f"{folder}: holds no word vectors; the run is incomplete, train it again")
         model = build_model(config.model, None, vectors, trusted)
         store.load_weights(folder, model)
-        classify = None
-        if config.selection.types:
-            classifier: Any = load_predictor(folder / store.CLASSIFIER, device=device, trust=trusted)
-            classify = partial(with_classes, classifier=classifier)
         model = cast_weights(model.to(device), precision)
-        return SelectionPredictor(
-            model, vectors, config, record=record, precision=precision, classify=classify
-        )
+        return SelectionPredictor(model, vectors, config, record=record, precision=precision)
 
-    def predictor(self, config: Config, parts: SelectionParts) -> SelectionPredictor:
+    def predictor(self, config: Config, parts: Parts) -> SelectionPredictor:
         precision: Any = config.trainer.precision
         assert parts.vectors is not None
-        return SelectionPredictor(
-            cast_weights(parts.model, precision), parts.vectors, config, precision=precision
-        )
+        model = cast_weights(parts.model, precision)
+        return SelectionPredictor(model, parts.vectors, config, precision=precision)
 
-    def batches(self, config: Config, parts: SelectionParts) -> Batches:
+    def batches(self, config: Config, parts: Parts) -> Batches:
         """Training pairs with negatives sampled anew each epoch; all candidates for validation."""
         calibration = parts.tables.get("calibration")
         return Batches(
@@ -149,7 +133,7 @@ class SelectionTask(Task):
             EpochBatchSampler,
         )
 
-    def negatives(self, config: Config, parts: SelectionParts) -> int:
+    def negatives(self, config: Config, parts: Parts) -> int:
         """Number of wrong answers sampled for each right answer in training."""
         return config.selection.negatives
 
@@ -159,12 +143,12 @@ class SelectionTask(Task):
     def weight(self, batch: SelectionBatch) -> Tensor:
         return batch.weight
 
-    def collector(self, config: Config, parts: SelectionParts, split: str) -> ScoreCollector:
+    def collector(self, config: Config, parts: Parts, split: str) -> ScoreCollector:
         return ScoreCollector()
 
     def validation_scores(self, questions: SelectionSet, outputs: Scored) -> dict[str, float]:
         scores = selection_scores(ranks(questions, outputs))
-        return {"calibration_accuracy": scores.accuracy, "calibration_mrr": scores.mrr}
+        return {f"calibration_{name}": scores[name] for name in ("accuracy", "mrr")}
 
     def points(
         self, questions: SelectionSet, outputs: Scored, threshold: float, given: float | None = None
@@ -172,12 +156,24 @@ class SelectionTask(Task):
         return score_points(questions, outputs)
 
     def rows(self, questions: SelectionSet, outputs: Scored, threshold: float) -> dict[str, list[Any]]:
-        return question_columns(questions, outputs)
+        """The type of a question is its class where the candidates are classes, else that of the rules."""
+        kinds = [
+            questions.answers[question.right[0]][0] if questions.main else question_type(question.question)
+            for question in questions.questions
+        ]
+        return {
+            "id": [question.id for question in questions.questions],
+            "kind": kinds,
+            "rank": ranks(questions, outputs),
+            "candidates": [len(question.candidates) for question in questions.questions],
+        }
 
     def write_predictions(
         self, folder: Path, questions: SelectionSet, outputs: Scored, threshold: float
     ) -> None:
-        write_selections(folder, questions, outputs)
+        """``selections.json``: question id -> the score of each candidate, in the order of the data."""
+        by_id = {question.id: outputs[row] for row, question in enumerate(questions.questions)}
+        write_json(folder / "selections.json", by_id, indent=None)
 
     def reference_scores(
         self, heuristic: Any, calibration: SelectionSet | None, questions: SelectionSet
@@ -185,21 +181,23 @@ class SelectionTask(Task):
         return score_points(questions, heuristic.rank(questions))[RANKED]
 
 
-def _classifier(config: Config, trusted: Sequence[str]) -> Callable[[SelectionSet], SelectionSet] | None:
-    """Function that labels questions with their class, if the model reads classes."""
-    run = config.selection.types
-    if bool(run) != bool(config.model.get("type_dim")):
-        raise ConfigError(
-            "selection.types, model.type_dim: a run that classifies questions and the width of what is"
-            " learned of a class go together; set both or neither"
-        )
-    if not run:
-        return None
-    classifier = load_predictor(run, device="cpu", trust=trusted)
-    if not isinstance(classifier, SelectionPredictor):
-        raise RunError(f"selection.types: {run} finds spans; name a run of model=question_types")
-    classifier.require("classification")
-    return partial(with_classes, classifier=classifier)
+class ClassificationTask(SelectionTask):
+    """The class of a question: a softmax over the classes, all of which each question sees in training too.
+
+    Every class is a candidate of every question (Di Gennaro et al. 2020).
+    """
+
+    name = "classification"
+    wanted: Literal["candidates", "classes"] = "classes"
+
+    def assemble(self, config: Config, trusted: Sequence[str] = TRUSTED) -> Parts:
+        classes = config.model.get("classes", len(CLASSES))
+        if classes != len(CLASSES):
+            raise ConfigError(f"model.classes: {classes}; there are {len(CLASSES)} classes, leave it so")
+        return super().assemble(config, trusted)
+
+    def negatives(self, config: Config, parts: Parts) -> int:
+        return len(parts.sets["train"].answers) - 1
 
 
-TASK = SelectionTask()
+TASK, CLASSIFICATION = SelectionTask(), ClassificationTask()

@@ -1,15 +1,15 @@
-"""What every answer-selection model must keep to: each ``conf/model/**/*.yaml`` of ``task: selection``.
+"""What every model that ranks must keep to: each ``conf/model/**/*.yaml`` of tasks ``selection`` and
+``classification``, a handful of questions against the sentences of their paragraphs or against all classes.
 
-The companion of ``test_contract.py``, with the harness of this task: a handful of questions against
-the sentences of their paragraphs. A new model is tested by its YAML alone.
+The companion of ``test_contract.py``. A new model is tested by its YAML alone.
 """
 
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
-import torch
 from contract import ALL, Fleet, contenders, models_of, require_same_step, title
 from omegaconf import OmegaConf
 
@@ -17,79 +17,103 @@ import qa_arch
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import Config, validate
 from qa_arch.contract import Contender, logits_of
-from qa_arch.extras.selection.contract import SELECTION
+from qa_arch.extras.selection.contract import CONTRACTS, QUESTIONS
 from qa_arch.extras.selection.features import PairCollator
 from qa_arch.records import RANKED
 from qa_arch.tasks import task_of
 from qa_arch.training.run import train
-from qa_arch.types.tensors import SelectionBatch
 
-MODELS = models_of(("selection",))
 VARIANTS = {
     "suffixes": ("qa_lstm/a", ["model.encoder=subilstm", "model.window=3"]),
-    "three_largest": ("qa_lstm/c", ["model.k=3"]),
     "wide_filters": ("qa_lstm/d", ["model.filter_width=4"]),
     "fixed_vectors": ("qa_lstm/g", ["glove=file", "model.train_vectors=false"]),
+    "one_direction": ("question_types", ["model.bidirectional=false", "model.pooling=mean"]),
+    "trained_vectors": ("question_types", ["model.train_vectors=true"]),
 }
-CASES = {name: (name, []) for name in MODELS} | VARIANTS
+CASES = {name: (name, []) for name in models_of(CONTRACTS)} | VARIANTS
+SELECTING = [case for case, (name, _) in CASES.items() if name.startswith("qa_lstm")]
+CLASSIFYING = [case for case in CASES if case not in SELECTING]
 SMALL = {"hidden": 6, "dropout": 0.0}
 
 
+def task_name(case: str) -> str:
+    return str(OmegaConf.load(ALL[CASES[case][0]])["task"])
+
+
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory) -> list[str]:
-    return SELECTION.settings(tmp_path_factory.mktemp("selection"))
+def settings(tmp_path_factory) -> dict[str, list[str]]:
+    return {task: contract.settings(tmp_path_factory.mktemp(task)) for task, contract in CONTRACTS.items()}
 
 
-def configure(case: str, settings: list[str]) -> Config:
+def configure(case: str, settings: dict[str, list[str]], *more: str) -> Config:
     name, overrides = CASES[case]
     section = OmegaConf.load(ALL[name])
     small = {**SMALL, "filters": min(section.get("filters", 0), 9)}
     own = [f"model.{key}={value}" for key, value in small.items() if key in section]
-    return validate(compose([f"model={name}", *settings, *own, *overrides]))
+    return validate(compose([f"model={name}", *settings[task_name(case)], *own, *overrides, *more]))
 
 
 @pytest.fixture(scope="module")
 def fleet(settings) -> Fleet:
-    return contenders(lambda case: configure(case, settings), SELECTION)
+    fleets = {
+        task: contenders(lambda case: configure(case, settings), contract)
+        for task, contract in CONTRACTS.items()
+    }
+    return Fleet(lambda case: fleets[task_name(case)][case])
 
 
-def pairs(contender: Contender, rows: list[int]) -> SelectionBatch:
-    """Pairs as training draws them in its first epoch."""
-    return PairCollator(contender.parts.tables["train"], 2, contender.config.seed)((0, rows))
+def test_every_model_is_a_case():
+    assert {"question_types", *(f"qa_lstm/{letter}" for letter in "abcdefghi")} <= set(CASES)
 
 
-def test_every_model_of_the_task_is_a_case():
-    assert {f"qa_lstm/{letter}" for letter in "abcdefghi"} <= set(MODELS)
-
-
-@pytest.mark.parametrize("check", SELECTION.checks, ids=title)
+@pytest.mark.parametrize("check", CONTRACTS["selection"].checks, ids=title)
 @pytest.mark.parametrize("case", CASES)
 def test_it_keeps_to_the_contract(fleet, case, check):
     check(fleet[case])
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", SELECTING)
 def test_every_score_is_a_cosine(fleet, case):
     batch = fleet[case].batch(multiple=7)
     assert not batch.offered.all()
     assert (logits_of(fleet[case].model, batch)[batch.offered].abs() <= 1 + 1e-6).all()
 
 
-@pytest.mark.parametrize("name", ["qa_lstm/a", "qa_lstm/i", "fixed_vectors"])
+@pytest.mark.parametrize("case", CLASSIFYING)
+def test_every_class_has_a_score_and_padding_has_none(fleet, case):
+    scores = logits_of(fleet[case].model, fleet[case].batch(multiple=7))
+    assert scores.shape == (4, 56)
+    assert scores[:, :50].isfinite().all()
+    assert (scores[:, 50:] == -math.inf).all()
+
+
+@pytest.mark.parametrize("name", ["qa_lstm/i", "fixed_vectors"])
 def test_a_trained_run_loads_and_scores_as_it_did(name, settings, tmp_path):
     record = train(configure(name, settings), folder=tmp_path)
-    assert record.status == "ok"
     assert record.scores["dev"][RANKED].metric("questions") == 5
     predictor = qa_arch.load_predictor(tmp_path, device="cpu")
-    torch.manual_seed(5)
     task = task_of(predictor.config.model).load_splits(predictor.config.data)["dev"]
     output = json.loads((tmp_path / "selections.json").read_text())
     scored = predictor.read(task)
     assert {question.id: scored[row] for row, question in enumerate(task.questions)} == output
 
 
+def test_a_trained_run_classifies_what_it_learned(settings, tmp_path):
+    # The sets share their questions: 40 epochs learn them by heart.
+    longer = ["trainer.max_steps=-1", "trainer.epochs=40", "optim.lr=2e-2", "optim.schedule=constant"]
+    record = train(configure("question_types", settings, *longer), folder=tmp_path)
+    point = record.scores["dev"][RANKED]
+    assert point.metric("accuracy") == point.metric("main_accuracy") == 100
+    assert record.references["dev"]["rules"].metric("main_accuracy") == 100
+    predictor = qa_arch.load_predictor(tmp_path, device="cpu")
+    assert predictor.classify([*QUESTIONS, "Who paints boats ?"]) == [*QUESTIONS.values(), "HUM:ind"]
+
+
 @pytest.mark.slow
 def test_all_models_step_together_on_two_ranks(fleet, step_on_two_ranks):
-    require_same_step(
-        fleet, CASES, step_on_two_ranks, lambda contender, rank: pairs(contender, [rank, rank + 2])
-    )
+    def pairs(contender: Contender, rank: int):
+        """Pairs as training draws them in its first epoch."""
+        collate = PairCollator(contender.parts.tables["train"], 2, contender.config.seed)
+        return collate((0, [rank, rank + 2]))
+
+    require_same_step(fleet, CASES, step_on_two_ranks, pairs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from qa_arch.config.schema import Selection
 from qa_arch.extras.selection.features import (
     CandidateCollator,
     PairCollator,
@@ -31,12 +32,9 @@ def test_a_word_without_a_vector_has_the_bucket_of_its_letters():
     assert len(vectors.matrix) == 9
     assert vectors.matrix[4:].any(axis=1).all()
     assert not vectors.matrix[0].any()
+    assert word_rows(with_buckets(KNOWN, 0, seed=1), 0)("lomm") == 0, "without buckets"
     np.testing.assert_array_equal(vectors.matrix, with_buckets(KNOWN, 5, seed=1).matrix)
     assert not np.array_equal(vectors.matrix, with_buckets(KNOWN, 5, seed=2).matrix)
-
-
-def test_without_buckets_an_unknown_word_is_row_zero():
-    assert word_rows(with_buckets(KNOWN, 0, seed=1), 0)("lomm") == 0
 
 
 def test_random_vectors_do_not_depend_on_the_order_of_the_words():
@@ -57,9 +55,8 @@ QUESTIONS = [
 @pytest.fixture
 def table():
     letters = {word: number for number, word in enumerate("abcdexyz", 1)}
-    return selection_table(
-        selection_set("s", ANSWERS, QUESTIONS), letters.__getitem__, max_question=4, max_answer=2
-    )
+    settings = Selection(max_question=4, max_answer=2)
+    return selection_table(selection_set("s", ANSWERS, QUESTIONS), letters.__getitem__, settings)
 
 
 def test_a_batch_holds_each_answer_once(table):

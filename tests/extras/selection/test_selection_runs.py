@@ -1,37 +1,54 @@
-"""A run that selects answers, from the command line: trained, scored, refused where it does not belong."""
+"""Runs that select answers and classify questions, from the command line: trained, scored, refused."""
 
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 
 import pytest
+from cli.test_cheap_checks import told
 
 import qa_arch as package
 from qa_arch.cli.main import main
-from qa_arch.config.files import write_json
-from qa_arch.data.squad import write
-from qa_arch.data.synthetic import generate
-from qa_arch.records import read_record
-
-
-def flat(points):
-    """Points as commands print them."""
-    return {name: point.flat() for name, point in points.items()}
+from qa_arch.data.synthetic import named
+from qa_arch.extras.selection.sets import CLASSES
+from qa_arch.metrics.prediction_files import read_types
+from qa_arch.records import find_runs, read_record
+from qa_arch.results.report.collect import collect
 
 
 @pytest.fixture(scope="module")
-def selecting(tmp_path_factory, feature_cache):
+def train(tmp_path_factory, feature_cache):
+    """``train(model, *settings)``: the folder of a finished run."""
+
+    def build(model: str, *settings: str):
+        folder = tmp_path_factory.mktemp("run") / "run"
+        common = ["debug=fast", "trainer.progress=false", "model.hidden=6", "--folder", str(folder)]
+        assert main(["train", f"model={model}", *settings, *common]) == 0
+        return folder
+
+    return build
+
+
+@pytest.fixture(scope="module")
+def selecting(train):
     """A finished run of model H on the embedded data."""
-    runs = tmp_path_factory.mktemp("selecting")
-    settings = ["debug=fast", f"runs_dir={runs}", "trainer.progress=false", "model.hidden=6"]
-    assert main(["train", "model=qa_lstm/h", *settings]) == 0
-    (folder,) = (runs / "debug").glob("qa_lstm_h-*")
-    return folder
+    return train("qa_lstm/h")
 
 
 @pytest.fixture(scope="module")
-def other_set(tmp_path_factory):
-    return write_json(tmp_path_factory.mktemp("other") / "other.json", write(generate(2, 9, 1, "dev")))
+def classifying(train):
+    """A finished run on a few of the generated questions."""
+    return train("question_types", "data=question_types", "model.train_vectors=true")
+
+
+@pytest.fixture(scope="module")
+def typed(classifying, tmp_path_factory):
+    path = tmp_path_factory.mktemp("typed") / "types.json"
+    assert main(["types", str(classifying), "--data", "synthetic:dev", "--out", str(path)]) == 0
+    return path
 
 
 def test_the_record_tells_ranks_and_references(selecting, read_json):
@@ -47,14 +64,20 @@ def test_the_record_tells_ranks_and_references(selecting, read_json):
     assert record["epochs"][0]["train_loss"] > 0
 
 
-def test_another_set_is_scored_and_added_to_the_record(qa_arch, selecting, other_set, read_json):
-    code, out, err = qa_arch("evaluate", "--json", "--run", selecting, "--data", other_set, "--allow-overlap")
-    assert code == 0, err
-    points = json.loads(out)
-    record = read_record(selecting)
-    assert flat(record.scores["other"]) == points
-    assert record.data["other"].questions == points["ranked"]["questions"]
-    assert (selecting / "sets" / "other" / "questions.parquet").is_file()
+def test_the_record_tells_main_and_sub_classes(classifying, read_json, qa_arch):
+    record = read_json(classifying / "run.json")
+    point = record["scores"]["dev"]["ranked"]["metrics"]
+    assert 0 <= point["accuracy"] <= point["main_accuracy"] <= 100
+    assert set(record["references"]["dev"]) == {"random-order", "rules"}
+    assert record["references"]["dev"]["rules"]["metrics"]["main_accuracy"] > 60
+    assert record["data"]["dev"]["candidates"] == 50
+    out = qa_arch("show", classifying, "--json")[1]
+    shown = json.loads(out)
+    row = next(row for row in shown["scores"] if row["model"] == "dev")
+    assert {name: row[name] for name in ("accuracy", "main_accuracy", "mrr")}.items() <= point.items()
+    assert shown["facts"]["run"]["dev set"] == "300 questions, 50.0 candidates each"
+    assert not any(key.startswith(("encoder", "decode")) for key in shown["facts"]["settings"])
+    assert "SQuAD" not in qa_arch("show", classifying)[1]
 
 
 def test_tasks_do_not_share_a_table(qa_arch, selecting, trained):
@@ -65,49 +88,44 @@ def test_tasks_do_not_share_a_table(qa_arch, selecting, trained):
     assert not any({"qa_lstm_h", "bert"} <= set(names) for names in models)
 
 
+SELECTED, CLASSIFIED, SPANS, OUT = "SELECTED", "CLASSIFIED", "SPANS", "OUT"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["ask", "RUN", "--question", "Who?", "--context", "Ada."], "selects answers"),
-        (["predict", "RUN", "--data", "SET", "--out", "OUT"], "selects answers"),
-        (
-            ["evaluate", "--run", "RUN", "--data", "SET", "--allow-overlap", "--null-threshold", "1"],
-            "no unanswerable questions",
-        ),
-        (["evaluate", "--run", "RUN", "--data", "insuranceqa:nowhere:dev"], "no such folder"),
-        (["train", "model=bert", "debug=fast", "data.train=insuranceqa:x:train"], "model=qa_lstm/c"),
-        (
-            ["evaluate", "--run", "RUN", "--decode", "greedy", "--record", "OUT"],
-            "only spans are searched",
-        ),
-        (["evaluate", "--run", "RUN", "--data", "insuranceqa:x:dev", "insuranceqa:x:test1"], "one at a time"),
-        (["evaluate", "--run", "RUN", "--text-metrics"], "predictions.json"),
-        (["stats", "--data", "insuranceqa:x:dev", "SET"], "count it separately"),
-        (
-            ["train", "model=question_types", "debug=fast", "data=question_types", "model.classes=6"],
-            "model.classes: 6; questions",
-        ),
+        (["ask", SELECTED, "--question", "Who?", "--context", "Ada."], "selects answers"),
+        (["predict", SELECTED, "--data", "synthetic:dev", "--out", OUT], "selects answers"),
+        (["evaluate", "--run", SELECTED, "--data", "insuranceqa:nowhere:dev"], "cannot be read"),
+        (["evaluate", "--run", SELECTED, "--decode", "greedy", "--record", OUT], "only spans are searched"),
+        (["evaluate", "--run", SELECTED, "--text-metrics"], "predictions.json"),
+        (["stats", "--data", "insuranceqa:x:dev", "synthetic:dev"], "count it separately"),
+        (["train", "model=bert", "data.train=insuranceqa:x:train"], "model=qa_lstm/c"),
+        (["train", "model=bert", "data=question_types"], "no passages; use model=question_types"),
+        (["train", "model=question_types", "data=squad2"], "no classes; use model=bert with it, or data=question_types"),
+        (["train", "model=qa_lstm/a", "data=question_types", "glove=none"], "use model=question_types"),
+        (["train", "model=question_types", "data=question_types", "model.classes=6"], "model.classes: 6;"),
+        (["types", SPANS, "--data", "synthetic:dev", "--out", OUT], "does not classify questions"),
+        (["types", SELECTED, "--data", "synthetic:dev", "--out", OUT], "task classification is wanted"),
     ],
-    ids=[
-        "ask",
-        "predict",
-        "margin",
-        "missing",
-        "wrong model",
-        "decode",
-        "two sets",
-        "text metrics",
-        "counts",
-        "classes",
-    ],
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
 )
-def test_incompatible_arguments_are_refused(qa_arch, selecting, other_set, tmp_path, arguments, message):
-    named = {"RUN": selecting, "SET": other_set, "OUT": tmp_path / "out"}
-    extra = [f"runs_dir={tmp_path}"] if arguments[0] == "train" else []
-    code, _, err = qa_arch(*(named.get(word, word) for word in arguments), *extra)
+def test_incompatible_arguments_are_refused(
+    qa_arch, selecting, classifying, trained, tmp_path, arguments, message
+):
+    words = {SELECTED: selecting, CLASSIFIED: classifying, SPANS: trained, OUT: tmp_path / "out"}
+    extra = ["debug=fast", f"runs_dir={tmp_path}"] if arguments[0] == "train" else []
+    code, _, err = qa_arch(*arguments[:1], *extra, *(words.get(word, word) for word in arguments[1:]))
     assert code in (2, 4, 5)
     assert message in err
     assert len([line for line in err.splitlines() if line.startswith("qa-arch:")]) == 1
+
+
+def test_a_classifier_that_is_not_there_is_told_before_torch(tmp_path):
+    run = tmp_path / "none"
+    call = ("types", run, "--data", "hub:some/set:validation", "--out", tmp_path / "t")
+    ((code, message, heavy),) = told(call)
+    assert (code, heavy, str(run) in message) == (5, [], True)
 
 
 def test_the_predictor_ranks_and_compares(selecting):
@@ -120,9 +138,10 @@ def test_the_predictor_ranks_and_compares(selecting):
     assert by_place[0].score == pytest.approx(by_place[2].score, abs=1e-6)
     assert by_place[1].text == candidates[1]
     assert predictor(" ", candidates) == predictor("Who?", []) == []
-    pair = ("Who wrote the song?", "Which writer made the song?")
-    assert predictor.similarity(*pair) == pytest.approx(predictor.similarity(*reversed(pair)), abs=1e-6)
-    assert -1 <= predictor.similarity(*pair) <= 1
+    first, second = "Who wrote the song?", "When did the river rise in spring?"
+    both = [predictor(a, [b])[0].score for a, b in ((first, second), (second, first))]
+    assert predictor.similarity(first, second) == pytest.approx(sum(both) / 2, abs=1e-6)
+    assert predictor.similarity(second, first) == pytest.approx(sum(both) / 2, abs=1e-6)
     assert predictor.similarity("", "Who?") == 0.0
 
 
@@ -136,42 +155,8 @@ def test_parameters_are_counted(qa_arch):
     assert counts["blocks"]["reader"] == 2 * 4 * (141 * (100 + 141) + 2 * 141)
 
 
-@pytest.mark.parametrize("labels", [("1", "0", "0"), ()])
-def test_pairs_of_questions_are_compared(labels, qa_arch, selecting, tmp_path):
-    first, second = "Who wrote the book?", "When did the river rise in spring?"
-    pairs = [(first, second), (second, first), (first, first), (first, " . ")]
-    rows = list(zip(*zip(*pairs[: len(labels)], strict=True), labels, strict=True)) if labels else pairs
-    file = tmp_path / "pairs.tsv"
-    file.write_text("".join("\t".join(row) + "\n" for row in rows))
-    code, out, err = qa_arch("paraphrase", selecting, "--pairs", file, "--threshold", "0.99999")
-    assert code == 0, err
-    lines = [line.split("\t") for line in out.splitlines() if "\t" in line]
-    assert [tuple(line[1:]) for line in lines] == [tuple(text.strip() for text in row[:2]) for row in rows]
-    cosines = [float(line[0]) for line in lines]
-    answer = package.load_predictor(selecting, device="cpu")
-    expected = [answer.similarity(*row[:2]) for row in rows]
-    assert cosines == pytest.approx(expected, abs=1e-6)
-    assert cosines[0] == pytest.approx(cosines[1], abs=1e-6)
-    assert len({round(cosine, 3) for cosine in cosines}) > 1
-    if not labels:
-        assert "accuracy" not in out
-        return
-    scores = json.loads(out[out.index("{") :])
-    assert (scores["pairs"], scores["paraphrases"]) == (3, 1)
-    assert scores["auc"] == pytest.approx(25)  # a tie and a loss
-    written = tmp_path / "cosines.tsv"
-    code, out, _ = qa_arch("paraphrase", selecting, "--pairs", file, "--out", written)
-    assert [line.split("\t")[0] for line in written.read_text().splitlines()] == [line[0] for line in lines]
-    assert json.loads(out)["threshold"] == 0.5
-
-
-def test_a_threshold_is_a_cosine(qa_arch, selecting, tmp_path):
-    code, _, err = qa_arch("paraphrase", selecting, "--pairs", tmp_path / "none.tsv", "--threshold", "2")
-    assert (code, "--threshold: 2 is no cosine" in err) == (2, True)
-
-
 def test_insuranceqa_from_training_to_the_second_test_set(qa_arch, tmp_path, monkeypatch, read_json):
-    """The command of experiments/table_2_2/README.md, on a made-up folder of version 1."""
+    """The command of experiments/table_2_2/README.md, on a made-up folder."""
     folder, run = tmp_path / "insuranceqa", tmp_path / "run"
     pools = {
         "dev": "2\tidx_2 idx_4\t1 2 3\n1\tidx_5\t1 4 2\n",
@@ -188,35 +173,89 @@ def test_insuranceqa_from_training_to_the_second_test_set(qa_arch, tmp_path, mon
     for name, text in files.items():
         (folder / name).write_text(text)
     monkeypatch.setenv("INSURANCEQA", str(folder))
+    monkeypatch.chdir(tmp_path)  # where openings are logged
     small = ["model.hidden=4", "glove=none", "glove.dim=5", "selection.negatives=2", "optim.lr=1e-2"]
     quick = ["trainer=cpu", "trainer.epochs=2", "trainer.batch_size=2", "trainer.eval_batch_size=1"]
-    quiet = ["trainer.progress=false", "logger=none"]
-    command = ["train", "model=qa_lstm/h", "data=insuranceqa", "name=table_2_2", *small, *quick, *quiet]
-    assert qa_arch(*command, "--folder", run)[0] == 0
+    quiet = ["trainer.progress=false", "logger=none", "data.open_dev=false"]
+    command = ["model=qa_lstm/h", "data=insuranceqa", "name=table_2_2", *small, *quick, *quiet]
+    code, out, err = qa_arch("train", "-m", *command, "seed=1,2", "--dry-run")
+    assert (code, out.count(" run ")) == (0, 2), err
+    assert qa_arch("train", *command, "--folder", run)[0] == 0
     record = read_json(run / "run.json")
     assert record["epochs"][0]["windows"] == 4, "a question with two right answers makes two pairs"
     assert {split: about["questions"] for split, about in record["data"].items()} == {
         "train": 3,
         "calibration": 2,
-        "dev": 1,
     }
-    assert {
-        split: record["scores"][split]["ranked"]["metrics"]["questions"] for split in record["scores"]
-    } == {
-        "calibration": 2,
-        "dev": 1,
-    }
-    code, out, err = qa_arch("evaluate", "--json", "--run", run, "--data", f"insuranceqa:{folder}:test2")
-    assert code == 0, err
-    assert json.loads(out)["ranked"]["questions"] == 3
-    record = read_json(run / "run.json")
-    assert record["scores"]["test2"]["ranked"]["metrics"]["accuracy"] == json.loads(out)["ranked"]["accuracy"]
-    assert record["data"]["test2"]["candidates"] == 3
-
-    monkeypatch.chdir(tmp_path)  # where openings are logged
-    closed = tmp_path / "closed"
-    assert qa_arch(*command, "data.open_dev=false", "trainer.max_steps=1", "--folder", closed)[0] == 0
-    code, _, err = qa_arch("evaluate", "--run", closed)
+    code, _, err = qa_arch("evaluate", "--run", run)
     assert (code, "keeps its dev set closed" in err) == (2, True), "a set without articles stays closed too"
-    assert qa_arch("evaluate", "--run", closed, "--final")[0] == 0
+    assert qa_arch("evaluate", "--run", run, "--final")[0] == 0
     assert (tmp_path / "experiments" / "table_2_2" / "dev_openings.jsonl").is_file()
+    code, out, err = qa_arch("evaluate", "--run", run, "--data", f"insuranceqa:{folder}:test2")
+    assert code == 0, err
+    record = read_record(run)
+    assert record.scores["test2"]["ranked"].metric("questions") == 3
+    assert record.data["test2"].candidates == 3
+    assert (run / "sets" / "test2" / "questions.parquet").is_file()
+
+
+@pytest.mark.slow
+def test_classes_of_questions_are_swept(tmp_path):
+    """The embedded questions with classes, two seeds."""
+    settings = ["model=question_types", "data=question_types", "debug=fast", "trainer.progress=false"]
+    command = [sys.executable, "-m", "qa_arch.cli.main", "train", "-m", *settings, "seed=1,2"]
+    done = subprocess.run([*command, f"sweep.folder={tmp_path}/sweep"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    records = [read_record(path.parent) for path in (tmp_path / "sweep").glob("*/run.json")]
+    assert [record.status for record in records] == ["ok", "ok"]
+
+
+def test_every_question_has_a_class(typed, read_json):
+    classes = read_json(typed)
+    assert list(classes) == [example.id for example in named("dev").examples]
+    assert set(classes.values()) <= set(CLASSES)
+
+
+def test_show_splits_scores_and_errors_by_class(trained, typed, tmp_path, qa_arch, read_json):
+    ids = list(read_json(typed))
+    halves = {id_: "NUM:date" if n < 100 else "HUM:ind" for n, id_ in enumerate(ids[:500])}
+    (tmp_path / "halves.json").write_text(json.dumps(halves))
+    code, out, err = qa_arch("show", trained, "--types", tmp_path / "halves.json", "--json")
+    assert code == 0, err
+    shown = json.loads(out)
+    rows = {row["kind"]: row for row in shown["types"]}
+    sizes = {kind: row["questions"] for kind, row in rows.items()}
+    assert sizes == {"HUM": 400, "NUM": 100, "not classified": 100}
+    assert shown["types"][0]["kind"] == "HUM"
+    for name, count in shown["errors"].items():
+        share = sum(row["exact" if name == "right" else name] * row["questions"] for row in rows.values())
+        assert share / 100 == pytest.approx(count)
+    assert "by predicted class" in qa_arch("show", trained, "--types", typed)[1]
+
+
+def test_report_has_both_as_breakdowns(trained, typed):
+    runs = find_runs([trained])
+    types = read_types(typed)
+    (dev,) = [page_set for page_set in collect(runs, types=types).value["sets"] if page_set["split"] == "dev"]
+    breakdowns = {facet["key"]: facet for facet in dev["facets"]}
+    assert set(breakdowns["class"]["names"]) == {label.partition(":")[0] for label in types.values()}
+    assert set(breakdowns["sub"]["names"]) <= {*types.values(), "other"}
+    assert sum(breakdowns["class"]["count"]) == 600
+    assert "class" not in {f["key"] for page_set in collect(runs).value["sets"] for f in page_set["facets"]}
+
+
+@pytest.mark.parametrize(
+    ("command", "content", "code", "message"),
+    [
+        ("show", '{"nobody": "NUM:date"}', 5, "none of those"),
+        ("report", '{"nobody": "NUM:date"}', 5, "none of those"),
+        ("show", "{}", 4, "holds no classes"),
+        ("show", '{"a": 3}', 4, "the class is the number 3"),
+    ],
+)
+def test_classes_of_other_questions(command, content, code, message, trained, tmp_path, qa_arch):
+    (tmp_path / "types.json").write_text(content)
+    out = ("-o", tmp_path / "page.html") if command == "report" else ()
+    result = qa_arch(command, trained, "--types", tmp_path / "types.json", *out)
+    assert result[0] == code
+    assert re.search(message, result[2])

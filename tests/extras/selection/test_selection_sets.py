@@ -1,4 +1,4 @@
-"""Questions on passages as answer selection: sentences, right candidates, questions left out."""
+"""Answer selection on passages and on InsuranceQA: sentences, right candidates, what is left out or wrong."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.sentences import sentence_spans
+from qa_arch.data.sources import counts, open_source
 from qa_arch.data.squad import read
 from qa_arch.errors import DataError
 from qa_arch.extras.selection.sets import selection_set, sentence_selection, words
@@ -45,11 +46,8 @@ def example(id_: str, *answers: str, context: str = TEXT, title: str = "t") -> E
     return Example(id_, "Who paints?", context, title, golds)
 
 
-def test_words_are_runs_of_letters_and_single_marks():
-    assert words("Mira's 3.5 boats, où?") == ("Mira", "'", "s", "3", ".", "5", "boats", ",", "où", "?")
-
-
 def test_the_sentences_in_which_an_answer_begins_are_right():
+    assert words("Mira's 3.5 boats, où?") == ("Mira", "'", "s", "3", ".", "5", "boats", ",", "où", "?")
     task = sentence_selection(
         question_set("set", [example("a", "Mira"), example("b", "bees", "boats! Old")], "1.1")
     )
@@ -61,13 +59,12 @@ def test_the_sentences_in_which_an_answer_begins_are_right():
 
 
 def test_what_leaves_nothing_to_select_is_left_out_and_candidates_are_the_own_paragraph():
-    single = "One sentence alone."
-    other = "It rains. It pours."
+    unanswerable = Example("b", "Who?", TEXT, "t")
     given = [
         example("a", "Mira"),
-        Example("b", "Who?", TEXT, "t"),
-        example("c", "alone", context=single),
-        example("d", "pours", context=other, title="u"),
+        unanswerable,
+        example("c", "alone", context="One sentence alone."),
+        example("d", "pours", context="It rains. It pours.", title="u"),
     ]
     task = sentence_selection(question_set("set", given, "2.0"))
     assert [question.id for question in task.questions] == ["a", "d"]
@@ -76,11 +73,8 @@ def test_what_leaves_nothing_to_select_is_left_out_and_candidates_are_the_own_pa
     assert [task.answers[row] for row in last.candidates] == [("It", "rains", "."), ("It", "pours", ".")]
     assert task.answers[last.right[0]] == ("It", "pours", ".")
     assert task.titles == {"t", "u"}
-
-
-def test_no_question_left_is_an_error():
     with pytest.raises(DataError, match="no question is left"):
-        sentence_selection(question_set("set", [Example("b", "Who?", TEXT, "t")], "2.0"))
+        sentence_selection(question_set("set", [unanswerable], "2.0"))
 
 
 def test_the_fingerprint_covers_everything_that_is_scored():
@@ -114,3 +108,64 @@ def test_the_answer_stands_in_its_sentence(real_data):
         held = [words(gold.text)[0] for gold in golds[question.id]]
         right = {word for row in question.right for word in task.answers[row]}
         assert any(first in right or any(first in word for word in right) for first in held)
+
+
+# InsuranceQA ----------------------------------------------------------------------------------------
+
+TRAIN, DEV = "question.train.token_idx.label", "question.dev.label.token_idx.pool"
+FILES = {
+    "vocabulary": "idx_1\twhat\nidx_2\tis\nidx_3\tterm\nidx_4\tlife\nidx_5\tbasic\n",
+    "answers.label.token_idx": "7\tidx_3 idx_4\n8\tidx_5\n9\tidx_4\n",
+    TRAIN: "idx_1 idx_2 idx_3\t7 8\nidx_1 idx_5\t9\n",
+    DEV: "8\tidx_1 idx_2\t9 8 7\n",
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_insuranceqa(folder):
+    train = open_source(f"insuranceqa:{folder}:train")
+    assert train.answers == (("term", "life"), ("basic",), ("life",))
+    assert [q.question for q in train.questions] == [("what", "is", "term"), ("what", "basic")]
+    assert [q.right for q in train.questions] == [(0, 1), (2,)]
+    assert all(q.candidates == range(3) for q in train.questions)
+    (question,) = open_source(f"insuranceqa:{folder}:dev").questions
+    assert (question.id, question.question, question.right) == ("dev-1", ("what", "is"), (1,))
+    assert question.candidates == (2, 1, 0)
+    (folder / "answers.label.token_idx").unlink()  # which counting does without
+    assert counts(f"insuranceqa:{folder}:train") == {"questions": 2, "answers": 3, "question_words": 5}
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "split", "message"),
+    [
+        (TRAIN, "idx_1\t7\nidx_1 7\n", "train", "line 2: 1 fields between tabs, not 2"),
+        (TRAIN, "idx_1\t7\nidx_9 idx_1\t7\n", "train", "line 2: question: 'idx_9' is unknown"),
+        (TRAIN, "idx_1\tseven\n", "train", "line 1: answer labels: 'seven' is unknown"),
+        (TRAIN, "\t7\n", "train", "line 1: question: is empty"),
+        (DEV, "8\tidx_1\t9 55\n", "dev", "line 1: pool: '55' is unknown"),
+        ("vocabulary", "idx_1 what\n", "dev", "line 1: 1 fields"),
+        ("answers.label.token_idx", None, "dev", "cannot be read"),
+    ],
+)
+def test_faults_are_named_by_file_line_and_field(folder, file, text, split, message):
+    (folder / file).unlink()
+    if text is not None:
+        (folder / file).write_text(text)
+    with pytest.raises(DataError, match=f"{file}: {message}"):
+        open_source(f"insuranceqa:{folder}:{split}")
+    with pytest.raises(DataError, match=r"write insuranceqa:FOLDER:SPLIT.*train, dev, test1, test2"):
+        open_source(f"insuranceqa:{folder}:valid")
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "expected"), [("train", (12_887, 18_540, 92_095)), ("dev", (1_000, 1_454, 7_158))]
+)
+def test_the_published_counts(real_data, name, expected):
+    assert tuple(counts(f"insuranceqa:{real_data}/insuranceqa:{name}").values()) == expected

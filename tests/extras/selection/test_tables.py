@@ -11,7 +11,6 @@ from qa_arch.errors import ConfigError, RunError
 from qa_arch.records import parse_record, write_record
 from qa_arch.results.columns import SELECTION_COLUMNS, comparison
 from qa_arch.results.experiments import experiment_tables
-from qa_arch.results.publish import publish
 from qa_arch.results.tables import markdown
 from tests.results.conftest import flat_record, script
 
@@ -33,7 +32,7 @@ def make_selection():
     return make
 
 
-def test_rows_columns_and_note(make_selection):
+def test_rows_columns_and_note(make_selection, make_record):
     failed = make_selection("qa_lstm_i", status="oom", scores={}, references={})
     table = comparison([(Path("a"), make_selection()), (Path("i"), failed)])
     assert table.keys == SELECTION_COLUMNS
@@ -43,9 +42,6 @@ def test_rows_columns_and_note(make_selection):
     assert "50 questions, 4.2 candidates each" in table.notes[0]
     assert not any("null threshold" in note for note in table.notes)
     assert "| qa_lstm_i | OOM | – |" in markdown(table)
-
-
-def test_spans_and_selections_are_refused_beside_each_other(make_selection, make_record):
     with pytest.raises(RunError, match="do not compare"):
         comparison([(Path("a"), make_selection()), (Path("b"), make_record())])
 
@@ -96,18 +92,3 @@ def test_counts_of_another_kind_of_data(tmp_path):
     script(tmp_path, table.replace('"answers"', '"anwers"'))
     with pytest.raises(ConfigError, match="did you mean 'answers'"):
         experiment_tables(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("prefix", "rest"), [("insuranceqa:", "insuranceqa:train"), ("types:", "trec/train_5500.label")]
-)
-def test_the_folder_behind_a_prefix_is_not_published(make_selection, tmp_path, monkeypatch, prefix, rest):
-    monkeypatch.setenv("QA_ARCH_DATA", str(tmp_path / "data"))
-    (tmp_path / "data").mkdir()
-    source = f"{prefix}{tmp_path}/data/{rest}"
-    write_record(tmp_path / "run", make_selection(config={"data": {"train": source}}))
-    said = json.loads((publish(tmp_path / "run", tmp_path / "out") / "run.json").read_text())
-    assert said["config"]["data"]["train"] == f"{prefix}$QA_ARCH_DATA/{rest}"
-    write_record(tmp_path / "run", make_selection(config={"data": {"train": f"{prefix}/elsewhere/{rest}"}}))
-    with pytest.raises(RunError, match="lies outside"):
-        publish(tmp_path / "run", tmp_path / "out")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 
-from qa_arch.cli.runs import add_device_options, add_questions, require_runs
+from qa_arch.cli.runs import add_device_options, add_questions, open_predictor, require_runs
 from qa_arch.config.files import write_json
 from qa_arch.data.sources import open_passages
-from qa_arch.extras.selection.paraphrase_command import open_selection
+from qa_arch.errors import RunError
+from qa_arch.system.garbage import gc_disabled
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,17 +28,18 @@ def run(args: argparse.Namespace) -> int:
     """Write the class of every question, print the number of questions per main class."""
     require_runs([args.run_folder])
     questions = open_passages(args.data)
-    predictor = open_selection(args.run_folder, args)
-    from qa_arch.cli.watch import watching
-    from qa_arch.extras.selection.predictor import classify
+    with gc_disabled():
+        from qa_arch.cli.watch import watching
+        from qa_arch.extras.selection.predictor import SelectionPredictor
 
+    predictor = open_predictor([args.run_folder], args)
+    if not isinstance(predictor, SelectionPredictor):
+        raise RunError(f"{args.run_folder}: does not classify questions; name a run of model=question_types")
     with watching("classifying", "questions") as watch:
-        typed = classify(predictor, [example.question for example in questions.examples], watch=watch)
+        labels = predictor.classify([example.question for example in questions.examples], watch=watch)
     ids = (example.id for example in questions.examples)
-    path = write_json(
-        args.out, {id_: prediction.label for id_, prediction in zip(ids, typed, strict=True)}, indent=None
-    )
-    counts = Counter(prediction.label.partition(":")[0] for prediction in typed)
+    path = write_json(args.out, dict(zip(ids, labels, strict=True)), indent=None)
+    counts = Counter(label.partition(":")[0] for label in labels)
     listed = ", ".join(f"{main} {count:,}" for main, count in counts.most_common())
     print(f"{path}: {len(questions):,} questions: {listed}")
     return 0

@@ -1,0 +1,217 @@
+"""The QA-LSTM family against the equations, one text at a time, and the losses against numbers by hand."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import asdict
+
+import pytest
+import torch
+from torch.nn.functional import cosine_similarity
+
+from qa_arch.cli.compose import compose
+from qa_arch.config.identity import config_hash
+from qa_arch.config.schema import validate
+from qa_arch.errors import ConfigError
+from qa_arch.extras.selection.models import (
+    AnswerAttention,
+    BiLSTM,
+    ChoiceLoss,
+    Convolution,
+    HingeLoss,
+    QaLstm,
+    pool,
+)
+from qa_arch.nn.losses import build_loss
+from qa_arch.types.tensors import SelectionBatch
+
+MASK = torch.arange(5) < torch.tensor([5, 2, 1])[:, None]
+NO = -math.inf
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def states(width: int = 6) -> torch.Tensor:
+    return torch.randn(3, 5, width, dtype=torch.float64).masked_fill(~MASK[..., None], 0.0)
+
+
+def test_the_reader_is_one_lstm_in_each_direction():
+    reader = BiLSTM(4, 3).double()
+    x = states(4)
+    result = reader(x + 9 * ~MASK[..., None], MASK)
+    for row, length in enumerate(MASK.sum(1).tolist()):
+        ahead = reader.forwards(x[row : row + 1, :length])[0][0]
+        behind = reader.backwards(x[row : row + 1, :length].flip(1))[0][0].flip(0)
+        torch.testing.assert_close(result[row, :length], torch.cat([ahead, behind], -1))
+        assert not result[row, length:].any()
+
+
+@pytest.mark.parametrize("how", ["head_tail", "mean", "max"])
+def test_pooling(how):
+    h = states() - 2  # padding must not win a maximum
+    pooled = pool(h.masked_fill(~MASK[..., None], 0.0), MASK, how)
+    for row, length in enumerate(MASK.sum(1).tolist()):
+        real = h[row, :length]
+        if how == "head_tail":
+            expected = torch.cat([real[-1, :3], real[0, 3:]])
+        elif how == "mean":
+            expected = real.mean(0)
+        else:
+            expected = real.amax(0)
+        torch.testing.assert_close(pooled[row], expected)
+
+
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_a_filter_sees_a_word_and_those_behind_it(width):
+    convolution = Convolution(6, 4, width).double()
+    h = states()
+    grams = convolution(h, MASK)
+    weight = convolution.linear.weight.view(4, 6, width)
+    for row, length in enumerate(MASK.sum(1).tolist()):
+        for at in range(length):
+            total = convolution.linear.bias.clone()
+            for step in range(min(width, length - at)):
+                total += weight[:, :, step] @ h[row, at + step]
+            torch.testing.assert_close(grams[row, at], total.tanh())
+    assert not grams[~MASK].any()
+
+
+def test_attention_weighs_each_state_by_what_the_question_asks():
+    attention = AnswerAttention(6).double()
+    h, question = states(), torch.randn(2, 6, dtype=torch.float64)
+    answer, pair = torch.tensor([0, 1, 2, 0]), torch.tensor([0, 0, 1, 1])
+    weighted = attention(h, question, answer, pair, MASK[answer])
+    for p, (a, q) in enumerate(zip(answer.tolist(), pair.tolist(), strict=True)):
+        length = int(MASK[a].sum())
+        m = torch.tanh(h[a, :length] @ attention.key.weight.T + question[q] @ attention.query.weight.T)
+        s = (m @ attention.score.weight[0]).softmax(0)
+        torch.testing.assert_close(weighted[p, :length], h[a, :length] * s[:, None], rtol=1e-6, atol=1e-6)
+        assert not weighted[p, length:].any()
+
+
+WORDS = torch.tensor([[1, 2, 3, 4, 5], [6, 7, 0, 0, 0], [8, 0, 0, 0, 0]])
+
+
+def new_model(**settings) -> QaLstm:
+    vectors = torch.randn(9, 4)
+    vectors[0] = 0
+    return QaLstm(vectors, hidden=3, **settings).eval()
+
+
+def pairs() -> SelectionBatch:
+    """Texts 0 and 1 as questions, with one and with three of the texts as candidates."""
+    return SelectionBatch(
+        index=torch.arange(2),
+        question=WORDS[:2],
+        question_mask=MASK[:2],
+        answer=WORDS,
+        answer_mask=MASK,
+        candidate=torch.tensor([[2, 0, 0], [1, 2, 0]]),
+        offered=torch.tensor([[True, False, False], [True, True, True]]),
+        right=torch.zeros(2, 3, dtype=torch.bool),
+        weight=torch.ones(2),
+    )
+
+
+def test_the_score_is_the_cosine_of_the_pair():
+    model = new_model()
+    with torch.inference_mode():
+        scores = model(pairs())
+        vectors = [
+            model.represent(model.read(w[m][None], m[m][None]), m[m][None])
+            for w, m in zip(WORDS, MASK, strict=True)
+        ]
+    for row, place, answer in [(0, 0, 2), (1, 0, 1), (1, 1, 2), (1, 2, 0)]:
+        torch.testing.assert_close(scores[row, place], cosine_similarity(vectors[row], vectors[answer])[0])
+    assert scores[0, 1:].tolist() == [NO, NO]
+
+
+def test_a_convolution_has_no_head_and_tail():
+    with pytest.raises(ConfigError, match="no head and tail"):
+        new_model(pooling="head_tail", filters=4)
+
+
+def batch_of(right: list[int], offered: list[int]) -> SelectionBatch:
+    """One question of one word; the losses read ``right`` and ``offered`` alone."""
+    word, mask = torch.ones(1, 1, dtype=torch.int64), torch.ones(1, 1, dtype=torch.bool)
+    return SelectionBatch(
+        index=torch.zeros(1, dtype=torch.int64),
+        question=word,
+        question_mask=mask,
+        answer=word,
+        answer_mask=mask,
+        candidate=torch.zeros(1, len(right), dtype=torch.int64),
+        offered=torch.tensor([offered]).bool(),
+        right=torch.tensor([right]).bool(),
+        weight=torch.ones(1),
+    )
+
+
+@pytest.mark.parametrize(
+    ("scores", "right", "offered", "loss"),
+    [
+        ([0.5, 0.1, 0.4], [1, 0, 0], [1, 1, 1], 0.1),  # 0.2 - 0.5 + 0.4: the hardest wrong one
+        ([0.1, 0.6, 0.3], [1, 0, 1], [1, 1, 1], 0.5),  # the best right one
+        ([0.1, 0.6, NO], [1, 0, 0], [1, 1, 0], 0.7),
+        ([0.1, NO, NO], [1, 0, 0], [1, 0, 0], 0.0),  # nothing wrong was offered
+        ([0.1, 0.3, NO], [0, 0, 0], [1, 1, 0], 0.0),  # nothing right either
+    ],
+)
+def test_the_hinge_loss_by_hand(scores, right, offered, loss):
+    given = torch.tensor([scores], requires_grad=True)
+    losses = HingeLoss(0.2)(given, batch_of(right, offered))
+    assert losses.tolist() == [pytest.approx(loss)]
+    losses.sum().backward()
+    assert torch.isfinite(given.grad).all()
+    if loss:
+        assert given.grad.abs().sum() == 2
+
+
+@pytest.mark.parametrize(
+    ("right", "offered", "share"),
+    [
+        ([0, 1, 0, 0], [1, 1, 1, 1], 3 / 10),
+        ([0, 1, 0, 0], [1, 1, 1, 0], 3 / 6),
+        ([1, 1, 0, 0], [1, 1, 1, 1], 4 / 10),  # two right ones have their probability together
+        ([0, 0, 0, 0], [1, 1, 1, 1], 1),  # nothing right, nothing to learn
+    ],
+)
+def test_a_choice_is_a_softmax_over_what_is_offered(right, offered, share):
+    scores = torch.tensor(
+        [[math.log(n) if yes else NO for n, yes in zip((1, 3, 2, 4), offered, strict=True)]]
+    )
+    scores.requires_grad_()
+    actual = ChoiceLoss()(scores, batch_of(right, offered))
+    assert actual.item() == pytest.approx(-math.log(share), abs=1e-6)
+    actual.sum().backward()
+    assert torch.isfinite(scores.grad).all()
+
+
+@pytest.mark.parametrize(
+    ("model", "choice", "expected"),
+    [("qa_lstm/c", "hinge", HingeLoss(0.3)), ("question_types", "choice", ChoiceLoss())],
+)
+def test_each_task_has_its_loss_and_naming_it_changes_nothing(model, choice, expected):
+    left_out, named = (
+        validate(compose([f"model={model}", "selection.margin=0.3", *more]))
+        for more in ([], [f"loss={choice}"])
+    )
+    assert build_loss(left_out) == build_loss(named) == expected
+    assert named == left_out
+    assert config_hash(asdict(named)) == config_hash(asdict(left_out))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["loss=hinge"], "loss._target_: HingeLoss is a loss for task selection or classification"),
+        (["model=qa_lstm/c", "loss=hinge", "+loss.margin=1"], "unknown setting 'loss.margin'"),
+    ],
+)
+def test_what_is_wrong_with_a_loss_is_named(overrides, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        build_loss(validate(compose(overrides)))
