@@ -331,6 +331,8 @@ def require_hub(config: Config) -> None:
     """
     encoder = config.encoder
     named = encoder.name if encoder.init == "pretrained" else encoder.tokenizer
+    if "encoder" not in task_entry(config.model["task"]).inputs:
+        named = None
     source = None if named is None else resolve(named)
     needed = {} if source is None or Path(source).is_dir() else {source: hub.cached("models", source)}
     for part in (part for source in _sets(config).values() for part in as_list(source)):

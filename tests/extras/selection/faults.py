@@ -6,7 +6,7 @@ from planting import Fault
 
 # fmt: off
 FAULTS = (
-    Fault(name="a question compared with itself", at="similarities",
+    Fault(name="a question compared with itself", at="SelectionPredictor.similarity",
           test="test_the_predictor_ranks_and_compares",
           old="(1 - _r,)",
           new="(_r,)"),
