@@ -22,6 +22,8 @@ RETIRED: Mapping[str, Any] = {
     "distillation.relation_heads": None,
     "distillation.relation_layer": None,
     "pretraining.permute_sentences": True,
+    "pretraining.span_length": 3.0,
+    "pretraining.whole_words": False,
 }
 """Deleted setting -> the value it always had. A config may have it at that value, which has no effect; the
 hash of a run counts it wherever its section is there."""

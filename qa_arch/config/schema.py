@@ -94,7 +94,7 @@ class Encoder:
     matches a single one); None for a randomly initialised one."""
     family: str | None
     """Architecture of a random encoder (``bert``, ``albert``, ``roberta``, ``distilbert``, ``words``,
-    ``qa_transformer``); with a pretrained BERT, ``qa_transformer`` reads its weights into our own classes."""
+    ``qa_transformer``)."""
     init: Literal["pretrained", "random"]
     layers: Count | None
     width: Count | None
@@ -213,7 +213,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Pretraining:
-    """What is hidden of a corpus, for models of the tasks ``masked_lm`` and ``masked_spans``."""
+    """What is hidden of a corpus, for models of the task ``masked_lm``."""
 
     mask_share: Annotated[float, Range(0, 0.9, above=True)] = 0.15
     """Share of a block's tokens that are predicted."""
@@ -221,10 +221,6 @@ class Pretraining:
     """Of these, the share that is replaced by the mask token."""
     replaced: Share = 0.1
     """Of these, the share that is replaced by a random word; the rest stays as it is."""
-    whole_words: bool = False
-    """Hide all pieces of a word or none of them."""
-    span_length: Annotated[float, Range(1)] = 3.0
-    """Tokens of a span on average; masked_spans only."""
 
 
 @dataclass(frozen=True)

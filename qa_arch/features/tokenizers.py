@@ -2,7 +2,7 @@
 
 The WordPiece and Unigram trainers of the library are not reproducible across processes, its BPE trainer
 is. So all three subword families take their vocabulary from BPE; they differ, like the published ones, in
-normalisation and segmentation. ``qa-arch pretrain tokenizer`` trains those of a size for a corpus.
+normalisation and segmentation.
 """
 
 from __future__ import annotations
@@ -33,43 +33,26 @@ def build(family: Family, texts: Iterable[str], vocab_size: int = 1000) -> PreTr
     ALBERT's, each with its own special tokens and pair template. ``words`` has one piece per word,
     lower-cased, for the most frequent words; its template is ``question [SEP] passage``.
     """
-    makers = {"wordpiece": _wordpiece, "byte_bpe": byte_bpe, "unigram": _unigram, "words": _words}
+    makers = {"wordpiece": _wordpiece, "byte_bpe": _byte_bpe, "unigram": _unigram, "words": _words}
     if family not in makers:
         raise ConfigError(f"tokenizer family {family!r} is unknown: choose one of {', '.join(makers)}")
     return makers[family](list(texts), vocab_size)
 
 
-def wordpiece(pieces: Iterable[str], *, lowercase: bool = True) -> PreTrainedTokenizerFast:
-    """BERT's tokenizer with its special tokens in front of ``pieces``, numbered in this order; without
-    ``lowercase`` accents stay as well."""
+def wordpiece(pieces: Iterable[str]) -> PreTrainedTokenizerFast:
+    """BERT's tokenizer with its special tokens in front of ``pieces``, numbered in this order."""
     vocabulary = {piece: number for number, piece in enumerate([*WORDPIECE_SPECIALS, *pieces])}
-    return BertTokenizer(vocab=vocabulary, do_lower_case=lowercase)
+    return BertTokenizer(vocab=vocabulary)
 
 
-def byte_bpe(texts: Iterable[str], size: int, *, lowercase: bool = False) -> PreTrainedTokenizerFast:
-    """RoBERTa's tokenizer, trained on ``texts`` in one pass; at least its special tokens and all bytes."""
+def _byte_bpe(texts: list[str], size: int) -> PreTrainedTokenizerFast:
     plain = Tokenizer(models.BPE())
-    plain.normalizer = normalizers.Lowercase() if lowercase else None
     plain.pre_tokenizer = RobertaTokenizer().backend_tokenizer.pre_tokenizer
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     plain.train_from_iterator(texts, _trainer(size, alphabet, [*BYTE_BPE_SPECIALS]))
     model = json.loads(plain.to_str())["model"]
     merges: list = [tuple(pair) for pair in model["merges"]]
-    tokenizer = RobertaTokenizer(vocab=model["vocab"], merges=merges)
-    if not lowercase:
-        return tokenizer
-    # RobertaTokenizer itself has no normalizer, and would lose one on its way through the disk.
-    tokenizer.backend_tokenizer.normalizer = plain.normalizer
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer.backend_tokenizer, **tokenizer.special_tokens_map
-    )
-
-
-def unigram(scored: Iterable[tuple[str, float]], *, lowercase: bool = True) -> PreTrainedTokenizerFast:
-    """ALBERT's tokenizer with its special tokens in front of the pieces and their log probabilities; without
-    ``lowercase`` accents stay as well."""
-    specials = [(special, 0.0) for special in UNIGRAM_SPECIALS]
-    return AlbertTokenizer(vocab=[*specials, *scored], do_lower_case=lowercase, keep_accents=not lowercase)
+    return RobertaTokenizer(vocab=model["vocab"], merges=merges)
 
 
 def _wordpiece(texts: list[str], size: int) -> PreTrainedTokenizerFast:
@@ -94,7 +77,8 @@ def _unigram(texts: list[str], size: int) -> PreTrainedTokenizerFast:
     room = size - len(UNIGRAM_SPECIALS)
     pieces = _most_frequent(counts, room, is_character=lambda piece: len(piece) == 1)
     total = sum(counts.values()) + len(pieces)
-    return unigram((piece, math.log((counts[piece] + 1) / total)) for piece in pieces)
+    scored = [(piece, math.log((counts[piece] + 1) / total)) for piece in pieces]
+    return AlbertTokenizer(vocab=[*((special, 0.0) for special in UNIGRAM_SPECIALS), *scored])
 
 
 def _words(texts: list[str], size: int) -> PreTrainedTokenizerFast:

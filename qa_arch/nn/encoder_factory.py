@@ -6,7 +6,6 @@ import copy
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -55,7 +54,7 @@ def build_encoder(
     With ``init="random"`` the architecture is that of ``name`` (without a name: of ``family``), with
     those of ``layers`` ... ``pre_norm`` that are given in place of its own; ``max_positions`` is the longest
     window, and ``positions`` and ``pre_norm`` are of ``qa_transformer`` alone. A pretrained encoder takes
-    none of these; with ``family="qa_transformer"`` the weights of a BERT are read into our own classes.
+    none of these.
     The family ``words`` has no layers: ``width`` is that of the vectors learned for ``vocab_size``
     words, None for none. Under ``torch.device("meta")`` no weights are read, and of known encoders
     nothing is fetched.
@@ -89,17 +88,7 @@ def build_encoder(
     _set_dropout(config, "attention_dropout", attention_dropout, _ATTENTION_DROPOUT)
     _set_dropout(config, "hidden_dropout", hidden_dropout, _HIDDEN_DROPOUT)
     weights = None if init == "random" or counting else name
-    own = offered("families").get(str(family))
-    if name is not None and own is not None and config.model_type != family:
-        ours = import_module(own)
-        backbone = (
-            ours.from_bert(_load(weights, config).state_dict(), config)
-            if weights
-            else new_backbone(ours.config_from_bert(config))
-        )
-    else:
-        backbone = _load(weights, config) if weights else new_backbone(config)
-    encoder = Encoder(backbone)
+    encoder = Encoder(_load(weights, config) if weights else new_backbone(config))
     if gradient_checkpointing:
         encoder.checkpoint_activations()
     return encoder.freeze(freeze).train()

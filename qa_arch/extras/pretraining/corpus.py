@@ -3,8 +3,8 @@
 A source is spelled like one of ``data.sources``:
 
 - a text file, a folder of ``*.txt`` or a glob: UTF-8, a blank line ends a document;
-- ``squad:SOURCE``: each distinct passage of a question set is a document; SOURCE is whatever
-  ``data.train`` takes (SQuAD JSON, ``mrqa:FILE``, ``synthetic:train``, ``hub:NAME:SPLIT``);
+- ``squad:SOURCE``, or SOURCE alone: each distinct passage of a question set is a document; SOURCE is whatever
+  ``data.train`` takes (SQuAD JSON, ``mrqa:FILE``, ``synthetic:train``; ``squad:hub:NAME:SPLIT``);
 - ``hub:NAME[@REVISION][:COLUMN[:CONFIG]]``: each row of the ``train`` split of a hub data set, streamed.
 
 Only a question set is read as a whole; the other kinds take constant memory, however large they are.
@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from io import BufferedReader, TextIOWrapper
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,14 +27,11 @@ from qa_arch.data.input_files import Paths, as_list, content_hash, expand
 from qa_arch.errors import ConfigError, DataError, UnavailableError
 
 LONGEST = 1 << 20
-"""Characters of a document of a text file; a longer one is cut, after a line or in a longer line at white
-space."""
+"""Characters after which a document of a text file ends with its line."""
 SPLIT = "train"
 """The split of a hub data set that is read."""
-_RECORDS = (".json", ".jsonl", ".ndjson", ".csv", ".tsv")
-"""Endings of files whose text is a column or a field."""
 _QUESTIONS = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
-"""Endings of files that a run's settings may name without ``squad:``."""
+"""Endings of files that are question sets without ``squad:`` in front."""
 
 
 @dataclass(frozen=True)
@@ -47,55 +44,49 @@ class Corpus:
     """Without folders, as it stands in records."""
     fingerprint: str
     """Hash of the content; of a hub data set, of its files at a commit."""
-    size: int | None
-    """Bytes of the text where known without reading it, for progress."""
     stream: Callable[[], Iterator[str]]
     protocol: str = ""
     """The objective of the run that reads it."""
     titles: ClassVar[frozenset[str]] = frozenset()
-    """None: documents have no articles by which a set could be told to be trained on."""
+    """Always empty: documents have no articles by which a test set could be found to be trained on."""
 
     def documents(self) -> Iterator[str]:
         """Documents one after another, none of them blank.
 
-        Raises DataError, naming the file and what to do, for a source that cannot be read; at the end, for
-        a corpus without text.
+        Raises DataError for a source that cannot be read and, at the end, for a corpus without text.
         """
-        count = 0
-        for count, document in enumerate(self.stream(), 1):
-            try:
-                if not document.isascii():
-                    document.encode()
-            except UnicodeEncodeError as error:
-                near = document[max(0, error.start - 30) : error.start]
-                raise DataError(
-                    f"{self.source}: document {count} holds half a surrogate pair after {near!r}; write the"
-                    " source again as UTF-8"
-                ) from None
+        empty = True
+        for document in self.stream():
+            empty = False
             yield document
-        if not count:
+        if empty:
             raise DataError(f"{self.source}: holds no text; name a corpus with documents")
 
 
 def open_corpus(paths: Paths, protocol: str = "") -> Corpus:
     """The corpus of a source, or of several, one after another.
 
-    Raises DataError for a missing file, an empty folder or an unknown scheme, UnavailableError where a hub
-    data set cannot be reached. Documents are read later, by ``documents``.
+    Raises DataError for a missing file or an empty folder, UnavailableError where a hub data set cannot be
+    reached. Documents are read later, by ``documents``.
     """
-    items = as_list(paths)
+    items = [_as_corpus(item) for item in as_list(paths)]
     if not items:
         raise DataError("no corpus was named; give a text file, squad:FILE or hub:NAME")
     parts = [part for item in items for part in _open(item)]
-    sizes = [part.size for part in parts]
     return Corpus(
         parts[0].source if len(parts) == 1 else " + ".join(items),
         ", ".join(map(_title, items)),
         parts[0].fingerprint if len(parts) == 1 else _digest(*(part.fingerprint for part in parts)),
-        None if None in sizes else sum(size or 0 for size in sizes),
         lambda: (document for part in parts for document in part.stream()),
         protocol,
     )
+
+
+def _as_corpus(source: str) -> str:
+    """``source`` with ``squad:`` in front where it is a question set."""
+    scheme = sources.split_scheme(source)[0]
+    questions = scheme in {*sources.schemes()} - {"hub"} or (not scheme and source.endswith(_QUESTIONS))
+    return f"squad:{source}" if questions and not source.startswith("squad:") else source
 
 
 def _open(source: str) -> list[Corpus]:
@@ -103,31 +94,13 @@ def _open(source: str) -> list[Corpus]:
     scheme, _, rest = source.partition(":")
     if scheme == "squad":
         fingerprint = _digest("passages", sources.identity(rest))
-        return [Corpus(source, source, fingerprint, None, lambda: _passages(rest))]
+        return [Corpus(source, source, fingerprint, partial(_passages, rest))]
     if scheme == "hub":
         return [_hub_data_set(rest)]
-    files = expand(source, "*.txt")
-    if records := [path for path in files if path.suffix in _RECORDS]:
-        raise DataError(
-            f"{records[0]}: is no plain text; for the passages of a question set write squad:{records[0]},"
-            " for a column of a folder of such files hub:FOLDER:COLUMN"
-        )
     return [
-        Corpus(
-            str(path),
-            path.name,
-            _digest("text", content_hash(path)),
-            path.stat().st_size,
-            partial(_text_documents, path),
-        )
-        for path in files
+        Corpus(str(path), path.name, _digest("text", content_hash(path)), partial(_text_documents, path))
+        for path in expand(source, "*.txt")
     ]
-
-
-def _passages(source: str) -> Iterator[str]:
-    questions = sources.open_passages(source)
-    passages = dict.fromkeys(example.context for example in questions.examples)
-    return (passage for passage in passages if passage.strip())
 
 
 def _title(source: str) -> str:
@@ -140,64 +113,34 @@ def _digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-# Text files -----------------------------------------------------------------------------------------
+def _passages(source: str) -> Iterator[str]:
+    questions = sources.open_passages(source)
+    passages = dict.fromkeys(example.context for example in questions.examples)
+    return (passage for passage in passages if passage.strip())
 
 
 def _text_documents(path: Path) -> Iterator[str]:
-    """Documents of ``path``: its lines up to a blank line, joined by line breaks.
-
-    Raises DataError that names the byte for a file that is not UTF-8 text.
-    """
+    """Documents of ``path``: its lines up to a blank line, joined by line breaks."""
     lines: list[str] = []
     size = 0
-    for line, whole in _lines(path):
-        if text := line.rstrip():
-            lines.append(text)
-            size += len(line)
-        if lines and (not text or not whole or size >= LONGEST):
-            yield "\n".join(lines)
-            lines, size = [], 0
-    if lines:
-        yield "\n".join(lines)
-
-
-def _lines(path: Path) -> Iterator[tuple[str, bool]]:
-    """(line or part of a line, whether the line ends there); a part has at most ``LONGEST`` characters."""
-    rest = ""
     try:
-        with path.open("rb") as binary:
-            file = TextIOWrapper(binary, encoding="utf-8-sig", newline="\n")
-            while chunk := _read(file, binary, LONGEST - len(rest)):
-                text = rest + chunk
-                whole = len(text) < LONGEST or text.endswith("\n")
-                space = max(text.rfind(" "), text.rfind("\t")) + 1
-                cut = len(text) if whole or not space else space
-                yield text[:cut], whole
-                rest = text[cut:]
+        with path.open(encoding="utf-8-sig", newline="\n") as file:
+            for line in file:
+                if text := line.rstrip():
+                    lines.append(text)
+                    size += len(line)
+                if lines and (not text or size >= LONGEST):
+                    yield "\n".join(lines)
+                    lines, size = [], 0
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}: is not UTF-8 text (it holds 0x{error.object[error.start]:02x}); name a text file, or"
+            " save it as UTF-8 (from Latin-1: iconv -f ISO-8859-1 -t UTF-8)"
+        ) from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
-    if rest:
-        yield rest, True
-
-
-def _read(file: TextIOWrapper, binary: BufferedReader, limit: int) -> str:
-    """The rest of a line, or ``limit`` characters of it."""
-    try:
-        text = file.readline(limit)
-    except UnicodeDecodeError as error:
-        position = binary.tell() - len(error.object) + error.start
-        raise DataError(
-            f"{binary.name}: byte {position} (0x{error.object[error.start]:02x}) is not UTF-8; name a text"
-            " file, or save it as UTF-8 (from Latin-1: iconv -f ISO-8859-1 -t UTF-8)"
-        ) from None
-    if "\0" in text:
-        raise DataError(
-            f"{binary.name}: holds a zero byte: this is a binary file, not text; name a UTF-8 text file"
-        )
-    return text
-
-
-# Hub data sets --------------------------------------------------------------------------------------
+    if lines:
+        yield "\n".join(lines)
 
 
 def _hub_data_set(rest: str) -> Corpus:
@@ -205,29 +148,22 @@ def _hub_data_set(rest: str) -> Corpus:
 
     NAME may be a local folder that ``datasets`` loads. Nothing is downloaded before documents are read.
     """
-    place, *settings = rest.split(":")
-    name, _, revision = place.partition("@")
-    if not name or len(settings) > 2:
-        raise DataError(f"hub:{rest}: write hub:NAME, hub:NAME:COLUMN or hub:NAME:COLUMN:CONFIG")
-    column, config = (*settings, "", "")[:2]
-    column = column or "text"
     from datasets import load_dataset_builder
 
-    try:
+    place, column, config = [*rest.split(":", 2), "", ""][:3]
+    name, _, revision = place.partition("@")
+    column = column or "text"
+    with _reachable(rest):
         builder = load_dataset_builder(name, config or None, revision=revision or None)
-    except Exception as error:  # the clients of the hub raise errors of many libraries
-        raise _unavailable(rest, error) from error
-    splits = builder.config.data_files
-    if splits is not None and SPLIT not in splits:  # None: offline, a data set from the cache
-        raise DataError(f"hub:{rest}: has no split '{SPLIT}' (it has {', '.join(map(str, splits))})")
-    files = (splits or {}).get(SPLIT, [builder.hash])  # on the hub their names at a commit
+    # On the hub, names of files hold their commit; offline, a data set from the cache names no files.
+    files = (builder.config.data_files or {}).get(SPLIT, [builder.hash])
     hashes = [content_hash(Path(file)) if Path(file).is_file() else str(file) for file in files]
     fingerprint = _digest("hub", "\0".join([column, *hashes]))
-    return Corpus(f"hub:{rest}", rest, fingerprint, None, lambda: _rows(rest, builder, column))
+    return Corpus(f"hub:{rest}", rest, fingerprint, partial(_rows, rest, builder, column))
 
 
 def _rows(rest: str, builder: Any, column: str) -> Iterator[str]:
-    try:
+    with _reachable(rest):
         for number, row in enumerate(builder.as_streaming_dataset(split=SPLIT)):
             text = row.get(column)
             if not isinstance(text, str):
@@ -237,18 +173,20 @@ def _rows(rest: str, builder: Any, column: str) -> Iterator[str]:
                 )
             if text.strip():
                 yield text
+
+
+@contextmanager
+def _reachable(rest: str) -> Iterator[None]:
+    try:
+        yield
     except DataError:
         raise
-    except Exception as error:
-        raise _unavailable(rest, error) from error
-
-
-def _unavailable(rest: str, error: Exception) -> UnavailableError:
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
-    return UnavailableError(
-        f"hub:{rest}: cannot be read ({type(error).__name__}: {reason}); check the name and the network, or"
-        " give text files by path instead"
-    )
+    except Exception as error:  # the clients of the hub raise errors of many libraries
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UnavailableError(
+            f"hub:{rest}: cannot be read ({type(error).__name__}: {reason}); check the name and the network,"
+            " or give text files by path instead"
+        ) from error
 
 
 # The corpora of a run -------------------------------------------------------------------------------
@@ -272,19 +210,7 @@ def require_present(source: Source, setting: str) -> None:
 
 def identity(source: Source) -> str:
     """What identifies the corpus that a setting names, before any of it is read."""
-    return open_split(source).fingerprint
-
-
-def open_split(source: Source, protocol: str = "") -> Corpus:
-    """The corpus that a setting names; a set of questions is read as its passages."""
-    return open_corpus([_as_corpus(item) for item in as_list(source)], protocol)
-
-
-def _as_corpus(source: str) -> str:
-    """``source`` as ``open_corpus`` takes it: a question set by the scheme of its passages."""
-    scheme = sources.split_scheme(source)[0]
-    questions = scheme in {*sources.schemes()} - {"hub"} or (not scheme and source.endswith(_QUESTIONS))
-    return f"squad:{source}" if questions and not source.startswith("squad:") else source
+    return open_corpus(source).fingerprint
 
 
 def load_splits(data: Data, protocol: str) -> dict[str, Corpus]:
@@ -298,9 +224,9 @@ def load_splits(data: Data, protocol: str) -> dict[str, Corpus]:
             "data.hold_out_articles: a corpus has no articles; set data.hold_out_share, a share of its"
             " documents, or name data.calibration"
         )
-    splits = {"train": open_split(data.train, protocol)}
+    splits = {"train": open_corpus(data.train, protocol)}
     if data.calibration is not None:
-        splits["calibration"] = open_split(data.calibration, protocol)
+        splits["calibration"] = open_corpus(data.calibration, protocol)
     elif data.hold_out_share:
         parts = split(splits["train"], data.hold_out_share, data.split_seed)
         splits = dict(zip(("train", "calibration"), parts, strict=True))
@@ -311,24 +237,23 @@ def load_splits(data: Data, protocol: str) -> dict[str, Corpus]:
             source=f"{whole.source} {title}",
             name=f"{whole.name} {title}",
             fingerprint=_digest(whole.fingerprint, str(count)),
-            size=None,
             stream=lambda: islice(whole.documents(), count),
         )
     if data.dev is not None and data.open_dev:
-        splits["dev"] = open_split(data.dev, protocol)
+        splits["dev"] = open_corpus(data.dev, protocol)
     return splits
 
 
 def split(corpus: Corpus, share: float, seed: int) -> tuple[Corpus, Corpus]:
     """(rest, held out): each document is held out with probability ``share``, by a hash of seed and text.
 
-    So equal documents stay in the same part, and the order of the corpus does not matter. Raises ConfigError
-    for a share outside (0, 1); reading a part that got no document raises DataError.
+    So equal documents stay in the same part, and the order of the corpus does not matter. Reading a part that
+    got no document raises DataError.
     """
-    if not 0 < share < 1:
-        raise ConfigError(
-            f"a share of {share:g} of {corpus.source} cannot be held out; give one between 0 and 1"
-        )
+
+    def is_held(document: str) -> bool:
+        digest = hashlib.blake2b(f"{seed}\0{document}".encode(), digest_size=8).digest()
+        return int.from_bytes(digest) < share * 2**64
 
     def part(held: bool, title: str) -> Corpus:
         return replace(
@@ -336,13 +261,7 @@ def split(corpus: Corpus, share: float, seed: int) -> tuple[Corpus, Corpus]:
             source=f"{corpus.source} ({title} of seed {seed}, share {share:g})",
             name=f"{corpus.name} ({title})",
             fingerprint=_digest(corpus.fingerprint, repr(share), str(seed), title),
-            size=None,
-            stream=lambda: (text for text in corpus.documents() if _is_held(text, share, seed) == held),
+            stream=lambda: (text for text in corpus.documents() if is_held(text) == held),
         )
 
     return part(False, "rest"), part(True, "held out")
-
-
-def _is_held(document: str, share: float, seed: int) -> bool:
-    digest = hashlib.blake2b(f"{seed}\0{document}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest) < share * 2**64

@@ -1,4 +1,4 @@
-"""Language models on any encoder: masked (BERT, ALBERT, SpanBERT) and causal (GPT), and their loss.
+"""Language models on any encoder: masked (BERT, ALBERT) and causal (GPT), and their loss.
 
 What is trained of the encoder is what later runs start from (``encoder.name=RUN``); the rest stays behind.
 Axes: ``B`` blocks, ``T`` tokens, ``P`` predicted tokens, ``H`` width, ``E`` width of the embeddings,
@@ -166,7 +166,7 @@ class TokenLoss:
 
     label_smoothing: Annotated[float, Range(0, 1)] = 0.0
     sentence_weight: Annotated[float, Range(0)] = 1.0
-    tasks: ClassVar = ("masked_lm", "causal_lm", "masked_spans")
+    tasks: ClassVar = ("masked_lm", "causal_lm")
 
     def __call__(self, logits: LanguageLogits, labels: LanguageBatch) -> Float[Tensor, "B"]:
         losses = functional.cross_entropy(

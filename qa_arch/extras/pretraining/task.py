@@ -15,7 +15,7 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,24 +23,10 @@ from transformers import PreTrainedTokenizerBase
 
 from qa_arch.config.schema import Config, Data
 from qa_arch.config.target import TRUSTED
-from qa_arch.errors import ConfigError, DataError, RunError
-from qa_arch.extras.pretraining.batches import (
-    CausalCollator,
-    LanguageCollator,
-    LanguageTable,
-    MaskedCollator,
-    SpanCollator,
-    vocabulary_of,
-)
-from qa_arch.extras.pretraining.blocks import Framing, pack
-from qa_arch.extras.pretraining.corpus import Corpus, load_splits, open_split
-from qa_arch.extras.pretraining.models import (
-    CausalLM,
-    LanguageBatch,
-    LanguageLogits,
-    LanguageModel,
-    MaskedLM,
-)
+from qa_arch.errors import ConfigError, DataError
+from qa_arch.extras.pretraining.blocks import LanguageCollator, LanguageTable, pack
+from qa_arch.extras.pretraining.corpus import Corpus, load_splits, open_corpus
+from qa_arch.extras.pretraining.models import CausalLM, LanguageBatch, LanguageLogits, LanguageModel
 from qa_arch.features.batches import EpochBatchSampler
 from qa_arch.features.cache import tokenizer_hash
 from qa_arch.models import store
@@ -50,15 +36,9 @@ from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.losses import build_loss
 from qa_arch.nn.precision import Precision, cast_weights
 from qa_arch.records import TOKENS, Point, Points, RunRecord, SplitFacts
-from qa_arch.tasks import Batches, Parts, Predictor, Task, Watch, device_of, read_table, task_of
+from qa_arch.tasks import Batches, Parts, Predictor, Task, Watch, read_table, task_of
 
 METRIC_VERSION = "language-1"
-MASK = "[MASK]"
-"""How a user writes a masked token, whatever the tokenizer calls it."""
-NSP_ALONE = (
-    "data.{split}: {name} is a single document, and next-sentence prediction takes false pairs from two; name"
-    " a corpus of more, or model.sentence_task=sop"
-)
 
 log = logging.getLogger(__name__)
 
@@ -66,8 +46,7 @@ log = logging.getLogger(__name__)
 # Scores ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class BlockScores:
+class BlockScores(NamedTuple):
     """What a model predicted of one block."""
 
     loss: float
@@ -136,30 +115,26 @@ class OutputCollector:
 
     def __init__(self, table: LanguageTable) -> None:
         self.table = table
-        self.parts: list[dict[int, BlockScores]] = []
+        self.parts: list[tuple[int, BlockScores]] = []
 
     def add(self, batch: LanguageBatch, logits: LanguageLogits) -> None:
-        losses, hits = token_losses(logits.tokens, batch.targets)
-        losses, hits = losses.where(batch.counted, 0.0).double().sum(1), (hits & batch.counted).sum(1)
-        figures = [losses.tolist(), batch.counted.sum(1).tolist(), hits.tolist()]
+        """A target counts as right where its score is above that of every other token."""
+        scores, counted = logits.tokens.float(), batch.counted
+        own = scores.gather(-1, batch.targets[..., None])
+        losses = (scores.logsumexp(-1) - own.squeeze(-1)).where(counted, 0.0).double().sum(1)
+        hits = ((scores >= own).sum(-1) == 1) & counted
+        figures = [losses.tolist(), counted.sum(1).tolist(), hits.sum(1).tolist()]
         if logits.follows is not None and batch.follows is not None:
             figures += [logits.follows.float().tolist(), batch.follows.tolist()]
-        scores = (BlockScores(*row) for row in zip(*figures, strict=True))
-        self.parts.append(dict(zip(batch.index.tolist(), scores, strict=True)))
+        blocks = (BlockScores(*row) for row in zip(*figures, strict=True))
+        self.parts += zip(batch.index.tolist(), blocks, strict=True)
 
-    def merge(self, others: Iterable[list[dict[int, BlockScores]]]) -> None:
+    def merge(self, others: Iterable[list[tuple[int, BlockScores]]]) -> None:
         self.parts = [part for parts in others for part in parts]
 
     def result(self) -> LanguageOutputs:
-        by_row = {row: scores for part in self.parts for row, scores in part.items()}
+        by_row = dict(self.parts)
         return LanguageOutputs([by_row[row] for row in sorted(by_row)], self.table)
-
-
-def token_losses(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """(B, P) -log p of each target, and whether its score is above that of every other token."""
-    scores = scores.float()
-    own = scores.gather(-1, targets[..., None])
-    return scores.logsumexp(-1) - own.squeeze(-1), (scores >= own).sum(-1) == 1
 
 
 class LanguagePredictor(Predictor):
@@ -208,41 +183,6 @@ class LanguagePredictor(Predictor):
             watch=watch,
         )
 
-    def fill(self, text: str, top_k: int) -> list[list[tuple[str, float]]]:
-        """For each [MASK] of ``text`` the ``top_k`` most probable tokens with their probability.
-
-        Raises RunError for a run of another objective, ConfigError for a text without a mask or too long.
-        """
-        tokenizer, model = self.tokenizer, self.model
-        if not isinstance(model, MaskedLM):
-            raise RunError(f"this run is of task {self.task.name}; name one of model=pretrain/mlm")
-        given = tokenizer(text.replace(MASK, str(tokenizer.mask_token)), add_special_tokens=False)
-        row = Framing.of(tokenizer).single([given["input_ids"]])
-        ids, limit = torch.from_numpy(row.ids), model.encoder.max_tokens
-        places = (ids == tokenizer.mask_token_id).nonzero()[:, 1][None]
-        if not places.numel():
-            raise ConfigError(f"the text has no {MASK}: put it where a token is to be predicted")
-        if limit is not None and ids.shape[1] > limit:
-            raise ConfigError(f"the text has {ids.shape[1]} tokens and the model reads {limit}; shorten it")
-        real, segments = torch.ones_like(ids, dtype=torch.bool), torch.zeros_like(ids)
-        batch = LanguageBatch(
-            index=torch.zeros(1, dtype=torch.long),
-            ids=ids,
-            mask=real,
-            segments=segments if model.encoder.has_segments else None,
-            targets=ids.gather(1, places),
-            counted=torch.ones_like(places, dtype=torch.bool),
-            weight=torch.ones(1),
-            positions=places,
-        )
-        with torch.inference_mode():
-            scores = model(batch.to(device_of(model))).tokens[0].float().softmax(-1)
-        best = scores.topk(min(top_k, scores.shape[-1]))
-        return [
-            list(zip(tokenizer.convert_ids_to_tokens(tokens), chances, strict=True))
-            for tokens, chances in zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        ]
-
 
 # The task -------------------------------------------------------------------------------------------
 
@@ -256,27 +196,28 @@ class LanguageParts(Parts):
 
 
 class LanguageTask(Task):
-    """Predicts tokens of a corpus; the objective says which, and from what."""
+    """Predicts hidden tokens of a corpus from both sides (Devlin et al. 2019); by ``model.sentence_task`` in
+    pairs, and whether the second part is the next (``nsp``) or the two are in order (``sop``, Lan et al.
+    2020)."""
 
+    name = "masked_lm"
     output = LanguageLogits
     monitor = "calibration_loss"
     lower_is_better = True
     has_validation_loss = False  # the collector's is exact: over tokens, not over blocks
-    every_token: ClassVar[bool] = True
-    """Whether the targets spell out the whole text; see ``language_scores``."""
-    collates: ClassVar[type[LanguageCollator]]
-    """What makes the batches of the objective."""
-    measured: ClassVar[tuple[str, ...]] = ()
-    """The settings of the objective that its validation scores depend on."""
+    causal: ClassVar[bool] = False
+    """Whether the targets are all tokens, each from those before it, and so spell out the whole text."""
 
     def collator(self, config: Config, table: LanguageTable, seed: int | None = None) -> LanguageCollator:
         """The batches of the objective; without ``seed`` those of validation."""
-        return self.collates(table, config.pretraining, seed, _sentence_task(config))
+        pairs = _sentence_task(config)
+        objective: Any = "causal" if self.causal else "mlm" if pairs == "none" else pairs
+        return LanguageCollator(table, config.pretraining, seed, objective)
 
     # Data ---------------------------------------------------------------------------------------
 
     def open(self, source: str | list[str], *, name: str = "", on_error: Any = "raise") -> Corpus:
-        return open_split(source, self.name)
+        return open_corpus(source, self.name)
 
     def load_splits(self, data: Data) -> dict[str, Corpus]:
         return load_splits(data, self.name)
@@ -287,11 +228,7 @@ class LanguageTask(Task):
             fingerprint=questions.fingerprint,
             protocol=table.protocol,
             windows=len(table),
-            extra={
-                "documents": table.blocks.documents,
-                "tokens": table.tokens,
-                "bytes": table.blocks.text_bytes,
-            },
+            extra={"documents": table.documents, "tokens": table.tokens, "bytes": table.text_bytes},
         )
 
     def table(
@@ -304,19 +241,21 @@ class LanguageTask(Task):
         cache: bool = True,
     ) -> LanguageTable:
         """The blocks of a corpus, from the cache where they are there already."""
-        sentence_task, length = _sentence_task(config), config.features.max_length
-        blocks = pack(
+        sentence_task, noise, length = _sentence_task(config), config.pretraining, config.features.max_length
+        # What validation scores depend on. Words were never hidden as wholes, in runs that could choose it.
+        shares = {"mask_share": noise.mask_share, "masked": noise.masked, "replaced": noise.replaced}
+        measured = {} if self.causal else {"sentence_task": sentence_task, **shares, "whole_words": False}
+        settings = json.dumps([tokenizer_hash(tokenizer), length, measured])
+        return pack(
             split,
             tokenizer,
             config.features.cache_dir if cache else None,
             max_length=length,
-            unit="tokens" if sentence_task == "none" else "sentences",
+            vocab_size=encoder.vocab_size,
+            pairs=sentence_task != "none",
+            segments=encoder.has_segments,
+            protocol=f"{self.name}:{hashlib.sha256(settings.encode()).hexdigest()[:8]}",
         )
-        given = {**asdict(config.pretraining), "sentence_task": sentence_task}
-        settings = [tokenizer_hash(tokenizer), length, {name: given[name] for name in self.measured}]
-        digest = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:8]
-        vocabulary = vocabulary_of(tokenizer, encoder.vocab_size)
-        return LanguageTable(blocks, vocabulary, encoder.has_segments, f"{self.name}:{digest}")
 
     # Building -----------------------------------------------------------------------------------
 
@@ -328,8 +267,11 @@ class LanguageTask(Task):
         tables = {split: self.table(config, corpus, tokenizer, encoder) for split, corpus in sets.items()}
         for split, table in tables.items():
             log.info("%s: %d tokens in %d blocks", split, table.tokens, len(table))
-            if _sentence_task(config) == "nsp" and table.blocks.documents < 2:
-                raise DataError(NSP_ALONE.format(split=split, name=sets[split].name))
+            if _sentence_task(config) == "nsp" and table.documents < 2:
+                raise DataError(
+                    f"data.{split}: {sets[split].name} is a single document, and next-sentence prediction"
+                    " takes false pairs from two; name a corpus of more, or model.sentence_task=sop"
+                )
         model = build_model(config.model, encoder, None, trusted)
         if isinstance(model, CausalLM) and not looks_ahead_never(model):
             raise ConfigError(
@@ -409,10 +351,8 @@ class LanguageTask(Task):
 
     def rows(self, questions: Corpus, outputs: LanguageOutputs, threshold: float) -> dict[str, list[Any]]:
         """A row a block: the sum of its losses, its targets and hits, and what its sentence task says."""
-        rows = {"id": [str(number) for number in range(len(outputs.blocks))]}
-        for name in ("loss", "tokens", "right", "odds", "follows"):
-            rows[name] = [getattr(block, name) for block in outputs.blocks]
-        return rows
+        columns = zip(BlockScores._fields, map(list, zip(*outputs.blocks, strict=True)), strict=True)
+        return {"id": [str(number) for number in range(len(outputs.blocks))], **dict(columns)}
 
     def write_predictions(
         self, folder: Path, questions: Corpus, outputs: LanguageOutputs, threshold: float
@@ -421,42 +361,18 @@ class LanguageTask(Task):
 
     def _scores(self, outputs: LanguageOutputs) -> dict[str, float]:
         table = outputs.table
-        predictions = None if self.every_token else table.tokens
-        return language_scores(outputs.blocks, predictions, table.blocks.text_bytes)
-
-
-class MaskedLanguageTask(LanguageTask):
-    """Hidden tokens from both sides (Devlin et al. 2019); by ``model.sentence_task`` in pairs, and whether
-    the second part is the next (``nsp``) or the two are in order (``sop``, Lan et al. 2020)."""
-
-    name = "masked_lm"
-    every_token = False
-    collates = MaskedCollator
-    measured: ClassVar[tuple[str, ...]] = (
-        "sentence_task",
-        "mask_share",
-        "masked",
-        "replaced",
-        "whole_words",
-    )
+        predictions = None if self.causal else table.tokens
+        return language_scores(outputs.blocks, predictions, table.text_bytes)
 
 
 class CausalLanguageTask(LanguageTask):
     """Every token of a block but its first, from left to right (Radford et al. 2018)."""
 
     name = "causal_lm"
-    collates = CausalCollator
+    causal = True
 
 
-class MaskedSpansTask(MaskedLanguageTask):
-    """The same with spans of tokens hidden in place of single ones (Joshi et al. 2020, SpanBERT)."""
-
-    name = "masked_spans"
-    collates = SpanCollator
-    measured = (*MaskedLanguageTask.measured, "span_length")
-
-
-MASKED_LM, CAUSAL_LM, MASKED_SPANS = MaskedLanguageTask(), CausalLanguageTask(), MaskedSpansTask()
+MASKED_LM, CAUSAL_LM = LanguageTask(), CausalLanguageTask()
 
 
 def _sentence_task(config: Config) -> Any:

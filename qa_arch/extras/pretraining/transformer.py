@@ -1,63 +1,37 @@
 """The encoder of the Transformer of Vaswani et al. 2017, in one file of plain torch.
 
-``docs/extras/pretraining.md`` has the equations beside the names used here. Axes: ``B`` rows, ``T`` tokens
-that read, ``S`` tokens that are read, ``N`` heads, ``D`` width of a head, ``H`` = N D width. Masks are True
-where a token is real, or may be read.
+``docs/extras/pretraining.md`` has the equations beside the names used here. Importing this module registers
+it with transformers as the family ``qa_transformer``, so that ``AutoConfig`` and ``AutoModel`` know it and
+folders of it are read from safetensors like any other.
+
+Axes: ``B`` rows, ``T`` tokens that read, ``S`` tokens that are read, ``N`` heads, ``D`` width of a head,
+``H`` = N D width. Masks are True where a token is real, or may be read.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import dropout, gelu, scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
+from transformers import AutoConfig, AutoModel, PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.utils.output_capturing import capture_outputs
 
+from qa_arch.extras.pretraining.transformer_config import FAMILY, QaTransformerConfig
 from qa_arch.nn.masking import fast_attention, masked_softmax
 
 Ids = Int[Tensor, "B T"]
-Real = Bool[Tensor, "B T"] | None
-"""None: all are real."""
 States = Float[Tensor, "B T H"]
 Readable = Bool[Tensor, "*M S"] | None
 """Broadcasts to (B, N, T, S); None: all may read all."""
 SelfReadable = Bool[Tensor, "*L T"] | None
 """Broadcasts to (B, N, T, T)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TransformerSettings:
-    """Sizes and variants of a Transformer. ValueError where heads do not divide the width."""
-
-    vocabulary: int
-    layers: int = 6
-    width: int = 512
-    heads: int = 8
-    hidden: int = 2048
-    """Width between the two maps of the feed-forward network."""
-    max_positions: int = 512
-    """Rows of the table of learned positions; sinusoidal ones have no limit."""
-    segments: int = 0
-    """Kinds of segments: 2 for question and passage, 0 for none."""
-    positions: Literal["learned", "sinusoidal"] = "learned"
-    pre_norm: bool = False
-    """Normalise what enters a sublayer (Xiong et al. 2020), not the sum behind it (the paper)."""
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
-    norm_eps: float = 1e-12
-    initializer_range: float = 0.02
-    padding: int | None = None
-    """Id of the padding token, whose vector is zero and not learned."""
-
-    def __post_init__(self) -> None:
-        if self.width % self.heads:
-            raise ValueError(f"width {self.width} is no multiple of {self.heads} heads")
 
 
 def padding_mask(real: Bool[Tensor, "B S"]) -> Bool[Tensor, "B 1 1 S"]:
@@ -95,9 +69,10 @@ def attention(
 class MultiHeadAttention(nn.Module):
     """Heads that attend side by side, each in a subspace of its own (section 3.2.2)."""
 
-    def __init__(self, settings: TransformerSettings) -> None:
+    def __init__(self, config: QaTransformerConfig) -> None:
         super().__init__()
-        H, self.heads, self.dropout = settings.width, settings.heads, settings.attention_dropout
+        H, self.heads = config.hidden_size, config.num_attention_heads
+        self.dropout = config.attention_probs_dropout_prob
         self.query, self.key, self.value, self.output = (nn.Linear(H, H) for _ in range(4))
 
     def forward(
@@ -116,10 +91,10 @@ class MultiHeadAttention(nn.Module):
 class FeedForward(nn.Module):
     """W₂ GELU(W₁ x + b₁) + b₂ at each position (eq. 2, with BERT's GELU for ReLU)."""
 
-    def __init__(self, settings: TransformerSettings) -> None:
+    def __init__(self, config: QaTransformerConfig) -> None:
         super().__init__()
-        self.expand = nn.Linear(settings.width, settings.hidden)
-        self.contract = nn.Linear(settings.hidden, settings.width)
+        self.expand = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.contract = nn.Linear(config.intermediate_size, config.hidden_size)
 
     def forward(self, x: States) -> States:
         return self.contract(gelu(self.expand(x)))
@@ -128,11 +103,11 @@ class FeedForward(nn.Module):
 class Residual(nn.Module):
     """The connection around a sublayer f: LN(x + f(x)) (section 3.1), or with ``pre_norm`` x + f(LN(x))."""
 
-    def __init__(self, settings: TransformerSettings) -> None:
+    def __init__(self, config: QaTransformerConfig) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(settings.width, eps=settings.norm_eps)
-        self.dropout = nn.Dropout(settings.dropout)
-        self.pre_norm = settings.pre_norm
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.pre_norm = config.pre_norm
 
     def forward(self, x: States, sublayer: Callable[[Tensor], Tensor]) -> States:
         if self.pre_norm:
@@ -143,12 +118,12 @@ class Residual(nn.Module):
 class EncoderBlock(nn.Module):
     """Self-attention, then the feed-forward network."""
 
-    def __init__(self, settings: TransformerSettings) -> None:
+    def __init__(self, config: QaTransformerConfig) -> None:
         super().__init__()
-        self.attention = MultiHeadAttention(settings)
-        self.around_attention = Residual(settings)
-        self.feed_forward = FeedForward(settings)
-        self.around_feed_forward = Residual(settings)
+        self.attention = MultiHeadAttention(config)
+        self.around_attention = Residual(config)
+        self.feed_forward = FeedForward(config)
+        self.around_feed_forward = Residual(config)
 
     def forward(self, x: States, mask: SelfReadable = None, fused: bool = True) -> States:
         x = self.around_attention(x, lambda x: self.attention(x, mask, fused)[0])
@@ -165,16 +140,16 @@ def sinusoidal_positions(length: int, width: int, device: torch.device | None = 
 class Embeddings(nn.Module):
     """Vectors of tokens plus those of their positions and segments (section 3.4; Devlin et al. 2019)."""
 
-    def __init__(self, settings: TransformerSettings) -> None:
+    def __init__(self, config: QaTransformerConfig) -> None:
         super().__init__()
-        H = settings.width
-        self.tokens = nn.Embedding(settings.vocabulary, H, padding_idx=settings.padding)
-        learned = settings.positions == "learned"
-        self.positions = nn.Embedding(settings.max_positions, H) if learned else None
-        self.segments = nn.Embedding(settings.segments, H) if settings.segments else None
+        H = config.hidden_size
+        self.tokens = nn.Embedding(config.vocab_size, H, padding_idx=config.pad_token_id)
+        learned = config.positions == "learned"
+        self.positions = nn.Embedding(config.max_position_embeddings, H) if learned else None
+        self.segments = nn.Embedding(config.type_vocab_size, H) if config.type_vocab_size else None
         # Pre-norm blocks normalise what they read themselves.
-        self.norm = nn.Identity() if settings.pre_norm else nn.LayerNorm(H, eps=settings.norm_eps)
-        self.dropout = nn.Dropout(settings.dropout)
+        self.norm = nn.Identity() if config.pre_norm else nn.LayerNorm(H, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(self, ids: Ids, segments: Ids | None = None) -> States:
         """Without ``segments`` all tokens are of segment 0."""
@@ -189,37 +164,24 @@ class Embeddings(nn.Module):
 
 
 class TransformerEncoder(nn.Module):
-    """Embeddings, blocks, and behind pre-norm blocks a norm.
-
-    Tokens read each other in both directions; with ``causal`` those before them alone, which is the stack of
-    a language model (Radford et al. 2018).
-    """
+    """Embeddings, blocks, and behind pre-norm blocks a norm."""
 
     gradient_checkpointing = False
     """Whether blocks are computed anew in the backward pass, in place of keeping their activations."""
 
-    def __init__(self, settings: TransformerSettings, *, causal: bool = False) -> None:
+    def __init__(self, config: QaTransformerConfig) -> None:
         super().__init__()
-        self.causal = causal
-        self.embeddings = Embeddings(settings)
-        self.blocks = nn.ModuleList(EncoderBlock(settings) for _ in range(settings.layers))
-        last_norm = nn.LayerNorm(settings.width, eps=settings.norm_eps)
-        self.norm = last_norm if settings.pre_norm else nn.Identity()
-        self.apply(lambda module: _initialise(module, settings.initializer_range))
+        self.embeddings = Embeddings(config)
+        self.blocks = nn.ModuleList(EncoderBlock(config) for _ in range(config.num_hidden_layers))
+        last_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.norm = last_norm if config.pre_norm else nn.Identity()
+        self.apply(lambda module: _initialise(module, config.initializer_range))
 
     def forward(
-        self,
-        ids: Ids,
-        mask: Real | Bool[Tensor, "B 1 T T"] = None,
-        segments: Ids | None = None,
-        *,
-        fused: bool = True,
+        self, ids: Ids, mask: SelfReadable = None, segments: Ids | None = None, *, fused: bool = True
     ) -> States:
-        """``mask`` may also say of each token which others it may read."""
+        """``mask`` is True on the real tokens, (B, T), or says of each token which others it may read."""
         readable = padding_mask(mask) if mask is not None and mask.dim() == 2 else mask
-        if self.causal:
-            before = look_ahead_mask(ids.shape[1], ids.device)
-            readable = before if readable is None else before & readable
         x = self.embeddings(ids, segments)
         for block in self.blocks:
             if self.gradient_checkpointing and self.training:
@@ -237,3 +199,42 @@ def _initialise(module: nn.Module, std: float) -> None:
         nn.init.zeros_(module.bias)
     if isinstance(module, nn.Embedding) and module.padding_idx is not None:
         nn.init.zeros_(module.weight[module.padding_idx])
+
+
+class QaTransformerModel(PreTrainedModel):
+    """A ``TransformerEncoder``."""
+
+    config_class = QaTransformerConfig
+    base_model_prefix = "transformer"
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    _can_record_outputs = {"hidden_states": EncoderBlock, "attentions": MultiHeadAttention}  # noqa: RUF012
+
+    def __init__(self, config: QaTransformerConfig) -> None:
+        super().__init__(config)
+        self.transformer = TransformerEncoder(config)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        return self.transformer.embeddings.tokens
+
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: Int[Tensor, "B T"],
+        attention_mask: Bool[Tensor, "B T"] | Int[Tensor, "B T"] | Bool[Tensor, "B 1 T T"] | None = None,
+        token_type_ids: Int[Tensor, "B T"] | None = None,
+        **recorded: bool | None,
+    ) -> BaseModelOutput:
+        """``output_attentions`` and ``output_hidden_states`` are the library's, which records them.
+
+        Attention is plain where its probabilities are wanted, or where the implementation is ``eager``.
+        """
+        fused = not recorded.get("output_attentions") and self.config._attn_implementation != "eager"
+        mask = None if attention_mask is None else attention_mask.bool()
+        states = self.transformer(input_ids, mask, segments=token_type_ids, fused=fused)
+        return BaseModelOutput(last_hidden_state=states)
+
+
+AutoConfig.register(FAMILY, QaTransformerConfig)
+AutoModel.register(QaTransformerConfig, QaTransformerModel)

@@ -1,8 +1,7 @@
-"""Packed blocks: nothing is lost, boundaries are right, and the file is mapped, whole and the right one."""
+"""Blocks hold all of a text and nothing else, are read from the right file, and are hidden as they should."""
 
 from __future__ import annotations
 
-import gc
 import pickle
 import tracemalloc
 from dataclasses import replace
@@ -11,15 +10,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from qa_arch.config.schema import Pretraining
 from qa_arch.data.sentences import sentence_spans
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.extras.pretraining import blocks as packing
-from qa_arch.extras.pretraining.blocks import Framing, pack
+from qa_arch.extras.pretraining.blocks import LanguageCollator, LanguageTable, hidden_places, hide
 from qa_arch.extras.pretraining.corpus import Corpus
 from qa_arch.features import tokenizers
 
-UNITS = ("tokens", "sentences")
 DOCUMENTS = (
     "The harbour of Velmora was dug by hand. Its lighthouse burns whale oil, and 62 keepers live there.",
     "A café on the quay sells naïve paintings; the crème brûlée costs 3½ crowns.\nWhen the tide falls,"
@@ -31,7 +31,13 @@ DOCUMENTS = (
 
 
 def corpus_of(*documents: str) -> Corpus:
-    return Corpus("c", "c", f"f{hash(documents)}", None, lambda: iter(documents))
+    return Corpus("c", "c", f"f{hash(documents)}", lambda: iter(documents))
+
+
+def pack(corpus: Corpus, tokenizer, cache_dir=None, **settings) -> LanguageTable:
+    """As for an encoder of the tokenizer's vocabulary with segments, in blocks of 20 tokens by default."""
+    given = {"max_length": 20, "vocab_size": len(tokenizer), **settings}
+    return packing.pack(corpus, tokenizer, cache_dir, **given)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +45,7 @@ def corpus() -> Corpus:
     return corpus_of(*DOCUMENTS)
 
 
-@pytest.fixture(scope="module", params=["wordpiece", "byte_bpe", "unigram", "words"])
+@pytest.fixture(scope="module", params=["wordpiece", "byte_bpe", "unigram"])
 def tokenizer(request):
     return tokenizers.build(request.param, DOCUMENTS, 400)
 
@@ -49,68 +55,58 @@ def bert():
     return tokenizers.build("wordpiece", DOCUMENTS, 400)
 
 
-def contents(blocks):
-    return [blocks.content(row).tolist() for row in range(len(blocks))]
+def contents(table: LanguageTable) -> list[list[int]]:
+    return [table.content(row).tolist() for row in range(len(table))]
 
 
-def encoded(tokenizer, text, **settings):
-    return tokenizer(text, add_special_tokens=False, **settings)
+def encoded(tokenizer, text: str) -> list[int]:
+    return tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
-def joined(rows):
-    return list(chain.from_iterable(rows))
-
-
-def bounds(blocks):
-    """First token of each block, and the end, counted in the corpus."""
-    return np.cumsum([0, *map(len, contents(blocks))]).tolist()
-
-
-def sentences(blocks, tokenizer):
-    """First token of each sentence, counted in the corpus: what blocks say, and where documents begin."""
-    within = {
-        begin + at
-        for row, begin in enumerate(bounds(blocks)[:-1])
-        for at in blocks.sentence_starts(row).tolist()
-    }
-    return sorted(within | set(documents(blocks, tokenizer)[:-1]))
-
-
-def documents(blocks, tokenizer):
-    """First token of each document, and the end, counted in the corpus."""
-    lengths = [len(encoded(tokenizer, text)["input_ids"]) + (blocks.unit == "tokens") for text in DOCUMENTS]
-    return np.cumsum([0, *lengths]).tolist()
+def bounds(rows) -> list[int]:
+    """First token of each row, and the end, counted in the corpus."""
+    return np.cumsum([0, *map(len, rows)]).tolist()
 
 
 # What is in the blocks ---------------------------------------------------------------------------
 
 
-def test_blocks_of_tokens_are_full_and_hold_all_text_in_order(corpus, tokenizer):
-    blocks = pack(corpus, tokenizer, max_length=16)
-    texts = [[*encoded(tokenizer, text)["input_ids"], tokenizer.sep_token_id] for text in DOCUMENTS]
-    rows = contents(blocks)
-    assert joined(rows) == joined(texts)
+def test_full_blocks_hold_all_text_in_order(corpus, tokenizer):
+    table = pack(corpus, tokenizer, max_length=16)
+    texts = [[*encoded(tokenizer, text), tokenizer.sep_token_id] for text in DOCUMENTS]
+    rows = contents(table)
+    assert list(chain(*rows)) == list(chain(*texts))
     room = 16 - tokenizer.num_special_tokens_to_add()
     assert [len(row) for row in rows[:-1]] == [room] * (len(rows) - 1)
     assert 0 < len(rows[-1]) <= room
-    assert blocks.lengths.tolist() == [len(row) + 16 - room for row in rows]
-    assert blocks.documents == len(DOCUMENTS)
+    assert table.lengths.tolist() == [len(row) + 16 - room for row in rows]
 
 
-def test_blocks_of_sentences_hold_whole_sentences_of_a_document(corpus, tokenizer):
-    blocks = pack(corpus, tokenizer, max_length=40, unit="sentences")
-    room = 40 - tokenizer.num_special_tokens_to_add(pair=True)
-    assert joined(contents(blocks)) == joined(encoded(tokenizer, text)["input_ids"] for text in DOCUMENTS)
-    borders = documents(blocks, tokenizer)
-    begins = {*sentences(blocks, tokenizer), *bounds(blocks)}
-    for row, (begin, end) in enumerate(pairwise(bounds(blocks))):
+def sentence_begins(table: LanguageTable) -> list[int]:
+    """First token of each sentence within a block, counted in the corpus."""
+    begins = zip(range(len(table)), bounds(contents(table))[:-1], strict=True)
+    return [begin + at for row, begin in begins for at in table.sentence_starts(row).tolist()]
+
+
+def test_blocks_of_pairs_hold_whole_sentences_of_a_document(corpus, tokenizer):
+    texts = [encoded(tokenizer, text) for text in DOCUMENTS]
+    tokens, borders = list(chain(*texts)), bounds(texts)
+    long = pack(corpus, tokenizer, max_length=150, pairs=True)
+    begins = sorted({*sentence_begins(long), *borders[:-1]})
+    sentences = [text[a:b] for text in DOCUMENTS for a, b in sentence_spans(text)]
+    for begin, sentence in zip(begins, sentences, strict=True):
+        have, want = (tokenizer.decode(ids) for ids in (tokens[begin:], encoded(tokenizer, sentence)))
+        assert have.lstrip().startswith(want.strip()[:6])
+    table = pack(corpus, tokenizer, max_length=40, pairs=True)
+    room, rows = 40 - tokenizer.num_special_tokens_to_add(pair=True), contents(table)
+    assert list(chain(*rows)) == tokens
+    for row, (begin, end) in enumerate(pairwise(bounds(rows))):
         assert end - begin <= room
-        assert not any(begin < border < end for border in borders)
-        assert borders[blocks.document(row)] <= begin < borders[blocks.document(row) + 1]
+        assert borders[table.document(row)] <= begin < end <= borders[table.document(row) + 1]
         # A block ends with its document, or since the next sentence does not fit.
-        following = next((at for at in sorted(begins) if at > end), end)
+        following = next((at for at in [*begins, borders[-1]] if at > end), end)
         assert end in borders or following - begin > room
-    assert blocks.documents == len(DOCUMENTS)
+    assert {*sentence_begins(table)} < {*begins}
 
 
 @pytest.mark.parametrize(
@@ -123,207 +119,286 @@ def test_blocks_of_sentences_hold_whole_sentences_of_a_document(corpus, tokenize
     ],
 )
 def test_as_many_sentences_as_fit_are_in_a_block(lengths, room, expected):
-    bounds = np.cumsum([0, *lengths]).tolist()
-    assert np.diff([0, *packing._whole_sentences(bounds, room)]).tolist() == expected
+    assert np.diff([0, *packing._whole_sentences(bounds(map(range, lengths)), room)]).tolist() == expected
 
 
-@pytest.mark.parametrize("unit", UNITS)
-def test_sentences_begin_where_they_begin(corpus, tokenizer, unit):
-    blocks = pack(corpus, tokenizer, max_length=1000 if unit == "tokens" else 100, unit=unit)
-    ids = joined(contents(blocks))
-    begun = [tokenizer.decode(ids[at : at + 30]).lstrip(" ") for at in sentences(blocks, tokenizer)]
-    expected = [
-        tokenizer.decode(encoded(tokenizer, document[begin:end])["input_ids"])
-        for document in DOCUMENTS
-        for begin, end in sentence_spans(document)
-    ]
-    assert len(begun) == len(expected) == 11
-    for have, want in zip(begun, expected, strict=True):
-        assert have.startswith(want[:6])
-    for length in (9, 48):
-        cut = pack(corpus, tokenizer, max_length=length)
-        at_ends = {*bounds(cut)} & {*sentences(blocks, tokenizer)}
-        assert {*sentences(cut, tokenizer)} | at_ends >= {*sentences(blocks, tokenizer)} or unit != "tokens"
-
-
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("pairs", [False, True])
 @pytest.mark.parametrize("max_length", [9, 1000])
-def test_the_bytes_of_all_blocks_are_those_of_the_text(corpus, tokenizer, unit, max_length):
-    blocks = pack(corpus, tokenizer, max_length=max_length, unit=unit)
-    assert blocks.text_bytes == sum(len(document.encode()) for document in DOCUMENTS)
+def test_documents_tokens_and_bytes_are_those_of_the_text(corpus, tokenizer, pairs, max_length):
+    table = pack(corpus, tokenizer, max_length=max_length, pairs=pairs)
+    assert table.documents == len(DOCUMENTS)
+    assert table.tokens == sum(len(encoded(tokenizer, text)) for text in DOCUMENTS)
+    assert table.text_bytes == sum(len(document.encode()) for document in DOCUMENTS)
 
 
-def test_the_bytes_of_a_block_are_those_of_its_text(bert):
-    text = "Zoë dug. Éva swam – far, far, far away; Zoë and Éva met."
-    blocks = pack(corpus_of(text), bert, max_length=9)
-    starts = [begin for begin, _ in encoded(bert, text, return_offsets_mapping=True)["offset_mapping"]]
-    places = [starts[at] if at < len(starts) else len(text) for at in bounds(blocks)]
-    assert blocks.column("bytes").to_pylist() == [len(text[a:b].encode()) for a, b in pairwise(places)]
-    assert len(blocks) > 3
-
-
-def test_chunks_make_no_difference(corpus, bert, monkeypatch):
-    whole = contents(pack(corpus, bert, max_length=20))
+def test_chunks_make_no_difference_and_large_vocabularies_have_large_numbers(corpus, bert, monkeypatch):
+    whole = contents(pack(corpus, bert))
     monkeypatch.setattr(packing, "CHUNK", 1)
-    monkeypatch.setattr(packing, "RENEWAL", 2)
-    assert contents(pack(corpus, bert, max_length=20)) == whole
-
-
-def test_a_large_vocabulary_has_large_numbers():
-    tokenizer = tokenizers.wordpiece([f"word{n}" for n in range(70_000)])
-    blocks = pack(corpus_of("word69999 word3"), tokenizer, max_length=9)
-    assert blocks.content(0).tolist() == [70_004, 8, tokenizer.sep_token_id]
-
-
-# Framing -----------------------------------------------------------------------------------------
+    assert contents(pack(corpus, bert)) == whole
+    large = tokenizers.wordpiece([f"word{n}" for n in range(70_000)])
+    table = pack(corpus_of("word69999 word3"), large)
+    assert table.content(0).tolist() == [70_004, 8, large.sep_token_id]
 
 
 def test_framed_rows_are_those_of_the_tokenizer(tokenizer):
     texts = ["The mayor", "He never sailed and never swam"]
-    ids = [encoded(tokenizer, text)["input_ids"] for text in texts]
-    framing = Framing.of(tokenizer)
-    single, pair = framing.single(ids), framing.pair(zip(ids, ids[::-1], strict=True))
-    for rows, expected in (
-        (single, tokenizer(texts, padding=True)),
-        (pair, tokenizer(texts, texts[::-1], padding=True)),
-    ):
-        assert rows.ids.tolist() == expected["input_ids"]
-        assert rows.mask.tolist() == [[bool(real) for real in row] for row in expected["attention_mask"]]
-    assert not single.segments.any()
-    for row, first in zip(pair.segments, ids, strict=True):
-        assert set(row.tolist()) == {0, 1}
-        assert row[: len(framing.pairs.before) + len(first)].sum() == 0
-
-
-def test_a_block_fits_with_its_special_tokens(corpus, tokenizer):
-    blocks = pack(corpus, tokenizer, max_length=30, unit="sentences")
-    for row in range(len(blocks)):
-        content = blocks.content(row)
-        for at in blocks.sentence_starts(row):
-            framed = blocks.framing.pair([(content[:at], content[at:])])
-            assert framed.ids.shape[1] == blocks.lengths[row] <= 30
+    first, second = (np.array(encoded(tokenizer, text)) for text in texts)
+    template = pack(corpus_of(*DOCUMENTS), tokenizer).template
+    ids, segments = packing.framed_row(template, first)
+    assert ids.tolist() == tokenizer(texts[0])["input_ids"]
+    assert not segments.any()
+    ids, segments = packing.framed_row(template, first, second)
+    assert ids.tolist() == tokenizer(*texts)["input_ids"]
+    assert sorted(set(segments.tolist())) == [0, 1]
+    assert not segments[: len(template.before) + len(first)].any()
 
 
 # The file ----------------------------------------------------------------------------------------
 
 
-def data_file(blocks) -> Path:
-    [entry] = blocks.data.cache_files
+def data_file(table: LanguageTable) -> Path:
+    [entry] = table.data.cache_files
     return Path(entry["filename"])
 
 
-@pytest.mark.parametrize("unit", UNITS)
-def test_what_is_read_back_is_what_was_built(corpus, bert, tmp_path, monkeypatch, unit):
-    built = pack(corpus, bert, tmp_path, max_length=20, unit=unit)
+@pytest.mark.parametrize("pairs", [False, True])
+def test_what_is_read_back_is_what_was_built(corpus, bert, tmp_path, monkeypatch, pairs):
+    built = pack(corpus, bert, tmp_path, pairs=pairs)
+    assert contents(built) == contents(pack(corpus, bert, pairs=pairs))
     monkeypatch.setattr(packing, "tokenize_fn", lambda *_: pytest.fail("built again"))
-    bert.backend_tokenizer.enable_truncation(9)  # as calling the tokenizer does: no reason to miss
-    read = pack(corpus, bert, tmp_path, max_length=20, unit=unit)
-    bert.backend_tokenizer.no_truncation()
+    read = pack(corpus, bert, tmp_path, pairs=pairs)
     assert read.data.data.table.equals(built.data.data.table)
-    assert read.framing == built.framing
     assert data_file(read).is_relative_to(tmp_path)
 
 
 def test_blocks_travel_to_workers_by_path(bert, tmp_path):
-    blocks = pack(corpus_of(*DOCUMENTS * 50), bert, tmp_path, max_length=20)
-    sent = pickle.dumps(blocks)
-    assert len(sent) < 8000 < data_file(blocks).stat().st_size
-    assert contents(pickle.loads(sent)) == contents(blocks)
+    table = pack(corpus_of(*DOCUMENTS * 50), bert, tmp_path)
+    sent = pickle.dumps(table)
+    assert len(sent) < 8000 < data_file(table).stat().st_size
+    assert contents(pickle.loads(sent)) == contents(table)
 
 
-@pytest.mark.parametrize("changed", ["corpus", "tokenizer", "max_length", "unit", "version"])
-def test_a_changed_input_misses(corpus, bert, tmp_path, monkeypatch, changed):
-    first = pack(corpus, bert, tmp_path, max_length=20)
-    settings = {"max_length": 20}
-    if changed == "corpus":
-        corpus = replace(corpus, fingerprint="other")
-    elif changed == "tokenizer":
-        bert = tokenizers.build("wordpiece", DOCUMENTS[:1], 200)
-    elif changed == "max_length":
-        settings["max_length"] = 21
-    elif changed == "unit":
-        settings["unit"] = "sentences"
-    else:
-        monkeypatch.setattr(packing, "PACKING_VERSION", 10**6)
-    fresh = pack(corpus, bert, tmp_path, **settings)
-    assert data_file(fresh) != data_file(first)
-    assert contents(fresh) == contents(pack(corpus, bert, **settings))
+def test_a_changed_input_misses(corpus, bert, tmp_path, monkeypatch):
+    changes = [
+        (replace(corpus, fingerprint="other"), bert, {}),
+        (corpus, tokenizers.build("wordpiece", DOCUMENTS[:1], 200), {}),
+        (corpus, bert, {"max_length": 21}),
+        (corpus, bert, {"pairs": True}),
+    ]
+    files = {data_file(pack(corpus, bert, tmp_path))}
+    for number, (given, tokenizer, settings) in enumerate(changes, 2):
+        fresh = pack(given, tokenizer, tmp_path, **settings)
+        assert contents(fresh) == contents(pack(given, tokenizer, **settings))
+        files.add(data_file(fresh))
+        assert len(files) == number
+    monkeypatch.setattr(packing, "PACKING_VERSION", 10**6)
+    assert data_file(pack(corpus, bert, tmp_path)) not in files
 
 
-def test_an_interrupted_build_leaves_nothing(bert, tmp_path):
+def test_a_build_that_breaks_off_leaves_nothing(bert, tmp_path):
     def stream():
         yield from DOCUMENTS
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        pack(Corpus("c", "c", "f", None, stream), bert, tmp_path, max_length=20)
-    assert not list(tmp_path.rglob("*.arrow"))
-    whole = Corpus("c", "c", "f", None, lambda: iter(DOCUMENTS))
-    assert contents(pack(whole, bert, tmp_path, max_length=20)) == contents(pack(whole, bert, max_length=20))
+    whole = corpus_of(*DOCUMENTS)
+    cases = [
+        (Corpus("c", "c", whole.fingerprint, stream), KeyboardInterrupt, "^$"),
+        (corpus_of(), DataError, "holds no text"),
+        (corpus_of("\u200b"), DataError, "no text that the tokenizer knows"),
+    ]
+    for corpus, error, message in cases:
+        with pytest.raises(error, match=message):
+            pack(corpus, bert, tmp_path)
+        assert not list(tmp_path.rglob("*.arrow"))
+    assert contents(pack(whole, bert, tmp_path)) == contents(pack(whole, bert))
 
 
-@pytest.mark.parametrize("damage", ["empty", "cut", "other"])
-def test_a_damaged_file_is_built_again(corpus, bert, tmp_path, caplog, damage):
-    built = pack(corpus, bert, tmp_path, max_length=20)
+def test_a_damaged_file_is_built_again_and_a_folder_in_the_way_costs_no_run(corpus, bert, tmp_path, caplog):
+    built = pack(corpus, bert, tmp_path)
     expected, path = contents(built), data_file(built)
     content = path.read_bytes()
-    path.unlink()  # the blocks above still map the old file
-    path.write_bytes({"empty": b"", "cut": content[: len(content) // 2], "other": b"x" * 5000}[damage])
-    assert contents(pack(corpus, bert, tmp_path, max_length=20)) == expected
-    assert "damaged" in caplog.text
-
-
-def test_without_a_cache_the_file_goes_with_the_blocks(corpus, bert):
-    blocks = pack(corpus, bert, max_length=20)
-    path = data_file(blocks)
-    assert path.exists()
-    del blocks
-    gc.collect()
-    assert not path.exists()
-
-
-def test_a_folder_that_cannot_be_written_costs_no_run(corpus, bert, tmp_path, caplog):
+    for damaged in (b"", content[: len(content) // 2], b"x" * 5000):
+        path.unlink()  # the blocks above still map the old file
+        path.write_bytes(damaged)
+        caplog.clear()
+        assert contents(pack(corpus, bert, tmp_path)) == expected
+        assert "damaged" in caplog.text
     (tmp_path / "file").write_text("in the way")
-    assert contents(pack(corpus, bert, tmp_path / "file", max_length=20))
+    assert contents(pack(corpus, bert, tmp_path / "file")) == expected
     assert "not cached" in caplog.text
 
 
 @pytest.mark.slow
-def test_packing_takes_the_same_memory_whatever_the_size(bert, monkeypatch):
-    monkeypatch.setattr(packing, "CHUNK", 5000)
-    monkeypatch.setattr(packing, "RENEWAL", 4)
+def test_packing_takes_the_same_memory_whatever_the_size(bert, tmp_path, monkeypatch):
+    monkeypatch.setattr(packing, "CHUNK", 40)
     peaks = []
     for count in (400, 400, 1600):  # the first builds what later ones share
         documents = (" ".join(f"{n}a{word}" for word in range(50)) for n in range(count))
-        corpus = Corpus("c", "c", f"f{count}", None, lambda documents=documents: documents)
+        corpus = Corpus("c", "c", f"f{count}{len(peaks)}", lambda documents=documents: documents)
         tracemalloc.start()
-        blocks = pack(corpus, bert, max_length=32)
-        assert blocks.content(len(blocks) - 1)[-1] == bert.sep_token_id
+        table = pack(corpus, bert, tmp_path, max_length=32)
+        assert table.content(len(table) - 1)[-1] == bert.sep_token_id
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[2] < 1.2 * peaks[1]
 
 
-# Bad input ---------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("pairs", "specials"), [(False, 2), (True, 3)])
+def test_a_length_without_room_is_refused(corpus, bert, pairs, specials):
+    with pytest.raises(ConfigError, match=f"no room beside {specials} special tokens"):
+        pack(corpus, bert, max_length=specials, pairs=pairs)
+    assert pack(corpus, bert, max_length=specials + 1, pairs=pairs).lengths.max() == specials + 1
 
 
-def test_a_corpus_without_text_is_refused_and_leaves_nothing(bert, tmp_path):
-    for documents, message in (([], "holds no text"), (["\u200b"], "no text that the tokenizer knows")):
-        with pytest.raises(DataError, match=message):
-            pack(corpus_of(*documents), bert, tmp_path, max_length=20)
-    assert not list(tmp_path.rglob("*.arrow"))
+@pytest.mark.parametrize("missing", ["sep_token", "pad_token", "mask_token"])
+def test_a_tokenizer_without_a_special_token_is_refused(corpus, missing):
+    tokenizer = tokenizers.build("wordpiece", DOCUMENTS, 400)
+    setattr(tokenizer, missing, None)
+    with pytest.raises(ConfigError, match=r"has no (separator|padding token|mask token)"):
+        pack(corpus, tokenizer)
 
 
-@pytest.mark.parametrize(("unit", "specials"), [("tokens", 2), ("sentences", 3)])
-def test_a_length_without_room_is_refused(corpus, bert, unit, specials):
-    with pytest.raises(ConfigError, match=f"{specials} special tokens; raise its length to {specials + 1}"):
-        pack(corpus, bert, max_length=specials, unit=unit)
-    assert pack(corpus, bert, max_length=specials + 1, unit=unit).lengths.max() == specials + 1
+# What batches hide -------------------------------------------------------------------------------
+
+STORY = (
+    "Old {0} keeps {1} bees. {0} sells honey to {2}. On day {1} it rains in {2}. Nobody minds the {1} bees."
+    " In spring {0} paints {1} boats. They sink near {2}. {0} swims home."
+)
+PEOPLE = [("Tarn", "Lomm"), ("Mira", "Osk"), ("Bell", "Ryde"), ("Quill", "Fenn"), ("Ada", "Wick")]
+STORIES = [STORY.format(name, n, town) for n, (name, town) in enumerate(PEOPLE)]
 
 
-def test_a_tokenizer_without_separator_or_padding_is_refused(corpus):
-    for missing, message in (("sep_token", "marks no end of a text"), ("pad_token", "has no padding token")):
-        tokenizer = tokenizers.build("wordpiece", DOCUMENTS, 400)
-        setattr(tokenizer, missing, None)
-        with pytest.raises(ConfigError, match=message):
-            pack(corpus, tokenizer, max_length=20)
+@pytest.fixture(scope="module")
+def storyteller():
+    return tokenizers.build("wordpiece", STORIES, 200)
+
+
+@pytest.fixture(scope="module")
+def full(storyteller) -> LanguageTable:
+    return pack(corpus_of(*STORIES), storyteller, max_length=32)
+
+
+@pytest.fixture(scope="module")
+def paired(storyteller) -> LanguageTable:
+    return pack(corpus_of(*STORIES), storyteller, max_length=32, pairs=True)
+
+
+def test_of_the_hidden_tokens_80_percent_are_masked_10_replaced_and_10_left(full):
+    ids = np.r_[2, full.words, 3, full.words, 3, 0, 0]  # [CLS] and [SEP] among them, padding behind
+    counts = dict.fromkeys(("masked", "left", "replaced"), 0)
+    for seed in range(300):
+        draw = np.random.default_rng(seed)
+        places = hidden_places(ids, full, Pretraining(), draw)
+        assert len(places) == round(0.15 * 2 * len(full.words))
+        assert (np.diff(places) > 0).all()
+        assert not full.special[ids[places]].any()
+        hidden = hide(ids, places, full, Pretraining(), draw)
+        assert (np.delete(hidden, places) == np.delete(ids, places)).all()
+        now = hidden[places]
+        assert not full.special[now[now != full.mask_token]].any()
+        counts["masked"] += (now == full.mask_token).sum()
+        counts["left"] += (now == ids[places]).sum()
+        counts["replaced"] += ((now != full.mask_token) & (now != ids[places])).sum()
+    shares = {name: count / sum(counts.values()) for name, count in counts.items()}
+    assert shares == pytest.approx({"masked": 0.8, "left": 0.1, "replaced": 0.1}, abs=0.01)
+    everything = Pretraining(mask_share=0.5, masked=0.0, replaced=0.0)
+    places = hidden_places(ids, full, everything, draw)
+    assert len(places) == len(full.words)
+    assert (hide(ids, places, full, everything, draw) == ids).all()
+
+
+def original(batch) -> torch.Tensor:
+    """What a masked batch hides, put back in its place."""
+    ids = batch.ids.clone()
+    for row, (places, targets, real) in enumerate(
+        zip(batch.positions, batch.targets, batch.counted, strict=True)
+    ):
+        ids[row, places[real]] = targets[real]
+    return ids
+
+
+def test_what_is_hidden_is_the_target(full, storyteller):
+    batch = LanguageCollator(full, Pretraining(), seed=1)((0, range(len(full))))
+    for row, ids in enumerate(original(batch)):
+        content = full.content(row)
+        assert ids[batch.mask[row]].tolist() == [2, *content, 3]
+        assert int(batch.counted[row].sum()) == max(1, round(0.15 * int((~full.special[content]).sum())))
+    assert (batch.ids == storyteller.mask_token_id).sum() > len(full)
+
+
+@pytest.mark.parametrize("objective", ["mlm", "nsp", "sop"])
+def test_no_special_token_and_no_padding_is_ever_predicted(full, paired, storyteller, objective):
+    table = full if objective == "mlm" else paired
+    collate = LanguageCollator(table, Pretraining(mask_share=0.5), seed=3, objective=objective)
+    for epoch in range(5):
+        batch = collate((epoch, range(len(table))))
+        assert not torch.from_numpy(table.special)[batch.targets[batch.counted]].any()
+        assert (batch.ids[~batch.mask] == storyteller.pad_token_id).all()
+        assert batch.mask.gather(1, batch.positions)[batch.counted].all()
+
+
+def test_another_mask_each_epoch_and_the_same_for_a_seed_in_any_batch(full):
+    collate, rows = LanguageCollator(full, Pretraining(), seed=7), range(len(full))
+    epochs = [collate((epoch, rows)).ids for epoch in range(4)]
+    assert all(not torch.equal(a, b) for n, a in enumerate(epochs) for b in epochs[:n])
+    assert torch.equal(collate((2, rows)).ids, epochs[2])
+    assert not torch.equal(LanguageCollator(full, Pretraining(), seed=8)((2, rows)).ids, epochs[2])
+    for row in rows:
+        alone, padding = collate((1, [row])), collate((1, [-1 - row]))
+        assert torch.equal(alone.ids[0], epochs[1][row, : alone.ids.shape[1]])
+        assert torch.equal(padding.ids, alone.ids)
+        assert (padding.weight.tolist(), padding.index.tolist()) == ([0.0], [row])
+
+
+def parts(batch, row: int) -> tuple[list[int], list[int]]:
+    ids = original(batch)[row][batch.mask[row]].tolist()
+    middle = ids.index(3)
+    segments = batch.segments[row][batch.mask[row]].tolist()
+    assert segments == [0] * (middle + 1) + [1] * (len(ids) - middle - 1)
+    return ids[1:middle], ids[middle + 1 : -1]
+
+
+@pytest.mark.parametrize("objective", ["nsp", "sop"])
+def test_half_of_the_pairs_follow_and_the_others_do_not(paired, storyteller, objective):
+    """And a block of several sentences is never cut within one, nor is what is put in its place."""
+    collate = LanguageCollator(paired, Pretraining(), seed=5, objective=objective)
+    documents = [encoded(storyteller, text) for text in STORIES]
+    sentences = {
+        tuple(encoded(storyteller, text[a:b])[:2]) for text in STORIES for a, b in sentence_spans(text)
+    }
+    true = total = 0
+    for epoch in range(20):
+        batch = collate((epoch, range(len(paired))))
+        assert batch.ids.shape[1] <= 32
+        for row, follows in enumerate(batch.follows.tolist()):
+            first, second = parts(batch, row)
+            content, own = paired.content(row).tolist(), documents[paired.document(row)]
+            assert first
+            assert second
+            if follows:
+                assert first + second == content
+            elif objective == "sop":
+                assert second + first == content
+            else:
+                assert first == content[: len(first)]
+                assert not any(own[i : i + len(second)] == second for i in range(len(own)))
+            if len(paired.sentence_starts(row)):
+                assert all(tuple(part[:2]) in sentences for part in (first, second))
+            true, total = true + follows, total + 1
+    assert true / total == pytest.approx(0.5, abs=0.1)
+
+
+def test_a_causal_batch_predicts_every_token_but_the_first(full):
+    batch = LanguageCollator(full, Pretraining(), seed=1, objective="causal")((0, range(len(full))))
+    for row in range(len(full)):
+        text, real = [2, *full.content(row), 3], batch.counted[row]
+        assert batch.targets[row][real].tolist() == text[1:]
+        assert batch.ids[row][real].tolist() == text[:-1]
+    assert batch.positions is None
+
+
+def test_an_encoder_without_segments_is_given_none(storyteller):
+    table = pack(corpus_of(*STORIES), storyteller, max_length=32, pairs=True, segments=False)
+    batch = LanguageCollator(table, Pretraining(), seed=5, objective="sop")((0, [0, 1]))
+    assert batch.segments is None
+    assert len(batch) == 2

@@ -16,12 +16,11 @@ from qa_arch.extras.pretraining.manifest import EXTRA
 from qa_arch.tasks import task_of
 
 CASES = {
-    "mlm": "bert",
+    "mlm": "albert",
     "mlm_nsp": "bert",
     "mlm_sop": "roberta",
     "causal": "distilbert",
     "causal-ours": "qa_transformer",
-    "mlm_spans": "albert",
 }
 """Case -> family; each objective once, and one of them on our own Transformer."""
 

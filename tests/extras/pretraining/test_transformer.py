@@ -1,42 +1,52 @@
-"""Our Transformer against torch's own layers, sums by hand, and what masks and norms promise."""
+"""Our Transformer: torch's layers, BERT's function with BERT's weights, and an encoder like any other."""
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import replace
+import subprocess
+import sys
 
 import pytest
 import torch
 from torch import nn
+from transformers import AutoModel, BertConfig, BertModel
 
+from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.extras.pretraining.transformer import (
     Embeddings,
     EncoderBlock,
     MultiHeadAttention,
+    QaTransformerModel,
     TransformerEncoder,
-    TransformerSettings,
     attention,
     look_ahead_mask,
     padding_mask,
     sinusoidal_positions,
 )
+from qa_arch.extras.pretraining.transformer_config import QaTransformerConfig
+from qa_arch.nn.encoder import Encoder
+from qa_arch.nn.encoder_factory import build_encoder
 
 PAD = 0
-TINY = TransformerSettings(
-    vocabulary=23,
-    layers=2,
-    width=16,
-    heads=4,
-    hidden=24,
-    max_positions=12,
-    segments=2,
-    dropout=0.0,
-    attention_dropout=0.0,
-    initializer_range=0.3,
-    padding=PAD,
-)
+SIZES = {
+    "vocab_size": 23,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 24,
+    "max_position_embeddings": 12,
+    "initializer_range": 0.3,
+}
+QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+def tiny(**options) -> QaTransformerConfig:
+    return QaTransformerConfig(**SIZES | QUIET | options)
+
+
 VARIANTS = [
-    replace(TINY, pre_norm=pre_norm, positions=positions)
+    tiny(pre_norm=pre_norm, positions=positions)
     for pre_norm in (False, True)
     for positions in ("learned", "sinusoidal")
 ]
@@ -54,7 +64,7 @@ def variants(test):
 
 
 def random_ids(rows: int, length: int) -> torch.Tensor:
-    return torch.randint(3, TINY.vocabulary, (rows, length))
+    return torch.randint(3, SIZES["vocab_size"], (rows, length))
 
 
 def prefixes(lengths: list[int], width: int) -> torch.Tensor:
@@ -65,20 +75,6 @@ def prefixes(lengths: list[int], width: int) -> torch.Tensor:
 def heads(*lengths: int) -> list[torch.Tensor]:
     """Queries, keys and values (2, 3, length, 5) that take gradients."""
     return [torch.randn(2, 3, length, 5, requires_grad=True) for length in lengths]
-
-
-def test_attention_is_the_sum_of_equation_1():
-    q, k, v = (x[0, 0].tolist() for x in heads(4, 6, 6))
-    given = [torch.tensor(x)[None, None] for x in (q, k, v)]
-    readable = [[s <= t + 1 for s in range(6)] for t in range(4)]
-    output, weights = attention(*given, torch.tensor(readable)[None, None], fused=False)
-    for t in range(4):
-        scores = [math.exp(sum(a * b for a, b in zip(q[t], k[s], strict=True)) / 5**0.5) for s in range(6)]
-        scores = [score * readable[t][s] for s, score in enumerate(scores)]
-        expected = [score / sum(scores) for score in scores]
-        assert weights[0, 0, t].tolist() == pytest.approx(expected, abs=1e-6)
-        mixed = [sum(expected[s] * v[s][d] for s in range(6)) for d in range(5)]
-        assert output[0, 0, t].tolist() == pytest.approx(mixed, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +110,7 @@ def test_a_token_that_may_read_none_gets_zeros():
 
 
 def test_dropout_leaves_out_probabilities_in_training_alone():
-    attend = MultiHeadAttention(replace(TINY, attention_dropout=0.5))
+    attend = MultiHeadAttention(tiny(attention_probs_dropout_prob=0.5))
     x = torch.randn(2, 5, 16)
     for fused in (True, False):
         assert torch.equal(attend.eval()(x, fused=fused)[0], attend(x, fused=fused)[0])
@@ -123,23 +119,19 @@ def test_dropout_leaves_out_probabilities_in_training_alone():
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 4, 5), msg="as they are before dropout")
 
 
-def same_weights(ours: MultiHeadAttention, theirs: nn.MultiheadAttention) -> None:
-    parts = (ours.query, ours.key, ours.value)
-    theirs.in_proj_weight.data = torch.cat([part.weight.data for part in parts])
-    theirs.in_proj_bias.data = torch.cat([part.bias.data for part in parts])
-    theirs.out_proj.load_state_dict(ours.output.state_dict())
-
-
 @pytest.mark.parametrize("pre_norm", [False, True])
 def test_blocks_are_torch_s_layers(pre_norm):
     """LN(x + f(x)) after Vaswani et al. 2017, x + f(LN(x)) with pre-norm."""
-    ours = EncoderBlock(replace(TINY, pre_norm=pre_norm, norm_eps=1e-5))
+    ours = EncoderBlock(tiny(pre_norm=pre_norm, layer_norm_eps=1e-5))
     for parameter in ours.parameters():
         nn.init.normal_(parameter, std=0.5)
     theirs = nn.TransformerEncoderLayer(
         16, 4, 24, 0.0, "gelu", layer_norm_eps=1e-5, batch_first=True, norm_first=pre_norm
     )
-    same_weights(ours.attention, theirs.self_attn)
+    parts = (ours.attention.query, ours.attention.key, ours.attention.value)
+    theirs.self_attn.in_proj_weight.data = torch.cat([part.weight.data for part in parts])
+    theirs.self_attn.in_proj_bias.data = torch.cat([part.bias.data for part in parts])
+    theirs.self_attn.out_proj.load_state_dict(ours.attention.output.state_dict())
     theirs.norm1.load_state_dict(ours.around_attention.norm.state_dict())
     theirs.norm2.load_state_dict(ours.around_feed_forward.norm.state_dict())
     theirs.linear1.load_state_dict(ours.feed_forward.expand.state_dict())
@@ -196,14 +188,120 @@ def test_padding_changes_nothing(settings):
 
 
 @variants
-def test_a_causal_stack_reads_itself_and_what_is_before(settings):
-    stack = TransformerEncoder(settings, causal=True)
-    ids = random_ids(1, 7)
-    states = stack(ids)
+def test_under_a_look_ahead_mask_a_token_reads_itself_and_what_is_before(settings):
+    stack, ids, mask = TransformerEncoder(settings), random_ids(1, 7), look_ahead_mask(7)
+    states = stack(ids, mask[None, None])
     for t in range(7):
         other = ids.clone()
         other[0, t] = 3 + (ids[0, t] - 2) % 20
-        changed = (stack(other) - states).abs().amax(-1)[0] > 1e-5
+        changed = (stack(other, mask[None, None]) - states).abs().amax(-1)[0] > 1e-5
         assert changed.tolist() == [s >= t for s in range(7)]
-    padded = stack(torch.cat([ids, ids[:, :3]], 1), prefixes([7], 10))
-    torch.testing.assert_close(padded[:, :7], states, rtol=0, atol=1e-5)
+
+
+# As an encoder -----------------------------------------------------------------------------------
+
+OURS = {
+    "embeddings.word_embeddings": "embeddings.tokens",
+    "embeddings.position_embeddings": "embeddings.positions",
+    "embeddings.token_type_embeddings": "embeddings.segments",
+    "embeddings.LayerNorm": "embeddings.norm",
+    "encoder.layer": "blocks",
+    "attention.self": "attention",
+    "attention.output.dense": "attention.output",
+    "attention.output.LayerNorm": "around_attention.norm",
+    "intermediate.dense": "feed_forward.expand",
+    "output.dense": "feed_forward.contract",
+    "output.LayerNorm": "around_feed_forward.norm",
+}
+"""Parts of the names of ``BertModel``'s weights -> of ours, replaced in this order."""
+
+
+def windows() -> dict[str, torch.Tensor]:
+    """Three windows with padding and two segments."""
+    lengths, position = torch.tensor([9, 4, 1])[:, None], torch.arange(9).expand(3, 9)
+    return {
+        "input_ids": random_ids(3, 9) * (position < lengths),
+        "attention_mask": position < lengths,
+        "token_type_ids": ((position > 2) & (position < lengths)).long(),
+    }
+
+
+def test_hidden_states_and_attention_are_bert_s():
+    theirs = BertModel(BertConfig(**SIZES), add_pooling_layer=False).eval()
+    for parameter in theirs.parameters():  # also where BERT begins with zeros and ones
+        nn.init.normal_(parameter, std=0.3)
+    ours, state, given = QaTransformerModel(tiny()).eval(), {}, windows()
+    for name, value in theirs.state_dict().items():
+        for part, own in OURS.items():
+            name = name.replace(part, own)
+        state[name] = value
+    ours.transformer.load_state_dict(state)
+    for implementation in ("sdpa", "eager"):
+        ours.set_attn_implementation(implementation)
+        theirs.set_attn_implementation(implementation)
+        actual, expected = (m(**given, output_hidden_states=True).hidden_states for m in (ours, theirs))
+        torch.testing.assert_close(actual, expected, rtol=0, atol=1e-5)
+        assert min(layer.std() for layer in actual) > 0.1
+    actual, expected = (m(**given, output_attentions=True).attentions for m in (ours, theirs))
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-6)
+
+
+@variants
+def test_an_encoder_like_any_other(settings, tmp_path):
+    """Read with padding as without, saved as loaded, rebuilt from its description, layers in order."""
+    encoder, given = Encoder(QaTransformerModel(settings)).eval(), tuple(windows().values())
+    encoder.backbone.save_pretrained(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors"}
+    copy = Encoder.from_description(json.loads(json.dumps(encoder.describe()))).eval()
+    copy.load_state_dict(encoder.state_dict())
+    loaded = build_encoder(str(tmp_path)), Encoder(AutoModel.from_pretrained(tmp_path))
+    for other in (copy, *(other.eval() for other in loaded)):
+        assert torch.equal(other(*given), encoder(*given))
+    names = [name for name, _ in encoder.named_parameters()]
+    assert {encoder.depth_of(name) for name in names} == {0, 1, 2}
+    encoder.freeze(1)
+    assert {encoder.depth_of(n) for n, p in encoder.named_parameters() if p.requires_grad} == {2}
+
+
+@variants
+def test_attention_is_recorded_and_does_not_change_what_is_read(settings):
+    model, given = QaTransformerModel(settings).eval(), windows()
+    recorded, plain = model(**given, output_attentions=True, output_hidden_states=True), model(**given)
+    torch.testing.assert_close(recorded.last_hidden_state, plain.last_hidden_state, rtol=0, atol=1e-5)
+    assert torch.equal(recorded.hidden_states[-1], recorded.last_hidden_state)
+    for weights in recorded.attentions:
+        torch.testing.assert_close(weights.sum(-1), torch.ones(3, 4, 9))
+        assert not weights.masked_select(~given["attention_mask"][:, None, None]).any()
+    assert "attentions" not in plain
+
+
+def test_its_own_settings_are_for_it_alone():
+    sizes = {"init": "random", "layers": 1, "width": 16, "heads": 2}
+    encoder = build_encoder(family="qa_transformer", positions="sinusoidal", pre_norm=True, **sizes)
+    assert (encoder.config.positions, encoder.config.pre_norm) == ("sinusoidal", True)
+    with pytest.raises(ConfigError, match=r"encoder\.pre_norm: bert has no such choice"):
+        build_encoder(family="bert", pre_norm=False, **sizes)
+
+
+def test_a_folder_that_makes_no_sense_is_one_line(tmp_path):
+    QaTransformerModel(tiny()).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"positions": "rotary"}))
+    with pytest.raises(UnavailableError, match=r"'positions' expected one of .*, got rotary") as caught:
+        build_encoder(str(tmp_path))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_process_imports_the_family_when_it_meets_it_and_not_before(tmp_path):
+    QaTransformerModel(tiny()).save_pretrained(tmp_path)
+    program = """
+import sys
+from qa_arch.nn.encoder import Encoder
+from qa_arch.nn.encoder_factory import build_encoder
+bert = build_encoder(init="random", family="bert", layers=1, width=16, heads=2)
+Encoder.from_description(bert.describe())
+assert "qa_arch.extras.pretraining.transformer" not in sys.modules
+assert build_encoder(sys.argv[1]).config.model_type == "qa_transformer"
+"""
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
