@@ -33,15 +33,12 @@ class Outer:
 GOOD = {"name": "x", "inner": {"depth": 2}}
 
 
-def test_nested_values_arrive_typed():
+def test_values_arrive_typed_and_defaults_fill_what_is_left_out():
+    assert read(Outer, GOOD) == Outer("x", Inner(2))
     found = read(Outer, {**GOOD, "inner": {"depth": 4, "rate": 2}, "share": 1, "count": 3, "names": ["a"]})
     assert found == Outer("x", Inner(4, 2.0), share=1.0, count=3, names=["a"])
-    assert type(found.inner.rate) is float
-    assert type(found.share) is float
-
-
-def test_defaults_fill_what_is_left_out():
-    assert read(Outer, GOOD) == Outer("x", Inner(2))
+    assert type(found.inner.rate) is type(found.share) is float
+    assert [convert(str | list[str] | None, value, "x") for value in ("a", ["a"], None)] == ["a", ["a"], None]
 
 
 @pytest.mark.parametrize(
@@ -53,16 +50,12 @@ def test_defaults_fill_what_is_left_out():
         ({"inner": 3}, "inner: expected a mapping, got 3"),
         ({"name": 3}, "name: expected a text, got 3"),
         ({"inner": {"depth": 0}}, "inner.depth: 0 is out of range, it must be >= 1 and <= 4"),
-        ({"inner": {"depth": 5}}, "inner.depth: 5 is out of range, it must be >= 1 and <= 4"),
-        ({"inner": {"depth": 2.0}}, "inner.depth: expected an integer, got 2.0"),
         ({"inner": {"depth": True}}, "inner.depth: expected an integer, got True"),
         ({"inner": {"depth": 2, "rate": 0}}, "inner.rate: 0.0 is out of range, it must be > 0"),
         ({"inner": {"depth": 2, "rate": float("inf")}}, "inner.rate: expected a number, got inf"),
-        ({"share": 1.5}, "share: 1.5 is out of range, it must be >= 0 and <= 1"),
         ({"mode": "fst"}, "mode: 'fst' is not a choice (did you mean 'fast'?)"),
         ({"count": 0}, "count: 0 is not one of all or an integer >= 1"),
         ({"flag": 1}, "flag: expected true or false, got 1"),
-        ({"names": "a"}, "names: expected a list, got 'a'"),
         ({"names": ["a", 2]}, "names[1]: expected a text, got 2"),
         ({"table": {"a": 1}}, "table.a: expected a mapping, got 1"),
     ],
@@ -71,10 +64,3 @@ def test_what_is_wrong_is_named(change, message):
     with pytest.raises(ConfigError, match=re.escape(message)) as caught:
         read(Outer, {**GOOD, **change})
     assert "\n" not in str(caught.value)
-
-
-def test_a_union_takes_each_of_its_kinds():
-    hint = str | list[str] | None
-    assert [convert(hint, value, "x") for value in ("a", ["a"], None)] == ["a", ["a"], None]
-    with pytest.raises(ConfigError, match="x: 3 is not a text or"):
-        convert(hint, 3, "x")

@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
-from qa_arch.config.files import json_items, read_json, replacing_folder, write_atomic
+from qa_arch.config.files import json_items, read_json, replacing, replacing_folder, write_atomic
 from qa_arch.errors import QaArchError, RunError
 
 
@@ -29,17 +29,7 @@ def test_the_umask_says_who_may_read(tmp_path, mask, file, folder):
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "{",
-        "[" * 65 + "]" * 65,
-        "[" * 100_000,
-        '{"a": ' * 70 + "1" + "}" * 70,
-        '"\\ud800"',
-        "1" * 400,
-        "9" * 5000,
-    ],
-    ids=["broken", "deep", "too deep", "deep mappings", "half a pair", "400 digits", "5000 digits"],
+    "text", ["{", "[" * 65 + "]" * 65, '{"a": ' * 70 + "1" + "}" * 70, "[" * 100_000, '"\\ud800"', "9" * 5000]
 )
 def test_json_without_an_end_or_a_value_is_refused(tmp_path, text):
     path = tmp_path / "file.json"
@@ -69,3 +59,27 @@ def test_a_disk_that_fills_is_one_line_whoever_writes(tmp_path, save):
     ):
         save("/dev/full")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left"), ValueError("x"), KeyboardInterrupt()])
+def test_a_failed_write_changes_and_leaves_nothing(tmp_path, error):
+    path = write_atomic(tmp_path / "file.txt", "old")
+
+    def write_half() -> None:
+        with replacing(path) as temporary:
+            temporary.write_text("ne")
+            raise error
+
+    def add_half() -> None:
+        with json_items(path) as add:
+            add("a", 1)
+            raise error
+
+    for write in (write_half, add_half):
+        with pytest.raises(QaArchError if isinstance(error, OSError) else type(error)) as caught:
+            write()
+        assert not isinstance(error, OSError) or str(path) in str(caught.value)
+    with pytest.raises(QaArchError, match="cannot be written"):
+        write_atomic(path / "inside.txt", "x")
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["file.txt"]

@@ -1,20 +1,15 @@
-"""The hash that tells two runs apart, and files that are written whole or not at all."""
+"""The hash that tells two runs apart."""
 
 from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-import pytest
-
 from qa_arch.cli.compose import compose
-from qa_arch.config.files import json_items, replacing, write_atomic
 from qa_arch.config.identity import NEUTRAL, OPTIONAL, config_hash
 from qa_arch.config.retired import RETIRED
 from qa_arch.config.schema import defaults, validate
-from qa_arch.errors import QaArchError
 
 PLAIN = asdict(validate(compose(["model=proposed", "experiment=demo"])))
 
@@ -39,26 +34,14 @@ def neutral(path: tuple[str, ...]) -> bool:
 
 
 def test_every_setting_counts_but_the_neutral_ones():
+    """A list in the test on purpose: whoever adds one must say that it changes no result."""
     plain = config_hash(PLAIN)
     assert [path for path in leaves(PLAIN) if config_hash(changed(path)) == plain] == [
         path for path in leaves(PLAIN) if neutral(path)
     ]
-
-
-def test_the_neutral_ones_are_these_and_exist():
-    """A list in the test on purpose: whoever adds one must say that it changes no result."""
-    assert set(NEUTRAL) == {
-        "runs_dir",
-        "name",
-        "logger",
-        "features.cache_dir",
-        "model.kernel",
-        "trainer.workers",
-        "trainer.progress",
-        "trainer.checkpoint_minutes",
-        "trainer.eval_batch_size",
-        "trainer.log_every",
-    }
+    trainer = ("workers", "progress", "checkpoint_minutes", "eval_batch_size", "log_every")
+    others = ("runs_dir", "name", "logger", "features.cache_dir", "model.kernel")
+    assert set(NEUTRAL) == {*others, *(f"trainer.{name}" for name in trainer)}
     known = {".".join(path) for path in leaves(PLAIN)}
     assert all(any(leaf == key or leaf.startswith(f"{key}.") for leaf in known) for key in NEUTRAL)
 
@@ -113,13 +96,10 @@ def test_the_values_that_do_not_count_are_these():
     assert {OPTIONAL[key] for key in others} == {None}
 
 
-def test_the_order_of_keys_does_not_count_and_the_data_does():
+def test_the_order_of_keys_does_not_count_and_data_and_teacher_count_by_content():
     backwards = {key: PLAIN[key] for key in reversed(PLAIN)}
     assert config_hash(backwards) == config_hash(PLAIN)
     assert config_hash(PLAIN, {"train": "a"}) != config_hash(PLAIN, {"train": "b"}) != config_hash(PLAIN)
-
-
-def test_a_teacher_counts_by_its_content_once_that_is_known():
     first, second = changed(("distillation", "teacher")), changed(("distillation", "teacher"))
     second["distillation"]["teacher"] = "elsewhere"
     assert config_hash(first) != config_hash(second)
@@ -127,46 +107,3 @@ def test_a_teacher_counts_by_its_content_once_that_is_known():
     assert config_hash(first, known) == config_hash(second, known) != config_hash(first, {"teacher": "b"})
     second["distillation"]["temperature"] = 3.0
     assert config_hash(first, known) != config_hash(second, known)
-
-
-@pytest.mark.parametrize(
-    "error", [OSError(28, "No space left on device"), ValueError("x"), KeyboardInterrupt()]
-)
-def test_a_failed_write_changes_and_leaves_nothing(tmp_path, error):
-    path = write_atomic(tmp_path / "file.txt", "old")
-
-    def write_half() -> None:
-        with replacing(path) as temporary:
-            temporary.write_text("ne")
-            raise error
-
-    with pytest.raises(QaArchError if isinstance(error, OSError) else type(error)) as caught:
-        write_half()
-    assert not isinstance(error, OSError) or str(path) in str(caught.value)
-    assert path.read_text() == "old"
-    assert [p.name for p in tmp_path.iterdir()] == ["file.txt"]
-
-
-def test_what_is_in_the_way_is_named(tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(QaArchError, match="cannot be written"):
-        write_atomic(tmp_path / "file" / "inside.txt", "x")
-
-    def refuse(self, target):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "replace", refuse)
-    with pytest.raises(QaArchError, match=r"new\.txt: cannot be written \(Permission denied\)"):
-        write_atomic(tmp_path / "new.txt", "new")
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-def test_items_that_break_off_leave_nothing(tmp_path):
-    def broken():
-        with json_items(tmp_path / "x.json") as add:
-            add("a", 1)
-            raise RuntimeError("gone")
-
-    with pytest.raises(RuntimeError, match="gone"):
-        broken()
-    assert not list(tmp_path.iterdir())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import signal
 from pathlib import Path
 
 import pytest
@@ -113,49 +111,3 @@ def test_an_old_folder_that_is_being_removed_is_left_alone(tmp_path, monkeypatch
     with replacing_folder(tmp_path / "x") as folder:
         (folder / "new").write_bytes(b"new")
     assert contents(tmp_path) == {"b.txt": b"b", "x/new": b"new"}
-
-
-@pytest.mark.parametrize("folder", [False, True], ids=["file", "folder"])
-def test_what_was_taken_for_abandoned_is_made_again(tmp_path, monkeypatch, folder):
-    """Another writer looked between its creation and its lock."""
-    lock = fcntl.flock
-
-    def late(descriptor, operation):
-        monkeypatch.setattr(files.fcntl, "flock", lock)
-        write_atomic(tmp_path / "other.txt", "x")
-        lock(descriptor, operation)
-
-    monkeypatch.setattr(files.fcntl, "flock", late)
-    with (replacing_folder if folder else replacing)(tmp_path / "a") as path:
-        (path / "b" if folder else path).write_text("a")
-    assert contents(tmp_path) == {"a/b" if folder else "a": b"a", "other.txt": b"x"}
-
-
-def test_without_locks_files_are_written_and_nothing_is_cleared_away(tmp_path, monkeypatch):
-    """As on some network file systems, where another machine may be writing."""
-
-    def refuse(descriptor, operation):
-        raise OSError(38, "Function not implemented")
-
-    (tmp_path / f".x.json.abcd{files.UNFINISHED}").write_text("another machine's")
-    monkeypatch.setattr(files.fcntl, "flock", refuse)
-    write_atomic(tmp_path / "a.txt", "a")
-    assert len(contents(tmp_path)) == 2
-
-
-def test_the_killing_itself(tmp_path):
-    """A write in place is seen to be half done: at a step as at a size."""
-
-    def work():
-        (tmp_path / "x").unlink(missing_ok=True)
-        (tmp_path / "x").write_bytes(b"1" * 100_000)
-
-    with pytest.raises(AssertionError, match=r"neither old nor new|is missing"):
-        check_recovery(killed_at_each_step(work, tmp_path), tmp_path, work, {"x": b"old"})
-    with pytest.raises(AssertionError, match="neither old nor new after death 99"):
-        check_recovery(killed_at_sizes(work, [99]), tmp_path, work)
-    with pytest.raises(AssertionError, match="no file outgrew"):
-        list(killed_at_sizes(work, [100_000]))
-    with pytest.raises(AssertionError, match="failed where it should have been killed"):
-        list(killed_at_each_step(lambda: 1 / 0, tmp_path))
-    assert signal.getsignal(signal.SIGXFSZ) is signal.SIG_IGN

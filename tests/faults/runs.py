@@ -236,7 +236,7 @@ FAULTS = (
           old="_c[_p].weight",
           new="-_c[_p].weight"),
     Fault(name="an encoder's name that is not read", at="is_label",
-          test="test_combinations_that_cannot_work",
+          test="test_what_cannot_work_is_refused_in_one_line",
           old="_f is not None and ___",
           new="True"),
     Fault(name="a choice of the user's own behind one of ours", at="config_folders",
