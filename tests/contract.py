@@ -8,14 +8,16 @@ from typing import Any
 import torch
 from omegaconf import OmegaConf
 
-from qa_arch.config.catalogue import choice_file
 from qa_arch.config.find import config_folders, groups
 from qa_arch.config.schema import Config
 from qa_arch.contract import Contender, Contract
 from qa_arch.tasks import task_of
 
 FOLDERS = config_folders()
-ALL = {name: choice_file("model", name, FOLDERS) for name in groups(FOLDERS)["model"]}
+ALL = {
+    name: next(file for folder in FOLDERS if (file := folder / "model" / f"{name}.yaml").is_file())
+    for name in groups(FOLDERS)["model"]
+}
 
 
 def models_of(tasks: Collection[str]) -> list[str]:

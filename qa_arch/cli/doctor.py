@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print one line per check; exit code 6 if something required is missing or broken."""
     checks: list[Check] = []
-    for group in (dependencies, devices, packages, hydra_plugins, hub_files, own_files):
+    for group in (dependencies, devices, packages, hydra_plugins, hub_files):
         try:
             checks += group()
         except Exception as error:  # a broken installation raises whatever it likes; the others go on
@@ -115,17 +115,14 @@ def packages() -> Iterator[Check]:
 
 def hydra_plugins() -> Iterator[Check]:
     """Hydra imports every installed plugin at every start, so a broken one stops everything."""
-    namespace = importlib.import_module("hydra_plugins")
-    for plugin in pkgutil.iter_modules(namespace.__path__, "hydra_plugins."):
-        problem = ""
+    folders = importlib.import_module("hydra_plugins").__path__
+    for plugin in pkgutil.walk_packages(folders, "hydra_plugins.", onerror=lambda name: None):
+        mend = f"pip uninstall {plugin.name.split('.')[1].replace('_', '-')}"
         try:
-            module = importlib.import_module(plugin.name)
-            for inner in pkgutil.walk_packages(getattr(module, "__path__", []), f"{plugin.name}."):
-                importlib.import_module(inner.name)
+            importlib.import_module(plugin.name)
         except Exception as error:
-            problem = f"cannot be imported ({_line(error)})"
-        mend = f"pip uninstall {plugin.name.rpartition('.')[2].replace('_', '-')}"
-        yield Check(plugin.name, not problem, problem or "imports", mend, True)
+            yield Check(plugin.name, False, f"cannot be imported ({_line(error)})", mend, True)
+    yield Check("hydra plugins", True, "looked through", needed=True)
 
 
 def hub_files() -> Iterator[Check]:
@@ -147,19 +144,6 @@ def _of_hub(name: str, there: bool, mend: str) -> Check:
         return Check(name, True, "on this machine")
     reason = hub.state()
     return Check(name, not reason, f"not here; {reason or 'the hub answers: downloaded at first use'}", mend)
-
-
-def own_files() -> Iterator[Check]:
-    """The data and word vectors that variables of the environment name."""
-    for variable, inside, mend in (
-        ("QA_ARCH_DATA", "squad/*.json", "name a folder with squad/*.json, or use data=files"),
-        ("QA_ARCH_GLOVE", "", "name a file such as glove.840B.300d.txt, or use make glove, or glove=none"),
-    ):
-        path = os.environ.get(variable, "")
-        there = bool(path) and (any(Path(path).glob(inside)) if inside else Path(path).exists())
-        yield Check(
-            variable, there, f"{path}{'' if there else ': nothing there'}" if path else "not set", mend
-        )
 
 
 def _line(error: BaseException) -> str:

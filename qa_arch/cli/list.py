@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import ast
+import inspect
 import json
+import re
 import shutil
-from collections.abc import Sequence
-from dataclasses import MISSING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from itertools import pairwise, takewhile
 from pathlib import Path
 from textwrap import fill
-from typing import Any
+from typing import Any, get_type_hints
 
 from qa_arch.cli.runs import add_config_dir, use_config_dir
-from qa_arch.config.catalogue import choices, own_settings, settings
-from qa_arch.config.check import suggest, suggest_setting
+from qa_arch.config.check import suggest, suggest_setting, type_name
 from qa_arch.config.find import config_folders, groups
 from qa_arch.config.schema import Config, SweepSettings
 from qa_arch.errors import ConfigError
@@ -21,6 +24,9 @@ from qa_arch.errors import ConfigError
 SETTINGS = "settings"
 WITHOUT_SCHEMA = ("model", "loss", "logger")
 """Sections whose settings are the arguments of the class that their choice names."""
+KEY = re.compile(r"^(\w+):", re.MULTILINE)
+NO_SETTINGS = ("defaults", "_target_", "task", "name")
+"""Keys of a choice that say what it is."""
 INDENT = " " * 4
 
 
@@ -67,21 +73,35 @@ def run(args: argparse.Namespace) -> int:
 
 def _everything(folders: Sequence[Path]) -> list[dict[str, Any]]:
     """The config groups with their choices, and how to find settings."""
-    entries = [{"name": SETTINGS, "about": "every setting with its type, default and meaning"}]
-    for group, names in groups(folders).items():
-        public = ", ".join(name for name in names if not Path(name).name.startswith("_"))
-        if group != "special":  # chosen by others
-            entries.append({"name": group, "about": f"{group}=NAME: {public}"})
-    return entries
+    shown = [group for group in groups(folders) if group != "special"]  # that is chosen by others
+    choices = {group: f"{group}=NAME: {', '.join(_texts(group, folders))}" for group in shown}
+    about = {SETTINGS: "every setting with its type, default and meaning", **choices}
+    return [{"name": name, "about": text} for name, text in about.items()]
 
 
 def _choices(what: str, folders: Sequence[Path]) -> list[dict[str, Any]]:
+    """The choices of a group, each with the comment at the top of its file."""
     known = groups(folders)
     names = (what, what.removesuffix("s"), what.removesuffix("es"))  # models, losses
     group = next((name for name in names if name in known), None)
     if group is None:
         raise ConfigError(f"list: nothing is called '{what}'{suggest(what, {SETTINGS, *known})}")
-    return [{"name": f"{group}={name}", "about": text} for name, text in choices(group, folders).items()]
+    entries = []
+    for name, text in _texts(group, folders).items():
+        top = takewhile(lambda line: line.startswith("#"), text.splitlines())
+        about = [line.lstrip("# ").rstrip() for line in top if not line.startswith("# @package")]
+        entries.append({"name": f"{group}={name}", "about": " ".join(about)})
+    return entries
+
+
+def _texts(group: str, folders: Sequence[Path]) -> dict[str, str]:
+    """Choice -> content of its file."""
+    texts = {}
+    for name in groups(folders)[group]:
+        files = [folder / group / f"{name}.yaml" for folder in folders]
+        if not Path(name).name.startswith("_"):
+            texts[name] = next(file for file in files if file.is_file()).read_text(encoding="utf-8")
+    return texts
 
 
 def _settings(folders: Sequence[Path], config_dir: str | None) -> list[dict[str, Any]]:
@@ -89,17 +109,43 @@ def _settings(folders: Sequence[Path], config_dir: str | None) -> list[dict[str,
     from qa_arch.cli.compose import compose
 
     composed = compose([], config_dir)
-    entries: list[dict[str, Any]] = []
-    for item in (*settings(Config), *settings(SweepSettings, "sweep.")):
-        if item.name in WITHOUT_SCHEMA:
-            for key, choice in own_settings(item.name, folders).items():
-                about = f"a setting of {item.name}={choice}"
-                entries.append({"name": f"{item.name}.{key}", "about": about})
-            continue
-        value: Any = composed
-        for key in item.name.split("."):
-            missing = None if item.default is MISSING else item.default
-            value = value[key] if isinstance(value, dict) and key in value else missing
-        if not isinstance(value, dict):
-            entries.append({"name": item.name, "type": item.type, "default": value, "about": item.about})
+    entries = [*_of_schema(Config, composed), *_of_schema(SweepSettings, {}, "sweep.")]
+    for group in WITHOUT_SCHEMA:
+        having: dict[str, str] = {}
+        for name, text in sorted(_texts(group, folders).items(), key=lambda item: "/" in item[0]):
+            for key in KEY.findall(text):
+                having.setdefault(key, name)  # variants, in folders, come last
+        about = {
+            key: f"a setting of {group}={name}" for key, name in having.items() if key not in NO_SETTINGS
+        }
+        entries += [{"name": f"{group}.{key}", "about": text} for key, text in about.items()]
     return entries
+
+
+def _of_schema(schema: type, values: Mapping[str, Any], section: str = "") -> Iterator[dict[str, Any]]:
+    """Every setting of the dataclass ``schema`` and of those in it, with the string below each."""
+    hints, about = get_type_hints(schema, include_extras=True), _attribute_docstrings(schema)
+    for item in fields(schema):
+        default = None if item.default is MISSING else item.default
+        hint, value = hints[item.name], values.get(item.name, default)
+        if is_dataclass(hint):
+            assert isinstance(hint, type)
+            yield from _of_schema(hint, value or {}, f"{section}{item.name}.")
+        elif item.name not in WITHOUT_SCHEMA:
+            kind, text = type_name(hint), about.get(item.name, "")
+            yield {"name": section + item.name, "type": kind, "default": value, "about": text}
+
+
+def _attribute_docstrings(schema: type) -> dict[str, str]:
+    """The string below each field, which Python itself does not keep."""
+    definition = ast.parse(inspect.getsource(schema)).body[0]
+    assert isinstance(definition, ast.ClassDef)
+    return {
+        field.target.id: " ".join(note.value.value.split())
+        for field, note in pairwise(definition.body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(note, ast.Expr)
+        and isinstance(note.value, ast.Constant)
+        and isinstance(note.value.value, str)
+    }

@@ -1,10 +1,11 @@
-"""Options of commands that take runs, and loading of runs and of the sets on which they were scored."""
+"""What commands about runs share: their options, the loading of runs, and what to do next with them."""
 
 from __future__ import annotations
 
 import argparse
 import math
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from qa_arch.data.sources import usage
 from qa_arch.errors import UnavailableError
 from qa_arch.models.checkpoint_files import names_checkpoint
-from qa_arch.records import read_record
+from qa_arch.records import CALIBRATION, DEV, Runs, read_record
 from qa_arch.system.garbage import gc_disabled
 
 if TYPE_CHECKING:
@@ -198,3 +199,29 @@ def open_reader(folders: Sequence[str], args: argparse.Namespace) -> Reader:
 def split_columns(text: str) -> list[str]:
     """``--columns model,f1,auroc``: keys of ``results.columns``, which says what is unknown."""
     return [key.strip() for key in text.split(",") if key.strip()]
+
+
+def print_next_steps(runs: Runs) -> None:
+    """Print what to do with runs of one experiment: the best of them is shown and asked, all are compared."""
+    for number, command in enumerate(next_steps(runs)):
+        print(f"{'' if number else 'next:':<8}{command}")
+
+
+def next_steps(runs: Runs) -> list[str]:
+    """At most three commands, for runs of one experiment; none where none has scores."""
+    done = {folder: record for folder, record in runs if record.status == "ok" and record.scores}
+    if not done:
+        return []
+    from qa_arch.results.systems import group_by_system
+
+    split = DEV if all(DEV in record.scores for record in done.values()) else CALIBRATION
+    shown = [] if split == DEV else ["--split", split]
+    points = {folder: record.compared_point(split) for folder, record in done.items()}
+    best = max(done, key=lambda folder: float((point.f1 if (point := points[folder]) else 0.0) or 0.0))
+    commands = [["show", str(best), *shown]]
+    if not done[best].selects:
+        commands.append(["ask", str(best)])
+        systems = group_by_system(list(done.items()))
+        if len(systems) > 1:
+            commands.append(["compare", str(best.parent), "--baseline", systems[0].label, *shown])
+    return [shlex.join(["qa-arch", *words]) for words in commands]

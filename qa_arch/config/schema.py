@@ -7,7 +7,7 @@ needs only one Python file and one YAML.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from types import MappingProxyType
@@ -52,8 +52,7 @@ GROUP_ENCODERS: Mapping[str, str] = {
 }
 """Name -> family of the choices in ``conf/encoder``. Beside ``init=random`` such a name is a label that a
 group left there, any other one is meant to be loaded."""
-ENCODER_SIZES: tuple[str, ...] = ("layers", "width", "heads", "vocabulary")
-OF_RANDOM = (*ENCODER_SIZES, "initializer_range", "positions", "pre_norm")
+OF_RANDOM = ("layers", "width", "heads", "vocabulary", "initializer_range", "positions", "pre_norm")
 """Settings of the encoder that only a random one takes."""
 
 
@@ -343,60 +342,57 @@ def loss_section(config: Config) -> Mapping[str, Any]:
 def validate(raw: Any) -> Config:
     """Typed config; also checks rules across several settings."""
     config = read(Config, upgrade(raw))
-    if config.features.stride >= config.features.max_length - config.features.max_question:
-        raise ConfigError(
-            f"features.stride: {config.features.stride} leaves no step between windows; it must be below"
-            f" max_length - max_question = {config.features.max_length - config.features.max_question}"
-            " (stride is the overlap of neighbouring windows)"
-        )
-    _check_encoder(config.encoder, config.distillation.teacher)
-    config = replace(config, trainer=_cut(config.trainer))
-    task = task_entry(config.model.get("task"))
-    _check_distillation(config)
-    if "_target_" not in config.logger:
-        raise ConfigError("logger: missing _target_; name a Lightning logger's class, or null for none")
-    if config.loss == task.loss:  # named or left out, it is the same setting
-        config = replace(config, loss=None)
-    data = config.data
-    if config.trainer.patience and not (data.calibration or data.hold_out_articles or data.hold_out_share):
-        raise ConfigError(
-            "trainer.patience: early stopping looks at a calibration split and there is none; set"
-            " data.calibration, data.hold_out_articles or data.hold_out_share, or trainer.patience=0"
-        )
-    if config.trainer.patience and config.trainer.select == "last":
-        raise ConfigError(
-            "trainer.patience: with trainer.select=last no epoch is compared with another; set it to 0, or"
-            " select by a score"
-        )
-    if config.trainer.max_steps == 0:
-        raise ConfigError("trainer.max_steps: 0 trains nothing; give a number of steps, or -1 for no limit")
-    if config.pretraining.masked + config.pretraining.replaced > 1:
-        raise ConfigError(
-            f"pretraining.masked, pretraining.replaced: {config.pretraining.masked:g} and"
-            f" {config.pretraining.replaced:g} are shares of the same tokens and exceed 1 together; lower one"
-        )
-    if config.trainer.precision == "fp16" and config.trainer.accelerator == "cpu":
-        raise ConfigError("trainer.precision: fp16 needs a GPU; use bf16 or fp32 on a CPU")
-    if config.trainer.optimizer_bits == 8 and config.optim.name != "adamw":
-        raise ConfigError(f"trainer.optimizer_bits: {config.optim.name} has no state of 8 bits; use 32")
-    return config
+    if problem := next(_problems(config), None):
+        raise ConfigError(problem)
+    trainer, limit = config.trainer, config.trainer.micro_batch
+    if isinstance(limit, int):  # auto is left to the run
+        trainer = cut_batch(trainer, limit)
+    named = config.loss != task_entry(config.model["task"]).loss  # or left out: it is the same setting
+    return replace(config, trainer=trainer, loss=config.loss if named else None)
 
 
-def _cut(trainer: Trainer) -> Trainer:
-    """Trainer settings with ``micro_batch`` applied; ``auto`` is left to the run."""
-    limit = trainer.micro_batch
-    if limit is None:
-        return trainer
-    if trainer.token_budget is not None:
-        raise ConfigError("trainer.micro_batch: trainer.token_budget sets the size already; give one of them")
-    if limit != "auto":
-        return cut_batch(trainer, limit)
-    if trainer.devices != 1 or trainer.strategy in ("fsdp", "deepspeed"):
-        raise ConfigError(
+def _problems(config: Config) -> Iterator[str]:
+    """Settings that cannot work together, each with what to do; ConfigError for an unknown task."""
+    features, trainer, data = config.features, config.trainer, config.data
+    longest = features.max_length - features.max_question
+    if features.stride >= longest:
+        yield (
+            f"features.stride: {features.stride} leaves no step between windows; it must be below max_length"
+            f" - max_question = {longest} (stride is the overlap of neighbouring windows)"
+        )
+    yield from _encoder_problems(config.encoder, config.distillation.teacher)
+    if trainer.micro_batch is not None and trainer.token_budget is not None:
+        yield "trainer.micro_batch: trainer.token_budget sets the size already; give one of them"
+    if trainer.micro_batch == "auto" and (trainer.devices != 1 or trainer.strategy in ("fsdp", "deepspeed")):
+        yield (
             "trainer.micro_batch: auto tries sizes on one device; give a number, or set trainer.devices=1 and"
             " trainer.strategy=auto"
         )
-    return trainer
+    yield from _distillation_problems(config.distillation, config.model.get("task"))
+    if "_target_" not in config.logger:
+        yield "logger: missing _target_; name a Lightning logger's class, or null for none"
+    if trainer.patience and not (data.calibration or data.hold_out_articles or data.hold_out_share):
+        yield (
+            "trainer.patience: early stopping looks at a calibration split and there is none; set"
+            " data.calibration, data.hold_out_articles or data.hold_out_share, or trainer.patience=0"
+        )
+    if trainer.patience and trainer.select == "last":
+        yield (
+            "trainer.patience: with trainer.select=last no epoch is compared with another; set it to 0, or"
+            " select by a score"
+        )
+    if trainer.max_steps == 0:
+        yield "trainer.max_steps: 0 trains nothing; give a number of steps, or -1 for no limit"
+    hidden = config.pretraining
+    if hidden.masked + hidden.replaced > 1:
+        yield (
+            f"pretraining.masked, pretraining.replaced: {hidden.masked:g} and {hidden.replaced:g} are shares"
+            " of the same tokens and exceed 1 together; lower one"
+        )
+    if trainer.precision == "fp16" and trainer.accelerator == "cpu":
+        yield "trainer.precision: fp16 needs a GPU; use bf16 or fp32 on a CPU"
+    if trainer.optimizer_bits == 8 and config.optim.name != "adamw":
+        yield f"trainer.optimizer_bits: {config.optim.name} has no state of 8 bits; use 32"
 
 
 def cut_batch(trainer: Trainer, limit: int) -> Trainer:
@@ -408,36 +404,60 @@ def cut_batch(trainer: Trainer, limit: int) -> Trainer:
     return replace(trainer, batch_size=micro, accumulate=total // micro)
 
 
-def _check_encoder(encoder: Encoder, teacher: str | None) -> None:
+def _encoder_problems(encoder: Encoder, teacher: str | None) -> Iterator[str]:
+    given = [f"encoder.{key}" for key in OF_RANDOM if getattr(encoder, key) is not None]
     if encoder.init == "pretrained":
         if not encoder.name:
-            raise ConfigError(
-                "encoder.name: missing; give a hub id, a folder or 'minilm', or set encoder.init=random"
-            )
-        if given := _of_random(encoder):
-            raise ConfigError(
-                f"{', '.join(given)}: a pretrained encoder has its own; leave out, or set encoder.init=random"
-            )
+            yield "encoder.name: missing; give a hub id, a folder or 'minilm', or set encoder.init=random"
+        if given:
+            names = ", ".join(given)
+            yield f"{names}: a pretrained encoder has its own; leave out, or set encoder.init=random"
         return
     if encoder.name is not None and not _is_label(encoder):
-        nulls = " ".join(f"{setting}=null" for setting in _of_random(encoder))
-        raise ConfigError(
+        nulls = " ".join(f"{setting}=null" for setting in given)
+        yield (
             f"encoder.name: {encoder.name} would not be loaded: encoder.init=random, which debug=fast and"
             f" experiment=demo set, trains a new {encoder.family}. Leave the name out, or load it:"
             f" encoder.init=pretrained {nulls}"
         )
     if encoder.family == "words":
         if (encoder.width is None) != (encoder.vocabulary is None):
-            raise ConfigError(
-                "encoder.width and encoder.vocabulary: words are learned with both, or with neither (null)"
-            )
+            yield "encoder.width and encoder.vocabulary: words are learned with both, or with neither (null)"
         return
-    with_tokenizer = teacher or encoder.tokenizer
-    sizes = ENCODER_SIZES[:-1] if with_tokenizer else ENCODER_SIZES  # the vocabulary is the tokenizer's
-    if missing := [f"encoder.{key}" for key in ("family", *sizes) if getattr(encoder, key) is None]:
-        raise ConfigError(f"encoder.init=random also needs {', '.join(missing)}")
-    if encoder.width % encoder.heads:  # type: ignore[operator]
-        raise ConfigError(f"encoder.width: {encoder.width} is no multiple of encoder.heads {encoder.heads}")
+    needed = ["family", "layers", "width", "heads"]
+    if not (teacher or encoder.tokenizer):  # the vocabulary is that of a tokenizer
+        needed.append("vocabulary")
+    if missing := [f"encoder.{key}" for key in needed if getattr(encoder, key) is None]:
+        yield f"encoder.init=random also needs {', '.join(missing)}"
+    elif encoder.width % encoder.heads:  # type: ignore[operator]
+        yield f"encoder.width: {encoder.width} is no multiple of encoder.heads {encoder.heads}"
+
+
+def _is_label(encoder: Encoder) -> bool:
+    """Whether a random encoder's name may be what its group left, even where another family was chosen."""
+    family = GROUP_ENCODERS.get(str(encoder.name))
+    return family is not None and encoder.family not in {*GROUP_ENCODERS.values(), "words"} - {family}
+
+
+def _distillation_problems(settings: Distillation, task: Any) -> Iterator[str]:
+    distils = task_entry(task).distils
+    if settings.teacher is None:
+        for item in fields(settings):
+            if getattr(settings, item.name) != item.default:
+                yield (
+                    f"distillation.{item.name}: has no effect without distillation.teacher; name that, or"
+                    " leave it out"
+                )
+    elif not distils:
+        taught = ", ".join(name for name, entry in task_entries().items() if entry.distils)
+        yield (
+            f"distillation.teacher: models of task {task} cannot learn from a teacher, only those of {taught}"
+        )
+    elif not settings.labels + settings.soft_targets:
+        yield (
+            "distillation.labels, distillation.soft_targets: one of them must be above 0, or nothing trains"
+            " what scores the spans"
+        )
 
 
 def require_trainable(config: Config) -> None:
@@ -447,39 +467,6 @@ def require_trainable(config: Config) -> None:
             "compression: says how a finished run was made smaller, and qa-arch compress does that; to train"
             " the run that it was made of, set compression=null"
         )
-
-
-def _check_distillation(config: Config) -> None:
-    settings = config.distillation
-    if settings.teacher is None:
-        idle = [f.name for f in fields(settings) if getattr(settings, f.name) != f.default]
-        if idle:
-            raise ConfigError(
-                f"distillation.{idle[0]}: has no effect without distillation.teacher; name that, or leave"
-                " it out"
-            )
-        return
-    if not task_entry(config.model["task"]).distils:
-        taught = ", ".join(name for name, entry in task_entries().items() if entry.distils)
-        raise ConfigError(
-            f"distillation.teacher: models of task {config.model['task']} cannot learn from a teacher, only"
-            f" those of {taught}"
-        )
-    if not settings.labels + settings.soft_targets:
-        raise ConfigError(
-            "distillation.labels, distillation.soft_targets: one of them must be above 0, or nothing trains"
-            " what scores the spans"
-        )
-
-
-def _of_random(encoder: Encoder) -> list[str]:
-    return [f"encoder.{key}" for key in OF_RANDOM if getattr(encoder, key) is not None]
-
-
-def _is_label(encoder: Encoder) -> bool:
-    """Whether a random encoder's name may be what its group left, even where another family was chosen."""
-    family = GROUP_ENCODERS.get(str(encoder.name))
-    return family is not None and encoder.family not in {*GROUP_ENCODERS.values(), "words"} - {family}
 
 
 def require_vectors(config: Config) -> None:

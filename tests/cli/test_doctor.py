@@ -17,7 +17,7 @@ from qa_arch.system import hub
 
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch, tmp_path):
-    for name in ("QA_ARCH_DATA", "QA_ARCH_GLOVE", "HF_DATASETS_CACHE", "HF_HUB_CACHE"):
+    for name in ("HF_DATASETS_CACHE", "HF_HUB_CACHE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     hub._answers.cache_clear()
@@ -36,16 +36,14 @@ def doctor(qa_arch):
     return call
 
 
-def test_here(doctor, monkeypatch, tmp_path):
-    monkeypatch.setenv("QA_ARCH_GLOVE", str(tmp_path / "none.txt"))
+def test_here(doctor):
     code, checks = doctor()
     assert code == 0
-    assert {"python", "cpu", "conf", "baselines", "hydra_plugins.qa_arch_isolated"} <= set(checks)
+    assert {"python", "cpu", "conf", "baselines", "hydra plugins"} <= set(checks)
     assert (checks["torch"]["ok"], checks["torch"]["found"]) == (True, metadata.version("torch"))
     assert "pytest" not in checks  # an extra
     assert all(check["mend"] for check in checks.values() if not check["ok"])
     assert "HF_HUB_OFFLINE is set" in checks["encoder bert-base-uncased"]["found"]
-    assert "none.txt: nothing there" in checks["QA_ARCH_GLOVE"]["found"]
 
 
 def test_a_version_out_of_bounds_is_named_in_lines(qa_arch, monkeypatch):
@@ -72,7 +70,6 @@ def test_a_broken_hydra_plugin_and_a_foreign_package_are_named(tmp_path):
     assert done.returncode == 6
     assert "mutable default" in checks["hydra_plugins.hydra_ax_sweeper"]["found"]
     assert checks["hydra_plugins.hydra_ax_sweeper"]["mend"] == "pip uninstall hydra-ax-sweeper"
-    assert checks["hydra_plugins.qa_arch_isolated"]["ok"]
     assert checks["baselines"]["found"] == str(tmp_path / "baselines")
 
 

@@ -12,7 +12,7 @@ from terminals import ROOT
 
 import qa_arch as qa_arch_in_python
 import qa_arch.training.run as training
-from qa_arch.cli.train import next_steps
+from qa_arch.cli.runs import next_steps
 from qa_arch.config.files import write_atomic
 from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import validate
