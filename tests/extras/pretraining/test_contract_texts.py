@@ -32,7 +32,7 @@ def texts(tmp_path_factory) -> list[str]:
 
 def configure(case: str, settings: list[str]) -> Config:
     name = case.partition("-")[0]
-    return validate(compose([f"model=pretrain/{name}", f"encoder={CASES[case]}", *settings]))
+    return validate(compose([f"model=pretrain/{name}", f"encoder={CASES[case]}", "encoder.init=random", *settings]))
 
 
 @pytest.fixture(scope="module")
