@@ -2,12 +2,13 @@
 
 ``model.kernel`` is ``auto``, ``plain`` or ``fused``. Proven means: on this card, with this source, these
 versions and this width, the kernel gave what the plain loop gives, states and gradients, on a small batch.
-A process of its own finds that out once, under a time limit, so that a hang or a crash is no run's; what it
-found lies in a small file under ``$XDG_CACHE_HOME/qa_arch/kernels``; without the file it is checked again.
+A process of its own finds that out once, under a time limit, so that no run hangs or crashes with it, and its
+verdict is recorded in a small file under ``$XDG_CACHE_HOME/qa_arch/kernels``.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import importlib.util
 import json
@@ -16,7 +17,6 @@ import os
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -28,11 +28,10 @@ import torch
 from torch import Tensor
 
 from qa_arch.config.files import write_json
-from qa_arch.errors import QaArchError, UnavailableError
+from qa_arch.errors import UnavailableError
 from qa_arch.nn import recurrence as loops
 from qa_arch.nn.recurrence import Kernel
 from qa_arch.system.lifeline import module_command, start
-from qa_arch.system.lock import hold, holder
 
 CHECK = "qa_arch.extras.kernels.fused.kernel_check"
 LIMIT = 240.0
@@ -50,34 +49,25 @@ class Verdict(NamedTuple):
 def recurrence(
     kernel: Kernel, inputs: Tensor, hidden: int, *, training: bool
 ) -> Callable[..., Tensor] | None:
-    """The fused recurrence where ``runs_fused``, None where the plain loop is to run."""
-    if not runs_fused(kernel, inputs, hidden, training=training):
-        return None
-    from qa_arch.extras.kernels.fused.autograd import recur_fused
+    """The fused recurrence of width ``hidden`` over ``inputs``, None where the plain loop is to run.
 
-    return recur_fused
-
-
-def runs_fused(kernel: Kernel, inputs: Tensor, hidden: int, *, training: bool) -> bool:
-    """Whether the fused kernel computes the recurrence of width ``hidden`` over ``inputs``.
-
-    ``auto`` takes it where it was proven, ``plain`` never. ``fused`` raises UnavailableError in training
-    where it cannot run; a trained model is read with what there is.
+    ``auto`` takes the kernel where it was proven, ``plain`` never. ``fused`` raises UnavailableError in
+    training where it cannot run; a trained model is read with what there is.
     """
     if kernel == "plain":
-        return False
-    if not suits(inputs):
-        if kernel == "fused" and training:
-            _refuse("it needs Triton, a CUDA device of compute capability 8.0 or above, and fp32 at most")
-        return False
-    verdict = _on_card(inputs.device, hidden, torch.get_float32_matmul_precision())
-    if kernel == "fused" and training and not verdict.passed:
-        _refuse(verdict.reason)
-    return verdict.passed
+        return None
+    needs = "it needs Triton, a CUDA device of compute capability 8.0 or above, and fp32 at most"
+    precision = torch.get_float32_matmul_precision()
+    verdict = _on_card(inputs.device, hidden, precision) if suits(inputs) else Verdict(False, needs)
+    if verdict.passed:
+        from qa_arch.extras.kernels.fused.autograd import recur_fused
 
-
-def _refuse(reason: str) -> None:
-    raise UnavailableError(f"model.kernel=fused: cannot run here ({reason}); use model.kernel=auto or plain")
+        return recur_fused
+    if kernel == "fused" and training:
+        raise UnavailableError(
+            f"model.kernel=fused: cannot run here ({verdict.reason}); use model.kernel=auto or plain"
+        )
+    return None
 
 
 def suits(inputs: Tensor) -> bool:
@@ -129,37 +119,28 @@ def proven(
     Of several ranks one runs the check and the others wait for what it records. ``command`` prints a JSON
     object with ``passed`` and ``reason`` as its last line.
     """
-    folder = folder or cache_folder()
+    folder = folder or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qa_arch/kernels"
     path = folder / f"{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]}.json"
-    until, unheld = time.monotonic() + 2 * limit, 0
-    while (recorded := _read(path)) is None:
-        try:
-            with hold(folder, "check of a kernel"):
-                recorded = _read(path)
-                if recorded is None:
-                    recorded = _check(command, limit)
-                    write_json(path, {**facts, **recorded._asdict()})
-        except QaArchError as error:  # another process has the lock, or the folder cannot be written
-            unheld += holder(folder) is None  # or the lock was let go in this moment: so more than once
-            if unheld > 2 or time.monotonic() > until:
-                return Verdict(False, f"its check cannot be recorded: {error}")
-            time.sleep(0.2)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            recorded = _verdict(path.read_text("utf-8")) if path.exists() else None
+            if recorded is None:
+                recorded = _check(command, limit)
+                write_json(path, {**facts, **recorded._asdict()})
+    except OSError as error:
+        return Verdict(False, f"its check cannot be recorded: {error}")
     if recorded.passed:
         return recorded
     return Verdict(False, f"{recorded.reason} (recorded in {path}; delete it to check again)")
 
 
-def cache_folder() -> Path:
-    """Where verdicts are recorded."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "qa_arch" / "kernels"
-
-
-def _read(path: Path) -> Verdict | None:
+def _verdict(text: str) -> Verdict | None:
     try:
-        known = json.loads(path.read_text("utf-8"))
+        known = json.loads(text)
         return Verdict(known["passed"] is True, str(known["reason"]))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return None
 
 
@@ -175,22 +156,14 @@ def _check(command: Sequence[str], limit: float) -> Verdict:
             code = process.wait(limit)
         except subprocess.TimeoutExpired:
             return Verdict(False, f"its check took more than {limit:g} seconds")
-        finally:
-            _end(process)
+        finally:  # a process that hangs in the driver is not waited for
+            with suppress(ProcessLookupError, PermissionError, subprocess.TimeoutExpired):
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait(5)
         output.seek(0)
         lines = output.read().decode("utf-8", "replace").strip().splitlines()
-    if code:
-        return Verdict(False, f"its check ended with exit code {code}: {lines[-1] if lines else 'no output'}")
-    try:
-        answer = json.loads(lines[-1])
-        return Verdict(answer["passed"] is True, str(answer["reason"]))
-    except (IndexError, ValueError, KeyError, TypeError):
-        return Verdict(False, f"its check gave no verdict: {lines[-1] if lines else 'no output'}")
-
-
-def _end(process: subprocess.Popen[Any]) -> None:
-    """Kill what is left of the group; a process that hangs in the driver is not waited for."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(5)
+    last = lines[-1] if lines else "no output"
+    verdict = _verdict(last)
+    if code or verdict is None:
+        return Verdict(False, f"its check gave no verdict, but exit code {code}: {last}")
+    return verdict

@@ -1,20 +1,22 @@
 """Text-generation metrics for answer texts: BLEU, ROUGE, METEOR, CIDEr and perplexity.
 
-BLEU, ROUGE and METEOR are computed by sacrebleu, rouge-score and nltk, the extra ``text``; nothing is
-downloaded. All but BLEU, which has its own tokenisation, compare ``words``: lower case, without
-punctuation. Rates are in percent. The metrics were made for sentences and are low for short answers: a
-single word has no 4-gram, and METEOR gives 50 to a perfect one.
+BLEU, ROUGE and METEOR are computed by sacrebleu, rouge-score and nltk, the extra ``text``, imported on first
+use; nothing is downloaded. All but BLEU, which has its own tokenisation, compare ``words``: lower case,
+without punctuation. Rates are in percent. The metrics were made for sentences and are low for short answers:
+a single word has no 4-gram, and METEOR gives 50 to a perfect one.
 """
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from types import ModuleType
 from typing import Any
 
-from qa_arch.errors import DataError
-from qa_arch.extras.text_metrics.cider import cider
-from qa_arch.extras.text_metrics.libraries import bleu, meteor, meteor_stages, rouge
+from qa_arch.errors import DataError, UnavailableError
+from qa_arch.extras.text_metrics.cider import References, cider, words
 from qa_arch.types.text import Example, QuestionSet
 
 BLEU_ORDERS = (1, 2, 3, 4)
@@ -45,38 +47,93 @@ def score(
         **{f"bleu_{order}": bleu(predictions, references, order=order) for order in BLEU_ORDERS},
         **rouge(predictions, references),
         "meteor": meteor(predictions, references),
-        "meteor_stages": list(meteor_stages()),
         "cider": cider(predictions, references),
-        "cider_d": cider(predictions, references, variant="cider-d"),
-        **({} if probabilities is None else {"perplexity": _answer_perplexity(texts, scored, probabilities)}),
+        **({} if probabilities is None else {"perplexity": _perplexity(texts, scored, probabilities)}),
     }
 
 
-def perplexity(values: Sequence[float], *, logs: bool = False) -> float:
-    """exp of the mean negative log-probability of the tokens: the inverse of their geometric mean.
+def bleu(predictions: Sequence[str], references: References, *, order: int = 4) -> float:
+    """Corpus BLEU up to n-grams of ``order``, unsmoothed (Papineni et al. 2002, section 2.3), percent.
 
-    ``values``: probabilities in 0..1, or their natural logarithms with ``logs``; a probability of 0 gives
-    infinity. Raises DataError for no values, or a value out of range.
+    By sacrebleu with its tokenisation ``13a``, in lower case; a question may have any number of golds.
     """
-    if not values:
-        raise DataError("perplexity: there is no token; give at least one probability")
-    for value in values:
-        if not (value <= 0 if logs else 0 <= value <= 1):
-            expected = "a log-probability, at most 0" if logs else "a probability, 0 to 1"
-            raise DataError(f"perplexity: {value} is not {expected}")
-    total = math.fsum(values if logs else (math.log(v) if v else -math.inf for v in values))
-    return math.inf if total == -math.inf else math.exp(-total / len(values))
+    sacrebleu = _library("sacrebleu", "BLEU")
+    metric = sacrebleu.BLEU(max_ngram_order=order, smooth_method="none", lowercase=True)
+    # sacrebleu takes the first gold of every question, then the second ones; None fills the gaps.
+    transposed = [list(column) for column in zip_longest(*references)]
+    return float(metric.corpus_score(list(predictions), transposed).score)
 
 
-def _answer_perplexity(
+def rouge(predictions: Sequence[str], references: References) -> dict[str, float]:
+    """``rouge_1``, ``rouge_2`` and ``rouge_l``: F-measures against the best gold, averaged, percent.
+
+    Lin 2004: overlap of words, of bigrams, and the longest common subsequence; without stemming.
+    """
+    scorer = _library("rouge_score.rouge_scorer", "ROUGE").RougeScorer(
+        ["rouge1", "rouge2", "rougeL"], tokenizer=_Tokenizer()
+    )
+    rows = [scorer.score_multi(golds, text) for text, golds in zip(predictions, references, strict=True)]
+    names = {"rouge_1": "rouge1", "rouge_2": "rouge2", "rouge_l": "rougeL"}
+    return {key: _mean_percent([row[name].fmeasure for row in rows]) for key, name in names.items()}
+
+
+def meteor(predictions: Sequence[str], references: References) -> float:
+    """METEOR against the best gold, averaged, percent (Banerjee & Lavie 2005, section 2.2).
+
+    By nltk with alpha 0.9, beta 3, gamma 0.5. Words match exactly or by stem, not by WordNet's
+    synonyms, which would have to be downloaded. A perfect answer of m words scores 1 - 0.5 / m³.
+    """
+    nltk = _library("nltk.translate.meteor_score", "METEOR")
+
+    def best(text: str, golds: Sequence[str]) -> float:
+        return max(
+            nltk.single_meteor_score(words(gold), words(text), wordnet=_NoSynonyms()) for gold in golds
+        )
+
+    return _mean_percent([best(text, golds) for text, golds in zip(predictions, references, strict=True)])
+
+
+class _Tokenizer:
+    """``words`` as a rouge-score tokenizer; the default tokenizer splits names at accents."""
+
+    def tokenize(self, text: str) -> list[str]:
+        return words(text)
+
+
+class _NoSynonyms:
+    """In place of nltk's WordNet: no word has synonyms."""
+
+    def synsets(self, word: str) -> tuple[()]:
+        return ()
+
+
+def _library(name: str, metric: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise UnavailableError(f"{metric} needs {name.split('.')[0]}: pip install 'qa-arch[text]'") from error
+
+
+def _mean_percent(values: Sequence[float]) -> float:
+    return 100.0 * math.fsum(values) / len(values)
+
+
+def _perplexity(
     texts: Mapping[str, str], scored: Sequence[Example], probabilities: Mapping[str, Mapping[str, float]]
 ) -> float | None:
-    """Perplexity of the predicted answers; None if the model abstained from every question."""
-    answered = {example.id: texts[example.id] for example in scored if texts[example.id]}
-    for id_, text in answered.items():
-        if text not in probabilities.get(id_, {}):
+    """exp of the mean negative log-probability of the predicted answers, infinite where one has none; None if
+    the model abstained from every question."""
+    logs = []
+    for id_, text in ((example.id, texts[example.id]) for example in scored):
+        if text and text not in probabilities.get(id_, {}):
             raise DataError(
                 f"{id_}: the prediction {text!r} is none of its candidates; give the n-best file of the same"
                 " predictions"
             )
-    return perplexity([probabilities[id_][text] for id_, text in answered.items()]) if answered else None
+        if text:
+            probability = probabilities[id_][text]
+            logs.append(math.log(probability) if probability else -math.inf)
+    total = math.fsum(logs)
+    if not logs or total == -math.inf:
+        return math.inf if logs else None
+    return math.exp(-total / len(logs))

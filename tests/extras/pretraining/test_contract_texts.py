@@ -31,8 +31,8 @@ def texts(tmp_path_factory) -> list[str]:
 
 
 def configure(case: str, settings: list[str]) -> Config:
-    name = case.partition("-")[0]
-    return validate(compose([f"model=pretrain/{name}", f"encoder={CASES[case]}", "encoder.init=random", *settings]))
+    chosen = [f"model=pretrain/{case.partition('-')[0]}", f"encoder={CASES[case]}", "encoder.init=random"]
+    return validate(compose([*chosen, *settings]))
 
 
 @pytest.fixture(scope="module")

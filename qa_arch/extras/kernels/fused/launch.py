@@ -34,12 +34,14 @@ def launch(kernel: Any, tensors: Sequence[Tensor], sizes: Sizes, steps: range) -
     slices, groups = -(-H // UNITS), -(-2 * B // ROWS)
     partial = tensors[-1].new_empty(slices, 2 * B, Q)
     arrived = torch.zeros(groups, dtype=torch.int32, device=partial.device)
+    # How the tensor cores multiply fp32: in one TF32 product where torch may, else in three.
+    precision = "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32"
     tile = {"H": H, "NS": slices, "R": ROWS, "U": UNITS, "QB": BLOCK, "KB": 2 * BLOCK}
 
     def run(part: int, first: int, last: int, group0: int, count: int, together: bool) -> None:
         kernel[slices, count](
             *tensors, partial, arrived, C, B, Q, first, last, group0,
-            PART=part, PRECISION=_precision(), num_warps=8, launch_cooperative_grid=together, **tile,
+            PART=part, PRECISION=precision, num_warps=8, launch_cooperative_grid=together, **tile,
         )  # fmt: skip
 
     with torch.cuda.device_of(partial):
@@ -78,8 +80,3 @@ def programs_together(device: torch.device) -> int:
     if device.type != "cuda" or knobs.runtime.interpret:
         return 0
     return torch.cuda.get_device_properties(device).multi_processor_count
-
-
-def _precision() -> str:
-    """How the tensor cores multiply fp32: in one TF32 product where torch may, else in three."""
-    return "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32"
