@@ -151,19 +151,18 @@ def select_heads(
     names = [item.name for item in layers]
     if layer is None:
         layer = next((name for name in reversed(names) if name != MATCH), MATCH)
-    if layer not in (*names, ALL):
-        raise ConfigError(f"--layer: the model has no layer '{layer}' (known: {_range(names)}, {ALL})")
     chosen = [item for item in layers if layer in (item.name, ALL)]
-    if head not in (ALL, MEAN, *(name for item in chosen for name in item.heads)):
-        heads = _range(dict.fromkeys(name for item in chosen for name in item.heads))
-        raise ConfigError(f"--head: there is no head '{head}' (known: {heads}, {MEAN}, {ALL})")
-    return [(item, name) for item in chosen for name in _heads(item, head)]
-
-
-def _heads(layer: AttentionLayer, head: str) -> tuple[str, ...]:
-    if head == ALL:
-        return layer.heads
-    return (head,) if head == MEAN or head in layer.heads else ()
+    if not chosen:
+        raise ConfigError(f"--layer: the model has no layer '{layer}' (known: {', '.join([*names, ALL])})")
+    heads = dict.fromkeys(name for item in chosen for name in item.heads)
+    if head not in (ALL, MEAN, *heads):
+        raise ConfigError(f"--head: there is no head '{head}' (known: {', '.join([*heads, MEAN, ALL])})")
+    return [
+        (item, name)
+        for item in chosen
+        for name in (item.heads if head == ALL else [head])
+        if name == MEAN or name in item.heads
+    ]
 
 
 def label(layer: AttentionLayer, head: str) -> str:
@@ -208,15 +207,6 @@ def inspection_table(inspection: Inspection, chosen: Sequence[tuple[AttentionLay
 def _largest(row: np.ndarray, units: Sequence[Unit]) -> str:
     best = np.argsort(-row, kind="stable")[:MOST]
     return "  ".join(f"{units[at].text} {row[at]:.2f}" for at in best.tolist())
-
-
-def _range(names: Iterable[str]) -> str:
-    """``1 to 12, match`` for the names of layers or heads."""
-    names = list(names)
-    numbers = [name for name in names if name.isdecimal()]
-    others = [name for name in names if not name.isdecimal()]
-    counted = [f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else numbers[0]] if numbers else []
-    return ", ".join([*counted, *others])
 
 
 def _of(units: Iterable[Unit], part: Part) -> npt.NDArray[np.bool_]:

@@ -15,7 +15,7 @@ FAULTS = (
           old="not _d <= HIDDEN_TOLERANCE[_p]",
           new="False"),
     Fault(name="a head's attention under another's number", at="AttentionLayer.head",
-          test="test_question_inspection",
+          test="test_programs_are_given_all_numbers",
           old="self.weights[self.heads.index(_n)]",
           new="self.weights[-1 - self.heads.index(_n)]"),
     Fault(name="the passage looks at the passage", at="AttentionLayer.over_question",

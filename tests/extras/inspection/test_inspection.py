@@ -64,8 +64,8 @@ def test_layers_and_heads_are_chosen_by_name(layer, head, wanted):
 @pytest.mark.parametrize(
     ("layer", "head", "message"),
     [
-        ("4", None, r"--layer: the model has no layer '4' \(known: 1 to 3, match, all\)"),
-        ("1", "3", r"--head: there is no head '3' \(known: 1 to 2, mean, all\)"),
+        ("4", None, r"--layer: the model has no layer '4' \(known: 1, 2, 3, match, all\)"),
+        ("1", "3", r"--head: there is no head '3' \(known: 1, 2, mean, all\)"),
         (MATCH, "1", r"no head '1' \(known: forward, backward, mean, all\)"),
     ],
 )

@@ -7,17 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from checkpoints import make_checkpoint
 from reports import page_parts
 
 from qa_arch.cli.main import main
-from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.extras.inspection.reading import inspect_question
-from qa_arch.features.batches import Collator
-from qa_arch.nn.encoder import encoder_of
 from qa_arch.spans.loading import load_predictor
 from qa_arch.types.text import Example
 
@@ -32,33 +28,6 @@ def inspected(proposed):
     examples = open_passages(config.data.dev).examples
     example = max(examples, key=lambda example: len(example.context))
     return inspect_question(predictor, example), predictor, example
-
-
-def batch_of(inspected):
-    inspection, predictor, example = inspected
-    table = predictor.table(question_set("q", [example], "2.0"), cache=False)
-    return Collator(table, labels=False)([inspection.window - 1])
-
-
-def test_every_layer_and_head_is_the_models_own(inspected):
-    """As the library gives them for the very window, nothing swapped and nothing transposed."""
-    inspection, predictor, _ = inspected
-    batch = batch_of(inspected)
-    backbone = encoder_of(predictor.model).backbone
-    backbone.set_attn_implementation("eager")
-    with torch.inference_mode():
-        wanted = backbone(
-            input_ids=batch.ids,
-            attention_mask=batch.mask,
-            token_type_ids=batch.segments,
-            output_attentions=True,
-        ).attentions
-    backbone.set_attn_implementation("qa_arch_sdpa")
-    assert [layer.name for layer in inspection.layers] == ["1", "2", "3", "match"]
-    for layer, weights in zip(inspection.layers, wanted, strict=False):
-        assert layer.heads == ("1", "2")
-        for head in layer.heads:
-            assert layer.head(head) == pytest.approx(weights[0, int(head) - 1].numpy(), abs=1e-5)
 
 
 def test_tokens_stand_where_their_texts_say(inspected):
