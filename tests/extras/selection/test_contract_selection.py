@@ -113,7 +113,8 @@ def test_a_trained_run_classifies_what_it_learned(settings, tmp_path):
 def test_all_models_step_together_on_two_ranks(fleet, step_on_two_ranks):
     def pairs(contender: Contender, rank: int):
         """Pairs as training draws them in its first epoch."""
-        collate = PairCollator(contender.parts.tables["train"], 2, contender.config.seed)
+        config, parts = contender.config, contender.parts
+        collate = PairCollator(parts.tables["train"], contender.task.negatives(config, parts), config.seed)
         return collate((0, [rank, rank + 2]))
 
     require_same_step(fleet, CASES, step_on_two_ranks, pairs)
