@@ -10,6 +10,7 @@ from qa_arch.cli.compose import compose
 from qa_arch.cli.train import require_files
 from qa_arch.config.schema import task_entries, validate
 from qa_arch.errors import DataError
+from qa_arch.manifest import offered
 from qa_arch.tasks import task_named
 
 MODELS = {
@@ -22,6 +23,10 @@ MODELS = {
 }
 
 
+CLASSES = ["types:synthetic:train"] if "types" in offered("formats") else []
+"""A set of classes, which an extra reads."""
+
+
 def refusal(read, argument) -> str | None:
     try:
         read(argument)
@@ -30,7 +35,7 @@ def refusal(read, argument) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("source", ["synthetic:train", "types:synthetic:train"])
+@pytest.mark.parametrize("source", ["synthetic:train", *CLASSES])
 @pytest.mark.parametrize("task", task_entries())
 def test_data_that_does_not_suit_the_task_is_refused_as_the_task_refuses_it(task, source):
     config = validate(compose(["debug=fast", f"model={MODELS[task]}"]))

@@ -285,11 +285,11 @@ def _open_sets(task: SpanTask, config: Config, parent: ParentRun, request: Reque
             sets[DEV] = task.open(data.dev, name=DEV, on_error=data.on_error)
     sets = {split: questions for split, questions in sets.items() if questions is not None}
     for split in {TRAIN, CALIBRATION} & sets.keys():
-        recorded, found = parent.record.fingerprint(split), sets[split].fingerprint
-        if recorded and found != recorded:
+        recorded, actual = parent.record.fingerprint(split), sets[split].fingerprint
+        if recorded and actual != recorded:
             raise DataError(
                 f"data.{split}: not the questions that {parent.name.run} was made with (hash"
-                f" {recorded[:12]}, this has {found[:12]}); restore them"
+                f" {recorded[:12]}, this has {actual[:12]}); restore them"
             )
     return sets
 
