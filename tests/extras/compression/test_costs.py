@@ -63,9 +63,3 @@ def test_each_run_is_measured_by_its_engine_and_says_what_it_costs(runs, monkeyp
     output = capsys.readouterr().out
     assert "bert-int8" in output
     assert "× latency" in output
-
-
-def test_a_run_that_cannot_be_asked_is_named(tmp_path, capsys):
-    code = compression.main(["no", "--baseline", str(tmp_path), "--data", "synthetic:dev"])
-    assert code == 5
-    assert "no such record" in capsys.readouterr().err
