@@ -30,24 +30,14 @@ def asks(*pairs: tuple[str, str | None]) -> QuestionSet:
     return question_set("made", examples, "2.0")
 
 
-def test_always_no_answer_scores_the_share_of_unanswerable_questions() -> None:
-    questions = asks(("Who painted the bridge?", "Ilva Morn"), ("Who sold it?", None), ("Why?", None))
-    predictions = AlwaysNoAnswer().fit(questions).predict(questions)
-    assert predictions == {"q0": "", "q1": "", "q2": ""}
-    assert score(questions, predictions).f1 == pytest.approx(200 / 3)
-
-
 def test_word_overlap_takes_the_name_from_the_sentence_of_most_shared_words() -> None:
     questions = asks(
         ("Who painted the old bridge?", None), ("What is Ostrel?", None), ("How many lamps?", None)
     )
     assert WordOverlap(threshold=0.5).predict(questions) == {"q0": "Ilva Morn", "q1": "port", "q2": "40"}
-
-
-def test_word_overlap_abstains_below_its_threshold_and_not_at_it() -> None:
-    questions = asks(("Who painted the new bridge?", None))
-    assert WordOverlap(threshold=2 / 3).predict(questions) == {"q0": "Ilva Morn"}
-    assert WordOverlap(threshold=0.67).predict(questions) == {"q0": ""}
+    two_of_three = asks(("Who painted the new bridge?", None))
+    assert WordOverlap(threshold=2 / 3).predict(two_of_three) == {"q0": "Ilva Morn"}
+    assert WordOverlap(threshold=0.67).predict(two_of_three) == {"q0": ""}
 
 
 def test_word_overlap_fits_the_threshold_that_parts_answerable_from_not() -> None:
@@ -59,11 +49,6 @@ def test_word_overlap_fits_the_threshold_that_parts_answerable_from_not() -> Non
     fitted = WordOverlap(threshold=0.0).fit(questions)
     assert fitted.threshold == 1.0
     assert score(questions, fitted.predict(questions)).f1 == 100.0
-
-
-def test_word_overlap_fitted_where_nothing_has_an_answer_never_answers() -> None:
-    questions = asks(("Who painted the old bridge?", None))
-    assert WordOverlap().fit(questions).predict(questions) == {"q0": ""}
 
 
 def test_random_span_draws_every_span_alike() -> None:
@@ -90,19 +75,6 @@ def test_random_span_depends_on_seed_and_id_alone() -> None:
     part = question_set("part", dev.examples[::-3], "2.0")
     assert all(whole[id_] == text for id_, text in RandomSpan(seed=1).predict(part).items())
     assert whole != RandomSpan(seed=2).predict(dev)
-
-
-def test_every_answer_is_a_piece_of_its_passage() -> None:
-    calibration, dev = named("calibration"), named("dev")
-    for heuristic in HEURISTICS.values():
-        predictions = heuristic.fit(calibration).predict(dev)
-        assert set(predictions) == {example.id for example in dev.examples}
-        assert all(predictions[example.id] in example.context for example in dev.examples)
-
-
-def test_an_empty_passage_gets_no_answer() -> None:
-    questions = question_set("empty", [Example("q", "Who?", "", "t")], "2.0")
-    assert all(heuristic.predict(questions) == {"q": ""} for heuristic in HEURISTICS.values())
 
 
 def test_the_demo_set_does_not_fall_to_them() -> None:

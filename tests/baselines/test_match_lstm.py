@@ -167,12 +167,6 @@ def test_special_tokens_and_padding_have_no_say():
         assert torch.equal(actual, expected)
 
 
-def test_nothing_of_the_vectors_is_trained_or_saved():
-    model = make()
-    assert not [name for name, _ in model.named_parameters() if "features" in name or "encoder" in name]
-    assert not [name for name in model.state_dict() if "vectors" in name]
-
-
 def test_dropout_falls_on_the_words_and_on_what_the_pointer_reads():
     model, given = make(dropout=0.0, pointer_dropout=0.0).train(), batch()
     assert torch.equal(model(given).start, model(given).start)

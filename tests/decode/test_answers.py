@@ -118,14 +118,6 @@ def test_equal_scores_go_to_the_earlier_window():
         assert [c.text for c in answer.candidates] == texts
 
 
-def test_scores_around_zero_are_ranked_by_value():
-    scores = [1e-30, 0.0, -1e-30, -1.0, -700.0]
-    result, start, end = spans(*[[(i, i + 1, score)] for i, score in enumerate(scores)], null=[-900.0] * 5)
-    result, start, end = result.take(np.arange(5)[::-1]), start[::-1], end[::-1]
-    (answer,) = join(questions(), np.zeros(5, int), result, start, end)
-    assert [c.start for c in answer.candidates[:-1]] == [0, 1, 2, 3, 4]
-
-
 @pytest.mark.parametrize("null", [0.0, -INF, INF])
 def test_all_null(null):
     result, start, end = spans([(0, 0, -INF)], [(3, 3, 7.0)], null=[null, null])
@@ -134,16 +126,6 @@ def test_all_null(null):
     assert answer.null_odds == INF
     assert answer.text(1e30) == ""
     assert [(c.text, c.probability) for c in answer.candidates] == [("", 1.0)]
-
-
-@pytest.mark.parametrize(("null", "odds", "probability"), [(-INF, -INF, 0.0), (INF, INF, 1.0)])
-def test_a_null_without_bounds(null, odds, probability):
-    """A model that never abstains, and a null that is NaN in every window: abstain."""
-    result, start, end = spans([(0, 3, 1.0)], null=[null])
-    (answer,) = join(questions(), np.array([0]), result, start, end)
-    assert answer.null_odds == odds
-    assert answer.best.text == "Ada"
-    assert {c.text: c.probability for c in answer.candidates} == {"": probability, "Ada": 1 - probability}
 
 
 def test_missing_windows_are_named():
@@ -165,12 +147,6 @@ def test_a_question_without_windows_has_no_answer():
     assert (first.best, first.null_odds, first.windows, first.text(0.0)) == (None, INF, 0, "")
     assert [(c.text, c.probability) for c in first.candidates] == [("", 1.0)]
     assert second.best.text == "Ada"
-
-
-def test_an_empty_set_has_no_answers():
-    result, start, end = spans([(0, 3, 1.0)], null=[0.0])
-    none = np.array([], int)
-    assert join(questions(0), none, result.take(none), start[:0], end[:0]) == []
 
 
 def test_offsets_come_from_the_tokens_of_the_window(make_world):
@@ -226,26 +202,6 @@ def test_the_null_is_the_lowest_and_the_best_the_highest_of_all_windows(make_wor
         assert answer.null_odds == pytest.approx(float(min(logits.null[rows]) - max(scores)))
 
 
-def test_all_windows_nan_still_answers(make_world):
-    requested, table, logits = make_world([2, 1])
-    broken = replace(
-        logits,
-        **{
-            name: torch.full_like(getattr(logits, name), torch.nan) for name in ("start", "end", "null_start")
-        },
-    )
-    answered = answer_all((requested, table, broken))
-    assert [(a.best, a.null_odds, a.text(0.0)) for a in answered] == [(None, INF, "")] * 2
-
-
-def test_rank_keeps_the_logits_of_the_window_with_the_lowest_null():
-    result, start, end = spans([(0, 3, 1.0)], [(0, 3, 0.5)], null=[5.0, 4.0])
-    result = replace(result, null_start=np.float32([4, 3]), null_end=np.float32([1, 1]))
-    where = {"window": np.arange(2), "example": np.zeros(2, int), "char_start": start, "char_end": end}
-    ranking = rank(result, questions().examples, **where, expected=np.array([2]))
-    assert (ranking.start_logit[0], ranking.end_logit[0], ranking.best[0]) == (3, 1, 1)
-
-
 def odds_of_any(world, order=None, **options):
     """The ranking of a made-up world with null odds against any answer."""
     requested, table, logits = world
@@ -277,13 +233,6 @@ def test_odds_of_any_answer_are_those_of_the_window_surest_of_having_some(make_w
     np.testing.assert_allclose(ranking.null_odds, lowest, rtol=1e-5, atol=1e-5)
     shuffled = odds_of_any(made, [5, 0, 4, 2, 1, 3], search=search, max_answer_tokens=2)
     np.testing.assert_array_equal(shuffled.null_odds, ranking.null_odds)
-
-
-def test_odds_of_any_answer_change_nothing_else(make_world):
-    made = make_world([2, 1, 3])
-    plain, ranking = answer_all(made), odds_of_any(made).predictions()
-    assert [replace(a, null_odds=0.0) for a in ranking] == [replace(a, null_odds=0.0) for a in plain]
-    assert ranking[1].null_odds < plain[1].null_odds  # of a single window: the best span is among all
 
 
 @pytest.mark.parametrize(("null", "odds"), [(-INF, -INF), (INF, INF), (math.nan, INF)])

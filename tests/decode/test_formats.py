@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from kills import check_recovery, contents, killed_at_each_step, killed_at_sizes
+from kills import check_recovery, killed_at_each_step, killed_at_sizes
 
 from qa_arch.spans.files import FINITE, nbest, null_odds, predictions, write_parts
 from qa_arch.spans.ranking import Ranking, char_spans, rank
@@ -115,13 +114,6 @@ def test_the_grid_is_that_of_the_common_script(make_world, n_best, limit):
             assert mine == pytest.approx({**expected, "text": mine["text"]}, abs=1e-6)
 
 
-def test_band_finds_at_least_what_the_grid_finds(make_world):
-    made = make_world([1, 2] * 10, tokens=25, words=60)
-    band, grid = (ranked(made, search).predictions() for search in ("band", "grid"))
-    for actual, expected in zip(band, grid, strict=True):
-        assert actual.best.score >= expected.best.score
-
-
 def test_the_files(make_world, tmp_path):
     ranking = ranked(make_world([1, 2, 1]), "band", n_best=3)
     answered = ranking.predictions()
@@ -151,17 +143,6 @@ def test_files_whose_writing_was_killed_are_made_whole_by_the_same_call(make_wor
     old = {"predictions.json": b"{}", "null_odds.json": b"{}", "nbest_predictions.json": b"{}"}
     assert check_recovery(killed_at_each_step(work, target), target, work, old) >= 15
     assert check_recovery(killed_at_sizes(work, [0, 300, 600]), target, work, old) == 3
-
-
-def test_the_answers_come_last_and_so_vouch_for_the_other_files(make_world, tmp_path):
-    ranking = ranked(make_world([1, 2, 1]), "band", n_best=3)
-    target = tmp_path / "answers"
-    names: set[frozenset[str]] = set()
-    for _ in killed_at_each_step(lambda: write_parts(target, [ranking], 0.0), target):
-        names.add(frozenset(name for name in contents(target) if not name.startswith(".")))
-        shutil.rmtree(target, ignore_errors=True)
-    order = ["nbest_predictions.json", "null_odds.json", "predictions.json"]
-    assert names == {frozenset(order[:count]) for count in range(4)}
 
 
 def test_infinite_odds_are_written_as_numbers_and_joined_texts_as_they_are():

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from qa_arch.errors import RunError
 from qa_arch.spans.files import nbest
 from qa_arch.spans.search import SequenceCandidates, best_sequences, rank_sequences
 from qa_arch.types.tensors import StepLogits
@@ -62,12 +61,6 @@ def test_odds_of_any_sequence_are_those_of_the_first_stop():
     np.testing.assert_allclose(ranking.null_odds, [min(odds[:2]), odds[2]], rtol=1e-5)
 
 
-def test_a_window_without_tokens_has_no_sequence():
-    result = best_sequences(StepLogits(torch.full((1, 3, 2), -torch.inf), torch.zeros(1, 3)))
-    assert result.score[0] == -math.inf
-    assert result.null[0] == 0.0
-
-
 def sequences(*rows: tuple[list[int], float, float]) -> SequenceCandidates:
     tokens = [[*chosen, *[-1] * (4 - len(chosen))] for chosen, _, _ in rows]
     return SequenceCandidates(
@@ -117,24 +110,3 @@ def test_windows_are_joined_by_question():
     assert actual.null_odds == pytest.approx(-4.0 + 1.0)
     assert [candidate.text for candidate in actual.candidates] == ["red boats", ",", ""]
     assert (expected.best.text, expected.null_odds) == ("paints", pytest.approx(-8.5))
-
-
-def test_no_sequence_at_all_is_no_answer():
-    (answer,) = ranked(sequences(([0], -math.inf, 0.0)), [0]).predictions()
-    assert answer.best is None
-    assert answer.null_odds == math.inf
-
-
-def test_a_window_that_came_twice_is_refused():
-    result = sequences(([0], -1.0, -1.0))
-    with pytest.raises(RunError, match="read twice"):
-        rank_sequences(
-            result,
-            [Example("0", "Who?", CONTEXT)],
-            np.zeros(1, np.int64),
-            STARTS,
-            ENDS,
-            window=np.zeros(1, np.int64),
-            example=np.zeros(1, np.int64),
-            expected=np.array([2]),
-        )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 
-from qa_arch.models.bert_match import MOST, SMALL, Alignment
+from qa_arch.models.bert_match import SMALL, Alignment
 from qa_arch.nn.match_lstm import MatchLSTM
 
 LENGTHS = [(7, 3), (4, 5), (1, 1)]  # (context, question) units of each example
@@ -73,24 +71,6 @@ def test_it_begins_as_next_to_nothing():
     x, mask = torch.randn(2, 9, 64), torch.ones(2, 9, dtype=torch.bool)
     change = model(x, x, mask, mask) - x
     assert 0 < change.norm() < 0.05 * x.norm()
-
-
-def test_equal_units_find_each_other_from_the_first_step():
-    torch.manual_seed(0)
-    question, mask = torch.randn(1, 8, 64), torch.ones(1, 8, dtype=torch.bool)
-    context = question[:, [5, 2]] + 0.1 * torch.randn(1, 2, 64)
-    attention = Alignment(64, 32).attention(context, question, mask)
-    assert attention[0].argmax(-1).tolist() == [5, 2]
-    assert attention[0].amax(-1).min() > 0.8
-
-
-def test_the_gain_has_a_limit():
-    model, context, question, _, question_mask = example()
-    with torch.no_grad():
-        model.log_gain.fill_(math.log(MOST))
-        most = model.attention(context, question, question_mask)
-        model.log_gain.fill_(50.0)
-    assert torch.equal(model.attention(context, question, question_mask), most)
 
 
 def test_the_gain_multiplies_the_first_weights_and_draws_no_other():

@@ -60,21 +60,13 @@ def test_without_an_exact_product_int8_is_refused(monkeypatch, saturating):
         Int8Linear.of(nn.Linear(4, 4))
 
 
-def test_the_product_is_exact_on_this_processor(unproven):
-    product, weight = processor.int8_product(), torch.full((8, 64), 127, dtype=torch.int8)
-    sums = product(torch.full((3, 64), 127.0), processor.pack(weight), torch.ones(8))
-    assert sums.tolist() == [[127.0 * 127 * 64] * 8] * 3
-
-
 @pytest.mark.parametrize(
     ("exact", "named"), [((True, True), "onnx int8"), ((False, True), "onnx int8 as u8u8")]
 )
 def test_signed_weights_that_saturate_in_onnx_are_read_as_unsigned(monkeypatch, unproven, exact, named):
     monkeypatch.setattr(processor, "_exact_in_onnx", lambda settings: exact[bool(settings)])
     assert processor.engine("onnx", "int8") == named
-
-
-def test_a_graph_in_int8_that_is_never_exact_is_refused(monkeypatch, unproven):
+    processor.onnx_int8.cache_clear()
     monkeypatch.setattr(processor, "_exact_in_onnx", lambda settings: False)
     with pytest.raises(UnavailableError, match="use a graph in fp32"):
         processor.onnx_int8()
@@ -105,10 +97,3 @@ def test_a_proof_draws_no_random_numbers_and_is_made_once(monkeypatch, unproven)
         assert proof() == proof()
         assert proof.cache_info().misses == 1
     assert torch.equal(torch.get_rng_state(), state)
-
-
-@pytest.mark.parametrize(("seconds", "faster"), [((2.0, 1.0), True), ((1.0, 7.0), False)])
-def test_bf16_is_chosen_by_its_time(monkeypatch, unproven, seconds, faster):
-    taken = dict(zip((torch.float32, torch.bfloat16), seconds, strict=True))
-    monkeypatch.setattr(processor, "_seconds", lambda x, weight: taken[x.dtype])
-    assert processor.bf16_is_faster() == faster

@@ -41,29 +41,6 @@ def test_values_and_gradients_are_those_of_the_library(dtype):
         )
 
 
-@pytest.mark.parametrize(
-    ("dtype", "grad", "dropout", "seen"),
-    [
-        (torch.bfloat16, True, 0.0, torch.float32),
-        (torch.bfloat16, False, 0.0, torch.bfloat16),
-        (torch.bfloat16, True, 0.1, torch.bfloat16),
-        (torch.float32, True, 0.0, torch.float32),
-    ],
-)
-def test_only_training_in_bf16_is_cast(monkeypatch, dtype, grad, dropout, seen):
-    encountered = []
-
-    def library(module, query, key, value, mask, dropout, **kwargs):
-        encountered.append((query.dtype, torch.is_autocast_enabled("cpu")))
-        return query.transpose(1, 2), None
-
-    monkeypatch.setattr(sdpa, "sdpa_attention_forward", library)
-    with torch.set_grad_enabled(grad), torch.autocast("cpu", torch.bfloat16):
-        actual, _ = sdpa.attention(MODULE, *parts(dtype), None, dropout)
-    assert encountered == [(seen, seen == dtype)]
-    assert actual.dtype == dtype
-
-
 @pytest.mark.parametrize("family", ["bert", "albert", "roberta", "distilbert"])
 def test_encoders_use_it_and_their_descriptions_do_not_name_it(family):
     sizes = {"layers": 1, "width": 16, "heads": 2, "vocab_size": 50, "max_positions": 12, "pad_token_id": 0}
