@@ -258,7 +258,7 @@ def learned_by_heart(
 
 
 def by_heart(contender: Contender, split: str, *, steps: int, lr: float) -> Any:
-    """The outputs for a split after the model was trained on it until it should know it by heart."""
+    """The outputs for a split after the model was trained until it should have overfitted it."""
     batch = contender.batch(split)
     with learned_by_heart(contender.model, lambda: contender.loss(batch), steps=steps, lr=lr):
         return contender.outputs(split)
@@ -313,7 +313,7 @@ def scores_lie_on_the_context(contender: Contender) -> None:
 
 
 def learns_four_questions(contender: Contender) -> None:
-    """It learns four questions by heart, two of them without an answer."""
+    """It overfits four questions, two of them without an answer."""
     steps = 150
     answers = by_heart(contender, CALIBRATION, steps=steps, lr=5e-3).predictions()
     expected, actual = {}, {}

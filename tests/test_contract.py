@@ -38,7 +38,7 @@ LEARNING = (
     *("bert", "albert", "distilbert", "roberta", "proposed", "proposed-joint", "ablation/together"),
     *("match_lstm/boundary", "match_lstm/sequence"),
 )
-"""What learns by heart, which takes longest: the others mix the branches of these."""
+"""Models that are to overfit, which takes longest: the others mix the branches of these."""
 
 
 @pytest.fixture(scope="module")

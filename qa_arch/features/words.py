@@ -282,7 +282,7 @@ def backend_of(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if not isinstance(backend, Tokenizer):
         raise ConfigError(
-            f"{name_of(tokenizer)} is a slow tokenizer and knows no character offsets: "
+            f"{name_of(tokenizer)} is a slow tokenizer without character offsets: "
             "choose an encoder whose folder has a tokenizer.json"
         )
     return backend

@@ -11,7 +11,7 @@ from qa_arch.nn.features import WordFeatures
 
 @dataclass(frozen=True, slots=True)
 class ParameterCount:
-    """How many parameters a model has; a fixed table of word vectors is none and stands apart."""
+    """How many parameters a model has; a fixed table of word vectors is counted separately."""
 
     total: int
     trainable: int

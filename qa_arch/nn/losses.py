@@ -47,7 +47,7 @@ class SpanLoss:
     target is not smoothed.
 
     ``joint`` has one softmax over all (start, end) pairs with start <= end and "no answer" for models that
-    score the two apart as well::
+    score the two separately as well::
 
         ce_i = log(exp(null) + Σ_{s <= e} exp(start_s + end_e)) - (start_gold + end_gold, or null)
 

@@ -36,7 +36,7 @@ def at_least_float32(x: Float[Tensor, ...]) -> Float[Tensor, ...]:
 
 
 def scored(linear: nn.Linear, x: Float[Tensor, "*R D"]) -> Float[Tensor, "*R S"]:
-    """``linear(x)`` in fp32 even under autocast: half precision knows 128 scores between 1 and 2."""
+    """``linear(x)`` in fp32 even under autocast: half precision has only 128 values between 1 and 2."""
     with torch.autocast(x.device.type, enabled=False):
         return linear(at_least_float32(x))
 

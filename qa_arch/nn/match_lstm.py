@@ -179,7 +179,7 @@ class MatchLSTM(nn.Module):
     def _run(self, loop, inputs, order, keys, values, question_mask) -> Float[Tensor, "C B 2 N"]:
         """Both directions in one recurrence, in fp32 at least.
 
-        Padding stands behind the real units in both, so that no state that counts depends on it.
+        Padding comes after the real units in both, so no state that counts depends on it.
         """
         if loop is recur and (fused := self._fused(inputs)) is not None:
             loop = fused

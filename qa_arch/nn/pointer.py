@@ -98,7 +98,7 @@ class SequenceHead(nn.Module):
 class PointerHead(nn.Module):
     """The boundary pointer over the context, optionally with a sentinel and a second pointer.
 
-    The sentinel is one more row behind the context: the one that stands for "nothing". With
+    The sentinel is one more row behind the context, which means "nothing". With
     ``bidirectional`` a second pointer chooses the end first and the start on it; the two score
     sets are averaged. Without the sentinel the null scores are ``neutral_null``. With ``shortcut`` the
     scores of a linear span head over the same rows are added at each step, and those of the pointer

@@ -16,7 +16,7 @@ from qa_arch.errors import ConfigError
 from qa_arch.nn.encoder import Encoder, Freeze
 
 WORDS = "words"
-"""The family, and what stands as ``model_type`` in a saved description."""
+"""The family, and the ``model_type`` of a saved description."""
 
 
 class WordEncoder(nn.Module):

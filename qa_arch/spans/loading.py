@@ -1,6 +1,6 @@
 """Trained models from their files: a run, a downloaded checkpoint, an exported graph or an ensemble of them.
 
-Weights come from safetensors, or from the graph of ``qa-arch export`` that lies beside a run. An ensemble
+Weights come from safetensors, or from the graph of ``qa-arch export`` beside a run. An ensemble
 gives the mean of its members' probabilities.
 
 Axes: ``B`` windows, ``K`` classes of a softmax and, last, the null: ``N`` = K + 1; ``M`` members.
@@ -198,7 +198,7 @@ def load_predictor(
 def _graph_beside(
     folder: Path, record: RunRecord, engine: Engine, device: str | torch.device, precision: Precision
 ) -> SpanPredictor | None:
-    """The graph that lies in the run's folder; None, logged, where ``auto`` has torch read."""
+    """The graph in the run's folder; None, logged, where ``auto`` has torch read."""
     graph = folder / ONNX
     if engine == "auto" and not graph.is_dir():
         return None
@@ -325,7 +325,7 @@ class Ensemble(nn.Module):
     """The members' probabilities of start, of end and of "no answer" are averaged, or of each step.
 
     ``rows`` gives for each member the row, in its own table of word vectors, of every row of the table
-    that batches refer to (None where it has no word vectors), as each knows the words it was saved with.
+    that batches refer to (None where it has none), as each has only the words that it was saved with.
     Raises ConfigError where members differ in kind: spans and sequences, verifiers or none.
     """
 

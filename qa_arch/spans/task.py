@@ -229,8 +229,8 @@ class SpanTask(Task):
         return SpanCollector(parts.sets[split], parts.tables[split], config.decode)
 
     def validation_scores(self, questions: QuestionSet, outputs: Ranking) -> dict[str, float]:
-        """EM and F1 (percent) at the threshold that fits the split best, at threshold 0, and never null;
-        and what needs no threshold, ``spans_auc``."""
+        """EM and F1 (percent) at the threshold that fits the split best, at threshold 0, and with
+        a forced answer; and ``spans_auc``, which needs no threshold."""
         points = self.points(questions, outputs, self.fit_threshold(questions, outputs))
         spans = points[NEVER_NULL]
         if questions.protocol == "1.1":

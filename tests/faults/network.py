@@ -166,7 +166,7 @@ FAULTS = (
           test="test_words_have_zeros_in_place_of_cls",
           old="self.encoder.has_cls",
           new="True"),
-    Fault(name="no room for positions that are never read", at="_resized",
+    Fault(name="no room for positions that are never read", at="_random_config",
           test="test_positions_follow_the_padding_id",
           old="_unread_positions(_c)",
           new="0"),

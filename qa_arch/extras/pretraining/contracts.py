@@ -81,7 +81,7 @@ def text_padding_has_no_effect(contender: Contender) -> None:
 
 
 def learns_two_stories(contender: Contender) -> None:
-    """It learns two stories by heart, token by token."""
+    """It overfits two stories, token by token."""
     outputs = by_heart(contender, CALIBRATION, steps=120, lr=1e-2)
     scores = contender.task.points(None, outputs, 0.0)[TOKENS]
     accuracy, targets, perplexity = (

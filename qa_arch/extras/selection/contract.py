@@ -91,7 +91,7 @@ def padding_has_no_effect(contender: Contender) -> None:
 
 
 def learns_its_candidates(contender: Contender) -> None:
-    """It learns four questions by heart: the right candidate first."""
+    """It overfits four questions: the right candidate first."""
     steps = 80
     questions = contender.parts.sets[CALIBRATION]
     actual = ranks(questions, by_heart(contender, CALIBRATION, steps=steps, lr=2e-2))
