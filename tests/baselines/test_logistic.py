@@ -186,14 +186,6 @@ def test_a_step_follows_the_gradient_of_the_penalised_likelihood() -> None:
             assert step[row, column] == pytest.approx(slope, rel=1e-3, abs=1e-5)
 
 
-def test_adagrad_divides_by_the_root_of_all_squares_so_far() -> None:
-    model = SpanLogistic(Settings(l2=(0.0,), bits=3, lr=0.1))
-    for share in (2.0, 1.0):
-        model._descend(np.array([5, 5]), np.array([[share], [share]]))  # what a row gets adds up
-    expected = -0.1 * (4 / 4 + 2 / math.sqrt(4**2 + 2**2))
-    assert model.weight[:, 0].tolist() == pytest.approx([0, 0, 0, 0, 0, expected, 0, 0])
-
-
 @pytest.fixture(scope="module")
 def answerable() -> tuple[QuestionSet, QuestionSet]:
     train, dev = generate(20, 20), generate(8, 20, split="dev")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -167,18 +166,3 @@ def test_infinite_odds_are_written_as_numbers_and_joined_texts_as_they_are():
     assert predictions(ranking, INF) == {"a": "", "b": "Bob", "c": "Ada", "d": "Ada Bob"}
     assert [a.text(-1.0) for a in ranking.predictions()] == list(predictions(ranking, -1.0).values())
     assert [entries[0]["text"] for entries in dict(nbest(ranking)).values()] == ["", "Bob", "Ada", "Ada Bob"]
-
-
-def test_a_set_in_parts_makes_the_files_of_the_whole(make_world, tmp_path):
-    worlds = [make_world([1, 2, 1]), make_world([2])]
-    rankings = [ranked(made, "band", n_best=3) for made in worlds]
-    renamed = replace(rankings[1], examples=[replace(e, id=f"other {e.id}") for e in rankings[1].examples])
-    write_parts(tmp_path / "parts", iter([rankings[0], renamed]), 0.0)
-    for name in ("predictions", "nbest_predictions", "null_odds"):
-        joined = {}
-        for number, ranking in enumerate((rankings[0], renamed)):
-            write_parts(tmp_path / str(number), [ranking], 0.0)
-            joined |= json.loads((tmp_path / str(number) / f"{name}.json").read_text())
-        written = json.loads((tmp_path / "parts" / f"{name}.json").read_text())
-        assert list(written.items()) == list(joined.items())
-        assert len(written) == 4

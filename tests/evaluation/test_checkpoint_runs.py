@@ -107,28 +107,6 @@ def test_other_settings_need_another_record(work, qa_arch, options):
     assert qa_arch("compare", "runs", "--baseline", "no-such")[2].count("tiny-electra ") == 2  # two systems
 
 
-def test_changed_files_are_another_checkpoint(work, qa_arch):
-    qa_arch("evaluate", "--run", "tiny-electra", "--data", "dev.json")
-    config = json.loads(Path("tiny-electra/config.json").read_text())
-    write_json("tiny-electra/config.json", {**config, "layer_norm_eps": 0.5})
-    for source in ("tiny-electra", str(SAME)):
-        code, _, err = qa_arch("evaluate", "--run", source, "--data", "dev.json")
-        assert code == 5, err
-
-
-def test_records_of_checkpoints_make_an_ensemble(work, qa_arch):
-    shutil.copytree("tiny-electra", "second")
-    for source in ("tiny-electra", "second"):
-        qa_arch("evaluate", "--run", source, "--data", "dev.json")
-    runs = [str(SAME), "runs/checkpoints/second"]
-    code, _, err = qa_arch("evaluate", "--run", *runs, "--record", "both")
-    assert code == 0, err
-    single, both = (read_record(run).scores["dev"]["calibrated"] for run in (SAME, "both"))
-    assert both.f1 == single.f1
-    code, _, err = qa_arch("ask", "both", "--question", "Who?", "--context", "Ada.")
-    assert (code, "has no weights" in err) == (5, True)  # it is no single model
-
-
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [

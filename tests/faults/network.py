@@ -27,7 +27,7 @@ FAULTS = (
     Fault(name="no question word for nothing", at="_with_nothing", test="nn/test_match_lstm",
           old="pad(_m, (0, 1), value=True)",
           new="pad(_m, (0, 1), value=False)"),
-    Fault(name="padding in a word's mean", at="pool_words", test="test_segments",
+    Fault(name="padding in a word's mean", at="pool_words", test="test_masking",
           old="_m.flatten().to(_d)",
           new="torch.ones_like(_m).flatten().to(_d)"),
     Fault(name="sentinel ignored", at="PointerHead.forward", test="test_pointer",

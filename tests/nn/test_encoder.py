@@ -1,4 +1,4 @@
-"""Encoders: families, counts, freezing, depth, descriptions and errors; nothing is downloaded."""
+"""Encoders: families, counts, freezing, depth, descriptions, attention and errors; nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ import pytest
 import torch
 from families import OURS
 from transformers import AutoConfig, AutoModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.nn import sdpa
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.encoder_configs import MPNET_FOLDER, known_config, resolve
 from qa_arch.nn.encoder_factory import build_encoder
+from qa_arch.nn.word_encoder import WordEncoder, encoder_from
 
 FAMILIES = ["bert", "albert", "roberta", "distilbert", "electra", *OURS]
 
@@ -121,17 +124,8 @@ def test_freezing():
             tiny(freeze=wrong)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_dropout_settings_reach_the_layers(family):
-    encoder = tiny(family, attention_dropout=0.0, hidden_dropout=0.0).train()
-    ids = torch.randint(5, 50, (2, 8))
-    assert torch.equal(read(encoder, ids), read(encoder, ids))
-    noisy = tiny(family, attention_dropout=0.0, hidden_dropout=0.5).train()
-    assert not torch.equal(read(noisy, ids), read(noisy, ids))
-
-
 @pytest.mark.parametrize("family", ["bert", *OURS])
-def test_gradient_checkpointing_gives_the_same_gradient(family):
+def test_gradient_checkpointing_gives_the_same_gradient_and_dropout_settings_count(family):
     gradients = []
     for checkpointing in (False, True):
         torch.manual_seed(0)
@@ -140,6 +134,8 @@ def test_gradient_checkpointing_gives_the_same_gradient(family):
         read(encoder, torch.arange(5, 13)[None])[..., 0].sum().backward()
         gradients.append([p.grad for p in encoder.parameters()])
     torch.testing.assert_close(*gradients)
+    noisy, ids = tiny(family, attention_dropout=0.0, hidden_dropout=0.5).train(), torch.arange(5, 13)[None]
+    assert not torch.equal(read(noisy, ids), read(noisy, ids))
 
 
 @pytest.mark.parametrize(
@@ -232,3 +228,70 @@ torch.testing.assert_close(found, wanted)
         [sys.executable, "-c", program, str(tmp_path / "encoder")], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+IDS = torch.tensor([[4, 2, 4, 0], [3, 3, 1, 5]])
+
+
+def test_each_word_has_its_vector_padding_none_and_without_a_width_there_are_none():
+    nothing = build_encoder(init="random", family="words", vocab_size=6)
+    assert nothing(IDS, IDS > 0).shape == (2, 4, nothing.out_dim) == (2, 4, 0)
+    assert not list(nothing.parameters())
+    encoder = build_encoder(init="random", family="words", vocab_size=6, width=3)
+    vectors = encoder(IDS, IDS > 0)
+    assert torch.equal(vectors[0, 0], vectors[0, 2])
+    assert not vectors[IDS == 0].any()
+    assert len({tuple(v.tolist()) for v in vectors[IDS > 0]}) == 5
+    copy = encoder_from(json.loads(json.dumps(encoder.describe())))
+    copy.load_state_dict(encoder.state_dict())
+    assert torch.equal(copy(IDS, IDS > 0), vectors)
+
+
+def test_what_words_do_not_have():
+    assert not WordEncoder(6, 3).freeze("all").embedding.weight.requires_grad
+    with pytest.raises(ConfigError, match="no layers"):
+        WordEncoder(6, 3).freeze(2)
+    with pytest.raises(ValueError, match="no segment ids"):
+        WordEncoder(6, 3)(IDS, IDS > 0, IDS)
+    with pytest.raises(ConfigError, match="gradient checkpointing"):
+        build_encoder(init="random", family="words", vocab_size=6, gradient_checkpointing=True)
+
+
+MODULE = torch.nn.Module()
+
+
+def parts(dtype=torch.float32):
+    torch.manual_seed(0)
+    return [torch.randn(2, 3, 7, 8, dtype=dtype, requires_grad=True) for _ in range(3)]
+
+
+def keys_of(lengths: list[int]) -> torch.Tensor:
+    return (torch.arange(7) < torch.tensor(lengths)[:, None])[:, None, None].expand(-1, 1, 7, 7)
+
+
+def with_gradients(function, given, mask):
+    actual, _ = function(MODULE, *given, mask, scaling=8**-0.5)
+    actual.float().square().sum().backward()
+    return [actual, *(part.grad for part in given)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_values_and_gradients_are_those_of_the_library(dtype):
+    mask = keys_of([7, 4])
+    ours = with_gradients(sdpa.attention, parts(dtype), mask)
+    theirs = with_gradients(
+        sdpa_attention_forward, [p.detach().float().requires_grad_() for p in parts(dtype)], mask
+    )
+    for actual, expected in zip(ours, theirs, strict=True):
+        assert actual.dtype == dtype
+        torch.testing.assert_close(
+            actual.float(), expected, rtol=0.02, atol=0.02 if dtype == torch.bfloat16 else 0
+        )
+
+
+@pytest.mark.parametrize("family", ["bert", "albert", "roberta", "distilbert"])
+def test_encoders_use_it_and_their_descriptions_do_not_name_it(family):
+    sizes = {"layers": 1, "width": 16, "heads": 2, "vocab_size": 50, "max_positions": 12, "pad_token_id": 0}
+    encoder = build_encoder(init="random", family=family, **sizes)
+    assert encoder.config._attn_implementation == sdpa.NAME
+    assert sdpa.NAME not in str(encoder.describe())
