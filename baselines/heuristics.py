@@ -110,16 +110,15 @@ def _pick(sentence: str, question: frozenset[str]) -> str:
     """The longest run of name-like words outside the question, or else of any content words."""
     words = list(_WORD.finditer(sentence))
     new = [word[0].lower() not in question | FUNCTION_WORDS for word in words]
-    named = [is_new and _like_a_name(word[0]) for word, is_new in zip(words, new, strict=True)]
+    named = [
+        is_new and (word[0][0].isupper() or word[0][0].isdigit())
+        for word, is_new in zip(words, new, strict=True)
+    ]
     runs = list(_runs(named)) or list(_runs(new))
     if not runs:
         return ""
     first, last = max(runs, key=lambda run: run[1] - run[0])
     return sentence[words[first].start() : words[last].end()]
-
-
-def _like_a_name(word: str) -> bool:
-    return word[0].isupper() or word[0].isdigit()
 
 
 def _runs(flags: list[bool]) -> Iterator[tuple[int, int]]:

@@ -100,7 +100,12 @@ def evaluate_runs(
     calibration = _recorded_calibration(record, config) if compares or request.decode else None
     fits: Fits | None = None
     if request.decode is not None:
-        fits = _refitted(predictor, calibration, watching)
+        # Of null odds of its own, on another scale: those of the run would say nothing of them.
+        predictor.null_threshold, predictor.temperature = 0.0, 1.0
+        fits = Fits(threshold=Threshold(value=0.0, fitted_on="nothing"))
+        if calibration is not None:
+            with watching() as watch:
+                fits = calibrate(predictor, read(predictor, calibration, watch=watch))
     elif len(request.runs) > 1:
         fits = _members_fits(request.runs, predictor)
     with watching() as watch:
@@ -283,16 +288,6 @@ def combined_record(request: Request, folder: Path) -> RunRecord:
     if there.config_hash != made.config_hash:
         raise RunError(f"{folder}: holds the record of something else; choose another --record")
     return there
-
-
-def _refitted(predictor: Predictor, calibration: Any, watching: Watching) -> Fits:
-    """Null threshold, temperature and answerability for the predictor's own decoding; none without a
-    calibration set, as those of another decoding belong to other null odds."""
-    predictor.null_threshold, predictor.temperature = 0.0, 1.0
-    if calibration is None:
-        return Fits(threshold=Threshold(value=0.0, fitted_on="nothing"))
-    with watching() as watch:
-        return calibrate(predictor, read(predictor, calibration, watch=watch))
 
 
 def _members_fits(runs: Sequence[str], predictor: Predictor) -> Fits:

@@ -107,7 +107,9 @@ def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
 def write(path: Path, table: FeatureTable) -> None:
     """Write one record batch of one row; every column is a list, since columns differ in length."""
     arrays = {name: getattr(table, name) for name in array_names()}
-    columns = {name: _one_row(pa.array(_storable(values))) for name, values in arrays.items()}
+    # Booleans as bytes: Arrow packs booleans into bits, which cannot be mapped.
+    storable = {n: v.view(np.uint8) if v.dtype == bool else v for n, v in arrays.items()}
+    columns = {name: _one_row(pa.array(values)) for name, values in storable.items()}
     columns["vocabulary"] = _one_row(pa.array(table.vocabulary, pa.large_string()))
     facts = {
         "template": asdict(table.template),
@@ -139,11 +141,6 @@ def read(path: Path) -> FeatureTable:
 
 def _one_row(values: pa.Array) -> pa.Array:
     return pa.LargeListArray.from_arrays(pa.array([0, len(values)], pa.int64()), values)
-
-
-def _storable(values: NDArray) -> NDArray:
-    """Booleans as bytes: Arrow packs booleans into bits, which cannot be mapped."""
-    return values.view(np.uint8) if values.dtype == bool else values
 
 
 def _checksum(arrays: Iterable[NDArray]) -> int:

@@ -47,11 +47,11 @@ def best_spans(
 ) -> SpanCandidates:
     """The ``n_best`` spans of every window with ``0 <= end - start < max_answer_tokens``, best first.
 
-    ``band`` is exact: the best of all pairs; on a tie the earlier start wins, then the
-    shorter span. ``grid`` pairs the ``n_best`` best starts with the ``n_best`` best ends, as the common
-    SQuAD script does; on a tie the better start wins. ``greedy`` takes the best start and then the
-    best end it allows, one span per window. NaN and +inf logits count as -inf, with a warning. ``any_span``
-    also sums up all spans from start to end, whatever the search and its limit.
+    ``band`` is exact: the best of all pairs; on a tie the earlier start wins, then the shorter span. ``grid``
+    pairs the ``n_best`` best starts with the ``n_best`` best ends, as the common SQuAD script does; on a tie
+    the better start wins. ``greedy`` takes the best start and then the best end it allows, one span per
+    window. NaN and +inf logits count as -inf, with a warning. ``any_span`` also sums up all spans from start
+    to end, whatever the search and its limit.
 
     Raises ConfigError if ``search`` is unknown or a limit is below 1.
     """
@@ -61,23 +61,27 @@ def best_spans(
         )
     start, end = _usable(logits.start.float()), _usable(logits.end.float())
     null_start, null_end = _null_halves(logits)
-    if search == "band":
-        spans = _band(start, end, max_answer_tokens, n_best)
-    elif search == "grid":
-        spans = _grid(start, end, null_start, null_end, max_answer_tokens, n_best)
-    elif search == "greedy":
-        spans = _band(_only_best(start), end, max_answer_tokens, 1)
+    k = 1 if search == "greedy" else n_best
+    if search == "grid":
+        first, last, score = _grid(start, end, null_start, null_end, max_answer_tokens, k)
+    elif search == "band":
+        first, last, score = _band(start, end, max_answer_tokens, k)
+    elif search == "greedy":  # all but the best start (the earliest on a tie) are closed
+        chosen = torch.zeros_like(start, dtype=torch.bool).scatter_(1, _stable_topk(start, 1)[1], True)
+        first, last, score = _band(start.masked_fill(~chosen, NEVER), end, max_answer_tokens, k)
     else:
         raise ConfigError(f"decode: search={search!r} is unknown; choose band, grid or greedy")
-    k = 1 if search == "greedy" else n_best
-    candidates = _candidates(start, end, *spans, null_start, null_end, k)
-    return replace(candidates, any_span=_sum_of_spans(start, end)) if any_span else candidates
-
-
-def _sum_of_spans(start: Tensor, end: Tensor) -> np.ndarray:
-    """(N,) log Σ exp(score) over all spans that end where they start or behind; -inf without any."""
-    total = log_sum_of_spans(start, end)
-    return total.masked_fill(total <= LOWEST, NEVER).cpu().numpy()
+    empty = score == NEVER
+    first, last = first.masked_fill(empty, 0), last.masked_fill(empty, 0)
+    places = (0, k - score.shape[1])  # filled up to k
+    tokens = (pad(x, places).to(torch.int32) for x in (first, last))
+    starts, ends = start.gather(1, first), end.gather(1, last)
+    scores = (pad(x.masked_fill(empty, NEVER), places, value=NEVER) for x in (starts, ends))
+    columns = [*tokens, *scores, null_start, null_end]
+    if any_span:
+        total = log_sum_of_spans(start, end)
+        columns.append(total.masked_fill(total <= LOWEST, NEVER))
+    return SpanCandidates(*(x.cpu().numpy() for x in columns))
 
 
 def _usable(logits: Tensor) -> Tensor:
@@ -111,16 +115,11 @@ def _band(start: Tensor, end: Tensor, limit: int, k: int) -> tuple[Tensor, Tenso
     limit = min(limit, start.shape[1])
     reach = start + _sliding_max(end, limit)
     starts = _stable_topk(reach, k)[1].sort(dim=1).values  # in text order: it settles equal scores
-    spans = _ends_in_reach(end, starts, limit) + start.gather(1, starts)[:, :, None]
-    score, place = _stable_topk(spans.flatten(1), k)
+    ends = starts[:, :, None] + torch.arange(limit, device=end.device)  # (N, K, L)
+    reached = pad(end, (0, limit - 1), value=NEVER).gather(1, ends.flatten(1)).view_as(ends)
+    score, place = _stable_topk((reached + start.gather(1, starts)[:, :, None]).flatten(1), k)
     first = starts.gather(1, place // limit)
     return first, first + place % limit, score
-
-
-def _ends_in_reach(end: Tensor, starts: Tensor, limit: int) -> Tensor:
-    """Scores of the ends of spans from ``starts`` (N, K), by length: (N, K, L); -inf beyond the window."""
-    ends = starts[:, :, None] + torch.arange(limit, device=end.device)
-    return pad(end, (0, limit - 1), value=NEVER).gather(1, ends.flatten(1)).view_as(ends)
 
 
 def _sliding_max(values: Tensor, width: int) -> Tensor:
@@ -159,12 +158,6 @@ def _preselect(logits: Tensor, null: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return top, token
 
 
-def _only_best(start: Tensor) -> Tensor:
-    """The start logits with all but the best (the earliest on a tie) at -inf."""
-    chosen = torch.zeros_like(start, dtype=torch.bool).scatter_(1, _stable_topk(start, 1)[1], True)
-    return start.masked_fill(~chosen, NEVER)
-
-
 def _stable_topk(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The ``k`` largest values of each row and their indices; ties in order of their index.
 
@@ -179,26 +172,6 @@ def _stable_topk(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
         top, index = top.clone(), index.clone()
         top[tied], index[tied] = ordered.values[:, :k], ordered.indices[:, :k]
     return top, index
-
-
-def _candidates(
-    start: Tensor,
-    end: Tensor,
-    first: Tensor,
-    last: Tensor,
-    score: Tensor,
-    null_start: Tensor,
-    null_end: Tensor,
-    k: int,
-) -> SpanCandidates:
-    """The record of the best spans, (N, K') each with K' <= ``k``, filled up to ``k`` places."""
-    empty = score == NEVER
-    first, last = first.masked_fill(empty, 0), last.masked_fill(empty, 0)
-    fill = (0, k - score.shape[1])
-    tokens = (pad(x, fill).to(torch.int32) for x in (first, last))
-    starts, ends = start.gather(1, first), end.gather(1, last)
-    logits = (pad(x.masked_fill(empty, NEVER), fill, value=NEVER) for x in (starts, ends))
-    return SpanCandidates(*(x.cpu().numpy() for x in (*tokens, *logits, null_start, null_end)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
