@@ -26,14 +26,14 @@ def read_lines(text: str | Path) -> list[dict]:
 
 def rows(count: int) -> list[dict[str, object]]:
     return [
-        {"id": f"é{n}", "question": f"Who {n}?", "context": f"Odo {n} built it." * (n % 5)}
+        {"id": f"é{n}", "question": f"Who {n}?", "context": f"Odo {n} built it." * (n % 5) or "-"}
         for n in range(count)
     ]
 
 
 def first_words(queries: Sequence[Query]) -> list[Answer]:
-    """The first word of the first document; "no answer" in an empty one."""
-    words = [(query.documents[0].split() or [""])[0] for query in queries]
+    """The first word of the first document; "no answer" to a dash."""
+    words = [query.documents[0].split()[0].strip("-") for query in queries]
     return [
         Answer(
             text=word,
@@ -42,6 +42,7 @@ def first_words(queries: Sequence[Query]) -> list[Answer]:
             document=0 if word else None,
             score=float(query.top_k) if word else None,
             confidence=0.5,
+            no_answer_probability=0.25,
             null_odds=-len(query.question) / 3,
             null_threshold=0.0,
             windows=len(query.documents),

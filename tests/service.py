@@ -1,6 +1,6 @@
 """Models of the service's tests, which answer by rule, and the service in a process of its own.
 
-    python tests/service.py [MAX_QUEUE MAX_BATCH BODY_SECONDS REQUEST_SECONDS]
+    python tests/service.py [REQUEST_SECONDS]
 
 prints the address. The answer to a question is the first place of its last word in the passage.
 ``wait 0.5 mill?`` takes half a second, ``boom`` raises.
@@ -103,13 +103,8 @@ def models() -> dict[str, RuleReader]:
 
 
 if __name__ == "__main__":
-    queue, batch, body, request = (*map(float, sys.argv[1:]), *(128, 16, 10, 60)[len(sys.argv) - 1 :])
     options = ServiceOptions(
-        max_queue=int(queue),
-        max_batch=int(batch),
-        body_seconds=body,
-        request_seconds=request,
-        token=os.environ.get("QA_ARCH_TOKEN"),
+        request_seconds=float(sys.argv[1]) if sys.argv[1:] else 60, token=os.environ.get("QA_ARCH_TOKEN")
     )
     bound = bind("127.0.0.1", 0)
     serve(create_app(models(), options), bound, options, ready=lambda: print(address(bound), flush=True))

@@ -7,23 +7,25 @@ import importlib.util
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
-from qa_arch.cli.runs import add_answer_options, add_engine, add_run_options, open_reader
+from qa_arch.cli.runs import (
+    add_answer_options,
+    add_config_dir,
+    add_engine,
+    add_run_options,
+    open_reader,
+    use_config_dir,
+)
 from qa_arch.errors import ConfigError, DataError, QaArchError
-from qa_arch.serving.answers import Answer, Query, plain, sentence
+from qa_arch.serving.answers import Answer, Query, plain
 from qa_arch.system import terminal
 
 TOP_K = 3
-HELP = """\
-a line is a question about the text; an empty line or Ctrl-D ends
-/file PATH ...  read other texts from files
-/text           type or paste another text, up to an empty line
-/help           this"""
+COMMANDS = "/file PATH ... reads other texts, /text takes one that is typed; an empty line or Ctrl-D ends"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print a JSON object a question (docs/asking.md)")
     add_run_options(parser)
     add_engine(parser)
+    add_config_dir(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -55,44 +58,25 @@ def run(args: argparse.Namespace) -> int:
         "max_answer_tokens": args.max_answer_tokens,
         "null_threshold": args.margin,
     }
-    Query("", ("",), **options)  # refuses what is out of range before a model is loaded
-    texts = None
+    conversation = Conversation(options, as_json=args.json)
     if args.context is not None:
-        texts = Texts((args.context,))
+        conversation.texts = (args.context,)
     elif args.file:
-        texts = read_files(args.file)
+        conversation.read_files(args.file)
+    elif sys.stdin.isatty():
+        conversation.read_text()
     elif args.question is not None:
-        texts = Texts((_decoded(sys.stdin.buffer.read(), "standard input"),))
-    elif not sys.stdin.isatty():
+        conversation.texts = (_decoded(sys.stdin.buffer.read(), "standard input"),)
+    else:
         raise ConfigError("no text to read: give --context or --file, as standard input has the questions")
-    reader = open_reader([args.run_folder], args)
-    conversation = Conversation(reader.answer, texts, options, as_json=args.json)
+    conversation.query("?" if args.question is None else args.question)  # refused before a model is loaded
+    use_config_dir(args.config_dir, args.trust)
+    conversation.reading = open_reader([args.run_folder], args).answer
     if args.question is None:
         conversation.run()
     else:
         conversation.answer(args.question)
     return 0
-
-
-@dataclass(frozen=True, slots=True)
-class Texts:
-    """What questions are about, and the files it is from; no names where it is from none."""
-
-    contents: tuple[str, ...]
-    names: tuple[str, ...] = ()
-
-
-def read_files(paths: Sequence[str]) -> Texts:
-    """The exact texts; line ends stay, else the offsets would differ from those of the files."""
-    contents = []
-    for path in paths:
-        try:
-            contents.append(_decoded(Path(path).read_bytes(), path))
-        except OSError as error:
-            raise DataError(
-                f"{path}: cannot be read ({error.strerror}); check path and permissions"
-            ) from None
-    return Texts(tuple(contents), tuple(paths))
 
 
 def _decoded(raw: bytes, source: str) -> str:
@@ -105,57 +89,58 @@ def _decoded(raw: bytes, source: str) -> str:
 class Conversation:
     """Answers questions about texts, which stay until others are named, in words or as JSON."""
 
-    def __init__(
-        self,
-        reading: Callable[[Sequence[Query]], Sequence[Answer]],
-        texts: Texts | None,
-        options: Mapping[str, Any],
-        *,
-        as_json: bool = False,
-    ) -> None:
-        self.reading, self.texts, self.options, self.as_json = reading, texts, options, as_json
+    reading: Callable[[Sequence[Query]], Sequence[Answer]]
+
+    def __init__(self, options: Mapping[str, Any], *, as_json: bool = False) -> None:
+        self.options, self.as_json = options, as_json
+        self.texts: tuple[str, ...] = ()
+        self.files: tuple[str, ...] = ()
+        """Where the texts are from; empty where they are from no file."""
         self.typed = sys.stdin.isatty() and sys.stdout.isatty()
         self.console = terminal.console(highlight=False, soft_wrap=True)
+        if self.typed and importlib.util.find_spec("readline"):
+            importlib.import_module("readline")  # line editing and history in ``input``; no file is written
 
     def run(self) -> None:
         """Answer the lines of standard input; what is typed may hold mistakes, a pipe ends with the first."""
-        if self.typed and importlib.util.find_spec("readline"):
-            importlib.import_module("readline")  # line editing and history in ``input``; no file is written
-        while True:
-            try:
-                if self.texts is None:
-                    self._read_text()
-                line = self._line("question> ")
-                if line is None or (self.typed and not line.strip()):
+        while (line := self._line("question> ")) is not None:
+            if not line.strip():
+                if self.typed:
                     return
-                if line.strip():
-                    self._do(line.strip())
+                continue
+            try:
+                command, *rest = line.split()
+                if command == "/file" and rest:
+                    self.read_files(rest)
+                elif command == "/text":
+                    self.read_text()
+                elif command.startswith("/"):
+                    raise ConfigError(f"{command}: {COMMANDS}")
+                else:
+                    self.answer(line.strip())
             except QaArchError as error:
                 if not self.typed:
                     raise
                 self.console.print(plain(str(error)), markup=False)
 
-    def _do(self, line: str) -> None:
-        command, _, rest = line.partition(" ")
-        if command == "/file":
-            if not rest.strip():
-                raise ConfigError("/file: name a file, or several")
-            self.texts = read_files([rest] if Path(rest).is_file() else rest.split())
-        elif command == "/text":
-            self._read_text()
-        elif line == "/help":
-            self.console.print(HELP, markup=False)
-        else:
-            self.answer(line)
+    def read_files(self, paths: Sequence[str]) -> None:
+        """Take the exact texts; line ends stay, else the offsets would differ from those of the files."""
+        try:
+            self.texts = tuple(_decoded(Path(path).read_bytes(), path) for path in paths)
+        except OSError as error:
+            raise DataError(
+                f"{error.filename}: cannot be read ({error.strerror}); check path and permissions"
+            ) from None
+        self.files = tuple(paths)
 
-    def _read_text(self) -> None:
+    def read_text(self) -> None:
         """Take the lines up to an empty one as the text."""
-        if self.typed:
-            self.console.print("text, then an empty line:", markup=False)
+        if sys.stdin.isatty():
+            print("text, then an empty line:", file=sys.stderr)
         lines = []
         while line := self._line(""):
             lines.append(line)
-        self.texts = Texts(("\n".join(lines),))
+        self.texts, self.files = ("\n".join(lines),), ()
 
     def _line(self, prompt: str) -> str | None:
         """The next line without its end; None behind the last."""
@@ -168,36 +153,40 @@ class Conversation:
         raw = sys.stdin.buffer.readline()
         return _decoded(raw, "standard input").rstrip("\r\n") if raw else None
 
+    def query(self, question: str) -> Query:
+        return Query(question, self.texts, **self.options)
+
     def answer(self, question: str) -> None:
-        """Print the answer to ``question``: in its sentence, how sure it is, and the other spans."""
-        texts = self.texts or Texts(("",))
-        (answer,) = self.reading([Query(question, texts.contents, **self.options)])
+        """Print the answer to ``question``: in its sentence, how probable it is, and the other spans."""
+        (answer,) = self.reading([self.query(question)])
         if self.as_json:
-            name = texts.names[answer.document] if texts.names and answer.document is not None else None
+            name = self.files[answer.document] if self.files and answer.document is not None else None
             print(json.dumps({"question": question, **answer.as_dict(), "file": name}, ensure_ascii=False))
             return
-        nothing = "no answer in these texts" if len(texts.contents) > 1 else "no answer in this text"
+        nothing = "no answer in these texts" if len(self.texts) > 1 else "no answer in this text"
         shown = [Text(plain(answer.text) or nothing)]
-        if answer and answer.start is not None and answer.start >= 0 and answer.end is not None:
-            before, span, after = sentence(texts.contents[answer.document or 0], answer.start, answer.end)
-            bold = self.console.is_terminal
-            marked = (span, "bold") if bold else f"[{span}]"
-            shown.append(Text.assemble("  ", before, marked, after, _place(answer.document, texts)))
+        if place := answer.in_sentence:
+            before, span, after = place
+            marked = (span, "bold") if self.console.is_terminal else f"[{span}]"
+            shown.append(Text.assemble("  ", before, marked, after, self._place(answer.document)))
+        sure = f"confidence {percent(answer.confidence)}, " if answer else ""
         shown.append(
             Text(
-                f"  confidence {answer.confidence:.1%}, null odds {answer.null_odds:.2f}"
-                f' ("no answer" above {answer.null_threshold:.2f})'
+                f"  {sure}probability of no answer {percent(answer.no_answer_probability)}, null odds"
+                f' {answer.null_odds:.2f} ("no answer" above {answer.null_threshold:.2f})'
             )
         )
         for other in answer.alternatives:
-            text = f"  {other.confidence:6.1%}  {plain(other.text)}"
-            shown.append(Text(text + _place(other.document, texts)))
+            text = f"  {percent(other.confidence):>6}  {plain(other.text)}"
+            shown.append(Text(text + self._place(other.document)))
         for line in shown:
             self.console.print(line)
 
+    def _place(self, document: int | None) -> str:
+        """The file that an answer is from, in brackets, where there are several."""
+        return "" if document is None or len(self.files) < 2 else f"  ({plain(self.files[document])})"
 
-def _place(document: int | None, texts: Texts) -> str:
-    """The file that an answer is from, in brackets, where there are several."""
-    if document is None or len(texts.names) < 2:
-        return ""
-    return f"  ({plain(texts.names[document])})"
+
+def percent(share: float) -> str:
+    """``93.1%``; certainty is never claimed by rounding."""
+    return ">99.9%" if 0.9995 <= share < 1 else f"{share:.1%}"

@@ -37,17 +37,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the folder, and print what it holds and what the check of a graph measured."""
+    beside = args.out is None
     if args.to == "hf" and args.precision != "fp32":
         raise ConfigError(
             f"--precision {args.precision}: a Hugging Face folder holds fp32 weights; leave it out"
         )
-    out = Path(args.out) if args.out else _beside_run(args)
+    if beside and (args.to == "hf" or args.precision != "fp32" or names_checkpoint(args.run_folder)):
+        raise ConfigError(
+            "--out: name the folder to write; only a graph in fp32, of a run that was trained here, has its"
+            " place beside the run"
+        )
+    out = Path(args.run_folder) / ONNX if beside else Path(args.out)
     if args.to == "onnx":
         extras.require("onnx", "--to onnx")
     require_runs([args.run_folder])
     loading = argparse.Namespace(device="cpu", precision="fp32", trust=args.trust, engine="torch")
     predictor = open_span_predictor([args.run_folder], loading)
-    from qa_arch.export.onnx_folder import sizes
+    from qa_arch.export.onnx_folder import export_onnx, sizes
 
     if args.to == "hf":
         from qa_arch.export.huggingface import export_hf
@@ -55,39 +61,21 @@ def run(args: argparse.Namespace) -> int:
         export_hf(predictor, out)
     else:
         from qa_arch.cli.watch import watching
-        from qa_arch.export.onnx_folder import export_onnx
         from qa_arch.spans.loading import source_of
 
         assert predictor.record is not None
+        source = source_of(Path(args.run_folder), predictor.record)
         with watching("checking", "windows") as watch:
             check = export_onnx(
-                predictor,
-                out,
-                precision=args.precision,
-                source=source_of(Path(args.run_folder), predictor.record),
-                beside_run=not args.out,
-                watch=watch,
+                predictor, out, precision=args.precision, source=source, beside_run=beside, watch=watch
             )
+        ours, theirs = check.torch_scores, check.onnx_scores
         print(
             f"checked on {check.questions} questions of {check.data}: logits within"
             f" {check.largest_difference:.1e}, {check.same_answers} of the answers the same; EM"
-            f" {check.onnx_scores['exact']:.2f} (torch {check.torch_scores['exact']:.2f}), F1"
-            f" {check.onnx_scores['f1']:.2f} ({check.torch_scores['f1']:.2f})"
+            f" {theirs['exact']:.2f} (torch {ours['exact']:.2f}), F1 {theirs['f1']:.2f} ({ours['f1']:.2f})"
         )
     sizes_by_name = sizes(out)
-    for name, size in sizes_by_name.items():
+    for name, size in [*sizes_by_name.items(), (str(out), sum(sizes_by_name.values()))]:
         print(f"{size / 1e6:10.2f} MB  {name}")
-    print(f"{sum(sizes_by_name.values()) / 1e6:10.2f} MB  {out}")
     return 0
-
-
-def _beside_run(args: argparse.Namespace) -> Path:
-    """The folder of the graph that lies beside its run."""
-    wanted = "name the folder to write"
-    if args.to == "hf":
-        raise ConfigError(f"--out: {wanted}")
-    if args.precision != "fp32":
-        raise ConfigError(f"--out: a graph in {args.precision} answers differently than its run; {wanted}")
-    if names_checkpoint(args.run_folder):
-        raise ConfigError(f"--out: {args.run_folder} is a downloaded checkpoint and no run folder; {wanted}")
-    return Path(args.run_folder) / ONNX

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from qa_arch.cli.runs import (
     add_answer_options,
+    add_config_dir,
     add_engine,
     add_on_error,
     add_questions,
@@ -20,6 +21,7 @@ from qa_arch.cli.runs import (
     open_reader,
     open_span_predictor,
     require_runs,
+    use_config_dir,
 )
 from qa_arch.config import extras
 from qa_arch.data.sources import open_passages
@@ -54,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         shown.add_options(parser)
     add_run_options(parser)
     add_engine(parser)
+    add_config_dir(parser)
     group = parser.add_argument_group("JSON lines", "options for --out FILE.jsonl")
     add_answer_options(group)
     group.add_argument(
@@ -79,8 +82,7 @@ def run(args: argparse.Namespace) -> int:
     """Write the official files into the folder ``--out``, or answers as JSON lines into the file."""
     if args.batch_size is not None and args.batch_size < 1:
         raise ConfigError(f"--batch-size: {args.batch_size} is out of range, it must be >= 1")
-    if (args.layer or args.head) and not args.keep_attention:
-        raise ConfigError("--layer and --head say which attention --keep-attention saves; give it too")
+    use_config_dir(args.config_dir, args.trust)
     if args.out == "-" or args.out.endswith((".jsonl", ".ndjson")):
         return _lines(args)
     for name in ("top_k", "max_answer_tokens", "if_exists", "on", "actors"):
@@ -92,11 +94,11 @@ def run(args: argparse.Namespace) -> int:
 def _official_files(args: argparse.Namespace) -> int:
     """Write predictions.json, nbest_predictions.json and null_odds.json."""
     if args.keep_attention:
-        if len(args.run_folder) > 1:
-            raise ConfigError("--keep-attention is for a single model: name one RUN")
-        if args.engine == "onnx":
-            raise ConfigError("--keep-attention: a graph shows none; leave out --engine onnx")
-        args.engine = "torch"  # whose layers can be looked into
+        if len(args.run_folder) > 1 or args.engine == "onnx":
+            raise ConfigError("--keep-attention is for a single model, read by torch: name one RUN")
+        args.engine = "torch"
+    elif args.layer or args.head:
+        raise ConfigError("--layer and --head say which attention --keep-attention saves; give it too")
     require_runs(args.run_folder)
     from qa_arch.cli.watch import watching
     from qa_arch.results.attention import write_attention
@@ -138,7 +140,7 @@ def _lines(args: argparse.Namespace) -> int:
         "max_answer_tokens": args.max_answer_tokens,
         "null_threshold": args.margin,
     }
-    Query("", ("",), **options)  # refuses what is out of range before anything is read
+    Query("question", ("text",), **options)  # refuses what is out of range before anything is read
     if args.on == "ray":
         extras.require("ray", "--on ray")
     require_runs(args.run_folder)
@@ -171,6 +173,7 @@ def load_answering(args: argparse.Namespace, options: dict[str, Any]) -> Callabl
     """Load the model in this process, and return what answers a part with it."""
     from qa_arch.serving.lines import answer_part
 
+    use_config_dir(args.config_dir, args.trust)
     reader = open_reader(args.run_folder, args)
     if args.batch_size is not None:
         config = reader.predictor.config

@@ -5,14 +5,27 @@ from __future__ import annotations
 import argparse
 import ipaddress
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
-from qa_arch.cli.runs import add_device_options, add_engine, open_span_predictor, require_runs
+from qa_arch.cli.runs import (
+    add_config_dir,
+    add_device_options,
+    add_engine,
+    open_reader,
+    require_runs,
+    use_config_dir,
+)
 from qa_arch.config import extras
 from qa_arch.errors import ConfigError
 
 TOKEN = "QA_ARCH_TOKEN"
+LIMITS = {
+    "--max-queue": (128, "queries that wait for a model"),
+    "--max-batch": (16, "queries answered together"),
+    "--max-characters": (200_000, "characters of a request"),
+    "--timeout": (60.0, "seconds for an answer"),
+}
+"""Option -> default and help."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,49 +48,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=f"file with the token that clients must send (default: the variable {TOKEN}; none: no token)",
     )
-    parser.add_argument(
-        "--max-queue", type=int, default=128, metavar="N", help="queries that wait for a model (default: 128)"
-    )
-    parser.add_argument(
-        "--max-batch", type=int, default=16, metavar="N", help="queries answered together (default: 16)"
-    )
-    parser.add_argument(
-        "--max-characters", type=int, default=200_000, metavar="N", help="of a request (default: 200000)"
-    )
-    parser.add_argument(
-        "--timeout", type=float, default=60.0, metavar="S", help="seconds for an answer (default: 60)"
-    )
+    for option, (default, about) in LIMITS.items():
+        parser.add_argument(
+            option, type=type(default), default=default, metavar="N", help=f"{about} (default: %(default)s)"
+        )
     add_device_options(parser)
     add_engine(parser)
+    add_config_dir(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the address and serve until SIGTERM or Ctrl-C; requests under way are answered first."""
     extras.require("serve", "the service")
     require_runs(args.run_folder)
+    use_config_dir(args.config_dir, args.trust)
     from qa_arch.serving.app import create_app
     from qa_arch.serving.guard import LOOPBACK, ServiceOptions, address, bind, serve
-    from qa_arch.serving.reader import Reader
 
-    names = distinct_names(args.run_folder)
-    is_local = is_loopback(args.host)
-    known = (*LOOPBACK, args.host, *args.allow_host) if is_local or args.allow_host else ()
+    named = {Path(folder).resolve(): folder for folder in args.run_folder}
+    names = [path.name for path in named]
+    if len(named) < len(args.run_folder):
+        raise ConfigError("a run is named twice")
+    try:
+        is_local = ipaddress.ip_address(args.host).is_loopback
+    except ValueError:
+        is_local = args.host.lower() == "localhost"
     options = ServiceOptions(
         max_queue=args.max_queue,
         max_batch=args.max_batch,
         max_characters=args.max_characters,
         request_seconds=args.timeout,
-        drain_seconds=args.timeout,
-        allowed_hosts=tuple(map(str.lower, known)),
+        allowed_hosts=(*LOOPBACK, args.host, *args.allow_host) if is_local or args.allow_host else (),
         token=read_token(args.token_file),
     )
     bound = bind(args.host, args.port)  # a port in use is known before the models are loaded
     models = {
-        name: Reader(open_span_predictor([folder], args))
-        for name, folder in zip(names, args.run_folder, strict=True)
+        path.name if names.count(path.name) == 1 else folder: open_reader([folder], args)
+        for path, folder in named.items()
     }
-    for name in models:
-        print(name)
+    print(*models, sep="\n")
     if not is_local and options.token is None:
         print(f"anyone who reaches {args.host} can ask: set {TOKEN} or --token-file")
     serve(
@@ -87,29 +96,6 @@ def run(args: argparse.Namespace) -> int:
         ready=lambda: print(f"{address(bound)} (the API: {address(bound)}/docs)", flush=True),
     )
     return 0
-
-
-def distinct_names(folders: Sequence[str]) -> list[str]:
-    """The last part of each path, with those before it where that does not tell the runs apart.
-
-    Raises ConfigError for a run that is named twice.
-    """
-    paths = [Path(folder).resolve() for folder in folders]
-    if len(set(paths)) < len(paths):
-        raise ConfigError("a run is named twice")
-    parts = [path.parts[1:] for path in paths]
-    length = 1
-    while len({part[-length:] for part in parts}) < len(parts):
-        length += 1
-    return ["/".join(part[-length:]) for part in parts]
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 def read_token(file: str | None) -> str | None:

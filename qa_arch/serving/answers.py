@@ -13,12 +13,8 @@ from typing import Any
 
 from qa_arch.errors import ConfigError, DataError
 
-AROUND = 400
-"""Characters of the passage that a notebook shows on each side of the answer."""
-_MARK = "background:rgba(255,200,0,.35);color:inherit;border-radius:.2em;padding:0 .1em"
-_PASSAGE = "white-space:pre-wrap;border-left:.2em solid rgba(128,128,128,.5);padding-left:.8em;margin:.4em 0"
 MOST = 160
-"""Most characters that a terminal shows on either side of the answer."""
+"""Most characters of its sentence that are shown on either side of an answer."""
 _SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]*\s+|[。！？]|\n+")
 _CONTROLS = ("Cc", "Cs", "Zl", "Zp")
 
@@ -27,13 +23,13 @@ _CONTROLS = ("Cc", "Cs", "Zl", "Zp")
 class Query:
     """A question about one or several documents, and how it is to be answered.
 
-    Raises ConfigError where a value is of the wrong type or out of range, DataError where a text is no valid
-    Unicode (a lone surrogate); both name the field.
+    Raises ConfigError where a value is of the wrong type or out of range and where question or documents are
+    empty, DataError where a text is no valid Unicode (a lone surrogate); both name the field.
     """
 
     question: str
     documents: tuple[str, ...]
-    """Texts of any length; a blank one has no answer. A list is taken as well."""
+    """Texts of any length, of which one at least is not blank. A list is taken as well."""
     top_k: int = 1
     """Most spans to return, the best included."""
     max_answer_tokens: int | None = None
@@ -46,20 +42,38 @@ class Query:
 
     def __post_init__(self) -> None:
         if isinstance(self.documents, str | bytes) or not isinstance(self.documents, Sequence):
-            raise ConfigError(f"documents: a list of texts is wanted, not {_type(self.documents)}")
+            raise ConfigError(f"documents: a list of texts is wanted, not {type(self.documents).__name__}")
         object.__setattr__(self, "documents", tuple(self.documents))
-        if not self.documents:
-            raise ConfigError("documents: there is none; give at least one text")
-        _check_text("question", self.question)
+        _require_text("question", self.question)
         for number, document in enumerate(self.documents):
-            _check_text(f"documents[{number}]", document)
-        _check_count("top_k", self.top_k)
-        if self.max_answer_tokens is not None:
-            _check_count("max_answer_tokens", self.max_answer_tokens)
-        if self.null_threshold is not None:
-            _check_threshold("null_threshold", self.null_threshold)
+            _require_text(f"documents[{number}]", document)
+        if not self.question.strip():
+            raise ConfigError("question: is empty; ask something")
+        if not any(map(str.strip, self.documents)):
+            raise ConfigError("documents: hold no text; give at least one passage to read")
+        for name in ("top_k", "max_answer_tokens"):
+            count = getattr(self, name)
+            if count is None and name == "max_answer_tokens":
+                continue
+            if not isinstance(count, Integral) or isinstance(count, bool) or count < 1:
+                raise ConfigError(f"{name}: {count!r} is out of range, it must be a whole number >= 1")
+        threshold = self.null_threshold
+        if threshold is not None and (not isinstance(threshold, Real) or math.isnan(threshold)):
+            raise ConfigError(f"null_threshold: {threshold!r} is no number (inf: always answer)")
         if not isinstance(self.distinct, bool):
-            raise ConfigError(f"distinct: true or false is wanted, not {_type(self.distinct)}")
+            raise ConfigError(f"distinct: true or false is wanted, not {self.distinct!r}")
+
+
+def _require_text(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise ConfigError(f"{name}: text is wanted, not {type(value).__name__}")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"{name}: character {error.start} is half a surrogate pair, which is no valid Unicode; decode the"
+            " text with errors='replace'"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +107,16 @@ class Answer:
     document: int | None
     score: float | None
     confidence: float
-    """Probability that the answer is right, that of "no answer" included (``metrics.confidence``); of several
-    documents "no answer" has the lowest, that of the document which most probably holds one."""
+    """Probability that the answer is right, that of "no answer" included (``metrics.confidence``)."""
+    no_answer_probability: float
+    """Probability that no document holds an answer: of several the lowest, that of the document which most
+    probably holds one. It is on the scale of ``confidence``, at the model's own null threshold."""
     null_odds: float
     """Score of "no answer" minus that of the best span, in the document where it is lowest; above
     ``null_threshold``, the answer is "no answer"."""
     null_threshold: float
     windows: int
-    """Windows that were read, over all documents; 0 where question or documents are blank."""
+    """Windows that were read, over all documents."""
     spans: tuple[Span, ...] = ()
     """The best ``top_k`` spans, most probable first, also where "no answer" is the answer."""
     query: Query | None = field(default=None, compare=False)
@@ -111,33 +127,42 @@ class Answer:
         own = self.text, self.start, self.end, self.document
         return tuple(span for span in self.spans if (span.text, span.start, span.end, span.document) != own)
 
+    @property
+    def in_sentence(self) -> tuple[str, str, str] | None:
+        """What precedes the answer in its sentence, the answer, and what follows; None where the answer is
+        no span of a text."""
+        if self.query is None or self.document is None or self.start is None or self.start < 0:
+            return None
+        return sentence(self.query.documents[self.document], self.start, self.end or 0)
+
     def __bool__(self) -> bool:
         return bool(self.text)
 
     def __repr__(self) -> str:
         if not self:
-            return f"Answer(no answer, confidence={self.confidence:.3f}, null_odds={self.null_odds:.2f})"
+            return (
+                f"Answer(no answer, no_answer_probability={self.no_answer_probability:.3f},"
+                f" null_odds={self.null_odds:.2f})"
+            )
         return (
             f"Answer({self.text!r}, start={self.start}, end={self.end}, document={self.document},"
             f" confidence={self.confidence:.3f})"
         )
 
     def _repr_html_(self) -> str:
-        """The passage with the answer marked, its confidence and the alternatives, as notebooks show them.
-
-        Every text is escaped. Styles are inline and take colours from the page, so that light and dark fit.
-        """
-        documents = self.query.documents if self.query else ()
-        parts = [f'<div dir="auto"><b>{_escaped(self.query.question)}</b></div>'] if self.query else []
-        if passage := _passage(self, documents):
-            parts.append(f'<div dir="auto" style="{_PASSAGE}">{passage}</div>')
-        count = len(documents)
-        parts.append(f"<div>{_line(self.text, self.confidence, self.document, count)}</div>")
-        if others := self.alternatives:
-            lines = (_line(span.text, span.confidence, span.document, count) for span in others)
-            rows = "".join(f"<li>{line}</li>" for line in lines)
-            parts.append(f'<div style="opacity:.7">Alternatives</div><ol style="margin:0">{rows}</ol>')
-        return f'<div style="line-height:1.5;max-width:50em">{"".join(parts)}</div>'
+        """The answer marked in its sentence, and the alternatives, for notebooks; every text is escaped."""
+        lines = [f"<b>{escape(self.query.question)}</b>"] if self.query else []
+        if place := self.in_sentence:
+            before, span, after = map(escape, place)
+            lines.append(f"{before}<mark>{span}</mark>{after}")
+        found = (
+            f"{escape(plain(self.text))} ({self.confidence:.0%})"
+            if self
+            else f"<em>no answer</em> ({self.no_answer_probability:.0%})"
+        )
+        others = (f"{escape(plain(span.text))} ({span.confidence:.0%})" for span in self.alternatives)
+        lines += [found, *(f"<small>{other}</small>" for other in others)]
+        return "".join(f'<div dir="auto">{line}</div>' for line in lines)
 
     def as_dict(self) -> dict[str, Any]:
         """All fields but the query, as JSON has them: an infinite number is None."""
@@ -146,67 +171,6 @@ class Answer:
         for name in ("null_odds", "null_threshold"):
             values[name] = values[name] if math.isfinite(values[name]) else None
         return values
-
-
-def _check_text(name: str, value: object) -> None:
-    if not isinstance(value, str):
-        raise ConfigError(f"{name}: text is wanted, not {_type(value)}")
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise DataError(
-            f"{name}: character {error.start} is half a surrogate pair, which is no valid Unicode; decode the"
-            " text with errors='replace'"
-        ) from None
-
-
-def _check_count(name: str, value: object) -> None:
-    if not isinstance(value, Integral) or isinstance(value, bool):
-        raise ConfigError(f"{name}: a whole number is wanted, not {_type(value)}")
-    if value < 1:
-        raise ConfigError(f"{name}: {value} is out of range, it must be >= 1")
-
-
-def _check_threshold(name: str, value: object) -> None:
-    if not isinstance(value, Real) or isinstance(value, bool) or math.isnan(value):
-        wrong = "NaN" if isinstance(value, float) else _type(value)
-        raise ConfigError(f"{name}: a number is wanted (inf: always answer), not {wrong}")
-
-
-def _type(value: object) -> str:
-    return type(value).__name__
-
-
-def _passage(answer: Answer, documents: tuple[str, ...]) -> str:
-    """The document that holds the answer, cut around it; the only document where there is no answer."""
-    if answer.document is None:
-        return _cut(documents[0], 0, 2 * AROUND) if len(documents) == 1 else ""
-    if not documents or answer.start is None or answer.end is None:
-        return ""
-    document = documents[answer.document]
-    if answer.start < 0:  # words of a sequence model that do not stand side by side
-        return _cut(document, 0, 2 * AROUND)
-    before = _cut(document[: answer.start], answer.start - AROUND, answer.start)
-    after = _cut(document[answer.end :], 0, AROUND)
-    return f'{before}<mark style="{_MARK}">{_escaped(answer.text)}</mark>{after}'
-
-
-def _line(text: str, confidence: float, document: int | None, documents: int) -> str:
-    """A text, or that there is none, with its confidence and its place among several documents."""
-    nothing = f"<em>no answer in {'these texts' if documents > 1 else 'this text'}</em>"
-    place = f", document {document + 1} of {documents}" if documents > 1 and document is not None else ""
-    words = f"<bdi>{_escaped(text)}</bdi>" if text else nothing
-    return f'{words} <span style="opacity:.7">confidence {confidence:.0%}{place}</span>'
-
-
-def _cut(text: str, start: int, end: int) -> str:
-    """``text[start:end]`` escaped, with an ellipsis where something is left out."""
-    start = max(start, 0)
-    return ("…" if start else "") + _escaped(text[start:end]) + ("…" if end < len(text) else "")
-
-
-def _escaped(text: str) -> str:
-    return escape(text.replace("\x00", "\ufffd"))
 
 
 def sentence(text: str, start: int, end: int) -> tuple[str, str, str]:

@@ -1,8 +1,8 @@
 """``create_app(models)``: answers over HTTP what a ``Reader`` answers in Python, and shows a page.
 
-A request passes ``guard`` (host, token, size, time), the schema and the limits here, and ``batching``, which
-asks the model. Requests and responses stand here as the OpenAPI schema has them; every error has one form,
-``{"error": {"message", "field", "remedy"}}``.
+A request passes the check of its Host header, ``guard`` (token, size, time), the schema and the limits here,
+and ``batching``, which asks the model. Requests and responses stand here as the OpenAPI schema has them; an
+error has the form ``{"error": {"message", "field", "remedy"}}``.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from fastapi import Body, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYPE
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 from starlette.exceptions import HTTPException
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import FileResponse, JSONResponse
 from starlette.staticfiles import StaticFiles
 
@@ -29,37 +30,33 @@ from qa_arch.errors import ConfigError, DataError
 from qa_arch.manifest import module_of
 from qa_arch.serving.answers import Answer, Query
 from qa_arch.serving.batching import Batcher, Telemetry
-from qa_arch.serving.guard import Guard, RefusalError, ServiceOptions, Traffic
+from qa_arch.serving.guard import Guard, RefusalError, ServiceOptions
 from qa_arch.serving.reader import Reader
 from qa_arch.tasks import device_of
 
 FILES = Path(__file__).with_name("page")
 # Not what the system's registry says, which browsers may refuse to run.
 mimetypes.add_type("text/javascript", ".js")
-NO_UNICODE = "no_unicode"
-"""Kind of pydantic's error for half a surrogate pair, which Python takes from JSON and no tokenizer takes."""
-NESTED = "There was an error parsing the body"
-"""FastAPI's words for JSON that cannot be read for another reason than its grammar: depth, huge numbers."""
 REMEDIES = {
     400: "send a JSON object in UTF-8; /docs shows the fields",
     404: "/docs lists the paths",
     405: "/docs lists the methods of each path",
 }
+EXAMPLES = {
+    "synthetic": {
+        "question": "Which river was Kelldale reached by?",
+        "context": "Kelldale is a southern town. The town was destroyed in 1752. The town was reached by the"
+        " river Kemcreek.",
+    },
+    "": {
+        "question": "When was the lighthouse lit for the first time?",
+        "context": "The lighthouse on Skerry Point was lit for the first time on 3 October 1868. Its keeper,"
+        " Maren Holt, rowed out from the village every evening until a causeway was laid eleven years later.",
+    },
+}
+"""What the page asks first, by the training data: a model knows texts like those that it learned from."""
 TAGS = ("body", "single", "batch")
 """Parts of pydantic's place of an error that are no fields."""
-
-
-def _unicode(text: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise PydanticCustomError(
-            NO_UNICODE, "character {at} is half a surrogate pair", {"at": error.start}
-        ) from None
-    return text
-
-
-Text = Annotated[str, AfterValidator(_unicode)]
 
 
 class _Request(BaseModel):
@@ -70,14 +67,28 @@ class _Response(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
 
+def _query(question: str, context: str | None, documents: list[str] | None = None, **options: Any) -> Query:
+    """What is asked; pydantic's error, with the field, for what ``Query`` refuses."""
+    if (context is None) == (documents is None):
+        raise ValueError("give either context (a text) or documents (a list of texts)")
+    try:
+        return Query(question, (context,) if context is not None else tuple(documents or ()), **options)
+    except (ConfigError, DataError) as error:
+        field, _, message = str(error).partition(": ")
+        if context is not None and field.startswith("documents"):
+            field, message = "context", message.replace("hold no text", "is empty")
+        kind = "invalid_text" if isinstance(error, DataError) else "invalid_query"
+        raise PydanticCustomError(kind, "{message}", {"message": message, "field": field}) from error
+
+
 class QueryBody(_Request):
     """A question about one text (`context`) or about several that are searched together (`documents`)."""
 
-    question: Text = Field(description="An empty question has no answer.", examples=["Who built the bridge?"])
-    context: Text | None = Field(
+    question: str = Field(description="Must not be empty.", examples=["Who built the bridge?"])
+    context: str | None = Field(
         None, description="The text to read.", examples=["The bridge was built by Ada Stone in 1871."]
     )
-    documents: list[Text] | None = Field(
+    documents: list[str] | None = Field(
         None, min_length=1, description="Texts to read, in place of `context`."
     )
     top_k: int = Field(1, ge=1, le=100, description="Most spans to return.")
@@ -91,24 +102,16 @@ class QueryBody(_Request):
     )
 
     @model_validator(mode="after")
-    def _has_text(self) -> QueryBody:
-        if (self.context is None) == (self.documents is None):
-            raise ValueError("give either context (a text) or documents (a list of texts)")
+    def _can_be_asked(self) -> QueryBody:
+        self.query()
         return self
 
     def query(self) -> Query:
-        documents = (self.context,) if self.context is not None else tuple(self.documents or ())
-        return Query(
-            self.question,
-            documents,
-            top_k=self.top_k,
-            max_answer_tokens=self.max_answer_tokens,
-            null_threshold=self.null_threshold,
-        )
+        return _query(**{name: getattr(self, name) for name in QueryBody.model_fields})
 
 
 class _Model(_Request):
-    model: Text | None = Field(
+    model: str | None = Field(
         None, description="A name of `/v1/models`; by default the first.", examples=[None]
     )
 
@@ -141,8 +144,13 @@ AnswerBody = Annotated[
 class AttentionBody(_Model):
     """A question about a text, and a model whose attention is shown."""
 
-    question: Text
-    context: Text
+    question: str
+    context: str
+
+    @model_validator(mode="after")
+    def _can_be_asked(self) -> AttentionBody:
+        _query(self.question, self.context)
+        return self
 
 
 class SpanMessage(_Response):
@@ -165,14 +173,11 @@ class AnswerMessage(_Response):
     document: int | None
     score: float | None
     confidence: float = Field(description='Probability that the answer, or "no answer", is right.')
+    no_answer_probability: float = Field(description="Probability that the texts hold no answer.")
     null_odds: float | None = Field(description="Score of no answer minus that of the best span.")
     null_threshold: float | None = Field(description="Null odds above it mean no answer; null: unlimited.")
     windows: int = Field(description="Windows of the texts that were read.")
     spans: list[SpanMessage] = Field(description="The best spans, also where there is no answer.")
-
-    @staticmethod
-    def of(answer: Answer) -> AnswerMessage:
-        return AnswerMessage.model_validate(answer.as_dict())
 
 
 class AnswersMessage(_Response):
@@ -180,6 +185,11 @@ class AnswersMessage(_Response):
 
     model: str
     answers: list[AnswerMessage]
+
+
+class ExampleMessage(_Response):
+    question: str
+    context: str
 
 
 class ModelMessage(_Response):
@@ -194,6 +204,7 @@ class ModelMessage(_Response):
     engine: str = Field(description="What computes, and in which precision: `torch fp32`, `onnx fp32`.")
     device: str
     attention: bool = Field(description="Whether `/v1/attention` has something to show.")
+    example: ExampleMessage = Field(description="A question that suits the model's training data.")
 
 
 class ModelsMessage(_Response):
@@ -215,7 +226,7 @@ class AttentionMessage(_Response):
 
 
 class HealthMessage(_Response):
-    """`ok`, or with status 503 `draining`."""
+    """`ok`."""
 
     status: str
 
@@ -228,16 +239,12 @@ class ErrorDetails(BaseModel):
 
 
 class ErrorMessage(BaseModel):
-    """Every response with a status of 400 and above."""
+    """A response with a status of 400 and above."""
 
     error: ErrorDetails
 
 
-ERRORS: dict[int | str, dict[str, Any]] = {
-    "4XX": {"model": ErrorMessage},
-    "5XX": {"model": ErrorMessage},
-    422: {"model": ErrorMessage},
-}
+ERRORS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorMessage} for status in ("4XX", "5XX", 422)}
 
 
 class Service:
@@ -247,7 +254,7 @@ class Service:
         if not models:
             raise ConfigError("there is no model to serve; name at least one")
         self.models, self.options = dict(models), options
-        self.telemetry, self.traffic = Telemetry(), Traffic()
+        self.telemetry = Telemetry()
         for name in self.models:
             self.telemetry.queue.labels(name).set(0)  # shown before the first question
         self._batchers: dict[str, Batcher] = {}
@@ -269,33 +276,25 @@ class Service:
             }
         return name, self._batchers[name]
 
-    def queries(self, bodies: list[QueryBody]) -> list[Query]:
-        """What is asked; RefusalError where it is more than the options allow."""
-        if len(bodies) > self.options.max_queue:
-            most = f"send at most {self.options.max_queue} in a request"
-            raise RefusalError(422, f"there are {len(bodies)} queries", field="queries", remedy=most)
-        for body in bodies:
-            if len(body.documents or ()) > self.options.max_documents:
-                most = f"send at most {self.options.max_documents} for a question"
-                raise RefusalError(422, "there are too many documents", field="documents", remedy=most)
-        queries = [body.query() for body in bodies]
-        self.check_length(text for query in queries for text in (query.question, *query.documents))
-        return queries
-
-    def check_length(self, texts: Iterable[str]) -> None:
-        count, most = sum(map(len, texts)), self.options.max_characters
-        if count > most:
-            remedy = f"send at most {most:,} in a request"
-            raise RefusalError(413, f"the request has {count:,} characters of text", remedy=remedy)
+    def check_size(self, queries: Sequence[Query]) -> None:
+        """Raise RefusalError for a request of more than the options allow."""
+        characters = sum(len(text) for query in queries for text in (query.question, *query.documents))
+        documents = max(len(query.documents) for query in queries)
+        for status, field, count, most in (
+            (422, "queries", len(queries), self.options.max_queue),
+            (422, "documents", documents, self.options.max_documents),
+            (413, None, characters, self.options.max_characters),
+        ):
+            if count > most:
+                what = field or "characters of text"
+                remedy = f"send at most {most:,}"
+                raise RefusalError(status, f"there are {count:,} {what}", field=field, remedy=remedy)
 
 
 def create_app(models: Mapping[str, Reader], options: ServiceOptions | None = None) -> FastAPI:
-    """The ASGI app that serves ``models`` by these names, the first by default.
-
-    ``app.state.traffic`` tells a server what goes on and takes from it that the service is to end. Raises
-    ConfigError where there is no model.
-    """
-    service = Service(models, options or ServiceOptions())
+    """The ASGI app that serves ``models`` by these names, the first by default; ConfigError without any."""
+    options = options or ServiceOptions()
+    service = Service(models, options)
     app = FastAPI(
         title="qa_arch",
         version=version("qa-arch"),
@@ -303,31 +302,49 @@ def create_app(models: Mapping[str, Reader], options: ServiceOptions | None = No
         docs_url=None,
         redoc_url=None,
     )
-    app.state.traffic = service.traffic
-    _handle_errors(app)
-    app.add_middleware(
-        Guard, options=service.options, traffic=service.traffic, observe=service.telemetry.observe
-    )
-    _add_questions(app, service)
-    if module_of("attention"):
-        _add_attention(app, service)
-    _add_state(app, service)
-    _add_page(app)
-    return app
+    app.add_middleware(Guard, options=options, observe=service.telemetry.observe)
+    hosts = [f"[{host}]" if ":" in host else host for host in options.allowed_hosts] or ["*"]
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
+    app.add_exception_handler(HTTPException, _of_framework)
+    app.add_exception_handler(RequestValidationError, _of_field)
+    descriptions = ModelsMessage(models=[_describe(*item) for item in service.models.items()])
 
-
-def _add_questions(app: FastAPI, service: Service) -> None:
     @app.post("/v1/answer", responses=ERRORS, summary="Answer a question, or several")
     async def answer(body: Annotated[AnswerBody, Body()]) -> AnswersMessage:
         """A single question about a `context` or several `documents`, or a list of such `queries`."""
         name, batcher = service.batcher(body.model)
-        try:
-            answers = await batcher.answer(service.queries(body.bodies()))
-        except (ConfigError, DataError) as error:
-            raise _wrong_text(error) from error
+        queries = [item.query() for item in body.bodies()]
+        service.check_size(queries)
+        answers = await batcher.answer(queries)
         for item in answers:
             service.telemetry.answers.labels(name, "yes" if item else "no").inc()
-        return AnswersMessage(model=name, answers=[AnswerMessage.of(item) for item in answers])
+        return AnswersMessage(model=name, answers=[_message(item) for item in answers])
+
+    @app.get("/v1/models", responses=ERRORS, summary="The models that can be asked")
+    async def models_() -> ModelsMessage:
+        return descriptions
+
+    @app.get("/healthz", summary="Whether the service takes requests")
+    async def health() -> HealthMessage:
+        return HealthMessage(status="ok")
+
+    @app.get("/metrics", response_class=Response, summary="Counters for Prometheus")
+    async def metrics() -> Response:
+        return Response(generate_latest(service.telemetry.registry), media_type=CONTENT_TYPE)
+
+    async def page(request: Request) -> Response:
+        return FileResponse(FILES / ("index.html" if request.url.path.endswith("/") else "docs.html"))
+
+    if module_of("attention"):
+        _add_attention(app, service)
+    app.add_route("/", page, ["GET"], include_in_schema=False)
+    app.add_route("/docs", page, ["GET"], include_in_schema=False)
+    app.mount("/page", StaticFiles(directory=FILES), name="page")
+    return app
+
+
+def _message(answer: Answer) -> AnswerMessage:
+    return AnswerMessage.model_validate(answer.as_dict())
 
 
 def _add_attention(app: FastAPI, service: Service) -> None:
@@ -339,37 +356,11 @@ def _add_attention(app: FastAPI, service: Service) -> None:
             with_attention = [name for name, reader in service.models.items() if reader.has_attention]
             remedy = f"choose among: {', '.join(with_attention)}" if with_attention else "serve one that has"
             raise RefusalError(422, "the model has no match-LSTM", field="model", remedy=remedy)
-        service.check_length((body.question, body.context))
-        try:
-            item = await batcher.attention(body.question, body.context)
-        except (ConfigError, DataError) as error:
-            raise _wrong_text(error) from error
+        service.check_size([_query(body.question, body.context)])
+        item = await batcher.attention(body.question, body.context)
         weights = item.weights.astype(float).mean(axis=0).round(4).tolist()
         places = {"context": item.context.tolist(), "question": item.question.tolist()}
         return AttentionMessage(model=name, weights=weights, **places)
-
-
-def _wrong_text(error: Exception) -> RefusalError:
-    """What the reader has against a text; its message begins with the field."""
-    field, _, message = str(error).partition(": ")
-    return RefusalError(422, message, field=field, remedy="change it as the message says")
-
-
-def _add_state(app: FastAPI, service: Service) -> None:
-    descriptions = ModelsMessage(models=[_describe(*item) for item in service.models.items()])
-
-    @app.get("/v1/models", responses=ERRORS, summary="The models that can be asked")
-    async def models() -> ModelsMessage:
-        return descriptions
-
-    @app.get("/healthz", summary="Whether the service takes requests")
-    async def health() -> HealthMessage:
-        """While the service ends it answers 503, as everything does."""
-        return HealthMessage(status="ok")
-
-    @app.get("/metrics", response_class=Response, summary="Counters for Prometheus")
-    async def metrics() -> Response:
-        return Response(generate_latest(service.telemetry.registry), media_type=CONTENT_TYPE)
 
 
 def _describe(name: str, reader: Reader) -> ModelMessage:
@@ -377,6 +368,7 @@ def _describe(name: str, reader: Reader) -> ModelMessage:
     record = predictor.record
     counted = sum(parameter.numel() for parameter in predictor.model.parameters())
     threshold = predictor.null_threshold
+    generated = str(predictor.config.data.train).startswith("synthetic")
     return ModelMessage(
         name=name,
         architecture=record.model if record else type(predictor.model).__name__,
@@ -387,53 +379,34 @@ def _describe(name: str, reader: Reader) -> ModelMessage:
         engine=predictor.engine,
         device=str(device_of(predictor.model)),
         attention=reader.has_attention,
+        example=ExampleMessage(**EXAMPLES["synthetic" if generated else ""]),
     )
 
 
-def _handle_errors(app: FastAPI) -> None:
-    """Let ``app`` answer the errors of its framework, such as unknown paths, in our form."""
-
-    @app.exception_handler(HTTPException)
-    async def of_http(_: Request, error: HTTPException) -> JSONResponse:
-        status, message = error.status_code, str(error.detail)
-        if isinstance(error.__cause__, UnicodeDecodeError):
-            message = f"the body is not UTF-8 (byte {error.__cause__.start})"
-        elif message == NESTED:
-            message = "the JSON is too deep or holds a number that is too long"
-        remedy = REMEDIES.get(status, HTTPStatus(status).description or "see /docs")
-        return RefusalError(status, message, remedy=remedy, headers=error.headers).response()
-
-    @app.exception_handler(RequestValidationError)
-    async def of_body(_: Request, error: RequestValidationError) -> JSONResponse:
-        return _of_field(error.errors()[0]).response()
+async def _of_framework(_: Request, error: Any) -> JSONResponse:
+    """An error of the framework, such as an unknown path, in our form."""
+    status = error.status_code
+    remedy = REMEDIES.get(status, HTTPStatus(status).description or "see /docs")
+    return RefusalError(status, str(error.detail), remedy=remedy, headers=error.headers).response()
 
 
-def _of_field(error: Mapping[str, Any]) -> RefusalError:
-    """The first problem that pydantic has with a body."""
-    kind, message = error["type"], error["msg"].removeprefix("Value error, ")
+async def _of_field(_: Request, problems: Any) -> JSONResponse:
+    """The first problem with the fields of a body."""
+    error = problems.errors()[0]
+    kind, message, context = error["type"], error["msg"].removeprefix("Value error, "), error.get("ctx", {})
     if kind == "json_invalid":
-        message = f"no valid JSON: {error['ctx']['error']} (character {error['loc'][-1]})"
-        return RefusalError(400, message, remedy=REMEDIES[400])
-    field = field_name(error["loc"])
-    if kind == NO_UNICODE:
-        return RefusalError(400, message, field=field, remedy="replace it, for instance by U+FFFD")
+        message = f"no valid JSON: {context['error']} (character {error['loc'][-1]})"
+        return RefusalError(400, message, remedy=REMEDIES[400]).response()
+    field = field_name([*error["loc"], *([context["field"]] if "field" in context else [])])
     remedy = "leave it out" if kind == "extra_forbidden" else "change it as the message says"
-    return RefusalError(422, message, field=field, remedy=remedy)
+    status = 400 if kind == "invalid_text" else 422
+    return RefusalError(status, message, field=field, remedy=remedy).response()
 
 
-def field_name(place: Sequence[str | int]) -> str | None:
+def field_name(place: Iterable[str | int]) -> str | None:
     """``queries[2].question`` for pydantic's ``("body", "batch", "queries", 2, "question")``."""
     parts = list(place)
     while parts and parts[0] in TAGS:
         parts.pop(0)
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
     return text.lstrip(".") or None
-
-
-def _add_page(app: FastAPI) -> None:
-    async def file(request: Request) -> Response:
-        return FileResponse(FILES / ("index.html" if request.url.path.endswith("/") else "docs.html"))
-
-    app.add_route("/", file, ["GET"], include_in_schema=False)
-    app.add_route("/docs", file, ["GET"], include_in_schema=False)
-    app.mount("/page", StaticFiles(directory=FILES), name="page")

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Lock
+from typing import Any
 
 from batched.aio import AsyncBatchProcessor
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -35,33 +36,15 @@ class Telemetry:
     """
 
     def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        self.requests = Counter(
-            "qa_arch_requests_total",
-            "Requests by path and HTTP status; 499: the client went away",
-            ("path", "status"),
-            registry=registry,
-        )
-        self.seconds = Histogram(
-            "qa_arch_request_seconds",
-            "From the headers of a request to the end of its response",
-            ("path",),
-            buckets=SECONDS,
-            registry=registry,
-        )
-        self.queue = Gauge(
-            "qa_arch_queue_length", "Queries that wait or are being answered", ("model",), registry=registry
-        )
-        self.batch = Histogram(
-            "qa_arch_batch_size",
-            "Queries answered together",
-            ("model",),
-            buckets=SIZES,
-            registry=registry,
-        )
-        self.answers = Counter(
-            "qa_arch_answers_total", "Answers, and no-answers", ("model", "answered"), registry=registry
-        )
+        self.registry = CollectorRegistry()
+        own: dict[str, Any] = {"namespace": "qa_arch", "registry": self.registry}
+        about = "Requests by path and HTTP status; 499: the client went away"
+        self.requests = Counter("requests_total", about, ("path", "status"), **own)
+        about = "From the headers of a request to the end of its response"
+        self.seconds = Histogram("request_seconds", about, ("path",), buckets=SECONDS, **own)
+        self.queue = Gauge("queue_length", "Queries that wait or are being answered", ("model",), **own)
+        self.batch = Histogram("batch_size", "Queries answered together", ("model",), buckets=SIZES, **own)
+        self.answers = Counter("answers_total", "Answers, and no-answers", ("model", "answered"), **own)
 
     def observe(self, path: str, status: int, seconds: float) -> None:
         """Count a request that has ended."""

@@ -8,14 +8,13 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-import signal
 import socket
 import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from email.message import Message as Header
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -32,19 +31,15 @@ GONE = 499
 """Status in ``/metrics`` of a request whose client went away."""
 CLOSE = {"Connection": "close"}
 """With a refusal before the end of the body: what is left of it must not be read as the next request."""
-PAGE, PAGE_FILES = ("/", "/docs"), "/page/"
-OPEN = (*PAGE, "/openapi.json", "/healthz")
+OPEN, PAGE_FILES = ("/", "/docs", "/openapi.json", "/healthz"), "/page/"
 """Paths that need no token: page, schema and health hold no data. All others do, if there is one."""
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';"
     " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none';"
     " require-trusted-types-for 'script'",
     "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cache-Control": "no-store",
 }
 
 
@@ -60,12 +55,8 @@ class ServiceOptions:
     """Texts of a query."""
     max_characters: int = 200_000
     """Characters of a request, over all its questions and texts; also those of a batch of several queries."""
-    body_seconds: float = 10.0
-    """For the headers of a request, and again for its body."""
     request_seconds: float = 60.0
-    """From the end of the body to the answer."""
-    drain_seconds: float = 60.0
-    """For the requests under way when the service is to end."""
+    """From the headers of a request to its answer."""
     allowed_hosts: tuple[str, ...] = LOOPBACK
     """Names that the Host header may have, without port; empty: any. Against pages that point a name of
     theirs to this machine (DNS rebinding)."""
@@ -76,13 +67,10 @@ class ServiceOptions:
         for name in ("max_queue", "max_batch", "max_documents", "max_characters"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}: {getattr(self, name)} is out of range, it must be >= 1")
-        for name in ("body_seconds", "request_seconds", "drain_seconds"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name}: {getattr(self, name)} is out of range, it must be > 0")
+        if not self.request_seconds > 0:
+            raise ConfigError(f"request_seconds: {self.request_seconds} is out of range, it must be > 0")
         if self.token is not None and not (self.token and self.token.isascii() and self.token.isprintable()):
-            raise ConfigError(
-                "token: it is empty or has other than printable ASCII characters; choose another"
-            )
+            raise ConfigError("token: is empty or has other than printable ASCII characters; choose another")
 
 
 class RefusalError(Exception):
@@ -96,30 +84,19 @@ class RefusalError(Exception):
         remedy: str,
         field: str | None = None,
         headers: Mapping[str, str] | None = None,
-        **more: str,
     ) -> None:
         super().__init__(message)
-        self.error = {"message": message, "field": field, "remedy": remedy, **more}
+        self.error = {"message": message, "field": field, "remedy": remedy}
         self.status, self.headers = status, headers
 
     def response(self) -> JSONResponse:
         return JSONResponse({"error": self.error}, self.status, self.headers)
 
 
-def busy(message: str, status: int = 429, **headers: str) -> RefusalError:
+def busy(message: str, status: int = 429) -> RefusalError:
     """A refusal that the client may repeat."""
-    headers = {"Retry-After": "1", **headers}
+    headers = {"Retry-After": "1", **CLOSE}
     return RefusalError(status, message, remedy="try again in a moment", headers=headers)
-
-
-@dataclass
-class Traffic:
-    """What goes on in a service; the server that runs it sets ``draining``."""
-
-    in_flight: int = 0
-    """Requests that have begun and have not ended."""
-    draining: bool = False
-    """Whether the service is to end: new requests get 503."""
 
 
 class Guard:
@@ -129,75 +106,61 @@ class Guard:
     """
 
     def __init__(
-        self,
-        app: ASGIApp,
-        options: ServiceOptions,
-        traffic: Traffic,
-        observe: Callable[[str, int, float], None],
+        self, app: ASGIApp, options: ServiceOptions, observe: Callable[[str, int, float], None]
     ) -> None:
-        self.app, self.options, self.traffic, self.observe = app, options, traffic, observe
+        self.app, self.options, self.observe = app, options, observe
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        status, began, path = GONE, time.perf_counter(), _path_in_app(scope)
+        status, began = GONE, time.perf_counter()
 
         async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = MutableHeaders(scope=message)
-                headers.update(HEADERS)
-                is_page = path in PAGE or path.startswith(PAGE_FILES)
-                headers["Cache-Control"] = "no-cache" if is_page else "no-store"
+                MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        self.traffic.in_flight += 1
         try:
-            await self._answer(path, scope, receive, send_with_headers)
+            await self._answer(scope, receive, send_with_headers)
         except Exception as error:
             if status != GONE:
                 raise  # the response has begun: the server can only close the connection
-            refusal = error if isinstance(error, RefusalError) else _failed(error)
-            await refusal.response()(scope, receive, send_with_headers)
+            if not isinstance(error, RefusalError):
+                id_ = uuid.uuid4().hex[:12]
+                LOG.error("request %s failed", id_, exc_info=error)
+                error = RefusalError(500, "the request failed", remedy=f"report it with the id {id_}")
+                error.error["id"] = id_
+            await error.response()(scope, receive, send_with_headers)
         finally:
-            self.traffic.in_flight -= 1
             route = getattr(scope.get("route"), "path", "") or "other"
             self.observe(route, status, time.perf_counter() - began)
 
-    async def _answer(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = Headers(scope=scope)
-        self._check_host(headers)
-        if self.traffic.draining:
-            raise busy("the service is about to end", 503, **CLOSE)
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers, path = Headers(scope=scope), _path_in_app(scope)
         if path not in OPEN and not path.startswith(PAGE_FILES):
             self._check_token(headers)
-        if "transfer-encoding" in headers and "content-length" in headers:  # RFC 9112, 6.1: smuggling
-            raise RefusalError(
-                400,
-                "the body has both Content-Length and Transfer-Encoding",
-                remedy="send one of the two headers",
-                headers=CLOSE,
-            )
         if scope["method"] != "POST":
             await self.app(scope, receive, send)
             return
-        _check_type(headers)
-        with suppress(ClientDisconnect):
-            body = await self._body(headers, Request(scope, receive))
-            await self._run(body, scope, receive, send)
-
-    def _check_host(self, headers: Headers) -> None:
-        allowed, host = self.options.allowed_hosts, headers.get("host", "")
-        name = host[1 : host.find("]")] if host.startswith("[") else host.partition(":")[0]
-        if allowed and name.lower() not in allowed:
-            raise RefusalError(
-                421,
-                "this service is not known by the name in the Host header",
-                remedy="ask for localhost, or start it with --allow-host NAME",
+        if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            raise RefusalError(  # JSON alone, as browsers send it to another site only after asking
+                415,
+                "the body is not declared as JSON",
+                remedy="send the header Content-Type: application/json",
                 headers=CLOSE,
             )
+        seconds = self.options.request_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                body = await self._body(headers, Request(scope, receive))
+                await self._run(body, scope, receive, send)
+        except TimeoutError:
+            raise busy(f"there was no answer after {seconds:g} s", 503) from None
+        except ClientDisconnect:
+            pass
 
     def _check_token(self, headers: Headers) -> None:
         scheme, _, token = headers.get("authorization", "").partition(" ")
@@ -214,37 +177,28 @@ class Guard:
         )
 
     async def _body(self, headers: Headers, request: Request) -> bytes:
-        """The whole body. Raises RefusalError where it is too large or too slow, ClientDisconnect."""
-        options = self.options
-        # Room for all characters, even where each is written as \ud83d\ude00.
-        limit = 12 * options.max_characters + 65_536
-        too_large = RefusalError(
-            413,
-            f"the body has more than {limit:,} bytes",
-            remedy=f"send at most {options.max_characters:,} characters of text in a request",
-            headers=CLOSE,
-        )
+        """The whole body. Raises RefusalError where it is too large, ClientDisconnect."""
+        most = self.options.max_characters
+        limit = 12 * most + 65_536  # room for all characters, even where each is written as \ud83d\ude00
         length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > limit:
-            raise too_large
-        body = bytearray()
-        try:
-            async with asyncio.timeout(options.body_seconds):
-                async for part in request.stream():
-                    body += part
-                    if len(body) > limit:
-                        raise too_large
-        except TimeoutError:
+        body, fits = bytearray(), length.isdecimal() and int(length) <= limit
+        if fits:
+            async for part in request.stream():
+                body += part
+                if len(body) > limit:
+                    fits = False
+                    break
+        if not fits:
             raise RefusalError(
-                408,
-                f"the body was not complete after {options.body_seconds:g} s",
-                remedy="send it faster, or less of it",
+                413,
+                f"the body has more than {limit:,} bytes",
+                remedy=f"send at most {most:,} characters of text in a request",
                 headers=CLOSE,
-            ) from None
+            )
         return bytes(body) or b" "  # FastAPI takes an empty body for null, and blanks for no JSON
 
     async def _run(self, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
-        """The rest of the service; cancelled where the client goes away or the time is up."""
+        """The rest of the service; cancelled where the client goes away."""
         messages = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def replay() -> Message:
@@ -253,13 +207,9 @@ class Guard:
         work = asyncio.ensure_future(self.app(scope, replay, send))
         gone = asyncio.ensure_future(_gone(receive))
         try:
-            await asyncio.wait(
-                {work, gone}, timeout=self.options.request_seconds, return_when=asyncio.FIRST_COMPLETED
-            )
+            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
                 work.result()
-            elif not gone.done():
-                raise busy(f"there was no answer after {self.options.request_seconds:g} s", 503)
         finally:
             for task in (work, gone):
                 task.cancel()
@@ -278,27 +228,6 @@ async def _gone(receive: Receive) -> Message:
     while (message := await receive())["type"] != "http.disconnect":
         pass
     return message
-
-
-def _check_type(headers: Headers) -> None:
-    header = Header()
-    header["content-type"] = headers.get("content-type", "")
-    charset = str(header.get_param("charset", "utf-8")).lower()
-    if header.get_content_type() != "application/json" or charset not in ("utf-8", "utf8"):
-        raise RefusalError(
-            415,
-            "the body is not declared as JSON in UTF-8",
-            remedy="send the header Content-Type: application/json",
-            headers=CLOSE,
-        )
-
-
-def _failed(error: Exception) -> RefusalError:
-    id_ = uuid.uuid4().hex[:12]
-    LOG.error("request %s failed", id_, exc_info=error)
-    return RefusalError(
-        500, "the request could not be answered", remedy=f"report it with the id {id_}", id=id_
-    )
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -331,66 +260,31 @@ def address(bound: socket.socket) -> str:
 def serve(
     app: FastAPI, bound: socket.socket, options: ServiceOptions, *, ready: Callable[[], None] = lambda: None
 ) -> None:
-    """Run ``app`` until a signal; ``ready`` is called once when it takes requests.
+    """Run ``app`` until SIGTERM or SIGINT; ``ready`` is called once when it takes requests.
 
-    At SIGTERM or SIGINT it drains: requests under way are answered, new ones get 503, and it ends when the
-    last is answered or ``drain_seconds`` are over. A second signal drops them.
+    At the signal no new connection is taken, requests under way are answered within ``request_seconds``, and
+    the process goes on behind this call. A second signal drops them.
     """
-    config = uvicorn.Config(
-        app,
-        http="h11",
-        ws="none",
-        loop="asyncio",
-        lifespan="on",
-        log_config=None,
-        access_log=False,  # paths and addresses of clients are nobody's business
-        proxy_headers=False,
-        server_header=False,
-        timeout_graceful_shutdown=1,  # everything is answered by then, or too late
-    )
-    asyncio.run(_serve(uvicorn.Server(config), bound, app.state.traffic, options, ready))
 
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            ready()
 
-async def _serve(
-    server: uvicorn.Server,
-    bound: socket.socket,
-    traffic: Traffic,
-    options: ServiceOptions,
-    ready: Callable[[], None],
-) -> None:
-    serving = asyncio.create_task(server.serve([bound]))
-    while not (server.started or serving.done()):
-        await asyncio.sleep(0.01)
-    deadline = float("inf")
+        def handle_exit(self, sig: int, frame: Any) -> None:  # not raised again at the end, as uvicorn does
+            self.should_exit, self.force_exit = True, self.should_exit
 
-    def end(*_: object) -> None:
-        nonlocal deadline
-        server.should_exit = server.force_exit = traffic.draining
-        traffic.draining, deadline = True, time.monotonic() + options.drain_seconds
-
-    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn's own handlers close the door at once
-        signal.signal(number, end)
-    ready()
-    waiting: dict[object, float] = {}
-    while not serving.done():
-        await asyncio.sleep(min(0.1, options.body_seconds / 4))
-        if traffic.draining and (not traffic.in_flight or time.monotonic() > deadline):
-            server.should_exit = True
-        waiting = _close_slow(server, waiting, options.body_seconds)
-    await serving
-
-
-def _close_slow(server: uvicorn.Server, waiting: dict[object, float], seconds: float) -> dict[object, float]:
-    """Close connections whose next request has no complete headers in time; uvicorn waits for ever.
-
-    ``waiting`` and what is returned: since when those are idle that have this last request.
-    """
-    now = time.monotonic()
-    still: dict[object, float] = {}
-    for connection in list(server.server_state.connections):
-        last = getattr(connection, "cycle", None)
-        if last is None or last.response_complete:
-            since = still[connection, last] = waiting.get((connection, last), now)
-            if now - since > seconds and connection.transport is not None:
-                connection.transport.close()
-    return still
+    Server(
+        uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            loop="asyncio",
+            lifespan="on",
+            log_config=None,
+            access_log=False,  # paths and addresses of clients are nobody's business
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=int(options.request_seconds) + 1,
+        )
+    ).run([bound])

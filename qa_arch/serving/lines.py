@@ -21,17 +21,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
-from itertools import chain, islice
+from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
 from qa_arch import __version__
 from qa_arch.config.check import suggest
-from qa_arch.config.files import read_json, write_json
+from qa_arch.config.files import parse_json, read_json, write_json
 from qa_arch.config.identity import files_hash
 from qa_arch.data.formats import OnError
 from qa_arch.data.question_sets import RecordError, clip, json_type
-from qa_arch.errors import ConfigError, DataError, QaArchError, RunError, UnavailableError
+from qa_arch.errors import ConfigError, DataError, RunError, UnavailableError
 from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint
 from qa_arch.models.onnx_model import GRAPH
 from qa_arch.models.store import TOKENIZER, VECTORS
@@ -44,8 +44,6 @@ STANDARD = "-"
 """Standard input or output in place of a file."""
 PART_LINES, PART_BYTES = 256, 4 << 20
 """Most lines of a part, and bytes at which it takes no further line."""
-LONGEST_LINE = 64 << 20
-"""Bytes above which a line is not read, so that memory stays constant."""
 HEAD = 1 << 20
 """Bytes of the data file whose hash identifies it, together with its size and time of change."""
 OPTIONS = ("top_k", "max_answer_tokens", "null_threshold", "distinct")
@@ -68,7 +66,7 @@ class Part:
     """Consecutive lines that are answered together, so in the same batches whoever answers them."""
 
     lines: tuple[tuple[int, bytes], ...]
-    """Number in the file, from 1, and content; of a line that is too long its first bytes."""
+    """Number in the file, from 1, and content."""
     position: int = 0
     """Bytes of the file that had been read at the end of the part."""
 
@@ -114,7 +112,8 @@ def answer_file(
     line (with ``skip`` only for data that cannot be read at all), RunError where ``out`` is in the way.
     """
     path, partial = Path(out), Path(f"{out}.partial")
-    origin = None if _is_stream(data) else origin_of(data, models, settings)
+    pipe = data == STANDARD or Path(data).is_fifo()
+    origin = None if pipe else origin_of(data, models, settings)
     with ExitStack() as stack:
         if out != STANDARD:
             stack.enter_context(lock.hold(path.parent, path.name, name=f".{path.name}.lock"))
@@ -122,7 +121,7 @@ def answer_file(
                 return None
         parts, size = stack.enter_context(open_input(data))
         answering = stack.enter_context(start())
-        before = 0
+        before = problems = 0
         file: BinaryIO = sys.stdout.buffer
         if out != STANDARD:
             if not partial.exists():  # first the origin: answers of unknown origin could not be resumed
@@ -130,7 +129,7 @@ def answer_file(
             partial.touch()
             file = stack.enter_context(partial.open("r+b"))
             before, parts = _behind_finished(file, parts)
-        lines, problems = before, 0
+        lines = before
         for part in answering(parts):
             for problem in part.problems:
                 if on_error == "raise":
@@ -139,7 +138,10 @@ def answer_file(
                         " starts again with a corrected file"
                     )
                 log.warning("left out: %s", problem)
-            _append(file, part.content, None if out == STANDARD else partial)
+            file.write(part.content)
+            file.flush()
+            if out != STANDARD:
+                os.fsync(file.fileno())
             lines, problems = lines + part.content.count(b"\n"), problems + len(part.problems)
             watch(part.position, size, lines - before)
     if out != STANDARD:
@@ -160,14 +162,12 @@ def _may_begin(path: Path, partial: Path, origin: Mapping[str, Any] | None, if_e
         raise RunError(f"{existing}: already exists; --if-exists resume continues it; {remedy}")
     if origin is None:
         raise RunError(f"{existing}: already exists, and data from a pipe cannot be resumed; {remedy}")
-    try:
-        recorded = read_json(sidecar, remedy)
-    except RunError:
-        raise RunError(
-            f"{existing}: already exists, and no {sidecar.name} says what it was made from; {remedy}"
-        ) from None
-    if change := _first_change(recorded, origin):
-        raise RunError(f"{existing}: was made with {change}; {remedy}")
+    recorded = read_json(sidecar, remedy)
+    for name in {**origin, **recorded}:
+        old, new = recorded.get(name), origin.get(name)
+        if old != new:
+            change = f"another {name} ({clip(str(old))}, now {clip(str(new))})"
+            raise RunError(f"{existing}: was made with {change}; {remedy}")
     return existing == partial
 
 
@@ -185,59 +185,31 @@ def _behind_finished(file: BinaryIO, parts: Iterator[Part]) -> tuple[int, Iterat
     return lines, parts
 
 
-def _append(file: BinaryIO, content: bytes, partial: Path | None) -> None:
-    """Write a part: flushed, and synced to disk where it belongs to ``partial``."""
-    try:
-        file.write(content)
-        file.flush()
-        if partial is not None:
-            os.fsync(file.fileno())
-    except OSError as error:
-        if partial is None:
-            raise
-        raise QaArchError(
-            f"{partial}: cannot be written ({error.strerror}); the parts before are safe: make room and give"
-            " the same command again"
-        ) from error
-
-
-def _is_stream(data: str) -> bool:
-    """Whether ``data`` can be read but once: standard input, or a pipe."""
-    return data == STANDARD or Path(data).is_fifo()
-
-
 @contextmanager
 def open_input(data: str) -> Iterator[tuple[Iterator[Part], int | None]]:
-    """The parts of a file, or of standard input for ``-``, and the file's size where it has one.
+    """The parts of a file, or of standard input for ``-``, and the file's size (0 of a pipe).
 
-    gzip is decompressed, however the file is called. Raises DataError where the file cannot be read.
+    gzip is decompressed, whatever the file's name. Raises DataError where the file cannot be read.
     """
     try:
         opened = nullcontext(sys.stdin.buffer) if data == STANDARD else Path(data).open("rb")  # noqa: SIM115
     except OSError as error:
         raise DataError(f"{data}: cannot be read ({error.strerror}); check path and permissions") from None
     with opened as file:
+        seekable = data != STANDARD and file.seekable()
         packed = cast(Any, file).peek(2).startswith(b"\x1f\x8b")
         content = cast(BinaryIO, gzip.GzipFile(fileobj=file) if packed else file)
-        if _is_stream(data):
-            yield parts_of(content, data, lambda: 0), None
-        else:
-            yield parts_of(content, data, file.tell), os.fstat(file.fileno()).st_size
+        parts = parts_of(content, data, file.tell if seekable else lambda: 0)
+        yield parts, os.fstat(file.fileno()).st_size if seekable else None
 
 
 def parts_of(file: BinaryIO, name: str, position: Callable[[], int]) -> Iterator[Part]:
-    """The lines of ``file`` that are not blank, in parts; none is read before its part is wanted.
-
-    Of a line longer than ``LONGEST_LINE`` only a beginning is kept.
-    """
+    """The lines of ``file`` that are not blank, in parts; none is read before its part is wanted."""
     part: list[tuple[int, bytes]] = []
     number = size = 0
     try:
-        while line := file.readline(LONGEST_LINE + 1):
+        while line := file.readline():
             number += 1
-            rest = line
-            while len(rest) > LONGEST_LINE and not rest.endswith(b"\n"):
-                rest = file.readline(LONGEST_LINE + 1)
             if line.strip():
                 part.append((number, line))
                 size += len(line)
@@ -266,12 +238,11 @@ def answer_part(part: Part, reading: Reading, *, file: str, options: Mapping[str
         row: dict[str, Any] = {"id": number}
         rows.append(row)
         try:
-            queries.append(_query(_fields(line, number), row, options))
+            queries.append(_query(line, row, options))
         except RecordError as fault:
-            where = f"line {number}"
             message = f"{fault.where}: {fault.message}" if fault.where else fault.message
-            row["error"] = f"{where}: {message}"
-            problems.append(Problem(file, where, message))
+            row["error"] = f"line {number}: {message}"
+            problems.append(Problem(file, f"line {number}", message))
     answers = iter(reading(queries) if queries else ())
     for row in rows:
         if "error" not in row:
@@ -280,66 +251,80 @@ def answer_part(part: Part, reading: Reading, *, file: str, options: Mapping[str
     return AnsweredPart(content, part.position, tuple(problems))
 
 
-def _fields(line: bytes, number: int) -> dict[str, Any]:
-    """The JSON object in a line. Raises RecordError."""
-    if len(line) > LONGEST_LINE:
-        raise RecordError("", f"is longer than {LONGEST_LINE >> 20} MiB; give its documents a line each")
+def _query(line: bytes, row: dict[str, Any], options: Mapping[str, Any]) -> Query:
+    """The query that a line states; its id and ``meta`` go into ``row``. Raises RecordError."""
     try:
-        value = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+        fields = parse_json(line.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise RecordError("", f"byte {error.start} is not UTF-8; save the file as UTF-8") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise RecordError("", f"broken JSON ({error}); {_WANTED}") from None
-    if not isinstance(value, dict):
-        raise RecordError("", f"is {json_type(value)}; {_WANTED}")
-    if "data" in value and "question" not in value:
-        raise RecordError("", f"has 'data' and no question; {_WANTED}")
-    return value
-
-
-def _query(fields: dict[str, Any], row: dict[str, Any], options: Mapping[str, Any]) -> Query:
-    """The query that a line states; its id and ``meta`` go into ``row``. Raises RecordError."""
+    if not isinstance(fields, dict) or ("data" in fields and "question" not in fields):
+        raise RecordError("", f"is {json_type(fields)} and no question; {_WANTED}")
     if (id_ := fields.get("id")) is not None:
         if type(id_) not in (str, int):
             raise RecordError("id", f"is {json_type(id_)}; write a text or a whole number, or leave it out")
-        row["id"] = _writable("id", id_)
+        row["id"] = id_
     if "meta" in fields:
-        row["meta"] = _writable("meta", fields["meta"])
+        row["meta"] = fields["meta"]
     for name in fields:
         if name not in FIELDS:
-            raise RecordError(
-                clip(name),
-                f"is no field of a question{suggest(name, FIELDS)}; what is to be copied to the answer"
-                ' goes into "meta"',
-            )
-    documents = fields.get("documents")
-    if documents is not None and fields.get("context") is not None:
+            hint = suggest(name, FIELDS)
+            raise RecordError(clip(name), f"is no field of a question{hint}; 'meta' is copied to the answer")
+    given = [name for name in ("context", "documents") if fields.get(name) is not None]
+    if "question" not in fields or not given:
+        missing = "question" if "question" not in fields else "context"
+        raise RecordError(missing, "is missing; a line needs a question, and a context or documents")
+    if len(given) == 2:
         raise RecordError("documents", "stands beside a context; give only one of the two")
-    for name in ("question", "context"):
-        if name not in fields and (documents is None or name == "question"):
-            other = " (or a list of texts as documents)" if name == "context" else ""
-            raise RecordError(name, f"is missing; every line needs this field{other}: add it")
+    texts = fields[given[0]] if given == ["documents"] else (fields["context"],)
     own = {name: fields[name] for name in OPTIONS if fields.get(name) is not None}
-    texts = (fields["context"],) if documents is None else documents
     try:
         return Query(fields["question"], texts, **{**options, **own})
     except (ConfigError, DataError) as error:  # "top_k: 0 is out of range, ..."
         field, _, message = str(error).partition(": ")
-        named = documents is None and field.startswith("documents")
-        raise RecordError("context" if named else field, message) from None
+        raise RecordError(given[0] if field.startswith("documents") else field, message) from None
 
 
-def _writable(name: str, value: Any) -> Any:
-    """``value``; RecordError for what Python reads from JSON but JSON in UTF-8 does not hold."""
+def origin_of(data: str, models: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """All that the bytes of the answers depend on, but for the device; an infinite number is a text.
+
+    Raises DataError for data that cannot be read, RunError for a model that is no run.
+    """
     try:
-        json.dumps({name: value}, ensure_ascii=False, allow_nan=False).encode()
-    except (ValueError, RecursionError):
-        raise RecordError(
-            name,
-            "holds half a surrogate pair, NaN or an infinite number, or is nested too deeply; write it as a"
-            " text",
-        ) from None
-    return value
+        with Path(data).open("rb") as file:
+            facts, digest = os.fstat(file.fileno()), hashlib.sha256(file.read(HEAD)).hexdigest()
+    except OSError as error:
+        raise DataError(f"{data}: cannot be read ({error.strerror}); check path and permissions") from None
+    stated = {
+        f"settings.{name}": str(value) if value in (math.inf, -math.inf) else value
+        for name, value in settings.items()
+    }
+    return {
+        "data.name": Path(data).name,
+        "data.size": facts.st_size,
+        "data.modified": facts.st_mtime_ns,
+        "data.head_sha256": digest,
+        "models": [_model(model) for model in models],
+        **stated,
+        "part_lines": PART_LINES,
+        "part_bytes": PART_BYTES,
+        "qa_arch": __version__,
+    }
+
+
+def _model(source: str) -> str:
+    """What identifies a run: the hash of weights, tokenizer, vectors and graph, of its config, and of what
+    was fitted after training; of a downloaded checkpoint its revision."""
+    if names_checkpoint(source):
+        return f"{source} {open_checkpoint(source).revision}"
+    run = Path(source)
+    files = [path for name in (MODEL, ONNX, TOKENIZER, VECTORS) for path in (run / name).rglob("*")]
+    # Without what evaluating the run changes, and no answer depends on.
+    settings = replace(read_record(source), scores={}, references={}, data={}, seconds=Seconds())
+    digest = hashlib.sha256(repr(asdict(settings)).encode())
+    digest.update(files_hash(run, [path for path in (*files, run / GRAPH) if path.is_file()]).encode())
+    return f"{run.resolve().name} {digest.hexdigest()}"
 
 
 # On a Ray cluster -----------------------------------------------------------------------------------
@@ -374,16 +359,25 @@ def actors(load: Callable[[], AnswerPart], count: int | None = None) -> Iterator
     is that of ``RAY_ADDRESS``, else Ray is started on this machine. Raises UnavailableError without Ray or
     for more actors than devices, RunError where actors die too often, and what ``load`` raises.
     """
-    ray = _connect()
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    here = {"address": "local", "include_dashboard": False, "object_store_memory": OBJECT_STORE}
     try:
-        has = ray.cluster_resources()
-        cpus, gpus = int(has.get("CPU", 0)), int(has.get("GPU", 0))
+        import ray
+
+        started = {} if os.environ.get("RAY_ADDRESS") else here
+        ray.init(logging_level="ERROR", log_to_driver=False, **started)
+    except Exception as error:  # which Ray raises itself, where a node takes too long
+        reason = " ".join(str(error).split())[:200]
+        raise UnavailableError(
+            f"--on ray: Ray does not start ({reason}); pip install 'qa-arch[ray]', and check RAY_ADDRESS"
+        ) from error
+    try:
+        cpus, gpus = (int(ray.cluster_resources().get(kind, 0)) for kind in ("CPU", "GPU"))
         devices = min(gpus, cpus) or cpus
         count = devices if count is None else count
         if not 1 <= count <= devices:
             raise UnavailableError(
-                f"--actors {count}: the cluster has {gpus} GPUs and {cpus} CPUs, and an actor takes"
-                f" {'a GPU and a CPU' if gpus else 'a CPU'}; give at most {devices}"
+                f"--actors {count}: the cluster has {gpus} GPUs and {cpus} CPUs; give at most {devices}"
             )
         actor = ray.remote(_Actor).options(
             num_cpus=1, num_gpus=min(gpus, 1), max_restarts=RESTARTS, max_task_retries=RETRIES
@@ -394,37 +388,16 @@ def actors(load: Callable[[], AnswerPart], count: int | None = None) -> Iterator
         ray.shutdown()
 
 
-def _connect() -> Any:
-    """Ray, connected to the cluster of ``RAY_ADDRESS`` or started here: no dashboard, no usage report."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
-        import ray
-    except ImportError as error:
-        raise UnavailableError("--on ray needs Ray: pip install 'qa-arch[ray]'") from error
-    options: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
-    if not os.environ.get("RAY_ADDRESS"):
-        options |= {"address": "local", "include_dashboard": False, "object_store_memory": OBJECT_STORE}
-    try:
-        ray.init(**options)
-    except Exception as error:  # which Ray raises itself, where a node takes too long
-        reason = " ".join(str(error).split())[:200]
-        raise UnavailableError(f"--on ray: Ray does not start ({reason}); check RAY_ADDRESS") from error
-    return ray
-
-
 def _in_order(ray: Any, pool: list[Any], parts: Iterator[Part]) -> Iterator[AnsweredPart]:
-    """The answers to ``parts``, in order; a part goes to the actor that has the fewest under way."""
-    queue: deque[tuple[Any, int]] = deque()
+    """The answers to ``parts``, in order; the actors take turns."""
+    queue: deque[Any] = deque()
     try:
-        for part in parts:
+        for actor, part in zip(cycle(pool), parts, strict=False):
             if len(queue) == WINDOW * len(pool):
-                yield ray.get(queue.popleft()[0])
-            calls = [call for call, _ in queue]
-            done = ray.wait(calls, num_returns=len(calls), timeout=0)[0] if calls else []
-            number = min(range(len(pool)), key=[own for call, own in queue if call not in done].count)
-            queue.append((pool[number].answer.remote(part), number))
+                yield ray.get(queue.popleft())
+            queue.append(actor.answer.remote(part))
         while queue:
-            yield ray.get(queue.popleft()[0])
+            yield ray.get(queue.popleft())
     except ray.exceptions.RayTaskError as error:
         raise error.cause from error
     except ray.exceptions.RayError as error:
@@ -433,61 +406,3 @@ def _in_order(ray: Any, pool: list[Any], parts: Iterator[Part]) -> Iterator[Answ
             f"--on ray: the actors do not stay alive ({reason}); Ray's logs say why (often memory:"
             " fewer --actors); then give the same command again, which continues"
         ) from error
-
-
-# Where answers come from ----------------------------------------------------------------------------
-
-
-def origin_of(data: str, models: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """All that the bytes of the answers depend on, but for the device; an infinite number is a text.
-
-    Raises DataError for data that cannot be read, RunError for a model that is no run.
-    """
-    try:
-        with Path(data).open("rb") as file:
-            facts, digest = os.fstat(file.fileno()), hashlib.sha256(file.read(HEAD)).hexdigest()
-    except OSError as error:
-        raise DataError(f"{data}: cannot be read ({error.strerror}); check path and permissions") from None
-    plain = {
-        name: str(value) if value in (math.inf, -math.inf) else value for name, value in settings.items()
-    }
-    return {
-        "data": {
-            "name": Path(data).name,
-            "size": facts.st_size,
-            "modified": facts.st_mtime_ns,
-            "head_sha256": digest,
-        },
-        "models": [_model(model, engine=str(settings.get("engine"))) for model in models],
-        "settings": {**plain, "part_lines": PART_LINES, "part_bytes": PART_BYTES, "qa_arch": __version__},
-    }
-
-
-def _model(source: str, *, engine: str) -> dict[str, Any]:
-    """Name and hash of a run: weights, tokenizer and vectors, the graph beside it if ``engine`` may read it,
-    config, and what was fitted after training; of a downloaded checkpoint its revision."""
-    if names_checkpoint(source):
-        return {"name": source, "revision": open_checkpoint(source).revision}
-    run, record = Path(source), read_record(source)
-    graph = run / GRAPH
-    if graph.is_file():  # an exported graph has tokenizer and vectors beside its record
-        folders = [run / TOKENIZER, run / VECTORS]
-    else:
-        folders = [run / MODEL] if engine == "torch" else [run / MODEL, run / ONNX]
-    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-    # Without what evaluating the run changes, and no answer depends on.
-    settings = replace(record, scores={}, references={}, data={}, seconds=Seconds())
-    digest = hashlib.sha256(repr(asdict(settings)).encode())
-    digest.update(files_hash(run, [*files, *([graph] if graph.is_file() else [])]).encode())
-    return {"name": run.resolve().name, "sha256": digest.hexdigest()}
-
-
-def _first_change(old: Any, new: Any, name: str = "") -> str | None:
-    """The first thing in which two origins differ, in words: ``another data.size (12, now 13)``."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        keys = dict.fromkeys([*new, *old])
-        changes = (_first_change(old.get(key), new.get(key), f"{name}.{key}".lstrip(".")) for key in keys)
-        return next(filter(None, changes), None)
-    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        return next(filter(None, (_first_change(a, b, name) for a, b in zip(old, new, strict=True))), None)
-    return None if old == new else f"another {name} ({clip(str(old))}, now {clip(str(new))})"

@@ -57,15 +57,14 @@ def load(
 ) -> Reader:
     """A trained model that answers questions about texts: a run, or a downloaded checkpoint.
 
-    ``engine`` is ``torch``, or ``onnx`` for the graph that ``qa-arch export RUN --to onnx`` laid in the run's
-    folder; ``auto`` takes the graph where it gives torch's answers in less time: in fp32, on a CPU, made of
-    the weights that the run has. The log says which reads where there is a graph.
+    ``engine`` is ``torch``, ``onnx`` for the graph that ``qa-arch export RUN --to onnx`` wrote into the run's
+    folder, or ``auto``, which takes the graph where it gives torch's answers in less time: in fp32, on a CPU,
+    made of the weights that the run has.
 
     Weights come from safetensors and classes from trusted packages only (``trust`` adds prefixes).
     ``int8`` needs a CPU, the default device then. Raises RunError where the folder is not a finished
-    run, or that of a run which ranks candidates (``qa_arch.load_predictor`` loads it) or predicts tokens,
-    ConfigError for an untrusted target or ``onnx`` with another device or precision, UnavailableError for a
-    precision that the device has not.
+    run, or that of a run which ranks candidates or predicts tokens, ConfigError for an untrusted target or
+    ``onnx`` with another device or precision, UnavailableError for a precision that the device has not.
     """
     source = fspath(source)
     predictor = load_predictor(source, device=device, precision=precision, trust=trust, engine=engine)
@@ -115,8 +114,8 @@ class Reader:
         ``qa("Who?", text)`` and ``qa("Who?", [text, text])`` give an Answer, the latter about all texts
         together; ``qa([q, q], [text, text])`` answers pair by pair and ``qa([q, q], text)`` all about one
         text. ``options`` are the fields of ``Query``: ``top_k``, ``max_answer_tokens``,
-        ``null_threshold``, ``distinct``. Raises ConfigError for a wrong type or value and where numbers of
-        questions and texts differ, DataError for a text that is no valid Unicode.
+        ``null_threshold``, ``distinct``. Raises ConfigError for a wrong type or value, an empty question or
+        text, and where numbers of questions and texts differ, DataError for a text that is no valid Unicode.
         """
         if isinstance(question, str):
             return self.answer([Query(question, _documents(context), **options)])[0]
@@ -134,24 +133,13 @@ class Reader:
         pairs = zip(question, contexts, strict=True)
         return self.answer([Query(text, _documents(context), **options) for text, context in pairs])
 
-    def stream(
-        self,
-        pairs: Iterable[tuple[str, Documents]],
-        *,
-        size: int = PART,
-        **options: Unpack[Options],
-    ) -> Iterator[Answer]:
-        """The answers to any number of (question, documents), in order, ``size`` in memory at a time.
+    def stream(self, pairs: Iterable[tuple[str, Documents]], **options: Unpack[Options]) -> Iterator[Answer]:
+        """The answers to any number of (question, documents), in order, ``PART`` in memory at a time.
 
         Raises as a call does when it comes to the pair in question.
         """
-        if size < 1:
-            raise ConfigError(f"size: {size} is out of range, it must be >= 1")
-        queries = (Query(question, _documents(context), **options) for question, context in map(_pair, pairs))
-        return self._stream(queries, size)
-
-    def _stream(self, queries: Iterator[Query], size: int) -> Iterator[Answer]:
-        while part := list(islice(queries, size)):
+        queries = (Query(question, _documents(context), **options) for question, context in pairs)
+        while part := list(islice(queries, PART)):
             yield from self.answer(part)
 
     def answer(self, queries: Sequence[Query]) -> list[Answer]:
@@ -182,9 +170,7 @@ class Reader:
         """
         shown = module_of("attention")
         if shown is None:
-            raise UnavailableError(
-                "attention: the extra that shows it is not here (qa_arch/extras/inspection)"
-            )
+            raise UnavailableError("attention: needs the extra qa_arch/extras/inspection, which is not here")
         with self._lock:
             return shown.attention_of(self.predictor, question, context)
 
@@ -204,24 +190,25 @@ class Reader:
         """The best answer of all documents: that of highest confidence where "no answer" does not win."""
         threshold = self.null_threshold if query.null_threshold is None else float(query.null_threshold)
         spans: list[Span] = []
-        nulls = []
-        for document, prediction in enumerate(predictions):
-            for candidate, confidence in self._confidences(prediction):
-                if candidate.text:
-                    place = candidate.text, candidate.start, candidate.end, document
-                    spans.append(Span(*place, candidate.score, confidence))
+        no_answer = []
+        for number, prediction in enumerate(predictions):
+            for found, confidence in self._confidences(prediction):
+                if found.text:
+                    spans.append(Span(found.text, found.start, found.end, number, found.score, confidence))
                 else:
-                    nulls.append(confidence)
+                    no_answer.append(confidence)
         spans.sort(key=lambda span: -span.confidence)
-        open_documents = {n for n, prediction in enumerate(predictions) if prediction.at(threshold)}
-        best = next((span for span in spans if span.document in open_documents), None)
+        answered = {number for number, prediction in enumerate(predictions) if prediction.at(threshold)}
+        best = next((span for span in spans if span.document in answered), None)
+        nothing = min(no_answer, default=1.0)
         return Answer(
             text=best.text if best else "",
             start=best.start if best else None,
             end=best.end if best else None,
             document=best.document if best else None,
             score=best.score if best else None,
-            confidence=best.confidence if best else min(nulls, default=1.0),
+            confidence=best.confidence if best else nothing,
+            no_answer_probability=nothing,
             null_odds=min(prediction.null_odds for prediction in predictions),
             null_threshold=threshold,
             windows=sum(prediction.windows for prediction in predictions),
@@ -261,12 +248,6 @@ def _documents(context: Documents) -> tuple[str, ...]:
     if isinstance(context, bytes) or not isinstance(context, Sequence):
         raise ConfigError(f"context: a text or a list of texts is wanted, not {type(context).__name__}")
     return tuple(context)
-
-
-def _pair(pair: tuple[str, Documents]) -> tuple[str, Documents]:
-    if not isinstance(pair, tuple | list) or len(pair) != 2:
-        raise ConfigError(f"pairs: (question, text) is wanted, not {type(pair).__name__}: {str(pair)[:60]!r}")
-    return pair[0], pair[1]
 
 
 def _distinct(spans: Iterable[Span]) -> Iterator[Span]:

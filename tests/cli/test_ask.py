@@ -62,6 +62,7 @@ def test_in_words_the_answer_stands_in_its_sentence(qa_arch, ask, trained):
     assert f"[{first}]" in second
     assert second.strip().replace("[", "").replace("]", "") in MILL
     assert f"confidence {answer['confidence']:.1%}" in third
+    assert f"probability of no answer {answer['no_answer_probability']:.1%}" in third
     assert f"null odds {answer['null_odds']:.2f}" in third
     assert len(others) == len(answer["spans"]) - 1
     assert qa_arch("ask", trained, *arguments, "--margin=-inf")[1].splitlines()[0] == "no answer in this text"
@@ -82,7 +83,7 @@ def test_several_files_and_which_of_them(qa_arch, ask, trained, files):
 
 
 def test_one_question_after_another(ask, pipe, files):
-    """The text stays until another is named; blank lines and /help are no questions."""
+    """The text stays until another is named; blank lines are no questions."""
     pipe(f"Who?\n\nWhen?\r\n/file {files[0]} {files[1]}\nWhen?\n/text\nOdo sold\nbread.\n\nWho?".encode())
     code, answers = ask("--context", MILL)
     assert code == 0
@@ -92,27 +93,33 @@ def test_one_question_after_another(ask, pipe, files):
     assert answers[2] == ask("--question", "When?", "--file", *files)[1][0]
 
 
-def test_what_is_typed_may_hold_mistakes(qa_arch, trained, monkeypatch):
-    lines = iter([MILL, "", "/file none.txt", "/file", "/help", "Who?", "", "When?"])
-    monkeypatch.setattr("builtins.input", lambda prompt: next(lines))
+@pytest.mark.parametrize("question", [(), ("--question", "Who?")])
+def test_what_is_typed_may_hold_mistakes(qa_arch, trained, monkeypatch, question):
+    """Without a text it is asked for, also where the question is given."""
+    typed = iter([MILL, "", "/file none.txt", "/nothing", "Who?", "", "When?"])
+    monkeypatch.setattr("builtins.input", lambda prompt: next(typed))
     for stream in ("stdin", "stdout"):
         monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True, raising=False)
-    code, out, _ = qa_arch("ask", trained, "--margin=-inf")
+    code, out, err = qa_arch("ask", trained, "--margin=-inf", *question)
     assert code == 0
-    assert "none.txt: cannot be read" in out
-    assert "name a file" in out
-    assert "/text" in out
+    assert "text, then an empty line:" in err
     assert out.count("no answer in this text") == 1
-    assert list(lines) == ["When?"]  # an empty line ended it
+    if not question:
+        assert "none.txt: cannot be read" in out
+        assert "/nothing: /file PATH ... reads other texts" in out
+        assert list(typed) == ["When?"]  # an empty line ended it
 
 
 @pytest.mark.parametrize(
     ("content", "arguments", "code", "message"),
     [
         (b"Who?\n", (), 2, "--context or --file"),
+        (b"", ("--question", "Who?"), 2, "documents: hold no text"),
+        (b"x", ("--question", " "), 2, "question: is empty"),
+        (b"/help\n", ("--context", "x"), 2, "/help: /file PATH"),
         (b"caf\xe9\n", ("--context", "x"), 4, "standard input: byte 3 is not UTF-8"),
         (b"caf\xe9", ("--question", "x"), 4, "standard input: byte 3 is not UTF-8"),
-        (b"", ("--question", "x", "--top-k", 0), 2, "top_k: 0 is out of range"),
+        (b"x", ("--question", "x", "--top-k", 0), 2, "top_k: 0 is out of range"),
     ],
 )
 def test_refused(qa_arch, trained, pipe, content, arguments, code, message):

