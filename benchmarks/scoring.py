@@ -19,10 +19,10 @@ def in_process(quick: bool) -> Measurement:
     """Data and predictions in memory; the scores must be equal to the last bit."""
     questions, predictions = inputs.questions(quick), inputs.published_predictions(quick)
     articles = write(questions)["data"]
-    if score(questions, predictions).official() != official.evaluate(articles, predictions):
+    if score(questions, predictions).official != official.evaluate(articles, predictions):
         raise RuntimeError("the scores differ from the peer's")
     pairs = alternate(
-        lambda: score(questions, predictions).official(), lambda: official.evaluate(articles, predictions), 9
+        lambda: score(questions, predictions).official, lambda: official.evaluate(articles, predictions), 9
     )
     return speedup(pairs, f"{len(questions)} questions")
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qa_arch.data.squad import read
-from qa_arch.metrics.threshold import class_weights, fit_margin
+from qa_arch.metrics.threshold import class_weights, fit_threshold
 from qa_arch.records import CALIBRATION, find_runs
 from qa_arch.results.questions import Questions, load_questions
 
@@ -42,7 +42,7 @@ def score(rows: Questions, where: Bools, threshold: float, prior: float | None) 
 def fit(rows: Questions, where: Bools, prior: float | None) -> float:
     assert rows.span_f1 is not None
     columns = (rows.null_odds, rows.span_f1, rows.answerable)
-    return fit_margin(*(column[where].tolist() for column in columns), prior)
+    return fit_threshold(*(column[where].tolist() for column in columns), prior)
 
 
 def regrets(rows: Questions, article: npt.NDArray[np.int64], tested: float | None) -> Iterator[list[float]]:

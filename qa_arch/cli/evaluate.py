@@ -22,7 +22,6 @@ from qa_arch.metrics.prediction_files import read_nbest, read_null_scores, read_
 from qa_arch.metrics.squad import (
     OFFICIAL_THRESHOLD,
     aggregate,
-    extra_ids,
     final_texts,
     missing_ids,
     score_questions,
@@ -162,9 +161,11 @@ def _score_files(args: argparse.Namespace) -> int:
         raise ConfigError("--null-threshold has no effect without --na-prob; give both")
     predictions = read_predictions(args.predictions)
     null_scores = read_null_scores(args.na_prob) if args.na_prob else None
+    known = {example.id for example in questions.examples}
     for file in filter(None, (predictions, null_scores)):
         _report(f"{file.path}: duplicate ids, the last value counts", file.duplicates)
-        _report(f"{file.path}: extra ids, of no question, ignored", extra_ids(questions, file.values))
+        extra = [id_ for id_ in file.values if id_ not in known]
+        _report(f"{file.path}: extra ids, of no question, ignored", extra)
     missing = missing_ids(questions, predictions.values)
     _report(f"{predictions.path}: questions without a prediction (of {len(questions)})", missing)
     odds = null_scores.values if null_scores else {}
@@ -181,11 +182,14 @@ def _score_files(args: argparse.Namespace) -> int:
         threshold=threshold,
         missing=len(missing),
     )
-    answering = scores.answering
-    abstained = 100.0 * (answering.total - answering.answered) / answering.total
-    if abstained > _NEARLY_ALL and scores.has_answer:
-        _say(f'warning: {abstained:.1f}% of the answers are "no answer"; has the system learned to answer?')
     values = scores.flat()
+    answered, silent = (
+        sum(values[f"{how}_{kind}"] for kind in ("answerable", "unanswerable"))
+        for how in ("answered", "abstained")
+    )
+    abstained = 100.0 * silent / (answered + silent)
+    if abstained > _NEARLY_ALL and values["answered_answerable"] + values["abstained_answerable"]:
+        _say(f'warning: {abstained:.1f}% of the answers are "no answer"; has the system learned to answer?')
     if families:
         texts = final_texts(questions, predictions.values, odds, threshold, protocol)
         candidates = read_nbest(args.nbest) if args.nbest else None

@@ -6,9 +6,8 @@ import argparse
 import json
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +18,7 @@ from qa_arch.errors import ConfigError, RunError
 from qa_arch.metrics.prediction_files import read_types
 from qa_arch.records import DEV, RECORD, RECORDS, Runs, find_runs, read_record
 from qa_arch.results.columns import by_measure, comparison
-from qa_arch.results.comparisons import (
-    Changed,
-    Comparison,
-    compare,
-    kinds_table,
-    measures_table,
-    power_table,
-    settings_table,
-)
+from qa_arch.results.comparisons import changed_table, comparable, compare, power_table, settings_table
 from qa_arch.results.experiments import TABLES, experiment_figures, experiment_tables
 from qa_arch.results.notebooks import compare as compare_with
 from qa_arch.results.provenance import EXPERIMENTS, dev_access_note
@@ -35,20 +26,16 @@ from qa_arch.results.publish import publish
 from qa_arch.results.questions import BOUNDARIES, NAMES, Mistakes, open_scored
 from qa_arch.results.samples import MEASURES
 from qa_arch.results.summary import Summary, summarise
-from qa_arch.results.systems import distinct_labels, find_system, group_by_system, labelled, one_system
+from qa_arch.results.systems import find_system, labelled, two_systems
 from qa_arch.results.tables import (
     FORMATS,
     Table,
     drawn,
     fill,
-    number,
     render,
     terminal_console,
     terminal_width,
-    text,
-    two_decimals,
 )
-from qa_arch.types.text import Example
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,7 +54,7 @@ def add_tables_arguments(parser: argparse.ArgumentParser) -> None:
         help="run folders, or folders of runs (default: runs), one table for each set they were scored on;"
         f" or folders of experiments, whose {TABLES} says what they show",
     )
-    add("--format", choices=FORMATS, default="text", help="default: text")
+    _add_format(parser)
     add(
         "--columns",
         type=split_columns,
@@ -164,20 +151,15 @@ def _write_all() -> int:
     return 0
 
 
-_SHOWN = 60
-"""Characters of a text in a table."""
-
-
 def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "runs",
         nargs="*",
         metavar="RUN",
-        help="A and B, one run each; with --baseline all runs to compare",
+        help="A and B: a run each, or a folder or quoted glob of the seeds of one system; with --baseline all"
+        " runs to compare (default: runs)",
     )
-    add("--a", nargs="+", default=[], metavar="RUN", help="several seeds of A: run folders or globs")
-    add("--b", nargs="+", default=[], metavar="RUN", help="several seeds of B")
     add("--baseline", metavar="NAME", help="compare every system below RUN with the one of this name")
     add("--split", default=DEV, help="the scored set (default: dev)")
     add(
@@ -215,67 +197,51 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
         help="what intervals and tests are over, beside seeds (default: article, where the set has several)",
     )
     add("--top", type=int, default=20, metavar="N", help="how many questions to show (default: 20)")
-    add("--format", choices=FORMATS, default="text", help="default: text")
-    add("--json", action="store_true", help="everything as JSON")
+    _add_format(parser)
+
+
+def _add_format(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--format", choices=FORMATS, default="text", help="default: text")
+    parser.add_argument(
+        "--json", dest="format", action="store_const", const="json", help="the same as --format json"
+    )
 
 
 def run_compare(args: argparse.Namespace) -> int:
     """Print the comparison of two systems, or of every system with a baseline."""
-    if args.top < 0:
-        raise ConfigError("--top must be at least 0")
     if args.baseline is not None:
-        return _against_baseline(args)
+        if args.data:
+            raise ConfigError("--baseline shows no single questions; leave out --data")
+        table = compare_with(
+            args.runs or "runs",
+            args.baseline,
+            split=args.split,
+            measure=args.measure,
+            unit=args.unit,
+            order=args.order,
+            equivalence=args.equivalence,
+        )
+        sys.stdout.write(render([table], args.format, terminal_width()))
+        return 0
     if args.measure != "f1" or args.order or args.equivalence is not None:
         raise ConfigError(
             "--measure, --spans, --order and --equivalence go with --baseline; a comparison of two shows"
             " every measure"
         )
-    a, b = (
-        one_system(find_runs(patterns), name)
-        for name, patterns in zip("AB", _run_patterns(args), strict=True)
-    )
-    a, b = distinct_labels(a, b)
-    questions = open_scored(args.data, a.record, args.split) if args.data else None
-    examples = {example.id: example for example in questions.examples} if questions else {}
-    comparison = compare(a, b, split=args.split, top=args.top, questions=questions, unit=args.unit)
-    if args.json:
-        page = comparison.as_dict()
-        page["changed"] = [
-            {**plain, **_texts(change, examples)}
-            for plain, change in zip(page["changed"], comparison.changed, strict=True)
-        ]
-        print(json.dumps(page, indent=2, ensure_ascii=False))
-        return 0
-    sys.stdout.write(render(_compared_tables(comparison, args, examples), args.format, terminal_width()))
-    return 0
-
-
-def _run_patterns(args: argparse.Namespace) -> tuple[Sequence[str], Sequence[str]]:
-    if args.runs and (args.a or args.b):
-        raise ConfigError("name the runs as A B, or as --a RUN... --b RUN..., not both")
-    if args.a and args.b:
-        return args.a, args.b
     if len(args.runs) != 2:
         raise ConfigError(
-            "give two runs (qa-arch compare A B), seeds of two systems (--a RUN... --b RUN...), or"
-            " --baseline NAME with a folder of runs"
+            "name two runs, or two quoted globs of seeds (qa-arch compare A B), or a folder of runs with"
+            " --baseline NAME"
         )
-    return [args.runs[0]], [args.runs[1]]
-
-
-def _against_baseline(args: argparse.Namespace) -> int:
-    if args.a or args.b or args.data:
-        raise ConfigError("--baseline compares the systems below RUN...; leave out --a, --b and --data")
-    table = compare_with(
-        args.runs or "runs",
-        args.baseline,
-        split=args.split,
-        measure=args.measure,
-        unit=args.unit,
-        order=args.order,
-        equivalence=args.equivalence,
-    )
-    sys.stdout.write(render([table], "json" if args.json else args.format, terminal_width()))
+    a, b = two_systems(*(find_runs([pattern]) for pattern in args.runs))
+    questions = open_scored(args.data, a.record, args.split) if args.data else None
+    tables = [
+        compare(a, b, split=args.split, questions=questions, unit=args.unit),
+        settings_table(a, b),
+        changed_table(a, b, split=args.split, top=max(args.top, 0), questions=questions),
+    ]
+    shown = [table for table in tables if table.rows]
+    sys.stdout.write(render(shown, args.format, terminal_width()))
     return 0
 
 
@@ -299,19 +265,12 @@ def add_power_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="articles that null thresholds are fitted on (default: as many as the runs had)",
     )
-    add(
-        "--effects",
-        type=_points,
-        default=(0.5, 1.0, 2.0),
-        metavar="POINTS,...",
-        help="true differences (default: 0.5, 1, 2)",
-    )
-    add("--format", choices=FORMATS, default="text", help="default: text")
+    _add_format(parser)
 
 
 def run_power(args: argparse.Namespace) -> int:
     """Print the power of the planned experiments."""
-    systems = group_by_system(find_runs(args.runs or ["runs"]))
+    systems, _ = comparable(find_runs(args.runs or ["runs"]), args.split)
     table = power_table(
         systems,
         find_system(systems, args.baseline),
@@ -320,7 +279,6 @@ def run_power(args: argparse.Namespace) -> int:
         runs=args.seeds or (3, 5, 10),
         units=args.articles,
         calibration=args.calibration_articles,
-        differences=args.effects,
     )
     sys.stdout.write(render([table], args.format, terminal_width()))
     return 0
@@ -331,60 +289,6 @@ def _numbers(given: str) -> tuple[int, ...]:
     if min(numbers) < 2:
         raise argparse.ArgumentTypeError("at least 2: one says nothing of how others would differ")
     return numbers
-
-
-def _points(given: str) -> tuple[float, ...]:
-    return tuple(float(word) for word in given.split(","))
-
-
-def _compared_tables(
-    comparison: Comparison, args: argparse.Namespace, examples: Mapping[str, Example]
-) -> list[Table]:
-    tables = [
-        measures_table(comparison),
-        settings_table(comparison),
-        kinds_table(comparison),
-        _changed(comparison, examples),
-    ]
-    return [table for table in tables if table.rows]
-
-
-def _changed(comparison: Comparison, examples: Mapping[str, Example]) -> Table:
-    scores = {side: number(side, f"F1 {side.upper()}", two_decimals) for side in "ab"}
-    columns = [text("model", "question"), text("kind", "kind"), *scores.values()]
-    if examples:
-        answers = {side: text(f"{side}_answer", side.upper(), weight=1) for side in "ab"}
-        columns = [text("run", "question"), text("kind", "kind", weight=-1), text("gold", "gold", weight=-1)]
-        columns += [column for side in "ab" for column in (scores[side], answers[side])]
-    rows = []
-    for change in comparison.changed:
-        kind = change.kind or ("answerable" if change.answerable else "unanswerable")
-        row: dict[str, Any] = {"model": change.id, "kind": kind, "a": change.a, "b": change.b}
-        if examples:
-            texts = _texts(change, examples)
-            row |= {"run": _cut(texts["question"]), "gold": _cut(" | ".join(texts["gold"]) or "no answer")}
-            row |= {f"{side}_answer": _cut(" | ".join(texts[f"{side}_answers"])) for side in "ab"}
-        rows.append(row)
-    notes = [] if examples else ["texts come with --data FILE, the file that the runs were scored on"]
-    return Table(f"The {len(rows)} questions that changed most", columns, rows, notes)
-
-
-def _texts(change: Changed, examples: Mapping[str, Example]) -> dict[str, Any]:
-    """Question, gold answers and each side's distinct answers; nothing without the data."""
-    if not examples:
-        return {}
-    example = examples[change.id]
-    a, b = (
-        list(dict.fromkeys(example.context[s[0] : s[1]] if s else "no answer" for s in side))
-        for side in change.spans
-    )
-    gold = list(dict.fromkeys(answer.text for answer in example.answers))
-    return {"question": example.question, "gold": gold, "a_answers": a, "b_answers": b}
-
-
-def _cut(text: str) -> str:
-    plain = " ".join(text.split())
-    return plain if len(plain) <= _SHOWN else f"{plain[: _SHOWN - 1]}…"
 
 
 LEGEND = (
@@ -403,9 +307,6 @@ def add_show_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_folder", metavar="RUN", help="a run folder")
     parser.add_argument("--split", default="dev", help="the set whose errors are split up (default: dev)")
     parser.add_argument(
-        "--types", metavar="FILE", help="classes of the questions (qa-arch types), to split the errors up by"
-    )
-    parser.add_argument(
         "--data",
         nargs="+",
         metavar="FILE",
@@ -421,12 +322,11 @@ def run_show(args: argparse.Namespace) -> int:
     record = read_record(folder)
     questions = open_scored(args.data, record, args.split) if args.data else None
     run_folder = folder.parent if folder.name == RECORD else folder
-    types = read_types(args.types) if args.types else None
-    summary = summarise(run_folder, record, args.split, questions, types=types)
+    summary = summarise(run_folder, record, args.split, questions)
     if args.json:
         print(json.dumps(summary.as_dict(), indent=2, ensure_ascii=False))
-        return 0
-    _print_run(summary)
+    else:
+        _print_run(summary)
     return 0
 
 
@@ -440,58 +340,48 @@ def _print_run(summary: Summary) -> None:
         console.print(Text(summary.error.strip().splitlines()[-1], style="red"))
     if summary.scores.rows:
         console.print(drawn(summary.scores, console.width))
-    facts = _facts("run", summary.facts["run"]), _facts("settings", summary.facts["settings"])
-    _print_sections(console, [facts, (_curves(summary), _errors(summary.mistakes))])
+    sections = [_grid(head, summary.facts[head]) for head in ("run", "settings")]
+    sections += [_curves(summary), _errors(summary.mistakes)]
+    _print_sections(console, [section for section in sections if section])
     if summary.mistakes is not None:
         for table in summary.mistakes.tables():
             console.print(drawn(table, console.width))
         missing = "" if summary.mistakes.texts else f"; {_MORE}"
         console.print(Text(f"{LEGEND}{missing}\n", style="dim"))
-    if summary.types is not None:
-        console.print(drawn(summary.types, console.width))
-    console.print(_facts("provenance", summary.facts["provenance"]))
+    console.print(_grid("provenance", summary.facts["provenance"]))
     if summary.note:
         console.print(Text(summary.note, style="dim"))
 
 
-def _print_sections(console: Console, rows: Sequence[tuple[Any, Any]]) -> None:
-    """Rows of two sections each, side by side where there is room for it, else all below each other."""
+def _print_sections(console: Console, sections: Sequence[Any]) -> None:
+    """Two sections side by side where there is room for it, else all below each other."""
     from rich.table import Table
 
-    if console.width >= _SIDE_BY_SIDE:
-        page = Table.grid(padding=(0, 4))
-        for row in rows:
-            page.add_row(*row)
-            page.add_row()
-        console.print(page)
-        return
-    for section in filter(None, chain.from_iterable(rows)):
-        console.print(section)
-        console.print()
+    page = Table.grid(padding=(0, 4))
+    side_by_side = 2 if console.width >= _SIDE_BY_SIDE else 1
+    for first in range(0, len(sections), side_by_side):
+        page.add_row(*sections[first : first + side_by_side])
+        page.add_row()
+    console.print(page)
 
 
-def _grid(head: str, rows: Sequence[Sequence[Any]]) -> Any:
+def _grid(head: str, rows: Sequence[Sequence[str]]) -> Any:
     from rich.table import Table
+    from rich.text import Text
 
     grid = Table(
         title=head, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False
     )
     for column in range(len(rows[0]) if rows else 0):
         grid.add_column(style="dim" if column == 0 else "", overflow="fold")
-    for row in rows:
-        grid.add_row(*row)
+    for name, *values in rows:
+        grid.add_row(name, *map(Text, values))
     return grid
-
-
-def _facts(head: str, pairs: Sequence[tuple[str, str]]) -> Any:
-    from rich.text import Text
-
-    return _grid(head, [(name, Text(value)) for name, value in pairs])
 
 
 def _curves(summary: Summary) -> Any:
     if not summary.curves:
-        return ""
+        return None
     rows = []
     for name, bars, values in summary.curves:
         known = [f"{value:.2f}" for value in values if value is not None]
@@ -503,18 +393,17 @@ def _curves(summary: Summary) -> Any:
 
 def _errors(mistakes: Mistakes | None) -> Any:
     if mistakes is None:
-        return ""
+        return None
     counts = mistakes.counts
     rows: list[tuple[str, int]] = []
     for outcome, amount in mistakes.outcomes(counts).items():
         rows.append((NAMES[outcome], amount))
         if outcome == "wrong_span":
             rows += [("  boundary error", counts.overlapping), ("  near miss", counts.near_misses)]
-            if mistakes.texts:
-                rows += [(f"  {BOUNDARIES[kind]}", n) for kind, n in counts.boundaries.items() if n]
+            rows += [(f"  {BOUNDARIES[kind]}", n) for kind, n in counts.boundaries.items() if n]
         if outcome == "undue_answer" and counts.with_plausible:
             rows.append((f"  plausible, of {counts.with_plausible:,}", counts.plausible))
-    shares = ((name, amount, 100 * amount / max(counts.total, 1)) for name, amount in rows)
+    shares = ((name, amount, 100 * amount / max(counts.questions, 1)) for name, amount in rows)
     return _grid("questions", [(name, f"{amount:,}", f"{share:.1f}%") for name, amount, share in shares])
 
 

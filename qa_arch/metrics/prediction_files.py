@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,26 +32,27 @@ def read_predictions(path: str | Path) -> PredictionFile:
     Raises DataError that names the file, and the id of an invalid value.
     """
     file = _read(path, 'an object {"question id": "answer text"}')
-    for id_, value in file.values.items():
-        if type(value) is not str:
-            raise DataError(
-                f'{path}: {shown_id(id_)}: the prediction is {_kind(value)}; give a string ("" = no answer)'
-            )
-    return file
+    return _checked(file, lambda value: type(value) is str, "prediction", 'a string ("" = no answer)')
 
 
 def read_null_scores(path: str | Path) -> PredictionFile:
     """Question id -> no-answer probability or null odds. Raises DataError as above, also for NaN."""
+
+    def is_number(value: Any) -> bool:
+        if type(value) is int:
+            return abs(value) <= sys.float_info.max
+        return type(value) is float and value == value
+
     file = _read(path, 'an object {"question id": number}')
-    for id_, value in file.values.items():
-        if type(value) not in (float, int) or value != value or not _fits_float(value):
-            raise DataError(f"{path}: {shown_id(id_)}: the no-answer score is {_kind(value)}; give a number")
-    return file
+    return _checked(file, is_number, "no-answer score", "a number")
 
 
-def _fits_float(value: float) -> bool:
-    """Whether a whole number is not beyond what a float can hold."""
-    return not isinstance(value, int) or abs(value) <= sys.float_info.max
+def read_types(path: str | Path) -> dict[str, str]:
+    """Question id -> class (``MAIN:sub``), as ``qa-arch types`` writes it. Raises DataError as above."""
+    file = _read(path, 'an object {"question id": "class"}')
+    if not file.values:
+        raise DataError(f"{path}: holds no classes; write it with qa-arch types")
+    return _checked(file, lambda value: type(value) is str, "class", "a string such as NUM:date").values
 
 
 def read_nbest(path: str | Path) -> dict[str, dict[str, float]]:
@@ -74,17 +76,11 @@ def _is_candidate(entry: Any) -> bool:
     return isinstance(probability, float | int) and 0 <= probability <= 1
 
 
-def read_types(path: str | Path) -> dict[str, str]:
-    """Question id -> class (``MAIN:sub``), as ``qa-arch types`` writes it. Raises DataError as above."""
-    file = _read(path, 'an object {"question id": "class"}')
+def _checked(file: PredictionFile, valid: Callable[[Any], bool], what: str, wanted: str) -> PredictionFile:
     for id_, value in file.values.items():
-        if type(value) is not str:
-            raise DataError(
-                f"{path}: {shown_id(id_)}: the class is {_kind(value)}; give a string such as NUM:date"
-            )
-    if not file.values:
-        raise DataError(f"{path}: holds no classes; write it with qa-arch types")
-    return file.values
+        if not valid(value):
+            raise DataError(f"{file.path}: {shown_id(id_)}: the {what} is {_kind(value)}; give {wanted}")
+    return file
 
 
 def _read(path: str | Path, expected: str) -> PredictionFile:

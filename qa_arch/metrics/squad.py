@@ -93,121 +93,29 @@ def best_overlap(predicted: str, golds: Sequence[str], protocol: Protocol) -> Ov
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Exact match and F1 (percent) over the ``total`` answerable or unanswerable questions."""
-
-    exact: float
-    f1: float
-    total: int
-
-
-@dataclass(frozen=True, slots=True)
-class Answering:
-    """Confusion matrix of answering and abstaining; "answered" is positive (thesis 3.1-3.4)."""
-
-    answered_answerable: int
-    answered_unanswerable: int
-    abstained_answerable: int
-    abstained_unanswerable: int
-
-    @property
-    def total(self) -> int:
-        return self.answered + self.abstained_answerable + self.abstained_unanswerable
-
-    @property
-    def answered(self) -> int:
-        return self.answered_answerable + self.answered_unanswerable
-
-    @property
-    def precision(self) -> float:
-        """Share of the answered questions that are answerable; 0 if none was answered."""
-        return _percent(self.answered_answerable, self.answered)
-
-    @property
-    def recall(self) -> float:
-        """Share of the answerable questions that were answered; 0 if none is answerable."""
-        return _percent(self.answered_answerable, self.answered_answerable + self.abstained_answerable)
-
-    @property
-    def f1(self) -> float:
-        """Harmonic mean of precision and recall."""
-        doubled = 2 * self.answered_answerable
-        return _percent(doubled, doubled + self.answered_unanswerable + self.abstained_answerable)
-
-    @property
-    def accuracy(self) -> float:
-        """Share of the questions with a correct choice between answering and abstaining ("AvNA")."""
-        return _percent(self.answered_answerable + self.abstained_unanswerable, self.total)
-
-
-@dataclass(frozen=True, slots=True)
-class Oracle:
-    """Scores at thresholds fitted on the scored questions themselves: upper bounds, not results."""
-
-    exact: float
-    exact_threshold: float
-    f1: float
-    f1_threshold: float
-
-
-@dataclass(frozen=True, slots=True)
-class AveragePrecision:
-    """Areas under the precision-recall curves of the 2.0 evaluation, percent."""
-
-    exact: float
-    f1: float
-    oracle: float
-    """With full marks for every answerable question."""
-
-
-@dataclass(frozen=True, slots=True)
 class Scores:
     """All scores of one set of predictions at one null threshold, rates in percent."""
 
     protocol: Protocol
-    exact: float
-    f1: float
-    total: int
-    has_answer: Group | None
-    """Over the answerable questions; None in protocol 1.1 or where there are none."""
-    no_answer: Group | None
-    token_precision: float
-    """Mean over questions, against the gold answer of highest F1."""
-    token_recall: float
-    answering: Answering
     threshold: float
     """Null threshold: a null score above it means "no answer"."""
-    oracle: Oracle | None = None
-    average_precision: AveragePrecision | None = None
+    official: Mapping[str, Any]
+    """The keys of the official evaluation in its order and with its exact values."""
+    more: Mapping[str, Any]
+    """Token precision and recall: means over questions, against the gold answer of highest F1. The confusion
+    matrix of answering and abstaining with its rates, "answered" being positive (thesis 3.1-3.4)."""
 
-    def official(self) -> dict[str, Any]:
-        """The keys of the official evaluation in its order and with its exact values."""
-        if self.protocol == "1.1":
-            return {"exact_match": self.exact, "f1": self.f1}
-        values: dict[str, Any] = {"exact": self.exact, "f1": self.f1, "total": self.total}
-        for prefix, group in (("HasAns", self.has_answer), ("NoAns", self.no_answer)):
-            if group:
-                values |= {f"{prefix}_{key}": getattr(group, key) for key in ("exact", "f1", "total")}
-        if best := self.oracle:
-            values |= {"best_exact": best.exact, "best_exact_thresh": best.exact_threshold}
-            values |= {"best_f1": best.f1, "best_f1_thresh": best.f1_threshold}
-        if areas := self.average_precision:
-            values |= {f"pr_{key}_ap": getattr(areas, key) for key in ("exact", "f1", "oracle")}
-        return values
+    @property
+    def exact(self) -> float:
+        return self.official["exact_match" if self.protocol == "1.1" else "exact"]
+
+    @property
+    def f1(self) -> float:
+        return self.official["f1"]
 
     def flat(self) -> dict[str, Any]:
-        """``official()``, followed by token precision and recall and the answer-or-abstain figures."""
-        values = self.official()
-        values |= {"token_precision": self.token_precision, "token_recall": self.token_recall}
-        for key in ("precision", "recall", "f1", "accuracy"):
-            values[f"answerable_{key}"] = getattr(self.answering, key)
-        for key in Answering.__slots__:
-            values[key] = getattr(self.answering, key)
-        return values
-
-
-def _percent(part: int, total: int) -> float:
-    return 100.0 * part / total if total else 0.0
+        """``official``, followed by ``more``."""
+        return {**self.official, **self.more}
 
 
 class QuestionScore(NamedTuple):
@@ -295,28 +203,24 @@ def aggregate(
         raise DataError("no prediction belongs to any of the questions; do predictions and data match?")
     final = scored if null_scores is None else _apply_threshold(scored, null_scores, threshold)
     mean = _mean_11 if protocol == "1.1" else _mean_20
-    overall = _group(final, total, mean)
-    groups: list[Group | None] = [None, None]
-    oracle = areas = None
+    exact, f1 = mean((s.exact for s in final), total), mean((s.f1 for s in final), total)
+    official: dict[str, Any] = {"exact_match": exact, "f1": f1}
     if protocol == "2.0":
+        official = {"exact": exact, "f1": f1, "total": total}
         split = ([s for s in final if s.answerable], [s for s in final if not s.answerable])
-        groups = [_group(part, len(part), mean) if part else None for part in split]
+        for prefix, part in zip(("HasAns", "NoAns"), split, strict=True):
+            if part:
+                official[f"{prefix}_exact"] = mean((s.exact for s in part), len(part))
+                official[f"{prefix}_f1"] = mean((s.f1 for s in part), len(part))
+                official[f"{prefix}_total"] = len(part)
         if null_scores is not None:
-            oracle, areas = _rank_metrics(scored, null_scores)
-    return Scores(
-        protocol=protocol,
-        exact=overall.exact,
-        f1=overall.f1,
-        total=total,
-        has_answer=groups[0],
-        no_answer=groups[1],
-        token_precision=mean((s.precision for s in final), total),
-        token_recall=mean((s.recall for s in final), total),
-        answering=_answering(final, total - len(final)),
-        threshold=threshold,
-        oracle=oracle,
-        average_precision=areas,
-    )
+            official |= _rank_metrics(scored, null_scores)
+    more = {
+        "token_precision": mean((s.precision for s in final), total),
+        "token_recall": mean((s.recall for s in final), total),
+        **_answering(final, total - len(final)),
+    }
+    return Scores(protocol, threshold, official, more)
 
 
 def score(
@@ -358,12 +262,6 @@ def missing_ids(questions: QuestionSet, predictions: Mapping[str, object]) -> li
     return [example.id for example in questions.examples if example.id not in predictions]
 
 
-def extra_ids(questions: QuestionSet, predictions: Mapping[str, object]) -> list[str]:
-    """Predicted ids that belong to no question, in the order of the predictions."""
-    question_ids = {example.id for example in questions.examples}
-    return [id_ for id_ in predictions if id_ not in question_ids]
-
-
 Mean = Callable[[Iterable[float], int], float]
 
 
@@ -374,10 +272,6 @@ def _mean_20(values: Iterable[float], total: int) -> float:
 def _mean_11(values: Iterable[float], total: int) -> float:
     # Added in sequence like the 1.1 script: from Python 3.12 on, sum() rounds differently.
     return 100.0 * reduce(add, values, 0) / total
-
-
-def _group(scored: Sequence[QuestionScore], total: int, mean: Mean) -> Group:
-    return Group(mean((s.exact for s in scored), total), mean((s.f1 for s in scored), total), total)
 
 
 def _apply_threshold(
@@ -395,23 +289,35 @@ def _apply_threshold(
     return final
 
 
-def _answering(scored: Sequence[QuestionScore], missing: int) -> Answering:
-    """Confusion matrix; a question without a prediction counts as abstained."""
+def _answering(scored: Sequence[QuestionScore], missing: int) -> dict[str, float]:
+    """Confusion matrix of answering, "answered" being positive, and its rates, 0 where nothing is counted.
+
+    A question without a prediction counts as abstained. The accuracy is also known as "AvNA".
+    """
+
+    def percent(part: int, total: int) -> float:
+        return 100.0 * part / total if total else 0.0
+
     answerable = sum(s.answerable for s in scored)
     answered = sum(not s.abstained for s in scored)
-    answered_answerable = sum(s.answerable and not s.abstained for s in scored)
-    return Answering(
-        answered_answerable=answered_answerable,
-        answered_unanswerable=answered - answered_answerable,
-        abstained_answerable=answerable - answered_answerable + missing,
-        abstained_unanswerable=len(scored) - answerable - (answered - answered_answerable),
-    )
+    right = sum(s.answerable and not s.abstained for s in scored)
+    wrong, silent = answered - right, answerable - right + missing
+    rightly_silent = len(scored) - answerable - wrong
+    return {
+        "answerable_precision": percent(right, answered),
+        "answerable_recall": percent(right, right + silent),
+        "answerable_f1": percent(2 * right, 2 * right + wrong + silent),
+        "answerable_accuracy": percent(right + rightly_silent, len(scored) + missing),
+        "answered_answerable": right,
+        "answered_unanswerable": wrong,
+        "abstained_answerable": silent,
+        "abstained_unanswerable": rightly_silent,
+    }
 
 
-def _rank_metrics(
-    scored: Sequence[QuestionScore], null_scores: Mapping[str, float]
-) -> tuple[Oracle, AveragePrecision | None]:
-    """Best thresholds and average precisions of the predicted texts, most likely answerable first.
+def _rank_metrics(scored: Sequence[QuestionScore], null_scores: Mapping[str, float]) -> dict[str, float]:
+    """Best scores at thresholds fitted on the scored questions themselves, which are upper bounds and no
+    results, and average precisions of the predicted texts, most likely answerable first.
 
     Ties keep the order of the probability file, as the official script does; its best threshold depends on
     that order. NaN counts as minus infinity: it lies above no threshold.
@@ -422,14 +328,14 @@ def _rank_metrics(
     ranked, probabilities = [by_id[id_] for id_, _ in pairs], [probability for _, probability in pairs]
     exact, f1 = [s.exact for s in ranked], [s.f1 for s in ranked]
     answerable, abstained = [s.answerable for s in ranked], [s.abstained for s in ranked]
-    oracle = Oracle(
-        *best_threshold(exact, answerable, abstained, probabilities),
-        *best_threshold(f1, answerable, abstained, probabilities),
-    )
-    if not any(answerable):
-        return oracle, None
-    areas = (average_precision(values, answerable, probabilities) for values in (exact, f1, answerable))
-    return oracle, AveragePrecision(*areas)
+    values: dict[str, float] = {}
+    for key, of_questions in (("exact", exact), ("f1", f1)):
+        best = best_threshold(of_questions, answerable, abstained, probabilities)
+        values[f"best_{key}"], values[f"best_{key}_thresh"] = best
+    if any(answerable):
+        for key, of_questions in (("exact", exact), ("f1", f1), ("oracle", list(map(float, answerable)))):
+            values[f"pr_{key}_ap"] = average_precision(of_questions, answerable, probabilities)
+    return values
 
 
 def best_threshold(

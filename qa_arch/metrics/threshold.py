@@ -1,10 +1,8 @@
 """Abstaining: the null threshold, and the probability that a question is answerable.
 
-The null threshold is by how much the null score must exceed the best span for "no answer".
-
-Scores are reported at three operating points, which are not comparable with each other: ``margin_0``
-(nothing fitted), ``calibrated`` (fitted on a calibration split that shares no article with the scored set)
-and ``oracle`` (fitted on the scored set itself: an upper bound, not a result).
+The null threshold is by how much the null score must exceed the best span for "no answer". Scores at
+threshold 0 (``margin_0`` in records), at one fitted on a calibration split without a common article
+(``calibrated``) and at one fitted on the scored set itself (``oracle``: a bound, no result) do not compare.
 
 A fit counts the unanswerable questions as the share that they have in the split, or as a stated ``prior``:
 the best threshold depends on that share, and the split's is rarely that of the set that is scored later
@@ -14,7 +12,6 @@ the best threshold depends on that share, and the split's is rarely that of the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import inf, isfinite, nextafter
 from typing import NamedTuple
 
@@ -23,6 +20,7 @@ import numpy.typing as npt
 
 from qa_arch.errors import DataError
 from qa_arch.metrics.squad import QuestionScore, Scores, aggregate, missing_ids, score_questions
+from qa_arch.records import CALIBRATED, MARGIN_0, NEVER_NULL, ORACLE
 from qa_arch.types.text import Prediction, QuestionSet
 
 Floats = npt.NDArray[np.float64]
@@ -31,18 +29,6 @@ _TIE = 1e-9
 """Rounding tolerance: sums of F1 that differ by less count as equal."""
 _STEPS, _SETTLED = 100, 1e-10
 """Bounds of Newton's method: its steps, and the fall of the loss at which it ends."""
-
-
-@dataclass(frozen=True, slots=True)
-class AtMargins:
-    """Scores of the same answers at the three operating points, and without a margin."""
-
-    margin_0: Scores
-    calibrated: Scores
-    oracle: Scores
-    """``threshold`` of these three is their margin."""
-    never_null: Scores
-    """The best span is always the answer."""
 
 
 def class_weights(answerable: Sequence[bool], prior: float | None) -> tuple[float, float]:
@@ -56,13 +42,13 @@ def class_weights(answerable: Sequence[bool], prior: float | None) -> tuple[floa
     return prior * len(answerable) / negatives, (1 - prior) * len(answerable) / positives
 
 
-def fit_margin(
+def fit_threshold(
     null_odds: Sequence[float],
     f1: Sequence[float],
     answerable: Sequence[bool],
     prior: float | None = None,
 ) -> float:
-    """Margin of highest mean F1, when a question is abstained from where ``null_odds > margin``.
+    """Null threshold of highest mean F1: a question is abstained from where ``null_odds > threshold``.
 
     Args:
         null_odds: null score minus best span score, per question.
@@ -70,10 +56,10 @@ def fit_margin(
         answerable: whether the question has an answer; else abstaining is right.
         prior: the share that unanswerable questions are to count as; None: that which they have.
 
-    Only cuts between different odds are considered. The margin lies midway between the odds on its
-    two sides, or 1 beyond the outermost. Of cuts with the same score, the margin nearest 0 is taken, and
-    of two equally near ones the negative one. Questions with NaN or infinite odds behave the same at every
-    margin and are left out; without any other question the margin is 0.
+    Only cuts between different odds are considered. The threshold lies midway between the odds on its two
+    sides, or 1 beyond the outermost. Of cuts with the same score, the threshold nearest 0 is taken, and of
+    two equally near ones the negative one. Questions with NaN or infinite odds behave the same at every
+    threshold and are left out; without any other question the threshold is 0.
     """
     rows = zip(null_odds, f1, answerable, strict=True)
     weights = class_weights(answerable, prior)
@@ -92,32 +78,35 @@ def fit_margin(
         gain += change
         if above == odds:
             continue
-        margin = odds + 1 if above is None else _between(odds, above)
-        nearer = (abs(margin), margin) < (abs(best), best)
+        cut = odds + 1 if above is None else _between(odds, above)
+        nearer = (abs(cut), cut) < (abs(best), best)
         if gain > best_gain + _TIE or (gain > best_gain - _TIE and nearer):
-            best, best_gain = margin, max(gain, best_gain)
+            best, best_gain = cut, max(gain, best_gain)
     return best
 
 
 def calibrate(questions: QuestionSet, answers: Sequence[Prediction], prior: float | None = None) -> float:
-    """Margin of highest F1 on a calibration split: ``questions`` and the model's ``answers``.
+    """Null threshold of highest F1 on a calibration split: ``questions`` and the model's ``answers``.
 
     Raises DataError if a question has no answer record, or several.
     """
     return _fit(*_score(questions, answers), prior)
 
 
-def at_margins(questions: QuestionSet, answers: Sequence[Prediction], calibrated: float) -> AtMargins:
-    """Scores of ``answers`` at margin 0, at margin ``calibrated``, at the oracle margin and never null.
+def at_thresholds(
+    questions: QuestionSet, answers: Sequence[Prediction], calibrated: float
+) -> dict[str, Scores]:
+    """Scores of the same answers by operating point: threshold 0, ``calibrated``, the oracle's, never null.
 
     The texts are scored only once. Raises DataError if a question has no answer record, or several.
     """
     scored, odds = _score(questions, answers)
-    margin_0, fitted, oracle = (
-        aggregate(scored, "2.0", null_scores=odds, threshold=margin)
-        for margin in (0.0, calibrated, _fit(scored, odds))
-    )
-    return AtMargins(margin_0, fitted, oracle, never_null=aggregate(scored, "2.0"))
+    thresholds = {MARGIN_0: 0.0, CALIBRATED: calibrated, ORACLE: _fit(scored, odds)}
+    points = {
+        name: aggregate(scored, "2.0", null_scores=odds, threshold=threshold)
+        for name, threshold in thresholds.items()
+    }
+    return {**points, NEVER_NULL: aggregate(scored, "2.0")}
 
 
 def best_texts(answers: Sequence[Prediction]) -> dict[str, str]:
@@ -144,7 +133,7 @@ def _score(
 
 def _fit(scored: Sequence[QuestionScore], odds: Mapping[str, float], prior: float | None = None) -> float:
     columns = [odds[s.id] for s in scored], [s.f1 for s in scored], [s.answerable for s in scored]
-    return fit_margin(*columns, prior)
+    return fit_threshold(*columns, prior)
 
 
 def _between(low: float, high: float) -> float:

@@ -7,7 +7,7 @@ Means are over seeds. Intervals and p-values are over articles (or questions), s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -16,90 +16,35 @@ import numpy.typing as npt
 
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.metrics.significance import POWER, Effect, Interval, Unit, holm, in_order, mean_sd, power
-from qa_arch.records import CALIBRATION, DEV
-from qa_arch.results.questions import Bools, Questions, stacked
+from qa_arch.records import CALIBRATION, DEV, Runs
+from qa_arch.results.questions import Bools, Floats, Questions, stacked
 from qa_arch.results.samples import AT_THRESHOLD, MEASURES, UNITS, MeasureName, Samples, samples_of
-from qa_arch.results.systems import System, differing, distinct_seeds
+from qa_arch.results.systems import System, differing, distinct_seeds, group_by_system
 from qa_arch.results.tables import Column, Table, number, text, two_decimals
 from qa_arch.types.text import QuestionSet, question_word
 
 FITTED = "the null threshold was fitted on these questions and the epoch chosen by them"
 """Of calibration, where a threshold flatters every system alike."""
 SINGLE_RUN = "a system with one run: interval and p are about that run, as nothing tells how its seeds differ"
+_DETECTABLE = f"minimum detectable effect on {{}}, {POWER:.0%} power, before correction"
 _PLACES = 6
 """Decimals kept: more than anyone reads, fewer than processors that add in another order differ in."""
+_SHOWN = 60
+"""Characters of a text in a table."""
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """One figure of both systems over the ``questions`` questions it is the mean of; percent."""
-
-    name: str
-    questions: int
-    a: float
-    a_sd: float | None
-    b: float
-    b_sd: float | None
-    effect: Effect
-    p_holm: float | None = None
-    """``effect.p`` corrected for the number of kinds; None where it is not one of a family."""
-
-
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """A question that the two systems answer differently; F1 in 0..1, means over seeds."""
-
-    id: str
-    kind: str | None
-    answerable: bool
-    a: float
-    b: float
-    spans: tuple[tuple[tuple[int, int] | None, ...], tuple[tuple[int, int] | None, ...]]
-    """Of each run of A, then of B: character offsets of the answer given, None for "no answer"."""
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """B against A on one split."""
-
-    a: System
-    b: System
-    split: str
-    measures: tuple[Measured, ...]
-    kinds: tuple[Measured, ...]
-    sorted_by: str
-    """What ``kinds`` are: the data's tags, or question words where it has none."""
-    outcomes: dict[str, int]
-    """Questions by whose answer matches a gold answer exactly in most runs."""
-    changed: tuple[Changed, ...]
-    unit: Unit
-    """What intervals and tests are over, beside the seeds."""
-    tests: str
-    """What they are, in words."""
-
-    def as_dict(self) -> dict[str, Any]:
-        def side(system: System) -> dict[str, Any]:
-            return {"label": system.label, "runs": [str(folder) for folder, _ in system.runs]}
-
-        def flat(figure: Measured) -> dict[str, Any]:
-            tested = figure.effect
-            figures = {key: getattr(tested, key) for key in ("delta", "error", "p", "detectable")}
-            plain = asdict(figure) | figures | {"interval": list(tested.interval)}
-            del plain["effect"]
-            return plain | {"variance": asdict(tested.variance)}
-
-        return {
-            "a": side(self.a),
-            "b": side(self.b),
-            "settings": differing([self.a.record, self.b.record]),
-            "split": self.split,
-            "unit": self.unit,
-            "measures": [flat(figure) for figure in self.measures],
-            "kinds": [flat(figure) for figure in self.kinds],
-            "sorted_by": self.sorted_by,
-            "outcomes": self.outcomes,
-            "changed": [asdict(question) for question in self.changed],
-        }
+def comparable(runs: Runs, split: str) -> tuple[list[System], list[str]]:
+    """The systems of ``runs``, and a note that names those which have not finished and are left out."""
+    waiting = [
+        (folder, record)
+        for folder, record in runs
+        if record.status != "ok" and record.compared_point(split) is None
+    ]
+    if len(waiting) == len(runs):  # nothing is left to compare: the error says what is missing
+        return group_by_system(runs), []
+    named = ", ".join(f"{folder} ({record.status})" for folder, record in waiting)
+    notes = [f"left out, no scores of {split} yet: {named}"] if waiting else []
+    return group_by_system([run for run in runs if run not in waiting]), notes
 
 
 def compare(
@@ -107,46 +52,73 @@ def compare(
     b: System,
     *,
     split: str = DEV,
-    top: int = 20,
     questions: QuestionSet | None = None,
     unit: Unit | None = None,
-) -> Comparison:
-    """B against A; RunError where the two do not compare.
+    title: str | None = None,
+) -> Table:
+    """B against A: every measure over all, answerable and unanswerable questions, then F1 by kind.
 
-    Where no question is tagged they are sorted by question word: of ``questions``, the set that
-    ``split`` is, or as the rows tell it. Tests are over articles where these or the rows tell of several, if
-    ``unit`` does not decide it; measures and kinds whose questions are all of one of them are left out.
+    Where no question is tagged they are sorted by question word: of ``questions``, the set that ``split`` is,
+    or as the rows tell it. Tests are over articles where these or the rows tell of several, if ``unit`` does
+    not decide it; rows whose questions are all of one of them are left out. p is corrected for the number of
+    kinds. RunError where the two do not compare.
     """
+    distinct_seeds(a)
+    distinct_seeds(b)
     samples = samples_of([replace(a, label="A"), replace(b, label="B")], split, unit, questions)
-    left, right = (samples.systems[label].rows for label in "AB")
     first = samples.first
-
-    def measured(name: str, measure: MeasureName, where: Bools) -> Measured:
-        (a, a_sd), (b, b_sd) = (
-            mean_sd(samples.scores(label, measure, where).mean(1).tolist()) for label in "AB"
+    chosen: list[tuple[str, MeasureName, Bools]] = [
+        (f"{prefix}{MEASURES[measure]}", measure, where)
+        for prefix, where in (
+            ("", np.ones(len(first), dtype=bool)),
+            ("HasAns ", first.answerable),
+            ("NoAns ", ~first.answerable),
         )
-        tested = samples.effect("A", "B", measure, where=where)
-        return Measured(name, int(where.sum()), a, a_sd, b, b_sd, tested)
-
-    everything = np.ones(len(first), dtype=bool)
-    measures = [measured(MEASURES[measure], measure, everything) for measure in AT_THRESHOLD]
-    for name, where in (("HasAns", first.answerable), ("NoAns", ~first.answerable)):
-        if samples.testable(where) and not where.all():
-            measures += [measured(f"{name} {MEASURES[key]}", key, where) for key in AT_THRESHOLD]
+        if not prefix or (samples.testable(where) and not where.all())
+        for measure in AT_THRESHOLD
+    ]
     if samples.testable(first.answerable) and not first.answerable.all():
-        for key in ("spans", "auroc", "aurc"):
-            if all(sample.scores(key) is not None for sample in samples.systems.values()):
-                measures.append(measured(MEASURES[key], key, samples.where(key)))
+        chosen += [
+            (MEASURES[measure], measure, samples.where(measure))
+            for measure in MEASURES
+            if measure not in AT_THRESHOLD
+            and all(sample.scores(measure) is not None for sample in samples.systems.values())
+        ]
     sorted_by, names = _kinds(first, questions)
-    of_kinds = {kind: names == kind for kind in np.unique(names).tolist() if kind}
-    kinds = [measured(kind, "f1", where) for kind, where in of_kinds.items() if samples.testable(where)]
-    corrected = holm([kind.effect.p for kind in kinds])
-    kinds = [replace(kind, p_holm=p) for kind, p in zip(kinds, corrected, strict=True)]
-    outcomes, changed = _outcomes(left, right), _changed(left, right, top)
-    tests = _tests(samples, "AB", measures[0].effect, "where one is used")
-    return Comparison(
-        a, b, split, tuple(measures), tuple(kinds), sorted_by, outcomes, changed, samples.unit, tests
-    )
+    kinds: list[tuple[str, MeasureName, Bools]] = [
+        (kind, "f1", names == kind)
+        for kind in np.unique(names).tolist()
+        if kind and samples.testable(names == kind)
+    ]
+    effects = [samples.effect("A", "B", measure, where=where) for _, measure, where in (*chosen, *kinds)]
+    corrected = [*[None] * len(chosen), *holm([tested.p for tested in effects[len(chosen) :]])]
+    rows = []
+    for (name, measure, where), tested, p in zip([*chosen, *kinds], effects, corrected, strict=True):
+        row: dict[str, Any] = {"name": name, "questions": int(where.sum())}
+        for side in "ab":
+            row |= _mean_figures(side, samples.scores(side.upper(), measure, where))
+        rows.append(row | _effect_figures(tested, p))
+    columns = [
+        text("name", ""),
+        number("questions", "questions", weight=-1),
+        _mean_column("a", f"A: {a.label}"),
+        _mean_column("b", f"B: {b.label}"),
+        *_delta_columns("B − A"),
+        _P,
+        _P_HOLM,
+    ]
+    counts = [len(system.runs) for system in (a, b)]
+    seeds = ("1 run" if count == 1 else f"{count} seeds" for count in counts)
+    notes = [
+        *([f"rows below {chosen[-1][0]}: F1 by {sorted_by}"] if kinds else []),
+        ", ".join(f"{count} of {side}" for count, side in zip(seeds, "AB", strict=True)),
+        _tests(samples, "AB", effects[0], "where one is used"),
+        *([SINGLE_RUN] if 1 in counts else []),
+        _outcomes(samples),
+        *([FITTED] if split == CALIBRATION else []),
+        *([f"Holm: p corrected for {len(kinds)} kinds"] if kinds else []),
+    ]
+    return Table(title or f"{split}: B against A", columns, rows, notes)
 
 
 def _tests(samples: Samples, labels: Sequence[str], tested: Effect | None, threshold: str = "") -> str:
@@ -167,60 +139,21 @@ def _kinds(rows: Questions, questions: QuestionSet | None) -> tuple[str, npt.NDA
     return "kind of question", np.array([kind or "" for kind in rows.kind])
 
 
-def _outcomes(left: Sequence[Questions], right: Sequence[Questions]) -> dict[str, int]:
-    a, b = (stacked(side, "exact").mean(0) > 0.5 for side in (left, right))
-    which = {
+def _outcomes(samples: Samples) -> str:
+    """How many questions each side answers exactly right in most of its runs."""
+    a, b = (stacked(samples.systems[side].rows, "exact").mean(0) > 0.5 for side in "AB")
+    counts = {
         "both right": a & b,
         "A right, B wrong": a & ~b,
         "A wrong, B right": ~a & b,
         "both wrong": ~a & ~b,
     }
-    return {name: int(where.sum()) for name, where in which.items()}
+    return "; ".join(f"{name}: {int(where.sum()):,}" for name, where in counts.items())
 
 
-def _changed(left: Sequence[Questions], right: Sequence[Questions], top: int) -> tuple[Changed, ...]:
-    """The questions whose mean F1 changed most; of equals, those whose null odds moved furthest."""
-    first = left[0]
-    a, b = (stacked(side, "f1").mean(0) for side in (left, right))
-    with np.errstate(invalid="ignore"):  # infinite on both sides: they did not move
-        odds = (stacked(side, "null_odds").mean(0) for side in (right, left))
-        moved = np.nan_to_num(np.abs(np.subtract(*odds)))
-    order = np.lexsort((np.arange(len(first)), -moved, -np.abs(b - a)))
-    return tuple(
-        Changed(
-            first.ids[q],
-            first.kind[q],
-            bool(first.answerable[q]),
-            float(a[q]),
-            float(b[q]),
-            (tuple(_given(run, q) for run in left), tuple(_given(run, q) for run in right)),
-        )
-        for q in order[:top].tolist()
-        if a[q] != b[q]
-    )
-
-
-def _given(rows: Questions, q: int) -> tuple[int, int] | None:
-    return None if rows.abstained[q] or rows.start[q] < 0 else (int(rows.start[q]), int(rows.end[q]))
-
-
-def measures_table(result: Comparison) -> Table:
-    """EM and F1 of all, answerable and unanswerable questions, and what needs no null threshold."""
-    counts = [len(system.runs) for system in (result.a, result.b)]
-    seeds = ("1 run" if count == 1 else f"{count} seeds" for count in counts)
-    notes = [
-        ", ".join(f"{count} of {side}" for count, side in zip(seeds, "AB", strict=True)),
-        result.tests,
-        *([SINGLE_RUN] if 1 in counts else []),
-        "; ".join(f"{name}: {count:,}" for name, count in result.outcomes.items()),
-        *([FITTED] if result.split == CALIBRATION else []),
-    ]
-    return _table(f"{result.split}: B against A", result, result.measures, notes)
-
-
-def settings_table(result: Comparison) -> Table:
-    """The settings that the two systems have otherwise; without a row where they differ in nothing."""
-    unlike = differing([result.a.record, result.b.record])
+def settings_table(a: System, b: System) -> Table:
+    """The settings in which the two systems differ; without a row where they differ in none."""
+    unlike = differing([a.record, b.record])
     if "model.name" in unlike:
         del unlike["model"]  # the same name again
 
@@ -230,26 +163,62 @@ def settings_table(result: Comparison) -> Table:
             return None
         return str(value).rpartition(".")[2] if setting.endswith("_target_") else str(value)
 
-    rows = [{"name": key, "a": written(key, a), "b": written(key, b)} for key, (a, b) in unlike.items()]
+    rows = [{"name": key, "a": written(key, x), "b": written(key, y)} for key, (x, y) in unlike.items()]
     columns = [text("name", "setting"), text("a", "A"), text("b", "B")]
     return Table("Settings that differ", columns, rows)
 
 
-def kinds_table(result: Comparison) -> Table:
-    """F1 by what questions are sorted by; without a row where nothing sorts them."""
-    notes = [f"Holm: p corrected for {len(result.kinds)} kinds"]
-    table = _table(f"F1 by {result.sorted_by}", result, result.kinds, notes)
-    return replace(table, columns=[*table.columns, _P_HOLM])
+def changed_table(
+    a: System, b: System, *, split: str = DEV, top: int = 20, questions: QuestionSet | None = None
+) -> Table:
+    """The ``top`` questions whose mean F1 changed most; of equals, those whose null odds moved furthest.
+
+    ``questions``, the set that ``split`` is, adds their texts and answers.
+    """
+    samples = samples_of([replace(a, label="A"), replace(b, label="B")], split, None, questions)
+    sides = {side: samples.systems[side.upper()].rows for side in "ab"}
+    first, f1 = samples.first, {side: stacked(rows, "f1").mean(0) for side, rows in sides.items()}
+    with np.errstate(invalid="ignore"):  # infinite on both sides: they did not move
+        odds = (stacked(rows, "null_odds").mean(0) for rows in sides.values())
+        moved = np.nan_to_num(np.abs(np.subtract(*odds)))
+    order = np.lexsort((np.arange(len(first)), -moved, -np.abs(f1["b"] - f1["a"])))
+    examples = {example.id: example for example in questions.examples} if questions else {}
+    made = []
+    for q in [q for q in order[:top].tolist() if f1["a"][q] != f1["b"][q]]:
+        kind = first.kind[q] or ("answerable" if first.answerable[q] else "unanswerable")
+        row: dict[str, Any] = {"id": first.ids[q], "kind": kind}
+        row |= {side: float(values[q]) for side, values in f1.items()}
+        if example := examples.get(first.ids[q]):
+            golds = dict.fromkeys(answer.text for answer in example.answers)
+            row |= {"question": example.question, "gold": " | ".join(golds) or "no answer"}
+            for side, rows in sides.items():
+                given = dict.fromkeys(_given(run, q, example.context) for run in rows)
+                row[f"{side}_answers"] = " | ".join(given)
+        made.append(row)
+    scores = {side: number(side, f"F1 {side.upper()}", two_decimals) for side in "ab"}
+    columns = [text("id", "question"), text("kind", "kind"), *scores.values()]
+    if examples:
+        answers = {side: _cut(f"{side}_answers", side.upper(), weight=1) for side in "ab"}
+        columns = [_cut("question", "question"), text("kind", "kind", weight=-1), _cut("gold", "gold", -1)]
+        columns += [column for side in "ab" for column in (scores[side], answers[side])]
+    notes = [] if examples else ["texts come with --data FILE, the file that the runs were scored on"]
+    return Table(f"The {len(made)} questions that changed most", columns, made, notes)
 
 
-def effects_table(result: Comparison, title: str) -> Table:
-    """Both in figure: the measures, then F1 by kind."""
-    measures, kinds = measures_table(result), kinds_table(result)
-    if not kinds.rows:
-        return replace(measures, title=title, columns=kinds.columns)
-    below = f"rows below {result.measures[-1].name}: F1 by {result.sorted_by}"
-    notes = [below, *measures.notes, *kinds.notes]
-    return replace(kinds, title=title, rows=[*measures.rows, *kinds.rows], notes=notes)
+def _given(rows: Questions, q: int, context: str) -> str:
+    if rows.abstained[q] or rows.start[q] < 0:
+        return "no answer"
+    return context[rows.start[q] : rows.end[q]]
+
+
+def _cut(key: str, heading: str, weight: int = 0) -> Column:
+    """A column of texts of which people see the beginning."""
+
+    def beginning(value: str) -> str:
+        plain = " ".join(value.split())
+        return plain if len(plain) <= _SHOWN else f"{plain[: _SHOWN - 1]}…"
+
+    return Column(key, heading, left=True, format=beginning, weight=weight)
 
 
 def against_baseline(
@@ -292,8 +261,8 @@ def against_baseline(
     for system in systems:
         row: dict[str, Any] = {"model": system.label, "seeds": len(system.runs)}
         for key in shown:
-            row |= _mean_figures(key, *mean_sd(samples.scores(system.label, key).mean(1).tolist()))
-            row |= _interval_figures(key, samples.interval(system.label, key))
+            row |= _mean_figures(key, samples.scores(system.label, key))
+            row |= _ends(key, samples.interval(system.label, key))
         if tested := effects.get(system.label):
             row |= _effect_figures(tested, corrected[system.label])
             if equivalence is not None:
@@ -301,18 +270,29 @@ def against_baseline(
         made.append(row)
     where, name = samples.where(measure), MEASURES[measure]
     any_effect = next(iter(effects.values()), None)
+    detectable = sorted(tested.detectable for tested in effects.values())
+    sizes = " to ".join(dict.fromkeys(f"{size:.1f}" for size in (*detectable[:1], *detectable[-1:])))
     notes = [
         f"{int(where.sum()):,} questions; ± standard deviation over seeds; intervals of"
         f" {' and '.join(MEASURES[key] for key in shown)} over {UNITS[samples.unit]}, the runs as given",
         f"Δ: {name} against {baseline.label}{', run by run of the same seed' if paired else ''};"
         f" {_tests(samples, list(samples.systems) if measure in AT_THRESHOLD else [], any_effect)}",
         f"tested in this order: {', '.join(order)}" if order else f"Holm over {len(others)} comparisons",
-        *_power([tested.detectable for tested in effects.values()], name),
+        *([f"{_DETECTABLE.format(name)}: {sizes}"] if effects else []),
         *([SINGLE_RUN] if any(len(system.runs) == 1 for system in systems) else []),
         *([FITTED] if split == CALIBRATION else []),
     ]
-    title = title or f"{split}: every system against {baseline.label}"
-    return Table(title, _baseline_columns(shown, name, equivalence, bool(order)), made, notes)
+    columns = [text("model", "model"), number("seeds", "seeds")]
+    for key in shown:
+        columns += [
+            _mean_column(key, MEASURES[key], weight=int(key == shown[-1])),
+            _interval_column(key, weight=-1),
+        ]
+    columns += [*_delta_columns(f"Δ {name}" if name != "F1" else "ΔF1"), _P]
+    columns.append(replace(_P_HOLM, heading="p, in order") if order else _P_HOLM)
+    if equivalence is not None:
+        columns.append(number("p_equivalent", f"p, within ±{equivalence:g}", _p_value))
+    return Table(title or f"{split}: every system against {baseline.label}", columns, made, notes)
 
 
 def power_table(
@@ -324,7 +304,7 @@ def power_table(
     runs: Sequence[int],
     units: Sequence[int] = (),
     calibration: int | None = None,
-    differences: Sequence[float],
+    differences: Sequence[float] = (0.5, 1.0, 2.0),
 ) -> Table:
     """What experiments with other numbers of seeds (``runs``), articles (``units``; default: as many as here,
     and twice as many) and calibration articles would detect, if their variances were those of ``systems``
@@ -387,29 +367,23 @@ def _same_seeds(baseline: System, system: System) -> list[int]:
     return [seeds.index(seed) for seed in others]
 
 
-def _power(detectable: Sequence[float], name: str) -> list[str]:
-    if not detectable:
-        return []
-    low, high = f"{min(detectable):.1f}", f"{max(detectable):.1f}"
-    sizes = low if low == high else f"{low} to {high}"
-    return [f"minimum detectable effect on {name}, {POWER:.0%} power, before correction: {sizes}"]
-
-
-def _mean_figures(key: str, mean: float, sd: float | None) -> dict[str, float | None]:
+def _mean_figures(key: str, scores: Floats) -> dict[str, float | None]:
+    """Mean and standard deviation over the runs of ``(R, N)``."""
+    mean, sd = mean_sd(scores.mean(1).tolist())
     return {f"{key}_mean": round(mean, _PLACES), f"{key}_sd": None if sd is None else round(sd, _PLACES)}
 
 
-def _interval_figures(key: str, interval: Interval) -> dict[str, float | None]:
+def _ends(key: str, interval: Interval) -> dict[str, float]:
     """The ends of a 95% interval."""
     return {f"{key}_95_{end}": round(value, _PLACES) for end, value in interval._asdict().items()}
 
 
 def _effect_figures(effect: Effect, p_holm: float | None) -> dict[str, float | None]:
-    tests = {"p": effect.p, "p_holm": p_holm}
     return {
         "delta": round(effect.delta, _PLACES),
-        **_interval_figures("delta", effect.interval),
-        **{name: None if p is None else round(p, _PLACES) for name, p in tests.items()},
+        **_ends("delta", effect.interval),
+        "p": round(effect.p, _PLACES),
+        "p_holm": None if p_holm is None else round(p_holm, _PLACES),
     }
 
 
@@ -442,39 +416,3 @@ def _p_value(p: float) -> str:
 
 _P = number("p", "p", _p_value, weight=1)
 _P_HOLM = number("p_holm", "p, Holm", _p_value, weight=2)
-
-
-def _baseline_columns(
-    shown: Sequence[MeasureName], name: str, equivalence: float | None, ordered: bool
-) -> list[Column]:
-    columns = [text("model", "model"), number("seeds", "seeds")]
-    for key in shown:
-        columns += [
-            _mean_column(key, MEASURES[key], weight=int(key == shown[-1])),
-            _interval_column(key, weight=-1),
-        ]
-    corrected = replace(_P_HOLM, heading="p, in order") if ordered else _P_HOLM
-    equal = [] if equivalence is None else [number("p_equivalent", f"p, within ±{equivalence:g}", _p_value)]
-    return [*columns, *_delta_columns(f"Δ {name}" if name != "F1" else "ΔF1"), _P, corrected, *equal]
-
-
-def _table(title: str, result: Comparison, measured: Sequence[Measured], notes: Sequence[str]) -> Table:
-    columns = [
-        text("name", ""),
-        number("questions", "questions", weight=-1),
-        _mean_column("a", f"A: {result.a.label}"),
-        _mean_column("b", f"B: {result.b.label}"),
-        *_delta_columns("B − A"),
-        _P,
-    ]
-    rows = [
-        {
-            "name": figure.name,
-            "questions": figure.questions,
-            **_mean_figures("a", figure.a, figure.a_sd),
-            **_mean_figures("b", figure.b, figure.b_sd),
-            **_effect_figures(figure.effect, figure.p_holm),
-        }
-        for figure in measured
-    ]
-    return Table(title, columns, rows, notes)

@@ -26,7 +26,7 @@ from qa_arch.metrics.significance import Unit
 from qa_arch.records import DEV, RECORD, RECORDS, Globs, Runs, recorded
 from qa_arch.results import figures as draw
 from qa_arch.results.columns import SPAN_COLUMNS, comparison, named
-from qa_arch.results.comparisons import against_baseline, compare, effects_table
+from qa_arch.results.comparisons import against_baseline, compare
 from qa_arch.results.provenance import dev_access_note
 from qa_arch.results.samples import MEASURES, MeasureName
 from qa_arch.results.systems import System, find_system, group_by_system, labelled
@@ -233,8 +233,7 @@ def pairwise_table(
     systems = _systems(folder, records, split)
     if not {a, b} <= {system.label for system in systems}:
         return Table(title, [], [])
-    result = compare(find_system(systems, a), find_system(systems, b), split=split, unit=unit)
-    return effects_table(result, title)
+    return compare(find_system(systems, a), find_system(systems, b), split=split, unit=unit, title=title)
 
 
 def learning_curves(

@@ -6,6 +6,7 @@ pandas is imported when a frame is made: a command never waits for it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from html import escape
 from os import PathLike, fspath
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 from qa_arch.metrics.significance import Unit
 from qa_arch.records import CALIBRATION, DEV, RECORD, RunRecord, find_runs, is_of_spans, read_record
 from qa_arch.results.columns import Scored, figures, named
-from qa_arch.results.comparisons import against_baseline
+from qa_arch.results.comparisons import against_baseline, comparable
 from qa_arch.results.questions import NAMES, load_questions, mistakes, open_scored, question_columns
 from qa_arch.results.samples import MeasureName
 from qa_arch.results.summary import scores_table
@@ -129,13 +130,14 @@ def compare(
     and articles, or questions where no article is known or ``unit="question"``, corrected for the number of
     systems (Holm 1979); ``order`` and ``equivalence`` are those of ``results.comparisons.against_baseline``.
     A notebook shows the table; ``.rows`` are its figures. Raises RunError for runs that were not scored on
-    the same set by the same protocol.
+    the same set by the same protocol; runs that have not finished are left out, as a note says.
     """
-    systems = group_by_system(find_runs(_paths(folders)))
+    systems, notes = comparable(find_runs(_paths(folders)), split)
     parent = find_system(systems, baseline)
-    return against_baseline(
+    table = against_baseline(
         systems, parent, split=split, measure=measure, unit=unit, order=order, equivalence=equivalence
     )
+    return replace(table, notes=[*table.notes, *notes])
 
 
 def _paths(folders: Place | Sequence[Place]) -> list[str]:

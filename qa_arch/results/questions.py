@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,7 @@ import numpy.typing as npt
 
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import DataError, RunError
-from qa_arch.metrics.error_analysis import (
-    SPANS,
-    Boundary,
-    ErrorCounts,
-    Judged,
-    Outcome,
-    count,
-    count_by,
-    judge,
-    judge_scores,
-)
+from qa_arch.metrics.error_analysis import Boundary, ErrorCounts, Judged, Outcome, count, judge
 from qa_arch.records import (
     CALIBRATION,
     DEV,
@@ -337,17 +327,10 @@ class Mistakes:
 
     judged: tuple[Judged, ...]
     texts: bool
-    both_abstentions: bool = True
-    """Whether abstentions from right and from wrong spans are counted each; old records cannot tell."""
 
     @property
     def counts(self) -> ErrorCounts:
         return count(self.judged)
-
-    @property
-    def named(self) -> dict[str, int]:
-        """The outcomes of all questions by their names for people."""
-        return {NAMES[outcome]: number for outcome, number in self.outcomes(self.counts).items()}
 
     @property
     def figures(self) -> dict[str, Any]:
@@ -356,18 +339,16 @@ class Mistakes:
 
     def outcomes(self, counts: ErrorCounts) -> dict[Outcome, int]:
         """The counts of the outcomes that can be known here, which are all questions."""
-        unknown = {"unanswered"} if self.both_abstentions else {"wrong_abstention", "missed_answer"}
-        return {name: counts.outcomes.get(name, 0) for name in NAMES if name not in unknown}
+        old = any(row.outcome == "unanswered" for row in self.judged)
+        unknown = {"wrong_abstention", "missed_answer"} if old else {"unanswered"}
+        return {name: counts.outcomes[name] for name in NAMES if name not in unknown}
 
     def as_dict(self) -> dict[str, Any]:
         """``figures`` over all, by kind and by article."""
-        kinds, articles = self._by(kind_name), self._by(_article)
-        return {
-            "texts": self.texts,
-            **self.figures,
-            "by_kind": {name: self._figures(counts) for name, counts in kinds.items()},
-            "by_article": {name: self._figures(counts) for name, counts in articles.items()},
-        }
+        by = {"by_kind": kind_name, "by_article": _article}
+        groups = {name: self._by(key).items() for name, key in by.items()}
+        split = {name: {key: self._figures(own) for key, own in group} for name, group in groups.items()}
+        return {"texts": self.texts, **self.figures, **split}
 
     def tables(self) -> list[Table]:
         """By kind, where the data tags kinds, and by article, where the texts are there: the worst first."""
@@ -375,30 +356,31 @@ class Mistakes:
         return [*kinds, self._table("article", _article)] if self.texts else kinds
 
     def _by(self, key: Callable[[Judged], str | None]) -> dict[str, ErrorCounts]:
-        return {name: counts for name, counts in count_by(self.judged, key).items() if name is not None}
+        groups: dict[str, list[Judged]] = {}
+        for row in self.judged:
+            if (name := key(row)) is not None:
+                groups.setdefault(name, []).append(row)
+        return {name: count(groups[name]) for name in sorted(groups)}
 
     def _figures(self, counts: ErrorCounts) -> dict[str, Any]:
-        figures = {"questions": counts.total, "outcomes": self.outcomes(counts)}
-        figures |= {"overlapping": counts.overlapping, "near_misses": counts.near_misses}
-        if self.texts:
-            figures |= {"boundaries": dict(counts.boundaries)}
-            figures |= {"plausible": counts.plausible, "with_plausible": counts.with_plausible}
-        return figures
+        of_texts = () if self.texts else ("boundaries", "plausible", "with_plausible")
+        known = {key: value for key, value in asdict(counts).items() if key not in of_texts}
+        return {**known, "outcomes": self.outcomes(counts)}
 
     def _table(self, heading: str, key: Callable[[Judged], str | None]) -> Table:
-        rows = sorted((self._row(*pair) for pair in self._by(key).items()), key=lambda row: row["right"])
-        which = "the worst first" if len(rows) <= WORST else f"the {WORST} worst of {len(rows):,}"
-        shown = [number(key, head) for key, head in _COLUMNS.items() if any(key in row for row in rows)]
-        return Table(f"By {heading}, {which}", [text("name", heading), *shown], rows[:WORST])
-
-    def _row(self, name: str, counts: ErrorCounts) -> dict[str, Any]:
-        outcomes: dict[str, int] = dict(self.outcomes(counts).items())
-        right = 100 * outcomes.pop("right") / max(counts.total, 1)
-        row: dict[str, Any] = {"name": name, "questions": counts.total, "right": right, **outcomes}
-        row |= {"overlapping": counts.overlapping, "near_misses": counts.near_misses}
-        if counts.with_plausible:
+        rows = []
+        for name, counts in self._by(key).items():
+            row: dict[str, Any] = {"name": name, **asdict(counts)}
+            row.update(self.outcomes(counts).items())
+            row["right"] = 100 * row["right"] / counts.questions
             row["plausible"] = f"{counts.plausible:,} of {counts.with_plausible:,}"
-        return row
+            rows.append(row)
+        rows.sort(key=lambda row: row["right"])
+        which = "the worst first" if len(rows) <= WORST else f"the {WORST} worst of {len(rows):,}"
+        shown = [number(key, head) for key, head in _COLUMNS.items() if rows and key in rows[0]]
+        if not any(row["with_plausible"] for row in rows):
+            shown = [column for column in shown if column.key != "plausible"]
+        return Table(f"By {heading}, {which}", [text("name", heading), *shown], rows[:WORST])
 
 
 def mistakes(rows: Questions, questions: QuestionSet | None = None) -> Mistakes:
@@ -406,14 +388,10 @@ def mistakes(rows: Questions, questions: QuestionSet | None = None) -> Mistakes:
 
     Raises DataError where the rows are of other questions.
     """
-    own = ("answerable", "exact", "f1") if questions is None else ("start", "end")
-    known = [key for key in SPANS if getattr(rows, key) is not None]
-    columns: dict[str, Any] = {key: getattr(rows, key).tolist() for key in ("abstained", *own, *known)}
-    columns["id"] = rows.ids
-    if questions is not None:
-        return Mistakes(judge(questions, columns), texts=True)
-    columns["kind"] = rows.kind
-    return Mistakes(judge_scores(columns), texts=False, both_abstentions=rows.span_exact is not None)
+    names = ("answerable", "abstained", "exact", "f1", "start", "end", "span_exact")
+    known = {name: values.tolist() for name in names if (values := getattr(rows, name)) is not None}
+    columns = {"id": rows.ids, "kind": rows.kind, **known}
+    return Mistakes(judge(columns, questions), texts=questions is not None)
 
 
 def kind_name(row: Judged) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from qa_arch.errors import RunError
 from qa_arch.metrics.confidence import area_values, auroc_values
 from qa_arch.metrics.significance import Effect, Interval, Unit, effect, mean_interval
-from qa_arch.metrics.threshold import fit_margin
+from qa_arch.metrics.threshold import fit_threshold
 from qa_arch.records import CALIBRATION, RunRecord
 from qa_arch.results.questions import (
     Bools,
@@ -232,6 +232,6 @@ def _left_out(record: RunRecord, rows: Questions) -> Floats | None:
 
     def without(group: int) -> float:
         rest = groups != group
-        return fit_margin(odds[rest].tolist(), spans[rest].tolist(), answerable[rest].tolist(), prior)
+        return fit_threshold(odds[rest].tolist(), spans[rest].tolist(), answerable[rest].tolist(), prior)
 
     return np.array([without(group) for group in range(int(groups.max()) + 1)])

@@ -8,9 +8,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from qa_arch.config.retired import upgrade
 from qa_arch.config.schema import defaults
 from qa_arch.errors import RunError
 from qa_arch.records import (
@@ -28,29 +25,11 @@ from qa_arch.records import (
     is_language,
     is_of_spans,
 )
-from qa_arch.results.columns import named
-from qa_arch.results.questions import NAMES, UNTYPED, Mistakes, Questions, load_questions, mistakes
-from qa_arch.results.tables import Table, number, text
+from qa_arch.results.columns import COLUMNS, Scored, figures, named
+from qa_arch.results.questions import NAMES, Mistakes, load_questions, mistakes
+from qa_arch.results.systems import settings
+from qa_arch.results.tables import Table, text
 from qa_arch.types.text import QuestionSet
-
-HIGHLIGHTS = (
-    "encoder.name",
-    "encoder.init",
-    "encoder.layers",
-    "encoder.width",
-    "optim.lr",
-    "optim.head_lr",
-    "optim.schedule",
-    "trainer.epochs",
-    "trainer.precision",
-    "trainer.token_budget",
-    "features.max_length",
-    "features.stride",
-    "decode.search",
-)
-"""Settings that are shown; the model's own are all shown."""
-OF_SPANS = ("encoder", "features", "decode")
-"""Sections that models which select something do not read."""
 
 POINTS = {
     CALIBRATED: "calibrated",
@@ -67,6 +46,17 @@ SCORES = (
     *("token_accuracy", "perplexity", "bits_per_byte", "sentence_accuracy", "sentence_f1"),
 )
 """Columns that are shown of every set and operating point."""
+RUN = (
+    *("seed", "encoder", "parameters", "nonzero", "weights_mb", "batch", "micro", "accumulate", "devices"),
+    *("strategy", "arithmetic", "epochs", "steps", "seconds", "predict_seconds", "examples_per_second"),
+    *("peak_memory_mb", "engine", "read_in", "latency_ms", "latency_ratio", "memory_mb", "memory_ratio"),
+)
+"""Columns that are shown of the run as a whole."""
+SETTINGS = (
+    *("encoder.layers", "encoder.width", "optim.lr", "optim.head_lr", "optim.schedule", "trainer.epochs"),
+    *("trainer.token_budget", "features.max_length", "features.stride", "decode.search"),
+)
+"""Settings that are shown, beside the model's own and those of compression and distillation."""
 _BARS = "▁▂▃▄▅▆▇█"
 _CURVES = {
     "train_loss": "training loss",
@@ -89,7 +79,7 @@ class Summary:
     error: str | None
     facts: Mapping[str, Sequence[tuple[str, str]]]
     scores: Table
-    """A row for each scored set and margin."""
+    """A row for each scored set and operating point."""
     curves: Sequence[tuple[str, str, Sequence[float | None]]]
     """Name, sparkline and the value of each epoch."""
     best_epoch: int | None
@@ -97,11 +87,10 @@ class Summary:
     """Every question judged; None where the run has no rows of questions."""
     note: str | None
     """Why there is no error split."""
-    types: Table | None = None
-    """Scores and errors by the main class of the question, where classes were given."""
 
     def as_dict(self) -> dict[str, Any]:
         result = self.mistakes
+        errors = {} if result is None else result.outcomes(result.counts)
         return {
             "title": self.title,
             "status": self.status,
@@ -110,64 +99,41 @@ class Summary:
             "scores": [dict(row) for row in self.scores.rows],
             "curves": {name: list(values) for name, _, values in self.curves},
             "best_epoch": self.best_epoch,
-            "errors": None if result is None else result.named,
+            "errors": {NAMES[outcome]: number for outcome, number in errors.items()} or None,
             "mistakes": None if result is None else result.as_dict(),
             "note": self.note,
-            "types": None if self.types is None else [dict(row) for row in self.types.rows],
         }
 
 
 def summarise(
-    folder: Path,
-    record: RunRecord,
-    split: str = "dev",
-    questions: QuestionSet | None = None,
-    *,
-    types: Mapping[str, str] | None = None,
+    folder: Path, record: RunRecord, split: str = "dev", questions: QuestionSet | None = None
 ) -> Summary:
     """Read the run's record and, where they are, its rows of questions, judged beside ``questions``.
 
-    ``questions`` are the set that ``split`` was scored on; DataError where they are not. ``types`` are
-    classes of the questions by id; RunError where these are of other questions.
+    ``questions`` are the set that ``split`` was scored on; DataError where they are not.
     """
-    result, note, rows = None, None, None
+    result, note = None, None
     measure = record.measure(split)
     if measure is not None and is_of_spans(measure.protocol):
         try:
-            rows = load_questions(folder, record, split)
-            result = mistakes(rows, questions)
+            result = mistakes(load_questions(folder, record, split), questions)
         except RunError as error:
             note = str(error)
-    if types is not None and (rows is None or types.keys().isdisjoint(rows.ids)):
-        raise RunError(note or f"--types: its questions are none of those of {folder} that {split} has")
     return Summary(
         title=f"{record.name} / {folder.resolve().name}",
         status=record.status,
         error=record.error,
-        facts={"settings": _settings(record), "run": _run(record), "provenance": _provenance(record)},
+        facts={
+            "settings": _settings(record),
+            "run": _run(record),
+            "provenance": _provenance(record),
+        },
         scores=scores_table(record),
         curves=_curves(record.epochs),
         best_epoch=record.best_epoch,
         mistakes=result,
         note=note,
-        types=by_type(rows, result, types) if rows and result and types is not None else None,
     )
-
-
-def by_type(rows: Questions, result: Mistakes, types: Mapping[str, str]) -> Table:
-    """A row for each main class, those of most questions first: EM, F1 and shares of errors in percent."""
-    mains = np.array([types.get(id_, UNTYPED).partition(":")[0] for id_ in rows.ids])
-    outcomes = np.array([row.outcome for row in result.judged])
-    errors = {NAMES[name]: outcomes == name for name in result.outcomes(result.counts) if name != "right"}
-    names, counts = np.unique(mains, return_counts=True)
-    table: list[dict[str, Any]] = []
-    for name, count in sorted(zip(names.tolist(), counts.tolist(), strict=True), key=lambda pair: -pair[1]):
-        own = mains == name
-        figures = {"exact": rows.exact, "f1": rows.f1, **errors}
-        shares = {key: 100 * float(values[own].mean()) for key, values in figures.items()}
-        table.append({"kind": name, "questions": count, **shares})
-    columns = [text("kind", "class"), number("questions", "questions"), *named(("exact", "f1"))]
-    return Table("by predicted class, %", [*columns, *(number(name, name) for name in errors)], table)
 
 
 def sparkline(values: Sequence[float | None]) -> str:
@@ -186,63 +152,27 @@ def finite(value: Any) -> float | None:
 
 
 def _settings(record: RunRecord) -> list[tuple[str, str]]:
-    shown = []
-    for key in HIGHLIGHTS:
-        section, _, name = key.partition(".")
-        if record.selects and section in OF_SPANS:
-            continue
-        value = record.setting(section, name)
-        label = key == "encoder.name" and record.setting("encoder", "init") == "random"
-        if value is not None and not label:  # a checkpoint of that name was not loaded
-            shown.append((key, str(value)))
-    if encoder := record.encoder:
-        shown.append(("pre-trained by", f"{encoder.model} seed {encoder.seed} ({encoder.config_hash[:8]})"))
-    own = record.config.get("model", {})
-    shown += [(f"model.{key}", str(value)) for key, value in own.items() if key not in ("task", "name")]
-    return [*shown, *_teaching(record)]
-
-
-def _teaching(record: RunRecord) -> list[tuple[str, str]]:
-    """The teacher, and the settings of its section that are not their defaults; empty without one."""
-    if record.teacher is None:
-        return []
-    given = dict(upgrade(record.config)["distillation"])
-    given["teacher"] = f"{record.teacher.name} (config {record.teacher.config_hash[:8]})"
-    keys = (key for key, value in given.items() if value != defaults().get(f"distillation.{key}"))
-    return [(f"distillation.{key}", str(given[key])) for key in keys]
+    usual, not_read = defaults(), ("encoder.", "features.", "decode.") if record.selects else ()
+    return [
+        (key, str(value))
+        for key, value in settings(record).items()
+        if (key in SETTINGS and value is not None and not key.startswith(not_read))
+        or (key.startswith(("model.", "compression.")) and key not in ("model.task", "model.name"))
+        or (key.startswith("distillation.") and value != usual.get(key))
+    ]
 
 
 def _run(record: RunRecord) -> list[tuple[str, str]]:
-    batch = record.batch
-    shown = [("seed", str(record.seed))]
-    for split, facts in record.data.items():
-        shown.append((f"{split} set", _about(facts)))
-    if batch.devices is not None:
-        times = f"× {batch.accumulate} × {batch.devices}"
-        windows = f"{batch.global_size} ({batch.micro} {times})"
-        shown.append(("batch", windows if batch.tokens is None else f"{batch.tokens:,} tokens {times}"))
-    if record.parameters.total is not None:
-        blocks = ", ".join(f"{k} {v:,}" for k, v in record.parameters.blocks.items())
-        shown.append(("parameters", f"{record.parameters.total:,} ({blocks})"))
-    if record.parameters.nonzero is not None:
-        shown.append(("not zero", f"{record.parameters.nonzero:,}"))
-    if record.weights_bytes is not None:
-        shown.append(("weights on disk", f"{record.weights_bytes / 1e6:,.1f} MB"))
+    row = figures(Scored(record.model, "", None, record), RUN)
+    if record.parameters.nonzero is None:
+        del row["nonzero"]  # of a run without zeros it is the total
+    shown = [(COLUMNS[key].heading, COLUMNS[key].text(row)) for key in RUN if row.get(key) is not None]
+    shown += [(f"{split} set", _about(facts)) for split, facts in record.data.items()]
+    blocks = ", ".join(f"{name} {count:,}" for name, count in record.parameters.blocks.items())
+    if blocks:
+        shown.append(("parameters of", blocks))
     if parent := record.parent:
         shown.append(("made of", f"{parent.run} (config {parent.config_hash[:12]})"))
-    for step in record.config.get("compression") or ():
-        own = ", ".join(f"{k} {v}" for k, v in step.items() if k != "method" and v is not None)
-        shown.append((f"made smaller by {step['method']}", own))
-    if cost := record.cost:
-        times = f"{cost.latency_ms:,.1f} ms a question, {cost.latency_ratio:.2f} × that of {cost.baseline}"
-        shown.append((f"latency, {cost.engine} in {cost.precision} on {cost.threads} threads", times))
-        shown.append(("memory", f"{cost.memory_mb:,.0f} MB, {cost.memory_ratio:.2f} ×"))
-    seconds = asdict(record.seconds).items()
-    shown += [(f"seconds, {name}", f"{value:,.1f}") for name, value in seconds if value is not None]
-    if record.examples_per_second is not None:
-        shown.append(("windows a second", f"{record.examples_per_second:,.1f}"))
-    if record.peak_memory_mb is not None:
-        shown.append(("peak memory", f"{record.peak_memory_mb:,.0f} MB"))
     if threshold := record.threshold:
         value = "never null" if threshold.value is None else f"{threshold.value:.3f}"
         shown.append(("null threshold", f"{value}, fitted on {threshold.fitted_on}"))
@@ -263,32 +193,32 @@ def _about(facts: SplitFacts) -> str:
 
 
 def _provenance(record: RunRecord) -> list[tuple[str, str]]:
-    dirty = {True: ", with changes that it does not hold", False: "", None: ""}[record.dirty]
+    dirty = ", with uncommitted changes" if record.dirty else ""
     device = ", ".join(f"{key} {value}" for key, value in asdict(record.device).items() if value is not None)
-    shown = [
+    hashes = {f"{split} hash": facts.fingerprint for split, facts in record.data.items()}
+    return [
         ("created", record.created or "unknown"),
         ("commit", f"{record.commit[:12]}{dirty}" if record.commit else "none (not a checkout)"),
         ("config", record.config_hash[:12]),
         ("device", device or "unknown"),
         ("versions", ", ".join(f"{name} {version}" for name, version in record.versions.items())),
+        *((name, (fingerprint or "unknown")[:12]) for name, fingerprint in hashes.items()),
     ]
-    for split, facts in record.data.items():
-        shown.append((f"{split} hash", (facts.fingerprint or "unknown")[:12]))
-    return shown
 
 
 def scores_table(record: RunRecord) -> Table:
+    """A row for each set that the run was scored on and each of its operating points."""
     rows = []
     for split, points in record.scores.items():
         for key in POINTS:
             if key in points:
                 point = points[key]
                 place = {"model": split, "run": POINTS[key], "margin": key}
-                figures = {**point.flat(), "exact": point.exact}
-                rows.append({**place, **figures, "null_threshold": point.threshold})
+                scores = {**point.flat(), "exact": point.exact}
+                rows.append({**place, **scores, "null_threshold": point.threshold})
     shown = [c for c in named(SCORES) if any(row.get(c.key) is not None for row in rows)]
     (threshold,) = named(["null_threshold"])
-    columns = [text("model", "set"), text("run", "margin"), *shown, replace(threshold, heading="at")]
+    columns = [text("model", "set"), text("run", "null threshold"), *shown, replace(threshold, heading="at")]
     return Table("", columns, rows)
 
 

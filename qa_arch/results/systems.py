@@ -108,37 +108,29 @@ def group_by_system(runs: Runs) -> list[System]:
     return [System(label, tuple(system)) for label, system in zip(_labels(members), members, strict=True)]
 
 
-def one_system(runs: Runs, name: str) -> System:
-    """The runs as seeds of one system; RunError where other settings differ, or a seed comes twice."""
-    records = [record for _, record in runs]
-    if unlike := differing(records):
-        named = list(unlike.items())[:4]
-        shown = "; ".join(f"{key}: {' / '.join(map(str, values))}" for key, values in named)
-        raise RunError(
-            f"{name}: these runs differ in more than the seed ({shown}); they are not averaged, name the"
-            " seeds of one system"
-        )
-    system = System(records[0].model, tuple(runs))
-    distinct_seeds(system, name)
-    return system
+def two_systems(a: Runs, b: Runs) -> tuple[System, System]:
+    """Both sides of a comparison, labelled by what sets them apart; by their seeds where nothing does.
 
-
-def distinct_labels(a: System, b: System) -> tuple[System, System]:
-    """Both with labels of their own: the model, or for B of the same model the settings that differ.
-
-    Systems that differ in nothing are called by their seeds.
+    RunError where the runs of a side differ in more than the seed, or a seed comes twice.
     """
-    if a.label != b.label:
-        return a, b
-    unlike = differing([a.record, b.record])
-    if not unlike:
-        seeds = (",".join(str(record.seed) for _, record in system.runs) for system in (a, b))
-        first, second = (f"{a.label} seed={seed}" for seed in seeds)
-        return replace(a, label=first), replace(b, label=second)
-    named = zip(_short_names(unlike), unlike.values(), strict=True)
-    words = [f"{name}={_shortened(values)[1]}" for name, values in named]
-    more = f" and {len(words) - MOST_SETTINGS} more" if len(words) > MOST_SETTINGS else ""
-    return a, replace(b, label=f"{b.label} {' '.join(words[:MOST_SETTINGS])}{more}")
+    labels = {folder: system.label for system in group_by_system([*a, *b]) for folder, _ in system.runs}
+    sides = []
+    for name, runs in (("A", a), ("B", b)):
+        if unlike := differing([record for _, record in runs]):
+            named = list(unlike.items())[:4]
+            shown = "; ".join(f"{key}: {' / '.join(map(str, values))}" for key, values in named)
+            raise RunError(
+                f"{name}: these runs differ in more than the seed ({shown}); they are not averaged, name the"
+                " seeds of one system"
+            )
+        sides.append(System(labels[runs[0][0]], tuple(runs)))
+        distinct_seeds(sides[-1], name)
+    if sides[0].label == sides[1].label:
+        seeds = (",".join(str(record.seed) for _, record in side.runs) for side in sides)
+        sides = [
+            replace(side, label=f"{side.label} seed={seed}") for side, seed in zip(sides, seeds, strict=True)
+        ]
+    return sides[0], sides[1]
 
 
 def repeated(system: System) -> list[tuple[Path, Path, int]]:

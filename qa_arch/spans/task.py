@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -30,7 +30,7 @@ from qa_arch.features.vectors import assumed_shape, passage_vectors, vector_rows
 from qa_arch.features.windows import FeatureTable, check_ids, check_lengths, probe
 from qa_arch.metrics.confidence import auroc
 from qa_arch.metrics.squad import METRIC_VERSION, QuestionScore, aggregate, score, score_questions
-from qa_arch.metrics.threshold import Logistic, at_margins, best_texts, calibrate, fit_answerability
+from qa_arch.metrics.threshold import Logistic, at_thresholds, best_texts, calibrate, fit_answerability
 from qa_arch.models import store
 from qa_arch.models.build import build_model, make_encoder, make_tokenizer
 from qa_arch.nn.count import parameter_blocks
@@ -392,8 +392,7 @@ def operating_points(
     for SQuAD 2.0, and ``never_null`` for both protocols: what the spans alone are worth.
     """
     if questions.protocol == "2.0":
-        scores = at_margins(questions, answers, threshold)
-        points = {field.name: getattr(scores, field.name) for field in fields(scores)}
+        points = at_thresholds(questions, answers, threshold)
     else:
         spans = score_questions(questions, best_texts(answers))
         points = {NEVER_NULL: aggregate(spans, questions.protocol)}

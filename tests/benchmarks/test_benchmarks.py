@@ -103,7 +103,7 @@ def test_the_decodings_agree_and_a_planted_difference_is_seen():
 def test_the_scorers_agree():
     squad = questions()
     given = {"q0": "Stone", "q1": "in the 1871", "q2": "", "q3": "A bridge!", "q4": ""}
-    scores = score(squad, given).official()
+    scores = score(squad, given).official
     assert scores == official.evaluate(write(squad)["data"], given)
     assert scores["exact"] == 40.0
     assert 60 < scores["f1"] < 80

@@ -6,7 +6,7 @@ import pytest
 
 from qa_arch.data.question_sets import question_set
 from qa_arch.errors import DataError
-from qa_arch.metrics.error_analysis import boundary, count, judge, judge_scores
+from qa_arch.metrics.error_analysis import boundary, count, judge
 from qa_arch.metrics.squad import score_questions
 from qa_arch.types.text import Example, Gold
 
@@ -52,49 +52,12 @@ CASES = [
 
 
 def rows_of(cases) -> dict[str, list]:
-    spans = [(-1, -1) if text is None else (at(text).start, at(text).end) for _, text, *_ in cases]
-    return {
-        "id": [case[0].id for case in cases],
-        "start": [start for start, _ in spans],
-        "end": [end for _, end in spans],
-        "abstained": [case[2] for case in cases],
-    }
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case[0].id)
-def test_each_question_is_judged(case) -> None:
-    example, _, _, *expected = case
-    (found,) = judge(question_set("made", [example], "2.0"), rows_of([case]))
-    assert (found.id, found.kind) == (example.id, None)
-    assert [found.outcome, found.boundary, found.near_miss, found.plausible] == expected
-
-
-def test_counts_and_order() -> None:
-    questions = question_set("made", [case[0] for case in CASES], "2.0")
-    shuffled = CASES[::-1]
-    judged = judge(questions, rows_of(shuffled))
-    assert [row.id for row in judged] == [case[0].id for case in shuffled]
-    found = count(judged)
-    assert found.total == len(CASES) == sum(found.outcomes.values())
-    assert found.outcomes == {
-        "right": 4,
-        "wrong_span": 6,
-        "wrong_abstention": 1,
-        "missed_answer": 2,
-        "undue_answer": 4,
-    }
-    assert found.boundaries == {"short": 3, "long": 1, "crossing": 1, "apart": 1, "same": 0}
-    assert (found.near_misses, found.plausible, found.with_plausible) == (4, 2, 3)
-    assert found.overlapping == 5  # all wrong spans but "apart"
-    assert {row.article for row in judged} == {"t"}
-
-
-def scored_rows(cases) -> dict[str, list]:
-    """The columns that a run writes for the same answers."""
+    """The columns that a run writes."""
     questions = question_set("made", [case[0] for case in cases], "2.0")
-    spans = {case[0].id: case[1] or "" for case in cases}
-    given = {case[0].id: "" if case[2] else case[1] for case in cases}
-    best, final = (score_questions(questions, texts) for texts in (spans, given))
+    spans = [(-1, -1) if text is None else (at(text).start, at(text).end) for _, text, *_ in cases]
+    texts = {example.id: text or "" for example, text, *_ in cases}
+    given = {example.id: "" if abstained else text for example, text, abstained, *_ in cases}
+    best, final = (score_questions(questions, answers) for answers in (texts, given))
     return {
         "id": [s.id for s in final],
         "kind": [s.kind for s in final],
@@ -102,32 +65,46 @@ def scored_rows(cases) -> dict[str, list]:
         "abstained": [s.abstained for s in final],
         "exact": [s.exact for s in final],
         "f1": [s.f1 for s in final],
+        "start": [start for start, _ in spans],
+        "end": [end for _, end in spans],
         "span_exact": [s.exact for s in best],
-        "span_f1": [s.f1 for s in best],
     }
 
 
-def test_scores_alone_tell_the_same_outcomes() -> None:
-    questions = question_set("made", [case[0] for case in CASES], "2.0")
-    rows = scored_rows(CASES)
-    beside = judge(questions, rows_of(CASES))
-    alone = judge_scores(rows)
+def old(rows) -> dict[str, list]:
+    """As records had them before the scores of the best spans were kept."""
+    return {name: values for name, values in rows.items() if name != "span_exact"}
+
+
+def test_each_question_is_judged_with_and_without_the_scores_of_spans() -> None:
+    questions, rows = question_set("made", [case[0] for case in CASES], "2.0"), rows_of(CASES[::-1])
+    judged = judge(rows, questions)
+    assert judge(old(rows), questions) == judged
+    for found, (example, _, _, *expected) in zip(judged[::-1], CASES, strict=True):
+        assert (found.id, found.article) == (example.id, "t")
+        assert [found.outcome, found.boundary, found.near_miss, found.plausible] == expected, example.id
+    found = count(judged)
+    assert found.questions == len(CASES) == sum(found.outcomes.values())
+    assert found.outcomes == {
+        **{"right": 4, "wrong_span": 6, "wrong_abstention": 1, "missed_answer": 2},
+        **{"undue_answer": 4, "unanswered": 0},
+    }
+    assert found.boundaries == {"short": 3, "long": 1, "crossing": 1, "apart": 1, "same": 0}
+    assert (found.near_misses, found.plausible, found.with_plausible) == (4, 2, 3)
+    assert found.overlapping == 5  # all wrong spans but "apart"
+
+
+def test_scores_alone_tell_the_same_outcomes_and_old_ones_tell_no_abstentions_apart() -> None:
+    questions, rows = question_set("made", [case[0] for case in CASES], "2.0"), rows_of(CASES)
+    alone, beside = judge(rows), judge(rows, questions)
     shown = ("id", "kind", "outcome", "near_miss", "overlaps", "answerable")
     assert [[getattr(row, name) for name in shown] for row in alone] == [
         [getattr(row, name) for name in shown] for row in beside
     ]
     assert {(row.boundary, row.plausible, row.article) for row in alone} == {(None, None, None)}
-
-
-def test_without_the_spans_scores_abstentions_are_not_told_apart() -> None:
-    rows = scored_rows(CASES)
-    del rows["span_exact"]
-    found = count(judge_scores(rows)).outcomes
+    found = count(judge(old(rows))).outcomes
     assert (found["unanswered"], found["wrong_abstention"], found["missed_answer"]) == (3, 0, 0)
     assert (found["right"], found["wrong_span"], found["undue_answer"]) == (4, 6, 4)
-    del rows["f1"]
-    with pytest.raises(DataError, match="without the columns f1; score the run again"):
-        judge_scores(rows)
 
 
 def test_spans_that_only_touch_are_apart() -> None:
@@ -144,11 +121,9 @@ def test_spans_that_only_touch_are_apart() -> None:
     [
         ({"id": ["other"]}, "1 scored questions are not in it, the first is other"),
         ({"start": [80], "end": [400]}, "question q: the recorded span 80..400 is not in its passage of 86"),
-        ({"abstained": None}, "without the columns abstained"),
     ],
 )
 def test_rows_of_other_data_are_refused(change, message) -> None:
     rows = rows_of([(asked("q", "red mill"), "red", False)]) | change
-    rows = {name: values for name, values in rows.items() if values is not None}
     with pytest.raises(DataError, match=message):
-        judge(question_set("made", [asked("q", "red mill")], "2.0"), rows)
+        judge(rows, question_set("made", [asked("q", "red mill")], "2.0"))

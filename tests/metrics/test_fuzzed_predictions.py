@@ -117,7 +117,7 @@ def check(tmp_path, plain, capsys):
         assert not different, ascii([(texts[id_], scored[id_], expected[id_]) for id_ in different[:3]])
         odds = {id_: round(rng.uniform(-2, 2), rng.randrange(4)) for id_ in texts}
         threshold = rng.choice((0.0, 1.0, rng.choice(list(odds.values()))))
-        official = score(questions, texts, null_scores=odds, threshold=threshold).official()
+        official = score(questions, texts, null_scores=odds, threshold=threshold).official
         assert json.dumps(official) == json.dumps(plain.evaluate_20(raw, texts, odds, threshold))
         evaluated(plain.evaluate_20(raw, texts), data, file)
         answerable = [p for a in raw for p in a["paragraphs"] if p["qas"][0]["answers"]]

@@ -20,7 +20,7 @@ from qa_arch.records import (
     write_record,
 )
 from qa_arch.results.experiments import TABLES
-from qa_arch.results.systems import one_system
+from qa_arch.results.systems import two_systems
 from qa_arch.types.text import Example, Gold, QuestionSet
 
 
@@ -232,8 +232,8 @@ def sides(make_run, question_set):
         make_run(f"poor-{seed}", questions, model="poor", seed=seed, right=0.5)
         make_run(f"good-{seed}", questions, model="good", seed=seed, right=0.9)
     folder = make_run("x", questions).parent
-    a, b = (find_runs([folder / f"{name}-1", folder / f"{name}-2"]) for name in ("poor", "good"))
-    return folder, one_system(a, "A"), one_system(b, "B"), questions
+    a, b = two_systems(*(find_runs([folder / f"{name}-*"]) for name in ("poor", "good")))
+    return folder, a, b, questions
 
 
 @pytest.fixture

@@ -49,12 +49,13 @@ def test_the_page_and_the_terminal_say_the_same_of_a_difference(page, runs):
         rows = load_questions(path, record)
         assert one["spans"][str(number)] == pytest.approx(100 * rows.span_f1[rows.answerable].mean())
     a, b = (find_system(groups, name) for name in ("bert", "proposed"))
-    compared = {figure.name: figure.effect for figure in compare(a, b).measures}
+    compared = {row["name"]: row for row in compare(a, b).rows}
     for name, key in (("EM", "exact"), ("F1", "f1"), (MEASURES["spans"], "spans")):
         shown = one["tests"][key]["effects"][str(groups.index(b))]
-        effect = compared[name]
-        assert (shown["delta"], shown["interval"]) == (effect.delta, list(effect.interval))
-        assert shown["p"] == effect.p
+        row = compared[name]
+        figures = (shown["delta"], *shown["interval"], shown["p"])
+        expected = (row["delta"], row["delta_95_low"], row["delta_95_high"], row["p"])
+        assert figures == pytest.approx(expected, abs=1e-6)
         table = against_baseline(groups, a, measure=key)
         for place, row in enumerate(table.rows):
             interval = [round(end, 6) for end in one["tests"][key]["intervals"][str(place)]]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qa_arch.metrics.threshold import fit_margin
+from qa_arch.metrics.threshold import fit_threshold
 from qa_arch.records import CALIBRATION, Runs, find_runs
 from qa_arch.results.questions import load_questions
 from qa_arch.results.samples import Sample, samples_of
@@ -35,7 +35,7 @@ def test_thresholds_are_fitted_without_each_calibration_article(answer):
             for article, threshold in zip(np.unique(rows.article), own, strict=True):
                 rest = rows.article != article
                 columns = (rows.null_odds[rest], rows.span_f1[rest], rows.answerable[rest])
-                assert threshold == fit_margin(*(column.tolist() for column in columns), 0.5)
+                assert threshold == fit_threshold(*(column.tolist() for column in columns), 0.5)
 
 
 def test_what_calibration_articles_do_is_in_the_tests_that_have_a_threshold(answer):
@@ -72,27 +72,14 @@ def test_articles_are_drawn_where_there_are_several(answer):
 
 
 def test_power_of_planned_experiments_follows_the_records(answer, command):
-    code, out, error = command(
-        *(
-            "power",
-            ANSWER,
-            "--baseline",
-            "bert",
-            "--effects",
-            "0,2",
-            "--seeds",
-            "5,40",
-            "--articles",
-            "16,500",
-        ),
-        *("--articles", "16,500", "--measure", "spans", "--format", "json"),
-    )
+    arguments = ("--seeds", "5,40", "--articles", "16,500", "--measure", "spans", "--json")
+    code, out, error = command("power", ANSWER, "--baseline", "bert", *arguments)
     assert (code, error) == (0, "")
     (table,) = json.loads(out)
     rows = {(row["model"], row["units"], row["seeds"]): row for row in table["rows"]}
     own = samples_of(group_by_system(find_runs([ANSWER])), "dev").effect("bert", "proposed", "spans")
     assert rows["proposed", 16, 5]["detectable"] == pytest.approx(own.detectable, rel=1e-4)
-    assert rows["proposed", 16, 5]["at_0"] == pytest.approx(5)
+    assert rows["proposed", 16, 5]["at_0.5"] < rows["proposed", 16, 5]["at_1"]
     assert rows["proposed", 500, 40]["detectable"] < rows["proposed", 16, 40]["detectable"]
     assert rows["proposed", 500, 40]["at_2"] > 99 > rows["ablation_together", 16, 5]["at_2"] > 50
     with pytest.raises(SystemExit, match="2"):

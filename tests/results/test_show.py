@@ -30,7 +30,7 @@ def test_everything_is_on_the_screen(make_run, question_set, capsys):
     for part in ("bert-s13", "ok", "calibrated", "threshold 0", "█▁", "2.00 → 1.00", "number 2 kept"):
         assert part in out
     for part in (
-        "abcdef012345, with changes",
+        "abcdef012345, with uncommitted",
         "1,234,567",
         "wrong span",
         "wrong abstention",
@@ -93,9 +93,11 @@ def test_old_records_do_not_claim_to_tell_abstentions_apart(make_run, question_s
     rows = {name: values for name, values in ROWS.items() if name != "span_exact"}
     folder = make_run("a", questions, rows=rows, keep_spans=False)
     found = mistakes(rows_of(folder))
-    assert found.named == {"right": 2, "wrong span": 1, "answerable, not answered": 1, "false answer": 2}
+    assert found.outcomes(found.counts) == {
+        **{"right": 2, "wrong_span": 1, "unanswered": 1, "undue_answer": 2}
+    }
     assert "missed answer  " not in show(capsys, folder)[1]
-    assert mistakes(rows_of(folder), questions).named["wrong abstention"] == 1  # the texts tell
+    assert mistakes(rows_of(folder), questions).counts.outcomes["wrong_abstention"] == 1  # the texts tell
 
 
 def test_with_the_data_errors_are_split_by_boundary_article_and_plausible_answer(

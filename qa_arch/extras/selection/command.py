@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         required=True,
         metavar="F",
-        help="JSON: question id -> class; for show and report --types",
+        help="JSON: question id -> class; for report --types",
     )
     add_device_options(parser)
 

@@ -215,23 +215,6 @@ def test_every_question_has_a_class(typed, read_json):
     assert set(classes.values()) <= set(CLASSES)
 
 
-def test_show_splits_scores_and_errors_by_class(trained, typed, tmp_path, qa_arch, read_json):
-    ids = list(read_json(typed))
-    halves = {id_: "NUM:date" if n < 100 else "HUM:ind" for n, id_ in enumerate(ids[:500])}
-    (tmp_path / "halves.json").write_text(json.dumps(halves))
-    code, out, err = qa_arch("show", trained, "--types", tmp_path / "halves.json", "--json")
-    assert code == 0, err
-    shown = json.loads(out)
-    rows = {row["kind"]: row for row in shown["types"]}
-    sizes = {kind: row["questions"] for kind, row in rows.items()}
-    assert sizes == {"HUM": 400, "NUM": 100, "not classified": 100}
-    assert shown["types"][0]["kind"] == "HUM"
-    for name, count in shown["errors"].items():
-        share = sum(row["exact" if name == "right" else name] * row["questions"] for row in rows.values())
-        assert share / 100 == pytest.approx(count)
-    assert "by predicted class" in qa_arch("show", trained, "--types", typed)[1]
-
-
 def test_report_has_both_as_breakdowns(trained, typed):
     runs = find_runs([trained])
     types = read_types(typed)
@@ -244,17 +227,15 @@ def test_report_has_both_as_breakdowns(trained, typed):
 
 
 @pytest.mark.parametrize(
-    ("command", "content", "code", "message"),
+    ("content", "code", "message"),
     [
-        ("show", '{"nobody": "NUM:date"}', 5, "none of those"),
-        ("report", '{"nobody": "NUM:date"}', 5, "none of those"),
-        ("show", "{}", 4, "holds no classes"),
-        ("show", '{"a": 3}', 4, "the class is the number 3"),
+        ('{"nobody": "NUM:date"}', 5, "none of those"),
+        ("{}", 4, "holds no classes"),
+        ('{"a": 3}', 4, "the class is the number 3"),
     ],
 )
-def test_classes_of_other_questions(command, content, code, message, trained, tmp_path, qa_arch):
+def test_classes_of_other_questions(content, code, message, trained, tmp_path, qa_arch):
     (tmp_path / "types.json").write_text(content)
-    out = ("-o", tmp_path / "page.html") if command == "report" else ()
-    result = qa_arch(command, trained, "--types", tmp_path / "types.json", *out)
+    result = qa_arch("report", trained, "--types", tmp_path / "types.json", "-o", tmp_path / "page.html")
     assert result[0] == code
     assert re.search(message, result[2])

@@ -1,0 +1,137 @@
+"""Fitting the null threshold and reporting at three operating points."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from qa_arch.errors import DataError
+from qa_arch.metrics.squad import score
+from qa_arch.metrics.threshold import at_thresholds, best_texts, calibrate, class_weights, fit_threshold
+from qa_arch.types.text import Candidate, Prediction
+
+INF, NAN = math.inf, math.nan
+
+
+def mean_f1(odds, f1, answerable, threshold):
+    """F1 at ``threshold``, question by question, as the answers would be scored."""
+    return sum(float(not a) if o > threshold else v for o, v, a in zip(odds, f1, answerable, strict=True))
+
+
+def answer(id_: str, text: str | None, odds: float) -> Prediction:
+    best = None if text is None else Candidate(text, 0, len(text), 0.0, 1.0)
+    return Prediction(id_, best, odds, windows=1)
+
+
+def test_threshold_by_hand():
+    # answerable at -3 and 1, unanswerable at 2 and 5: the cut between 1 and 2 gets all four right
+    assert fit_threshold([-3, 1, 2, 5], [1, 1, 0, 0], [True, True, False, False]) == 1.5
+    # the same with the sign of the odds turned can do no better than answering all or none: 2 of 4;
+    # cuts: none answered 2, then 1, 0, 1, 2. None answered lies at -5 - 1, all answered at 3 + 1.
+    assert fit_threshold([3, -1, -2, -5], [1, 1, 0, 0], [True, True, False, False]) == 4
+
+
+def test_equal_odds_fall_together():
+    # at 1.0 one answerable and two unanswerable questions: together they are better not answered
+    threshold = fit_threshold([0, 1, 1, 1], [1, 1, 0, 0], [True, True, False, False])
+    assert threshold == 0.5
+
+
+def test_ties_take_the_threshold_nearest_zero():
+    # F1 0 on an answerable question: whether it is answered makes no difference
+    assert fit_threshold([-4.0, 0.5, 3.0], [1.0, 0.0, 0.0], [True, True, False]) == pytest.approx(-1.75)
+    assert fit_threshold([-4.0, -0.5, 3.0], [1.0, 0.0, 0.0], [True, True, False]) == pytest.approx(1.25)
+    # two cuts as near: the negative one
+    assert fit_threshold([-2.0, 0.0, 2.0], [1.0, 0.0, 0.0], [True, True, False]) == -1.0
+
+
+@pytest.mark.parametrize("odds", [[], [NAN], [INF, -INF], [NAN, INF]])
+def test_nothing_to_fit_gives_zero(odds):
+    assert fit_threshold(odds, [1.0] * len(odds), [True] * len(odds)) == 0.0
+
+
+def test_the_threshold_separates_neighbouring_and_huge_floats():
+    low = 1.0
+    high = math.nextafter(low, INF)
+    threshold = fit_threshold([low, high], [1, 0], [True, False])
+    assert low <= threshold < high
+    for odds in ([-1.7e308, 1.7e308], [1e300, 1.7e308]):
+        threshold = fit_threshold(odds, [1, 0], [True, False])
+        assert odds[0] <= threshold < odds[1]
+        assert fit_threshold(odds, [0, 0], [False, False]) < odds[0]
+        assert fit_threshold(odds, [1, 1], [True, True]) >= odds[1]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_threshold_does_better(seed):
+    rng = random.Random(seed)
+    n = rng.randint(1, 25)
+    odds = [round(rng.gauss(0, 3), rng.choice((0, 1, 6))) for _ in range(n)]
+    answerable = [rng.random() < 0.6 for _ in odds]
+    f1 = [rng.choice((0.0, 1.0, 0.4, rng.random())) if a else 0.0 for a in answerable]
+    threshold = fit_threshold(odds, f1, answerable)
+    cuts = [-100.0, *odds, 100.0]
+    best = max(mean_f1(odds, f1, answerable, cut) for cut in cuts)
+    assert mean_f1(odds, f1, answerable, threshold) == pytest.approx(best)
+    order = list(range(n))
+    rng.shuffle(order)
+    shuffled = fit_threshold(*([values[i] for i in order] for values in (odds, f1, answerable)))
+    assert shuffled == threshold, "depends on the order of the questions"
+
+
+def test_three_operating_points(gold_set):
+    golds = {"a": ["mill"], "b": ["ferry"], "c": [], "d": []}
+    answers = [
+        answer("a", "mill", -2.0),
+        answer("b", "ferry", 1.0),
+        answer("c", "oar", 3.0),
+        answer("d", "oar", -1),
+    ]
+    got = at_thresholds(gold_set(golds), answers, calibrated=5.0)
+    # Threshold 0 answers a (right) and d (wrong): a, c right. 5 answers all: a, b right. Three are right
+    # for a cut between -2 and -1 (a, c, d) and between 1 and 3 (a, b, c); the former is nearer 0.
+    assert [(name, scores.exact, scores.threshold) for name, scores in list(got.items())[:3]] == [
+        ("margin_0", 50.0, 0.0),
+        ("calibrated", 50.0, 5.0),
+        ("oracle", 75.0, -1.5),
+    ]
+    assert got["calibrated"].official["NoAns_exact"] == 0.0
+    spans = got["never_null"].official
+    assert (spans["HasAns_exact"], spans["NoAns_exact"]) == (100.0, 0.0)
+    assert calibrate(gold_set(golds), answers) == -1.5
+    for scores in list(got.values())[:3]:
+        texts = {a.id: a.text(scores.threshold) for a in answers}
+        assert score(gold_set(golds), texts).f1 == scores.f1, "not what the answers at that threshold score"
+
+
+def test_every_question_is_answered_once(gold_set):
+    questions = gold_set({"a": [], "b": []})
+    with pytest.raises(DataError, match="not predicted: b"):
+        at_thresholds(questions, [answer("a", "x", 0.0)], 0.0)
+    with pytest.raises(DataError, match="2 answers to 1 questions"):
+        best_texts([answer("a", "x", 0.0), answer("a", "y", 0.0)])
+
+
+def test_a_prior_by_hand():
+    # Answerable at 0 and 2, unanswerable at 1, 3 and 4: as they are, the cuts above 0 and above 2 get four of
+    # five right, and the lower is nearer 0. Counted as a tenth, the unanswerable may be answered wrongly.
+    odds, f1, answerable = [0, 2, 1, 3, 4], [1, 1, 0, 0, 0], [True, True, False, False, False]
+    assert fit_threshold(odds, f1, answerable) == 0.5
+    assert fit_threshold(odds, f1, answerable, prior=0.1) == 2.5
+    assert fit_threshold(odds, f1, answerable, prior=0.9) == 0.5
+    assert class_weights(answerable, 0.5) == pytest.approx((5 / 6, 5 / 4))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_prior_is_as_many_more_questions_of_a_kind(seed):
+    """Fitting with a prior is fitting on a set in which questions are repeated to reach that share."""
+    rng = random.Random(seed)
+    answerable = [n % 4 != 0 for n in range(40)]  # 30 of 40
+    odds = [rng.gauss(0 if a else 1, 1.5) for a in answerable]
+    f1 = [rng.choice([0, 0.5, 1]) * a for a in answerable]
+    times = [1 if a else 3 for a in answerable]  # 30 of 60
+    order = [row for row, count in enumerate(times) for _ in range(count)]
+    repeated = ([column[row] for row in order] for column in (odds, f1, answerable))
+    assert fit_threshold(odds, f1, answerable, prior=0.5) == fit_threshold(*repeated)
