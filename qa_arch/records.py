@@ -71,8 +71,10 @@ class _Open:
     OPEN = "metrics"
 
     @classmethod
-    def nest(cls, flat: Mapping[str, Any]) -> dict[str, Any]:
-        """``flat`` with everything that is no field moved into the open mapping."""
+    def nest(cls, flat: Any) -> Any:
+        """``flat``, if it is a mapping, with everything that is no field moved into the open one."""
+        if not isinstance(flat, Mapping):
+            return flat
         known = {f.name for f in fields(cls)} - {cls.OPEN}  # type: ignore[arg-type]
         own = {key: value for key, value in flat.items() if key in known}
         return {**own, cls.OPEN: {key: value for key, value in flat.items() if key not in known}}
@@ -145,11 +147,6 @@ class Point(_Open):
     @property
     def f1(self) -> Number | None:
         return self.metric("f1")
-
-    @property
-    def accuracy(self) -> Number | None:
-        """Top-1 accuracy of answer selection and classification."""
-        return self.metric("accuracy")
 
     def flat(self) -> dict[str, Any]:
         """Metrics and the other fields in a flat mapping, as commands print a point."""
@@ -468,24 +465,12 @@ MODEL = "model"
 PRETRAINED = "encoder"
 """The folder within ``MODEL`` of a pre-training run's encoder and tokenizer, as transformers opens them."""
 SECTIONS = frozenset(
-    [
-        "data",
-        "features",
-        "encoder",
-        "glove",
-        "model",
-        "optim",
-        "trainer",
-        "decode",
-        "selection",
-        "calibration",
-        "pretraining",
-        "distillation",
-    ]
+    (
+        *("data", "features", "encoder", "glove", "model", "optim", "trainer", "decode"),
+        *("selection", "calibration", "pretraining", "distillation"),
+    )
 )
 """What is a mapping in a record's config, wherever it is there."""
-RARE = ("teacher",)
-"""Fields that a record has only where they say something."""
 ONNX = "onnx"
 """The folder of a run's graph for ONNX Runtime, if ``qa-arch export`` laid one; the record is the run's."""
 Runs = Sequence[tuple[Path, RunRecord]]
@@ -497,8 +482,9 @@ Globs = str | Sequence[str]
 def write_record(folder: str | Path, record: RunRecord) -> Path:
     """``run.json`` in the folder, written whole or not at all."""
     top = {f.name: _plain(getattr(record, f.name)) for f in fields(record)}
-    rare = {name for name in RARE if top[name] is None}
-    return write_json(Path(folder) / RECORD, {name: value for name, value in top.items() if name not in rare})
+    if record.teacher is None:
+        del top["teacher"]
+    return write_json(Path(folder) / RECORD, top)
 
 
 def read_record(folder: str | Path) -> RunRecord:
@@ -668,21 +654,16 @@ def _upgraded(raw: Mapping[str, Any]) -> dict[str, Any]:
     new |= {"threshold": margin} if margin else {}
     if isinstance(raw.get("batch"), Mapping):
         new["batch"] = {"global_size" if key == "global" else key: size for key, size in raw["batch"].items()}
-    if isinstance(raw.get("data"), Mapping):
-        new["data"] = {split: _nested(SplitFacts, facts) for split, facts in raw["data"].items()}
     if isinstance(raw.get("epochs"), list):
-        new["epochs"] = [_nested(Epoch, epoch) for epoch in raw["epochs"]]
+        new["epochs"] = [Epoch.nest(epoch) for epoch in raw["epochs"]]
+    if isinstance(raw.get("data"), Mapping):
+        new["data"] = {split: SplitFacts.nest(facts) for split, facts in raw["data"].items()}
     for key in ("scores", "references"):
         if isinstance(raw.get(key), Mapping):
-            new[key] = {split: _nested_points(points) for split, points in raw[key].items()}
+            new[key] = {
+                split: {name: Point.nest(point) for name, point in points.items()}
+                if isinstance(points, Mapping)
+                else points
+                for split, points in raw[key].items()
+            }
     return new
-
-
-def _nested(kind: Any, flat: Any) -> Any:
-    return kind.nest(flat) if isinstance(flat, Mapping) else flat
-
-
-def _nested_points(points: Any) -> Any:
-    if not isinstance(points, Mapping):
-        return points
-    return {name: _nested(Point, point) for name, point in points.items()}

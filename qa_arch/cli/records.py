@@ -16,7 +16,7 @@ from qa_arch.config.files import write_atomic, write_json
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.metrics.prediction_files import read_types
-from qa_arch.records import DEV, RECORD, RECORDS, Runs, find_runs, read_record
+from qa_arch.records import DEV, RECORD, RECORDS, find_runs, read_record
 from qa_arch.results.columns import by_measure, comparison
 from qa_arch.results.comparisons import changed_table, comparable, compare, power_table, settings_table
 from qa_arch.results.experiments import TABLES, experiment_figures, experiment_tables
@@ -61,8 +61,6 @@ def add_tables_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY,...",
         help="the columns of tables of runs, such as model,f1,auroc,ece (qa_arch/results/columns.py has all)",
     )
-    add("--out", metavar="F", help="write to this file instead of standard output")
-    add("--figure", metavar="F.svg", help="also draw the runs, which must make one table, as .svg and .png")
     add("--publish", metavar="DIR", help="copy the runs' records, without machine paths, below experiments/")
     add(
         "--all",
@@ -73,9 +71,9 @@ def add_tables_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_tables(args: argparse.Namespace) -> int:
-    """Print the tables, write them to ``--out``, or with ``--all`` write those of every experiment."""
+    """Print the tables, or with ``--all`` write those of every experiment."""
     if args.all:
-        if args.runs or args.out or args.figure or args.publish:
+        if args.runs or args.publish:
             raise ConfigError(
                 "--all writes the tables of experiments/ and takes neither RUNS nor other options"
             )
@@ -85,18 +83,13 @@ def run_tables(args: argparse.Namespace) -> int:
         for folder, _ in find_runs(roots):
             print(publish(folder, Path(args.publish)))
         return 0
-    page = render(_recorded_tables(roots, args.columns), args.format, None if args.out else terminal_width())
-    if args.figure:
-        _draw(by_measure(find_runs(roots)), args.figure)
-    if args.out:
-        write_atomic(args.out, page)
-    else:
-        sys.stdout.write(page)
+    sys.stdout.write(render(_recorded_tables(roots, args.columns), args.format, terminal_width()))
     return 0
 
 
 def _recorded_tables(roots: Sequence[str], columns: Sequence[str] | None) -> list[Table]:
-    """Those of experiments as their ``tables.py`` says, then one for each set that runs were scored on.
+    """Those of experiments as their ``tables.py`` says, then one for each set that runs were scored on, with
+    every access to a closed dev set below it.
 
     ``tables.py`` is executed in the folders of ``experiments/`` alone: no folder of records brings code.
     """
@@ -107,28 +100,15 @@ def _recorded_tables(roots: Sequence[str], columns: Sequence[str] | None) -> lis
     if experiments and columns is not None:
         raise ConfigError(f"--columns: {experiments[0]}/{TABLES} says what its tables show; name runs")
     tables = [table for root in experiments for table in experiment_tables(Path(root))]
-    if others := [root for root in roots if root not in experiments]:
-        compared = ((comparison(runs, columns=columns), runs) for runs in by_measure(find_runs(others)))
-        tables += [_with_accesses(labelled(table, runs), runs) for table, runs in compared]
+    others = [root for root in roots if root not in experiments]
+    for runs in by_measure(find_runs(others)) if others else ():
+        table = labelled(comparison(runs, columns=columns), runs)
+        fingerprints = {record.fingerprint(DEV) for _, record in runs}
+        note = dev_access_note(EXPERIMENTS / runs[0][1].name, fingerprints)
+        tables.append(replace(table, notes=[*table.notes, note]) if note else table)
     if not tables:
         raise RunError(f"{', '.join(experiments)}: no {RECORD} below {RECORDS}/ yet, so no table")
     return tables
-
-
-def _draw(groups: Sequence[Runs], path: str) -> None:
-    from qa_arch.results.figures import DRAWN, comparison_figure
-
-    if len(groups) > 1:
-        raise ConfigError(f"--figure: these runs make {len(groups)} tables; name the runs of one of them")
-    for file in comparison_figure(labelled(comparison(groups[0], columns=DRAWN), groups[0]), path):
-        log.info("%s: written", file)
-
-
-def _with_accesses(table: Table, runs: Runs) -> Table:
-    """The table with every access to the runs' closed dev set listed below it."""
-    fingerprints = {record.fingerprint("dev") for _, record in runs}
-    note = dev_access_note(EXPERIMENTS / runs[0][1].name, fingerprints)
-    return replace(table, notes=[*table.notes, note]) if note else table
 
 
 def _write_all() -> int:

@@ -176,10 +176,8 @@ def _batch(record: RunRecord) -> dict[str, Any]:
     size = trainer.get("batch_size") if trainer.get("token_budget") is None else None
     stated = {"micro": size, "accumulate": trainer.get("accumulate"), "devices": trainer.get("devices")}
     sizes = {key: value if (own := getattr(batch, key)) is None else own for key, value in stated.items()}
-    product = batch.global_size
-    if product is None and all(isinstance(value, int) for value in sizes.values()):
-        product = prod(sizes.values())
-    return {"batch": product, **sizes}
+    known = batch.global_size is None and all(isinstance(value, int) for value in sizes.values())
+    return {"batch": prod(sizes.values()) if known else batch.global_size, **sizes}
 
 
 def _auroc(rows: Questions) -> float | None:

@@ -22,7 +22,6 @@ from typing import Any
 from qa_arch.config.check import suggest
 from qa_arch.config.files import read_json
 from qa_arch.errors import ConfigError, QaArchError, RunError
-from qa_arch.metrics.significance import Unit
 from qa_arch.records import DEV, RECORD, RECORDS, Globs, Runs, recorded
 from qa_arch.results import figures as draw
 from qa_arch.results.columns import SPAN_COLUMNS, comparison, named
@@ -33,6 +32,7 @@ from qa_arch.results.systems import System, find_system, group_by_system, labell
 from qa_arch.results.tables import Table, number, text
 
 TABLES = "tables.py"
+_DRAWN: tuple[MeasureName, ...] = ("f1", "spans")
 _SPAN_FIGURES = ("exact", "f1", "HasAns_f1", "NoAns_f1", "parameters")
 """Figures that every published row names to programs, whether or not they were published."""
 
@@ -188,52 +188,26 @@ def _systems(folder: Path, records: Globs, split: str) -> list[System]:
 
 
 def baseline_table(
-    folder: Path,
-    title: str,
-    baseline: str,
-    *,
-    records: Globs = "**",
-    split: str = DEV,
-    measure: MeasureName = "f1",
-    unit: Unit | None = None,
-    paired: bool = False,
-    order: Sequence[str] = (),
-    equivalence: float | None = None,
+    folder: Path, title: str, baseline: str, *, records: Globs = "**", split: str = DEV, **options: Any
 ) -> Table:
-    """Every system tested against one of them (``against_baseline``); nothing before two are recorded."""
+    """Every system tested against one of them; nothing before two are recorded. ``options`` are those of
+    ``against_baseline``: ``measure``, ``unit``, ``paired``, ``order``, ``equivalence``."""
     systems = _systems(folder, records, split)
     if len(systems) < 2:
         return Table(title, [], [])
     parent = find_system(systems, baseline)
-    return against_baseline(
-        systems,
-        parent,
-        split=split,
-        measure=measure,
-        unit=unit,
-        paired=paired,
-        order=order,
-        equivalence=equivalence,
-        title=title,
-    )
+    return against_baseline(systems, parent, split=split, title=title, **options)
 
 
 def pairwise_table(
-    folder: Path,
-    title: str,
-    a: str,
-    b: str,
-    *,
-    records: Globs = "**",
-    split: str = DEV,
-    unit: Unit | None = None,
+    folder: Path, title: str, a: str, b: str, *, records: Globs = "**", split: str = DEV
 ) -> Table:
     """System ``b`` against ``a``, by their labels: every measure, and F1 by kind of question; nothing before
     both are recorded."""
     systems = _systems(folder, records, split)
     if not {a, b} <= {system.label for system in systems}:
         return Table(title, [], [])
-    return compare(find_system(systems, a), find_system(systems, b), split=split, unit=unit, title=title)
+    return compare(find_system(systems, a), find_system(systems, b), split=split, title=title)
 
 
 def learning_curves(
@@ -259,13 +233,7 @@ def drawn_table(
 
 
 def dot_plot(
-    folder: Path,
-    file: str,
-    title: str,
-    columns: Sequence[str],
-    *,
-    records: Globs = "**",
-    split: str = DEV,
+    folder: Path, file: str, title: str, columns: Sequence[str], *, records: Globs = "**", split: str = DEV
 ) -> Sequence[Path]:
     """A panel a column, a line a system and a mark a run; the best of the first column on top.
 
@@ -289,17 +257,15 @@ def difference_plot(
     *,
     records: Globs = "**",
     split: str = DEV,
-    unit: Unit | None = None,
     names: Mapping[str, str] | None = None,
 ) -> Sequence[Path]:
     """Differences from a ``baseline`` in F1, and in F1 of the spans where "no answer" is never allowed, with
     their 95% intervals; nothing before two systems are recorded. ``names`` are what readers call them."""
-    shown: tuple[MeasureName, ...] = ("f1", "spans")
     panels = {
         MEASURES[measure]: baseline_table(
-            folder, title, baseline, records=records, split=split, measure=measure, unit=unit
+            folder, title, baseline, records=records, split=split, measure=measure
         )
-        for measure in shown
+        for measure in _DRAWN
     }
     if not all(table.rows for table in panels.values()):
         return ()

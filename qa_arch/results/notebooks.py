@@ -5,13 +5,13 @@ pandas is imported when a frame is made: a command never waits for it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import cached_property
 from html import escape
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qa_arch.metrics.significance import Unit
 from qa_arch.records import CALIBRATION, DEV, RECORD, RunRecord, find_runs, is_of_spans, read_record
@@ -21,7 +21,7 @@ from qa_arch.results.questions import NAMES, load_questions, mistakes, open_scor
 from qa_arch.results.samples import MeasureName
 from qa_arch.results.summary import scores_table
 from qa_arch.results.systems import differing, find_system, group_by_system
-from qa_arch.results.tables import Table, html
+from qa_arch.results.tables import Table
 from qa_arch.types.text import Example
 
 if TYPE_CHECKING:
@@ -48,6 +48,36 @@ class Run:
 
     def __fspath__(self) -> str:
         return str(self.folder)
+
+    @property
+    def seed(self) -> int:
+        return self.record.seed
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The settings, by section."""
+        return self.record.config
+
+    @cached_property
+    def scores(self) -> DataFrame:
+        """A row each set and operating point (``("dev", "calibrated")``): null threshold, and the scores by
+        their official keys, rates in percent."""
+        from pandas import DataFrame
+
+        rows = {
+            (split, name): {"threshold": point.threshold, **point.metrics}
+            for split, points in self.record.scores.items()
+            for name, point in points.items()
+        }
+        return DataFrame.from_dict(rows, orient="index")
+
+    @cached_property
+    def curves(self) -> DataFrame:
+        """A row each epoch: losses, seconds, and the scores of the calibration split."""
+        from pandas import DataFrame
+
+        frame = DataFrame([{**asdict(epoch), **epoch.metrics} for epoch in self.record.epochs])
+        return frame.drop(columns="metrics", errors="ignore").dropna(axis="columns", how="all")
 
     @cached_property
     def questions(self) -> DataFrame:
@@ -81,7 +111,7 @@ class Run:
         head = f"<b>{escape(self.record.brief)}</b><br><code>{escape(str(self.folder))}</code>"
         error = f"<pre>{escape(self.record.error)}</pre>" if self.record.error else ""
         scores = scores_table(self.record)
-        return f"<div>{head}{error}{html(scores) if scores.rows else ''}</div>"
+        return f"<div>{head}{error}{scores._repr_html_() if scores.rows else ''}</div>"
 
 
 def runs(

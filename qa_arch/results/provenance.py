@@ -22,16 +22,8 @@ from qa_arch.config.files import parse_json
 from qa_arch.errors import RunError
 
 PACKAGES = (
-    "qa-arch",
-    "torch",
-    "transformers",
-    "tokenizers",
-    "datasets",
-    "pytorch-lightning",
-    "hydra-core",
-    "wandb",
-    "numpy",
-    "pyarrow",
+    *("qa-arch", "torch", "transformers", "tokenizers", "datasets"),
+    *("pytorch-lightning", "hydra-core", "wandb", "numpy", "pyarrow"),
 )
 
 
@@ -140,26 +132,21 @@ def dev_access_note(experiment: str | Path, fingerprints: Collection[str | None]
     def accesses(place: Path) -> list[DevAccess]:
         return [access for access in read_dev_accesses(place) if access.fingerprint in fingerprints]
 
+    def times(count: int) -> str:
+        return "once" if count == 1 else f"{count} times"
+
     if not (here := accesses(folder)):
         return None
-    if len(here) <= _NAMED:
-        entries = [
-            f"{access.run} on {access.date[:10]} (commit {_short(access)}, config {access.config_hash[:8]})"
-            for access in here
-        ]
-    else:
-        days = Counter((access.date[:10], _short(access)) for access in here)
-        entries = [f"{_times(count)} on {date} (commit {commit})" for (date, commit), count in days.items()]
+    commits = [(access.commit or "none")[:7] for access in here]
+    entries = [
+        f"{access.run} on {access.date[:10]} (commit {commit}, config {access.config_hash[:8]})"
+        for access, commit in zip(here, commits, strict=True)
+    ]
+    if len(here) > _NAMED:
+        days = Counter((access.date[:10], commit) for access, commit in zip(here, commits, strict=True))
+        entries = [f"{times(count)} on {date} (commit {commit})" for (date, commit), count in days.items()]
     others = sorted(log.parent for log in folder.parent.glob(f"*/{DEV_ACCESS_LOG}"))
     counts = {other.name: len(accesses(other)) for other in others if other != folder}
-    elsewhere = ", ".join(f"{_times(count)} for {name}" for name, count in counts.items() if count)
+    elsewhere = ", ".join(f"{times(count)} for {name}" for name, count in counts.items() if count)
     more = f"; the same set was opened {elsewhere}" if elsewhere else ""
-    return f"dev was opened {_times(len(here))}: {', '.join(entries)}{more}"
-
-
-def _short(access: DevAccess) -> str:
-    return (access.commit or "none")[:7]
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
+    return f"dev was opened {times(len(here))}: {', '.join(entries)}{more}"

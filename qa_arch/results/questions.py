@@ -10,6 +10,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -150,25 +151,6 @@ def stacked(rows: Sequence[Questions], column: str) -> Floats:
     return np.stack([getattr(run, column) for run in rows])
 
 
-def articles_of(rows: Questions, questions: QuestionSet | None = None) -> Ints:
-    """The number of each question's article, as the rows or the scored set ``questions`` tell it.
-
-    RunError where neither does, or where all are of one article.
-    """
-    numbers = rows.article if questions is None else np.array(questions.article_numbers)
-    if numbers is None:
-        raise RunError(
-            f"{rows.folder}: records made before version 0.2 lack the article of a question; name the scored"
-            " set (--data FILE) or score the run again (qa-arch evaluate --run)"
-        )
-    if len(np.unique(numbers)) < 2:
-        raise RunError(
-            f"{rows.folder}: all questions are of one article, so nothing can be said over articles; compare"
-            " over questions (--unit question)"
-        )
-    return numbers
-
-
 def open_scored(source: Sequence[str], record: RunRecord, split: str) -> QuestionSet:
     """Open the set on which the run's ``split`` was scored; DataError where ``source`` is another set."""
     about = record.facts(split)
@@ -274,19 +256,12 @@ def _named(key: str, title: str, values: Sequence[str]) -> Breakdown:
 
 def _binned(key: str, title: str, begins: Sequence[int], values: Sequence[int | None]) -> Breakdown:
     """Levels in rising order, those without questions left out, no value last."""
-    bounds = zip((0, *begins), (*begins, None), strict=True)
-    names = [*(_range(low, high) for low, high in bounds), "no answer"]
+    bounds = pairwise((1, *begins))
+    names = [str(low) if high == low + 1 else f"{low}–{high - 1}" for low, high in bounds]
+    names += [f"{begins[-1]}+", "no answer"]
     level = np.array([len(begins) + 1 if v is None else bisect_right(begins, v) for v in values], np.int64)
     used = np.unique(level)
     return Breakdown(key, title, tuple(names[i] for i in used), np.searchsorted(used, level).astype(np.uint8))
-
-
-def _range(low: int, high: int | None) -> str:
-    if high is None:
-        return f"{low}+"
-    if high - low <= 1 or (low == 0 and high == 2):
-        return str(high - 1)
-    return f"≤ {high - 1}" if low == 0 else f"{low}–{high - 1}"
 
 
 NAMES: dict[Outcome, str] = {

@@ -19,7 +19,6 @@ from qa_arch.results.questions import (
     Floats,
     Ints,
     Questions,
-    articles_of,
     load_aligned,
     load_questions,
 )
@@ -140,13 +139,10 @@ class Samples:
     def calibration_articles(self, labels: Sequence[str]) -> int:
         """Of how many calibration articles the tests know the share, 0 where they do not."""
         samples = [self.systems[label] for label in labels]
-        if not labels:
-            return 0
         splits = {record.fingerprint(CALIBRATION) for sample in samples for record in sample.records}
-        if self.split == CALIBRATION or len(splits) > 1:
-            return 0
         counts = {0 if sample.thresholds is None else sample.thresholds.shape[1] for sample in samples}
-        return counts.pop() if len(counts) == 1 else 0
+        known = self.split != CALIBRATION and len(splits) == len(counts) == 1
+        return counts.pop() if known else 0
 
     def _left_out(self, a: str, b: str, measure: MeasureName, where: Bools) -> Sequence[float]:
         if measure not in AT_THRESHOLD or not self.calibration_articles((a, b)):
@@ -158,10 +154,7 @@ class Samples:
 def samples_of(
     systems: Sequence[System], split: str, unit: Unit | None = None, questions: QuestionSet | None = None
 ) -> Samples:
-    """The rows of ``systems``; RunError where they do not compare.
-
-    Articles are drawn where the rows, or ``questions``, the set itself, tell of several; ``unit`` decides it.
-    """
+    """The rows of ``systems``, and articles as ``drawn_articles``; RunError where they do not compare."""
     runs = [run for system in systems for run in system.runs]
     same_measure(runs, split)
     loaded = load_aligned(runs, split)
@@ -176,19 +169,28 @@ def samples_of(
 def drawn_articles(
     rows: Sequence[Questions], unit: Unit | None, questions: QuestionSet | None = None
 ) -> Ints | None:
-    """The article of each question where articles are to be drawn: by ``unit``, or where there are several.
-
-    RunError where ``unit`` asks for articles of which nothing is known.
+    """The number of each question's article, as the rows or the scored set ``questions`` tell it, where
+    articles are to be drawn: by ``unit``, or where there are several. RunError where ``unit`` asks for
+    articles and there are none, or one alone.
     """
     if unit == "question":
         return None
-    telling = next((run for run in rows if run.article is not None), rows[0])
-    try:
-        return articles_of(telling, questions)
-    except RunError:
-        if unit == "article":
-            raise
-        return None
+    numbers = next((run.article for run in rows if run.article is not None), None)
+    if questions is not None:
+        numbers = np.array(questions.article_numbers)
+    if numbers is not None and len(np.unique(numbers)) > 1:
+        return numbers
+    if unit == "article" and numbers is None:
+        raise RunError(
+            f"{rows[0].folder}: records made before version 0.2 lack the article of a question; name the"
+            " scored set (--data FILE) or score the run again (qa-arch evaluate --run)"
+        )
+    if unit == "article":
+        raise RunError(
+            f"{rows[0].folder}: all questions are of one article, so nothing can be said over articles;"
+            " compare over questions (--unit question)"
+        )
+    return None
 
 
 def _scores(rows: Questions, measure: MeasureName) -> Floats | None:
@@ -223,15 +225,11 @@ def _left_out(record: RunRecord, rows: Questions) -> Floats | None:
         return None
     if fitted_on.article is None or fitted_on.span_f1 is None or np.isnan(fitted_on.span_f1).any():
         return None
-    _, number = np.unique(fitted_on.article, return_inverse=True)
-    if not number.any():
-        return None
+    groups = np.unique(fitted_on.article, return_inverse=True)[1] % GROUPS
     prior = record.setting("calibration", "prior")
-    groups = number % GROUPS
-    odds, spans, answerable = fitted_on.null_odds, fitted_on.span_f1, fitted_on.answerable
-
-    def without(group: int) -> float:
-        rest = groups != group
-        return fit_threshold(odds[rest].tolist(), spans[rest].tolist(), answerable[rest].tolist(), prior)
-
-    return np.array([without(group) for group in range(int(groups.max()) + 1)])
+    columns = (fitted_on.null_odds, fitted_on.span_f1, fitted_on.answerable)
+    thresholds = []
+    for group in range(int(groups.max()) + 1):
+        odds, spans, answerable = (values[groups != group].tolist() for values in columns)
+        thresholds.append(fit_threshold(odds, spans, answerable, prior))
+    return np.array(thresholds) if len(thresholds) > 1 else None

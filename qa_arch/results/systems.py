@@ -183,31 +183,24 @@ def labelled(table: Table, runs: Runs) -> Table:
 def _labels(members: Sequence[Sequence[tuple[Path, RunRecord]]]) -> list[str]:
     """The models' names, each with the settings in which it differs from most models of the same name.
 
-    Of more than ``MOST_SETTINGS``, as where experiments are mixed, only as many as are needed.
+    Of more than ``MOST_SETTINGS``, as where experiments are mixed, only as many as are needed to make all
+    distinct, in turn the one that separates most of them.
     """
     records = [system[0][1] for system in members]
-    namesakes: dict[str, list[int]] = {}
-    for index, record in enumerate(records):
-        namesakes.setdefault(record.model, []).append(index)
     labels = [record.model for record in records]
-    for same in namesakes.values():
-        unlike = _needed(differing([records[index] for index in same]))
-        for shown, values in zip(_short_names(unlike), unlike.values(), strict=True):
+    for model in dict.fromkeys(labels):
+        same = [index for index, record in enumerate(records) if record.model == model]
+        unlike = chosen = differing([records[index] for index in same])
+        if len(unlike) > MOST_SETTINGS:
+            chosen = {}
+            while _different(chosen.values()) < _different(unlike.values()):
+                best = max(unlike, key=lambda key: _different([*chosen.values(), unlike[key]]))
+                chosen[best] = unlike[best]
+        for shown, values in zip(_short_names(chosen), chosen.values(), strict=True):
             usual = [value for value in values if 2 * values.count(value) > len(values)]
             for index, value, written in zip(same, values, _shortened(values), strict=True):
                 labels[index] += "" if usual and value == usual[0] else f" {shown}={written}"
     return labels
-
-
-def _needed(unlike: Mapping[str, list[Any]]) -> Mapping[str, list[Any]]:
-    """Of many settings enough to make all distinct, in turn the one that separates most of them."""
-    if len(unlike) <= MOST_SETTINGS:
-        return unlike
-    chosen: dict[str, list[Any]] = {}
-    while _different(chosen.values()) < _different(unlike.values()):
-        best = max(unlike, key=lambda key: _different([*chosen.values(), unlike[key]]))
-        chosen[best] = unlike[best]
-    return chosen
 
 
 def _different(columns: Iterable[Sequence[Any]]) -> int:

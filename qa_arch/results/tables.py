@@ -24,6 +24,7 @@ from rich.cells import cell_len
 from qa_arch.system import terminal
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
     from rich.console import Console
 
 FORMATS = ("text", "markdown", "latex", "json", "csv")
@@ -96,7 +97,19 @@ class Table:
         return markdown(self)
 
     def _repr_html_(self) -> str:
-        return html(self)
+        """For a notebook: a ``div`` in the colours of the page, every text escaped."""
+        from pandas import DataFrame
+
+        headings, *rows = cells(self)
+        table = DataFrame(rows, columns=headings).to_html(index=False, border=0)
+        notes = "".join(f'<div style="opacity:.7">{escape(note)}</div>' for note in self.notes)
+        return f'<div style="overflow-x:auto"><b>{escape(self.title)}</b>{table}{notes}</div>'
+
+    def to_frame(self) -> DataFrame:
+        """A row each with every figure in full, by the keys of programs (CSV, JSON)."""
+        from pandas import DataFrame
+
+        return DataFrame([dict(row) for row in self.rows])
 
     def as_dict(self) -> dict[str, Any]:
         return {"title": self.title, "rows": [dict(row) for row in self.rows], "notes": list(self.notes)}
@@ -205,27 +218,6 @@ def fill_between(page: str, mark: str, text: str) -> str:
     begin, end = f"<!-- {mark} -->\n", "<!-- end -->"
     pattern = re.escape(begin) + r".*?" + re.escape(end)
     return re.sub(pattern, lambda _: f"{begin}\n{text.strip()}\n\n{end}", page, flags=re.DOTALL)
-
-
-def html(table: Table) -> str:
-    """The table for a notebook: a ``div`` in the colours of the page, every text escaped."""
-
-    def line(tag: str, texts: Sequence[str]) -> str:
-        alignments = ("left" if column.left else "right" for column in table.columns)
-        style = "text-align:{};white-space:nowrap;padding:.2em .6em"
-        filled = zip(alignments, texts, strict=True)
-        made = (f'<{tag} style="{style.format(side)}">{escape(text)}</{tag}>' for side, text in filled)
-        return f"<tr>{''.join(made)}</tr>"
-
-    headings, *rows = cells(table)
-    lines = [
-        '<div style="overflow-x:auto">',
-        f"<b>{escape(table.title)}</b>" if table.title else "",
-        f"<table><thead>{line('th', headings)}</thead>",
-        f"<tbody>{''.join(line('td', row) for row in rows)}</tbody></table>",
-        *(f'<div style="opacity:.7">{escape(note)}</div>' for note in table.notes),
-    ]
-    return "".join([*lines, "</div>"])
 
 
 _SIGNS = {c: rf"\{c}" for c in "&%$#_{}"} | {

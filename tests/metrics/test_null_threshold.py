@@ -39,6 +39,12 @@ def test_equal_odds_fall_together():
     assert threshold == 0.5
 
 
+def test_no_threshold_is_one_of_the_odds():
+    """-0.4 and 1.6 score alike; 0.2 itself, nearer 0, is no cut between different odds."""
+    threshold = fit_threshold([-1.0, 0.2, 0.2, 3.0], [1.0, 0.0, 0.0, 0.0], [True, True, True, False])
+    assert threshold == pytest.approx(-0.4)
+
+
 def test_ties_take_the_threshold_nearest_zero():
     # F1 0 on an answerable question: whether it is answered makes no difference
     assert fit_threshold([-4.0, 0.5, 3.0], [1.0, 0.0, 0.0], [True, True, False]) == pytest.approx(-1.75)

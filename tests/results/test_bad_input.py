@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import cycle
 
 import pytest
 
@@ -37,12 +38,8 @@ def call(runs, capsys):
     return run
 
 
-def older(record: str) -> str:
-    return json.dumps(json.loads(record) | {"schema": 0})
-
-
-def half(record: str) -> str:
-    return record[: len(record) // 2]
+def with_fields(**fields):
+    return lambda record: json.dumps(json.loads(record) | fields)
 
 
 def with_a_word_for_a_section(record: str) -> str:
@@ -50,104 +47,81 @@ def with_a_word_for_a_section(record: str) -> str:
     return json.dumps(values | {"config": values["config"] | {"trainer": "x"}})
 
 
-def too_deep(record: str) -> str:
-    return record.replace('"config": {', '"config": {"deep": ' + "[" * 100_000 + "]" * 100_000 + ", ")
-
-
-def deep(record: str) -> str:
-    return record.replace('"config": {', '"config": {"deep": ' + "[" * 500 + "]" * 500 + ", ")
-
-
-def of_many_digits(record: str) -> str:
-    return json.dumps(json.loads(record) | {"seed": 10**400})
-
-
-def named_by_half_a_pair(record: str) -> str:
-    return json.dumps(json.loads(record) | {"model": "\ud800"})
-
-
 def with_a_set_outside(record: str) -> str:
     values = json.loads(record)
     return json.dumps(values | {"scores": values["scores"] | {"../../../esc": values["scores"]["dev"]}})
 
 
-def of_an_experiment_outside(record: str) -> str:
-    return json.dumps(json.loads(record) | {"name": "trial/../../esc"})
+def nested(depth: int):
+    return lambda record: record.replace(
+        '"config": {', '"config": {"deep": ' + "[" * depth + "]" * depth + ", "
+    )
 
 
 DAMAGE = {
-    "nested too deep to be read": (too_deep, "cannot be read (maximum recursion depth exceeded"),
-    "nested too deep": (deep, "cannot be read (nested more than 64 deep); run it again or delete"),
-    "with a number of 400 digits": (of_many_digits, "cannot be read (int too large to convert to float)"),
-    "named by half a surrogate pair": (named_by_half_a_pair, "surrogates not allowed"),
+    "nested too deep to be read": (nested(100_000), "cannot be read (maximum recursion depth exceeded"),
+    "nested too deep": (nested(500), "cannot be read (nested more than 64 deep); run it again or delete"),
+    "with a number of 400 digits": (
+        with_fields(seed=10**400),
+        "cannot be read (int too large to convert to float)",
+    ),
+    "named by half a surrogate pair": (with_fields(model="\ud800"), "surrogates not allowed"),
     "with a word for a section": (with_a_word_for_a_section, "config.trainer: expected a mapping; score the"),
     "with a set outside": (with_a_set_outside, "'../../../esc' cannot be the name of a folder"),
-    "of an experiment outside": (of_an_experiment_outside, "'trial/../../esc' cannot be the name"),
-    "of an older schema": (older, "record of schema 0, this version reads 2 and 1"),
-    "half written": (half, "cannot be read"),
+    "of an experiment outside": (
+        with_fields(name="trial/../../esc"),
+        "'trial/../../esc' cannot be the name",
+    ),
+    "of an older schema": (with_fields(schema=0), "record of schema 0, this version reads 2 and 1"),
+    "half written": (lambda record: record[: len(record) // 2], "cannot be read"),
 }
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_record_that_cannot_be_read_is_refused_by_name(runs, call, command, damage):
+@pytest.mark.parametrize(("damage", "command"), list(zip(DAMAGE, cycle(COMMANDS))))
+def test_a_record_that_cannot_be_read_is_refused_by_name_and_a_report_goes_on(
+    runs, call, capsys, tmp_path, damage, command
+):
     change, said = DAMAGE[damage]
     path = runs / "worse" / RECORD
     path.write_text(change(path.read_text()))
     code, out, err = call(command)
-    assert code == 5
+    assert (code, out) == (5, "")
     assert err.startswith(f"qa-arch: {path}: ")
     assert said in err
     assert err.count("\n") == 1
-    assert out == ""
+    if damage in ("half written", "with a set outside"):
+        assert main(["report", str(runs), "--out", str(tmp_path / "report.html")]) == 0
+        out, err = capsys.readouterr()
+        assert f"not used: {path}: " in err
+        assert ": 1 run," in out
 
 
-@pytest.mark.parametrize("damage", ["half written", "with a set outside"])
-def test_a_report_goes_on_without_it(runs, capsys, tmp_path, damage):
-    change, said = DAMAGE[damage]
-    path = runs / "worse" / RECORD
-    path.write_text(change(path.read_text()))
-    assert main(["report", str(runs), "--out", str(tmp_path / "report.html")]) == 0
-    out, err = capsys.readouterr()
-    assert f"not used: {path}: " in err
-    assert said in err
-    assert ": 1 run," in out
-
-
-@pytest.mark.parametrize("command", ["compare", "baseline"])
-def test_rows_of_questions_that_are_half_written_or_missing(runs, call, command):
+def test_rows_of_questions_that_are_half_written_or_missing(runs, call):
     path = runs / "worse" / QUESTIONS
     path.write_bytes(path.read_bytes()[:100])
-    code, out, err = call(command)
+    code, out, err = call("compare")
     assert (code, out) == (5, "")
     assert f"{path}: not readable" in err
     assert "score the run again" in err
     path.unlink()
-    code, out, err = call(command)
+    code, out, err = call("baseline")
     assert (code, out) == (5, "")
     assert f"{path}: missing" in err
     assert f"qa-arch evaluate --run {path.parent}" in err
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"fingerprint": "other"}, "do not compare"),
-        ({"protocol": "1.1"}, "do not compare"),
-    ],
-    ids=["another set", "another protocol"],
-)
-@pytest.mark.parametrize("command", ["compare", "baseline"])
-def test_other_sets_and_protocols_are_never_averaged(runs, call, command, change, said):
+@pytest.mark.parametrize("change", [{"fingerprint": "other"}, {"protocol": "1.1"}], ids=str)
+def test_other_sets_and_protocols_are_never_averaged(runs, call, change):
     path = runs / "worse" / RECORD
     record = json.loads(path.read_text())
     record["data"]["dev"] |= change
     path.write_text(json.dumps(record))
-    code, out, err = call(command)
-    assert (code, out) == (5, "")
-    assert said in err
-    for folder in ("good", "worse"):
-        assert str(runs / folder) in err
+    for command in ("compare", "baseline"):
+        code, out, err = call(command)
+        assert (code, out) == (5, "")
+        assert "do not compare" in err
+        for folder in ("good", "worse"):
+            assert str(runs / folder) in err
 
 
 ORDER = "\x1b]0;owned\x07\x1b[2J"

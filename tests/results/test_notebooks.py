@@ -57,17 +57,24 @@ def test_settings_that_vary_have_a_column_and_others_none(changed, demo):
     assert frame["system"].nunique() == 2
 
 
-def test_figures_of_questions_come_on_request(demo):
+def test_figures_of_questions_come_on_request_and_a_run_without_scores_has_a_row(demo, changed):
     assert "auroc" not in qa_arch.runs(demo)
     assert 0 < qa_arch.runs(demo, columns=["auroc"])["auroc"].item() <= 100
     with pytest.raises(ConfigError, match=r"unknown column 'aurok'.*auroc"):
         qa_arch.runs(demo, columns=["aurok"])
-
-
-def test_a_run_without_scores_has_a_row(changed):
     frame = qa_arch.runs(changed(scores={}, status="failed", error="ValueError: no"))
     assert frame["status"].tolist() == ["failed"]
     assert "f1" not in frame
+
+
+def test_a_run_has_its_settings_scores_and_curves(demo):
+    point = demo.record.compared_point("dev")
+    assert demo.scores.loc[("dev", "calibrated"), "f1"] == point.f1
+    assert demo.scores.loc[("dev", "calibrated"), "threshold"] == point.threshold
+    assert (demo.seed, demo.config["model"]["name"]) == (13, "bert")
+    epochs = demo.record.epochs
+    assert demo.curves["train_loss"].tolist() == [epoch.train_loss for epoch in epochs]
+    assert demo.curves["calibration_f1"].tolist() == [epoch.metrics["calibration_f1"] for epoch in epochs]
 
 
 def test_rows_of_questions_give_the_score(demo):
@@ -103,7 +110,9 @@ def test_rows_of_another_record_are_refused(changed, demo):
 
 
 def test_the_comparison_is_the_committed_one():
-    table = qa_arch.compare(ANSWER, "bert", unit="article")
+    table = qa_arch.compare(ANSWER, "bert")
+    frame = table.to_frame().set_index("model")
+    assert frame.loc["proposed", "delta"] == {row["model"]: row for row in table.rows}["proposed"]["delta"]
     assert table.rows == json.loads((ANSWER.parent / "table.json").read_text())[1]["rows"]
     with pytest.raises(RunError, match="no system is called 'brt'"):
         qa_arch.compare(ANSWER, "brt")

@@ -8,10 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from qa_arch.cli.main import main
 from qa_arch.errors import UnavailableError
-from qa_arch.records import write_record
-from qa_arch.results import figures
 from qa_arch.results.columns import comparison
 from qa_arch.results.figures import DRAWN, _draw_dots, comparison_figure, drawable, lines
 
@@ -67,28 +64,3 @@ def test_without_matplotlib_the_remedy_is_named(table, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UnavailableError, match=r"pip install 'qa-arch\[plots\]'"):
         comparison_figure(table, tmp_path / "figure.svg")
-
-
-def test_the_command_never_averages_over_other_settings(tmp_path, monkeypatch, make_record):
-    monkeypatch.chdir(tmp_path)
-    for name, batch, seed, exact in (("a", 8, 1, 40.0), ("b", 8, 2, 50.0), ("c", 16, 1, 70.0)):
-        config = {"trainer": {"batch_size": batch}}
-        write_record(tmp_path / "runs" / name, make_record("bert", exact, seed=seed, config=config))
-    drawn = []
-    monkeypatch.setattr(figures, "comparison_figure", lambda table, path: drawn.append(lines(table)) or ())
-    assert main(["tables", "--figure", "f.svg"]) == 0
-    names = [(name, len(rows)) for name, rows in drawn[0]]
-    assert names == [("bert batch_size=16", 1), ("bert batch_size=8", 2), ("always-no-answer", 1)]
-
-
-def test_the_command_draws_one_table_beside_its_page(tmp_path, monkeypatch, make_record, capsys):
-    monkeypatch.chdir(tmp_path)
-    write_record("runs/trial/a", make_record())
-    assert main(["tables", "--figure", "docs/comparison.svg"]) == 0
-    assert "trial: dev" in capsys.readouterr().out
-    assert sorted(path.name for path in Path("docs").iterdir()) == ["comparison.png", "comparison.svg"]
-    write_record("runs/trial/b", make_record(data="d2"))
-    assert main(["tables", "--figure", "other.svg"]) == 2
-    assert "these runs make 2 tables" in capsys.readouterr().err
-    assert main(["tables", "--all", "--figure", "other.svg"]) == 2
-    assert not Path("other.svg").exists()
